@@ -126,6 +126,7 @@ def dimensions() -> tuple[Dimension, ...]:
         Dimension("a rate per cycle", ("B/cycle", "KiB/cycle"), dict(_per(size, "/cycle"))),
         Dimension("a length", ("nm", "um", "mm"), length),
         Dimension("a carbon intensity", ("g/kWh", "kg/kWh", "kg/MWh"), dict(_intensities(mass))),
+        Dimension("an amount of money", ("USD", "kUSD", "MUSD"), _prefixed(("USD",), {"": 0, "k": 3, "M": 6})),
         Dimension("a share", ("%",), {"fraction": Fraction(1), "%": Fraction(1, 100)}),
     )
 

@@ -135,6 +135,7 @@ class ConstantChange:
             return replace(value, value=now, low=low, high=high, source=source)
         if isinstance(value, bool) or not isinstance(value, int | float):
             what = f"a group of {len(fields(value))}" if is_dataclass(value) else repr(value)[:100]
+            what = f"a list of {len(value)}" if isinstance(value, tuple | dict) else what
             raise InputError(f"{self.asked!r:.200}: it is {what}, not a number; name one of its parts, or another constant")
         return round(self._number(value, unit)) if isinstance(value, int) else self._number(value, unit)
 

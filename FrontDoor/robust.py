@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from Common.echo import say
 from Common.errors import InputError
 from FrontDoor.arguments import Command
-from FrontDoor.exit_status import DONE
+from FrontDoor.exit_status import DONE, Stopped
+
+if TYPE_CHECKING:
+    from Studies.finished_run import FinishedRun
+    from Studies.robust.records import Robustness
 
 MOST_SAMPLES, MOST_CONTENDERS = 100_000, 1000
 
@@ -20,18 +25,32 @@ def robust(command: Command) -> int:
             raise InputError(f"--{flag} is {given}; it must be a whole number from 1 to {most:,}")
     if command.workers is not None and command.workers < 1:
         raise InputError(f"--workers {command.workers} is not possible; give a positive whole number")
-    import joblib
-
     from Common.files import user_path
-    from Common.progress import progress_for
     from Common.records import to_json
     from Reporter.robust_tables import print_robustness
     from Solver import search
     from Studies.robust.records import keep_robustness
-    from Studies.robust.robustness import robustness
 
     run = search.open_run(user_path(command.runs[0]), command.run_code)
-    answer = robustness(
+    try:
+        answer = _answer(run, command)
+    except KeyboardInterrupt as stop:
+        raise Stopped("the run stays as it is; the same command samples its constants from the start") from stop
+    keep_robustness(run.folder, answer)
+    if command.output_format == "json":
+        say(sys.stdout, json.dumps(json.loads(to_json(answer)), indent=2).splitlines())
+    else:
+        print_robustness(answer, sys.stdout, wide=command.wide)
+    return DONE
+
+
+def _answer(run: FinishedRun, command: Command) -> Robustness:
+    import joblib
+
+    from Common.progress import progress_for
+    from Studies.robust.robustness import robustness
+
+    return robustness(
         run,
         samples=command.samples,
         contenders=command.contenders,
@@ -39,9 +58,3 @@ def robust(command: Command) -> int:
         workers=command.workers or int(joblib.cpu_count()),
         progress=progress_for(sys.stderr, quiet=command.quiet),
     )
-    keep_robustness(run.folder, answer)
-    if command.output_format == "json":
-        say(sys.stdout, json.dumps(json.loads(to_json(answer)), indent=2).splitlines())
-    else:
-        print_robustness(answer, sys.stdout, wide=command.wide)
-    return DONE

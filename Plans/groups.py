@@ -248,20 +248,22 @@ def _evenly(
     used = _used(*levels)
     if not used:
         return ALONE
-    parts = _parts(used, min(devices, cluster.period + 1), cluster.block_sizes)
+    parts = _parts(used, min(devices, cluster.period + 1), cluster.block_sizes, cluster.rings)
     if parts is not None and as_at_the_start(first, devices, cluster):
         return _rectangle(parts)
     return DeviceGroups(used, _starts(_used(*between), first % cluster.period, cluster.period))
 
 
 @lru_cache(maxsize=65536)  # plans of many degrees have the same few
-def _parts(levels: tuple[GroupLevel, ...], devices: int, block_sizes: tuple[int, ...]) -> tuple[int, ...] | None:
+def _parts(
+    levels: tuple[GroupLevel, ...], devices: int, block_sizes: tuple[int, ...], rings: tuple[bool, ...]
+) -> tuple[int, ...] | None:
     """The devices of a group of ``levels`` in a block of every tier; None where blocks cut it unevenly.
 
     Of ``devices`` it matters alone whether a block has as many.
     """
     sizes, strides = (np.array([getattr(level, name) for level in levels]) for name in ("size", "stride"))
-    parts = parts_of(sizes, strides, np.full(len(levels), devices), block_sizes)
+    parts = parts_of(sizes, strides, np.full(len(levels), devices), block_sizes, rings)
     return tuple(parts.prod(axis=1).tolist()) if parts.all() else None
 
 

@@ -266,7 +266,8 @@ def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
     if isinstance(order, Assignment):
         return np.array(order.sequence)[:, None] * plans.assigned[:, 0].T
     sizes, strides = replica_levels(plans)
-    each = [parts_of(size, stride, plans.devices, cluster.block_sizes) for size, stride in zip(sizes, strides, strict=True)]
+    blocks, rings = cluster.block_sizes, cluster.rings
+    each = [parts_of(size, stride, plans.devices, blocks, rings) for size, stride in zip(sizes, strides, strict=True)]
     parts: IntArray = each[0] * each[1]
     return np.where(parts.all(axis=0), parts, 0)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from Common.errors import InputError
+from Common.quantities import QuantityError, in_unit
 from Estimator.constants import OF_CHIPS, ConstantChange, Kind, constant_changes
 
 GIGA = 1e9
 SHORTHANDS = {"frequency": ("platform.frequency_hz", "GHz"), "hbm_bandwidth": ("platform.hbm_bandwidth_bytes_per_s", "GB/s")}
+BASE = {"GHz": "Hz", "GB/s": "bytes/s"}
 JOINED = "constants"  # the setting of which those of a file and of the command line count together
 CONSTANTS = frozenset({JOINED, *SHORTHANDS})
 OF_STACKS = "memory.stack_bandwidth_bytes_per_s"
@@ -22,6 +25,12 @@ def asked_changes(values: Mapping[str, Any], *, whole: bool) -> tuple[ConstantCh
         InputError: one cannot be read, or is of hardware that the request has not.
     """
     texts = list(values.get("constants") or ())
+    for key, (path, _) in SHORTHANDS.items():
+        name = path.rpartition(".")[2]
+        paths = [path, *([OF_STACKS] if key == "hbm_bandwidth" else [])]
+        again = [text for text in texts if _names(str(text).partition("=")[0].strip(), paths)]
+        if values.get(key) is not None and again:
+            raise InputError(f"{key} and the constant {again[0]!r:.200} both change {name}; leave one of them out")
     texts += [_meant(key, str(values[key]), whole=whole) for key in SHORTHANDS if values.get(key) is not None]
     changes = constant_changes(texts)
     on_devices = "device" in values
@@ -47,11 +56,23 @@ def _meant(key: str, text: str, *, whole: bool) -> str:
         return f"{OF_STACKS if whole and key == 'hbm_bandwidth' else path}={given}"
     if whole and key == "hbm_bandwidth":
         raise InputError(f"hbm_bandwidth is {text!r:.100}, but memory as it is sold has its own; give a factor, as 2x")
-    number = given.removesuffix(unit).strip()
     try:
-        return f"{path}={float(number) * GIGA:.17g}"
+        return f"{path}={float(given) * GIGA:.17g}" if _plain(given) else f"{path}={float(in_unit(given, BASE[unit])):.17g}"
+    except QuantityError as error:
+        raise InputError(f"{key} is {text!r:.100}; give a number in {unit}, or a factor, as 2x ({error})") from None
+
+
+def _plain(text: str) -> bool:
+    """Whether ``text`` is a number without a unit, and what a clock or a bandwidth can be."""
+    try:
+        return 0.0 < float(text) < math.inf
     except ValueError:
-        raise InputError(f"{key} is {text!r:.100}; give a number in {unit}, or a factor, as 2x") from None
+        return False
+
+
+def _names(key: str, paths: Sequence[str]) -> bool:
+    """Whether ``key`` is one of ``paths``, whose unit may be left out."""
+    return any(path == key or path.startswith(f"{key}_") for path in paths)
 
 
 def dotted(given: Mapping[str, object]) -> dict[str, object]:

@@ -82,7 +82,8 @@ def _check_whole_chips(request: Request) -> None:
         )
     if whole and request.hbm_size:
         raise InputError(
-            "hbm_size is given, but memory as it is sold says how much there is; leave hbm_size out, or another memory in"
+            "hbm_size is given, but memory as it is sold says how much there is; leave hbm_size out, or give another memory, "
+            "as hbm3e:4"
         )
 
 

@@ -189,7 +189,7 @@ class Request:
     ] = None
     max_area: Annotated[
         float | None,
-        About("largest area of one chip, mm2, of all its dies", "any", least=1e-3, most=1e9, hardware=Hardware.CHIPS),
+        About("largest area of one chip, mm2, of all its dies", "any", least=1e-3, most=1e9, unit="mm2", hardware=Hardware.CHIPS),
     ] = None
     max_power: Annotated[
         float | None,
@@ -198,6 +198,7 @@ class Request:
             "any",
             least=1e-3,
             most=1e9,
+            unit="W",
             hardware=Hardware.CHIPS,
         ),
     ] = None
@@ -208,6 +209,7 @@ class Request:
             "any",
             least=1e-3,
             most=1e12,
+            unit="USD",
             hardware=Hardware.CHIPS,
         ),
     ] = None
@@ -219,6 +221,7 @@ class Request:
             "any",
             least=1e-3,
             most=1e15,
+            unit="USD",
             hardware=Hardware.CHIPS,
         ),
     ] = None

@@ -15,7 +15,8 @@ from Estimator.chips.technology import CapacityTable, FloatArray
 class CoreRates:
     """Clock and bandwidth of the memory, picojoules per operation and byte; arrays of shape (configurations,).
 
-    ``sram`` has the energy of buffers by variant, ``variant`` the place of each configuration's.
+    ``sram`` has the energy of buffers by variant, ``wires`` that of a byte on the network on the chip, ``variant`` the place of
+    each configuration's.
     """
 
     frequency_hz: FloatArray
@@ -25,6 +26,7 @@ class CoreRates:
     l1_pj: FloatArray
     hbm_pj: FloatArray
     sram: tuple[CapacityTable, ...]
+    wires: tuple[float, ...]
     variant: IntArray
 
     @classmethod
@@ -50,7 +52,13 @@ class CoreRates:
         )
         frequency_hz, hbm_bytes_per_s, mac, lane, l1, hbm = (np.array(column, dtype=np.float64)[variant] for column in columns)
         sram = tuple(each.sram_energy for each in technologies)
-        return cls(frequency_hz, hbm_bytes_per_s, mac, lane, l1, hbm, sram, variant)
+        wires = tuple(0.0 if each.die is None else each.die.network_energy.value for each in technologies)
+        return cls(frequency_hz, hbm_bytes_per_s, mac, lane, l1, hbm, sram, wires, variant)
+
+    def global_buffer_pj(self, capacity_bytes: IntArray) -> FloatArray:
+        """Picojoules per byte of the global buffer and, of whole dies, of the network between it, cores and memory."""
+        wires_pj: FloatArray = np.array(self.wires, dtype=np.float64)[self.variant]
+        return self.sram_pj(capacity_bytes) + wires_pj
 
     def sram_pj(self, capacity_bytes: IntArray) -> FloatArray:
         """Picojoules per byte of a buffer of each configuration, of ``capacity_bytes`` (configurations,)."""

@@ -30,9 +30,10 @@ from Estimator.chips.memory_files import check_memory, memory_system
 from Estimator.chips.own_links import own_links
 from Estimator.chips.process import process_problems
 from Estimator.chips.space_part import MOST_PARTS
-from Estimator.constants import ConstantChange, Kind, changed
+from Estimator.constants import EVERY, ConstantChange, Kind, changed
 from Estimator.hardware_files import check_platform, hardware_path, load_platform, load_technology, load_vector_functions, require
 
+LEAST_GHZ = 1e-3  # of a clock: a megahertz
 PRICES = "datacenter_2025"  # where none are given
 TEXTS = frozenset({"memory", "links"})  # axes whose values are no numbers
 LARGEST_VALUE = 2**20  # of an axis: far beyond any chip, far from overflow
@@ -106,7 +107,8 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
     memory = changes.memory or stated.axes.memory or ()
     sizes = [stated.budget.accelerator, *(each.accelerator for each in stated.references)]
     labels = dict.fromkeys([*memory, *(size.memory for size in sizes if size is not None and size.memory is not None)])
-    systems = {label: memory_system(label, path.parent) for label in labels}
+    here = {label: None if label in changes.memory else path.parent for label in labels}  # what is asked lies where people are
+    systems = {label: memory_system(label, folder) for label, folder in here.items()}
     platform = replace(platform, memories=tuple({each.label: each for each in systems.values()}.values()))
     platform = _with_constants(platform, changes.constants, path)
     links = _labels(changes.links or stated.axes.links or ())
@@ -191,12 +193,15 @@ def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...], sou
 def _changed_memory(memory: Memory, changes: Sequence[ConstantChange], platform: Platform) -> Memory:
     """``memory`` with changes of all memories, as ``memory.price_per_gib``, and of its own, as ``memory.hbm3.price_per_gib``."""
     names = {each.memory.name for each in platform.memories}
-    for change in changes:
-        named = change.kind is Kind.MEMORY and change.path[0] in names
-        if not named:
-            memory = changed(memory, Kind.MEMORY, [change])
-        elif change.path[0] == memory.name:
-            memory = replace(change, path=change.path[1:]).of(memory)
+    for change in (each for each in changes if each.kind is Kind.MEMORY):
+        first, *rest = change.path
+        if rest and first not in {*names, EVERY}:
+            raise InputError(
+                f"{change.asked!r:.200}: {first!r:.100} is no memory of these chips; give {', '.join(sorted(names))}, "
+                "* for all of them, or leave it out"
+            )
+        if not rest or first in {memory.name, EVERY}:
+            memory = replace(change, path=tuple(rest) or change.path).of(memory)
     return memory
 
 
@@ -271,10 +276,11 @@ def _check_die(space: DesignSpace, source: str) -> None:
 def _check_clock(ghz: float, platform: Platform, file: FileRefusals, key: str) -> None:
     die = platform.technology.die
     if die is None:
-        require(0 < ghz < math.inf, file, key, ghz, "positive")
+        require(LEAST_GHZ <= ghz < math.inf, file, key, f"{ghz:g} GHz", f"at least {LEAST_GHZ:g} GHz")
         return
     most = maximum_frequency_hz(die) / GIGA
-    require(0 < ghz <= most, file, key, f"{ghz:g} GHz", f"above 0 and at most {most:.3g} GHz in {platform.technology.name}")
+    allowed = f"at least {LEAST_GHZ:g} and at most {most:.3g} GHz in {platform.technology.name}"
+    require(LEAST_GHZ <= ghz <= most, file, key, f"{ghz:g} GHz", allowed)
 
 
 def _check(stated: DesignSpaceFile, path: Path) -> None:

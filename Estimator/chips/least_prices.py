@@ -38,7 +38,7 @@ class LeastTensorPrices:
         self._skew = (cores.width + cores.depth - 2).astype(np.float64)
         self._share: FloatArray = platform.concurrent_tc_share / self._num
         self._l2_pj = self._rates.sram_pj(l2_bytes(elements, platform))
-        self._glb_pj = self._rates.sram_pj(cores.glb_bytes)
+        self._glb_pj = self._rates.global_buffer_pj(cores.glb_bytes)
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
         """Least seconds and joules of ``work`` on one core with its share of the chip, and on all cores with all of it."""

@@ -105,7 +105,7 @@ def peak_power_parts(
     clock: Clock,
     link_bandwidth_bytes_per_s: float = 0.0,
 ) -> PowerParts:
-    """Watts while all cores, the global buffer's and the memory's bandwidth and both directions of the links are busy."""
+    """Watts while all cores, the global buffer's and the memory's bandwidth, joints of dies and both ways of links are busy."""
     technology, width = platform.technology, platform.bytes_per_element
     die, elements = die_process(technology), chips.width * chips.depth
     macs, lanes = chips.num_tc * elements, chips.num_vc * chips.width_vc
@@ -114,8 +114,9 @@ def peak_power_parts(
     lane = technology.vector_lane_energy.value + width * technology.l1_energy.value
     on_wires = technology.sram_energy.at(chips.glb_bytes) + die.network_energy.value
     cycle_pj = macs * (product + from_buffer) + lanes * lane + platform.glb_bandwidth_bytes_per_cycle * on_wires
-    off_chip_pj = memory.bandwidth_bytes_per_s * memory.memory.energy.value
-    off_chip_pj += 2 * link_bandwidth_bytes_per_s * die.link_energy.value
+    between = (parts.dies - 1) * memory.bandwidth_bytes_per_s * die.die_to_die_bandwidth.value  # of dies in a row
+    off_chip_pj = memory.bandwidth_bytes_per_s * memory.memory.energy.value + between * die.die_to_die_energy.value
+    off_chip_pj = off_chip_pj + 2 * link_bandwidth_bytes_per_s * technology.network_energy.value
     second = np.ones(len(chips))
     on_chip_j = cycle_pj * JOULES_PER_PJ * clock.frequency_hz
     return power_parts(on_chip_j, off_chip_pj * JOULES_PER_PJ * second, second, parts, die, clock, memory)

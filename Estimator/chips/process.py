@@ -32,7 +32,6 @@ class DieProcess:
     phy_scale: Annotated[UncertainQuantity, "fraction"]  # the same of PHYs
     link_area: Annotated[UncertainQuantity, "mm2 per GB/s"]  # PHY and controller, per GB/s each way
     link_edge: Annotated[UncertainQuantity, "mm per GB/s"]
-    link_energy: Annotated[UncertainQuantity, "pJ/byte"]
     die_to_die_area: Annotated[UncertainQuantity, "mm2 per GB/s"]
     die_to_die_energy: Annotated[UncertainQuantity, "pJ/byte"]
     die_to_die_bandwidth: Annotated[UncertainQuantity, "fraction"]  # of the memory's, between neighbouring dies

@@ -58,4 +58,7 @@ class Technology:
         quantities = {name: getattr(self, name) for name in ("mac_energy", "vector_lane_energy", "l1_energy")}
         times = {name: replace(each, value=factor * each.value) for name, each in quantities.items()}
         sram = replace(self.sram_energy, value=tuple(factor * value for value in self.sram_energy.value))
-        return replace(self, sram_energy=sram, **times)
+        die = self.die
+        if die is not None:
+            die = replace(die, network_energy=replace(die.network_energy, value=factor * die.network_energy.value))
+        return replace(self, sram_energy=sram, die=die, **times)

@@ -136,7 +136,7 @@ class TensorCoreModel:
         self._capacities, capacity_of = np.unique(np.concatenate([single_capacity, cores.glb_bytes]), return_inverse=True)
         self._single_capacity, self._all_capacity = capacity_of.reshape(2, -1)
         self._hbm_bytes_per_cycle = self.rates.hbm_bytes_per_s / self.rates.frequency_hz
-        self._glb_pj = self.rates.sram_pj(cores.glb_bytes)
+        self._glb_pj = self.rates.global_buffer_pj(cores.glb_bytes)
         self._l2_pj = self.rates.sram_pj(self._l2_capacities[self._l2_of][self._array_of])
 
     def estimate(self, work: TensorWork) -> CoreEstimate:

@@ -37,7 +37,7 @@ class VectorCoreModel:
         self._num = cores.num.astype(np.float64)
         self._lanes = cores.width.astype(np.float64)
         self._l2_pj = self.rates.sram_pj(l2_bytes(cores.width, platform))
-        self._glb_pj = self.rates.sram_pj(cores.glb_bytes)
+        self._glb_pj = self.rates.global_buffer_pj(cores.glb_bytes)
 
     def estimate(self, work: ElementWork) -> CoreEstimate:
         """Price ``work`` on all configurations, on a single core and on all cores."""

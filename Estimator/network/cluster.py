@@ -75,8 +75,11 @@ class Tier:
                 return 2
         return 1
 
-    def share(self, members: IntArray, positions: int) -> FloatArray:
-        """Part of its bandwidth that a device can use in a collective of ``members`` (of any shape) of ``positions`` blocks."""
+    def share(self, members: IntArray, positions: int, spacing: IntArray | int = 1) -> FloatArray:
+        """Part of its bandwidth that a device can use in a collective of ``members`` (of any shape) of ``positions`` blocks.
+
+        Along a torus members may lie ``spacing`` blocks apart: groups of those between them share the same links.
+        """
         several = np.maximum(members, 2)
         if positions <= 1 or self.topology in SWITCHED:
             return np.ones(several.shape)
@@ -86,7 +89,7 @@ class Tier:
             case Topology.HYPERCUBE:
                 part = np.log2(several) / math.log2(positions)
             case Topology.TORUS:  # part of a ring is a line: nothing comes back over the link that closes the ring
-                part = np.where(several == positions, 1.0, 0.5)
+                part = np.where(several * spacing == positions, 1.0, 0.5) / spacing
         return np.where(members > 1, part, 1.0)
 
     @property
@@ -149,6 +152,11 @@ class Cluster:
     def block_sizes(self) -> tuple[int, ...]:
         """Devices in a block of what each tier joins, innermost first: 1, then the groups of the inner tiers."""
         return (1, *(tier.group_size for tier in self.tiers[:-1]))
+
+    @property
+    def rings(self) -> tuple[bool, ...]:
+        """Which tiers are dimensions of a torus, on which it matters how far members of a group lie apart."""
+        return tuple(tier.topology is Topology.TORUS for tier in self.tiers)
 
     @property
     def period(self) -> int:

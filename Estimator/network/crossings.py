@@ -15,7 +15,8 @@ class Crossings:
 
     ``group_sizes`` have shape (N,). The other arrays have shape (tiers + 1, N): row 0 is about devices, each a block by itself,
     row t + 1 about the blocks of tier t. ``blocks`` counts those that hold members of the group; the fullest of them holds
-    ``most`` members, the emptiest ``fewest``; ``aligned`` says that all of them hold members in the same places.
+    ``most`` members, the emptiest ``fewest``; ``aligned`` says that all of them hold members in the same places. Along the
+    dimensions of a torus members lie ``spacing`` (tiers, N) blocks apart, elsewhere it is 1.
     """
 
     tiers: tuple[Tier, ...]
@@ -24,6 +25,7 @@ class Crossings:
     most: IntArray
     fewest: IntArray
     aligned: BoolArray
+    spacing: IntArray
 
     @property
     def inside(self) -> IntArray:
@@ -39,6 +41,12 @@ class Crossings:
     def ports(self) -> IntArray:
         """Members in the emptiest block within each tier, whose ports carry what enters and leaves it; shape (tiers, N)."""
         return self.fewest[:-1]
+
+    @property
+    def positions(self) -> IntArray:
+        """Blocks that each tier joins, members or not; shape (tiers, 1)."""
+        inner = _inner_sizes(self.tiers)
+        return np.array([[tier.group_size // within] for tier, within in zip(self.tiers, inner, strict=True)])
 
     @cached_property
     def hops(self) -> IntArray:
@@ -76,8 +84,8 @@ class Crossings:
     @cached_property
     def device_bytes_per_s(self) -> FloatArray:
         """Bandwidth of each tier that a member can use in a collective, when messages are long; shape (tiers, N)."""
-        positions = (tier.group_size // within for tier, within in zip(self.tiers, _inner_sizes(self.tiers), strict=True))
-        shares = [tier.share(width, blocks) for tier, width, blocks in zip(self.tiers, self.widths, positions, strict=True)]
+        each = zip(self.tiers, self.widths, self.positions[:, 0].tolist(), self.spacing, strict=True)
+        shares = [tier.share(width, blocks, spacing) for tier, width, blocks, spacing in each]
         alone = self.column(lambda tier: tier.bandwidth_bytes_per_s * tier.efficiency)
         if self.has_rails:  # on their way to another rail bytes pass the tier within
             alone = np.where(self.off_rails, np.minimum(alone, np.concatenate([alone[:1], alone[:-1]])), alone)
@@ -96,11 +104,14 @@ class Crossings:
         return off
 
     def step_s(self, latency_s: Callable[[Tier], float]) -> FloatArray:
-        """Seconds of a step over each tier, shape (tiers, 1 or N): who changes rails passes the tier within first."""
-        steps_s = self.column(latency_s)
+        """Seconds of a step over each tier, shape (tiers, N): who changes rails passes the tier within first.
+
+        Along a torus it passes the devices between, hop by hop.
+        """
+        steps_s = self.column(latency_s) * self.spacing
         if not self.has_rails:
             return steps_s
-        within_s = np.concatenate([np.zeros((1, 1)), steps_s[:-1]])
+        within_s = np.concatenate([np.zeros_like(steps_s[:1]), steps_s[:-1]])
         return steps_s + np.where(self.off_rails, within_s, 0.0)
 
     def column(self, value: Callable[[Tier], float]) -> FloatArray:
@@ -121,24 +132,29 @@ def crossings(group_sizes: IntArray, strides: IntArray, cluster: Cluster, first:
     sizes = np.array(cluster.block_sizes)[:, None]
     # one member in each block, or in all the same places, of which the emptiest block has as many as there are
     aligned = (strides % sizes == 0) | ((sizes % strides == 0) & (fewest[:-1] * strides == sizes))
-    return Crossings(cluster.tiers, group_sizes, blocks, most, fewest, np.concatenate([aligned, aligned[-1:]]))
+    along = np.array(cluster.rings)[:, None] & (blocks[:-1] != blocks[1:])
+    spacing = np.where(along, np.maximum(-(-strides // sizes), 1), 1)
+    return Crossings(cluster.tiers, group_sizes, blocks, most, fewest, np.concatenate([aligned, aligned[-1:]]), spacing)
 
 
 def rectangle_crossings(parts: IntArray, cluster: Cluster) -> Crossings:
     """The same of groups with as many members in every block that holds any: ``parts`` (tiers, N) of each block per tier.
 
     A group has ``parts[0]`` devices in a block of the innermost tier, in ``parts[1]`` such blocks of the next one, and so on.
+    Along a torus they are neighbours.
     """
     together = np.cumprod(parts, axis=0)
     sizes, ones = together[-1], np.ones_like(parts[:1])
     most = np.concatenate([ones, together])
-    return Crossings(cluster.tiers, sizes, sizes // most, most, most, np.ones(most.shape, np.bool_))
+    return Crossings(cluster.tiers, sizes, sizes // most, most, most, np.ones(most.shape, np.bool_), np.ones_like(parts))
 
 
-def parts_of(sizes: IntArray, strides: IntArray, devices: IntArray, block_sizes: tuple[int, ...]) -> IntArray:
+def parts_of(
+    sizes: IntArray, strides: IntArray, devices: IntArray, block_sizes: tuple[int, ...], rings: tuple[bool, ...] | None = None
+) -> IntArray:
     """``parts`` of groups of devices one stride apart, shape (tiers, N); 0 for those that blocks of some tier cut unevenly.
 
-    ``block_sizes`` are those of a cluster.
+    So it is for those that are no neighbours along a dimension of a torus. ``block_sizes`` and ``rings`` are those of a cluster.
 
     Such groups start where other axes of a contiguous numbering of so many ``devices`` (N,) put them: at multiples of their size
     and stride, and as many devices behind as one stride has.
@@ -155,6 +171,9 @@ def parts_of(sizes: IntArray, strides: IntArray, devices: IntArray, block_sizes:
         parts[row] = inside // before
         before = inside
     parts[-1] = sizes // before
+    for row, ring in enumerate(rings or ()):
+        if ring:
+            even &= (parts[row] <= 1) | (strides <= block_sizes[row])
     return np.where(even, parts, 0)
 
 

@@ -40,7 +40,7 @@ def textbook_costs(kind: CollectiveKind, crossed: Crossings) -> list[AlgorithmCo
     torus = _torus(crossed)
     costs = [
         AlgorithmCosts("ring", ring_s, left * slowest_s),
-        _tree(crossed).where(np.full(len(size), not passing)),
+        _tree(crossed, one_way=kind is not CollectiveKind.ALL_REDUCE).where(np.full(len(size), not passing)),
         AlgorithmCosts("tier by tier", steps_s, ((crossed.widths - 1) / crossed.together / bandwidth).sum(axis=0)).where(fills),
         AlgorithmCosts("torus", steps_s, left / (bandwidth * crossed.used).sum(axis=0)).where(
             fills & (torus | ~crossed.used).all(axis=0)
@@ -54,15 +54,20 @@ def _torus(crossed: Crossings) -> BoolArray:
     return np.array([[tier.topology is Topology.TORUS] for tier in crossed.tiers])
 
 
-def _tree(crossed: Crossings) -> AlgorithmCosts:
-    """A reduction to one device, or a broadcast from it, up or down a tree."""
+def _tree(crossed: Crossings, *, one_way: bool) -> AlgorithmCosts:
+    """A reduction to one device, or a broadcast from it, up or down a tree.
+
+    ``one_way`` it may begin at the end of a part of a ring; what goes to a root and back chooses one in the middle.
+    """
     torus, reached = _torus(crossed), crossed.reached
     latencies_s = crossed.step_s(lambda tier: tier.latency_s)
     start_s = largest(crossed.column(lambda tier: tier.start_s), reached)
     steps_s = log2_ceil(crossed.group_sizes) * largest(latencies_s, reached)
-    link = crossed.column(lambda tier: tier.bandwidth_bytes_per_s * tier.efficiency / 2)
+    link = crossed.column(lambda tier: tier.bandwidth_bytes_per_s * tier.efficiency / 2) / crossed.spacing
     bandwidth = np.where(torus, np.minimum(crossed.device_bytes_per_s, link), crossed.device_bytes_per_s)
-    along = np.where(torus, crossed.widths // 2, log2_ceil(crossed.widths))
+    line = crossed.widths * crossed.spacing != crossed.positions
+    across = np.where(line & one_way, crossed.widths - 1, crossed.widths // 2)
+    along = np.where(torus, across, log2_ceil(crossed.widths))
     steps_s = np.where((torus & crossed.used).any(axis=0), (along * latencies_s).sum(axis=0), steps_s)
     return AlgorithmCosts("tree", start_s + steps_s, largest(1 / bandwidth, reached))
 
@@ -79,6 +84,6 @@ def _rooted_costs(crossed: Crossings) -> list[AlgorithmCosts]:
     fills = (crossed.together % crossed.inside == 0).all(axis=0)
     return [
         AlgorithmCosts("chain", start_s + (size - 1) * latency_s, slowest_s),
-        _tree(crossed),
+        _tree(crossed, one_way=True),
         AlgorithmCosts("tier by tier", start_s + steps_s, (passing / crossed.device_bytes_per_s).sum(axis=0)).where(fills),
     ]

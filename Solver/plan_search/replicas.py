@@ -81,8 +81,9 @@ class _Groups:
             ends = np.ones_like(plans.pp), np.ones_like(plans.pp)
         else:
             ends = np.where(plans.pp > 1, 2, 1), np.maximum((plans.pp - 1) * plans.layouts.stage_strides, 1)
-        self._levels = [(size, np.minimum(stride, cluster.period)) for size, stride in (*levels, ends)]
-        # members that lie further apart than a period share no inner block
+        # members that lie further apart than a period share no inner block; along a torus it matters how far
+        apart = np.iinfo(np.int64).max if any(cluster.rings) else cluster.period
+        self._levels = [(size, np.minimum(stride, apart)) for size, stride in (*levels, ends)]
 
     def slower(self, rows: IntArray, others: IntArray, beside: IntArray) -> BoolArray:
         """Whether the plans ``rows`` are nowhere faster than ``others[beside]``, of which each is as even; shape (rows,)."""

@@ -51,12 +51,21 @@ def explain(run: FinishedRun) -> Explanation:
         answer=_answer(run, best),
         lead=(*_lead(run, best), *_differing(run)),
         limits=limits,
-        limits_in_words=(*(limit.words for limit in limits), *_misfits(run, best))
+        limits_in_words=(*(limit.words for limit in limits), *_meant(best), *_misfits(run, best))
         or ("This run does not state what limits it.",),
         time_in_words=tuple(time),
         alternatives=(),
         warnings=tuple(_warnings(run, best)),
     )
+
+
+def _meant(best: DesignPoint) -> Iterator[str]:
+    """What is left as it is where more of something is asked for, though it would have its price."""
+    if best.limits and best.chip is not None and best.objective is not Objective.THROUGHPUT:
+        yield (
+            f"All of that is {unit_of(best)} of this chip with its area, power and price as they are; --what-if, as --what-if "
+            "frequency=1.2, prices what more of it takes too."
+        )
 
 
 def _differing(run: FinishedRun) -> Iterator[str]:

@@ -32,6 +32,7 @@ MEANT = {  # by what a shorthand is called, of constants
     "network_bandwidth": "cluster.tiers.*.bandwidth_bytes_per_s",
     "network_latency": "cluster.tiers.*.latency_s",
 }
+OTHER_QUESTIONS = frozenset({"model", "objective", "combine", "time_shares", "setting", "name", "output", "csv", "front", "chip"})
 FACTORS = {"memory_bandwidth": "device.memory.bandwidth", "peak_flops": "device.matrix.peak.*"}  # of settings that are values
 
 
@@ -48,6 +49,11 @@ def what_if(finished: FinishedRun, asked: str, progress: Progress | None = None)
     with repeating(finished):
         request_of(finished)
     changes = settings_for(Mode.SEARCH).canonical(changes, named)
+    for key in OTHER_QUESTIONS & changes.keys():
+        raise InputError(
+            f"{named}: {key} is no circumstance of what the run asked, but another question; run one with it and compare the two "
+            "folders with 'phaze report ONE OTHER'"
+        )
     if "device" in changes and not finished.on_device:
         raise InputError(f"{named}: the run designed chips, and a device takes a search of its own; run one with --device")
     try:

@@ -87,7 +87,8 @@ def _memories(space: DesignSpace) -> dict[str, list[str]]:
     """Where ``space`` has each of its memories: once for every number of stacks."""
     found: dict[str, list[str]] = {}
     for number, system in enumerate(space.platform.memories):
-        found.setdefault(system.memory.name, []).append(f"space.platform.memories.{number}.memory")
+        if system.label in (space.axes.memory or ()):  # others are of chips that it is compared with
+            found.setdefault(system.memory.name, []).append(f"space.platform.memories.{number}.memory")
     return found
 
 
@@ -108,6 +109,8 @@ def _paths(physics: Physics, kind: str, rest: str) -> Iterator[str]:
         for number, tier in enumerate(physics.cluster.tiers):
             if getattr(tier, key) > 0:
                 yield f"cluster.tiers.{number}.{key}"
+            if tier.short is not None and getattr(tier.short, key) > 0:
+                yield f"cluster.tiers.{number}.short.{key}"
     elif kind == "memory":
         for number in range(len(physics.space.platform.memories)):
             yield f"space.platform.memories.{number}.memory.{rest}"

@@ -149,8 +149,9 @@ def test_stages_of_a_pipeline_hold_the_micro_batches_in_flight() -> None:
     stages = priced(plan).stages
     graph = graph_for(plan)
     block = graph.layers[graph.sequence[1]].saved.none
-    assert stages[1].activation_bytes == pytest.approx(3 * 2 * block)
-    assert stages[2].activation_bytes == pytest.approx(2 * 2 * block)
+    spare = 1.0 + load_software("megatron_2022").fragmentation.value
+    assert stages[1].activation_bytes == pytest.approx(3 * 2 * block * spare)
+    assert stages[2].activation_bytes == pytest.approx(2 * 2 * block * spare)
 
 
 def test_faster_links_and_larger_memories_never_hurt() -> None:

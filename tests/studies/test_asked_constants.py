@@ -55,6 +55,8 @@ def test_a_change_is_what_an_edited_file_says(tmp_path: Path) -> None:
 def test_shorthands_mean_constants() -> None:
     base = asked().hardware.space.platform
     assert asked(frequency="2.1 GHz").hardware.space.platform.frequency_hz == 2.1e9
+    assert asked(frequency="2100 MHz").hardware.space.platform.frequency_hz == 2.1e9
+    assert asked(hbm_bandwidth="2.4TB/s").hardware.space.platform.hbm_bandwidth_bytes_per_s == 2.4e12
     assert asked(frequency="2x").hardware.space.platform.frequency_hz == 2 * base.frequency_hz
     assert asked(hbm_bandwidth="1x").hardware.space == asked().hardware.space
     assert asked(hbm_bandwidth=2400).hardware.space.platform.hbm_bandwidth_bytes_per_s == 2.4e12
@@ -143,6 +145,12 @@ def test_nothing_is_a_value_of_a_table_by_capacity() -> None:
         ({"constants": ["device.memory.capacity=2x"]}, "belongs to devices that exist"),
         ({"device": "h100", "constants": ["platform.startup=0"]}, "is about chips to design"),
         ({"frequency": "fast"}, "give a number in GHz, or a factor"),
+        ({"frequency": "0"}, "give a number in GHz, or a factor"),
+        ({"frequency": "1e-15"}, "at least 0.001"),
+        ({"frequency": "1.2", "constants": ["platform.frequency_hz=1e9"]}, "both change frequency_hz; leave one of them out"),
+        ({"hbm_bandwidth": "2x", "constants": ["platform.hbm_bandwidth=3x"]}, "both change hbm_bandwidth_bytes_per_s"),
+        ({"design_space": "tpu_like_7nm", "constants": ["memory.hbm9.edge=2x"]}, "'hbm9' is no memory of these chips; give hbm2"),
+        ({"design_space": "tpu_like_7nm", "constants": ["platform.memories=0"]}, "it is a list of"),
         ({"design_space": "tpu_like_7nm", "hbm_bandwidth": "1200"}, "memory as it is sold has its own"),
     ],
 )
@@ -193,6 +201,10 @@ def test_it_is_asked_and_refused_on_the_command_line(finished: FinishedRun, caps
         ("micro_batch_size=4000", "micro-batch size 4000 exceeds the global batch size 64"),
         ("device=h100", "the run designed chips, and a device takes a search of its own"),
         ("memory_size=80", "memory_size belongs to devices that exist"),
+        ("model=gpt2", "model is no circumstance of what the run asked, but another question"),
+        ("objective=throughput", "objective is no circumstance"),
+        ("setting=today", "setting is no circumstance"),
+        ("output=elsewhere", "output is no circumstance"),
     ],
 )
 def test_a_refused_what_if_names_itself_and_not_the_study(finished: FinishedRun, asked_for: str, said: str) -> None:

@@ -27,6 +27,8 @@ class Crossing:
     hops: int
     ports: int
     bandwidth: float
+    spacing: int = 1  # along a torus: blocks from a member to the next
+    positions: int = 1
     changing: int = 0  # of the peers that a member of the emptiest block has on this tier of rails those on another rail
 
     @property
@@ -34,14 +36,16 @@ class Crossing:
         return math.ceil(self.together / self.inside)
 
 
-def share(tier: Tier, members: int, positions: int) -> float:
+def share(tier: Tier, members: int, positions: int, spacing: int) -> float:
     if members <= 1 or positions <= 1:
         return 1.0
     if tier.topology is Topology.MESH:
         return (members - 1) / (positions - 1)
     if tier.topology is Topology.HYPERCUBE:
         return math.log(members) / math.log(positions)
-    return 0.5 if tier.topology is Topology.TORUS and members != positions else 1.0
+    if tier.topology is Topology.TORUS:
+        return (1.0 if members * spacing == positions else 0.5) / spacing
+    return 1.0
 
 
 def crossings_by_hand(size: int, stride: int, cluster: Cluster, first: int) -> list[Crossing]:
@@ -53,7 +57,10 @@ def crossings_by_hand(size: int, stride: int, cluster: Cluster, first: int) -> l
         shared = Counter(member // tier.group_size for member in members)
         blocks = [size] if tier is cluster.tiers[-1] else list(shared.values())
         inside, together = max(counts), max(blocks)
-        part = share(tier, math.ceil(together / inside), tier.group_size // within)
+        positions, spacing = tier.group_size // within, 1
+        if tier.topology is Topology.TORUS and len(counts) != len(blocks):
+            spacing = max(math.ceil(stride / within), 1)
+        part = share(tier, math.ceil(together / inside), positions, spacing)
         bandwidth, hops, changing = tier.bandwidth_bytes_per_s * tier.efficiency * part, len(counts) - len(blocks), 0
         if tier.topology is Topology.RAIL and hops:
             places: dict[int, set[int]] = {}
@@ -65,7 +72,9 @@ def crossings_by_hand(size: int, stride: int, cluster: Cluster, first: int) -> l
                 below = cluster.tiers[cluster.tiers.index(tier) - 1]
                 bandwidth = min(bandwidth, below.bandwidth_bytes_per_s * below.efficiency)
                 tier = later(tier, below)
-        crossed.append(Crossing(tier, inside, together, hops, min(counts), bandwidth, changing))
+        if spacing > 1:
+            tier = replace(tier, latency_s=spacing * tier.latency_s)
+        crossed.append(Crossing(tier, inside, together, hops, min(counts), bandwidth, spacing, positions, changing))
         counts, within = blocks, tier.group_size
         if len(blocks) == 1:
             break
@@ -89,7 +98,7 @@ def costs_by_hand(kind: CollectiveKind, size: int, stride: int, cluster: Cluster
     return textbook(kind, size, crossed) if cluster.library is None else library(kind, size, crossed, cluster.library)
 
 
-def tree(size: int, crossed: list[Crossing]) -> Cost:
+def tree(size: int, crossed: list[Crossing], one_way: bool) -> Cost:
     """Levels of two under switches; along a torus half of its width, over one link each way."""
     start_s, latency_s = max(each.tier.start_s for each in crossed), max(each.tier.latency_s for each in crossed)
     steps_s, bandwidths = math.ceil(math.log2(size)) * latency_s, [each.bandwidth for each in crossed]
@@ -97,10 +106,12 @@ def tree(size: int, crossed: list[Crossing]) -> Cost:
         steps_s = 0.0
         for each in crossed:
             torus = each.tier.topology is Topology.TORUS
-            steps_s += (each.width // 2 if torus else math.ceil(math.log2(each.width))) * each.tier.latency_s
+            line = one_way and each.width * each.spacing != each.positions
+            across = each.width - 1 if line else each.width // 2
+            steps_s += (across if torus else math.ceil(math.log2(each.width))) * each.tier.latency_s
     for place, each in enumerate(crossed):
         if each.tier.topology is Topology.TORUS:
-            bandwidths[place] = each.tier.bandwidth_bytes_per_s * each.tier.efficiency / 2
+            bandwidths[place] = each.tier.bandwidth_bytes_per_s * each.tier.efficiency / 2 / each.spacing
     return start_s + steps_s, 1 / min(bandwidths)
 
 
@@ -110,7 +121,7 @@ def rooted(size: int, crossed: list[Crossing]) -> dict[str, Cost]:
     slowest = 1 / min(each.bandwidth for each in crossed)
     found = {
         "chain": (start_s + (size - 1) * latency_s, slowest),
-        "tree": tree(size, crossed),
+        "tree": tree(size, crossed, one_way=True),
     }
     if all(each.together % each.inside == 0 for each in crossed):
         *inner, outer = crossed
@@ -131,7 +142,7 @@ def textbook(kind: CollectiveKind, size: int, crossed: list[Crossing]) -> dict[s
     ring_s = (size - 1 if passing else 1) * start_s + (size - 1) * latency_s
     found = {"ring": (ring_s, (size - 1) / size / bandwidth)}
     if not passing:
-        found["tree"] = tree(size, crossed)
+        found["tree"] = tree(size, crossed, one_way=twice == 1)
     if all(each.together % each.inside == 0 for each in crossed):
         steps_s = ring_s if passing else start_s + sum((each.width - 1) * each.tier.latency_s for each in crossed)
         found["tier by tier"] = (steps_s, sum((each.width - 1) / each.together / each.bandwidth for each in crossed))

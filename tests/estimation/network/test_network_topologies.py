@@ -100,6 +100,31 @@ def places_of(dims: tuple[int, ...]) -> list[tuple[int, ...]]:
     return list(itertools.product(*map(range, dims)))
 
 
+ON_RINGS = [(n, s, p) for p in (4, 6, 8, 16) for n in range(2, p + 1) for s in range(1, p) if n * s <= p and p % (n * s) == 0]
+
+
+@pytest.mark.parametrize(("size", "stride", "ring"), ON_RINGS)
+def test_groups_along_a_ring_are_held_up_by_those_between_them(size: int, stride: int, ring: int) -> None:
+    """What must leave any arc of devices leaves over its two ends, all groups at once; and no message skips a device."""
+    cluster = torus((ring,))
+    slow = replace(cluster, tiers=tuple(replace(tier, latency_s=1.0) for tier in cluster.tiers))
+    groups = [
+        {first + block + stride * k for k in range(size)} for block in range(0, ring, size * stride) for first in range(stride)
+    ]
+    leaving = 0.0
+    for start, length in itertools.product(range(ring), range(1, ring)):
+        arc = {(start + at) % ring for at in range(length)}
+        leaving = max(leaving, sum(len(group & arc) / size for group in groups if group - arc))
+    farthest = max(min(abs(a - b), ring - abs(a - b)) for a in groups[0] for b in groups[0])
+    for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE):
+        times = FAR.get(kind, 1.0)
+        assert per_byte(kind, cluster, size, stride) >= leaving / 2.0 * (1 - 1e-12)
+        costs = collective_costs(kind, size, stride, slow)
+        assert min(cost.fixed_s for cost in costs) >= farthest
+        assert per_byte(kind, cluster, size, stride) <= 4 * times * leaving / 2.0  # and no group waits for longer than that
+    assert per_byte(CollectiveKind.ALL_TO_ALL, cluster, size, stride) >= leaving * (size - 1) / size / 4.0
+
+
 def simulated_torus(dims: tuple[int, ...], links_bytes_per_s: float) -> float:
     """Seconds of an all-to-all of one byte per device, dimension by dimension, each message the shorter way round."""
     total_s, places = 0.0, list(itertools.product(*map(range, dims)))

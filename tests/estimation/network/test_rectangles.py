@@ -35,7 +35,7 @@ def groups_on(cluster: Cluster) -> tuple[np.ndarray, np.ndarray]:
 def test_neighbours_cost_what_their_rectangle_does(name: str, kind: CollectiveKind) -> None:
     cluster = load_cluster(name)
     sizes, strides = groups_on(cluster)
-    parts = parts_of(sizes, strides, np.full(len(sizes), 2**31), cluster.block_sizes)
+    parts = parts_of(sizes, strides, np.full(len(sizes), 2**31), cluster.block_sizes, cluster.rings)
     even = parts.all(axis=0)
     assert even.any()
     strided = collective_costs_of(kind, sizes[even], strides[even], cluster).seconds(PAYLOADS + np.zeros(even.sum()))
