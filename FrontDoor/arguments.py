@@ -68,6 +68,8 @@ class Command:
     seed: int = 0
     what_if: tuple[str, ...] = ()
     moldable: bool = False
+    to: str | None = None
+    nearest: bool = False
     samples: int = 500
     contenders: int = 24
     most_processes: int = 16

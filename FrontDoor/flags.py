@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from Common.errors import InputError
 from FrontDoor.help_text import COLUMNS, SETTING_GROUPS, TRAINING_GROUPS, HelpFormatter, usage_of
-from FrontDoor.names import LISTED, MODES, STUDY_MODES, WITHOUT_TABLES
+from FrontDoor.names import EXPORTED, LISTED, MODES, STUDY_MODES, WITHOUT_TABLES
 from FrontDoor.parser import Parser, SetAction, add_one, add_table
 from Studies.annotations import Mode
 from Studies.request import settings_for
@@ -116,6 +117,20 @@ def _add_evaluate(parser: Parser) -> None:
         type=_file,
         metavar="FILE",
         help="YAML file of settings, keys are the flags with underscores; or the best.json of a search",
+    )
+    _add_run_code(parser)
+
+
+def _add_export(parser: Parser) -> None:
+    table = settings_for(Mode.EVALUATE)
+    add_table(parser, replace(table, settings=tuple(each for each in table.settings if each.key != "output")))
+    parser.add_argument("--output", metavar="FOLDER", help="folder of the files (default: NAME_export)")
+    parser.add_argument("runs", nargs=1, metavar="RUN|PLAN", help="folder of a run, its best.json, or a YAML file of a plan")
+    parser.add_argument("--to", required=True, metavar="NAME", help=f"program to launch with: {', '.join(EXPORTED)}")
+    parser.add_argument(
+        "--nearest",
+        action="store_true",
+        help="export the nearest plan that the program can be told where it cannot be told this one, and say what that costs",
     )
     _add_run_code(parser)
 
@@ -403,6 +418,7 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     "run_solver": _add_run_solver,
     "evaluate": _add_evaluate,
     "training-time": _add_training_time,
+    "export": _add_export,
     "train": _add_train,
     "validate": _add_validate,
     "profile": _add_profile,

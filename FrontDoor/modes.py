@@ -17,6 +17,7 @@ from FrontDoor.completion import completion
 from FrontDoor.evaluate import evaluate
 from FrontDoor.exit_status import DONE, FAILED, NOTHING_FEASIBLE
 from FrontDoor.explain import explain
+from FrontDoor.export import export
 from FrontDoor.listing import listing
 from FrontDoor.models import models
 from FrontDoor.parts import searched_in_parts
@@ -171,6 +172,7 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "prepopulate_estimates": prepopulate_estimates,
     "evaluate": evaluate,
     "training-time": training_time,
+    "export": export,
     "train": train,
     "validate": validate,
     "profile": profile,

@@ -16,6 +16,7 @@ OTHER_MODES = {
     "trace": "write the schedules of a run as a timeline for Perfetto or chrome://tracing",
     "evaluate": "predict time and memory of a training plan on devices that exist, or on a designed chip",
     "training-time": "predict time, energy, money and carbon of a whole training, with a plan that is given or the best one",
+    "export": "write the plan of a run or a file out for the program that launches it, such as Megatron-LM or torchtitan",
     "train": "train the plan of a file with local processes, and compare what it takes with what was predicted",
     "validate": "compare predictions with measured training runs",
     "profile": "measure the operators of a model and exchanges between processes on this machine, as a device to search on",
@@ -26,8 +27,9 @@ OTHER_MODES = {
     "doctor": "check that everything needed is installed and working",
     "completion": "print a script that completes modes, flags and names in bash, zsh or fish",
 }
+EXPORTED = ("megatron_lm", "megatron_bridge", "torchtitan", "accelerate", "deepspeed", "hf_trainer", "chakra")  # --to of export
 MODES = STUDY_MODES | OTHER_MODES
-WITHOUT_TABLES = frozenset({"report", "serve", "trace"})  # what they print is the files they wrote
+WITHOUT_TABLES = frozenset({"report", "serve", "trace", "export"})  # what they print is the files they wrote
 
 
 @dataclass(frozen=True)

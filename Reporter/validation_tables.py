@@ -73,9 +73,9 @@ def report_json(report: ValidationReport, explained: ErrorExplanation | None = N
 
 def source_table(report: ValidationReport) -> TextTable:
     """How far predictions are off, by source and over all."""
-    columns = ("source", "runs", "skipped", "time MAPE", "time bias", "Spearman", "memory MAPE")
-    spared = ("Spearman", "skipped", "memory MAPE")
-    table = new_table("predicted against measured iteration times", columns, words={"source"}, spared=spared)
+    columns = ("source", "runs", "skipped", "time MAPE", "time bias", "Spearman", "memory MAPE", "fitted to it")
+    spared = ("Spearman", "skipped", "memory MAPE", "fitted to it")
+    table = new_table("predicted against measured iteration times", columns, words={"source", "fitted to it"}, spared=spared)
     for statistics in (*report.sources, report.overall):
         table.add_row(
             _short(statistics.source),
@@ -85,6 +85,7 @@ def source_table(report: ValidationReport) -> TextTable:
             _signed(statistics.time_bias),
             "-" if statistics.spearman is None else f"{statistics.spearman:.3f}",
             _share(statistics.memory_mape),
+            statistics.fitted or "-",
         )
     return table
 

@@ -74,6 +74,7 @@ class Statistics:
     ``time_mape`` is the mean of abs(predicted / measured - 1) and ``time_bias`` the mean of predicted / measured - 1 of the
     iteration times, ``memory_mape`` the first of the memory. ``spearman`` is the rank correlation of predicted and measured times
     within a model of a source, averaged over the models with at least three runs of different times, weighted by their runs.
+    ``fitted`` tells which constants were fitted to runs of this source; all others are predictions.
     """
 
     source: str
@@ -83,6 +84,7 @@ class Statistics:
     time_bias: float | None
     spearman: float | None
     memory_mape: float | None
+    fitted: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 from scipy.stats import spearmanr
 
+from Validation.fitted import fitted_to
 from Validation.records import RunResult, Statistics
 
 FEWEST_RANKED = 3  # runs of a model that make a rank correlation
@@ -40,6 +41,7 @@ def _statistics(source: str, table: pd.DataFrame) -> Statistics:
         time_bias=_mean(predicted["error"]),
         spearman=_spearman(predicted),
         memory_mape=_mean(predicted["memory_error"].abs()),
+        fitted="" if source == OVERALL else fitted_to(source),
     )
 
 

@@ -1,0 +1,59 @@
+"""``phaze export``: the plan of a run written out for the program that launches it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from Common.errors import InputError
+from FrontDoor.arguments import Command
+from FrontDoor.exit_status import DONE
+
+if TYPE_CHECKING:
+    from third_party.exports.launch import ExportedFile
+
+logger = logging.getLogger(__name__)
+
+
+def export(command: Command) -> int:
+    """Write the files that launch the plan of a run, or refuse what the program cannot be told."""
+    from Common.files import user_path
+    from Common.numbers import percent
+    from third_party.exports.reading import launch_of, nearest
+    from third_party.exports.registry import exporter
+
+    program = exporter(command.to or "")
+    path = user_path(command.runs[0])
+    if not path.exists():
+        raise InputError(f"there is no {path}; give the folder of a run, its best.json, or a plan file")
+    folder = user_path(command.output or f"{program.name}_export")
+    code = frozenset(command.run_code)
+    if command.nearest:
+        found = nearest(program, path, command.given, code)
+        for reason in found.reasons:
+            logger.info("%s cannot be told the plan: %s", program.title, reason)
+        if found.changes:
+            changes = ", ".join(f"{key} {value}" for key, value in found.changes)
+            logger.info("changed to %s: an iteration takes %s longer", changes, percent(found.slower))
+        launch = found.launch
+    else:
+        launch = launch_of(path, command.given, code)
+        refused = program.inexpressible(launch)
+        if refused is not None:
+            near = ", ".join(f"{key} {value}" for key, value in refused.nearest)
+            hint = f"the nearest plan that it can has {near}: --nearest exports that" if near else "no plan near it can be told"
+            raise InputError(f"{program.title} cannot be told this plan: {refused.what}; {hint}")
+    for file in program.files(launch):
+        _write(folder, file)
+    logger.info("files for %s: %s", program.title, folder)
+    return DONE
+
+
+def _write(folder: Path, file: ExportedFile) -> None:
+    from Common.files import write_atomically
+
+    path = folder / file.path
+    write_atomically(path, file.content.encode() if isinstance(file.content, str) else file.content)
+    if file.executable:
+        path.chmod(0o755)

@@ -1,0 +1,29 @@
+"""What constants were fitted to is said of the runs that ship, and of no others."""
+
+import pytest
+
+from Estimator.devices.files import load_device, load_software
+from scripts.constants_page import PAGE, page
+from Validation.fitted import fitted_constants, fitted_to
+from Validation.intervals import load_residuals
+
+
+def test_every_fit_is_to_runs_that_ship() -> None:
+    sources = [each.source for each in load_residuals().sources]
+    for fit in fitted_constants():
+        assert any(fit.constants in fitted_to(source) for source in sources), fit
+
+
+@pytest.mark.parametrize("source", ["", "NeMo 24.07", "a paper of 2031"])
+def test_other_runs_are_predictions(source: str) -> None:
+    assert fitted_to(source) == ""
+
+
+def test_constants_that_were_fitted_say_so_themselves() -> None:
+    assert "fitted" in load_device("a100_80gb").matrix.sustained.source
+    fragmentation = load_software("megatron_deepspeed_bf16").fragmentation
+    assert fragmentation is not None and "fitted" in fragmentation.source
+
+
+def test_the_page_of_constants_is_that_of_the_files() -> None:
+    assert PAGE.read_text() == page(), "write it again: .venv/bin/python scripts/constants_page.py"

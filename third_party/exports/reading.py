@@ -1,0 +1,91 @@
+"""What a run or a plan file asks to be launched, and the nearest plan that a program can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from Common.errors import InputError
+from Estimator.network.cluster import Cluster
+from Plans.layer_costs import layer_names
+from Studies.evaluation import Evaluation, evaluation_of, prepared
+from Studies.plan_files import evaluate_request
+from third_party.exports.launch import Exporter, Launch
+
+BEST = "best.json"
+MOST_CHANGES = 8  # of a plan until a program can be told it
+
+
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """The nearest plan that a program can be told: what was changed, why, and how much longer an iteration of it takes."""
+
+    launch: Launch
+    changes: tuple[tuple[str, object], ...] = ()
+    reasons: tuple[str, ...] = ()
+    slower: float = 0.0
+
+
+def launch_of(path: Path, given: Mapping[str, object], run_code: frozenset[str] | None = frozenset()) -> Launch:
+    """The plan of ``path``, a plan file, a best.json or the folder of a run, with ``given`` settings of the command line.
+
+    Raises:
+        InputError: there is no plan, it cannot be priced, or its stages differ.
+    """
+    file = path / BEST if path.is_dir() else path
+    request = evaluate_request(file, given, run_code)
+    if request.stages is not None:
+        raise InputError(
+            f"the stages of the plan in {file} differ in more than their layers, which no program here can be told; give a plan of "
+            "stages alike"
+        )
+    made = prepared(request)
+    return _launch(evaluation_of(request, made), layer_names(made.costs.graph))
+
+
+def nearest(
+    exporter: Exporter, path: Path, given: Mapping[str, object], run_code: frozenset[str] | None = frozenset()
+) -> Nearest:
+    """The plan of ``path``, changed as little as ``exporter`` asks until it can be told; as it is where it can.
+
+    Raises:
+        InputError: the plan cannot be read, or no change makes it one that the program can be told.
+    """
+    first = launch = launch_of(path, given, run_code)
+    changes, reasons = dict[str, object](), list[str]()
+    for _ in range(MOST_CHANGES):
+        refused = exporter.inexpressible(launch)
+        if refused is None:
+            slower = (launch.iteration_s or 0.0) / first.iteration_s - 1.0 if first.iteration_s else 0.0
+            return Nearest(launch, tuple(changes.items()), tuple(reasons), slower)
+        if not refused.nearest:
+            break
+        changes |= dict(refused.nearest)
+        reasons.append(refused.what)
+        launch = launch_of(path, {**given, **changes}, run_code)
+    raise InputError(f"{exporter.title} cannot be told this plan: {refused.what}; there is no plan near it that it can")
+
+
+def _launch(found: Evaluation, layers: tuple[str, ...]) -> Launch:
+    degrees, machine = found.uniform, found.machine
+    gradients, tensor = degrees.overlap_gradients, degrees.overlap_tensor
+    return Launch(
+        plan=found.plan,
+        degrees=degrees,
+        layers=layers,
+        device=machine.title,
+        cluster=machine.cluster.name,
+        devices_per_node=devices_per_node(machine.cluster),
+        overlap_gradients=machine.software.overlap_gradients if gradients is None else gradients,
+        overlap_tensor=machine.software.overlap_tensor if tensor is None else tensor,
+        iteration_s=found.iteration.iteration_s,
+        memory_bytes=found.iteration.memory_bytes,
+    )
+
+
+def devices_per_node(cluster: Cluster) -> int:
+    """Devices of a host or, where hosts are not described, of a block of the innermost tier of several."""
+    if cluster.hosts is not None:
+        return cluster.hosts.devices
+    return cluster.tiers[0].group_size if len(cluster.tiers) > 1 else min(cluster.num_devices, 8)

@@ -1,0 +1,99 @@
+"""The sizes of a language model that launchers are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from GraphExtractor.models.base import LanguageModelFamily
+from GraphExtractor.models.bloom import Bloom
+from GraphExtractor.models.deepseek_v3 import DeepseekV3
+from GraphExtractor.models.gpt import Gpt
+from GraphExtractor.models.llama import Llama
+from GraphExtractor.models.mixtral import Mixtral
+from GraphExtractor.models.mpt import Mpt
+from GraphExtractor.models.opt import Opt
+from GraphExtractor.models.qwen3 import Qwen3
+from GraphExtractor.models.qwen3_moe import Qwen3Moe
+from GraphExtractor.models.registry import find_model
+
+
+class Positions(StrEnum):
+    """How a model knows where tokens are."""
+
+    LEARNED = "learned"
+    ROTARY = "rotary"
+    ALIBI = "alibi"
+
+
+@dataclass(frozen=True)
+class Experts:
+    """``count`` experts of width ``ffn`` in a block, of which a token meets ``chosen``, and ``shared`` ones that all meet."""
+
+    count: int
+    chosen: int
+    ffn: int
+    shared: int = 0
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """A decoder of ``layers`` blocks. ``head_width`` is that of a head of queries; ``vocabulary`` is not padded."""
+
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    ffn: int
+    vocabulary: int
+    positions: Positions
+    gated: bool  # SwiGLU and RMSNorm, as Llama; else GELU or ReLU and LayerNorm
+    activation: str  # silu, gelu or relu
+    biases: bool
+    tied: bool  # the head has the weights of the embedding
+    query_norm: bool = False  # queries and keys are normalised
+    dropout: bool = False
+    experts: Experts | None = None
+
+
+def decoder_shape(model: str) -> DecoderShape | None:
+    """That of a model by its name; None where it is no decoder of blocks alike, such as one of images, or of latent attention."""
+    family = find_model(model)
+    if not isinstance(family, LanguageModelFamily) or isinstance(family, DeepseekV3):
+        return None
+    heads = family.heads
+    common = (family.layers, family.hidden, heads, family.kv_heads or heads)
+    like_llama = {"positions": Positions.ROTARY, "gated": True, "activation": "silu", "biases": False}
+    match family:
+        case Qwen3Moe():
+            experts = Experts(family.experts, family.chosen, family.ffn)
+            rest = (family.head_width, family.ffn, family.vocabulary)
+            return DecoderShape("qwen3_moe", *common, *rest, tied=False, query_norm=True, experts=experts, **like_llama)  # type: ignore[arg-type]
+        case Qwen3():
+            rest = (family.head_width, family.ffn, family.vocabulary)
+            return DecoderShape("qwen3", *common, *rest, tied=family.tied, query_norm=True, **like_llama)  # type: ignore[arg-type]
+        case Mixtral():
+            experts = Experts(family.experts, family.chosen, family.ffn)
+            rest = (family.hidden // heads, family.ffn, family.vocabulary)
+            return DecoderShape("mixtral", *common, *rest, tied=False, experts=experts, **like_llama)  # type: ignore[arg-type]
+        case Llama():
+            rest = (family.hidden // heads, family.ffn, family.vocabulary)
+            return DecoderShape("llama", *common, *rest, tied=False, **like_llama)  # type: ignore[arg-type]
+        case Gpt() | Opt() | Bloom() | Mpt():
+            own = isinstance(family, Gpt | Opt)
+            return DecoderShape(
+                type(family).__name__.lower(),
+                *common,
+                family.hidden // heads,
+                family.ffn,
+                family.vocabulary,
+                positions=Positions.LEARNED if own else Positions.ALIBI,
+                gated=False,
+                activation="relu" if isinstance(family, Opt) else "gelu",
+                biases=not isinstance(family, Mpt),
+                tied=True,
+                dropout=own,
+            )
+    return None
