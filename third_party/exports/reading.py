@@ -37,8 +37,8 @@ def launch_of(path: Path, given: Mapping[str, object], run_code: frozenset[str] 
     request = evaluate_request(file, given, run_code)
     if request.stages is not None:
         raise InputError(
-            f"the stages of the plan in {file} differ in more than their layers, which no program here can be told; give a plan of "
-            "stages alike"
+            f"the stages of the plan in {file} differ in more than their layers, which no program here can be told; give a plan "
+            "of stages alike"
         )
     made = prepared(request)
     return _launch(evaluation_of(request, made), layer_names(made.costs.graph))
@@ -55,16 +55,15 @@ def nearest(
     first = launch = launch_of(path, given, run_code)
     changes, reasons = dict[str, object](), list[str]()
     for _ in range(MOST_CHANGES):
-        refused = exporter.inexpressible(launch)
-        if refused is None:
+        if (refused := exporter.inexpressible(launch)) is None:
             slower = (launch.iteration_s or 0.0) / first.iteration_s - 1.0 if first.iteration_s else 0.0
             return Nearest(launch, tuple(changes.items()), tuple(reasons), slower)
+        reasons.append(refused.what)
         if not refused.nearest:
             break
         changes |= dict(refused.nearest)
-        reasons.append(refused.what)
         launch = launch_of(path, {**given, **changes}, run_code)
-    raise InputError(f"{exporter.title} cannot be told this plan: {refused.what}; there is no plan near it that it can")
+    raise InputError(f"{exporter.title} cannot be told this plan: {reasons[-1]}; there is no plan near it that it can")
 
 
 def _launch(found: Evaluation, layers: tuple[str, ...]) -> Launch:
