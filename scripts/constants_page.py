@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "constants.md"
 HARDWARE = ROOT / "Estimator" / "hardware"
 HEAD = """# Constants
 
-Every constant of the files under `Estimator/hardware`, with its source (`scripts/constants_page.py` writes it). A source that says
+Every constant of the files in `Estimator/hardware`, with its source (`scripts/constants_page.py` writes it). A source that says
 *assumption* or *choice* is one; one that says *fitted* names the runs or measurements. To published runs of training were fitted:
 
 {fits}
