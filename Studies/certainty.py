@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from Estimator.devices.device import Evidence
+from GraphExtractor.models.registry import find_model
 from Plans.results import TimeInterval
 from Solver.results import HardwareRecords
 from Validation.intervals import Predicted, intervals_of_time, load_residuals
 
 
-def time_intervals(records: HardwareRecords, devices: int, seconds: float) -> tuple[TimeInterval, ...]:
-    """Where an iteration predicted to take so many ``seconds`` is measured; nothing for chips that do not exist.
+def time_intervals(records: HardwareRecords, model: str, devices: int, seconds: float) -> tuple[TimeInterval, ...]:
+    """Where an iteration of ``model`` predicted to take so many ``seconds`` is measured; nothing for chips that do not exist.
 
     Machines that were profiled are predicted from what was measured there, of which no published run tells anything.
     """
@@ -17,5 +18,5 @@ def time_intervals(records: HardwareRecords, devices: int, seconds: float) -> tu
     if device is None or device.profile is not None:
         return ()
     measured = device.evidence is Evidence.MEASURED
-    predicted = Predicted(device.name, records.software.name, devices, measured)
+    predicted = Predicted(device.name, records.software.name, devices, measured, find_model(model).experts > 0)
     return intervals_of_time(load_residuals(), predicted, seconds)

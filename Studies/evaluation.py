@@ -40,7 +40,7 @@ class Evaluation:
     @property
     def time_intervals(self) -> tuple[TimeInterval, ...]:
         """How sure the time of an iteration is."""
-        return time_intervals(self.hardware.records, self.iteration.devices, self.iteration.iteration_s)
+        return time_intervals(self.hardware.records, self.plan.model, self.iteration.devices, self.iteration.iteration_s)
 
     @property
     def offloads(self) -> bool:

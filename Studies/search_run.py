@@ -113,7 +113,7 @@ def _in_noise(searched: Searched) -> PlansInNoise | None:
     if best is None or group is None or len(best.models) > 1 or not isinstance(hardware, ExistingDevice):
         return None
     (plan,) = best.models.values()
-    if not time_intervals(searched.result.hardware.records, plan.devices_used, plan.time_per_batch_s):
+    if not time_intervals(searched.result.hardware.records, plan.plan.model, plan.devices_used, plan.time_per_batch_s):
         return None
     groups = [each for each in searched.groups if (each.key.model, each.key.memory_bytes) == (group.key.model, best.hbm_bytes)]
     return plans_in_noise(groups, row, plan.time_per_batch_s)
@@ -122,7 +122,7 @@ def _in_noise(searched: Searched) -> PlansInNoise | None:
 def _with_intervals(best: DesignPoint, records: HardwareRecords) -> DesignPoint:
     """``best`` with how sure the times of its plans are."""
     models = {
-        name: replace(plan, time_intervals=time_intervals(records, plan.devices_used, plan.time_per_batch_s))
+        name: replace(plan, time_intervals=time_intervals(records, plan.plan.model, plan.devices_used, plan.time_per_batch_s))
         for name, plan in best.models.items()
     }
     return replace(best, models=models)

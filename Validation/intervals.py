@@ -44,13 +44,14 @@ class SourceResiduals:
 class Widening:
     """Standard deviations of a logarithm by which an interval widens beyond what was measured (in quadrature).
 
-    ``scale`` is for every doubling of the devices of the largest run.
+    ``scale`` is for every doubling of the devices of the largest run, ``experts`` for models of which there is no run.
     """
 
     device: float
     data_sheet: float
     software: float
     scale: float
+    experts: float
     source: str
 
 
@@ -65,12 +66,16 @@ class Residuals:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What decides how sure a prediction is; ``measured``: the constants of the device come from measurements of it."""
+    """What decides how sure a prediction is.
+
+    ``measured``: the constants of the device come from measurements of it. ``experts``: the model has some.
+    """
 
     device: str
     software: str
     devices: int
     measured: bool
+    experts: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,9 @@ def _beyond(residuals: Residuals, predicted: Predicted | None) -> tuple[list[str
     if predicted.devices > most:
         reasons.append(f"{predicted.devices:,} devices, the largest run has {most:,}")
         more += (widening.scale * math.log2(predicted.devices / most)) ** 2
+    if predicted.experts:
+        reasons.append("no such run of a model with experts")
+        more += widening.experts**2
     return reasons, more
 
 

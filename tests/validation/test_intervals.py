@@ -82,3 +82,10 @@ def test_what_ships_is_what_the_runs_that_ship_give(graphs: Path) -> None:
         )
         assert mine.mean == pytest.approx(theirs.mean, abs=2e-4) and mine.variance == pytest.approx(theirs.variance, abs=2e-5)
     assert now.within_model == pytest.approx(shipped.within_model, abs=2e-4)
+
+
+def test_models_with_experts_are_less_sure_and_say_why() -> None:
+    known = Predicted("h100", "megatron_core", 64, measured=True)
+    plain, mixture = (interval(load_residuals(), each, 0.8) for each in (known, replace(known, experts=True)))
+    assert plain is not None and mixture is not None and mixture.width > 2 * plain.width
+    assert "no such run of a model with experts" in mixture.reasons
