@@ -31,10 +31,11 @@ def chip_sentences(report: ChipReport) -> Iterator[str]:
     """The chip as a whole, and its use by every model."""
     dies = "one die" if report.dies == 1 else f"{report.dies} dies"
     clock = f"{number(report.frequency_hz / GIGA)} GHz at {report.voltage_v:.2f} V"
+    server = " with its share of the server" if any(part.name == "server" for part in report.embodied_kg) else ""
     yield (
         f"chip: {number(total_of(report.area_mm2))} mm² in {dies}, {clock}; at most {number(total_of(report.peak_w))} W; "
         f"{number(total_of(report.cost_usd))} $ by itself, {number(report.owning_usd)} $ with its share of servers and network; "
-        f"{number(total_of(report.embodied_kg))} kg CO2e embodied"
+        f"{number(total_of(report.embodied_kg))} kg CO2e embodied{server}"
     )
     for model, use in report.uses.items():
         tokens = f"{number(use.usd_per_million_tokens)} $ and {number(use.kg_per_million_tokens)} kg CO2e"

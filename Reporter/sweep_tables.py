@@ -76,7 +76,7 @@ def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[Sw
         unit,
         *room,
         "chip",
-        "memory",
+        "memory used",
         "micro-batch",
         "recompute",
         "tp x pp x dp",
@@ -93,7 +93,7 @@ def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[Sw
     )
     words = {"model", "chip", "recompute", *(key.replace("_", " ") for key in swept if _is_text(points, key))}
     versus = *(f"vs {chip}" for chip in chips), "vs expert"
-    spared = ("run", "recompute", "micro-batch", *versus, "proven", "MFU", "memory", "tp x pp x dp")
+    spared = ("run", "recompute", "micro-batch", *versus, "proven", "MFU", "memory used", "tp x pp x dp")
     table = new_table(f"{sweep.name}: {len(done)} of {len(points)} points", columns, words=words, spared=spared)
     for point, result in zip(done, results, strict=True):
         head = [str(point.number), _model_text(point.settings), *(value_text(point.settings[key]) for key in swept)]
