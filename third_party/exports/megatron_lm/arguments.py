@@ -70,7 +70,7 @@ def shape_of(launch: Launch) -> DecoderShape:
 
 
 def positions(launch: Launch) -> int:
-    """Tokens that its position table, or its rotations, are made for: the model's own, or more where the plan's sequences are longer."""
+    """Tokens that its positions are made for: the model's own, or more where the plan's sequences are longer."""
     return max(find_model(launch.plan.model).sequence_length, launch.plan.sequence_length)
 
 
@@ -146,14 +146,8 @@ def _parallel(launch: Launch) -> Iterator[Argument]:
         yield Argument("--expert-model-parallel-size", degrees.ep, "the plan's ep, of its dp x cp devices")
         yield Argument("--expert-tensor-parallel-size", degrees.tp, "experts are divided by tp as the rest is")
     if not is_even(launch):
-        why = (
-            "the plan's stages; default splits would be others"
-            if degrees.interleave == 1
-            else "the plan's chunks, stage by stage"
-        )
-        yield Argument(
-            "--pipeline-model-parallel-layout", layout_string(launch), f"{why} (E embedding, t block, L head and loss)"
-        )
+        why = "the plan's stages" if degrees.interleave == 1 else "the plan's chunks, which stages take in turn"
+        yield Argument("--pipeline-model-parallel-layout", layout_string(launch), f"{why}: E embedding, t block, L head")
     elif degrees.interleave > 1:
         blocks = launch.blocks_of_chunks[0]
         yield Argument("--num-layers-per-virtual-pipeline-stage", blocks, f"{degrees.interleave} chunks a stage, all alike")
@@ -167,9 +161,7 @@ def _batch(launch: Launch) -> Iterator[Argument]:
     degrees = launch.degrees
     yield Argument("--seq-length", launch.plan.sequence_length, "tokens of a sample")
     yield Argument("--micro-batch-size", degrees.micro_batch_size, "samples of a pass")
-    yield Argument(
-        "--global-batch-size", degrees.global_batch_size, f"{degrees.micro_batches} micro-batches for each of {degrees.dp}"
-    )
+    yield Argument("--global-batch-size", degrees.global_batch_size, f"{degrees.micro_batches} micro-batches a replica")
 
 
 def _memory(launch: Launch) -> Iterator[Argument]:
@@ -185,9 +177,7 @@ def _memory(launch: Launch) -> Iterator[Argument]:
     if degrees.zero_stage > 1:
         divided = "gradients" if degrees.zero_stage == 2 else "gradients and weights"
         yield switch("--use-megatron-fsdp", f"ZeRO {degrees.zero_stage}: replicas divide {divided} too")
-        yield Argument(
-            "--data-parallel-sharding-strategy", SHARDING[degrees.zero_stage], f"what ZeRO {degrees.zero_stage} divides"
-        )
+        yield Argument("--data-parallel-sharding-strategy", SHARDING[degrees.zero_stage], "what that stage divides")
         yield Argument("--ckpt-format", "fsdp_dtensor", "the only one that Megatron-FSDP writes")
         yield switch("--no-gradient-accumulation-fusion", "Megatron-FSDP adds up gradients itself")
 

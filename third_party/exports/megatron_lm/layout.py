@@ -17,7 +17,7 @@ def chunk_tokens(launch: Launch) -> tuple[str, ...]:
 
 
 def is_even(launch: Launch) -> bool:
-    """Whether all chunks have as many blocks, the first the embedding and the last the head: Megatron's split without a layout."""
+    """Whether chunks have equally many blocks, and the first and last the ends: Megatron's split without a layout."""
     chunks = chunk_tokens(launch)
     return len({chunk.count(BLOCK) for chunk in chunks}) == 1 and EMBEDDING in chunks[0] and LOSS in chunks[-1]
 

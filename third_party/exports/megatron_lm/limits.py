@@ -2,7 +2,7 @@
 
 Stricter than Megatron's own checks where it starts and fails later, or starts and trains something else than the plan says:
 
-* key/value heads that a tensor-parallel group does not divide (Megatron repeats them) and ffn columns (fails as layers are built);
+* key/value heads that tp does not divide (Megatron repeats them), ffn columns that it does not (fails as layers are built);
 * sequences that context and sequence parallelism do not divide (fails in the first collective);
 * experts under tensor without sequence parallelism (fails in the first forward pass), or more chosen than there are;
 * pipeline-inner rank order with a data-parallel size of experts unlike that of the rest (fails as groups are made);
@@ -56,8 +56,8 @@ def _kind(launch: Launch) -> Iterator[Inexpressible]:
         )
     if degrees.offload:
         yield Inexpressible(
-            f"the plan keeps {degrees.offload} in host memory and steps on the device, but its optimizer offload steps on the host "
-            "and its activation offload takes whole layers of a model without pipeline",
+            f"the plan keeps {degrees.offload} in host memory and steps on the device, but its optimizer offload steps on "
+            "the host and its activation offload takes whole layers of a model without pipeline",
             (("offload", ()),),
         )
 
@@ -190,7 +190,7 @@ def _batch(launch: Launch) -> Iterator[Inexpressible]:
         nearest = (("global_batch_size", max(whole, round(degrees.global_batch_size / whole) * whole)),)
         needs = f"micro_batch_size x dp {step}" if degrees.global_batch_size % step else f"pp {degrees.pp} interleaved stages"
         yield Inexpressible(
-            f"a global batch of {degrees.global_batch_size} is no whole number of micro-batches for {needs}", nearest
+            f"micro-batches of a global batch of {degrees.global_batch_size} do not come out whole for {needs}", nearest
         )
 
 

@@ -41,7 +41,7 @@ def _head(launch: Launch) -> str:
     lines = [
         "#!/usr/bin/env bash",
         "# A plan of Phaze for Megatron-LM (core_v0.16.1 and later).",
-        f"# Made for: {_said(launch.plan.model)} on {launch.degrees.devices} devices: {_said(launch.device)}, {_said(launch.cluster)}.",
+        f"# {_said(launch.plan.model)} on {launch.degrees.devices} x {_said(launch.device)}, cluster {_said(launch.cluster)}.",
     ]
     if launch.iteration_s is not None:
         lines.append(f"# Predicted: {launch.iteration_s:.4g} s an iteration.")
@@ -77,9 +77,7 @@ def _processes(launch: Launch) -> str:
     if degrees.zero_stage > 1:
         lines.append("unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP refuses 1: its gathers run beside computation")
     elif degrees.tp > 1 or degrees.cp > 1:
-        lines.append(
-            "export CUDA_DEVICE_MAX_CONNECTIONS=1  # required with tp or cp before Blackwell: keeps kernels in their order"
-        )
+        lines.append("export CUDA_DEVICE_MAX_CONNECTIONS=1  # tp and cp need it before Blackwell: kernels keep their order")
     return "\n".join([*lines, ""])
 
 
@@ -123,8 +121,9 @@ def _lines(arguments: tuple[Argument, ...] | list[Argument]) -> Iterator[str]:
 
 def _line(argument: Argument) -> str:
     text = str(argument.value)
-    value = "" if argument.value is None else f" {text if text.startswith('"$') else shlex.quote(text)}"
-    return f"    {argument.flag}{value}".ljust(WHY_COLUMN) + f"# {argument.why}"
+    quoted = text if text.startswith('"$') else shlex.quote(text)
+    given = argument.flag if argument.value is None else f"{argument.flag} {quoted}"
+    return f"    {given}".ljust(WHY_COLUMN - 1) + f" # {argument.why}"
 
 
 def _said(text: str) -> str:
