@@ -10,7 +10,7 @@ from third_party.exports.launch import Launch
 from third_party.exports.megatron_lm.arguments import Argument, Group, groups, shape_of
 
 WHY_COLUMN = 58  # where comments begin, where the argument leaves room
-_CONTROL = re.compile(r"[^\x20-\x7e]")
+_CONTROL = re.compile(r"[^\x20-\x7e]|[\"\\]")
 
 _TRAINING = """\
 # What a plan says nothing about: change these at will, they cost no time.
@@ -41,7 +41,7 @@ def _head(launch: Launch) -> str:
     lines = [
         "#!/usr/bin/env bash",
         "# A plan of Phaze for Megatron-LM (core_v0.16.1 and later).",
-        f"# {_said(launch.plan.model)} on {launch.degrees.devices} x {_said(launch.device)}, cluster {_said(launch.cluster)}.",
+        commented(f"# {launch.plan.model} on {launch.degrees.devices} x {launch.device}, cluster {launch.cluster}."),
     ]
     if launch.iteration_s is not None:
         lines.append(f"# Predicted: {launch.iteration_s:.4g} s an iteration.")
@@ -101,13 +101,13 @@ def _data(launch: Launch) -> str:
     return "\n".join(
         [
             "# Data: DATA_PATH with TOKENIZER_TYPE and TOKENIZER_MODEL, else made up.",
-            'if [[ -z "${DATA_PATH:-}" ]]; then',
+            'if [[ -n "${DATA_PATH:-}" ]]; then',
             "DATA=(",
-            *_lines(mock),
+            *_lines(real),
             ")",
             "else",
             "DATA=(",
-            *_lines(real),
+            *_lines(mock),
             ")",
             "fi",
             "",
@@ -126,6 +126,6 @@ def _line(argument: Argument) -> str:
     return f"    {given}".ljust(WHY_COLUMN - 1) + f" # {argument.why}"
 
 
-def _said(text: str) -> str:
-    """Words of others in a comment: on one line, whatever they hold."""
+def commented(text: str) -> str:
+    """Words of others in a comment: on one line, whatever they hold, and ending none."""
     return _CONTROL.sub("?", text)
