@@ -115,14 +115,8 @@ def records(launch: Launch) -> Iterator[Record]:
     yield Record("comm_overlap", "CommOverlapConfig", tuple(_overlap(launch)))
     yield Record("dataset", "GPTDatasetConfig", tuple(_data(launch)))
     vocabulary = shape_of(launch).vocabulary
-    yield (
-        "tokenizer",
-        "TokenizerConfig",
-        (
-            Setting("tokenizer_type", repr("NullTokenizer"), "no files needed"),
-            Setting("vocab_size", repr(vocabulary - 1), f"and the end of a document: {vocabulary} tokens before padding"),
-        ),
-    )
+    words = Setting("vocab_size", repr(vocabulary - 1), f"and the end of a document: {vocabulary} tokens before padding")
+    yield Record("tokenizer", "TokenizerConfig", (Setting("tokenizer_type", repr("NullTokenizer"), "no files needed"), words))
     sharded = launch.degrees.zero_stage > 1
     written = Setting("ckpt_format", repr("fsdp_dtensor" if sharded else "torch_dist"), "nothing is written until save is set")
     yield Record("checkpoint", "CheckpointConfig", (written,))

@@ -1,0 +1,188 @@
+"""Megatron-Core itself as the judge of launch scripts: imported only where it is installed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallelConfig
+from megatron.core.num_microbatches_calculator import ConstantNumMicroBatchesCalculator
+from megatron.core.optimizer import OptimizerConfig
+from megatron.core.transformer import transformer_config
+from megatron.core.transformer.enums import AttnBackend
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+Arguments = dict[str, str | None]
+
+# Transformer Engine is no more here than GPUs are; what asks for its version is told that it is new enough.
+transformer_config.is_te_min_version = lambda *_: True
+
+# As megatron/training/arguments.py, core_transformer_config_from_args, has them: names of the parser by those of the record.
+RENAMED = {"num-experts": "num_moe_experts", "fp8-format": "fp8"}
+SWITCHED_OFF = {"disable-bias-linear": "add_bias_linear", "no-gradient-accumulation-fusion": "gradient_accumulation_fusion"}
+OF_TRAINING = {  # what the parser keeps and its records do not have
+    *(
+        "max-position-embeddings",
+        "position-embedding-type",
+        "untie-embeddings-and-output-weights",
+        "make-vocab-size-divisible-by",
+    ),
+    *("group-query-attention", "swiglu", "num-layers-per-virtual-pipeline-stage", "use-tp-pp-dp-mapping", "seq-length"),
+    *("micro-batch-size", "global-batch-size", "use-megatron-fsdp", "ckpt-format", "mock-data", "tokenizer-type", "vocab-size"),
+    *("train-iters", "lr-decay-style", "eval-iters", "log-interval", "log-throughput", "data-parallel-sharding-strategy"),
+    *("use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather", "optimizer", "lr", "sgd-momentum"),
+}
+
+
+def config_of(arguments: Arguments) -> Any:
+    """The ``TransformerConfig`` that Megatron-LM makes of the arguments; raises where it refuses them."""
+    known = {field.name for field in fields(transformer_config.TransformerConfig)}
+    made: dict[str, Any] = {}
+    for flag, value in arguments.items():
+        if flag in OF_TRAINING:
+            continue
+        if flag in SWITCHED_OFF:
+            made[SWITCHED_OFF[flag]] = False
+            continue
+        name = RENAMED.get(flag, flag.replace("-", "_"))
+        if name not in known:
+            raise LookupError(f"--{flag} is no argument of Megatron-LM that this test knows")
+        made[name] = True if value is None else _parsed(value)
+    if "swiglu" in arguments:
+        made |= {"activation_func": torch.nn.functional.silu, "gated_linear_unit": True}
+    made["bias_activation_fusion"] = "swiglu" in arguments or "disable-bias-linear" not in arguments
+    made["attention_backend"] = AttnBackend[made["attention_backend"]]
+    made["pipeline_dtype"] = torch.bfloat16 if "bf16" in arguments else torch.float16 if "fp16" in arguments else torch.float32
+    made["params_dtype"] = made["pipeline_dtype"]
+    if "num-layers-per-virtual-pipeline-stage" in arguments:
+        stage = int(_text(arguments, "num-layers")) // int(_text(arguments, "pipeline-model-parallel-size"))
+        made["virtual_pipeline_model_parallel_size"] = stage // int(_text(arguments, "num-layers-per-virtual-pipeline-stage"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return transformer_config.TransformerConfig(**made)
+
+
+def refusal(arguments: Arguments, devices: int) -> str | None:
+    """What Megatron-Core says against the arguments on so many devices; None where it says nothing.
+
+    Its record of the model with the pipeline's layout, its split without one, its records of replicas and optimizer, its count
+    of micro-batches, and its order of ranks.
+    """
+    steps: tuple[Callable[[], Any], ...] = (
+        lambda: config_of(arguments),
+        lambda: _even_split(arguments),
+        lambda: _replicas(arguments),
+        lambda: _micro_batches(arguments, devices),
+        lambda: _ranks(arguments, devices),
+    )
+    for step in steps:
+        try:
+            step()
+        except (AssertionError, ValueError, RuntimeError, NotImplementedError) as refused:
+            return f"{type(refused).__name__}: {refused}"
+    return None
+
+
+def groups_of_first_rank(arguments: Arguments, devices: int) -> dict[str, list[int]]:
+    """Ranks in groups with rank 0, as Megatron-Core makes its groups (on a backend without wires)."""
+    store = FakeStore()
+    torch.distributed.init_process_group("fake", rank=0, world_size=devices, store=store)
+    try:
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=int(_text(arguments, "tensor-model-parallel-size")),
+            pipeline_model_parallel_size=int(_text(arguments, "pipeline-model-parallel-size")),
+            context_parallel_size=int(_text(arguments, "context-parallel-size")),
+            expert_model_parallel_size=int(arguments.get("expert-model-parallel-size") or 1),
+            order="tp-cp-ep-pp-dp" if "use-tp-pp-dp-mapping" in arguments else "tp-cp-ep-dp-pp",
+            create_gloo_process_groups=False,
+        )
+        ranks = torch.distributed.get_process_group_ranks
+        return {
+            "tp": ranks(parallel_state.get_tensor_model_parallel_group()),
+            "cp": ranks(parallel_state.get_context_parallel_group()),
+            "dp": ranks(parallel_state.get_data_parallel_group()),
+            "pp": ranks(parallel_state.get_pipeline_model_parallel_group()),
+            "ep": ranks(parallel_state.get_expert_model_parallel_group()),
+        }
+    finally:
+        parallel_state.destroy_model_parallel()
+        torch.distributed.destroy_process_group()
+
+
+def _parsed(value: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _text(arguments: Arguments, flag: str) -> str:
+    found = arguments[flag]
+    assert found is not None
+    return found
+
+
+def _even_split(arguments: Arguments) -> None:
+    """As arguments.py has it where no layout is given."""
+    layers, pp = (int(_text(arguments, flag)) for flag in ("num-layers", "pipeline-model-parallel-size"))
+    if "pipeline-model-parallel-layout" not in arguments:
+        assert layers % pp == 0, "Number of layers should be divisible by the pipeline-model-parallel size"
+        chunk = arguments.get("num-layers-per-virtual-pipeline-stage")
+        assert chunk is None or layers // pp % int(chunk) == 0, "layers per stage must be divisible by those of virtual stages"
+
+
+def _replicas(arguments: Arguments) -> None:
+    sharded = "use-distributed-optimizer" in arguments
+    reduced, gathered = "overlap-grad-reduce" in arguments, "overlap-param-gather" in arguments
+    assert not gathered or (sharded and reduced), "Must use --overlap-param-gather with --overlap-grad-reduce"
+    DistributedDataParallelConfig(
+        use_distributed_optimizer=sharded,
+        overlap_grad_reduce=reduced,
+        overlap_param_gather=gathered,
+        data_parallel_sharding_strategy=arguments.get("data-parallel-sharding-strategy") or "no_shard",
+    )
+    OptimizerConfig(
+        optimizer=_text(arguments, "optimizer"),
+        lr=float(_text(arguments, "lr")),
+        bf16="bf16" in arguments,
+        fp16="fp16" in arguments,
+        use_distributed_optimizer=sharded,
+        overlap_param_gather=gathered,
+    )
+
+
+def _micro_batches(arguments: Arguments, devices: int) -> int:
+    model = 1
+    for flag in ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"):
+        model *= int(_text(arguments, flag))
+    assert devices % model == 0, f"world size ({devices}) is not divisible by total_model_size ({model})"
+    found = ConstantNumMicroBatchesCalculator(
+        int(_text(arguments, "global-batch-size")), int(_text(arguments, "micro-batch-size")), devices // model, False, 1
+    )
+    return int(found.get())
+
+
+def _ranks(arguments: Arguments, devices: int) -> None:
+    """What ``initialize_model_parallel`` asserts of orders, without making groups of thousands of ranks."""
+    tp, pp, cp = (
+        int(_text(arguments, flag))
+        for flag in ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size")
+    )
+    ep, etp = int(arguments.get("expert-model-parallel-size") or 1), int(arguments.get("expert-tensor-parallel-size") or tp)
+    if devices % (etp * ep * pp):
+        raise RuntimeError(f"world_size ({devices}) is not divisible by expert_tensor_model_pipeline_parallel size")
+    inner = "use-tp-pp-dp-mapping" in arguments
+    order = "tp-cp-ep-pp-dp" if inner else "tp-cp-ep-dp-pp"
+    dp, expert_dp = devices // (tp * pp * cp), devices // (etp * ep * pp)
+    assert not inner or pp == 1 or expert_dp == dp, (
+        "When not using pp-last rank ordering, the data parallel sizes must be the same"
+    )
+    dense = parallel_state.RankGenerator(tp=tp, ep=1, dp=dp, pp=pp, cp=cp, order=order)
+    sparse = parallel_state.RankGenerator(tp=etp, ep=ep, dp=expert_dp, pp=pp, cp=1, order=order)
+    assert dense.get_ranks("pp") == sparse.get_ranks("pp"), "Pipeline parallel groups are expected to be the same"
