@@ -73,15 +73,16 @@ def random_launch(rng: Random, chances: Chances = Chances()) -> Launch:
     ep = rng.choice([1, 2, 4, 8]) if (shape is not None and shape.experts) or rng.random() < chances.rare else 1
     micro_batch = rng.choice([1, 1, 2, 4])
     batches = pp * rng.randint(1, 4) if interleave > 1 else rng.randint(1, 12)
-    precision = rng.choice([Precision.BF16, Precision.BF16, Precision.FP8, Precision.FP16, Precision.FP32])
-    attention = (
-        Attention.EAGER if precision is Precision.FP32 else rng.choice([Attention.FLASH, Attention.FLASH, Attention.EAGER])
-    )
+    whole = [Precision.FP32] if cp == 1 or rng.random() < chances.odd else []  # fp32 has no kernel of attention over contexts
+    precision = rng.choice([Precision.BF16, Precision.BF16, Precision.FP8, Precision.FP16, *whole])
+    flash = precision is not Precision.FP32 and (cp > 1 or rng.random() < 0.7)
+    kv_heads = 8 if shape is None else shape.kv_heads
+    widths = [tp for tp in (1, 2, 4, 8) if rng.random() < chances.odd or kv_heads % tp == 0]
     zero_stage = rng.choice([0, 1, 1, *((2, 3) if pp == 1 or rng.random() < chances.odd else ())])
     plan = UniformPlan(
         micro_batch_size=micro_batch,
         global_batch_size=micro_batch * dp * batches + (rng.random() < chances.odd),
-        tp=rng.choice([1, 2, 4, 8, *([3, 16] if rng.random() < chances.odd else [])]),
+        tp=rng.choice([*widths, *([3, 16] if rng.random() < chances.odd else [])]),
         pp=pp,
         dp=dp,
         cp=cp,
@@ -90,9 +91,9 @@ def random_launch(rng: Random, chances: Chances = Chances()) -> Launch:
         recompute=rng.choice(list(Recompute)),
         sequence_parallel=rng.random() < 0.6,
         zero_stage=zero_stage,
-        optimizer=rng.choice(["adam"] * 8 + ["sgd", "sgd_momentum"]),
+        optimizer=rng.choice(["adam", "sgd", "sgd_momentum"]) if zero_stage == 0 or rng.random() < chances.odd else "adam",
         precision=precision,
-        attention=Attention.FLASH if cp > 1 and rng.random() > chances.odd else attention,
+        attention=Attention.FLASH if flash != (rng.random() < chances.odd) else Attention.EAGER,
         group_order=rng.choice([GroupOrder.DATA_INNER, GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER]),
         exchange=rng.choice(list(KeyExchange)) if cp > 1 else KeyExchange.GATHER,
         stage_layers=_random_cuts(rng, blocks + 2, pp * interleave) if rng.random() < 0.4 else None,

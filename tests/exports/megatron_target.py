@@ -13,8 +13,10 @@ from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.num_microbatches_calculator import ConstantNumMicroBatchesCalculator
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer import transformer_config
-from megatron.core.transformer.enums import AttnBackend
+from megatron.core.transformer.enums import AttnBackend, LayerType
 from torch.testing._internal.distributed.fake_pg import FakeStore
+
+__all__ = ["LayerType", "config_of", "config_of_record", "groups_of_first_rank", "refusal"]
 
 Arguments = dict[str, str | None]
 
@@ -61,6 +63,17 @@ def config_of(arguments: Arguments) -> Any:
     if "num-layers-per-virtual-pipeline-stage" in arguments:
         stage = int(_text(arguments, "num-layers")) // int(_text(arguments, "pipeline-model-parallel-size"))
         made["virtual_pipeline_model_parallel_size"] = stage // int(_text(arguments, "num-layers-per-virtual-pipeline-stage"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return transformer_config.TransformerConfig(**made)
+
+
+def config_of_record(told: dict[str, Any]) -> Any:
+    """The ``TransformerConfig`` under a model of Megatron Bridge; raises where it refuses what it is told."""
+    known = {field.name for field in fields(transformer_config.TransformerConfig)}
+    of_bridge = {"position_embedding_type", "share_embeddings_and_output_weights", "make_vocab_size_divisible_by", "seq_length"}
+    assert told.keys() <= known | of_bridge
+    made = {name: value for name, value in told.items() if name in known and name != "apply_rope_fusion"}  # of Transformer Engine
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return transformer_config.TransformerConfig(**made)

@@ -483,20 +483,24 @@ class Kept(types.SimpleNamespace):
 
     def __init__(self, *positional: Any, **told: Any) -> None:
         super().__init__(**told)
-        self.positional = positional
+        self._positional = positional
 
 
-def recipe_of(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Kept:
-    """What the function of a recipe returns."""
+def recipe_of(launch: Launch, monkeypatch: pytest.MonkeyPatch, ours: str = "") -> Kept:
+    """What the function of a recipe returns; only modules whose names begin with ``ours`` are made up."""
     (file,) = BRIDGE.files(launch)
     tree = ast.parse(str(file.content))
-    wanted = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-    monkeypatch.setitem(sys.modules, "torch", Named("torch"))
-    for node in wanted:
-        for name in itertools.accumulate(str(node.module).split("."), lambda left, right: f"{left}.{right}"):
-            monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    if not ours:
+        monkeypatch.setitem(sys.modules, "torch", Named("torch"))
+    for node in (node for node in tree.body if isinstance(node, ast.ImportFrom)):
+        module = str(node.module)
+        if not module.startswith(ours):
+            continue
+        for name in itertools.accumulate(module.split("."), lambda left, right: f"{left}.{right}"):
+            if name.startswith(ours):
+                monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
         for alias in node.names:
-            setattr(sys.modules[str(node.module)], alias.name, Named(alias.name) if alias.name == "AttnBackend" else Kept)
+            setattr(sys.modules[module], alias.name, Named(alias.name) if alias.name == "AttnBackend" else Kept)
     space: dict[str, Any] = {"__name__": "recipe"}
     exec(compile(tree, file.path, "exec"), space)
     found: Kept = space["phaze_plan"]()
@@ -593,7 +597,8 @@ def test_megatron_core_accepts_what_is_written(target: Any, tmp_path: Path) -> N
         if refused is not None and any(words in refused.what for words in NO_COUNTERPART):
             told["no counterpart"] += 1
             continue
-        _, arguments, _ = started(script(launch), tmp_path)
+        alone = replace(launch, devices_per_node=1)  # what does not fill nodes fills these
+        _, arguments, _ = started(script(alone), tmp_path)
         said = target.refusal(arguments, launch.degrees.devices)
         if refused is None and said is not None:
             surprising.append(f"{said} of {json.dumps(arguments)}")
@@ -637,7 +642,28 @@ def test_megatron_core_cuts_the_pipeline_as_the_plan_does(target: Any, tmp_path:
             assert len({*launch.blocks_of_chunks}) == 1
             continue
         built = [
-            layout.layout[chunk % degrees.pp][chunk // degrees.pp].count(target.transformer_config.LayerType.decoder)
+            layout.layout[chunk % degrees.pp][chunk // degrees.pp].count(target.LayerType.decoder)
             for chunk in range(degrees.chunks)
         ]
         assert tuple(built) == launch.blocks_of_chunks
+
+
+def test_megatron_core_accepts_the_models_of_recipes(target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = [each for each in accepted() if BRIDGE.inexpressible(each) is None]
+    for launch in launches:
+        made = recipe_of(launch, monkeypatch, "megatron.bridge")
+        config = target.config_of_record({key: value for key, value in vars(made.model).items() if key[0] != "_"})
+        assert config.tensor_model_parallel_size == launch.degrees.tp
+        _, arguments, _ = started(text_of(launch), tmp_path)
+        told = target.config_of(arguments)
+        for name in (
+            "num_layers",
+            "ffn_hidden_size",
+            "num_query_groups",
+            "kv_channels",
+            "recompute_granularity",
+            "sequence_parallel",
+        ):
+            assert getattr(config, name) == getattr(told, name)
+        cut = [each.pipeline_model_parallel_layout and each.pipeline_model_parallel_layout.layout for each in (config, told)]
+        assert cut[0] == cut[1]

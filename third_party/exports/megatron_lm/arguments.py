@@ -142,7 +142,7 @@ def _parallel(launch: Launch) -> Iterator[Argument]:
     if degrees.cp > 1:
         exchange = CONTEXT_EXCHANGES[degrees.exchange]
         yield Argument("--cp-comm-type", exchange, f"the plan's exchange {degrees.exchange.value} of keys and values")
-    if shape.experts is not None:
+    if shape.experts is not None or degrees.ep > 1:
         yield Argument("--expert-model-parallel-size", degrees.ep, "the plan's ep, of its dp x cp devices")
         yield Argument("--expert-tensor-parallel-size", degrees.tp, "experts are divided by tp as the rest is")
     if not is_even(launch):
