@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
 import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallelConfig
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.num_microbatches_calculator import ConstantNumMicroBatchesCalculator
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer import transformer_config
 from megatron.core.transformer.enums import AttnBackend, LayerType
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-__all__ = ["LayerType", "config_of", "config_of_record", "groups_of_first_rank", "refusal"]
+__all__ = ["LayerType", "blocks_built", "config_of", "config_of_record", "groups_of_first_rank", "refusal"]
 
 Arguments = dict[str, str | None]
 
@@ -101,18 +104,8 @@ def refusal(arguments: Arguments, devices: int) -> str | None:
 
 
 def groups_of_first_rank(arguments: Arguments, devices: int) -> dict[str, list[int]]:
-    """Ranks in groups with rank 0, as Megatron-Core makes its groups (on a backend without wires)."""
-    store = FakeStore()
-    torch.distributed.init_process_group("fake", rank=0, world_size=devices, store=store)
-    try:
-        parallel_state.initialize_model_parallel(
-            tensor_model_parallel_size=int(_text(arguments, "tensor-model-parallel-size")),
-            pipeline_model_parallel_size=int(_text(arguments, "pipeline-model-parallel-size")),
-            context_parallel_size=int(_text(arguments, "context-parallel-size")),
-            expert_model_parallel_size=int(arguments.get("expert-model-parallel-size") or 1),
-            order="tp-cp-ep-pp-dp" if "use-tp-pp-dp-mapping" in arguments else "tp-cp-ep-dp-pp",
-            create_gloo_process_groups=False,
-        )
+    """Ranks in groups with rank 0, as Megatron-Core makes its groups."""
+    with _groups(arguments, devices, 0):
         ranks = torch.distributed.get_process_group_ranks
         return {
             "tp": ranks(parallel_state.get_tensor_model_parallel_group()),
@@ -121,6 +114,59 @@ def groups_of_first_rank(arguments: Arguments, devices: int) -> dict[str, list[i
             "pp": ranks(parallel_state.get_pipeline_model_parallel_group()),
             "ep": ranks(parallel_state.get_expert_model_parallel_group()),
         }
+
+
+OF_GPUS = ("moe-grouped-gemm", "fp8-format", "tp-comm-overlap", "sequence-parallel", "attention-backend")  # kernels not here
+
+
+def blocks_built(arguments: Arguments, devices: int, rank: int) -> list[int]:
+    """Blocks in every chunk of the model that Megatron-Core builds on a rank, of weights that take no memory.
+
+    What needs GPUs or Transformer Engine is left out: kernels, and sequence parallelism, which its plain norms do not have.
+    """
+    config = config_of({flag: value for flag, value in arguments.items() if flag not in OF_GPUS} | {"attention-backend": "auto"})
+    config.use_cpu_initialization, config.perform_initialization = True, False
+    config.gradient_accumulation_fusion = config.persist_layer_norm = config.bias_dropout_fusion = False
+    layers = get_gpt_layer_local_spec(
+        num_experts=config.num_moe_experts, qk_layernorm=config.qk_layernorm, normalization=config.normalization
+    )
+    multiple = int(_text(arguments, "make-vocab-size-divisible-by")) * config.tensor_model_parallel_size
+    vocabulary = -(-(int(_text(arguments, "vocab-size")) + 1) // multiple) * multiple
+    virtual = config.virtual_pipeline_model_parallel_size
+    built = []
+    with _groups(arguments, devices, rank, virtual), torch.device("meta"):
+        for chunk in range(virtual or 1):
+            turn = chunk if virtual else None
+            model = GPTModel(
+                config,
+                layers,
+                vocabulary,
+                int(_text(arguments, "max-position-embeddings")),
+                pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=turn),
+                post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=turn),
+                position_embedding_type=arguments["position-embedding-type"],
+                share_embeddings_and_output_weights="untie-embeddings-and-output-weights" not in arguments,
+                vp_stage=turn,
+            )
+            built.append(len(model.decoder.layers))
+    return built
+
+
+@contextmanager
+def _groups(arguments: Arguments, devices: int, rank: int, virtual: int | None = None) -> Iterator[None]:
+    """Megatron-Core's groups as one rank sees them, on a backend without wires."""
+    torch.distributed.init_process_group("fake", rank=rank, world_size=devices, store=FakeStore())
+    try:
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=int(_text(arguments, "tensor-model-parallel-size")),
+            pipeline_model_parallel_size=int(_text(arguments, "pipeline-model-parallel-size")),
+            virtual_pipeline_model_parallel_size=virtual,
+            context_parallel_size=int(_text(arguments, "context-parallel-size")),
+            expert_model_parallel_size=int(arguments.get("expert-model-parallel-size") or 1),
+            order="tp-cp-ep-pp-dp" if "use-tp-pp-dp-mapping" in arguments else "tp-cp-ep-dp-pp",
+            create_gloo_process_groups=False,
+        )
+        yield
     finally:
         parallel_state.destroy_model_parallel()
         torch.distributed.destroy_process_group()

@@ -58,7 +58,7 @@ def _kind(launch: Launch) -> Iterator[Inexpressible]:
         yield Inexpressible(
             f"the plan keeps {degrees.offload} in host memory and steps on the device, but its optimizer offload steps on "
             "the host and its activation offload takes whole layers of a model without pipeline",
-            (("offload", ()),),
+            (("offload", "optimizer=0"),),
         )
 
 
