@@ -20,6 +20,7 @@ from Plans.rates import Messages
 from third_party.exports.parameter_traffic import StageTraffic, stage_traffic
 from third_party.exports.work import ChunkWork, Members, Message, PassWork, PlanWork, StageWork, Traffic
 
+ROUNDING = 1e-9  # part of the seconds of collectives that is no communication hidden, but digits lost
 _MEMBERS = {
     CollectiveGroup.TENSOR: Members.TENSOR,
     CollectiveGroup.TENSOR2: Members.TENSOR2,
@@ -149,7 +150,8 @@ class _Stage:
             for (group, kind), (payload_bytes, seconds) in sent.items():
                 if group in those and alone_s:
                     shows_s = shown_s * seconds / alone_s
-                    within.append(Traffic(kind, _MEMBERS[group], payload_bytes, shows_s, max(seconds - shows_s, 0.0)))
+                    hidden_s = seconds - shows_s if seconds - shows_s > ROUNDING * seconds else 0.0
+                    within.append(Traffic(kind, _MEMBERS[group], payload_bytes, shows_s, hidden_s))
         flops, moved = sum(each.flops for each in operators), sum(each.bytes_read + each.bytes_written for each in operators)
         return PassWork(float(flops), float(moved), within=tuple(within))
 

@@ -17,8 +17,8 @@ from third_party.exports.launch import ExportedFile, Exporter, Inexpressible, La
 from third_party.exports.work import Members
 
 MOST_RANKS = 1024  # a file each
-MOST_NODES = 4_000_000  # of all ranks, some 200 bytes each
-MOST_REPLAYED = 200_000  # nodes of one rank per stage, some seconds
+MOST_PASSES = 1_000_000  # of all ranks, each some kB of nodes
+MOST_REPLAYED = 200_000  # nodes of all ranks, some seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +88,9 @@ class Chakra:
             what = f"it has {plan.devices:,} ranks with a trace each, and at most {MOST_RANKS:,} are written"
             return Inexpressible(what, _fewer_replicas(plan))
         passes = 2 * plan.micro_batches * plan.interleave * plan.devices
-        if passes > MOST_NODES:
+        if passes > MOST_PASSES:
             return Inexpressible(
-                f"its ranks run {passes:,} passes of {plan.micro_batches:,} micro-batches, and traces hold at most {MOST_NODES:,}"
+                f"its ranks run {passes:,} passes of {plan.micro_batches:,} micro-batches, and traces hold at most {MOST_PASSES:,}"
             )
         return None
 

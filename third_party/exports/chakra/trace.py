@@ -114,7 +114,8 @@ def read_trace(content: bytes) -> tuple[Node, ...]:
         InputError: it is damaged, or of another version.
     """
     messages = wire.read_framed(content)
-    version = next((field.content.decode() for field in wire.read_fields(next(messages, b"")) if field.number == 1), "")
+    metadata = wire.read_fields(next(messages, b""))
+    version = next((field.content.decode(errors="replace") for field in metadata if field.number == 1), "")
     if version != VERSION:
         raise InputError(f"an execution trace says version {version!r:.40}, {VERSION} is read; write it again with that one")
     return tuple(map(_node, messages))
@@ -122,6 +123,10 @@ def read_trace(content: bytes) -> tuple[Node, ...]:
 
 def _node(message: bytes) -> Node:
     single, deps, attributes = dict[int, wire.Field](), dict[int, tuple[int, ...]](), dict[str, wire.Field]()
+
+    def number(name: str) -> int:
+        return attributes[name].whole if name in attributes else 0
+
     for field in wire.read_fields(message):
         if field.number in (_CTRL_DEPS, _DATA_DEPS):
             deps[field.number] = wire.read_packed(field.content)
@@ -129,10 +134,6 @@ def _node(message: bytes) -> Node:
             attributes |= _attribute(field.content)
         else:
             single[field.number] = field
-
-    def number(name: str) -> int:
-        return attributes[name].whole if name in attributes else 0
-
     try:
         return Node(
             id=single[_NODE_ID].whole,
@@ -158,6 +159,5 @@ def _node(message: bytes) -> Node:
 def _attribute(message: bytes) -> Iterator[tuple[str, wire.Field]]:
     """The name and the value of an attribute."""
     fields = tuple(wire.read_fields(message))
-    for value in fields:
-        if value.number != _NAME:
-            yield next(field.content.decode() for field in fields if field.number == _NAME), value
+    name = next((field.content.decode(errors="replace") for field in fields if field.number == _NAME), "")
+    yield from ((name, value) for value in fields if value.number != _NAME)
