@@ -90,7 +90,7 @@ class Chakra:
         passes = 2 * plan.micro_batches * plan.interleave * plan.devices
         if passes > MOST_PASSES:
             return Inexpressible(
-                f"its ranks run {passes:,} passes of {plan.micro_batches:,} micro-batches, and traces hold at most {MOST_PASSES:,}"
+                f"its ranks run {passes:,} passes of {plan.micro_batches:,} micro-batches, and traces hold up to {MOST_PASSES:,}"
             )
         return None
 
