@@ -7,7 +7,10 @@ from functools import cached_property
 from typing import Protocol
 
 from Plans.plan import Plan, UniformPlan
+from Plans.rates import Machine
+from Plans.results import PipelineReport
 from third_party.exports.shape import DecoderShape, decoder_shape
+from third_party.exports.work import PlanWork
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,6 +19,8 @@ class Launch:
 
     ``device`` and ``cluster`` are those that it was made for, in words; ``overlap_gradients`` and ``overlap_tensor`` what its
     framework overlaps where the plan leaves it to that. ``iteration_s`` and ``memory_bytes`` are predicted, of the fullest stage.
+    Programs that run iterations ask for what it is made of: the ``pipeline`` of its passes, the ``work`` of its devices and the
+    ``machine`` that runs them.
     """
 
     plan: Plan
@@ -28,6 +33,9 @@ class Launch:
     overlap_tensor: bool
     iteration_s: float | None = None
     memory_bytes: float | None = None
+    machine: Machine | None = None
+    pipeline: PipelineReport | None = None
+    work: PlanWork | None = None
 
     @property
     def nodes(self) -> int:

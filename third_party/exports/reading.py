@@ -9,9 +9,11 @@ from pathlib import Path
 from Common.errors import InputError
 from Estimator.network.cluster import Cluster
 from Plans.layer_costs import layer_names
-from Studies.evaluation import Evaluation, evaluation_of, prepared
+from Plans.pricing import PricedPlan
+from Studies.evaluation import Evaluation, PreparedPlan, evaluation_of, prepared
 from Studies.plan_files import evaluate_request
 from third_party.exports.launch import Exporter, Launch
+from third_party.exports.working import plan_work
 
 BEST = "best.json"
 MOST_CHANGES = 8  # of a plan until a program can be told it
@@ -41,7 +43,7 @@ def launch_of(path: Path, given: Mapping[str, object], run_code: frozenset[str] 
             "of stages alike"
         )
     made = prepared(request)
-    return _launch(evaluation_of(request, made), layer_names(made.costs.graph))
+    return _launch(evaluation_of(request, made), made)
 
 
 def nearest(
@@ -66,13 +68,13 @@ def nearest(
     raise InputError(f"{exporter.title} cannot be told this plan: {reasons[-1]}; there is no plan near it that it can")
 
 
-def _launch(found: Evaluation, layers: tuple[str, ...]) -> Launch:
+def _launch(found: Evaluation, made: PreparedPlan) -> Launch:
     degrees, machine = found.uniform, found.machine
     gradients, tensor = degrees.overlap_gradients, degrees.overlap_tensor
     return Launch(
         plan=found.plan,
         degrees=degrees,
-        layers=layers,
+        layers=layer_names(made.costs.graph),
         device=machine.title,
         cluster=machine.cluster.name,
         devices_per_node=devices_per_node(machine.cluster),
@@ -80,6 +82,9 @@ def _launch(found: Evaluation, layers: tuple[str, ...]) -> Launch:
         overlap_tensor=machine.software.overlap_tensor if tensor is None else tensor,
         iteration_s=found.iteration.iteration_s,
         memory_bytes=found.iteration.memory_bytes,
+        machine=machine,
+        pipeline=found.iteration.pipeline,
+        work=plan_work(PricedPlan(made.degrees, made.costs, made.machine)),
     )
 
 
