@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from math import gcd
 
 from Common.choices import GroupOrder, StageCuts, TensorLayout
+from Plans.assignment import AXES, Assignment
 from Plans.offload import Offload
 from third_party.exports.launch import Inexpressible, Launch
 
@@ -76,12 +77,19 @@ def other_order(launch: Launch) -> Inexpressible | None:
     degrees = launch.degrees
     order = degrees.group_order
     alike = order is GroupOrder.PIPELINE_INNER and 1 in (degrees.pp, degrees.dp)
-    if order is GroupOrder.DATA_INNER or alike:
+    if order is GroupOrder.DATA_INNER or alike or (isinstance(order, Assignment) and _nests(order)):
         return None
     return Inexpressible(
         f"its groups nest as {GroupOrder.DATA_INNER.value} over consecutive devices, not as {order}",
         (("group_order", GroupOrder.DATA_INNER.value),),
     )
+
+
+def _nests(order: Assignment) -> bool:
+    """Whether the devices of each axis lie inside those of the next, over all tiers; in a tier axes may lie in any order."""
+    axes = [getattr(order, axis) for axis in AXES]
+    met = [place for tier in range(len(order.tp)) for place, axis in enumerate(axes) if axis[tier] > 1]
+    return met == sorted(met)
 
 
 def serial_gradients(launch: Launch) -> Inexpressible | None:

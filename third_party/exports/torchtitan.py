@@ -4,7 +4,7 @@ torchtitan looks at much of a configuration only when the job runs. What it refu
 that are no whole number of micro-batches (``Trainer``), a world size other than the product of the degrees (``ParallelDims``),
 names of schedules, stages that are no multiple of the pipeline's ranks, 1F1B with fewer micro-batches than stages
 (``torch.distributed.pipelining``), heads that tensor parallelism does not divide, sequences that sequence and context parallelism
-do not divide, tied weights in a pipeline.
+do not divide, tied weights in a pipeline, stages without a block under context parallelism.
 
 Refused here although torchtitan runs it, because what runs would not be the plan:
 
@@ -13,6 +13,9 @@ Refused here although torchtitan runs it, because what runs would not be the pla
 - context parallelism always shards over its devices (FSDP's mesh folds cp), so that there is no ZeRO 0 with it;
 - experts borrow devices of tensor parallelism, where a plan divides them over other devices;
 - its selective recomputation keeps and recomputes single operators, every second product among them.
+
+Of torchtitan's three ways to annotate tensors the configuration names ``partial_dtensor``: with torch 2.13.0 the default,
+``spmd_types``, fails in ``fully_shard`` ("all parameters must be DTensors"), and ``full_dtensor`` fails with expert parallelism.
 
 Sources: torchtitan 0.3.0 (``config/configs.py``, ``trainer.py``, ``distributed/``), torch 2.13 (``distributed/pipelining``).
 """
@@ -27,6 +30,7 @@ from Plans.pipeline.schedule import PipelineSchedule
 from third_party.exports.launch import ExportedFile, Inexpressible, Launch
 from third_party.exports.refusals import (
     ON_HOST,
+    Settings,
     cut_layers,
     divided_heads,
     first_of,
@@ -124,6 +128,12 @@ def _experts(launch: Launch) -> Inexpressible | None:
 
 def _pipeline(launch: Launch) -> Inexpressible | None:
     degrees = launch.degrees
+    if degrees.cp > 1 and 0 in launch.blocks_of_chunks:
+        blocks, chunks = len(launch.layers) - 2, degrees.chunks
+        even = [blocks // chunks + (index < blocks % chunks) for index in range(chunks)]
+        even[0], even[-1] = even[0] + 1, even[-1] + 1
+        near: Settings = (("stage_layers", tuple(even)),) if blocks >= chunks else ()
+        return Inexpressible("with context parallelism each of its stages has an attention", near)
     if degrees.pp == 1 or degrees.schedule is not PipelineSchedule.ONE_F_ONE_B or degrees.micro_batches >= degrees.pp:
         return None
     near = (("global_batch_size", degrees.pp * degrees.micro_batch_size * degrees.dp),)
