@@ -1,7 +1,7 @@
 """torchtitan itself as the judge of an exported configuration: its ``Trainer`` is built on a fake network, without a GPU.
 
-``Trainer.__init__`` runs until parameters would get memory: reading of the configuration, batch and sequence rules, the world size,
-meshes, the model on the meta device, the split into stages, tensor, expert and context parallelism, recomputation and FSDP.
+``Trainer.__init__`` runs until parameters would get memory: reading of the configuration, batch and sequence rules, the world
+size, meshes, the model on the meta device, the split into stages, tensor, expert and context parallelism, recomputation and FSDP.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from third_party.exports.launch import Launch
 from third_party.exports.torchtitan import EXPORTER, FAMILIES
 
 
-class _Built(Exception):  # noqa: N818
+class _Built(Exception):
     """Everything before the parameters' memory went well."""
 
 
@@ -78,7 +78,7 @@ class Titan:
                 finally:
                     if torch.distributed.is_initialized():
                         torch.distributed.destroy_process_group()
-        except Exception as error:  # whatever a target raises is a refusal
+        except Exception as error:  # noqa: BLE001 whatever a target raises is a refusal
             return f"{type(error).__name__}: {error}"
         finally:
             sys.modules.pop(name, None)

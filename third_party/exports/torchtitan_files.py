@@ -277,9 +277,11 @@ def _parallelism(launch: Launch) -> str:
     lines = [
         f"data_parallel_replicate_degree={1 if shards else degrees.dp},",
         f"data_parallel_shard_degree={degrees.dp if shards else 1},",
-        f'fsdp_reshard_after_forward="{"always" if always else "never"}",  # {reshard}',
+        f"# {reshard}",
+        f'fsdp_reshard_after_forward="{"always" if always else "never"}",',
         f"tensor_parallel_degree={degrees.tp},",
-        'spmd_backend="partial_dtensor",  # the only one that torch 2.13 runs with all of these; the default needs a later torch',
+        "# the only backend that torch 2.13 runs with all of these; the default, spmd_types, needs a later torch",
+        'spmd_backend="partial_dtensor",',
         f"enable_sequence_parallel={degrees.sequence_parallel},  # tokens around norms are cut over the tensor-parallel devices",
         f"context_parallel_degree={degrees.cp},",
         'context_parallel_load_balancer="headtail",  # each device has an early and a late part of the causal mask',
