@@ -18,7 +18,7 @@ from Plans.plan import UniformPlan
 from tests.exports.titan_launches import launch_of, random_launch
 from tests.exports.titan_target import Titan
 from third_party.exports.launch import Launch
-from third_party.exports.refusals import ON_HOST
+from third_party.exports.refusals import NO_OFFLOAD, ON_HOST
 from third_party.exports.torchtitan import EXPORTER, REFUSALS
 from third_party.exports.torchtitan_reading import settings_of
 
@@ -144,7 +144,7 @@ REFUSED = [
     ({"pp": 2, "zero_stage": 1}, {"model": "qwen3-0.6b"}, "does not tie the head", {}),
     ({}, {"model": "gpt:layers=8,hidden=512,heads=8"}, "no blocks of gpt", {}),
     ({"offload": Offload(optimizer=0.5)}, {}, "all together or not at all", {"offload": ON_HOST.terms}),
-    ({"offload": Offload(activations=1.0)}, {}, "all together or not at all", {"offload": ()}),
+    ({"offload": Offload(activations=1.0)}, {}, "all together or not at all", {"offload": NO_OFFLOAD}),
     ({"layout": TensorLayout.TWO_D, "tp": 2, "tp2": 2}, {}, "two tensor axes", {"layout": "1d", "tp": 4, "tp2": 1}),
     ({"stage_cuts": StageCuts.INSIDE}, {}, "not inside them", {"stage_cuts": "between"}),
     ({"overlap_gradients": False}, {}, "reduces gradients while", {"overlap_gradients": True}),

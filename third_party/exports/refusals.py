@@ -14,6 +14,7 @@ Refusal = Callable[[Launch], Inexpressible | None]
 Settings = tuple[tuple[str, object], ...]
 
 ON_HOST = Offload(optimizer=1.0, gradients=1.0, weights=1.0)  # what FSDP2 and ZeRO-Infinity move to the host together
+NO_OFFLOAD = ("optimizer=0.0",)  # nothing in host memory; a setting with no terms is none
 
 
 def first_of(refusals: Iterable[Refusal], launch: Launch) -> Inexpressible | None:

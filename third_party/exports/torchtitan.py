@@ -29,6 +29,7 @@ from Plans.offload import NOTHING
 from Plans.pipeline.schedule import PipelineSchedule
 from third_party.exports.launch import ExportedFile, Inexpressible, Launch
 from third_party.exports.refusals import (
+    NO_OFFLOAD,
     ON_HOST,
     Settings,
     cut_layers,
@@ -146,9 +147,9 @@ def _offload(launch: Launch) -> Inexpressible | None:
         return None
     what = "it keeps weights, gradients and optimizer state in host memory all together or not at all"
     if launch.degrees.pp > 1:
-        return Inexpressible(what + ", and gradients not in a pipeline", (("offload", ()),))
+        return Inexpressible(what + ", and gradients not in a pipeline", (("offload", NO_OFFLOAD),))
     held = offload.optimizer + offload.gradients + offload.weights > 0
-    return Inexpressible(what, (("offload", ON_HOST.terms if held else ()),))
+    return Inexpressible(what, (("offload", ON_HOST.terms if held else NO_OFFLOAD),))
 
 
 REFUSALS = (
