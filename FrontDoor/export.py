@@ -35,7 +35,8 @@ def export(command: Command) -> int:
             logger.info("%s cannot be told the plan: %s", program.title, reason)
         if found.changes:
             changes = ", ".join(f"{key} {value}" for key, value in found.changes)
-            logger.info("changed to %s: an iteration takes %s longer", changes, percent(found.slower))
+            how = "longer" if found.slower >= 0.0 else "less"
+            logger.info("changed to %s: an iteration takes %s %s", changes, percent(abs(found.slower)), how)
         launch = found.launch
     else:
         launch = launch_of(path, command.given, code)

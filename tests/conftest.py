@@ -28,6 +28,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 THOROUGH = "PHAZE_THOROUGH"  # environment variable that stands for --thorough
 TRACING = {  # folders and files whose tests trace models, and so need torch in any case
     "explain",
+    "exports",
     "extraction",
     "frontdoor",
     "library",

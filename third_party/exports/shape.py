@@ -61,7 +61,7 @@ class DecoderShape:
 def decoder_shape(model: str) -> DecoderShape | None:
     """That of a model by its name; None where it is no decoder of blocks alike, such as one of images, or of latent attention."""
     family = find_model(model)
-    if not isinstance(family, LanguageModelFamily) or isinstance(family, DeepseekV3):
+    if not isinstance(family, LanguageModelFamily | Opt) or isinstance(family, DeepseekV3):
         return None
     heads = family.heads
     common = (family.layers, family.hidden, heads, family.kv_heads or heads)
