@@ -134,6 +134,7 @@ class Accelerate:
 def configuration(launch: Launch) -> str:
     """``accelerate.yaml``: what ``accelerate launch --config_file`` reads; a comment for every choice."""
     degrees = launch.degrees
+    shards = degrees.dp if degrees.zero_stage > 0 else 1
     kind = "FSDP" if sharded(launch) else "MULTI_GPU" if degrees.devices > 1 else "'NO'"
     lines = [
         f"# {launch.plan.model} on {degrees.devices} x {launch.device} ({launch.cluster}), for accelerate 1.15.0",
@@ -150,8 +151,8 @@ def configuration(launch: Launch) -> str:
     if degrees.tp * degrees.cp > 1 or sharded(launch):
         lines += [
             "parallelism_config:",
-            "  parallelism_config_dp_replicate_size: 1  # no replica holds everything",
-            f"  parallelism_config_dp_shard_size: {degrees.dp}  # replicas, which share out parameters",
+            f"  parallelism_config_dp_replicate_size: {degrees.dp // shards}  # replicas that hold everything",
+            f"  parallelism_config_dp_shard_size: {shards}  # those that share out parameters",
             f"  parallelism_config_tp_size: {degrees.tp}  # load the model with its tensor-parallel plan, tp_plan='auto'",
             f"  parallelism_config_cp_size: {degrees.cp}",
             *([f"  parallelism_config_cp_comm_strategy: {_rotation(launch)}"] if degrees.cp > 1 else []),

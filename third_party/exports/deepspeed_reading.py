@@ -1,7 +1,7 @@
 """Settings of ``phaze evaluate`` out of a configuration of DeepSpeed, a JSON file.
 
-What an export wrote beside DeepSpeed's own keys, under ``phaze``, is read too: the model, its sequences and its replicas. A file of
-another's has no word for them; how many replicas there are is then what the product rule leaves.
+What an export wrote beside DeepSpeed's own keys, under ``phaze``, is read too: the model, its sequences and its replicas. Files
+of others have no word for them; how many replicas there are is then what the product rule leaves.
 """
 
 from __future__ import annotations

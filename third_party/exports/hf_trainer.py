@@ -5,8 +5,8 @@ accelerate's (``ParallelismConfig`` and FSDP2), which Trainer takes from ``accel
 DistributedDataParallel's. What those cannot be told is refused as they refuse it. Stricter here: SGD with momentum outside
 DeepSpeed (Trainer's ``sgd`` has none) and activations in host memory (Trainer recomputes by torch's checkpoints, which stay).
 
-DeepSpeed's file and the arguments say some things twice; Trainer refuses where they differ (``HfTrainerDeepSpeedConfig``), so both
-are written from the same values.
+DeepSpeed's file and the arguments say some things twice; Trainer refuses where they differ (``HfTrainerDeepSpeedConfig``), so
+both are written from the same values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def by_deepspeed(launch: Launch) -> bool:
 
 @dataclass(frozen=True)
 class HfTrainer:
-    """Hugging Face's Trainer: ``arguments.py``, a file of accelerate and where it is asked for one of DeepSpeed, and ``run.sh``."""
+    """Hugging Face's Trainer: ``arguments.py``, a file of accelerate or of DeepSpeed, and ``run.sh``."""
 
     name: str = "hf_trainer"
     title: str = "Hugging Face Trainer"
