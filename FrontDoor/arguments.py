@@ -69,6 +69,7 @@ class Command:
     what_if: tuple[str, ...] = ()
     moldable: bool = False
     to: str | None = None
+    launcher: str | None = None
     nearest: bool = False
     samples: int = 500
     contenders: int = 24

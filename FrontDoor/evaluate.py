@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
+from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE, NOTHING_FEASIBLE
 from FrontDoor.printing import print_answer
+
+if TYPE_CHECKING:
+    from Studies.evaluation import Evaluation
+    from Studies.request import Request
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +22,10 @@ def evaluate(command: Command) -> int:
     from GraphExtractor.permission import files_to_run
     from Studies.plan_files import evaluate_request
 
-    request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
+    if command.launcher is None:
+        request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
+    else:
+        request = _launched(command)
     from Studies.problem import check_code
 
     check_code(request)
@@ -28,4 +37,43 @@ def evaluate(command: Command) -> int:
 
     evaluation = evaluated(request)
     print_answer(evaluation_json(evaluation).decode(), lambda: evaluation_tables(evaluation), command)
+    if command.launcher is not None:
+        logger.info("%s", _saved(evaluation))
     return NOTHING_FEASIBLE if evaluation.iteration.status is Status.INFEASIBLE else DONE
+
+
+def _launched(command: Command) -> Request:
+    """What a launch file of another program says, under what the command line does.
+
+    Raises:
+        InputError: the file is none, a plan file is given besides, or both together make no plan.
+    """
+    from Common.files import user_path
+    from Studies.annotations import Mode
+    from Studies.resolve import resolve
+    from third_party.exports.launchers import settings_from
+
+    path = user_path(str(command.launcher))
+    if command.config is not None:
+        raise InputError(f"--from {path} and --plan {command.config} are two plans; give one of them")
+    found = settings_from(path)
+    logger.info("read from %s: %s", path, ", ".join(f"{key} {value}" for key, value in found.items() if value is not None))
+    return resolve(found, command.given, Mode.EVALUATE, source=str(path))
+
+
+def _saved(evaluation: Evaluation) -> str:
+    """What the best plan that a search finds saves on the same devices, for the same batch, in a sentence."""
+    from Common.numbers import number, percent
+    from Studies.optimum import optimum_beside
+
+    best = optimum_beside(evaluation)
+    if best is None:
+        return "no plan of a search fits there"
+    saved = 1.0 - best.time_per_batch_s / evaluation.iteration.iteration_s
+    if saved <= 0.0:
+        return "no plan of a search on as many devices is faster"
+    degrees = f"tp {best.tp} x pp {best.pp} x dp {best.dp}, micro-batch {best.micro_batch_size}, recomputation {best.recompute}"
+    return (
+        f"the best plan of a search on as many devices takes {number(best.time_per_batch_s)} s, {percent(saved)} less: "
+        f"{degrees}, ZeRO stage {best.zero_stage}"
+    )

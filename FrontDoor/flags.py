@@ -118,6 +118,13 @@ def _add_evaluate(parser: Parser) -> None:
         metavar="FILE",
         help="YAML file of settings, keys are the flags with underscores; or the best.json of a search",
     )
+    parser.add_argument(
+        "--from",
+        dest="launcher",
+        metavar="FILE",
+        help="launch file of another program: a Megatron-LM command, a torchtitan module or a DeepSpeed configuration; what the "
+        "best plan of a search would save is told besides",
+    )
     _add_run_code(parser)
 
 

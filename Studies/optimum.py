@@ -1,0 +1,46 @@
+"""The best plan that a search finds for what one plan trains: the same model, batch, devices and framework."""
+
+from __future__ import annotations
+
+from Common.progress import Progress, SilentProgress
+from Solver.results import ModelPlan
+from Solver.search.search import search
+from Studies.evaluation import Evaluation
+from Studies.explain.repeat import run_of
+from Studies.problem import hardware_report
+from Studies.resolve import resolve
+
+MOST_MICRO_BATCH = 8  # that is tried, in powers of two
+
+
+def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> ModelPlan | None:
+    """The best plan on as many devices as that of ``evaluation``, which is on a device that exists; None where none fits.
+
+    Searched are all degrees of tensor, pipeline and data parallelism, recomputation, ZeRO 0 and 1, sequence parallelism and
+    micro-batches of 1 to 8 samples that the global batch has for each replica.
+    """
+    plan, degrees, hardware = evaluation.plan, evaluation.uniform, evaluation.hardware
+    sizes = [size for size in (1, 2, 4, MOST_MICRO_BATCH) if size <= plan.global_batch_size]
+    request = resolve(
+        {
+            "model": plan.model,
+            "device": hardware.device,
+            "cluster": hardware.cluster,
+            "software": hardware.software,
+            "devices": degrees.devices,
+            "use_all_devices": True,
+            "global_batch_size": plan.global_batch_size,
+            "sequence_length": plan.sequence_length,
+            "precision": plan.precision.value,
+            "attention": plan.attention.value,
+            "optimizer": plan.optimizer,
+            "micro_batch_size": sizes,
+            "recompute": ["none", "selective", "full"],
+            "zero_stage": [0, 1],
+            "sequence_parallel": [False, True],
+        },
+        {},
+        source="the search beside the plan",
+    )
+    found = search(run_of(request, progress or SilentProgress()), hardware_report(request), "").result.best
+    return None if found is None else next(iter(found.models.values()))

@@ -1,0 +1,96 @@
+"""Exports on the command line, and back: what is written out is priced as what was exported, and odd input is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import phaze
+from FrontDoor.names import EXPORTED
+from third_party.exports.registry import HOMES, exporter
+
+PLAN = {
+    "model": "gpt:layers=4,hidden=256,heads=4,vocabulary=1024,sequence_length=128",
+    "device": "a100_80gb",
+    "precision": "bf16",
+    "micro_batch_size": 1,
+    "zero_stage": 1,
+    "global_batch_size": 8,
+    "dp": 2,
+}
+OF_PROGRAMS = {
+    "megatron_lm": ("launch.sh", {"tp": 2, "pp": 2}),
+    "deepspeed": ("ds_config.json", {"zero_stage": 2}),
+}
+
+
+def write_plan(folder: Path, **changes: object) -> Path:
+    path = folder / "plan.yaml"
+    path.write_text(json.dumps(PLAN | changes))
+    return path
+
+
+def price(words: list[str], capsys: pytest.CaptureFixture[str]) -> float:
+    assert phaze.main(["evaluate", *words, "--format", "json", "--quiet"]) == 0
+    return float(json.loads(capsys.readouterr().out)["iteration_s"])
+
+
+def test_every_program_that_the_command_names_has_an_exporter() -> None:
+    assert tuple(HOMES) == EXPORTED
+    for name in EXPORTED:
+        found = exporter(name)
+        assert found.name == name and found.title
+
+
+@pytest.mark.parametrize("name", OF_PROGRAMS)
+def test_a_plan_that_is_exported_and_read_back_has_the_same_price(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, changes = OF_PROGRAMS[name]
+    plan = write_plan(tmp_path, **changes)
+    assert phaze.main(["export", str(plan), "--to", name, "--output", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr("Studies.optimum.optimum_beside", lambda evaluation: None)
+    before = price(["--plan", str(plan)], capsys)
+    words = ["--from", str(tmp_path / "out" / file), "--device", "a100_80gb"]
+    assert price(words, capsys) == pytest.approx(before, rel=1e-12)
+
+
+def test_what_a_search_would_save_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = write_plan(tmp_path, tp=4, pp=2, dp=1, zero_stage=0)
+    assert phaze.main(["export", str(plan), "--to", "megatron_lm", "--output", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    assert phaze.main(["evaluate", "--from", str(tmp_path / "out" / "launch.sh"), "--device", "a100_80gb"]) == 0
+    assert "the best plan of a search on as many devices takes" in capsys.readouterr().err
+
+
+def test_the_nearest_plan_is_exported_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = write_plan(tmp_path, pp=2)
+    words = ["export", str(plan), "--to", "deepspeed", "--output", str(tmp_path / "out")]
+    assert phaze.main(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "--nearest exports that" in said and not (tmp_path / "out").exists()
+    assert phaze.main([*words, "--nearest"]) == 0
+    assert "changed to" in capsys.readouterr().err and (tmp_path / "out" / "ds_config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["export", "nowhere", "--to", "megatron_lm"], "there is no"),
+        (["export", "plan.yaml", "--to", "megatron"], "did you mean 'megatron_lm'"),
+        (["evaluate", "--from", "nowhere.sh", "--device", "h100"], "cannot read"),
+        (["evaluate", "--from", "plan.yaml", "--device", "h100"], "no launch file that is known"),
+        (["evaluate", "--from", "plan.yaml", "--plan", "plan.yaml", "--device", "h100"], "two plans; give one of them"),
+    ],
+)
+def test_what_cannot_be_exported_or_read_is_refused(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plan(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert phaze.main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("phaze: ") and said in error and error.count("\n") == 1
