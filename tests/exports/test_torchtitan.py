@@ -148,7 +148,6 @@ REFUSED = [
     ({"layout": TensorLayout.TWO_D, "tp": 2, "tp2": 2}, {}, "two tensor axes", {"layout": "1d", "tp": 4, "tp2": 1}),
     ({"stage_cuts": StageCuts.INSIDE}, {}, "not inside them", {"stage_cuts": "between"}),
     ({"overlap_gradients": False}, {}, "reduces gradients while", {"overlap_gradients": True}),
-    ({"overlap_tensor": True, "tp": 2}, {}, "only with sequence parallelism", {"overlap_tensor": False}),
     ({"dp": 3, "tp": 4, "global_batch_size": 6}, {}, "12 devices do not fill 2 nodes of 8", {}),
     (
         {"pp": 2, "zero_stage": 1, "group_order": GroupOrder.PIPELINE_INNER},

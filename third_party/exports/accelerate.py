@@ -55,8 +55,6 @@ def _numbers(launch: Launch) -> Inexpressible | None:
         return Inexpressible("its fp8 is that of one of three libraries, which the plan does not name", (("precision", "bf16"),))
     if degrees.recompute is Recompute.SELECTIVE:
         return Inexpressible("it recomputes whole blocks or nothing", (("recompute", "full"),))
-    if launch.plan.overlap_tensor and degrees.tp > 1:
-        return Inexpressible("it does not overlap tensor parallelism with products", (("overlap_tensor", False),))
     return None
 
 

@@ -68,8 +68,6 @@ def _training(launch: Launch) -> Inexpressible | None:
         return Inexpressible(f"it has Adam, not {degrees.optimizer}", (("optimizer", "adam"),))
     if degrees.attention is not Attention.FLASH:
         return Inexpressible("its attention is fused (FlexAttention)", (("attention", "flash"),))
-    if launch.plan.overlap_tensor and degrees.tp > 1 and not degrees.sequence_parallel:
-        return Inexpressible("it overlaps tensor parallelism only with sequence parallelism", (("overlap_tensor", False),))
     if degrees.recompute is Recompute.SELECTIVE:
         return Inexpressible(
             "its selective recomputation repeats single operators and every second product, not core attention alone",

@@ -204,7 +204,7 @@ def _model() -> ModelSpec:
 
 def _plan(launch: Launch) -> str:
     degrees = launch.degrees
-    # without sequence parallelism there are only all-reduces, which async TP does not overlap
+    # without sequence parallelism there are only all-reduces, which neither async TP nor phaze's prediction overlaps
     overlapped = launch.overlap_tensor and degrees.tp > 1 and degrees.sequence_parallel
     compiled = degrees.precision is Precision.FP8 or overlapped
     why = "blocks stay as they are written"
