@@ -70,6 +70,7 @@ class Command:
     moldable: bool = False
     to: str | None = None
     launcher: str | None = None
+    job: str | None = None
     nearest: bool = False
     samples: int = 500
     contenders: int = 24

@@ -20,6 +20,7 @@ def export(command: Command) -> int:
     """Write the files that launch the plan of a run, or refuse what the program cannot be told."""
     from Common.files import user_path
     from Common.numbers import percent
+    from third_party.exports.jobs import job_file
     from third_party.exports.reading import launch_of, nearest
     from third_party.exports.registry import exporter
 
@@ -45,7 +46,8 @@ def export(command: Command) -> int:
             near = ", ".join(f"{key} {value}" for key, value in refused.nearest)
             hint = f"the nearest plan that it can has {near}: --nearest exports that" if near else "no plan near it can be told"
             raise InputError(f"{program.title} cannot be told this plan: {refused.what}; {hint}")
-    for file in program.files(launch):
+    job = () if command.job is None else (job_file(command.job, program.name, launch),)
+    for file in (*program.files(launch), *job):
         _write(folder, file)
     logger.info("files for %s: %s", program.title, folder)
     return DONE

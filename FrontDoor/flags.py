@@ -134,6 +134,7 @@ def _add_export(parser: Parser) -> None:
     parser.add_argument("--output", metavar="FOLDER", help="folder of the files (default: NAME_export)")
     parser.add_argument("runs", nargs=1, metavar="RUN|PLAN", help="folder of a run, its best.json, or a YAML file of a plan")
     parser.add_argument("--to", required=True, metavar="NAME", help=f"program to launch with: {', '.join(EXPORTED)}")
+    parser.add_argument("--job", metavar="slurm|kubernetes", help="also write a job file that starts it on every node")
     parser.add_argument(
         "--nearest",
         action="store_true",

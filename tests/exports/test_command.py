@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 import phaze
 from FrontDoor.names import EXPORTED
@@ -94,3 +96,34 @@ def test_what_cannot_be_exported_or_read_is_refused(
     assert phaze.main(words) == 2
     error = capsys.readouterr().err
     assert error.startswith("phaze: ") and said in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("kind", "file"), [("slurm", "job.sbatch"), ("kubernetes", "job.yaml")])
+def test_a_job_starts_the_launch_on_every_node(kind: str, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = write_plan(tmp_path, tp=4, dp=4, global_batch_size=16)
+    words = ["export", str(plan), "--to", "megatron_lm", "--output", str(tmp_path / "out"), "--job", kind]
+    assert phaze.main([*words, "--cluster", "dgx_a100"]) == 0
+    text = (tmp_path / "out" / file).read_text()
+    assert (tmp_path / "out" / "launch.sh").exists() and "launch.sh" in text
+    if kind == "slurm":
+        assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+        assert "#SBATCH --nodes=2 " in text and "#SBATCH --gpus-per-node=8" in text
+        return
+    service, job = yaml.safe_load_all(text)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (2, 2)
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    names = {each["name"]: each.get("value") for each in container["env"]}
+    assert names["NNODES"] == "2" and names["MASTER_ADDR"] == f"{job['metadata']['name']}-0.{service['metadata']['name']}"
+
+
+def test_a_job_needs_whole_nodes_and_a_script_that_starts_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = write_plan(tmp_path, tp=4, dp=3, global_batch_size=12)
+    words = ["export", str(plan), "--cluster", "dgx_a100", "--output", str(tmp_path / "out")]
+    for rest, said in (
+        (["--to", "megatron_lm", "--job", "slurm"], "12 devices do not fill nodes of 8"),
+        (["--to", "chakra", "--job", "slurm"], "starts no nodes"),
+        (["--to", "megatron_lm", "--job", "pbs"], "give slurm or kubernetes"),
+    ):
+        assert phaze.main([*words, *rest]) == 2
+        assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
