@@ -20,11 +20,13 @@ def export(command: Command) -> int:
     """Write the files that launch the plan of a run, or refuse what the program cannot be told."""
     from Common.files import user_path
     from Common.numbers import percent
-    from third_party.exports.jobs import job_file
+    from third_party.exports.jobs import check_job, job_file
     from third_party.exports.reading import launch_of, nearest
     from third_party.exports.registry import exporter
 
     program = exporter(command.to or "")
+    if command.job is not None:
+        check_job(command.job, program.name)
     path = user_path(command.runs[0])
     if not path.exists():
         raise InputError(f"there is no {path}; give the folder of a run, its best.json, or a plan file")

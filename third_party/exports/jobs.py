@@ -81,16 +81,24 @@ spec:
 """)
 
 
-def job_file(kind: str, program: str, launch: Launch) -> ExportedFile:
-    """The job of ``kind`` that runs what was exported for ``program``.
+def check_job(kind: str, program: str) -> None:
+    """Refuse a kind of job that there is not, and programs without a script that starts a node.
 
     Raises:
-        InputError: there is no such kind, the program has no script that starts a node, or the nodes are used unevenly.
+        InputError: says what there is.
     """
     if kind not in KINDS:
         raise InputError(f"--job is {kind!r:.100}; give {' or '.join(KINDS)}")
     if program not in SCRIPTS:
         raise InputError(f"--job {kind}: what is exported for {program} starts no nodes; export for {', '.join(SCRIPTS)}")
+
+
+def job_file(kind: str, program: str, launch: Launch) -> ExportedFile:
+    """The job of ``kind``, one that there is, that runs what was exported for ``program``.
+
+    Raises:
+        InputError: the nodes are used unevenly.
+    """
     devices, each = launch.degrees.devices, launch.processes_per_node
     if launch.nodes * each != devices:
         raise InputError(
