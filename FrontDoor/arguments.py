@@ -71,6 +71,7 @@ class Command:
     to: str | None = None
     launcher: str | None = None
     job: str | None = None
+    iterations: int | None = None
     nearest: bool = False
     samples: int = 500
     contenders: int = 24

@@ -109,7 +109,7 @@ def _add_executor(parser: Parser, what: str, where: str = "") -> None:
     parser.add_argument("--workers", type=int, metavar="N", help=f"{where}{what} run at a time (default: one per core)")
 
 
-def _add_evaluate(parser: Parser) -> None:
+def _add_evaluate_settings(parser: Parser) -> None:
     add_table(parser, settings_for(Mode.EVALUATE))
     parser.add_argument(
         "--plan",
@@ -118,6 +118,10 @@ def _add_evaluate(parser: Parser) -> None:
         metavar="FILE",
         help="YAML file of settings, keys are the flags with underscores; or the best.json of a search",
     )
+
+
+def _add_evaluate(parser: Parser) -> None:
+    _add_evaluate_settings(parser)
     parser.add_argument(
         "--from",
         dest="launcher",
@@ -125,6 +129,13 @@ def _add_evaluate(parser: Parser) -> None:
         help="launch file of another program: a Megatron-LM command, a torchtitan module or a DeepSpeed configuration; what the "
         "best plan of a search would save is told besides",
     )
+    _add_run_code(parser)
+
+
+def _add_compare(parser: Parser) -> None:
+    _add_evaluate_settings(parser)
+    parser.add_argument("runs", nargs=1, metavar="TRACE", help="Chrome trace of torch.profiler of one rank (.json, .json.gz)")
+    parser.add_argument("--iterations", type=int, metavar="N", help="iterations in the trace (default: those it marks, else 1)")
     _add_run_code(parser)
 
 
@@ -427,6 +438,7 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     "evaluate": _add_evaluate,
     "training-time": _add_training_time,
     "export": _add_export,
+    "compare": _add_compare,
     "train": _add_train,
     "validate": _add_validate,
     "profile": _add_profile,

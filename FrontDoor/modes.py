@@ -13,6 +13,7 @@ from Common.echo import say
 from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.calibrate import calibrate
+from FrontDoor.compare import compare
 from FrontDoor.completion import completion
 from FrontDoor.evaluate import evaluate
 from FrontDoor.exit_status import DONE, FAILED, NOTHING_FEASIBLE
@@ -173,6 +174,7 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "evaluate": evaluate,
     "training-time": training_time,
     "export": export,
+    "compare": compare,
     "train": train,
     "validate": validate,
     "profile": profile,
