@@ -378,7 +378,7 @@ def test_plans_of_too_many_ranks_are_refused_with_fewer_replicas(launch: Launch)
     assert dict(refused.nearest) == {"dp": 256, "global_batch_size": 2048}
     deep = EXPORTER.inexpressible(replace(launch, degrees=replace(launch.degrees, tp=2048)))
     assert deep is not None and deep.nearest == ()
-    assert EXPORTER.inexpressible(replace(launch, work=None)) is not None
+    assert EXPORTER.inexpressible(replace(launch, priced=None)) is not None
 
 
 CHAKRA = Path(os.environ.get("PHAZE_CHAKRA", "/tmp/vchakra"))  # an environment with grpcio-tools, and Chakra's et_def.proto

@@ -7,10 +7,12 @@ from functools import cached_property
 from typing import Protocol
 
 from Plans.plan import Plan, UniformPlan
+from Plans.pricing import PricedPlan
 from Plans.rates import Machine
 from Plans.results import PipelineReport
 from third_party.exports.shape import DecoderShape, decoder_shape
 from third_party.exports.work import PlanWork
+from third_party.exports.working import plan_work
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +21,7 @@ class Launch:
 
     ``device`` and ``cluster`` are those that it was made for, in words; ``overlap_gradients`` and ``overlap_tensor`` what its
     framework overlaps where the plan leaves it to that. ``iteration_s`` and ``memory_bytes`` are predicted, of the fullest stage.
-    Programs that run iterations ask for what it is made of: the ``pipeline`` of its passes, the ``work`` of its devices and the
-    ``machine`` that runs them.
+    Programs that run iterations ask for what it is made of: the ``pipeline`` of its passes and the ``priced`` plan.
     """
 
     plan: Plan
@@ -33,9 +34,8 @@ class Launch:
     overlap_tensor: bool
     iteration_s: float | None = None
     memory_bytes: float | None = None
-    machine: Machine | None = None
     pipeline: PipelineReport | None = None
-    work: PlanWork | None = None
+    priced: PricedPlan | None = None
 
     @property
     def nodes(self) -> int:
@@ -46,6 +46,16 @@ class Launch:
     def processes_per_node(self) -> int:
         """Devices of a node that it uses; of the last one, too, unless there is only one."""
         return min(self.degrees.devices, self.devices_per_node)
+
+    @property
+    def machine(self) -> Machine | None:
+        """What runs the plan; None where it was not priced."""
+        return None if self.priced is None else self.priced.machine
+
+    @cached_property
+    def work(self) -> PlanWork | None:
+        """The work of the plan's devices; None where it was not priced."""
+        return None if self.priced is None else plan_work(self.priced)
 
     @cached_property
     def shape(self) -> DecoderShape | None:

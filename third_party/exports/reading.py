@@ -13,7 +13,6 @@ from Plans.pricing import PricedPlan
 from Studies.evaluation import Evaluation, PreparedPlan, evaluation_of, prepared
 from Studies.plan_files import evaluate_request
 from third_party.exports.launch import Exporter, Launch
-from third_party.exports.working import plan_work
 
 BEST = "best.json"
 MOST_CHANGES = 8  # of a plan until a program can be told it
@@ -82,9 +81,8 @@ def _launch(found: Evaluation, made: PreparedPlan) -> Launch:
         overlap_tensor=machine.software.overlap_tensor if tensor is None else tensor,
         iteration_s=found.iteration.iteration_s,
         memory_bytes=found.iteration.memory_bytes,
-        machine=machine,
         pipeline=found.iteration.pipeline,
-        work=plan_work(PricedPlan(made.degrees, made.costs, made.machine)),
+        priced=PricedPlan(made.degrees, made.costs, made.machine),
     )
 
 
