@@ -12,8 +12,8 @@ NAME_COLUMNS = 24
 MODE_GROUPS: Mapping[str, Sequence[str]] = {
     "search and price": ("run_solver", "evaluate", "training-time", "sweep", "extract_graph", "prepopulate_estimates"),
     "look at a finished run": ("report", "serve", "explain", "robust", "trace"),
-    "check and fit": ("profile", "validate", "calibrate", "accelerators"),
-    "run for real": ("train",),
+    "check and fit": ("profile", "validate", "compare", "calibrate", "accelerators"),
+    "run for real": ("export", "train"),
     "find your way": ("list", "models", "doctor", "completion"),
 }
 SETTING_GROUPS: Mapping[str, Sequence[str]] = {
@@ -92,7 +92,12 @@ def all_modes(purposes: Mapping[str, str]) -> str:
 def usage_of(mode: str) -> str | None:
     """A short usage of modes with dozens of flags."""
     if mode == "evaluate":
-        return "phaze evaluate --model NAME --device NAME [FLAG ...]\n       phaze evaluate --plan FILE [FLAG ...]"
+        files = "phaze evaluate --plan FILE [FLAG ...]\n       phaze evaluate --from FILE [FLAG ...]"
+        return f"phaze evaluate --model NAME --device NAME [FLAG ...]\n       {files}"
+    if mode == "export":
+        return "phaze export RUN|PLAN --to NAME [--output FOLDER] [FLAG ...]"
+    if mode == "compare":
+        return "phaze compare TRACE --plan FILE [FLAG ...]\n       phaze compare TRACE --model NAME --device NAME [FLAG ...]"
     if mode == "training-time":
         given = "--model NAME --device NAME --tokens N"
         return f"phaze {mode} {given} [FLAG ...]\n       phaze {mode} --plan FILE --tokens N [FLAG ...]"

@@ -187,6 +187,10 @@ def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...], sou
         check_memory(memory, f"{Kind.MEMORY} {memory.name}")
     platform = replace(changed(platform, Kind.PLATFORM, changes), technology=technology, memories=memories)
     check_platform(platform, source)
+    if platform.technology.die is None:  # of whole dies the clock is looked at with all else of them
+        file = FileRefusals(source)
+        _check_clock(platform.frequency_hz / GIGA, platform, file, "frequency")
+        file.raise_any()
     return platform
 
 

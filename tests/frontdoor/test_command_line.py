@@ -99,7 +99,8 @@ def test_force_reextract_model_false_is_false(ran: Ran, words: list[str], value:
 def test_every_mode_by_sub_command_and_by_the_original_flag(ran: Ran, mode: str) -> None:
     study = ["--model", "bertlarge"] if mode in {*STUDY_MODES, "evaluate"} else []
     study += ["--device", "a100_80gb"] if mode == "evaluate" else []
-    study += ["some/where"] if mode in {"sweep", "report", "serve", "explain", "robust", "trace"} else []
+    study += ["some/where"] if mode in {"sweep", "report", "serve", "explain", "robust", "trace", "export", "compare"} else []
+    study += ["--to", "megatron_lm"] if mode == "export" else []
     assert phaze.main([mode, *study]) == phaze.main(["--phaze_exec_type", mode, *study]) == 0
     assert phaze.main([*study, f"--phaze_exec_type={mode}"]) == 0
     assert [command.mode for command in ran.commands] == [mode] * 3

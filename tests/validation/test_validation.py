@@ -22,7 +22,7 @@ from Validation.measured_runs import COLUMNS
 from Validation.run import validate
 from Validation.runs import PUBLISHED_RUNS, read_runs
 
-STATISTICS = {"rows", "skipped", "time_mape", "time_bias", "spearman", "memory_mape"}
+STATISTICS = {"rows", "skipped", "time_mape", "time_bias", "spearman", "memory_mape", "fitted"}
 SMALL = {
     "model": "GPT 1B",
     "layers": "4",
