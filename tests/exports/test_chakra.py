@@ -381,7 +381,7 @@ def test_plans_of_too_many_ranks_are_refused_with_fewer_replicas(launch: Launch)
     assert EXPORTER.inexpressible(replace(launch, priced=None)) is not None
 
 
-CHAKRA = Path(os.environ.get("PHAZE_CHAKRA", "/tmp/vchakra"))  # an environment with grpcio-tools, and Chakra's et_def.proto
+CHAKRA = Path(os.environ.get("PHAZE_CHAKRA", "not given"))  # an environment with grpcio-tools, and Chakra's et_def.proto
 READ = """
 import sys
 from google.protobuf.internal.decoder import _DecodeVarint32
