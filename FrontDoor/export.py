@@ -20,6 +20,7 @@ def export(command: Command) -> int:
     """Write the files that launch the plan of a run, or refuse what the program cannot be told."""
     from Common.files import user_path
     from Common.numbers import percent
+    from GraphExtractor.permission import files_to_run
     from third_party.exports.jobs import check_job, job_file
     from third_party.exports.reading import launch_of, nearest
     from third_party.exports.registry import exporter
@@ -31,7 +32,7 @@ def export(command: Command) -> int:
     if not path.exists():
         raise InputError(f"there is no {path}; give the folder of a run, its best.json, or a plan file")
     folder = user_path(command.output or f"{program.name}_export")
-    code = frozenset(command.run_code)
+    code = files_to_run(command.run_code)
     if command.nearest:
         found = nearest(program, path, command.given, code)
         for reason in found.reasons:

@@ -7,16 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from Estimator.network.collectives import wire_bytes
 from GraphExtractor.graph import CollectiveKind
-from Plans.compiled import outer
 from Plans.pricing import PricedPlan, layers_of
-from Plans.stage_price import PlanRates, sparse_rows
-from Plans.stage_totals import StageSizes
-
-# mypy: disable-error-code="untyped-decorator,no-any-return"
+from Plans.stage_parameters import stage_parameters
 
 
 @dataclass(frozen=True)
@@ -47,22 +41,10 @@ def bytes_beside(priced: PricedPlan) -> BytesBeside:
 
 def _sent_bytes(priced: PricedPlan, stage: int) -> float:
     """Bytes that a device of ``stage`` sends to those with the same parameters (Rajbhandari et al. 2020, section 7)."""
-    rates, sizes, plan = priced.rates, priced.sizes, priced.plan
-    mine = np.arange(stage, plan.chunks, plan.pp)
-    shared = priced.tied_parameters if plan.pp == 1 else 0.0
-    parameters = float(sizes.parameters[mine].sum()) - shared
-    experts = float(sizes.expert_parameters[mine].sum()) - (shared if rates.tied_split else 0.0) if rates.expert_split else 0.0
-    copies, (in_tables, row_bytes) = int(rates.copies), _tables(rates, sizes, stage, plan.pp)
-    dense = _to_copies(priced, parameters - experts - in_tables, copies)
-    sparse = wire_bytes(CollectiveKind.ALL_GATHER, row_bytes, copies)
-    return dense + sparse + _to_copies(priced, experts, copies // plan.divided_by)
-
-
-@outer
-def _tables(rates: PlanRates, sizes: StageSizes, stage: int, pp: int) -> tuple[float, float]:
-    """Parameters of the tables whose gradients are sparse, and bytes of these, all replicas' together."""
-    rows = sparse_rows(rates, sizes, stage, pp)
-    return rows.table_parameters, rows.sent_bytes
+    held, copies = stage_parameters(priced, stage), int(priced.rates.copies)
+    dense = _to_copies(priced, held.dense - held.tables, copies)
+    sparse = wire_bytes(CollectiveKind.ALL_GATHER, held.row_bytes, copies)
+    return dense + sparse + _to_copies(priced, held.experts, copies // priced.plan.divided_by)
 
 
 def _to_copies(priced: PricedPlan, parameters: float, copies: int) -> float:

@@ -99,21 +99,21 @@ def explained(request: Request, searched: Searched) -> Searched:
             points = [group.stored_as for group in searched.groups]
             best = replace(best, axes=kept_answer(run, "axes", _Axes, best, lambda: _axes(run, searched), *points).axes)
         chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes))
-        result = replace(result, best=best, hardware=chosen, tight_memory=tight, in_noise=_in_noise(searched))
+        result = replace(result, best=best, hardware=chosen, tight_memory=tight, in_noise=_in_noise(searched, best))
     if request.heterogeneous:
         with run.phase("stages that differ"):
             result = with_stages_that_differ(run, result)
     return replace(searched, result=result)
 
 
-def _in_noise(searched: Searched) -> PlansInNoise | None:
-    """Plans that predictions cannot tell from the best, of one model on devices whose like was measured."""
-    best, (group, row) = searched.result.best, _best_group(searched)
+def _in_noise(searched: Searched, best: DesignPoint) -> PlansInNoise | None:
+    """Plans that predictions cannot tell from the ``best``, of one model on devices whose like was measured."""
+    group, row = _best_group(searched)
     hardware = searched.run.hardware
-    if best is None or group is None or len(best.models) > 1 or not isinstance(hardware, ExistingDevice):
+    if group is None or len(best.models) > 1 or not isinstance(hardware, ExistingDevice):
         return None
     (plan,) = best.models.values()
-    if not time_intervals(searched.result.hardware.records, plan.plan.model, plan.devices_used, plan.time_per_batch_s):
+    if not plan.time_intervals:
         return None
     groups = [each for each in searched.groups if (each.key.model, each.key.memory_bytes) == (group.key.model, best.hbm_bytes)]
     return plans_in_noise(groups, row, plan.time_per_batch_s)

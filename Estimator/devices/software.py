@@ -60,7 +60,7 @@ class Software:
     masked_softmax: bool
     gradient_bytes: Annotated[Quantity, "bytes"]  # per parameter in the data-parallel reduction
     accumulation: Annotated[Quantity, "bytes"]  # traffic per parameter of adding a micro-batch's gradient to those before it
-    reserved_memory: Annotated[Quantity, "bytes"]  # context, communication buffers, fragmentation
+    reserved_memory: Annotated[Quantity, "bytes"]  # context, communication buffers
     overlap_gradients: bool
     overlap_tensor: bool
     overlap_pipeline: bool  # of interleaved schedules; the others wait for their messages

@@ -43,6 +43,11 @@ class Crossings:
         return self.fewest[:-1]
 
     @property
+    def rings(self) -> BoolArray:
+        """Which tiers are dimensions of a torus; shape (tiers, 1)."""
+        return np.array([[tier.topology is Topology.TORUS] for tier in self.tiers])
+
+    @property
     def positions(self) -> IntArray:
         """Blocks that each tier joins, members or not; shape (tiers, 1)."""
         inner = _inner_sizes(self.tiers)

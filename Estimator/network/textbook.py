@@ -17,7 +17,6 @@ is gathered in every inner group (van de Geijn's broadcast); what it gets from a
 
 import numpy as np
 
-from Estimator.network.cluster import BoolArray, Topology
 from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCosts
 from Estimator.network.crossings import Crossings, largest, log2_ceil
 from GraphExtractor.graph import CollectiveKind
@@ -37,7 +36,7 @@ def textbook_costs(kind: CollectiveKind, crossed: Crossings) -> list[AlgorithmCo
     ring_s = np.where(passing, size - 1, 1) * start_s + (size - 1) * latency_s
     steps_s = ring_s if passing else start_s + ((crossed.widths - 1) * latencies_s).sum(axis=0)
     fills = (crossed.together % crossed.inside == 0).all(axis=0)
-    torus = _torus(crossed)
+    torus = crossed.rings
     costs = [
         AlgorithmCosts("ring", ring_s, left * slowest_s),
         _tree(crossed, one_way=kind is not CollectiveKind.ALL_REDUCE).where(np.full(len(size), not passing)),
@@ -49,17 +48,12 @@ def textbook_costs(kind: CollectiveKind, crossed: Crossings) -> list[AlgorithmCo
     return [cost.twice() for cost in costs] if kind is CollectiveKind.ALL_REDUCE else costs
 
 
-def _torus(crossed: Crossings) -> BoolArray:
-    """Which tiers are dimensions of a torus; shape (tiers, 1)."""
-    return np.array([[tier.topology is Topology.TORUS] for tier in crossed.tiers])
-
-
 def _tree(crossed: Crossings, *, one_way: bool) -> AlgorithmCosts:
     """A reduction to one device, or a broadcast from it, up or down a tree.
 
     ``one_way`` it may begin at the end of a part of a ring; what goes to a root and back chooses one in the middle.
     """
-    torus, reached = _torus(crossed), crossed.reached
+    torus, reached = crossed.rings, crossed.reached
     latencies_s = crossed.step_s(lambda tier: tier.latency_s)
     start_s = largest(crossed.column(lambda tier: tier.start_s), reached)
     steps_s = log2_ceil(crossed.group_sizes) * largest(latencies_s, reached)

@@ -142,7 +142,7 @@ def test_a_script_takes_data_nodes_and_more_arguments_from_outside(tmp_path: Pat
 
 
 def test_what_others_call_a_device_stays_in_its_comment() -> None:
-    launch = replace(launch_of(PLAIN), device="evil\n$(touch /tmp/x)\r`id`", cluster='a """ b\\')
+    launch = replace(launch_of(PLAIN), device="evil\n$(touch x)\r`id`", cluster='a """ b\\')
     for exporter in (LM, BRIDGE):
         (file,) = exporter.files(launch)
         assert isinstance(file.content, str)

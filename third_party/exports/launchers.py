@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from Common.errors import InputError
-
-LARGEST_BYTES = 2**20  # of a file that people write
+from Common.files import read_text
 
 
 def settings_from(path: Path) -> dict[str, object]:
@@ -15,7 +14,7 @@ def settings_from(path: Path) -> dict[str, object]:
     Raises:
         InputError: the file cannot be read, is of none of them, or lacks what a plan needs.
     """
-    text = _text(path)
+    text = read_text(path, "a launch file")
     try:
         if path.suffix == ".json":
             from third_party.exports.deepspeed_reading import settings_of
@@ -31,14 +30,3 @@ def settings_from(path: Path) -> dict[str, object]:
         return settings_of(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise InputError(f"{path} has more than {LARGEST_BYTES:,} bytes; give a launch file")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; give a launch file") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text; give a launch file") from error

@@ -9,7 +9,7 @@ from GraphExtractor.graph import CollectiveKind
 from Plans.groups import GroupNetwork, divided_replicas, replicas
 from Plans.pricing import PricedPlan, StageParts
 from Plans.rates import Messages
-from Plans.stage_price import INDEX_BYTES
+from Plans.stage_parameters import stage_parameters
 from third_party.exports.work import Members, Traffic
 
 
@@ -63,7 +63,7 @@ def stage_traffic(priced: PricedPlan, stage: int, parts: StageParts) -> StageTra
     whole_s = _seconds(reductions) + _seconds(updates)
     reduced = _seconds(reductions) / whole_s if whole_s else 0.0
     return StageTraffic(
-        parameters=flows.dense + flows.experts,
+        parameters=flows.held.dense + flows.held.experts,
         forward_gathers=_traffic(gathers, parts.forward_data_s, hidden_forward_s) if zero == 3 else (),
         backward_gathers=_traffic(gathers, back_s * of_gathers, hidden_back_s * of_gathers) if zero == 3 else (),
         backward_reductions=_traffic(scatters, back_s * (1.0 - of_gathers), hidden_back_s * (1.0 - of_gathers))
@@ -80,11 +80,7 @@ class _Flows:
     def __init__(self, priced: PricedPlan, stage: int) -> None:
         plan, cluster, sizes, rates = priced.plan, priced.machine.cluster, priced.sizes, priced.rates
         chunks = slice(stage, None, plan.pp)
-        shared = priced.tied_parameters if plan.pp == 1 else 0.0
-        experts = float(sizes.expert_parameters[chunks].sum()) if rates.expert_split else 0.0
-        self.experts = experts - (shared if rates.tied_split else 0.0)
-        self.dense = float(sizes.parameters[chunks].sum()) - shared - self.experts
-        self._tables, self._rows_bytes = _sparse(priced, chunks) if plan.zero_stage == 0 else (0.0, 0.0)
+        self.held = stage_parameters(priced, stage)
         self._pieces = float(sizes.layers[chunks].sum()) if plan.zero_stage == 3 else 1.0
         self._networks = {
             Members.REPLICAS: GroupNetwork(replicas(plan, cluster), cluster),
@@ -95,7 +91,7 @@ class _Flows:
 
     def of(self, kind: CollectiveKind, bytes_each: float) -> tuple[_Flow, ...]:
         """Collectives of that ``kind`` over all parameters, of ``bytes_each``."""
-        payloads = {Members.REPLICAS: self.dense - self._tables, Members.EXPERT_REPLICAS: self.experts}
+        payloads = {Members.REPLICAS: self.held.dense - self.held.tables, Members.EXPERT_REPLICAS: self.held.experts}
         return tuple(
             self._flow(kind, members, parameters * bytes_each)
             for members, parameters in payloads.items()
@@ -104,23 +100,13 @@ class _Flows:
 
     def sparse(self) -> tuple[_Flow, ...]:
         """The gather of gradients that are lists of rows."""
-        if not self._rows_bytes or self._networks[Members.REPLICAS].groups.size == 1:
+        if not self.held.row_bytes or self._networks[Members.REPLICAS].groups.size == 1:
             return ()
-        return (self._flow(CollectiveKind.ALL_GATHER, Members.REPLICAS, self._rows_bytes),)
+        return (self._flow(CollectiveKind.ALL_GATHER, Members.REPLICAS, self.held.row_bytes),)
 
     def _flow(self, kind: CollectiveKind, members: Members, payload_bytes: float) -> _Flow:
         seconds = self._pieces * self._networks[members].seconds(kind, payload_bytes / self._pieces)
         return _Flow(kind, members, payload_bytes, seconds)
-
-
-def _sparse(priced: PricedPlan, chunks: slice) -> tuple[float, float]:
-    """Parameters of tables with sparse gradients, and bytes of the rows that all replicas send (``stage_price.sparse_rows``)."""
-    rates, sizes, parameters, sent_bytes = priced.rates, priced.sizes, 0.0, 0.0
-    for counts, (rows, read, width) in zip(sizes.tables[chunks].sum(axis=0), sizes.table_sizes, strict=True):
-        parameters += float(counts * rows * width)
-        own = min(rows, read * rates.micro_batches)
-        sent_bytes += float(counts * own * (width * rates.gradient_bytes + INDEX_BYTES) * rates.copies)
-    return parameters, sent_bytes
 
 
 def _tied_s(priced: PricedPlan, stage: int) -> float:

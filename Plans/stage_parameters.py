@@ -1,0 +1,42 @@
+"""Parameters of a pipeline stage on one device, by how many devices hold the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from Plans.compiled import outer
+from Plans.pricing import PricedPlan
+from Plans.stage_price import PlanRates, sparse_rows
+from Plans.stage_totals import StageSizes
+
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+
+
+@dataclass(frozen=True)
+class StageParameters:
+    """Those that all replicas hold, and ``experts`` (or what a 2D layout divides twice) that some of these divide among them.
+
+    Of the ``dense`` ones ``tables`` have gradients of rows, of which all replicas together send ``row_bytes``.
+    """
+
+    dense: float
+    experts: float
+    tables: float
+    row_bytes: float
+
+
+def stage_parameters(priced: PricedPlan, stage: int) -> StageParameters:
+    """Those of ``stage``; tied ones count once where all layers are on one."""
+    sizes, rates, chunks = priced.sizes, priced.rates, slice(stage, None, priced.plan.pp)
+    shared = priced.tied_parameters if priced.plan.pp == 1 else 0.0
+    experts = float(sizes.expert_parameters[chunks].sum()) if rates.expert_split else 0.0
+    experts -= shared if rates.tied_split else 0.0
+    dense = float(sizes.parameters[chunks].sum()) - shared - experts
+    return StageParameters(dense, experts, *_tables(rates, sizes, stage, priced.plan.pp))
+
+
+@outer
+def _tables(rates: PlanRates, sizes: StageSizes, stage: int, pp: int) -> tuple[float, float]:
+    """Parameters of tables with sparse gradients, and bytes of their rows."""
+    rows = sparse_rows(rates, sizes, stage, pp)
+    return rows.table_parameters, rows.sent_bytes
