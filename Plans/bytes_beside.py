@@ -28,7 +28,7 @@ def bytes_beside(priced: PricedPlan) -> BytesBeside:
     for stage in range(plan.pp):
         layers = [priced.costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
         adding_s = float(priced.costs.accumulation_s[priced.configuration][layers].sum()) * priced.rates.accumulated
-        in_memory_s = float(priced.updates_s[stage]) + plan.micro_batches * adding_s
+        in_memory_s = float(priced.updates_s[stage]) - priced.rates.between_s + plan.micro_batches * adding_s
         memory += in_memory_s * priced.machine.stream_bytes_per_s * devices
         sent += _sent_bytes(priced, stage) * devices
     if plan.pp > 1:

@@ -70,6 +70,7 @@ def _neither_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
     after_s = float(priced.after_s[busiest_stage(priced)])
     return {
         "data_communication_s": after_s,
+        "launch_s": priced.rates.between_s,
         "host_communication_s": priced.step_waiting_s,
         "bubble_s": breakdown.bubble_s,
         "optimizer_s": breakdown.optimizer_s,

@@ -37,10 +37,12 @@ def busiest_stage(priced: PricedPlan) -> int:
     return int((priced.plan.micro_batches * loads_s + priced.after_s).argmax())
 
 
-def summed_parts(costs: PassCosts, configuration: int, layers: Sequence[int]) -> PassParts:
-    """Sums over distinct ``layers``, by cause, counted as often as they stand there."""
+def summed_parts(costs: PassCosts, configuration: int, layers: Sequence[int], slower: float) -> PassParts:
+    """Sums over distinct ``layers``, by cause, counted as often as they stand there; products take ``slower`` of them longer."""
     chosen = np.array(layers, dtype=np.int64)
-    return PassParts(*(float(getattr(costs, field.name)[configuration][chosen].sum()) for field in fields(PassParts)))
+    parts = PassParts(*(float(getattr(costs, field.name)[configuration][chosen].sum()) for field in fields(PassParts)))
+    longer_s = slower * float(costs.products_s[configuration][chosen].sum())
+    return replace(parts, arithmetic_s=parts.arithmetic_s + longer_s)
 
 
 def as_laid_out(parts: PassParts, plan: UniformPlan) -> PassParts:
@@ -58,7 +60,7 @@ def passes_of(priced: PricedPlan, stage: int) -> tuple[PassParts, PassParts, Pas
     costs, layers = priced.costs, [priced.costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
 
     def parts(passes: PassCosts) -> PassParts:
-        return as_laid_out(summed_parts(passes, priced.configuration, layers), priced.plan)
+        return as_laid_out(summed_parts(passes, priced.configuration, layers, priced.rates.slower), priced.plan)
 
     return parts(costs.forward), parts(costs.recompute), parts(costs.backward)
 
@@ -92,13 +94,17 @@ class StageWork:
         return 1.0 - self.beyond.hidden_tensor_s / whole_s if whole_s else 1.0
 
 
-def stage_breakdown(
-    work: StageWork, micro_batches: int, transfer_s: float, step_s: float, step_waiting_s: float, iteration_s: float
-) -> Breakdown:
-    """Where the iteration goes on a stage; what its own work does not explain is waiting for other stages.
+@dataclass(frozen=True)
+class StepTime:
+    """The optimizer's step: of its ``seconds``, ``waiting_s`` are for what is in host memory, ``between_s`` the host's own."""
 
-    ``step_waiting_s`` of the step are waiting for the host.
-    """
+    seconds: float
+    waiting_s: float
+    between_s: float
+
+
+def stage_breakdown(work: StageWork, micro_batches: int, transfer_s: float, step: StepTime, iteration_s: float) -> Breakdown:
+    """Where the iteration goes on a stage; what its own work does not explain is waiting for other stages."""
     forward, again, backward, parts = work.forward, work.again, work.backward, work.beyond
     hidden_s = parts.hidden_tensor_s
     tensor_s, sequence_s = (
@@ -109,7 +115,7 @@ def stage_breakdown(
     known = Breakdown(
         arithmetic_s=many * (forward.arithmetic_s + backward.arithmetic_s),
         memory_bound_s=many * (forward.memory_s + backward.memory_s + work.accumulated_s),
-        launch_s=many * (forward.launch_s + backward.launch_s + parts.launch_s),
+        launch_s=many * (forward.launch_s + backward.launch_s + parts.launch_s) + step.between_s,
         recompute_s=many * again.work_s,
         tensor_communication_s=many * tensor_s * shown,
         sequence_communication_s=many * sequence_s * shown,
@@ -118,10 +124,10 @@ def stage_breakdown(
         pipeline_communication_s=transfer_s,
         data_communication_s=many * parts.exposed_data_s + work.once_s,
         bubble_s=0.0,
-        optimizer_s=step_s - step_waiting_s,
+        optimizer_s=step.seconds - step.waiting_s - step.between_s,
         hidden_tensor_communication_s=many * hidden_s,
         hidden_data_communication_s=many * parts.hidden_data_s + parts.hidden_once_s,
-        host_communication_s=many * parts.exposed_host_s + step_waiting_s,
+        host_communication_s=many * parts.exposed_host_s + step.waiting_s,
         hidden_host_communication_s=many * parts.hidden_host_s + parts.hidden_step_host_s,
     )
     return replace(known, bubble_s=max(iteration_s - known.total_s, 0.0))
@@ -136,7 +142,8 @@ def _work(priced: PricedPlan, stage: int) -> StageWork:
 
 def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: float) -> Breakdown:
     work, many = _work(priced, stage), priced.plan.micro_batches
-    return stage_breakdown(work, many, transfer_s, priced.step_s, priced.step_waiting_s, iteration_s)
+    step = StepTime(priced.step_s, priced.step_waiting_s, priced.rates.between_s)
+    return stage_breakdown(work, many, transfer_s, step, iteration_s)
 
 
 def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> Iteration:

@@ -265,7 +265,8 @@ def price_plans(
             step_s = max(step_s, stages[1, stage])
             fullest_bytes = max(fullest_bytes, stages[2, stage] + held_bytes[count, stage] + stages[3, stage] + stages[4, stage])
             host_bytes = max(host_bytes, stages[6, stage] + moved_bytes[count, stage])
-        found[0, plan], found[1, plan], found[2, plan], found[3, plan] = finished_s + step_s, step_s, fullest_bytes, host_bytes
+        found[0, plan], found[1, plan] = finished_s + step_s, step_s - rates.between_s
+        found[2, plan], found[3, plan] = fullest_bytes, host_bytes
 
 
 @inner

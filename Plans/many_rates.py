@@ -22,11 +22,13 @@ from Plans.policy import training_policy
 from Plans.rates import (
     KINDS,
     Machine,
+    between_s,
     gather_copy_s,
     hidden_gathers,
     hides_tensor_collectives,
     host_rates,
     shown_of,
+    slower_of,
     start_s,
     tensor_hides,
 )
@@ -53,12 +55,14 @@ class ManyRates(NamedTuple):
     reserved_bytes: float
     reduces_all: bool
     gather_copy_s: float
+    between_s: float
     expert_split: bool
     tied_split: bool
     groups: GroupRates
     group: IntArray
     accumulated: FloatArray
     micro_batches: FloatArray
+    slower: FloatArray
     copies: FloatArray
     zero_stage: IntArray
     overlap_data: BoolArray
@@ -73,7 +77,7 @@ class ManyRates(NamedTuple):
     def some(self, rows: IntArray) -> ManyRates:
         """Those of ``rows``."""
         host = self.host._replace(**{name: getattr(self.host, name)[rows] for name in HOST_COLUMNS})
-        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[11:-1]}, host=host)
+        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[12:-1]}, host=host)
 
 
 def rates_at(rates: ManyRates, plan: int) -> PlanRates:
@@ -98,6 +102,8 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.reserved_bytes,
         rates.reduces_all,
         rates.gather_copy_s,
+        rates.slower[plan],
+        rates.between_s,
         rates.expert_split,
         rates.tied_split,
         GroupRates(groups.fixed_s[group], groups.per_byte_s[group], groups.sizes[group]),
@@ -147,12 +153,14 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
         gather_copy_s=gather_copy_s(machine),
+        between_s=between_s(software),
         expert_split=shape.divided_by > 1,
         tied_split=shape.tp2 > 1,
         groups=groups,
         group=group,
         accumulated=1 - 1 / plans.micro_batches,
         micro_batches=plans.micro_batches.astype(np.float64),
+        slower=slower_of(machine, plans.devices),
         copies=together.astype(np.float64),
         zero_stage=plans.zero_stage,
         overlap_data=plans.overlap_gradients,

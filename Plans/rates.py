@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from Common.choices import TensorLayout
 from Common.errors import InputError
@@ -56,6 +57,7 @@ class Machine:
     software: Software
     host: HostLink | None = None  # None: not known
     pass_starts: PassStarts = field(default=PassStarts())
+    variation: float = 0.0  # standard deviation of the time of products among devices, part of the mean
 
     @property
     def host_seconds_per_byte(self) -> float:
@@ -99,7 +101,9 @@ def device_machine(model: DeviceModel, cluster: Cluster, memory_bytes: float | N
     device = model.device
     memory = device.memory.capacity.value if memory_bytes is None else memory_bytes
     peak = device.peak_flops(model.number_format)
-    return Machine(device.title, memory, peak, model.stream_bytes_per_s, cluster, model.software, device.host, model.pass_starts)
+    link, starts, variation = device.host, model.pass_starts, device.matrix.variation
+    alike = 0.0 if variation is None else variation.value
+    return Machine(device.title, memory, peak, model.stream_bytes_per_s, cluster, model.software, link, starts, alike)
 
 
 def hides_tensor_collectives(plan: UniformPlan, software: Software) -> bool:
@@ -114,8 +118,12 @@ def tensor_hides(tp: int, machine: Machine) -> float:
     return 1.0 - machine.hiding(near=near).shown_part
 
 
-def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0, *, in_pipeline: bool = False) -> PlanRates:
+def plan_rates(
+    plan: UniformPlan, machine: Machine, first: int = 0, *, in_pipeline: bool = False, devices: int | None = None
+) -> PlanRates:
     """Rates of ``plan`` on the devices of ``machine`` from ``first`` on; ``in_pipeline``, as one stage of several.
+
+    ``devices`` are those that work on a step together, None: those of the plan.
 
     Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced over all of them; those of
     experts that are divided among them over the devices that have the same ones.
@@ -148,6 +156,8 @@ def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0, *, in_pipeli
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
         gather_copy_s=gather_copy_s(machine),
+        slower=float(slower_of(machine, plan.devices if devices is None else devices)),
+        between_s=between_s(software),
         expert_split=plan.divided_by > 1,
         tied_split=plan.tp2 > 1,
         groups=group_rates(dense, experts, cluster),
@@ -169,6 +179,21 @@ def gather_copy_s(machine: Machine) -> float:
     """Seconds a parameter that ZeRO stage 3 gathers is copied within the device, from and to the buffers of the collective."""
     sharding = machine.software.sharding
     return 0.0 if sharding is None else sharding.copies.value / machine.stream_bytes_per_s
+
+
+def slower_of(machine: Machine, devices: IntArray | int) -> FloatArray:
+    """How much longer products take on the slowest of so many devices, which the others wait for: part of their usual time.
+
+    Of n normally distributed times the largest is expected at the quantile (n - 3/8) / (n + 1/4) (Blom 1958).
+    """
+    several = np.asarray(devices, dtype=np.float64)
+    longer: FloatArray = machine.variation * ndtri((several - 0.375) / (several + 0.25))
+    return longer
+
+
+def between_s(software: Software) -> float:
+    """Seconds that the host works between two iterations, while its device waits."""
+    return 0.0 if software.between_iterations is None else software.between_iterations.value
 
 
 def start_s(machine: Machine, waits: bool | BoolArray) -> FloatArray:

@@ -22,11 +22,11 @@ class Status(StrEnum):
 class Breakdown:
     """Where an iteration's seconds go on its busiest pipeline stage; the fields but the hidden ones add up to it.
 
-    ``arithmetic_s`` is limited by arithmetic, ``memory_bound_s`` by a memory's bandwidth, ``launch_s`` by starting operators;
-    ``recompute_s`` is what recomputation repeats of them. Communication counts where it is exposed, ``hidden_*`` runs beside
-    computation. With sequence parallelism the gathers and scatters that replace all-reduces are ``sequence_communication_s``;
-    what a 2D layout sends along both of its axes is ``tensor_communication_s``. ``host_communication_s`` is waiting for what is
-    kept in host memory.
+    ``arithmetic_s`` is limited by arithmetic, ``memory_bound_s`` by a memory's bandwidth, ``launch_s`` by starting operators
+    and, once, by what the host does between iterations; ``recompute_s`` is what recomputation repeats of them. Communication
+    counts where it is exposed, ``hidden_*`` runs beside computation. With sequence parallelism the gathers and scatters that
+    replace all-reduces are ``sequence_communication_s``; what a 2D layout sends along both of its axes is
+    ``tensor_communication_s``. ``host_communication_s`` is waiting for what is kept in host memory.
     ``bubble_s`` is waiting for other stages. Where the cores of a chip run operators side by side, a layer's time is attributed
     along the critical path of its schedule.
     """

@@ -56,6 +56,8 @@ class PlanRates(NamedTuple):
     reserved_bytes: float
     reduces_all: bool  # whether ZeRO-1 reduces whole gradients
     gather_copy_s: float  # of copies within a device, per parameter that ZeRO-3 gathers
+    slower: float  # how much longer products take on the slowest of the plan's devices, part of what they take on a usual one
+    between_s: float  # what the host does once per iteration, while its device waits
     expert_split: bool  # whether experts, or what a 2D layout divides twice, have fewer copies than other parameters
     tied_split: bool  # whether tied parameters are among these
     groups: GroupRates
@@ -217,8 +219,10 @@ def pass_price(
     rates: PlanRates, device_s: float, host_s: float, tensor_s: float, products_s: float, data_s: float, layers: float
 ) -> PassPrice:
     """A pass through ``layers`` layers: the host runs ahead of the device, so the slower of the two decides over all of them."""
-    hidden_s = min(tensor_s, products_s) * (1.0 - 1.0 / rates.tp) * rates.tensor_hides if rates.overlap_tensor else 0.0
-    occupied_s = device_s + tensor_s - hidden_s
+    longer_s = products_s * rates.slower
+    beside_s = min(tensor_s, products_s + longer_s)
+    hidden_s = beside_s * (1.0 - 1.0 / rates.tp) * rates.tensor_hides if rates.overlap_tensor else 0.0
+    occupied_s = device_s + longer_s + tensor_s - hidden_s
     busy_s = max(occupied_s, host_s)
     shown_s = exposed_s(rates, data_s, busy_s, layers) if rates.overlap_data and data_s > 0.0 else data_s
     return PassPrice(busy_s + shown_s, busy_s - occupied_s, hidden_s, shown_s)
@@ -400,9 +404,12 @@ def price_stage(
 
 @inlined
 def step_s(rates: PlanRates, dense: float, experts: float, rows: SparseRows) -> float:
-    """The optimizer's update of a stage's parameters; of sparse tables it touches the rows with a gradient (SparseAdam)."""
+    """The optimizer's update of a stage's parameters, and what the host does once per iteration.
+
+    Of sparse tables it touches the rows with a gradient (SparseAdam).
+    """
     touched = dense - (rows.table_parameters - rows.read_parameters)
-    return rates.step_s[DENSE] * touched + rates.step_s[EXPERTS] * experts
+    return rates.step_s[DENSE] * touched + rates.step_s[EXPERTS] * experts + rates.between_s
 
 
 @inlined

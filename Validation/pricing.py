@@ -62,13 +62,11 @@ class SaidOfSoftware:
             kept = replace(software.gradient_bytes, value=float(self.gradient_bytes))
             software = replace(software, gradient_bytes=kept, gradient_bytes_of={})
         if self.attention_kernel is not None:
-            kernel = None if self.attention_kernel == USUAL_KERNEL else load_attention(self.attention_kernel)
-            software = replace(software, attention=kernel)
+            software = replace(software, attention=load_attention(self.attention_kernel))
         return replace(software, blocks=True) if self.blocking_launches else software
 
 
 AS_DESCRIBED = SaidOfSoftware()
-USUAL_KERNEL = "flash_2"  # that devices are described with
 
 
 class RunPricer:

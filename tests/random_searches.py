@@ -18,6 +18,7 @@ from Common.choices import Combine, FrontAxis, KeyExchange, Objective, TensorLay
 from Common.progress import SilentProgress
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.own_links import OwnLinks
+from Estimator.chips.technology import Quantity
 from Estimator.devices.files import load_software
 from Estimator.devices.operator_cost import PassStarts
 from Estimator.devices.software import Software
@@ -224,7 +225,9 @@ class RandomHardware(Hardware):
         random = np.random.default_rng([self.seed, 6])
         starts = PassStarts(*random.uniform(0, 0.2, 2).tolist()) if self.waits and random.random() < 0.5 else PassStarts()
         stream = float(self.figures.stream_bytes_per_s[row]) if self.memories else 1000 * STREAM_BYTES_PER_S
-        return Machine("random", memory_bytes, 1e12, stream, self.cluster_of(row), self.software, pass_starts=starts)
+        varied = float(random.choice([0.0, 0.05]))
+        software = replace(self.software, between_iterations=Quantity(float(random.choice([0.0, 1.0])), "s", "random"))
+        return Machine("random", memory_bytes, 1e12, stream, self.cluster_of(row), software, pass_starts=starts, variation=varied)
 
     def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         costs = {mode: self.costs(graph, mode, groups) for mode in modes}

@@ -54,7 +54,8 @@ class MatrixEngine:
     ``operand_bandwidth`` is the fraction of the memory bandwidth at which a product reads its operands (None: as copies do),
     ``batched_bandwidth`` that which many small products reach (unfused attention).
     ``attention_forward`` and ``attention_backward`` are what fused attention reaches of ``efficiency``, ``formats`` what number
-    formats reach of it that fall behind the others.
+    formats reach of it that fall behind the others. ``variation`` is the standard deviation of the time of products among devices
+    of the kind, part of the mean: no two chips need the same power for a clock.
     """
 
     peak: Annotated[dict[str, Quantity], "FLOP/s"]
@@ -70,6 +71,7 @@ class MatrixEngine:
     libraries: tuple[Libraries, ...] = ()  # of before, the oldest first
     attention_kernels: dict[str, AttentionShares] = field(default_factory=dict)  # others than FlashAttention-2, by name
     operand_bandwidth: Annotated[Quantity | None, "fraction"] = None
+    variation: Annotated[Quantity | None, "fraction"] = None  # None: all devices are alike
 
     def reached(self, number_format: str, sustained: bool, year: int | None = None) -> float:
         """Fraction of the peak that large products reach, alone or ``sustained`` in training, with libraries of a ``year``."""

@@ -23,6 +23,7 @@ from Estimator.profiled.machine import profile_folder
 from GraphExtractor.graph import Phase
 
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
+USUAL_ATTENTION = "flash_2"  # that devices are described with
 MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory", "accumulation"})
 
 
@@ -86,12 +87,13 @@ def load_device(name_or_path: str) -> Device:
 def load_software(name_or_path: str) -> Software:
     """Read the description of a training framework."""
     path = hardware_path("software", name_or_path)
-    stated, contention, kernel = read_yaml(path), None, None
+    stated, contention = read_yaml(path), None
     if isinstance(stated, dict) and isinstance(stated.get("contention"), str):
         contention = load_contention(stated["contention"], path.parent)
         stated = stated | {"contention": None}
-    if isinstance(stated, dict) and isinstance(stated.get("attention"), str):
-        kernel = load_attention(stated["attention"], path.parent)
+    kernel = None
+    if isinstance(stated, dict) and isinstance(stated.get("attention", USUAL_ATTENTION), str):
+        kernel = load_attention(stated.get("attention", USUAL_ATTENTION), path.parent)
         stated = stated | {"attention": None}
     software = to_record(Software, stated, str(path))
     software = software if contention is None else replace(software, contention=contention)
@@ -104,6 +106,7 @@ def load_software(name_or_path: str) -> Software:
         if part is not None:
             _check_quantities(part, file, f"{key}.")
     _check_functions(software.fused_tails, file, "fused_tails")
+    _check_functions(software.composed, file, "composed")
     passes = {phase.value for phase in Phase}
     given = ", ".join(sorted(software.unfused_softmax_bytes))
     both = passes == set(software.unfused_softmax_bytes)

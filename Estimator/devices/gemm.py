@@ -93,12 +93,13 @@ def attention_time(
 
     Dao 2023 (FlashAttention-2, section 4.1) measures forward 50-73 % and backward 44-63 % of an A100's peak, and counts half of
     the FLOPs of causal attention: what its tiles on the diagonal compute in vain is part of the efficiency. Of a window it is
-    what the mask leaves. The ``kernel`` is FlashAttention-2 unless another is named.
+    what the mask leaves. The ``kernel`` is FlashAttention-2 unless another is named; it pads heads to a width that it has.
     """
     engine = device.matrix
     share = attention_share(device, kernel, backward)
     left = 1.0 if mask is None else min(mask.share, 0.5 if mask.causal else 1.0)
-    flops = 2 * sum(gemm.macs for gemm in gemms) * left
+    padding = 1.0 if kernel is None else kernel.padding(gemms[0].k)  # the first product, of scores, sums over a head
+    flops = 2 * sum(gemm.macs for gemm in gemms) * left * padding
     reached = engine.reached(number_format, sustained=True)
     return ProductTime(
         flops / (device.peak_flops(number_format) * reached * share),

@@ -15,12 +15,18 @@ NEWEST = 9999  # year of software whose libraries are those that devices state
 class AttentionKernel:
     """A kernel of fused attention: what it reaches ``forward`` and ``backward`` relative to FlashAttention-2 on the same device.
 
-    Where a device says what the kernel of this ``name`` reaches there, that counts.
+    Where a device says what the kernel of this ``name`` reaches there, that counts. ``widths`` are those of heads that it has
+    kernels for, upwards; heads of another width are padded to the next (none: any width is its own).
     """
 
     name: str
     forward: Annotated[Quantity, "fraction"]
     backward: Annotated[Quantity, "fraction"]
+    widths: tuple[int, ...] = ()
+
+    def padding(self, width: int) -> float:
+        """How many times as wide as ``width`` the heads are that it computes."""
+        return min((each for each in self.widths if each >= width), default=width) / width
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,9 @@ class Software:
     (``forward`` and ``backward``).
 
     ``year`` is that of its matrix library: on devices that were young then, products reached less (``Device.libraries``).
-    ``attention`` is its kernel of fused attention, None: FlashAttention-2. ``eager``: functions behind a product, a norm or
-    attention that the compiler of a later framework would join are kernels of their own. In fp8, inputs of products and gradients
+    ``attention`` is its kernel of fused attention. ``eager``: functions behind a product, a norm or attention that the compiler
+    of a later framework would join are kernels of their own. ``composed`` functions are several kernels, which move so many bytes
+    per element. In fp8, inputs of products and gradients
     are cast and transposed, ``quantisation`` bytes an element.
     """
 
@@ -73,9 +80,11 @@ class Software:
     gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)  # by precision, where another
     second_gradient: Annotated[Quantity | None, "bytes"] = None  # of gradients kept beside those, per parameter; None: none
     reduces_all: bool = False  # ZeRO-1 reduces whole gradients on every device, where others scatter them
+    composed: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)  # see above
     joins: bool = False  # element-wise operators behind one another are one kernel, which makes again what lies between them
     joined_loss: bool = False  # the loss is one kernel that works in place, whatever else is ``eager``
     fragmentation: Annotated[Quantity | None, "fraction"] = None  # allocators add to activations and temporaries; None: nothing
+    between_iterations: Annotated[Quantity | None, "s"] = None  # of the host, while the device waits; None: nothing
     blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
 
     def keeping(self, *, in_fp8: bool) -> Keeping:

@@ -9,8 +9,8 @@ import numpy as np
 from Plans.heterogeneous.mixed_layers import RecomputableLayers
 from Plans.heterogeneous.placed_stage import PlacedStage
 from Plans.heterogeneous.pricing import PricedStage, PricedStages
-from Plans.iteration import TERA, misfit, stage_breakdown
-from Plans.rates import Machine
+from Plans.iteration import TERA, StepTime, misfit, stage_breakdown
+from Plans.rates import Machine, between_s
 from Plans.results import Iteration, PipelineReport, StageReport, Status
 
 
@@ -27,6 +27,7 @@ def iteration_of_stages(placed: Sequence[PlacedStage], layers: Sequence[Recomput
     loads_s = np.array([stage.forward_s + stage.backward_s for stage in priced.stages])
     busiest = int((priced.micro_batches * loads_s + priced.after_s).argmax())
     work = priced.stages[busiest].work(float(priced.after_s[busiest]))
+    step = StepTime(priced.step_s, priced.step_waiting_s, between_s(machine.software))
     reports = _stages(priced)
     reason = misfit(reports, machine)
     samples, devices = placed[0].degrees.global_batch_size, priced.placed[-1].end_device
@@ -47,7 +48,7 @@ def iteration_of_stages(placed: Sequence[PlacedStage], layers: Sequence[Recomput
         devices=devices,
         micro_batches_per_pipeline=priced.micro_batches,
         stages=reports,
-        breakdown=stage_breakdown(work, priced.micro_batches, transfer_s, priced.step_s, priced.step_waiting_s, iteration_s),
+        breakdown=stage_breakdown(work, priced.micro_batches, transfer_s, step, iteration_s),
         pipeline=_pipeline_report(priced),
     )
 

@@ -75,12 +75,12 @@ class RecomputableLayers:
             tables=kept.tables[kept.distinct],
         )
 
-    def parts(self, layers: tuple[int, ...], recomputed: Members) -> tuple[PassParts, PassParts, PassParts]:
-        """Forward, what is run again, and backward, of a micro-batch on ``layers``, by cause."""
+    def parts(self, layers: tuple[int, ...], recomputed: Members, slower: float) -> tuple[PassParts, PassParts, PassParts]:
+        """Forward, what is run again, and backward, of a micro-batch on ``layers``, by cause; products are so much ``slower``."""
 
         def summed(name: str) -> PassParts:
             of_kept, of_again = (
-                summed_parts(getattr(costs, name), self.configuration, [costs.sizes.sequence[layer] for layer in chosen])
+                summed_parts(getattr(costs, name), self.configuration, [costs.sizes.sequence[layer] for layer in chosen], slower)
                 for costs, chosen in (
                     (self.kept, [layer for layer in layers if not recomputed[layer]]),
                     (self.again, [layer for layer in layers if recomputed[layer]]),

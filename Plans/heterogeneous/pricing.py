@@ -29,12 +29,16 @@ Members = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class PricedStage:
-    """``placed`` on ``machine``; ``layers`` are those of its graph. ``alone`` says whether it is the whole pipeline."""
+    """``placed`` on ``machine``; ``layers`` are those of its graph. ``alone`` says whether it is the whole pipeline.
+
+    ``devices`` are those of all stages, which wait for the slowest of them.
+    """
 
     placed: PlacedStage
     layers: RecomputableLayers
     machine: Machine
     alone: bool
+    devices: int
 
     @cached_property
     def recomputed(self) -> Members:
@@ -56,7 +60,8 @@ class PricedStage:
     @cached_property
     def rates(self) -> PlanRates:
         """What its degrees make parameters cost."""
-        return plan_rates(self.placed.degrees, self.machine, self.placed.first_device, in_pipeline=not self.alone)
+        first, every = self.placed.first_device, self.devices
+        return plan_rates(self.placed.degrees, self.machine, first, in_pipeline=not self.alone, devices=every)
 
     @cached_property
     def times(self) -> StageTimes:
@@ -126,7 +131,7 @@ class PricedStage:
         """What it does per micro-batch, by cause."""
         parts = parts_of_chunks(self.rates, self.times, self.sizes, np.zeros(1, np.int64), self.shared)
         accumulated_s = float(self.times.accumulation_s[0]) * self.rates.accumulated
-        passes = self.layers.parts(self.placed.layers, self.recomputed)
+        passes = self.layers.parts(self.placed.layers, self.recomputed, self.rates.slower)
         forward, again, backward = (as_laid_out(each, self.placed.degrees) for each in passes)
         return StageWork(forward, again, backward, accumulated_s, parts, once_s)
 
@@ -146,8 +151,8 @@ class PricedStages:
     def __init__(self, placed: Sequence[PlacedStage], layers: Sequence[RecomputableLayers], machine: Machine) -> None:
         check_stages(placed, machine.cluster)
         self.placed, self.machine = tuple(placed), machine
-        alone = len(placed) == 1
-        self.stages = tuple(PricedStage(one, its, machine, alone) for one, its in zip(placed, layers, strict=True))
+        alone, devices = len(placed) == 1, placed[-1].end_device
+        self.stages = tuple(PricedStage(one, its, machine, alone, devices) for one, its in zip(placed, layers, strict=True))
         home = {layer: number for number, stage in enumerate(placed) for layer in stage.layers}
         for tensor in layers[0].kept.graph.tensors:
             for end in tensor.destinations:

@@ -103,10 +103,14 @@ def option_tables(
     layers: Sequence[RecomputableLayers],
     classes: StageClasses,
     machine: Machine,
+    devices: int,
     micro_batches: int,
     most_stages: int,
 ) -> OptionTables:
-    """Price every class of stages under ``options``, whose graphs' ``layers`` stand in the same order, by stages behind."""
+    """Price every class of stages under ``options``, whose graphs' ``layers`` stand in the same order, by stages behind.
+
+    ``devices`` are those of a whole plan.
+    """
     shape = len(options), len(classes), most_stages
     forward_s, backward_s, after_s, step_s = (np.full(shape, np.inf) for _ in range(4))
     recomputed = np.zeros(shape, np.int64)
@@ -118,7 +122,7 @@ def option_tables(
             made = class_rows(its, classes, whole_bytes(option.degrees, machine))
             rows[id(its), offloaded] = replace(made, sizes=made.sizes.offloading(offloaded))
         of_classes = rows[id(its), offloaded]
-        alone = plan_rates(option.degrees, machine)
+        alone = plan_rates(option.degrees, machine, devices=devices)
         _fill_option(
             alone._replace(start_s=start_s(machine, True)),
             alone,

@@ -74,7 +74,8 @@ class RowsSearch:
         most = limits.most_stages(options[0].devices, len(classes.lattice.members[0]))
         self.classes, self.machine, self.limits = classes, machine, limits
         self.micro_batches = options[0].degrees.micro_batches
-        self.tables: OptionTables = option_tables(options, layers, classes, machine, self.micro_batches, most)
+        count, devices = self.micro_batches, limits.devices
+        self.tables: OptionTables = option_tables(options, layers, classes, machine, devices, count, most)
         self.options, self.layers = tuple(options), tuple(layers)
         self.space, self.paths = stage_space(self.options, self.layers, self.tables, classes, machine, limits)
         shape = most, len(classes.lattice.members), limits.devices + 1

@@ -65,23 +65,26 @@ def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, unifo
     modes = [mode for mode in space.recompute if mode is not Recompute.NONE]
     classes = stage_classes(list(graphs.graphs.values()), modes)
     most = max(MOST_STAGES, *(space.pp_degrees or (1,)))
-    limits = PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, most)
+    narrowest = min(option.devices for options in by_rows.values() for option in options)
+    every = every_limits(PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, most), narrowest, machine)
     best: tuple[tuple[PlacedStage, ...], list[RecomputableLayers]] | None = None
     uniform_s = None if uniform is None else uniform.time_per_batch_s
     best_s, bound_s = math.inf if uniform_s is None else uniform_s, math.inf
     with run.progress.phase(f"plans of {label(model.name)} whose stages differ", len(by_rows)) as advance:
         for options in by_rows.values():
             layers = [graphs.of(option.degrees, model.graph_key(option.degrees)) for option in options]
-            search = RowsSearch(options, layers, classes, machine, limits)
-            found = search.answer(best_s)
-            bound_s = min(bound_s, found.bound_s)
-            if found.stages is not None:
-                best_s = found.iteration_s
-                best = tuple(stage for _, stage in found.stages), [search.layers[option] for option, _ in found.stages]
+            for limits in every:
+                if min(option.devices for option in options) > limits.devices:
+                    continue
+                search = RowsSearch(options, layers, classes, machine, limits)
+                found = search.answer(best_s)
+                bound_s = min(bound_s, found.bound_s)
+                if found.stages is not None:
+                    best_s = found.iteration_s
+                    best = tuple(stage for _, stage in found.stages), [search.layers[option] for option, _ in found.stages]
             advance(1)
     bound_s = min(bound_s, best_s, math.inf if uniform is None else uniform.time_per_batch_bound_s)
     omitted = classes.lattice.omitted
-    narrowest = min(option.devices for options in by_rows.values() for option in options)
     if space.pp_degrees is None and min(len(classes.lattice.members[0]), space.devices // narrowest) > most:
         omitted = "; ".join(filter(None, [omitted, f"plans of more than {most} stages that differ were not compared"]))
     described = None if best is None else _described(model, space.sequence_length, machine, *best)
@@ -97,6 +100,16 @@ def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, unifo
         omitted=omitted,
     )
     return replace(answer, status=Status.OPTIMAL) if answer.meets_bound and not omitted else answer
+
+
+def every_limits(limits: PlanLimits, narrowest: int, machine: Machine) -> tuple[PlanLimits, ...]:
+    """``limits`` as sets of plans within which what waiting for the slowest device costs is one number, the most devices first.
+
+    No stage has less than ``narrowest`` devices.
+    """
+    if limits.all_devices or machine.variation == 0.0:
+        return (limits,)
+    return tuple(replace(limits, devices=count, all_devices=True) for count in range(limits.devices, narrowest - 1, -1))
 
 
 def _described(

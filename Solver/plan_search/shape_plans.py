@@ -19,7 +19,7 @@ from Plans.many import PreparedPlans
 from Plans.many_rates import ManyRates, many_rates, many_tied_s, rates_at, replica_levels, replica_parts
 from Plans.plan import UniformPlan
 from Plans.policy import training_policy
-from Plans.rates import Machine, Messages, whole_bytes
+from Plans.rates import Machine, Messages, between_s, whole_bytes
 from Plans.stage_price import PlanRates
 from Plans.stage_totals import StageTimes, times_of
 from Plans.uniform_plans import UniformPlans
@@ -166,7 +166,7 @@ class ShapePlans:
         largest = least[depth - 1, everything]
         total = stepped[self.stages.stages.to_end[everything]]
         largest = np.where(self.plans.interleave == 1, largest, total / self.plans.pp)
-        step: FloatArray = self.policy_columns[1] * np.maximum(largest - shared, 0.0)
+        step: FloatArray = self.policy_columns[1] * np.maximum(largest - shared, 0.0) + between_s(self.machine.software)
         return step
 
     @cached_property

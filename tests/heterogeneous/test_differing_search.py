@@ -13,6 +13,7 @@ from Plans.heterogeneous.placed_stage import PlacedStage
 from Plans.heterogeneous.pricing import PricedStages
 from Plans.rates import Machine
 from Solver.heterogeneous.rows_search import Loads, RowsSearch
+from Solver.heterogeneous.search import every_limits
 from Solver.heterogeneous.spaces import PlanLimits
 from Solver.heterogeneous.stage_classes import stage_classes
 from Solver.heterogeneous.stage_options import options_by_rows
@@ -28,14 +29,16 @@ def searches(seed: int, most_options: int = 12, **changes: object):  # type: ign
     space = replace(model.space, devices=min(model.space.devices, 4), layouts=(), **changes)  # type: ignore[arg-type]
     machine, layers = case.hardware.machine(0, float(case.problem.memory_bytes[0])), CaseLayers(case)
     modes = [mode for mode in space.recompute if mode is not Recompute.NONE]
-    limits = PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, 4)
+    every = every_limits(PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, 4), 1, machine)
     random = np.random.default_rng(seed)
     for options in options_by_rows(space).values():
         some = sorted(random.permutation(len(options))[:most_options].tolist())
         chosen = [options[place] for place in some]
         its = [layers.of(option.degrees) for option in chosen]
         classes = stage_classes([each.kept.graph for each in {id(each): each for each in its}.values()], modes)
-        yield RowsSearch(chosen, its, classes, machine, limits), chosen, layers, classes.lattice, limits, machine
+        for limits in every:
+            if min(option.devices for option in chosen) <= limits.devices:
+                yield RowsSearch(chosen, its, classes, machine, limits), chosen, layers, classes.lattice, limits, machine
 
 
 def fits(priced: PricedStages | None) -> bool:

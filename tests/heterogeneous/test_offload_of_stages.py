@@ -10,6 +10,7 @@ from offload_cases import hosted_case
 
 from GraphExtractor.graph import Recompute
 from Solver.heterogeneous.rows_search import RowsSearch
+from Solver.heterogeneous.search import every_limits
 from Solver.heterogeneous.spaces import PlanLimits
 from Solver.heterogeneous.stage_classes import stage_classes
 from Solver.heterogeneous.stage_options import options_by_rows
@@ -23,7 +24,7 @@ def test_stages_that_differ_choose_for_themselves(seed: int) -> None:
     space = replace(model.space, devices=min(model.space.devices, 4), layouts=())
     machine, layers = case.hardware.machine(0, float(case.problem.memory_bytes[0])), CaseLayers(case)
     modes = [mode for mode in space.recompute if mode is not Recompute.NONE]
-    limits = PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, 3)
+    limits = every_limits(PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, 3), 1, machine)[0]
     random = np.random.default_rng(seed)
     for options in options_by_rows(space).values():
         chosen = [options[place] for place in sorted(random.permutation(len(options))[:12].tolist())]

@@ -157,7 +157,7 @@ class _Stage:
 
 
 def _summed(priced: PricedPlan, costs: PassCosts, layers: Sequence[int]) -> PassParts:
-    return summed_parts(costs, priced.configuration, layers)
+    return summed_parts(costs, priced.configuration, layers, priced.rates.slower)
 
 
 def _shares(traffic: Iterable[Traffic], share: float) -> tuple[Traffic, ...]:

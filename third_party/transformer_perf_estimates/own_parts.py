@@ -99,7 +99,7 @@ def own_parts(plan: PreparedPlan, iteration: Iteration, device: DeviceModel) -> 
     held = layers_of(priced, busiest_stage(priced))
     ends = [layer for layer in held if layer in (0, len(costs.sizes.sequence) - 1)]
     passes = (costs.forward, costs.backward)
-    of_ends = [summed_parts(each, 0, [costs.sizes.sequence[layer] for layer in ends]) for each in passes]
+    of_ends = [summed_parts(each, 0, [costs.sizes.sequence[layer] for layer in ends], priced.rates.slower) for each in passes]
     distinct = [costs.graph.layers[costs.graph.sequence[layer]] for layer in held if layer not in ends]
     attention_s = many * sum(
         device.operator_time(operator).arithmetic_s

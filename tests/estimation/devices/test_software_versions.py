@@ -8,7 +8,7 @@ from operators_by_hand import attention_operator
 from Estimator.devices.device import Device
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.functions import traffic_bytes
-from Estimator.devices.gemm import attention_share, product_time
+from Estimator.devices.gemm import attention_share, attention_time, product_time
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.devices.software import NEWEST, Software
 from Estimator.hardware_files import hardware_names
@@ -57,7 +57,7 @@ def test_libraries_of_before_reach_less_on_a_device_that_was_young(number_format
 
 def test_attention_takes_the_kernel_of_the_framework() -> None:
     triton, flash, cudnn = load_software("llm_foundry_2023"), load_software("pytorch_fsdp"), CORE
-    assert triton.attention is not None and flash.attention is None and cudnn.attention is not None
+    assert triton.attention is not None and flash.attention is not None and cudnn.attention is not None
     attention = attention_operator(0, 2, 16, 1024, 128)
     for device in (A100, H100):
         mine = attention_share(device, triton.attention, backward=False)
@@ -112,3 +112,25 @@ def test_software_never_has_libraries_newer_than_its_name_says(name: str) -> Non
     software = load_software(name)
     stated = [int(part) for part in name.split("_") if part.isdecimal()]
     assert not stated or software.year == stated[0]
+
+
+@pytest.mark.parametrize(("width", "computed"), [(64, 64), (72, 96), (80, 96), (128, 128), (144, 160), (320, 320)])
+def test_heads_are_padded_to_a_width_that_the_kernel_has(width: int, computed: int) -> None:
+    flash = load_software("pytorch_fsdp").attention
+    assert flash is not None
+    scores, values = Gemm(batch=16, m=2048, n=2048, k=width), Gemm(batch=16, m=2048, n=width, k=2048)
+    taken, bare = (attention_time([scores, values], A100, "bfloat16", 0.0, None, False, each) for each in (flash, None))
+    assert taken.arithmetic_s == pytest.approx(bare.arithmetic_s * computed / width, rel=1e-12)
+
+
+def test_functions_that_a_framework_makes_of_several_kernels_move_what_all_of_these_do() -> None:
+    composed = load_software("pytorch_fsdp")
+    rows = (tensor(4096, 4096),)
+    norm = replace(product(), kind=OperatorKind.REDUCTION, gemms=(), reads=rows, writes=rows)
+    norm = replace(norm, vector=(VectorWork("rms_norm", 4096 * 4096),))
+    one, several = (
+        DeviceModel(H100, each, "bfloat16").operator_time(norm).memory_s for each in (replace(composed, composed={}), composed)
+    )
+    moved = composed.composed["rms_norm"].value * 4096 * 4096
+    assert several == pytest.approx(moved / H100.memory.stream_bytes_per_s(), rel=1e-12)
+    assert several > 5 * one
