@@ -26,7 +26,8 @@ def pages(entry: object) -> list[str]:
 
 def test_every_page_has_its_place() -> None:
     stated = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())
-    assert sorted(pages(stated["nav"])) == sorted(str(path.relative_to(REPOSITORY / "docs")) for path in (REPOSITORY / "docs").rglob("*.md"))
+    docs = REPOSITORY / "docs"
+    assert sorted(pages(stated["nav"])) == sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
 
 
 def test_it_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
