@@ -140,6 +140,7 @@ _SUFFIXES = {  # of names of keys that end in a unit, the longest first
     "_flops_per_s": "FLOP/s",
     "_bytes_per_s": "bytes/s",
     "_pj_per_byte": "pJ/byte",
+    "_bytes_s": "bytes/s",  # as NEST writes it
     "_per_s": "",  # samples and tokens are counted
     "_hours": "h",
     "_bytes": "bytes",

@@ -3,6 +3,7 @@
 For one product the model takes the best of all dataflows, splits over cores and buffer tilings:
 
     cycles = load + max(compute, GLB bytes / GLB bandwidth, other HBM bytes / HBM bandwidth) + fill
+    seconds = cycles / frequency + start-up of the operator (of every piece of attention around a ring)
 
 ``compute`` is the slowest core's double-buffered systolic time (``systolic``); GLB bytes are what all cores exchange
 with the global buffer given their local ones, HBM bytes what the chip exchanges with memory given its global one

@@ -1,6 +1,7 @@
 """Seconds, joules and off-chip bytes of element-wise work and reductions on every vector-core configuration at once.
 
     cycles = max(sum of ceil(elements / lanes) x cycles per element, bytes / GLB bandwidth, bytes / HBM bandwidth)
+    seconds = cycles / frequency + start-ups (none of the tail of a product)
 
 The elements of a recurrence are rounded up to lanes in every step of it, since the next step waits for them.
 An operator on one core has that core's lanes and its part of the bandwidth; on all cores it has the whole chip.

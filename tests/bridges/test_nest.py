@@ -320,6 +320,13 @@ def test_wrong_edges_are_refused(edge: list[Any], said: str) -> None:
         place(problem)
 
 
+def test_a_file_with_the_bandwidth_of_real_links_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "case.json"
+    path.write_text(json.dumps({"problem": small_problem() | {"bandwidth_per_level_bytes_s": [9.7e11]}}))
+    assert main(["place", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)["time_per_batch"] == pytest.approx(18.0, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("content", "said"), [("{", "not valid JSON"), ("[" * 100_000, "not valid JSON"), ("{}", "total_devices"), ("3", "list")]
 )

@@ -128,6 +128,7 @@ def test_a_number_survives_the_way_through_any_unit_of_its_kind(
         ("board_power_w", "W"),
         ("energy_pj", "pJ"),
         ("glb_mib", "MiB"),
+        ("bandwidth_per_level_bytes_s", "bytes/s"),
         ("layers", ""),
         ("window", ""),
     ],

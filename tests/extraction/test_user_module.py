@@ -119,12 +119,11 @@ def write(folder, text, name="mine.py"):
     return path
 
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-BLOCKS = [block.split("```")[0] for block in README.read_text(encoding="utf-8").split("```python\n")[1:]]
-EXAMPLE = next(block for block in BLOCKS if "def build" in block)
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "any-model.md"
+EXAMPLE = PAGE.read_text(encoding="utf-8").split('```python title="mine.py"\n')[1].split("```")[0]
 
 
-def test_the_model_in_the_readme(tmp_path):
+def test_the_model_in_the_manual(tmp_path):
     assert sum(bool(line) for line in EXAMPLE.splitlines()) <= 10
     graph = extract_graph(key(write(tmp_path, EXAMPLE)))
     assert [graph.layers[index].name for index in graph.sequence] == ["embedding", *["block"] * 12, "head"]

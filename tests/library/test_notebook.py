@@ -38,7 +38,7 @@ def test_the_committed_notebook_is_valid_and_has_no_outputs(notebook: Any) -> No
             assert (cell.outputs, cell.execution_count) == ([], None)
     first = next(cell for cell in notebook.cells if cell.cell_type == "code")
     assert len(first.source.splitlines()) == 10
-    assert first.source in (NOTEBOOK.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert first.source in (NOTEBOOK.parents[1] / "docs" / "how-to" / "from-python.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

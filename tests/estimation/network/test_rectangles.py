@@ -80,7 +80,7 @@ def test_more_in_a_node_is_faster_where_nodes_are() -> None:
 
 
 def test_rectangles_over_two_tiers_take_what_was_measured(shared_data: Path) -> None:
-    """NCCL on Perlmutter: so many GPUs in each of so many nodes; the README says 4.4 % of long messages, 7.6 % of all."""
+    """NCCL on Perlmutter: so many GPUs in each of so many nodes; the manual says 4.4 % of long messages, 7.6 % of all."""
     samples = read_collectives(shared_data / "layouts" / "nccl_perlmutter_measured.csv")
     cluster = load_cluster("perlmutter")
     errors, long = [], []
