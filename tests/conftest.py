@@ -27,6 +27,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 REPOSITORY = Path(__file__).resolve().parent.parent
 THOROUGH = "PHAZE_THOROUGH"  # environment variable that stands for --thorough
 TRACING = {  # folders and files whose tests trace models, and so need torch in any case
+    "docs",
     "explain",
     "exports",
     "extraction",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-SPLIT = ("tests/extraction/test_zoo.py",)  # each of their tests is work for any worker
+SPLIT = ("tests/docs/test_commands.py", "tests/extraction/test_zoo.py")  # each of their tests is work for any worker
 TOGETHER = (  # one worker takes all files that begin so
     *("tests/explain/", "tests/report/"),
     *("tests/heterogeneous/", "tests/third_party/test_aceso_"),  # each has inner loops of its own to compile
