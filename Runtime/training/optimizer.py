@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from GraphExtractor.torch_internals import preserve_version_counter
 from Runtime.training.clock import Activity, Clock
 from Runtime.training.groups import Groups
 from Runtime.training.job import Optimization
@@ -51,7 +52,7 @@ class StageOptimizer:
     def gather_weights(self) -> None:
         """Before a pass: all weights are here."""
         if self.zero_stage == 3:
-            with self.clock.span(Activity.SYNCHRONISE), torch.autograd._unsafe_preserve_version_counter(self.weights.values):
+            with self.clock.span(Activity.SYNCHRONISE), preserve_version_counter(self.weights.values):
                 storage = self.weights.values.untyped_storage()
                 storage.resize_(self.weights.values.nbytes)
                 dist.all_gather_single(self.weights.values, self.values.detach(), group=self.groups.replicas)
