@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from Common.errors import PhazeError
+from Common.requirements import check_versions
 from GraphExtractor.attention import register_attention
 from GraphExtractor.check import check_structure
 from GraphExtractor.context_parallel import SharedTokens, check_tokens_apart
@@ -189,7 +190,12 @@ def reduced(model: torch.nn.Module, family: ModelFamily) -> torch.nn.Module:
 
 
 def build_model(key: GraphKey, family: ModelFamily, fake: FakeMode) -> torch.nn.Module:
-    """Build a model at full size on fake tensors: no weights, no memory."""
+    """Build a model at full size on fake tensors: no weights, no memory.
+
+    Raises:
+        PhazeError: torch or transformers are older than any that was tested.
+    """
+    check_versions("torch", "transformers")
     attention = register_attention(key.attention, SharedTokens.of(key))
     with default_dtype(key.dtype), quiet_transformers(), fake, no_init_weights():
         model = family.build(key, family.padded_vocabulary(key.tp), attention)

@@ -20,6 +20,7 @@ from torch.fx import Node
 from torch.nn import functional
 
 from Common.errors import InputError
+from Common.requirements import check_versions
 from GraphExtractor import custom_operators
 from GraphExtractor.custom_operators import define
 from GraphExtractor.extract import default_dtype
@@ -70,7 +71,9 @@ def real_model(family: ModelFamily, key: GraphKey) -> torch.nn.Module:
 
     Raises:
         InputError: the model cannot be built.
+        PhazeError: torch or transformers are older than any that was tested.
     """
+    check_versions("torch", "transformers")
     with default_dtype(key.dtype), quiet_transformers(), no_init_weights(), shapes_only():
         model = family.build(replace(key, tp=1), family.padded_vocabulary(1), ATTENTION)
     with no_init_weights():

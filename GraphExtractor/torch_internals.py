@@ -12,25 +12,33 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-    unset_fake_temporarily,
-)
-from torch.fx import traceback
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.fx.traceback import annotate
-from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
-from torch.utils.weak import WeakIdKeyDictionary
+
+from Common.errors import PhazeError
+
+try:
+    from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
+    from torch._ops import OpOverload
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        FakeTensor,
+        FakeTensorMode,
+        UnsupportedOperatorException,
+        unset_fake_temporarily,
+    )
+    from torch.fx import traceback
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+    from torch.fx.traceback import annotate
+    from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
+    from torch.utils import _pytree as pytree
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+    from torch.utils.weak import WeakIdKeyDictionary
+except ImportError as error:
+    raise PhazeError(
+        f"torch {torch.__version__} is not one that phaze can trace with ({error}); phaze doctor tells which it was tested with"
+    ) from error
 
 __all__ = [
     "FAKE_TENSOR_LOG",

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from GraphExtractor.torch_internals import preserve_version_counter
+from Runtime.flat_collectives import all_gather, reduce_scatter
 from Runtime.training.clock import Activity, Clock
 from Runtime.training.groups import Groups
 from Runtime.training.job import Optimization
@@ -55,7 +56,7 @@ class StageOptimizer:
             with self.clock.span(Activity.SYNCHRONISE), preserve_version_counter(self.weights.values):
                 storage = self.weights.values.untyped_storage()
                 storage.resize_(self.weights.values.nbytes)
-                dist.all_gather_single(self.weights.values, self.values.detach(), group=self.groups.replicas)
+                all_gather(self.weights.values, self.values.detach(), self.groups.replicas)
 
     def drop_weights(self) -> None:
         """Behind a pass: weights of other replicas need not be kept."""
@@ -67,7 +68,7 @@ class StageOptimizer:
         if self.zero_stage >= 2:
             with self.clock.span(Activity.SYNCHRONISE):
                 part = torch.empty_like(self.gradients)
-                dist.reduce_scatter_single(part, self.weights.gradients, group=self.groups.replicas)
+                reduce_scatter(part, self.weights.gradients, self.groups.replicas)
                 self.gradients += part
                 self.weights.gradients.zero_()
 
@@ -90,7 +91,7 @@ class StageOptimizer:
             (self.gradients if self.zero_stage >= 2 else self.weights.gradients).zero_()
         if self.zero_stage in {1, 2}:
             with self.clock.span(Activity.SYNCHRONISE):
-                dist.all_gather_single(self.weights.values, self.values.detach().clone(), group=self.groups.replicas)
+                all_gather(self.weights.values, self.values.detach().clone(), self.groups.replicas)
         return total, norm
 
     def state(self) -> dict[str, torch.Tensor]:
