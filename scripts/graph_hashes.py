@@ -86,12 +86,14 @@ def _hash(key: "GraphKey") -> str:
 
     try:
         key = replace(key, sequence_length=key.sequence_length or find_model(key.model).sequence_length or 64)
-        graph = to_json(extract_graph(key)).replace(key.model.encode(), b"")
+        graph = extract_graph(key)
+        layers = tuple(replace(layer, structural_hash="") for layer in graph.layers)  # of nodes, which torch may fuse or split
+        text = to_json(replace(graph, layers=layers)).replace(key.model.encode(), b"")
     except PhazeError as error:
         return _LIBRARY.sub("transformers", str(error).replace(key.model, "")).partition("\n")[0]
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
         return f"{type(error).__name__}: {error}".partition("\n")[0]
-    return hashlib.sha256(graph).hexdigest()[:16]
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 if __name__ == "__main__":
