@@ -16,8 +16,8 @@ case ${1:-} in
     *) say "unknown argument '$1'; the only one is --dev"; exit 2 ;;
 esac
 
-# What a finished set-up was made for: this folder, this Python, this pyproject.toml. A dev set-up serves as a core one too.
-wanted() { printf '%s\n%s\n%s\n' "$root" "$("$venv/bin/python" -c 'import sys; print(sys.version)' 2>/dev/null)" "$(cksum <"$root/pyproject.toml")"; }
+# What a finished set-up was made for: this folder, this Python, these wanted packages. A dev set-up serves as a core one too.
+wanted() { printf '%s\n%s\n%s\n' "$root" "$("$venv/bin/python" -c 'import sys; print(sys.version)' 2>/dev/null)" "$(cat "$root/pyproject.toml" "$root/constraints.txt" | cksum)"; }
 is_done() {
     [[ -f $stamp ]] && { [[ $(<"$stamp") == "$(wanted)"$'\n'dev ]] || [[ $(<"$stamp") == "$(wanted)"$'\n'"$flavour" ]]; }
 }
@@ -51,11 +51,12 @@ if ! { is_new_enough "$venv/bin/python" && "$venv/bin/python" -m pip --version; 
 fi
 rm -f "$stamp"
 if [[ $flavour == core && -x $venv/bin/pytest ]]; then flavour=dev; fi # keep the tools up to date where they are installed
-extra=$([[ $flavour == dev ]] && printf '[dev]' || printf '[report]')
+extra=$([[ $flavour == dev ]] && printf '[dev]' || printf '[report,runtime]')
 # Tests compile what they import themselves, once; all that is there takes a minute and a half.
 bytecode=$([[ $flavour == dev ]] && printf -- '--no-compile' || printf -- '--compile')
 install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$bytecode" "$@" >&2; }
-{ install "$(grep -oE 'torch==[0-9.]+' "$root/pyproject.toml")" && install --editable "$root$extra"; } || {
+# torch first: of that very version pip takes a CPU build where it is offered one, of a range the newest.
+{ install "$(grep '^torch==' "$root/constraints.txt")" && install --constraint "$root/constraints.txt" --editable "$root$extra"; } || {
     say "pip could not install everything (see above); once that is solved, the same command goes on from here"
     exit 1
 }

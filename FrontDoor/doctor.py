@@ -4,50 +4,33 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator
 from pathlib import Path
 
 from Common.errors import PhazeError
+from Common.requirements import requirements
+from FrontDoor.installed import Finding, Verdict, extras, own_names, packages
 from Studies.folders import REPOSITORY, Folders
 
 OLDEST_PYTHON = (3, 11)
 COMFORTABLE_DISK_BYTES = 2 * 2**30  # graphs, estimates and runs of all listed models
-_PIN = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)\s*==\s*(?P<version>[^;\s]+)")
-_NEED = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)")
-_EXTRA = re.compile(r"extra == ['\"](?P<name>[a-z]+)['\"]")
-EXTRAS = {"report": "reports and their figures", "ray": "sweeps on a cluster"}
-
-
-class Verdict(StrEnum):
-    """Of one check. Only ``missing`` makes the command fail."""
-
-    OK = "ok"
-    NOTE = "note"
-    MISSING = "missing"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check found, and what to do where it is not fine."""
-
-    what: str
-    verdict: Verdict
-    found: str
+ROOMS = (  # top-level names of what is installed
+    *("phaze", "FrontDoor", "Reporter", "Studies", "Solver", "Validation", "Runtime", "Plans", "Estimator", "GraphExtractor"),
+    *("Common", "third_party"),
+)
 
 
 def examine(folders: Folders) -> list[Finding]:
     """Run every check; none of them changes anything that stays."""
-    wanted = _requirements()
+    needs = requirements()
     return [
         _python(),
-        *_packages(line for line in wanted if "extra ==" not in line),
-        *_extras(wanted),
+        *packages(need for need in needs if not need.extra),
+        *extras(needs),
+        *own_names(ROOMS, importlib.metadata.packages_distributions()),
         *_solvers(),
         _cores(),
         *_writable(folders),
@@ -61,59 +44,6 @@ def _python() -> Finding:
     if sys.version_info[:2] < OLDEST_PYTHON:
         return Finding("python", Verdict.MISSING, f"{version}; install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")
     return Finding("python", Verdict.OK, version)
-
-
-def _requirements() -> list[str]:
-    """What pyproject.toml asks for; lines of an extra end with its name, as ``; extra == "ray"``."""
-    try:
-        return importlib.metadata.requires("phaze") or []
-    except importlib.metadata.PackageNotFoundError:
-        import tomllib
-
-        project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        extras = project["optional-dependencies"].items()
-        return [*project["dependencies"], *(f'{line}; extra == "{name}"' for name, lines in extras for line in lines)]
-
-
-def _packages(requirements: Iterable[str]) -> Iterator[Finding]:
-    for requirement in requirements:
-        need = _NEED.match(requirement)
-        if need is None:
-            continue
-        name, pin = need["name"], _PIN.match(requirement)
-        found = _version(name)
-        if found is None:
-            yield Finding(name, Verdict.MISSING, "not installed; run ./setup.sh")
-        elif pin and found.partition("+")[0] != pin["version"]:
-            yield Finding(name, Verdict.MISSING, f"{found}, but {pin['version']} is needed; run ./setup.sh")
-        else:
-            yield Finding(name, Verdict.OK, found)
-
-
-def _extras(requirements: Iterable[str]) -> Iterator[Finding]:
-    """What only some modes need; without it they say so themselves."""
-    by_extra: dict[str, list[str]] = {name: [] for name in EXTRAS}
-    for requirement in requirements:
-        need, extra = _NEED.match(requirement), _EXTRA.search(requirement)
-        if need is not None and extra is not None and extra["name"] in by_extra:
-            by_extra[extra["name"]].append(need["name"])
-    for extra_name, names in by_extra.items():
-        there = {name: version for name in names if (version := _version(name)) is not None}
-        absent = [name for name in names if name not in there]
-        if absent:
-            words = (
-                f"{', '.join(absent)} not installed; for {EXTRAS[extra_name]}: .venv/bin/python -m pip install {' '.join(absent)}"
-            )
-            yield Finding(f"extra {extra_name}", Verdict.NOTE, words)
-        else:
-            yield Finding(f"extra {extra_name}", Verdict.OK, ", ".join(f"{name} {version}" for name, version in there.items()))
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _solvers() -> Iterator[Finding]:

@@ -156,7 +156,8 @@ def accelerators(command: Command) -> int:
 def doctor(command: Command) -> int:
     """Check the installation and print what was found; fails if something needed is missing."""
     from Common.files import user_path
-    from FrontDoor.doctor import Verdict, examine
+    from FrontDoor.doctor import examine
+    from FrontDoor.installed import Verdict
     from Studies.folders import check_output, folders_of
 
     output = None if command.output is None else user_path(command.output)

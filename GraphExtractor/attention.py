@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.fx.traceback import annotate
 from torch.nn import functional
 from torch.nn.modules import transformer
 
@@ -16,6 +15,7 @@ from GraphExtractor.context_parallel import UNSHARED, SharedTokens, gather_keys
 from GraphExtractor.custom_operators import define
 from GraphExtractor.graph import Attention, KeyExchange
 from GraphExtractor.head_exchange import heads_for_tokens, own_heads, tokens_for_heads
+from GraphExtractor.torch_internals import annotate
 
 logger = logging.getLogger(__name__)
 _PRICED = frozenset({"is_causal", "position_bias", "s_aux", "softcap", "sliding_window"})  # of what models tell their attention

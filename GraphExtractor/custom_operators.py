@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx.traceback import annotate
 from torch.nn import functional
 
 from GraphExtractor.graph import CollectiveGroup
+from GraphExtractor.torch_internals import annotate
 
 RMS_EPSILON = 1e-6  # of modules that do not say theirs: Raffel et al. 2020 (T5), whose code has this value
 OWN_PART = "own_part"  # note on the node of a slice of which every device takes a part of its own

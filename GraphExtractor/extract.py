@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from Common.errors import PhazeError
+from Common.requirements import check_versions
 from GraphExtractor.attention import register_attention
 from GraphExtractor.check import check_structure
 from GraphExtractor.context_parallel import SharedTokens, check_tokens_apart
@@ -27,6 +28,7 @@ from GraphExtractor.replication import ExpandedLayers, Representatives, expand, 
 from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
 from GraphExtractor.sources.step_check import check_step
 from GraphExtractor.tensor_parallel import shard
+from GraphExtractor.torch_internals import no_init_weights, quiet_transformers
 from GraphExtractor.tracing import TracedStep, substituted_operators, trace_step
 from GraphExtractor.two_axes import shard_twice
 from GraphExtractor.widths import check_key
@@ -188,28 +190,18 @@ def reduced(model: torch.nn.Module, family: ModelFamily) -> torch.nn.Module:
 
 
 def build_model(key: GraphKey, family: ModelFamily, fake: FakeMode) -> torch.nn.Module:
-    """Build a model at full size on fake tensors: no weights, no memory."""
-    from transformers.initialization import no_init_weights
+    """Build a model at full size on fake tensors: no weights, no memory.
 
+    Raises:
+        PhazeError: torch or transformers are older than any that was tested.
+    """
+    check_versions("torch", "transformers")
     attention = register_attention(key.attention, SharedTokens.of(key))
     with default_dtype(key.dtype), quiet_transformers(), fake, no_init_weights():
         model = family.build(key, family.padded_vocabulary(key.tp), attention)
         if hasattr(model, "tie_weights"):
             model.tie_weights()  # skipped by no_init_weights
     return model.train()
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keep back warnings about special tokens and generation, which training does not know."""
-    from transformers.utils import logging as transformers_logging
-
-    level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensorMode
+from GraphExtractor.torch_internals import FakeTensorMode
 
 
 class FakeMode(FakeTensorMode):  # type: ignore[misc]

@@ -16,15 +16,14 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-from torch.fx import Node, traceback
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx import Node
 from torch.nn import functional
 
 from Common.errors import InputError
+from Common.requirements import check_versions
 from GraphExtractor import custom_operators
 from GraphExtractor.custom_operators import define
-from GraphExtractor.extract import default_dtype, quiet_transformers
+from GraphExtractor.extract import default_dtype
 from GraphExtractor.graph import GraphKey, StageCuts
 from GraphExtractor.inner_cuts import with_inner_cuts
 from GraphExtractor.layer_modules import each_layer_module
@@ -32,6 +31,14 @@ from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.segments import segments
 from GraphExtractor.sources.building import shapes_only
 from GraphExtractor.tensor_parallel import shard
+from GraphExtractor.torch_internals import (
+    DataDependentOutputException,
+    FakeTensorMode,
+    make_fx,
+    no_init_weights,
+    quiet_transformers,
+    traceback,
+)
 from GraphExtractor.tracing import Stamper
 
 ATTENTION = "sdpa"  # of Hugging Face models: torch's own function
@@ -64,9 +71,9 @@ def real_model(family: ModelFamily, key: GraphKey) -> torch.nn.Module:
 
     Raises:
         InputError: the model cannot be built.
+        PhazeError: torch or transformers are older than any that was tested.
     """
-    from transformers.initialization import no_init_weights
-
+    check_versions("torch", "transformers")
     with default_dtype(key.dtype), quiet_transformers(), no_init_weights(), shapes_only():
         model = family.build(replace(key, tp=1), family.padded_vocabulary(1), ATTENTION)
     with no_init_weights():

@@ -11,11 +11,9 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils.weak import WeakIdKeyDictionary
+
+from GraphExtractor.torch_internals import FakeTensor, TorchDispatchMode, WeakIdKeyDictionary, disable_current_modes, pytree
 
 MOST_ELEMENTS = 2**18  # of a tensor whose values are followed
 _VALUE = "_phaze_value"
@@ -85,7 +83,7 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
     def _followed(self, function: Any, name: str, traced: Any, own: Any, asks: bool) -> Any:
         """What an operator gives, traced and computed."""
         if asks:
-            with _disable_current_modes():
+            with disable_current_modes():
                 value = function(*own[0], **own[1])
             return pytree.tree_map_only(torch.Tensor, self._constant, value)
         result = function(*traced[0], **traced[1])
@@ -96,7 +94,7 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
             return result
         if name in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"):
             return result
-        with _disable_current_modes():
+        with disable_current_modes():
             value = function(*own[0], **_on_cpu(own[1]))
         made = [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
         for fake, real in zip(results, made, strict=True):
@@ -115,7 +113,7 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
             value = self.value(tensor)
             if value is None:
                 return original(tensor)
-            with _disable_current_modes():
+            with disable_current_modes():
                 return value.tolist()
 
         return tolist
@@ -128,7 +126,7 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
             if value is None:
                 indices.append(index)
                 continue
-            with _disable_current_modes():
+            with disable_current_modes():
                 positions = value.nonzero(as_tuple=True)
             indices += [self._constant(each) for each in positions]
         return (arguments[0], indices, *arguments[2:])

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from GraphExtractor import custom_operators
 from GraphExtractor.graph import GraphKey
+from GraphExtractor.torch_internals import modeling
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,6 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, hidden_states: torch.Tensor, position_embeddings: tuple[Any, Any], **_: Any) -> tuple[Any, None]:
         """Tokens (batch, sequence, hidden); the tables of rotary positions are those of the whole sequence."""
-        from transformers.models.deepseek_v3.modeling_deepseek_v3 import apply_rotary_pos_emb_interleave
-
         widths = self.widths
         latents = self.qkv_a_proj(hidden_states).split((widths.query_rank, widths.key_rank, widths.rotary), -1)
         latent = self._enter(self.q_a_layernorm(latents[0]))
@@ -68,7 +67,7 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
             .split((widths.plain, widths.value), -1)
         )
         plain, turned = queries.split((widths.plain, widths.rotary), -1)
-        turned, rotary = apply_rotary_pos_emb_interleave(turned, rotary, *position_embeddings)
+        turned, rotary = modeling("deepseek_v3").apply_rotary_pos_emb_interleave(turned, rotary, *position_embeddings)
         queries = torch.cat((plain, turned), -1)
         keys = torch.cat((keys, rotary.expand(-1, keys.shape[1], -1, -1)), -1)
         out = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)

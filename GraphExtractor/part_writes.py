@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from GraphExtractor.torch_internals import OpOverload
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import is_view, tensors_of
 
@@ -45,7 +46,7 @@ def with_whole_writes(step: TracedStep) -> TracedStep:
 
 def _hidden(node: Node) -> bool:
     """Whether a node writes into a view of a tensor, or into a tensor with views."""
-    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+    if node.op != "call_function" or not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
         return False
     written = node.args[0]
     if not isinstance(written, Node) or not node.target._schema.name.endswith("_"):

@@ -13,11 +13,6 @@ from traceback import extract_tb
 from typing import Any
 
 import torch
-from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-from torch.fx import traceback
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules import module as module_hooks
 
 from Common.errors import InputError, PhazeError
@@ -31,6 +26,15 @@ from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.scans import whole_scans
 from GraphExtractor.segments import LayerPlace, Stamp, segments
 from GraphExtractor.sparse_rows import sparse_gradients
+from GraphExtractor.torch_internals import (
+    DataDependentOutputException,
+    FakeTensorMode,
+    GuardOnDataDependentSymNode,
+    get_proxy_mode,
+    make_fx,
+    setup_stacktrace_preservation_hooks,
+    traceback,
+)
 from GraphExtractor.user_lines import line_of, remember_lines
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,9 @@ from pathlib import Path
 from types import CodeType
 
 import torch
-from torch.fx import Node, traceback
+from torch.fx import Node
+
+from GraphExtractor.torch_internals import traceback
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH = Path(torch.__file__).parent

@@ -188,7 +188,9 @@ def _library_versions() -> dict[str, str]:
 
 
 def _git_commit(repository: Path) -> str | None:
-    """Commit of the code, with ``+changes`` where the work tree differs; None outside a git checkout."""
+    """Commit of the code, with ``+changes`` where the work tree differs; None outside a git checkout of ours."""
+    if not (repository / ".git").exists():  # an environment may lie in a checkout of something else
+        return None
     try:
         commit, changes = (
             subprocess.run(["git", *words], cwd=repository, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

@@ -21,6 +21,7 @@ from GraphExtractor.derived_sharding.pairs import Pairs, Refusal, find_pairs
 from GraphExtractor.derived_sharding.propagation import Propagation
 from GraphExtractor.derived_sharding.rewrite import OWN_PART, local_step
 from GraphExtractor.derived_sharding.specs import Demand, Obstacle
+from GraphExtractor.torch_internals import OpOverload
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import operator_name
 
@@ -98,7 +99,7 @@ def _place(step: TracedStep, refusal: Refusal) -> str:
         for file, line in re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
         if not file.startswith((str(Path(torch.__file__).parent), str(Path(__file__).parent.parent)))
     ]
-    name = operator_name(node) if isinstance(node.target, torch._ops.OpOverload) else step.parameters.get(node, node.name)
+    name = operator_name(node) if isinstance(node.target, OpOverload) else step.parameters.get(node, node.name)
     if own:
         return f"{name} at {own[-1]}"
     module = step.origins[node].module if node in step.origins else ""

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
-from torch.utils._pytree import tree_map
 
 from Common.errors import PhazeError
 from GraphExtractor import custom_operators as _registers_operators  # noqa: F401 - torch.ops.phaze
@@ -15,6 +14,7 @@ from GraphExtractor.derived_sharding.layout_rules import piece_sizes, slice_rang
 from GraphExtractor.derived_sharding.propagation import Propagation
 from GraphExtractor.derived_sharding.rules import splits_product_from_bias
 from GraphExtractor.derived_sharding.specs import MIXED, PARTIAL, Shard, Spec, local_shape, shape_of
+from GraphExtractor.torch_internals import pytree
 from GraphExtractor.tracing import NodeOrigin, TracedStep
 from GraphExtractor.values import argument, operator_name
 
@@ -47,7 +47,9 @@ class _Rewriter:
     def run(self) -> TracedStep:
         for node in self.step.graph.nodes:
             if node.op == "output":
-                self.graph.output(tree_map(lambda each: self.copies[each] if isinstance(each, Node) else each, node.args[0]))
+                self.graph.output(
+                    pytree.tree_map(lambda each: self.copies[each] if isinstance(each, Node) else each, node.args[0])
+                )
             else:
                 self.copies[node] = self._rewritten(node)
         return replace(
@@ -93,7 +95,7 @@ class _Rewriter:
     def _call(self, target: Any, args: Any, kwargs: Any, origin: NodeOrigin, like: Node | None = None) -> Node:
         node = self.graph.call_function(target, args, kwargs)
         node.meta = dict(like.meta) if like else {}
-        args, kwargs = tree_map(lambda each: each.meta["val"] if isinstance(each, Node) else each, (args, kwargs))
+        args, kwargs = pytree.tree_map(lambda each: each.meta["val"] if isinstance(each, Node) else each, (args, kwargs))
         try:
             with self.mode, torch.no_grad():
                 node.meta["val"] = target(*args, **kwargs)
@@ -149,7 +151,7 @@ class _Rewriter:
     def _local_arguments(self, node: Node, origin: NodeOrigin) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of a node with sizes and positions of one device."""
         given = {operand: self._operand(node, operand, origin) for operand in node.all_input_nodes}
-        args, kwargs = tree_map(lambda each: given[each] if isinstance(each, Node) else each, (node.args, node.kwargs))
+        args, kwargs = pytree.tree_map(lambda each: given[each] if isinstance(each, Node) else each, (node.args, node.kwargs))
         if node.target is python_operator.getitem or not node.all_input_nodes:
             return tuple(args), kwargs
         args, name = list(args), operator_name(node)

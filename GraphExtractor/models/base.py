@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from Common.numbers import number
@@ -236,8 +235,9 @@ class LlamaLikeFamily(LanguageModelFamily):
 
     def part(self, name: str) -> Any:
         """The class of transformers' modules whose name ends so."""
-        modeling = import_module(f"transformers.models.{self.model_type}.modeling_{self.model_type}")
-        return getattr(modeling, f"{self.folder}{name}")
+        from GraphExtractor.torch_internals import modeling
+
+        return getattr(modeling(self.model_type), f"{self.folder}{name}")
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; RMSNorm is the fused kernel that every trainer uses."""

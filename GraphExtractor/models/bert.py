@@ -107,7 +107,8 @@ class MegatronBert(Bert):
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
         from transformers import BertConfig, MegatronBertConfig, MegatronBertForPreTraining
-        from transformers.models.bert.modeling_bert import BertSelfAttention
+
+        from GraphExtractor.torch_internals import modeling
 
         settings = self._config(key, vocabulary, attention)
         attention_config = BertConfig(**settings)
@@ -115,7 +116,7 @@ class MegatronBert(Bert):
         model = MegatronBertForPreTraining(MegatronBertConfig(**settings))
         for layer in model.bert.encoder.layer:
             # the same projections, but with a choice of attention implementation, which Megatron's copy never got
-            layer.attention.self = BertSelfAttention(attention_config)
+            layer.attention.self = modeling("bert").BertSelfAttention(attention_config)
         return model
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
+
+from GraphExtractor.torch_internals import FakeTensor, pytree, unset_fake_temporarily
 
 _DEVICES = ("cuda", "mps", "xpu", "hpu", "npu")
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from Common.echo import as_given
 from Common.errors import InputError
@@ -21,6 +20,7 @@ from GraphExtractor.sources.hf_inputs import Reader
 from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss, tensors_in
 from GraphExtractor.sources.token_loops import CONFIGURATION, TokenLoops
 from GraphExtractor.sources.user_errors import users_code
+from GraphExtractor.torch_internals import unset_fake_temporarily
 
 if TYPE_CHECKING:
     from GraphExtractor.graph import GraphKey

@@ -3,9 +3,9 @@
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from Common.errors import InputError
+from GraphExtractor.torch_internals import pytree
 
 
 def own_loss(output: Any) -> torch.Tensor | None:

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 from torch.nn.modules import module as module_hooks
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from Common.progress import said_while
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.replication import Representatives
+from GraphExtractor.torch_internals import TorchDispatchMode, pytree
 
 _PREVIOUS = -1
 _OWN = -2

@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 import torch
 from torch.nn import functional
-from torch.utils import _pytree as pytree
 
 from Common.errors import InputError
 from GraphExtractor.models.base import CrossEntropy
@@ -22,6 +21,7 @@ from GraphExtractor.sources.building import as_fake, built_on_fake, made_on_fake
 from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss
 from GraphExtractor.sources.token_loops import OWN_CODE, TokenLoops
 from GraphExtractor.sources.user_errors import users_code
+from GraphExtractor.torch_internals import pytree
 
 logger = logging.getLogger(__name__)
 _PACKAGE = "phaze_user"

@@ -8,6 +8,7 @@ from torch.fx import Node
 
 from Common.errors import InputError
 from GraphExtractor.graph import DTYPE_BYTES
+from GraphExtractor.torch_internals import OpOverload
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.user_lines import line_of
 from GraphExtractor.values import is_view, operator_name, tensors_of
@@ -22,7 +23,7 @@ def check_step(step: TracedStep, model: str) -> None:
     for node in step.graph.nodes:
         if node.op != "call_function" or node.target is python_operator.getitem:
             continue
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if not isinstance(node.target, OpOverload):
             raise InputError(_refused(step, node, model, "runs a part of the model that a graph cannot show; write it out"))
         name = operator_name(node)
         if name in _NOT_ELEMENTWISE or (name.startswith(_NOT_ELEMENTWISE_PREFIXES) and name not in _PRICED):
@@ -41,7 +42,7 @@ def check_step(step: TracedStep, model: str) -> None:
 
 def _refused(step: TracedStep, node: Node, model: str, why: str) -> str:
     origin = step.origins.get(node)
-    name = node.target._schema.name if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+    name = node.target._schema.name if isinstance(node.target, OpOverload) else str(node.target)
     forward = origin.forward if origin and origin.forward else node
     where = f" in module {origin.module}" if origin and origin.module else ""
     return f"torch operator {name.replace('::', '.')}{where} at {line_of(forward, model) or model} {why}"
@@ -53,7 +54,7 @@ def _hidden_writes(graph: torch.fx.Graph) -> Iterator[Node]:
     views: dict[Node, list[Node]] = {}
     writes: list[Node] = []
     for node in graph.nodes:
-        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        if node.op != "call_function" or not isinstance(node.target, OpOverload):
             continue
         if _writes(node):
             writes.append(node)
@@ -83,4 +84,4 @@ def _base(node: Node) -> Node:
 
 
 def _is_plain_view(node: Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and is_view(node)
+    return isinstance(node.target, OpOverload) and is_view(node)

@@ -10,18 +10,19 @@ from pathlib import Path
 from traceback import extract_tb
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedOperatorException,
-)
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from Common.echo import in_words_of_files
 from Common.errors import InputError, PhazeError
+from GraphExtractor.torch_internals import (
+    FAKE_TENSOR_LOG,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    UnsupportedOperatorException,
+)
 
 _LONGEST_MESSAGE = 240
-_CHATTY = ("torch._subclasses.fake_tensor", "transformers")
+_CHATTY = (FAKE_TENSOR_LOG, "transformers")
 _LIBRARIES = "site-packages"
 _CORRECT = "correct it there"
 _NOT_THE_CONFIGURATION = "no configuration changes this code of transformers: give the model as a model.py of your own"

@@ -187,17 +187,17 @@ def _exchange(wanted: Wanted, rank: int, group: Any, device: str) -> Callable[[]
     import torch
     import torch.distributed as dist
 
+    from Runtime.flat_collectives import all_gather, reduce_scatter
+
     size = wanted.group_size
     elements = max(wanted.payload_bytes // 4, size)
     whole = torch.zeros(elements, device=device)
     part = torch.zeros(max(elements // size, 1), device=device)
     parts = torch.zeros(part.numel() * size, device=device)
-    scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-    gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
     runs: dict[Exchange, Callable[[], object]] = {
         Exchange.ALL_REDUCE: lambda: dist.all_reduce(whole, group=group),
-        Exchange.ALL_GATHER: lambda: gather(parts, part, group=group),
-        Exchange.REDUCE_SCATTER: lambda: scatter(part, parts, group=group),
+        Exchange.ALL_GATHER: lambda: all_gather(parts, part, group),
+        Exchange.REDUCE_SCATTER: lambda: reduce_scatter(part, parts, group),
         Exchange.ALL_TO_ALL: lambda: dist.all_to_all_single(torch.empty_like(parts), parts, group=group),
         Exchange.BROADCAST: lambda: dist.broadcast(whole, 0, group=group),
         Exchange.SEND: lambda: _there_and_back(whole[: max(elements // 2, 1)], rank, group),

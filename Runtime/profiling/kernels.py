@@ -25,6 +25,7 @@ from GraphExtractor.layers import GraphBuilder
 from GraphExtractor.linking import linked
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.operators import readers, traced_operators
+from GraphExtractor.torch_internals import FakeTensor
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import ValueTable, is_bookkeeping, is_view
 from Runtime.profiling.real_operators import REAL_OPERATORS, WITHOUT_DROPOUT
@@ -172,8 +173,6 @@ class Tensors:
 
 
 def _is_fake(tensor: Any) -> bool:
-    from torch._subclasses.fake_tensor import FakeTensor
-
     return isinstance(tensor, FakeTensor)
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.nn import functional
 
 from GraphExtractor.forward_trace import plain_attention
+from GraphExtractor.torch_internals import make_fx
 
 Function = Callable[..., Any]
 

@@ -9,10 +9,10 @@ order.
 from __future__ import annotations
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from GraphExtractor.forward_trace import trace_forward
 from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.torch_internals import BatchNorm
 from Runtime.training.job import Job
 from Runtime.training.stage_program import stages_of_layers
 
@@ -20,7 +20,7 @@ from Runtime.training.stage_program import stages_of_layers
 class _InSlices(torch.nn.Module):  # type: ignore[misc]
     """Normalises every ``rows`` of a micro-batch, of shape (rows of all replicas, channels, ...), by themselves."""
 
-    def __init__(self, norm: _BatchNorm, rows: int) -> None:
+    def __init__(self, norm: BatchNorm, rows: int) -> None:
         super().__init__()
         self.norm, self.rows = norm, rows
 
@@ -33,7 +33,7 @@ def normalise_as_replicas(model: torch.nn.Module, family: ModelFamily, job: Job)
     """Let each batch norm of ``model``, the whole one, normalise what a replica of its stage does; parameters' names change."""
     if not family.couples_rows or all(stage.dp == 1 for stage in job.plan.stages):
         return
-    norms = {path: module for path, module in model.named_modules() if isinstance(module, _BatchNorm)}
+    norms = {path: module for path, module in model.named_modules() if isinstance(module, BatchNorm)}
     stages = _stages_of_parameters(model, family, job)
     for path, norm in norms.items():
         rows = job.plan.stages[stages[f"{path}.weight"]].micro_batch_size

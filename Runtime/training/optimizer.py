@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from GraphExtractor.torch_internals import preserve_version_counter
+from Runtime.flat_collectives import all_gather, reduce_scatter
 from Runtime.training.clock import Activity, Clock
 from Runtime.training.groups import Groups
 from Runtime.training.job import Optimization
@@ -51,10 +53,10 @@ class StageOptimizer:
     def gather_weights(self) -> None:
         """Before a pass: all weights are here."""
         if self.zero_stage == 3:
-            with self.clock.span(Activity.SYNCHRONISE), torch.autograd._unsafe_preserve_version_counter(self.weights.values):
+            with self.clock.span(Activity.SYNCHRONISE), preserve_version_counter(self.weights.values):
                 storage = self.weights.values.untyped_storage()
                 storage.resize_(self.weights.values.nbytes)
-                dist.all_gather_single(self.weights.values, self.values.detach(), group=self.groups.replicas)
+                all_gather(self.weights.values, self.values.detach(), self.groups.replicas)
 
     def drop_weights(self) -> None:
         """Behind a pass: weights of other replicas need not be kept."""
@@ -66,7 +68,7 @@ class StageOptimizer:
         if self.zero_stage >= 2:
             with self.clock.span(Activity.SYNCHRONISE):
                 part = torch.empty_like(self.gradients)
-                dist.reduce_scatter_single(part, self.weights.gradients, group=self.groups.replicas)
+                reduce_scatter(part, self.weights.gradients, self.groups.replicas)
                 self.gradients += part
                 self.weights.gradients.zero_()
 
@@ -89,7 +91,7 @@ class StageOptimizer:
             (self.gradients if self.zero_stage >= 2 else self.weights.gradients).zero_()
         if self.zero_stage in {1, 2}:
             with self.clock.span(Activity.SYNCHRONISE):
-                dist.all_gather_single(self.weights.values, self.values.detach().clone(), group=self.groups.replicas)
+                all_gather(self.weights.values, self.values.detach().clone(), self.groups.replicas)
         return total, norm
 
     def state(self) -> dict[str, torch.Tensor]:

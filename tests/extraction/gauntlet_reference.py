@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import torch
 from torch.nn import functional
-from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
+from GraphExtractor.torch_internals import pytree
 from scripts.gauntlet_cases import Case
 
 _ATTENTION = "scaled_dot_product_attention"

@@ -114,11 +114,11 @@ KEPT = ["bertbase", "megatronbert", "gpt2", "opt", "llama2", "bloom-560m", "qwen
 def test_layers_together_keep_what_autograd_keeps(model, attention):
     """Counted a second way: hooks on a fake forward pass, storages once, without parameters and buffers."""
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
     from GraphExtractor.attention import whole_operators
     from GraphExtractor.custom_operators import cross_entropy
     from GraphExtractor.extract import build_model, default_dtype, extract_graph
+    from GraphExtractor.torch_internals import FakeTensorMode
 
     family = replace(find_model(model), layers=4 if model == "t5-large" else 2)
     key = GraphKey(model, 2, min(family.sequence_length, 256), 1, attention)

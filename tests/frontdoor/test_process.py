@@ -224,7 +224,7 @@ def bare(tmp_path: Path) -> Path:
     """A copy of the set-up whose Python makes environments in which pip only records what it is asked."""
     copy = tmp_path / "bare"
     copy.mkdir()
-    for name in ("setup.sh", "pyproject.toml"):
+    for name in ("setup.sh", "pyproject.toml", "constraints.txt"):
         shutil.copy(REPOSITORY / name, copy / name)
     fake = tmp_path / "python"
     fake.write_text(
@@ -255,7 +255,7 @@ def test_set_up_installs_once_and_again_only_when_something_changed(bare: Path) 
     made = calls(bare)
     assert made[0].startswith("-m venv --clear")
     assert re.search(r"torch==[\d.]+$", made[1])
-    assert made[2].endswith(f"--editable {bare}[report]")
+    assert made[2].endswith(f"--constraint {bare}/constraints.txt --editable {bare}[report,runtime]")
     assert made[3].startswith(f"{bare}/phaze.py run_solver")
     assert len(made) == 4
     assert set_up(bare).returncode == 0
@@ -264,10 +264,11 @@ def test_set_up_installs_once_and_again_only_when_something_changed(bare: Path) 
     assert f"--editable {bare}[dev]" in " ".join(calls(bare))
     assert set_up(bare).returncode == 0
     assert calls(bare) == []
-    with (bare / "pyproject.toml").open("a") as project:
-        project.write("# changed\n")
-    assert set_up(bare).returncode == 0
-    assert any("install" in call for call in calls(bare))
+    for name in ("pyproject.toml", "constraints.txt"):
+        with (bare / name).open("a") as wanted:
+            wanted.write("# changed\n")
+        assert set_up(bare).returncode == 0
+        assert any("install" in call for call in calls(bare))
 
 
 def test_set_up_goes_on_after_a_failure(bare: Path) -> None:
