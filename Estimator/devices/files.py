@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.file_formats import ATTENTION, CONTENTION, DEVICE, SOFTWARE
 from Common.records import read_yaml, to_record
 from Common.refusals import FileRefusals
 from Estimator.chips.technology import Quantity, units_of
@@ -46,7 +47,7 @@ def load_device(name_or_path: str) -> Device:
     if profile_folder(name_or_path) is not None and name_or_path not in device_names():
         return profiled_device(name_or_path)
     path = hardware_path("devices", _name_of_alias(name_or_path))
-    device = to_record(Device, read_yaml(path), str(path))
+    device = to_record(Device, DEVICE.current(read_yaml(path), str(path)), str(path))
     file = FileRefusals(path)
     for part, key in ((device.matrix, "matrix"), (device.memory, "memory"), (device.launch, "launch")):
         _check_quantities(part, file, f"{key}.")
@@ -86,7 +87,7 @@ def load_device(name_or_path: str) -> Device:
 def load_software(name_or_path: str) -> Software:
     """Read the description of a training framework."""
     path = hardware_path("software", name_or_path)
-    stated, contention, kernel = read_yaml(path), None, None
+    stated, contention, kernel = SOFTWARE.current(read_yaml(path), str(path)), None, None
     if isinstance(stated, dict) and isinstance(stated.get("contention"), str):
         contention = load_contention(stated["contention"], path.parent)
         stated = stated | {"contention": None}
@@ -115,7 +116,7 @@ def load_software(name_or_path: str) -> Software:
 def load_attention(name_or_path: str, relative_to: Path | None = None) -> AttentionKernel:
     """Read what a kernel of fused attention reaches."""
     path = hardware_path("attention", name_or_path, relative_to)
-    kernel, file = to_record(AttentionKernel, read_yaml(path), str(path)), FileRefusals(path)
+    kernel, file = to_record(AttentionKernel, ATTENTION.current(read_yaml(path), str(path)), str(path)), FileRefusals(path)
     _check_quantities(kernel, file, "")
     file.raise_any()
     return kernel
@@ -124,7 +125,7 @@ def load_attention(name_or_path: str, relative_to: Path | None = None) -> Attent
 def load_contention(name_or_path: str, relative_to: Path | None = None) -> Contention:
     """Read what activities that run at once cost each other."""
     path = hardware_path("contention", name_or_path, relative_to)
-    contention = to_record(Contention, read_yaml(path), str(path))
+    contention = to_record(Contention, CONTENTION.current(read_yaml(path), str(path)), str(path))
     check_contention(contention, path)
     return contention
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from Common.file_formats import STUDY, TRAINING_TIME
 from Common.files import check_writable, write_atomically
 from Common.progress import Progress, SilentProgress
 from Common.records import to_json
@@ -99,9 +100,9 @@ def _write(folder: Path, asked: TrainingRequest, request: Request, answer: Price
     """``training_time.json``, last; of a plan that was given also what it was and what it rests on."""
     import yaml
 
-    document = json.dumps(with_digest(training_json(asked, answer)), indent=2).encode()
+    document = json.dumps(with_digest(TRAINING_TIME.stamped(training_json(asked, answer))), indent=2).encode()
     if answer.search is None:
-        study = yaml.safe_dump(asked.as_mapping(), sort_keys=False, default_flow_style=None).encode()
+        study = yaml.safe_dump(STUDY.stamped(asked.as_mapping()), sort_keys=False, default_flow_style=None).encode()
         files = {"study.yaml": digest_of(study), FILE: digest_of(document)}
         write_atomically(folder / MANIFEST, _Manifest.of(request.hardware.contents, files=files).sealed())
         write_atomically(folder / "study.yaml", study)
