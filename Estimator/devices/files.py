@@ -10,6 +10,7 @@ from pathlib import Path
 
 from Common.errors import InputError
 from Common.file_formats import ATTENTION, CONTENTION, DEVICE, SOFTWARE
+from Common.files import beside
 from Common.records import read_yaml, to_record
 from Common.refusals import FileRefusals
 from Estimator.chips.technology import Quantity, units_of
@@ -48,6 +49,8 @@ def load_device(name_or_path: str) -> Device:
         return profiled_device(name_or_path)
     path = hardware_path("devices", _name_of_alias(name_or_path))
     device = to_record(Device, DEVICE.current(read_yaml(path), str(path)), str(path))
+    folder = path.parent.absolute()
+    device = replace(device, cluster=str(beside(folder, device.cluster)), software=str(beside(folder, device.software)))
     file = FileRefusals(path)
     for part, key in ((device.matrix, "matrix"), (device.memory, "memory"), (device.launch, "launch")):
         _check_quantities(part, file, f"{key}.")
@@ -141,9 +144,9 @@ def check_contention(contention: Contention, source: Path) -> None:
     require(contention.link_share.value > 0, file, "link_share.value", contention.link_share.value, "positive")
     for slowed, by in contention.slowdown.items():
         require(slowed in ACTIVITIES, file, "slowdown", f"given for {slowed!r}", known)
-        for beside, value in by.items():
-            require(beside in ACTIVITIES, file, f"slowdown.{slowed}", f"given by {beside!r}", known)
-            require(value >= 0, file, f"slowdown.{slowed}.{beside}", value, "zero or positive")
+        for other, value in by.items():
+            require(other in ACTIVITIES, file, f"slowdown.{slowed}", f"given by {other!r}", known)
+            require(value >= 0, file, f"slowdown.{slowed}.{other}", value, "zero or positive")
     file.raise_any()
 
 
