@@ -118,9 +118,10 @@ def _report(job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord 
     from Runtime.training.records import MEASURED_FILE, TRAIN_FILE
 
     answer: TrainRecord = train_record(job, given, record, check)
-    write_output(job.folder / TRAIN_FILE, TRAINING.stamped_json(to_json(answer), indent=2), named=False)
+    content = TRAINING.stamped_json(to_json(answer), indent=2)
+    write_output(job.folder / TRAIN_FILE, content, named=False)
     write_output(job.folder / MEASURED_FILE, TRAINING.stamped_json(to_json(record)), named=False)
     write_output(job.folder / "trace.json", measured_timeline(answer, record, given.pipeline), named=False)
     write_output(job.folder / PAGE, page(training_report(answer, record, given.pipeline)).encode(), named=False)
-    print_answer(to_json(answer, indent=2).decode(), lambda: training_tables(answer, job.folder), command)
+    print_answer(content.decode(), lambda: training_tables(answer, job.folder), command)
     return DONE if check is None or check.equal else FAILED

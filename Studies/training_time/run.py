@@ -82,7 +82,7 @@ def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, A
     hardware, plan = evaluation.hardware, evaluation.plan
     training: dict[str, Any] = json.loads(to_json(answer.training))
     del training["plan"]  # which is told by the keys of its settings
-    return {
+    document = {
         "model": plan.model,
         "device": hardware.device,
         "accelerator": None if hardware.accelerator is None else json.loads(to_json(hardware.accelerator)),
@@ -94,13 +94,14 @@ def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, A
         **training,
         "settings": asked.as_mapping(),
     }
+    return TRAINING_TIME.stamped(document)
 
 
 def _write(folder: Path, asked: TrainingRequest, request: Request, answer: PricedTraining) -> None:
     """``training_time.json``, last; of a plan that was given also what it was and what it rests on."""
     import yaml
 
-    document = json.dumps(with_digest(TRAINING_TIME.stamped(training_json(asked, answer))), indent=2).encode()
+    document = json.dumps(with_digest(training_json(asked, answer)), indent=2).encode()
     if answer.search is None:
         study = yaml.safe_dump(STUDY.stamped(asked.as_mapping()), sort_keys=False, default_flow_style=None).encode()
         files = {"study.yaml": digest_of(study), FILE: digest_of(document)}

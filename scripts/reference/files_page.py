@@ -66,7 +66,7 @@ FILES = (
     ),
     LeftFile("`train`", "`train.json`", "what was measured beside what was predicted; [keys](#trainjson)"),
     LeftFile("", "`measured.json`", "what each process measured; [keys](#measuredjson)"),
-    LeftFile("", "`trace.json`, `train.html`", "the timeline and the page of the training"),
+    LeftFile("", "`trace.json`, `report.html`", "the timeline and the page of the training"),
     LeftFile(
         "", "`checkpoints/step-N/`", "`checkpoint.json` ([keys](#checkpointjson)), weights and optimizer state as safetensors"
     ),
