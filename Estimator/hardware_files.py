@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from Common.errors import InputError
+from Common.file_formats import CLUSTER, PLATFORM, TECHNOLOGY, VECTOR_FUNCTIONS
 from Common.records import read_yaml, to_record
 from Common.refusals import FileRefusals
 from Common.suggestions import nearest
@@ -32,33 +33,33 @@ LISTED = frozenset(
 class PlatformFile:
     """A platform as its file states it; ``Platform`` is the same in plain numbers."""
 
-    frequency: Annotated[Quantity, "Hz"]
-    hbm_bandwidth: Annotated[Quantity, "bytes/s"]
-    glb_bandwidth: Annotated[Quantity, "bytes/cycle"]
-    dataflows: tuple[Dataflow, ...]
-    weight_load: Annotated[Quantity, "rows/cycle"]
-    startup: Annotated[Quantity, "s"]
-    concurrent_tc_share: Annotated[Quantity, "fraction"]
-    l2_per_pe: Annotated[Quantity, "bytes"]
-    l2_minimum: Annotated[Quantity, "bytes"]
-    element: Annotated[Quantity, "bytes"]
+    frequency: Annotated[Quantity, "Hz"]  # clock
+    hbm_bandwidth: Annotated[Quantity, "bytes/s"]  # memory of the device
+    glb_bandwidth: Annotated[Quantity, "bytes/cycle"]  # global buffer of a chip
+    dataflows: tuple[Dataflow, ...]  # what a tensor core may keep in place: ws, os, is (weights, outputs, inputs)
+    weight_load: Annotated[Quantity, "rows/cycle"]  # how fast a systolic array takes a new stationary tile
+    startup: Annotated[Quantity, "s"]  # fixed cost of starting an operator
+    concurrent_tc_share: Annotated[Quantity, "fraction"]  # of GLB and HBM that tensor cores have when single cores run operators
+    l2_per_pe: Annotated[Quantity, "bytes"]  # buffer of a core, per processing element
+    l2_minimum: Annotated[Quantity, "bytes"]  # the smallest buffer of a core
+    element: Annotated[Quantity, "bytes"]  # of tensors
 
 
 @dataclass(frozen=True)
 class FunctionCost:
     """Cycles per element and lane, and the key of their source."""
 
-    cycles: float
-    source: str
+    cycles: float  # per element and lane
+    source: str  # a key of sources
 
 
 @dataclass(frozen=True)
 class VectorFunctionsFile:
     """Costs of vector functions as their file states them."""
 
-    unit: str
-    sources: dict[str, str]
-    functions: dict[str, FunctionCost]
+    unit: str  # cycles/element
+    sources: dict[str, str]  # texts, by the keys that functions name
+    functions: dict[str, FunctionCost]  # costs by function; add is the price of functions that are not listed
 
 
 def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None) -> Path:
@@ -101,7 +102,7 @@ def require(condition: bool, source: Path | FileRefusals, key: str, given: objec
 def load_technology(name_or_path: str, relative_to: Path | None = None) -> Technology:
     """Read a technology."""
     path = hardware_path("technologies", name_or_path, relative_to)
-    technology = to_record(Technology, read_yaml(path), str(path))
+    technology = to_record(Technology, TECHNOLOGY.current(read_yaml(path), str(path)), str(path))
     file = FileRefusals(path)
     require(technology.node_nm > 0, file, "node_nm", technology.node_nm, "positive")
     for key, unit in units_of(Technology).items():
@@ -133,7 +134,7 @@ def load_platform(
 ) -> Platform:
     """Read a platform and complete it with a technology and the costs of vector functions."""
     path = hardware_path("platforms", name_or_path, relative_to)
-    stated = to_record(PlatformFile, read_yaml(path), str(path))
+    stated = to_record(PlatformFile, PLATFORM.current(read_yaml(path), str(path)), str(path))
     file = FileRefusals(path)
     for key, unit in units_of(PlatformFile).items():
         entry: Quantity = getattr(stated, key)
@@ -185,7 +186,7 @@ def check_platform(platform: Platform, source: Path) -> None:
 def load_vector_functions(name_or_path: str, relative_to: Path | None = None) -> VectorFunctions:
     """Read the costs of vector functions."""
     path = hardware_path("vector_functions", name_or_path, relative_to)
-    stated = to_record(VectorFunctionsFile, read_yaml(path), str(path))
+    stated = to_record(VectorFunctionsFile, VECTOR_FUNCTIONS.current(read_yaml(path), str(path)), str(path))
     file = FileRefusals(path)
     require(stated.unit == "cycles/element", file, "unit", repr(stated.unit), "'cycles/element'")
     require("add" in stated.functions, file, "functions", "without 'add'", "a mapping with 'add', the price of unknown functions")
@@ -206,7 +207,7 @@ def load_cluster(name_or_path: str) -> Cluster:
     if profile_folder(name_or_path) is not None and name_or_path not in hardware_names("clusters"):
         return profiled_cluster(name_or_path)
     path = hardware_path("clusters", name_or_path)
-    cluster = to_record(Cluster, _without_sources(read_yaml(path)), str(path))
+    cluster = to_record(Cluster, _without_sources(CLUSTER.current(read_yaml(path), str(path))), str(path))
     check_cluster(cluster, path)
     return cluster
 

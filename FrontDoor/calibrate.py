@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from Common import file_formats
 from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
@@ -58,7 +59,7 @@ def calibrate(command: Command) -> int:
     output = _output(command)
     (key, text), fit = next(iter(named.items())), {"device": _device, "cluster": _cluster, "software": _software}
     fitted = fit[key](HardwareFiles().named(key, text), tables, output.stem)
-    write_atomically(output, text_with_digest(fitted.text).encode())
+    write_atomically(output, text_with_digest(_versioned(key, fitted.text)).encode())
     report = {"file": str(output), "tables": [asdict(error) for error in fitted.errors]}
     print_answer(json.dumps(report, indent=2), lambda: [_error_table(fitted.errors)], command)
     logger.info("the fit is in %s", output)
@@ -86,10 +87,16 @@ def _to_runs(command: Command, key: str, text: object) -> int:
     report = validate(runs, named["device"], named["cluster"], None, folders_of(None).graphs, progress, _no_plans)
     fit = fit_runs(report.runs)
     written = device_text if key == "device" else cluster_text
-    write_atomically(output, text_with_digest(written(start, fit, output.stem, runs.name)).encode())
+    write_atomically(output, text_with_digest(_versioned(key, written(start, fit, output.stem, runs.name))).encode())
     print_answer(json.dumps({"file": str(output), **asdict(fit)}, indent=2), lambda: [_fit_table(fit, key)], command)
     logger.info("the fit is in %s", output)
     return DONE
+
+
+def _versioned(key: str, text: str) -> str:
+    """The file of a device, a cluster or a framework, with its version first."""
+    kinds = {"device": file_formats.DEVICE, "cluster": file_formats.CLUSTER, "software": file_formats.SOFTWARE}
+    return f"{file_formats.KEY}: {kinds[key].version}\n{text}"
 
 
 def _no_plans(plan: Path, database: Path) -> PricedFile:

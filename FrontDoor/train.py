@@ -108,6 +108,7 @@ def _job(given: PlanToTrain, folder: Path, command: Command) -> Job:
 
 def _report(job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None, command: Command) -> int:
     """Write and print what was measured; fails where the check found another training."""
+    from Common.file_formats import TRAINING
     from Common.files import write_output
     from Common.records import to_json
     from Reporter.report.page import page
@@ -117,9 +118,10 @@ def _report(job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord 
     from Runtime.training.records import MEASURED_FILE, TRAIN_FILE
 
     answer: TrainRecord = train_record(job, given, record, check)
-    write_output(job.folder / TRAIN_FILE, to_json(answer, indent=2), named=False)
-    write_output(job.folder / MEASURED_FILE, to_json(record), named=False)
+    content = TRAINING.stamped_json(to_json(answer), indent=2)
+    write_output(job.folder / TRAIN_FILE, content, named=False)
+    write_output(job.folder / MEASURED_FILE, TRAINING.stamped_json(to_json(record)), named=False)
     write_output(job.folder / "trace.json", measured_timeline(answer, record, given.pipeline), named=False)
     write_output(job.folder / PAGE, page(training_report(answer, record, given.pipeline)).encode(), named=False)
-    print_answer(to_json(answer, indent=2).decode(), lambda: training_tables(answer, job.folder), command)
+    print_answer(content.decode(), lambda: training_tables(answer, job.folder), command)
     return DONE if check is None or check.equal else FAILED

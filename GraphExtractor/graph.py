@@ -13,6 +13,7 @@ from Common.choices import KeyExchange as KeyExchange
 from Common.choices import Recompute as Recompute
 from Common.choices import StageCuts as StageCuts
 from Common.choices import TensorLayout as TensorLayout
+from Common.file_formats import GRAPH
 from GraphExtractor.names import label
 from GraphExtractor.operator_records import DTYPE_BYTES as DTYPE_BYTES
 from GraphExtractor.operator_records import Collective as Collective
@@ -28,7 +29,7 @@ from GraphExtractor.operator_records import Phase as Phase
 from GraphExtractor.operator_records import VectorWork as VectorWork
 from GraphExtractor.operator_records import Yields as Yields
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = GRAPH.version
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,16 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from Common.errors import ArtefactError, InputError, StaleArtefactError
-from Common.files import code_version, content_key, library_version, load_or_set_aside, pack, unpack, write_atomically
+from Common.file_formats import GRAPH, KEY, FormatError
+from Common.files import code_version, content_key, library_version, load_or_set_aside, pack, parse_json, unpack, write_atomically
 from Common.records import from_json, to_json
 from Common.sealed import sealed, unsealed
 from GraphExtractor.check import check_structure, warn_of
 from GraphExtractor.depth import with_layers
-from GraphExtractor.graph import SCHEMA_VERSION, Attention, GraphKey, KeyExchange, ModelGraph, StageCuts, TensorLayout
+from GraphExtractor.graph import Attention, GraphKey, KeyExchange, ModelGraph, StageCuts, TensorLayout
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
@@ -68,18 +70,28 @@ def load(path: Path, made_from: str | None = None) -> ModelGraph:
     Raises:
         ArtefactError: damaged, edited, of another schema, or stale; says which.
     """
+    text = unsealed(unpack(path), str(path))
     try:
-        stored = from_json(StoredGraph, unsealed(unpack(path), str(path)), str(path))
+        stored = from_json(StoredGraph, text, str(path))
     except InputError as error:
-        raise ArtefactError(f"{error} (not a graph of schema {SCHEMA_VERSION})") from error
-    if stored.graph.schema_version != SCHEMA_VERSION:
-        raise ArtefactError(f"{path} has schema {stored.graph.schema_version}, expected {SCHEMA_VERSION}")
+        _check_version(parse_json(text, str(path)), path)
+        raise ArtefactError(str(error)) from error
+    _check_version({"graph": {KEY: stored.graph.schema_version}}, path)
     if made_from is not None and stored.made_from != made_from:
         raise StaleArtefactError(f"{path} was made by other code, libraries or settings")
     broken = check_structure(stored.graph)
     if broken:
         raise ArtefactError(f"{path} is not a training graph: {'; '.join(broken)}")
     return stored.graph
+
+
+def _check_version(document: Any, path: Path) -> None:
+    """Refuse the graph of another version, which may have other fields."""
+    graph = document.get("graph") if isinstance(document, dict) else None
+    try:
+        GRAPH.current(graph, str(path))
+    except FormatError as error:
+        raise ArtefactError(str(error)) from error
 
 
 def _loaded_once(path: Path, made_from: str) -> ModelGraph:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.file_formats import STUDY
 from Common.files import beside
 from Common.settings import COMMAND_LINE
 from GraphExtractor.names import is_path
@@ -29,7 +30,8 @@ def read_config(path: Path) -> dict[str, object]:
         raise InputError(
             f"{path} holds a {type(content).__name__}, but a study is a mapping of settings such as 'model: bertlarge'"
         )
-    return {key: setting_beside(path.parent, str(key), value) for key, value in content.items()}
+    stated = STUDY.current(content, str(path))
+    return {key: setting_beside(path.parent, str(key), value) for key, value in stated.items()}
 
 
 def setting_beside(folder: Path, key: str, value: object) -> object:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from Common import file_formats
 from Common.errors import ArtefactError, InputError
 from Common.files import parse_json, unpack
 from Common.parquet import MAX_FILE_BYTES, read_parquet
@@ -142,9 +143,11 @@ class _RunReader:
         document = self._parsed(path, self.text(name))
         if not isinstance(document, dict):
             raise _unreadable(path, "it is not a mapping")
+        kind = file_formats.MANIFEST if name == "manifest.json" else file_formats.BEST
+        current = kind.current(document, str(path))
         if name == "manifest.json" and not is_as_written(document):
             raise _unreadable(path, CHANGED)
-        return {key: value for key, value in document.items() if key != KEY}
+        return {key: value for key, value in current.items() if key != KEY}
 
     @staticmethod
     def _parsed(path: Path, content: bytes) -> Any:
@@ -158,9 +161,10 @@ class _RunReader:
         path = self._folder / "schedules.json.gz"
         self.text(path.name)
         try:
-            return parse_json(unpack(path), str(path))
+            document = parse_json(unpack(path), str(path))
         except (ArtefactError, InputError) as error:
             raise _unreadable(path, "it is truncated, or not compressed") from error
+        return file_formats.SCHEDULES.current(document, str(path))
 
     def table(self, name: str) -> pd.DataFrame:
         """A table of rows."""
@@ -178,7 +182,8 @@ def _settings(text: bytes, path: Path, *, on_device: bool) -> dict[str, Any]:
     except (InputError, UnicodeDecodeError) as error:
         raise _unreadable(path, "it is not YAML") from error
     if isinstance(stated, dict):
-        stated = {key: value for key, value in stated.items() if value is not None}
+        current = file_formats.STUDY.current(stated, str(path))
+        stated = {key: value for key, value in current.items() if value is not None}
     always = ALWAYS_STATED | (set() if on_device else {"objective"})
     if not isinstance(stated, dict) or not stated.keys() >= always:
         raise _unreadable(path, "it does not hold the settings of a study")

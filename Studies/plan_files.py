@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
+from Common.file_formats import BEST, STUDY
 from Common.files import read_json
 from Common.records import read_yaml, to_record
 from Common.sealed import KEY, is_as_written
@@ -118,10 +119,12 @@ def read_plan(path: Path, model: str | None) -> PlanFile:
             f"{path} holds a {type(content).__name__}, but a plan is a mapping of settings such as 'tp: 8', or a best.json"
         )
     if "optimal" in content:
+        current = BEST.current(content, str(path))
         if KEY in content and not is_as_written(content):
             logger.warning("%s was edited since the search wrote it; its plan is priced as it is now", path)
-        return _of_search(content, path, model)
-    return PlanFile({key: setting_beside(path.parent, str(key), value) for key, value in content.items()})
+        return _of_search(current, path, model)
+    stated = STUDY.current(content, str(path))
+    return PlanFile({key: setting_beside(path.parent, str(key), value) for key, value in stated.items()})
 
 
 def _parsed(path: Path) -> Any:

@@ -26,6 +26,7 @@ from Common.choices import (
     SolverName,
     StageCuts,
 )
+from Common.file_formats import STUDY
 from Common.numbers import number
 from Common.settings import ALL, Kind, SettingTable
 from Common.units import GIB
@@ -626,7 +627,7 @@ class Request:
         """The resolved request as a file that ``--config`` reads back."""
         import yaml
 
-        return yaml.safe_dump(self.as_mapping(), sort_keys=False, default_flow_style=None)
+        return yaml.safe_dump(STUDY.stamped(self.as_mapping()), sort_keys=False, default_flow_style=None)
 
 
 @cache

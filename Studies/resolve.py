@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from Common.choices import Combine, FrontAxis
 from Common.errors import InputError
+from Common.file_formats import STUDY
 from Common.files import user_path
 from Common.refusals import Refusals
 from Common.settings import ALL, COMMAND_LINE
@@ -66,7 +67,7 @@ def resolve(
     Raises:
         InputError: unknown keys, models or hardware, values that are not allowed or contradict each other.
     """
-    config, given = dotted(config), dotted(given)
+    config, given = dotted(STUDY.current(config, source)), dotted(given)
     stated = _stated(config, given, mode, source)
     values = {field.name: _converted(field.converted, stated[field.key]) for field in request_fields() if field.key in stated}
     refusals = Refusals()

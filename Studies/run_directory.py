@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from Common import file_formats
 from Common.choices import FrontAxis
 from Common.errors import InputError
 from Common.files import pack, parse_json, refuse_replacing, write_atomically
@@ -43,7 +44,6 @@ RUN_FILES = (
     "plans.csv",
     "schedules.json.gz",
 )
-BEFORE = (FrontAxis.THROUGHPUT, FrontAxis.AREA, FrontAxis.ENERGY)  # axes of the front of runs that do not state them
 POINT_MEANING = (
     "a design point is one accelerator (or the device) x memory size x shape of plans of one model (micro-batch size, tp, cp, "
     "ep, sequence parallelism, recomputation), with the best of all its plans (pp, dp, ZeRO stage, order of the groups, "
@@ -68,7 +68,7 @@ class Origin:
 
     def sealed(self) -> bytes:
         """As a file, with a digest of it."""
-        return json.dumps(with_digest(json.loads(to_json(self))), indent=2).encode()
+        return json.dumps(with_digest(file_formats.MANIFEST.stamped(json.loads(to_json(self)))), indent=2).encode()
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Manifest(Origin):
     point_meaning: str
     counts: Counts
     pareto_front_points: int
-    front: tuple[FrontAxis, ...] = BEFORE
+    front: tuple[FrontAxis, ...]
     parts: PartsRecord | None = None
     files: dict[str, str] = field(default_factory=dict)
 
@@ -157,7 +157,8 @@ def _other_settings(study: Path, study_yaml: str) -> tuple[str, ...]:
     if content == study_yaml.encode():
         return ()
     try:
-        there, here = (parse_yaml(text, STUDY) for text in (content.decode(), study_yaml))
+        texts = (content.decode(), study_yaml)
+        there, here = (file_formats.STUDY.current(parse_yaml(text, STUDY), STUDY) for text in texts)
     except (InputError, UnicodeDecodeError):
         return (f"a {STUDY} that cannot be read",)
     if not isinstance(there, dict) or not isinstance(here, dict):
@@ -223,7 +224,10 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
         for name in ("report.html", "trace.json"):
             (folder / name).unlink(missing_ok=True)
     (folder / "best.json").unlink(missing_ok=True)
-    contents = {STUDY: files.study_yaml.encode(), "schedules.json.gz": pack(to_json(files.schedules))}
+    contents = {
+        STUDY: files.study_yaml.encode(),
+        "schedules.json.gz": pack(file_formats.SCHEDULES.stamped_json(to_json(files.schedules))),
+    }
     for name, table in (("designs", files.designs), ("plans", files.plans)):
         buffer = io.BytesIO()
         table.to_parquet(buffer, index=False, compression="zstd")
@@ -249,4 +253,4 @@ def best_json(result: SearchResult) -> bytes:
     whole = json.loads(to_json(result))
     best = whole.pop("best") or {"status": whole["status"], "optimal": False}
     document = {**best, **{key: value for key, value in whole.items() if key != "status"}}
-    return json.dumps(with_digest(document), indent=2).encode()
+    return json.dumps(with_digest(file_formats.BEST.stamped(document)), indent=2).encode()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from Common.errors import PhazeError
+from Common.file_formats import TRAINING
 from Common.files import read_json
 from Common.records import to_record
 from Plans.plan import Plan
 from Runtime.training.records import MEASURED_FILE, TRAIN_FILE, TRAIN_FOLDER, JobRecord, TrainRecord
 
 logger = logging.getLogger(__name__)
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +32,7 @@ def trained_run(folder: Path, plan: Plan) -> TrainedRun | None:
     if not (place / TRAIN_FILE).is_file() or not (place / MEASURED_FILE).is_file():
         return None
     try:
-        record = to_record(TrainRecord, read_json(place / TRAIN_FILE, "a training"), str(place / TRAIN_FILE))
-        job = to_record(JobRecord, read_json(place / MEASURED_FILE, "a training"), str(place / MEASURED_FILE))
+        record, job = _read(TrainRecord, place / TRAIN_FILE), _read(JobRecord, place / MEASURED_FILE)
     except PhazeError as error:
         logger.warning("the training in %s is left out: %s", place, error)
         return None
@@ -38,3 +40,7 @@ def trained_run(folder: Path, plan: Plan) -> TrainedRun | None:
         logger.info("the training in %s is of another plan and left out", place)
         return None
     return TrainedRun(record, job)
+
+
+def _read(kind: type[Record], path: Path) -> Record:
+    return to_record(kind, TRAINING.current(read_json(path, "a training"), str(path)), str(path))

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from Common import file_formats
 from Common.records import read_yaml, to_record
 from Plans.results import TimeInterval
 from Validation.records import RunResult
@@ -96,7 +97,7 @@ class Interval:
 @cache
 def load_residuals() -> Residuals:
     """The residuals that ship, of the runs that ship."""
-    return to_record(Residuals, read_yaml(RESIDUALS), str(RESIDUALS))
+    return to_record(Residuals, file_formats.RESIDUALS.current(read_yaml(RESIDUALS), str(RESIDUALS)), str(RESIDUALS))
 
 
 def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) -> Interval | None:

@@ -38,6 +38,7 @@ TRACING = {  # folders and files whose tests trace models, and so need torch in 
     "runtime",
     "search",
     "sweep",
+    "test_reference_pages.py",
     "test_traces.py",
     "test_transformer_perf_estimates_compare.py",
     "trace",

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from Common.errors import InputError
+from Common.file_formats import PRICES
 from Common.records import read_yaml, to_record
 from Common.units import GB
 from Estimator.chips.die import DieParts, added
@@ -42,7 +43,7 @@ class Prices:
 
     date: str
     salvaged: Annotated[UncertainQuantity, "fraction"]  # of dies with defects, sold with fewer cores
-    die_test: Annotated[UncertainQuantity, "USD"]
+    die_test: Annotated[UncertainQuantity, "USD"]  # per die
     substrate: Annotated[UncertainQuantity, "USD per mm2"]  # of die area
     interposer: Annotated[UncertainQuantity, "USD per mm2"]  # of its own area
     interposer_stack_area: Annotated[UncertainQuantity, "mm2"]  # under a stack of memory
@@ -51,13 +52,13 @@ class Prices:
     board: Annotated[UncertainQuantity, "USD"]  # module, power delivery and cooling, per device
     link: Annotated[UncertainQuantity, "USD per GB/s"]  # cables and connectors, per GB/s each way
     switch: Annotated[UncertainQuantity, "USD per GB/s"]  # a port of a switch with its transceivers, per GB/s each way
-    switch_radix: Annotated[UncertainQuantity, "count"]
+    switch_radix: Annotated[UncertainQuantity, "count"]  # ports of a switch
     server: Annotated[UncertainQuantity, "USD"]  # host, storage and rack, per device
     host_power: Annotated[UncertainQuantity, "W"]  # host and fans, per device
-    service: Annotated[UncertainQuantity, "years"]
+    service: Annotated[UncertainQuantity, "years"]  # over which what was bought is written off
     utilisation: Annotated[UncertainQuantity, "fraction"]  # of the years of service, under load
     pue: Annotated[UncertainQuantity, "ratio"]  # energy of the data centre over that of its machines
-    electricity: Annotated[UncertainQuantity, "USD per kWh"]
+    electricity: Annotated[UncertainQuantity, "USD per kWh"]  # energy at the site
     grid_carbon: Annotated[UncertainQuantity, "g/kWh"]  # where the data centre is
     fab_carbon: Annotated[UncertainQuantity, "g/kWh"]  # where the fab is
     package_carbon: Annotated[UncertainQuantity, "kg"]  # per die or stack
@@ -113,7 +114,7 @@ def load_prices(name_or_path: str, relative_to: Path | None = None) -> Prices:
         InputError: no such file, or what is wrong in it.
     """
     path = hardware_path("prices", name_or_path, relative_to)
-    prices = to_record(Prices, read_yaml(path), str(path))
+    prices = to_record(Prices, PRICES.current(read_yaml(path), str(path)), str(path))
     for problem in quantity_problems(prices):
         raise InputError(f"{path}: {problem}")
     for key in FRACTIONS:

@@ -33,12 +33,12 @@ class Axes:
     ``links`` lists a chip's own, as 18x25GB/s; null: those of the cluster.
     """
 
-    num_tc: tuple[int, ...]
-    num_vc: tuple[int, ...]
-    width: tuple[int, ...]
-    depth: tuple[int, ...]
+    num_tc: tuple[int, ...]  # tensor cores
+    num_vc: tuple[int, ...]  # vector cores
+    width: tuple[int, ...]  # columns of processing elements of a tensor core
+    depth: tuple[int, ...]  # rows of processing elements of a tensor core
     width_vc: tuple[int, ...] | None
-    glb_mib: tuple[int, ...]
+    glb_mib: tuple[int, ...]  # global buffer
     memory: tuple[str, ...] | None = None
     frequency_ghz: tuple[float, ...] | None = None
     links: tuple[str, ...] | None = None
@@ -48,24 +48,24 @@ class Axes:
 class ChipSize:
     """An accelerator as people write it down."""
 
-    num_tc: int
-    num_vc: int
-    width: int
-    depth: int
-    width_vc: int
-    glb_mib: int
-    memory: str | None = None
-    frequency_ghz: float | None = None
-    links: str | None = None
+    num_tc: int  # tensor cores
+    num_vc: int  # vector cores
+    width: int  # columns of processing elements of a tensor core
+    depth: int  # rows of processing elements of a tensor core
+    width_vc: int  # lanes of a vector core
+    glb_mib: int  # global buffer
+    memory: str | None = None  # as it is sold, KIND:STACKS; where the design space has several
+    frequency_ghz: float | None = None  # None: the platform's
+    links: str | None = None  # its own, as 18x25GB/s; where the design space has several
 
 
 @dataclass(frozen=True)
 class KeepRule:
     """Of what fits the budget: at least this fraction of it, or (where true) any chip with a single core of a kind."""
 
-    minimum_area_fraction: float
-    any_single_tc: bool
-    any_single_vc: bool
+    minimum_area_fraction: float  # of the budget
+    any_single_tc: bool  # whether chips with one tensor core are kept however small
+    any_single_vc: bool  # whether chips with one vector core are kept however small
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.file_formats import CHIP, DESIGN_SPACE
 from Common.files import beside
 from Common.records import read_yaml, to_record
 from Common.refusals import FileRefusals
@@ -45,15 +46,15 @@ class NamedChip:
 
     name: str
     source: str
-    accelerator: ChipSize
+    accelerator: ChipSize  # its sizes
 
 
 @dataclass(frozen=True)
 class Budget:
     """Largest area: that of an accelerator, or a number."""
 
-    accelerator: ChipSize | None = None
-    area_mm2: float | None = None
+    accelerator: ChipSize | None = None  # no chip is larger than this one
+    area_mm2: float | None = None  # no chip is larger than this
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,13 @@ class DesignSpaceFile:
     """A design space as its file states it; other files by name or by path relative to this one."""
 
     name: str
-    technology: str
-    platform: str
-    vector_functions: str
-    axes: Axes
-    budget: Budget
-    keep: KeepRule
-    references: tuple[NamedChip, ...] = ()
+    technology: str  # areas and energies: a technology
+    platform: str  # what all accelerators share: clock, bandwidths, buffers
+    vector_functions: str  # cycles of vector functions
+    axes: Axes  # the values that each size takes; accelerators are all combinations
+    budget: Budget  # the largest area of a chip
+    keep: KeepRule  # which of those that fit the budget are kept
+    references: tuple[NamedChip, ...] = ()  # known chips that are scored beside the optimum, inside the space or not
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
             as it is sold under a technology that does not describe a whole die, or the other way round.
     """
     path = hardware_path("design_spaces", name_or_path)
-    stated = to_record(DesignSpaceFile, read_yaml(path), str(path))
+    stated = to_record(DesignSpaceFile, DESIGN_SPACE.current(read_yaml(path), str(path)), str(path))
     _check(stated, path)
     own = str(beside(path.parent.absolute(), stated.technology))
     asked = changes.technology
@@ -215,7 +216,7 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
     Raises:
         InputError: unreadable file, bad key or value, or a die that cannot be.
     """
-    size = to_record(ChipSize, read_yaml(path), str(path))
+    size = to_record(ChipSize, CHIP.current(read_yaml(path), str(path)), str(path))
     file = FileRefusals(path)
     for key, value in vars(size).items():
         if key not in {*TEXTS, "frequency_ghz"}:

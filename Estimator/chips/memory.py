@@ -17,15 +17,15 @@ class Memory:
     """
 
     name: str
-    stack_bytes: int
-    stack_bandwidth_bytes_per_s: float
+    stack_bytes: int  # capacity
+    stack_bandwidth_bytes_per_s: float  # peak
     interposer: bool  # whether it needs one (silicon bridges or CoWoS) in the package
-    phy_area: Annotated[UncertainQuantity, "mm2"]
-    controller_area: Annotated[UncertainQuantity, "mm2"]
+    phy_area: Annotated[UncertainQuantity, "mm2"]  # physical layer at 7 nm, on the chip that uses it
+    controller_area: Annotated[UncertainQuantity, "mm2"]  # at 7 nm, on the chip that uses it
     edge: Annotated[UncertainQuantity, "mm"]  # of the die's edge
-    energy: Annotated[UncertainQuantity, "pJ/byte"]
-    idle_power: Annotated[UncertainQuantity, "W"]
-    price_per_gib: Annotated[UncertainQuantity, "USD"]
+    energy: Annotated[UncertainQuantity, "pJ/byte"]  # of a byte read or written
+    idle_power: Annotated[UncertainQuantity, "W"]  # refresh and standby
+    price_per_gib: Annotated[UncertainQuantity, "USD"]  # of a stack
     carbon_per_gib: Annotated[UncertainQuantity, "kg"]  # CO2 equivalents of its making
 
 

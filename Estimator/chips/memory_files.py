@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.file_formats import MEMORY
 from Common.records import read_yaml, to_record
 from Estimator.chips.memory import Memory, MemorySystem
 from Estimator.hardware_files import hardware_path
@@ -20,7 +21,7 @@ def load_memory(name_or_path: str, relative_to: Path | None = None) -> Memory:
         InputError: no such file, or what is wrong in it.
     """
     path = hardware_path("memories", name_or_path, relative_to)
-    memory = to_record(Memory, read_yaml(path), str(path))
+    memory = to_record(Memory, MEMORY.current(read_yaml(path), str(path)), str(path))
     for problem in quantity_problems(memory):
         raise InputError(f"{path}: {problem}")
     check_memory(memory, str(path))

@@ -12,8 +12,8 @@ from Estimator.quantity import UncertainQuantity
 class ProductFormat:
     """A processing element of another number format than the 16-bit floating point of ``Technology``."""
 
-    pe_area: Annotated[UncertainQuantity, "um2"]
-    mac_energy: Annotated[UncertainQuantity, "pJ"]
+    pe_area: Annotated[UncertainQuantity, "um2"]  # one processing element of a tensor core
+    mac_energy: Annotated[UncertainQuantity, "pJ"]  # one multiply-accumulate
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,16 @@ class DieProcess:
     are of a chip, not of a transistor: ``nominal_frequency`` is what pipelines of tensor cores reach at ``nominal_voltage``.
     """
 
-    formats: dict[str, ProductFormat]
+    formats: dict[str, ProductFormat]  # processing elements of other number formats, by name
     network_core_area: Annotated[UncertainQuantity, "mm2"]  # a router and its port, per core
-    network_bandwidth_area: Annotated[UncertainQuantity, "mm2 per bytes/cycle"]
+    network_bandwidth_area: Annotated[UncertainQuantity, "mm2 per bytes/cycle"]  # of the chip's network, per bandwidth of a core
     network_energy: Annotated[UncertainQuantity, "pJ/byte"]  # of crossing the chip
     controller_scale: Annotated[UncertainQuantity, "fraction"]  # area of memory controllers here, of that at 7 nm
     phy_scale: Annotated[UncertainQuantity, "fraction"]  # the same of PHYs
     link_area: Annotated[UncertainQuantity, "mm2 per GB/s"]  # PHY and controller, per GB/s each way
-    link_edge: Annotated[UncertainQuantity, "mm per GB/s"]
-    die_to_die_area: Annotated[UncertainQuantity, "mm2 per GB/s"]
-    die_to_die_energy: Annotated[UncertainQuantity, "pJ/byte"]
+    link_edge: Annotated[UncertainQuantity, "mm per GB/s"]  # of the die's edge, per GB/s each way
+    die_to_die_area: Annotated[UncertainQuantity, "mm2 per GB/s"]  # interfaces between dies of a package
+    die_to_die_energy: Annotated[UncertainQuantity, "pJ/byte"]  # of crossing from die to die
     die_to_die_bandwidth: Annotated[UncertainQuantity, "fraction"]  # of the memory's, between neighbouring dies
     control_share: Annotated[UncertainQuantity, "fraction"]  # control, test, clock and padding, of all else
     simt_lane_area: Annotated[UncertainQuantity, "um2"]  # of a GPU: a lane with its share of schedulers, load/store and texture
@@ -44,18 +44,18 @@ class DieProcess:
     leakage_temperature: Annotated[UncertainQuantity, "C"]
     leakage_doubling: Annotated[UncertainQuantity, "K"]  # so much warmer, leakage is twice as much
     nominal_voltage: Annotated[UncertainQuantity, "V"]
-    threshold_voltage: Annotated[UncertainQuantity, "V"]
-    minimum_voltage: Annotated[UncertainQuantity, "V"]
-    maximum_voltage: Annotated[UncertainQuantity, "V"]
+    threshold_voltage: Annotated[UncertainQuantity, "V"]  # of transistors
+    minimum_voltage: Annotated[UncertainQuantity, "V"]  # that the chip works at
+    maximum_voltage: Annotated[UncertainQuantity, "V"]  # that the chip may run at
     velocity_saturation: Annotated[UncertainQuantity, "count"]  # the exponent of the alpha-power law
     nominal_frequency: Annotated[UncertainQuantity, "Hz"]
-    maximum_frequency: Annotated[UncertainQuantity, "Hz"]
-    wafer_price: Annotated[UncertainQuantity, "USD"]
-    wafer_diameter: Annotated[UncertainQuantity, "mm"]
-    defect_density: Annotated[UncertainQuantity, "per cm2"]
+    maximum_frequency: Annotated[UncertainQuantity, "Hz"]  # whatever the voltage
+    wafer_price: Annotated[UncertainQuantity, "USD"]  # processed
+    wafer_diameter: Annotated[UncertainQuantity, "mm"]  # of the whole wafer
+    defect_density: Annotated[UncertainQuantity, "per cm2"]  # that make a die fail
     defect_clustering: Annotated[UncertainQuantity, "count"]  # alpha of the negative binomial
-    reticle: Annotated[UncertainQuantity, "mm2"]
-    wafer_energy: Annotated[UncertainQuantity, "kWh per cm2"]
+    reticle: Annotated[UncertainQuantity, "mm2"]  # the largest die
+    wafer_energy: Annotated[UncertainQuantity, "kWh per cm2"]  # of making it, per area
     wafer_gases: Annotated[UncertainQuantity, "kg per cm2"]  # CO2 equivalents of gases
     wafer_materials: Annotated[UncertainQuantity, "kg per cm2"]  # CO2 equivalents of procuring materials
 

@@ -17,8 +17,8 @@ FloatArray = NDArray[np.float64]
 class CapacityTable:
     """A property of memories by capacity: ``value[i]`` at ``capacity_bytes[i]``, ascending."""
 
-    unit: str
-    source: str
+    unit: str  # of each value
+    source: str  # where the values are from
     capacity_bytes: tuple[int, ...]
     value: tuple[float, ...]
 
@@ -40,17 +40,17 @@ class Technology:
     """Area and energy of a silicon process: um2 and pJ (per operation) or pJ/byte (per access)."""
 
     name: str
-    node_nm: float
+    node_nm: float  # name of the process in nanometres
     tensor_pe_area: Annotated[Quantity, "um2"]  # one processing element of a tensor core: MAC and L1
-    vector_lane_area: Annotated[Quantity, "um2"]
-    l2_area: Annotated[CapacityTable, "um2"]
-    glb_area: Annotated[CapacityTable, "um2"]
-    mac_energy: Annotated[Quantity, "pJ"]
+    vector_lane_area: Annotated[Quantity, "um2"]  # one lane of a vector core
+    l2_area: Annotated[CapacityTable, "um2"]  # buffer of a core
+    glb_area: Annotated[CapacityTable, "um2"]  # global buffer
+    mac_energy: Annotated[Quantity, "pJ"]  # one multiply-accumulate in 16 bits
     vector_lane_energy: Annotated[Quantity, "pJ"]  # per lane and cycle
-    l1_energy: Annotated[Quantity, "pJ/byte"]
+    l1_energy: Annotated[Quantity, "pJ/byte"]  # registers of a processing element
     sram_energy: Annotated[CapacityTable, "pJ/byte"]  # L2 and GLB
-    hbm_energy: Annotated[Quantity, "pJ/byte"]
-    network_energy: Annotated[Quantity, "pJ/byte"]
+    hbm_energy: Annotated[Quantity, "pJ/byte"]  # memory of the device; a named kind of memory has its own
+    network_energy: Annotated[Quantity, "pJ/byte"]  # links between devices
     die: DieProcess | None = None  # what a whole die needs; None where only cores and buffers are described
 
     def scaled(self, factor: float) -> "Technology":

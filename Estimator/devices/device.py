@@ -24,9 +24,9 @@ class Evidence(StrEnum):
 class Tile:
     """An output tile that one processor computes: m x n elements, and its speed relative to the best tile."""
 
-    m: int
-    n: int
-    efficiency: float
+    m: int  # rows
+    n: int  # columns
+    efficiency: float  # relative to the best tile
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Libraries:
     """Matrix libraries up to the year ``until``: what products reach of those that the device states, by format."""
 
     until: int
-    products: Annotated[dict[str, Quantity], "fraction"]
+    products: Annotated[dict[str, Quantity], "fraction"]  # what they reach, by format
 
 
 @dataclass(frozen=True)
 class AttentionShares:
     """What a kernel of fused attention reaches of a device's ``efficiency``."""
 
-    forward: Annotated[Quantity, "fraction"]
-    backward: Annotated[Quantity, "fraction"]
+    forward: Annotated[Quantity, "fraction"]  # of the forward pass
+    backward: Annotated[Quantity, "fraction"]  # of the backward pass
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class MatrixEngine:
     efficiency: Annotated[Quantity, "fraction"]
     sustained: Annotated[Quantity, "fraction"]
     fill: Annotated[Quantity, "steps of k"]
-    tiles: tuple[Tile, ...]
+    tiles: tuple[Tile, ...]  # output tiles of the library's kernels
     batched_bandwidth: Annotated[Quantity, "fraction"]
     attention_forward: Annotated[Quantity, "fraction"]
     attention_backward: Annotated[Quantity, "fraction"]
@@ -98,8 +98,8 @@ class Memory:
     that all processors work on, from memory beyond.
     """
 
-    capacity: Annotated[Quantity, "bytes"]
-    bandwidth: Annotated[Quantity, "bytes/s"]
+    capacity: Annotated[Quantity, "bytes"]  # that a framework can use
+    bandwidth: Annotated[Quantity, "bytes/s"]  # peak
     efficiency: Annotated[Quantity, "fraction"]
     cache: Annotated[Quantity, "bytes"]
     functions: Annotated[dict[str, Quantity], "fraction"] = field(default_factory=dict)
@@ -148,8 +148,8 @@ class Scans:
 class HostLink:
     """The link between a device and its host, one way: its peak, and what long copies from pinned memory reach of it."""
 
-    bandwidth: Annotated[Quantity, "bytes/s"]
-    efficiency: Annotated[Quantity, "fraction"]
+    bandwidth: Annotated[Quantity, "bytes/s"]  # peak
+    efficiency: Annotated[Quantity, "fraction"]  # of it, that long copies reach
 
     @property
     def bytes_per_s(self) -> float:
@@ -161,18 +161,18 @@ class HostLink:
 class Calibration:
     """What a fit said about one group of constants."""
 
-    table: str
-    rows: int
-    mape: float
-    bias: float
+    table: str  # what was fitted to
+    rows: int  # of the table
+    mape: float  # mean absolute error, a fraction
+    bias: float  # mean error, a fraction
 
 
 @dataclass(frozen=True)
 class ProfileSource:
     """The database of measured operators that a device is priced from: its folder, and the digest of what is in it."""
 
-    folder: str
-    digest: str
+    folder: str  # of the database, as phaze profile wrote it
+    digest: str  # of its content
 
 
 @dataclass(frozen=True)
@@ -186,17 +186,17 @@ class Device:
     """
 
     name: str
-    title: str
+    title: str  # as people read it
     aliases: tuple[str, ...]
     evidence: Evidence
     cluster: str
-    software: str
-    matrix: MatrixEngine
-    memory: Memory
-    launch: Launch
-    scans: Scans | None = None
+    software: str  # the framework it usually runs
+    matrix: MatrixEngine  # units for matrix products
+    memory: Memory  # its own
+    launch: Launch  # what kernels cost beside their work
+    scans: Scans | None = None  # what recurrences run on; None: not known
     board_power: Annotated[Quantity | None, "W"] = None
-    calibration: tuple[Calibration, ...] = ()
+    calibration: tuple[Calibration, ...] = ()  # how well its constants were fitted, by table; written by phaze calibrate
     profile: ProfileSource | None = None  # None: priced by the constants alone
     host: HostLink | None = None  # None: not known
 

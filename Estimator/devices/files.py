@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.file_formats import ATTENTION, CONTENTION, DEVICE, SOFTWARE
+from Common.files import beside
 from Common.records import read_yaml, to_record
 from Common.refusals import FileRefusals
 from Estimator.chips.technology import Quantity, units_of
@@ -47,7 +49,9 @@ def load_device(name_or_path: str) -> Device:
     if profile_folder(name_or_path) is not None and name_or_path not in device_names():
         return profiled_device(name_or_path)
     path = hardware_path("devices", _name_of_alias(name_or_path))
-    device = to_record(Device, read_yaml(path), str(path))
+    device = to_record(Device, DEVICE.current(read_yaml(path), str(path)), str(path))
+    folder = path.parent.absolute()
+    device = replace(device, cluster=str(beside(folder, device.cluster)), software=str(beside(folder, device.software)))
     file = FileRefusals(path)
     for part, key in ((device.matrix, "matrix"), (device.memory, "memory"), (device.launch, "launch")):
         _check_quantities(part, file, f"{key}.")
@@ -87,7 +91,7 @@ def load_device(name_or_path: str) -> Device:
 def load_software(name_or_path: str) -> Software:
     """Read the description of a training framework."""
     path = hardware_path("software", name_or_path)
-    stated, contention = read_yaml(path), None
+    stated, contention = SOFTWARE.current(read_yaml(path), str(path)), None
     if isinstance(stated, dict) and isinstance(stated.get("contention"), str):
         contention = load_contention(stated["contention"], path.parent)
         stated = stated | {"contention": None}
@@ -118,7 +122,7 @@ def load_software(name_or_path: str) -> Software:
 def load_attention(name_or_path: str, relative_to: Path | None = None) -> AttentionKernel:
     """Read what a kernel of fused attention reaches."""
     path = hardware_path("attention", name_or_path, relative_to)
-    kernel, file = to_record(AttentionKernel, read_yaml(path), str(path)), FileRefusals(path)
+    kernel, file = to_record(AttentionKernel, ATTENTION.current(read_yaml(path), str(path)), str(path)), FileRefusals(path)
     _check_quantities(kernel, file, "")
     file.raise_any()
     return kernel
@@ -127,7 +131,7 @@ def load_attention(name_or_path: str, relative_to: Path | None = None) -> Attent
 def load_contention(name_or_path: str, relative_to: Path | None = None) -> Contention:
     """Read what activities that run at once cost each other."""
     path = hardware_path("contention", name_or_path, relative_to)
-    contention = to_record(Contention, read_yaml(path), str(path))
+    contention = to_record(Contention, CONTENTION.current(read_yaml(path), str(path)), str(path))
     check_contention(contention, path)
     return contention
 
@@ -143,9 +147,9 @@ def check_contention(contention: Contention, source: Path) -> None:
     require(contention.link_share.value > 0, file, "link_share.value", contention.link_share.value, "positive")
     for slowed, by in contention.slowdown.items():
         require(slowed in ACTIVITIES, file, "slowdown", f"given for {slowed!r}", known)
-        for beside, value in by.items():
-            require(beside in ACTIVITIES, file, f"slowdown.{slowed}", f"given by {beside!r}", known)
-            require(value >= 0, file, f"slowdown.{slowed}.{beside}", value, "zero or positive")
+        for other, value in by.items():
+            require(other in ACTIVITIES, file, f"slowdown.{slowed}", f"given by {other!r}", known)
+            require(value >= 0, file, f"slowdown.{slowed}.{other}", value, "zero or positive")
     file.raise_any()
 
 

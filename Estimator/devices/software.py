@@ -38,7 +38,7 @@ class Sharding:
     """
 
     hidden: Annotated[Quantity, "fraction"]
-    copies: Annotated[Quantity, "bytes"]
+    copies: Annotated[Quantity, "bytes"]  # per parameter and gather
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Software:
     """
 
     name: str
-    host_issue: Annotated[Quantity, "s"]
+    host_issue: Annotated[Quantity, "s"]  # of one kernel, by the host
     fused_tails: tuple[str, ...]
     fused_softmax_multiple: Annotated[Quantity, "count"]
     unfused_softmax_kernels: Annotated[Quantity, "count"]
@@ -68,8 +68,8 @@ class Software:
     gradient_bytes: Annotated[Quantity, "bytes"]  # per parameter in the data-parallel reduction
     accumulation: Annotated[Quantity, "bytes"]  # traffic per parameter of adding a micro-batch's gradient to those before it
     reserved_memory: Annotated[Quantity, "bytes"]  # context, communication buffers
-    overlap_gradients: bool
-    overlap_tensor: bool
+    overlap_gradients: bool  # whether gradients are sent beside the backward pass
+    overlap_tensor: bool  # whether tensor-parallel communication runs beside products
     overlap_pipeline: bool  # of interleaved schedules; the others wait for their messages
     contention: Contention | None = None  # of what is overlapped; None: nothing is slowed down
     year: int = NEWEST

@@ -34,9 +34,9 @@ SWITCHED = frozenset({Topology.SWITCH, Topology.RAIL})
 class ShortProtocol:
     """A library's protocol for short messages over one tier: less time per step, less bandwidth (NCCL's LL)."""
 
-    start_s: float
-    latency_s: float
-    efficiency: float
+    start_s: float  # once per collective
+    latency_s: float  # per step
+    efficiency: float  # of the bandwidth
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Tier:
     latency_s: float
     efficiency: float = 1.0
     start_s: float = 0.0
-    topology: Topology = Topology.SWITCH
+    topology: Topology = Topology.SWITCH  # how the blocks that it joins are linked
     relay_stall: float = 0.0
     inner_latency_s: float = 0.0
-    short: ShortProtocol | None = None
+    short: ShortProtocol | None = None  # protocol for short messages; None: none of its own
     link_parts: int = 0
 
     def directions(self, positions: int) -> int:
@@ -124,8 +124,8 @@ class Hosts:
     ``memory_bytes`` are those of one host (None: not known, and so no limit).
     """
 
-    devices: int
-    sharing: int = 1
+    devices: int  # of one host
+    sharing: int = 1  # devices that share a link to it
     memory_bytes: float | None = None
 
     @property
@@ -144,7 +144,7 @@ class Cluster:
 
     name: str
     num_devices: int
-    tiers: tuple[Tier, ...]
+    tiers: tuple[Tier, ...]  # innermost first
     library: CollectiveLibrary | None = None
     hosts: Hosts | None = None
 

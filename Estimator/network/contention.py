@@ -59,7 +59,7 @@ class Contention:
 
     name: str
     link_share: Annotated[Quantity, "fraction"]
-    slowdown: dict[str, dict[str, float]]
+    slowdown: dict[str, dict[str, float]]  # times longer than alone, less one: of what is slowed down, by what is beside it
     source: str
 
     def matrix(self) -> FloatArray:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from Common import file_formats
 from Common.errors import InputError
 from Common.files import write_atomically
 from Common.records import read_yaml, to_record
 
-SCHEMA_VERSION = 1
 MACHINE = "machine.yaml"
 LONGEST_NAME = 100
 
@@ -51,7 +51,6 @@ class MachineRecord:
     versions: Mapping[str, str]
     power: str = ""
     dropout: bool = True
-    schema_version: int = field(default=SCHEMA_VERSION)
 
 
 def profile_folder(text: str | Path) -> Path | None:
@@ -72,11 +71,7 @@ def read_machine(folder: Path) -> MachineRecord:
         InputError: there is none, or it is not as it must be; names the file and the key.
     """
     path = folder / MACHINE
-    machine = to_record(MachineRecord, read_yaml(path), str(path))
-    if machine.schema_version != SCHEMA_VERSION:
-        raise InputError(
-            f"{path} is of schema {machine.schema_version}, this version reads {SCHEMA_VERSION}; profile the machine again"
-        )
+    machine = to_record(MachineRecord, file_formats.MACHINE.current(read_yaml(path), str(path)), str(path))
     if not 0 < len(machine.name) <= LONGEST_NAME:
         raise InputError(f"{path}: name has {len(machine.name)} characters; give it 1 to {LONGEST_NAME}")
     for key, value in (("memory_bytes", machine.memory_bytes), ("devices", machine.devices), ("threads", machine.threads)):
@@ -94,5 +89,6 @@ def write_machine(folder: Path, machine: MachineRecord) -> None:
     import yaml
 
     stated = {key: value.value if isinstance(value, StrEnum) else value for key, value in asdict(machine).items()}
+    stated = file_formats.MACHINE.stamped(stated)
     text = "# A machine whose operators were measured (phaze profile).\n" + yaml.safe_dump(stated, sort_keys=False, width=130)
     write_atomically(folder / MACHINE, text.encode())

@@ -56,7 +56,8 @@ class ModelFamily(ABC):
 
     ``published_parameter_count`` is that of the released checkpoint, or of the paper where none was released, or 0; of models
     with experts ``published_active_count`` is the part a token meets. ``sequence_length`` is the default; where positions are
-    learned, the table grows to whatever is asked for. ``layers`` counts all repeated blocks.
+    learned, the table grows to whatever is asked for. ``layers`` counts all repeated blocks. ``source`` says where the sizes of a
+    listed model are from.
     """
 
     folder: ClassVar[str]  # artefacts go to GraphExtractor/out/<folder>/
@@ -74,6 +75,7 @@ class ModelFamily(ABC):
     vocabulary: int = 0
     vocabulary_multiple: int = 128  # that it is padded to, per device that it is split over
     experts: int = 0
+    source: str = field(default="", compare=False)
 
     @classmethod
     def from_config(cls, config: ConfigValues) -> ModelFamily:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
@@ -120,9 +121,14 @@ class MegatronBert(Bert):
         return model
 
 
+_bert = partial(
+    Bert.sized, vocabulary=30522, sequence_length=512, source="Devlin et al. 2018, section 3, and the released checkpoints"
+)
+
 MODELS: Mapping[str, ModelFamily] = {
-    # Devlin et al. 2018 and its released checkpoints; Shoeybi et al. 2019, tables 1 and 4
-    "bertbase": Bert.sized(12, 768, 12, 110_106_428, vocabulary=30522, sequence_length=512),
-    "bertlarge": Bert.sized(24, 1024, 16, 336_226_108, vocabulary=30522, sequence_length=512),
-    "megatronbert": MegatronBert.sized(24, 1024, 16, 336_000_000, vocabulary=29056, sequence_length=512),
+    "bertbase": _bert(12, 768, 12, 110_106_428),
+    "bertlarge": _bert(24, 1024, 16, 336_226_108),
+    "megatronbert": MegatronBert.sized(
+        24, 1024, 16, 336_000_000, vocabulary=29056, sequence_length=512, source="Shoeybi et al. 2019, tables 1 and 4"
+    ),
 }

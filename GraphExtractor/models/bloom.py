@@ -72,10 +72,11 @@ class Bloom(LanguageModelFamily):
         return model
 
 
-_bloom = partial(Bloom.sized, vocabulary=250880, sequence_length=2048)
+_bloom = partial(
+    Bloom.sized, vocabulary=250880, sequence_length=2048, source="BigScience 2022, table 3, and the released checkpoints"
+)
 
 MODELS: Mapping[str, ModelFamily] = {
-    # BigScience 2022, table 3 and the released checkpoints
     "bloom-560m": _bloom(24, 1024, 16, 559_214_592),
     "bloom-1b1": _bloom(24, 1536, 16, 1_065_314_304),
     "bloom-1b7": _bloom(24, 2048, 16, 1_722_408_960),

@@ -118,7 +118,6 @@ class DeepseekV3(LlamaLikeFamily):
 
 
 MODELS: Mapping[str, ModelFamily] = {
-    # DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the checkpoint's without its layer 61
     "deepseek-v3": DeepseekV3(
         layers=61,
         dense_layers=3,
@@ -132,5 +131,6 @@ MODELS: Mapping[str, ModelFamily] = {
         sequence_length=4096,
         published_parameter_count=671_026_404_352,
         published_active_count=37_552_282_624,
+        source="DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the checkpoint's without its layer 61",
     ),
 }

@@ -65,11 +65,11 @@ class DenseVit(TransformerFamily):
         return loss
 
 
-# arXiv 2410.00273 gives 64,800 tokens (ERA5's 720 x 1440 grid in patches of 4 x 4), hidden 12288, 64 heads and 48 blocks. It
-# counts neither the embedding nor the head, so how many fields the grid has is our assumption: the 20 of FourCastNet (Pathak et
-# al. 2022, table 1), whose authors the paper shares.
+# The paper gives 64,800 tokens (ERA5's 720 x 1440 grid in patches of 4 x 4), hidden 12288, 64 heads and 48 blocks. It counts
+# neither the embedding nor the head; FourCastNet's authors it shares.
 _ERA5_PIXELS = 20 * 4 * 4
+_ERA5_SOURCE = "arXiv 2410.00273; that the grid has 20 fields is our assumption, from FourCastNet (Pathak et al. 2022, table 1)"
 
 MODELS: Mapping[str, ModelFamily] = {
-    "vit-era5": DenseVit.sized(48, 12288, 64, pixels=_ERA5_PIXELS, sequence_length=720 // 4 * (1440 // 4)),
+    "vit-era5": DenseVit.sized(48, 12288, 64, pixels=_ERA5_PIXELS, sequence_length=720 // 4 * (1440 // 4), source=_ERA5_SOURCE),
 }

@@ -94,7 +94,7 @@ def dimensions_of(model: ModelFamily) -> Dimensions | None:
     if not all(isinstance(size, int) for size in sizes.values()):
         return None
     found = Dimensions(family=family.name, **{key: int(size or 0) for key, size in sizes.items()})
-    made = {entry.name: getattr(found.model(), entry.name) for entry in fields(model)}
+    made = {entry.name: getattr(found.model(), entry.name) for entry in fields(model) if entry.compare}
     alike = all(getattr(model, key) == value for key, value in made.items() if not key.startswith("published_"))
     return found if alike else None
 

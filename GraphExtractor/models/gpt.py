@@ -78,41 +78,41 @@ class Gpt(LanguageModelFamily):
 
 
 _gpt = partial(Gpt.sized, vocabulary=50257, sequence_length=1024)
-
 _gpt3 = partial(Gpt.sized, vocabulary=50257, sequence_length=2048)
-
 _megatron = partial(Gpt.sized, vocabulary=51200, sequence_length=2048)
+_shoeybi = partial(_gpt, source="Shoeybi et al. 2019, table 1")
+_brown = partial(_gpt3, source="Brown et al. 2020, table 2.1")
+_heads_of_128 = partial(_gpt3, source="Brown et al. 2020, table 2.1, with the width and heads that its head width of 128 implies")
+_narayanan = partial(_megatron, source="Narayanan et al. 2021 (SC'21), table 1")
+_korthikanti = partial(_megatron, source="Korthikanti et al. 2022, table 3")
 
 MODELS: Mapping[str, ModelFamily] = {
-    "gpt2": _gpt(48, 1600, 25, 1_557_611_200),
-    "megatrongpt2-xl": _gpt(40, 1536, 16, 1.2e9),
-    "megatrongpt2-54": _gpt(54, 1920, 20, 2.5e9),
-    "megatrongpt2-72": _gpt(72, 3072, 32, 8.3e9),
-    # Brown et al. 2020, table 2.1; of 1.3B and 13B the width and heads that its head width of 128 implies
-    "gpt3-125m": _gpt3(12, 768, 12, 125e6),
-    "gpt3-350m": _gpt3(24, 1024, 16, 350e6),
-    "gpt3-760m": _gpt3(24, 1536, 16, 760e6),
-    "gpt3-1.3b": _gpt3(24, 2048, 16, 1.3e9),
-    "gpt3-2.7b": _gpt3(32, 2560, 32, 2.7e9),
-    "gpt3-6.7b": _gpt3(32, 4096, 32, 6.7e9),
-    "gpt3-13b": _gpt3(40, 5120, 40, 13e9),
-    "megatrongpt3": _gpt3(96, 12288, 96, 175e9),
-    # Narayanan et al. 2021 (SC'21), table 1
-    "megatron-1.7b": _megatron(24, 2304, 24, 1.7e9),
-    "megatron-3.6b": _megatron(30, 3072, 32, 3.6e9),
-    "megatron-7.5b": _megatron(36, 4096, 32, 7.5e9),
-    "megatron-18.4b": _megatron(40, 6144, 48, 18.4e9),
-    "megatron-39.1b": _megatron(48, 8192, 64, 39.1e9),
-    "megatron-76.1b": _megatron(60, 10240, 80, 76.1e9),
-    "megatron-145.6b": _megatron(80, 12288, 96, 145.6e9),
-    "megatron-310.1b": _megatron(96, 16384, 128, 310.1e9),
-    "megatron-529.6b": _megatron(105, 20480, 128, 529.6e9),
-    "megatron-1t": _megatron(128, 25600, 160, 1008e9),
-    # Korthikanti et al. 2022, table 3; its 530B and 1T are those of SC'21
-    "megatron-22b": _megatron(48, 6144, 64, 22e9),
-    "megatron-175b": _megatron(96, 12288, 96, 175e9),
-    # Smith et al. 2022 (MT-NLG), section 2
-    "mt-nlg-530b": _gpt3(105, 20480, 128, 530e9),
+    "gpt2": _gpt(48, 1600, 25, 1_557_611_200, source="Radford et al. 2019, table 2, and the released checkpoint"),
+    "megatrongpt2-xl": _shoeybi(40, 1536, 16, 1.2e9),
+    "megatrongpt2-54": _shoeybi(54, 1920, 20, 2.5e9),
+    "megatrongpt2-72": _shoeybi(72, 3072, 32, 8.3e9),
+    "gpt3-125m": _brown(12, 768, 12, 125e6),
+    "gpt3-350m": _brown(24, 1024, 16, 350e6),
+    "gpt3-760m": _brown(24, 1536, 16, 760e6),
+    "gpt3-1.3b": _heads_of_128(24, 2048, 16, 1.3e9),
+    "gpt3-2.7b": _brown(32, 2560, 32, 2.7e9),
+    "gpt3-6.7b": _brown(32, 4096, 32, 6.7e9),
+    "gpt3-13b": _heads_of_128(40, 5120, 40, 13e9),
+    "megatrongpt3": _brown(96, 12288, 96, 175e9),
+    "megatron-1.7b": _narayanan(24, 2304, 24, 1.7e9),
+    "megatron-3.6b": _narayanan(30, 3072, 32, 3.6e9),
+    "megatron-7.5b": _narayanan(36, 4096, 32, 7.5e9),
+    "megatron-18.4b": _narayanan(40, 6144, 48, 18.4e9),
+    "megatron-39.1b": _narayanan(48, 8192, 64, 39.1e9),
+    "megatron-76.1b": _narayanan(60, 10240, 80, 76.1e9),
+    "megatron-145.6b": _narayanan(80, 12288, 96, 145.6e9),
+    "megatron-310.1b": _narayanan(96, 16384, 128, 310.1e9),
+    "megatron-529.6b": _narayanan(105, 20480, 128, 529.6e9),
+    "megatron-1t": _narayanan(128, 25600, 160, 1008e9),
+    # the 530B and 1T of this table are those of SC'21
+    "megatron-22b": _korthikanti(48, 6144, 64, 22e9),
+    "megatron-175b": _korthikanti(96, 12288, 96, 175e9),
+    "mt-nlg-530b": _gpt3(105, 20480, 128, 530e9, source="Smith et al. 2022 (MT-NLG), section 2"),
 }
 ALIASES: Mapping[str, str] = {
     "gpt2-xl": "gpt2",

@@ -41,12 +41,27 @@ class Llama(LlamaLikeFamily):
         )
 
 
-_llama1 = partial(Llama.sized, vocabulary=32000, sequence_length=2048)
-_llama2 = partial(Llama.sized, vocabulary=32000, sequence_length=4096)
-_llama3 = partial(Llama.sized, kv_heads=8, vocabulary=128256, sequence_length=8192)
+_llama1 = partial(
+    Llama.sized,
+    vocabulary=32000,
+    sequence_length=2048,
+    source="Touvron et al. 2023 (LLaMA), table 2, and the released checkpoints",
+)
+_llama2 = partial(
+    Llama.sized,
+    vocabulary=32000,
+    sequence_length=4096,
+    source="Touvron et al. 2023 (Llama 2), table 1, and the released checkpoints",
+)
+_llama3 = partial(
+    Llama.sized,
+    kv_heads=8,
+    vocabulary=128256,
+    sequence_length=8192,
+    source="Grattafiori et al. 2024, table 3, and the released checkpoints",
+)
 
 MODELS: Mapping[str, ModelFamily] = {
-    # Touvron et al. 2023 (table 2; Llama 2, table 1), Grattafiori et al. 2024 (table 3) and the released checkpoints
     "llama-7b": _llama1(32, 4096, 32, 6_738_415_616, ffn=11008),
     "llama-13b": _llama1(40, 5120, 40, 13_015_864_320, ffn=13824),
     "llama-33b": _llama1(60, 6656, 52, 32_528_943_616, ffn=17920),

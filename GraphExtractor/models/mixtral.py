@@ -61,10 +61,15 @@ class Mixtral(LlamaLikeFamily):
         return model
 
 
-_mixtral = partial(Mixtral.sized, kv_heads=8, experts=8, sequence_length=4096)
+_mixtral = partial(
+    Mixtral.sized,
+    kv_heads=8,
+    experts=8,
+    sequence_length=4096,
+    source="Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs less the experts a token misses",
+)
 
 MODELS: Mapping[str, ModelFamily] = {
-    # Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs less the experts a token misses
     "mixtral-8x7b": _mixtral(32, 4096, 32, 46_702_792_704, ffn=14336, vocabulary=32000, published_active_count=12_879_925_248),
     "mixtral-8x22b": _mixtral(56, 6144, 48, 140_630_071_296, ffn=16384, vocabulary=32768, published_active_count=39_161_468_928),
 }

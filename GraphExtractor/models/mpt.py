@@ -75,10 +75,14 @@ class Mpt(LanguageModelFamily):
         return model
 
 
-_mpt = partial(Mpt.sized, vocabulary=50432, sequence_length=2048)
+_mpt = partial(
+    Mpt.sized,
+    vocabulary=50432,
+    sequence_length=2048,
+    source="llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml; ALiBi and vocabulary of the released mpt-7b and mpt-30b",
+)
 
 MODELS: Mapping[str, ModelFamily] = {
-    # llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml; ALiBi and vocabulary of the released mpt-7b and mpt-30b
     "mpt-125m": _mpt(12, 768, 12),
     "mpt-350m": _mpt(24, 1024, 16),
     "mpt-760m": _mpt(24, 1536, 12),

@@ -96,10 +96,11 @@ class Opt(TransformerFamily):
         return cross_entropy(output.logits, inputs["labels"])
 
 
-_opt = partial(Opt.sized, vocabulary=50272, sequence_length=2048)
+_opt = partial(
+    Opt.sized, vocabulary=50272, sequence_length=2048, source="Zhang et al. 2022, table 1; the released checkpoints up to 30B"
+)
 
 MODELS: Mapping[str, ModelFamily] = {
-    # Zhang et al. 2022, table 1; released checkpoints up to 30B
     "opt-125m": _opt(12, 768, 12, 125_239_296),
     "opt": _opt(24, 1024, 16, 331_196_416, word_embedding=512, pre_norm=False),
     "opt-1.3b": _opt(24, 2048, 32, 1_315_758_080),

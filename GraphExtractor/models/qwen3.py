@@ -56,10 +56,15 @@ class Qwen3(LlamaLikeFamily):
         }
 
 
-_qwen3 = partial(Qwen3.sized, kv_heads=8, vocabulary=151936, sequence_length=4096)
+_qwen3 = partial(
+    Qwen3.sized,
+    kv_heads=8,
+    vocabulary=151936,
+    sequence_length=4096,
+    source="Qwen3 technical report 2025, table 1, and the released configurations and checkpoints; pre-trained on 4,096 tokens",
+)
 
 MODELS: Mapping[str, ModelFamily] = {
-    # Qwen3 technical report 2025, table 1, and the released configurations and checkpoints; pre-trained on 4,096 tokens
     "qwen3-0.6b": _qwen3(28, 1024, 16, 596_049_920, ffn=3072, tied=True),
     "qwen3-1.7b": _qwen3(28, 2048, 16, 1_720_574_976, ffn=6144, tied=True),
     "qwen3-4b": _qwen3(36, 2560, 32, 4_022_468_096, ffn=9728, tied=True),

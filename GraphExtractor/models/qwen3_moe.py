@@ -71,10 +71,16 @@ class Qwen3Moe(LlamaLikeFamily):
         return model
 
 
-_qwen3_moe = partial(Qwen3Moe.sized, kv_heads=4, experts=128, vocabulary=151936, sequence_length=4096)
+_qwen3_moe = partial(
+    Qwen3Moe.sized,
+    kv_heads=4,
+    experts=128,
+    vocabulary=151936,
+    sequence_length=4096,
+    source="Qwen3 technical report 2025, table 2, and the released configurations and checkpoints; pre-trained on 4,096 tokens",
+)
 
 MODELS: Mapping[str, ModelFamily] = {
-    # Qwen3 technical report 2025, table 2, and the released configurations and checkpoints; pre-trained on 4,096 tokens
     "qwen3-30b-a3b": _qwen3_moe(48, 2048, 32, 30_532_122_624, ffn=768, published_active_count=3_353_032_704),
     "qwen3-235b-a22b": _qwen3_moe(94, 4096, 64, 235_093_634_560, ffn=1536, published_active_count=22_190_763_520),
 }

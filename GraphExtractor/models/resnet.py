@@ -111,6 +111,10 @@ class ResNet(ModelFamily):
         return functional.cross_entropy(model(inputs["images"]).float(), inputs["labels"])
 
 
+_HE = "He et al. 2015, table 1; torchvision's checkpoints"
+_LIU = "Liu et al. 2024 (Aceso), by the names of its sizes; the counts are the weights in its profiled databases"
+
+
 def _resnet(depths: tuple[int, int, int, int], published: float, base: int = 64, widening: int = 1) -> ResNet:
     return ResNet(
         layers=sum(depths),
@@ -119,15 +123,14 @@ def _resnet(depths: tuple[int, int, int, int], published: float, base: int = 64,
         widening=widening,
         sequence_length=1,
         published_parameter_count=round(published),
+        source=_HE if (base, widening) == (64, 1) else _LIU,
     )
 
 
 MODELS: Mapping[str, ModelFamily] = {
-    # He et al. 2015, table 1; torchvision's checkpoints
     "resnet-50": _resnet((3, 4, 6, 3), 25_557_032),
     "resnet-101": _resnet((3, 4, 23, 3), 44_549_160),
     "resnet-152": _resnet((3, 8, 36, 3), 60_192_808),
-    # Liu et al. 2024 (Aceso), by the names of its sizes; the counts are the weights in its profiled databases
     "wide-resnet-500m": _resnet((3, 4, 6, 3), 495e6, 224, 2),
     "wide-resnet-1b": _resnet((3, 4, 6, 3), 1006e6, 320, 2),
     "wide-resnet-2b": _resnet((3, 4, 6, 3), 1965e6, 448, 2),

@@ -90,10 +90,14 @@ class T5(TransformerFamily):
         return cross_entropy(model(inputs["ids"], inputs["decoder_ids"]), inputs["labels"])
 
 
-_t5 = partial(T5.sized, vocabulary=32128, sequence_length=512)
+_t5 = partial(
+    T5.sized,
+    vocabulary=32128,
+    sequence_length=512,
+    source="Raffel et al. 2020, section 3.7, and the released configurations and checkpoints",
+)
 
 MODELS: Mapping[str, ModelFamily] = {
-    # Raffel et al. 2020, section 3.7; released configurations and checkpoints
     "t5-small": _t5(12, 512, 8, 60_506_624, head_width=64, ffn=2048),
     "t5-base": _t5(24, 768, 12, 222_903_552, head_width=64, ffn=3072),
     "t5-large": _t5(48, 1024, 16, 737_668_096, head_width=64, ffn=4096),

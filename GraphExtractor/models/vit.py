@@ -113,12 +113,14 @@ class Vit(TransformerFamily):
         return math.isqrt(key.sequence_length - 1) * self.patch
 
 
+_SOURCE = "Dosovitskiy et al. 2020, table 1, at 224 pixels; torchvision's checkpoints, H as in the paper"
+
+
 def _vit(layers: int, hidden: int, heads: int, patch: int, published: float) -> Vit:
-    return Vit.sized(layers, hidden, heads, published, patch=patch, sequence_length=(224 // patch) ** 2 + 1)
+    return Vit.sized(layers, hidden, heads, published, patch=patch, sequence_length=(224 // patch) ** 2 + 1, source=_SOURCE)
 
 
 MODELS: Mapping[str, ModelFamily] = {
-    # Dosovitskiy et al. 2020, table 1, at 224 pixels; torchvision's checkpoints, H as in the paper
     "vit-b-16": _vit(12, 768, 12, 16, 86_567_656),
     "vit-l-16": _vit(24, 1024, 16, 16, 304_326_632),
     "vit-h-14": _vit(32, 1280, 16, 14, 632e6),

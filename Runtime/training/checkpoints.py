@@ -11,6 +11,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
 from Common.errors import InputError
+from Common.file_formats import CHECKPOINT
 from Common.files import read_json, write_atomically
 from Common.records import to_json, to_record
 from Plans.plan import Plan
@@ -52,7 +53,9 @@ def save(
         save_file(state, partial / _state_file(seat, optimizer.zero_stage))
     dist.barrier(groups.everyone)
     if first:
-        write_atomically(partial / RECORD, to_json(Checkpoint(step, job.plan, job.data, job.seed, losses)))
+        write_atomically(
+            partial / RECORD, CHECKPOINT.stamped_json(to_json(Checkpoint(step, job.plan, job.data, job.seed, losses)))
+        )
         shutil.rmtree(place, ignore_errors=True)
         partial.rename(place)
     dist.barrier(groups.everyone)
@@ -80,7 +83,8 @@ def find(path: Path, job: Job) -> tuple[Path, Checkpoint]:
         raise InputError(
             f"--resume {path} holds no checkpoint; give the folder of a run that was told --checkpoint-every, or of a checkpoint"
         )
-    record = to_record(Checkpoint, read_json(places[-1] / RECORD, "a checkpoint"), str(places[-1]))
+    stated = CHECKPOINT.current(read_json(places[-1] / RECORD, "a checkpoint"), str(places[-1] / RECORD))
+    record = to_record(Checkpoint, stated, str(places[-1]))
     for name, now in (("plan", job.plan), ("data", job.data), ("seed", job.seed)):
         if getattr(record, name) != now:
             raise InputError(f"--resume {path} is of another {name} than this training; give the same, or start anew")

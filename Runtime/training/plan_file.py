@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from Common.errors import InputError
+from Common.file_formats import BEST, PLAN
 from Common.files import read_json
 from Common.records import read_yaml, to_record
 from GraphExtractor.models.registry import canonical_name, find_model
@@ -39,6 +40,7 @@ def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
     content = read_json(path, "a plan file") if path.suffix == ".json" else read_yaml(path)
     if not isinstance(content, Mapping):
         raise InputError(f"{path} holds no plan; give the best.json of a search")
+    content = (PLAN if "stages" in content else BEST).current(content, str(path))
     if "stages" in content:
         one = _known(PlanToTrain(to_record(Plan, content, str(path))))
         if model is not None and canonical_name(model) != one.plan.model:

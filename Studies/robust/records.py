@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from Common.file_formats import ROBUST
 from Common.files import load_or_set_aside, write_atomically
 from Common.records import from_json, to_json
 from Estimator.chips.accelerator import Accelerator
@@ -84,9 +85,13 @@ class Robustness:
 
 def keep_robustness(folder: Path, answer: Robustness) -> None:
     """Write the answer into the folder of its run."""
-    write_atomically(folder / FILE, to_json(answer))
+    write_atomically(folder / FILE, ROBUST.stamped_json(to_json(answer)))
 
 
 def kept_robustness(folder: Path) -> Robustness | None:
     """What was kept there, None where nothing is or what is there is no answer."""
-    return load_or_set_aside(folder / FILE, lambda path: from_json(Robustness, path.read_bytes(), str(path)))
+    return load_or_set_aside(folder / FILE, _read)
+
+
+def _read(path: Path) -> Robustness:
+    return from_json(Robustness, ROBUST.current_json(path.read_bytes(), str(path)), str(path))

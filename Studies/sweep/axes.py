@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
+from Common.file_formats import STUDY
 from Common.files import content_key, user_path
 from Common.quantities import in_numbers
 from Common.settings import COMMAND_LINE
@@ -90,7 +91,7 @@ class Sweep:
         import yaml
 
         asked = {axis.key: list(axis.values) if len(axis.values) > 1 else _alone(axis.values[0]) for axis in self.axes}
-        return yaml.safe_dump({"name": self.name} | asked, sort_keys=False)
+        return yaml.safe_dump(STUDY.stamped({"name": self.name} | asked), sort_keys=False)
 
 
 def read_sweep(

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from Common import file_formats
 from Common.errors import ArtefactError, InputError
 from Common.parquet import read_parquet
 from Common.records import parse_yaml
@@ -139,8 +140,9 @@ def _asked(folder: Path) -> dict[str, Any]:
         raise _unreadable(path) from error
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise _unreadable(path)
+    asked = file_formats.STUDY.current(document, str(path))
     return {
-        key: value[0] if isinstance(value, list) and len(value) == 1 else value for key, value in document.items() if key != NAME
+        key: value[0] if isinstance(value, list) and len(value) == 1 else value for key, value in asked.items() if key != NAME
     }
 
 
@@ -183,7 +185,7 @@ def _study(folder: Path) -> dict[str, Any]:
         document = parse_yaml((folder / STUDY).read_text(encoding="utf-8"), str(folder / STUDY))
     except (InputError, OSError, UnicodeDecodeError):
         return {}  # the point's result says all that is needed of it
-    return document if isinstance(document, dict) else {}
+    return file_formats.STUDY.current(document, str(folder / STUDY)) if isinstance(document, dict) else {}
 
 
 def _alone(value: Any) -> Any:

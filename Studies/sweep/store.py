@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from Common.errors import ArtefactError, InputError
+from Common.file_formats import POINT, FormatError
 from Common.files import load_or_set_aside, unwritable, write_atomically
 from Common.records import from_json, to_json
 from Common.sealed import digest_of, sealed, unsealed
@@ -84,7 +85,11 @@ class Store:
         return stored
 
     def peek(self, key: str) -> PointResult | None:
-        """The result of a finished point, as its record has it; None where it has none that can be read. Changes nothing."""
+        """The result of a finished point, as its record has it; None where it has none that can be read. Changes nothing.
+
+        Raises:
+            FormatError: its record is of a version that is not read.
+        """
         try:
             return _read(self.folder(key) / RECORD, key).result
         except ArtefactError:
@@ -139,13 +144,16 @@ class Store:
 
     def _record(self, point: FinishedPoint) -> None:
         folder = self.folder(point.key)
-        write_atomically(folder / RECORD, sealed(to_json(point)))
+        write_atomically(folder / RECORD, sealed(POINT.stamped_json(to_json(point))))
         shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
 
 
 def _read(path: Path, key: str) -> FinishedPoint:
     try:
-        point = from_json(FinishedPoint, unsealed(path.read_bytes(), str(path)), str(path))
+        text = POINT.current_json(unsealed(path.read_bytes(), str(path)), str(path))
+        point = from_json(FinishedPoint, text, str(path))
+    except FormatError:
+        raise
     except (InputError, OSError) as error:
         raise ArtefactError(f"{path} is damaged ({error})") from error
     if point.key != key or point.files.keys() != {*_FILES}:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from Common.file_formats import STUDY, TRAINING_TIME
 from Common.files import check_writable, write_atomically
 from Common.progress import Progress, SilentProgress
 from Common.records import to_json
@@ -81,7 +82,7 @@ def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, A
     hardware, plan = evaluation.hardware, evaluation.plan
     training: dict[str, Any] = json.loads(to_json(answer.training))
     del training["plan"]  # which is told by the keys of its settings
-    return {
+    document = {
         "model": plan.model,
         "device": hardware.device,
         "accelerator": None if hardware.accelerator is None else json.loads(to_json(hardware.accelerator)),
@@ -93,6 +94,7 @@ def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, A
         **training,
         "settings": asked.as_mapping(),
     }
+    return TRAINING_TIME.stamped(document)
 
 
 def _write(folder: Path, asked: TrainingRequest, request: Request, answer: PricedTraining) -> None:
@@ -101,7 +103,7 @@ def _write(folder: Path, asked: TrainingRequest, request: Request, answer: Price
 
     document = json.dumps(with_digest(training_json(asked, answer)), indent=2).encode()
     if answer.search is None:
-        study = yaml.safe_dump(asked.as_mapping(), sort_keys=False, default_flow_style=None).encode()
+        study = yaml.safe_dump(STUDY.stamped(asked.as_mapping()), sort_keys=False, default_flow_style=None).encode()
         files = {"study.yaml": digest_of(study), FILE: digest_of(document)}
         write_atomically(folder / MANIFEST, _Manifest.of(request.hardware.contents, files=files).sealed())
         write_atomically(folder / "study.yaml", study)

@@ -31,7 +31,8 @@ def test_every_page_has_its_place() -> None:
 
 
 def test_it_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs", reason="mkdocs-material is not installed (extra docs)")
+    for package in ("mkdocs", "material", "mkdocstrings_handlers.python"):
+        pytest.importorskip(package, reason=f"{package} is not installed (extra docs)")
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False, env=environment)

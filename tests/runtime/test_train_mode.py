@@ -10,6 +10,7 @@ import pytest
 from trained_plans import BACK, FRONT, TINY, Stage, tiny_plan
 
 import phaze
+from Common.file_formats import TRAINING
 from Common.records import from_json, to_json
 from Plans.results import PipelineReport, StageReport
 from Runtime.training.records import TrainRecord
@@ -43,7 +44,7 @@ def test_a_plan_of_a_search_is_trained_checked_and_set_beside_its_prediction(
     monkeypatch.setattr("Runtime.training.comparison.TOLERANCE", BELOW_FLOAT32)  # so that float32 cannot decide
     assert phaze.main(["train", "--plan", str(best_json(tmp_path)), "--steps", "3", "--check", "--format", "json"]) == 0
     written = (tmp_path / "train" / "train.json").read_bytes()
-    record = from_json(TrainRecord, written, "train.json")
+    record = from_json(TrainRecord, TRAINING.current_json(written, "train.json"), "train.json")
     assert json.loads(capsys.readouterr().out) == json.loads(written)
     assert record.check is not None and record.check.equal and record.check.dtype == "float64"
     first = record.check.as_trained

@@ -21,6 +21,7 @@ import pytest
 from samples import sampled
 
 import phaze
+from Common.file_formats import TRAINING
 from Common.records import from_json
 from Runtime.training.plan_file import read_plan_to_train
 from Runtime.training.records import TrainRecord
@@ -79,7 +80,9 @@ def test_predicted_processor_time_of_a_stage_is_that_of_its_training(name: str, 
     searched = ["--device", str(folder), "--output", str(tmp_path / "run")]
     assert phaze.main(["run_solver", *common, *DEGREES, *TRAINABLE, *searched]) == 0
     assert phaze.main(["train", "--plan", str(tmp_path / "run" / "best.json"), "--steps", "6", "--quiet"]) == 0
-    record = from_json(TrainRecord, (tmp_path / "run" / "train" / "train.json").read_bytes(), "train.json")
+    record = from_json(
+        TrainRecord, TRAINING.current_json((tmp_path / "run" / "train" / "train.json").read_bytes(), "train.json"), "train.json"
+    )
     assert len(record.stages) == 2
     check_times(record)
     check_page(tmp_path / "run")
@@ -113,7 +116,9 @@ def test_plans_of_a_search_for_stages_that_differ_train_the_model(
     if name == "gpt":  # of others stages alike may be as good
         assert len({replace(stage, layers=()) for stage in plan.stages}) > 1
     assert phaze.main(["train", "--plan", str(run / "best.json"), "--steps", "3", "--check", "--quiet"]) == 0
-    record = from_json(TrainRecord, (run / "train" / "train.json").read_bytes(), "train.json")
+    record = from_json(
+        TrainRecord, TRAINING.current_json((run / "train" / "train.json").read_bytes(), "train.json"), "train.json"
+    )
     assert record.check is not None and record.check.equal
     assert record.processes == sum(stage.dp * stage.layout.tp for stage in plan.stages)
     if pytestconfig.getoption("--thorough"):

@@ -18,6 +18,7 @@ from processes import MARK, ended, forked, programs, started
 from trained_plans import BACK, FRONT, Stage, tiny_plan
 
 import phaze
+from Common.file_formats import TRAINING
 from Common.records import from_json, to_json
 from Runtime.training.job import CHECKPOINTS
 from Runtime.training.records import TrainRecord
@@ -99,7 +100,8 @@ def test_a_training_killed_at_any_moment_goes_on_to_the_same_losses(tmp_path: Pa
     assert phaze.main([*words, "--resume", str(folder)]) == 0
     assert phaze.main([*words, "--output", str(tmp_path / "straight")]) == 0
     resumed, straight = (
-        from_json(TrainRecord, (each / "train.json").read_bytes(), "train.json").steps for each in (folder, tmp_path / "straight")
+        from_json(TrainRecord, TRAINING.current_json((each / "train.json").read_bytes(), "train.json"), "train.json").steps
+        for each in (folder, tmp_path / "straight")
     )
     assert [each.step for each in resumed] == [done + 1, done + 2]
     assert [each.loss for each in resumed] == [each.loss for each in straight[done:]]

@@ -121,6 +121,9 @@ def test_damaged_and_foreign_files_are_refused_in_a_sentence(damage, said: str, 
     assert str(tmp_path) in str(refusal.value)
 
 
-def test_another_schema_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is of schema 99"):
-        written(tmp_path, changed=lambda machine: replace(machine, schema_version=99))
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    written(tmp_path)
+    file = tmp_path / "machine.yaml"
+    file.write_text(file.read_text().replace("schema_version: 1", "schema_version: 99"))
+    with pytest.raises(InputError, match=r"machine\.yaml is a profiled machine of version 99"):
+        read_database(tmp_path)

@@ -1,0 +1,228 @@
+"""docs/reference/yaml.md: every file that people write, its keys from the records and settings that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from Common import file_formats
+from Common.settings import Kind, Setting
+from scripts.reference.cli_page import default_of
+from scripts.reference.examples import EXAMPLES
+from scripts.reference.markdown import plain, table
+from scripts.reference.records import table_of
+
+HEAD = f"""# Files that you write
+
+All files are YAML in UTF-8. An unknown or missing key, a value of the wrong kind and a contradiction are refused in a
+sentence that names the file, the key and what is allowed (exit status 2). `scripts/reference_pages.py yaml` writes this
+page from the records that read the files; a test reads every example.
+
+- **Numbers with a unit**: where a key counts something measured, a text may stand for the number: `80 GB`, `3.35 TB/s`,
+  `2.5 us`. Prefixes are exact: GB is 10^9 bytes, GiB 2^30.
+- **A constant** is `{{value, unit, source}}`: a number, what it counts (the unit in the tables is the only one allowed),
+  and where it is from. A text with a unit, as `80 GB`, may stand for it. **A constant with a range** has `low` and `high`
+  besides, and maybe a `confidence` (`high`, `medium` or `low`). **A constant by capacity** has lists `capacity_bytes` and
+  `value`, read on logarithmic axes.
+- **Paths** are those from the folder of the file that holds them; what has no `/` and does not end in `.yaml` is the name
+  of one that ships.
+- **Versions**: every file may state `{file_formats.KEY}`, the version of its kind; without it is version 1. What becomes
+  of other versions is told [here](files.md#versions).
+- In keys, `[]` stands for each entry of a list, `NAME` for a name of your own.
+
+## Models
+
+A model is a name, dimensions, a Hugging Face `config.json` or a Python file ([models](../models.md), [listed
+ones](models.md)); there is no YAML file of models.
+"""
+SETTINGS_HEADS = ("key", "also", "takes", "unit", "default", "meaning")
+
+
+@dataclass(frozen=True)
+class HardwareFile:
+    """A kind of hardware file: what its page says, the example of it, and the record that reads it."""
+
+    title: str
+    told: str
+    example: str
+    record: type[Any]
+
+
+def page() -> str:
+    """The page."""
+    return "".join([HEAD, *_settings(), *(_hardware(each) for each in hardware_files()), _amped()])
+
+
+def hardware_files() -> Iterator[HardwareFile]:
+    """Every kind of hardware file."""
+    from Estimator.chips.cost import Prices
+    from Estimator.chips.design_space import ChipSize
+    from Estimator.chips.design_space_files import DesignSpaceFile
+    from Estimator.chips.memory import Memory
+    from Estimator.chips.technology import Technology
+    from Estimator.devices.device import Device
+    from Estimator.devices.software import AttentionKernel, Software
+    from Estimator.hardware_files import PlatformFile, VectorFunctionsFile
+    from Estimator.network.cluster import Cluster
+    from Estimator.network.contention import Contention
+
+    yield HardwareFile("Design space", "`--design-space FILE`. " + _ships("design_spaces"), "space.yaml", DesignSpaceFile)
+    yield HardwareFile("Chip", "`--chip FILE`: one accelerator of a design space.", "chip.yaml", ChipSize)
+    yield HardwareFile(
+        "Technology",
+        "`--technology FILE`, or `technology` of a design space. " + _ships("technologies"),
+        "technology.yaml",
+        Technology,
+    )
+    yield HardwareFile("Platform", "`platform` of a design space. " + _ships("platforms"), "platform.yaml", PlatformFile)
+    yield HardwareFile(
+        "Vector functions",
+        "`vector_functions` of a design space. " + _ships("vector_functions"),
+        "functions.yaml",
+        VectorFunctionsFile,
+    )
+    yield HardwareFile(
+        "Memory",
+        "`axes.memory` of a design space, as `memory.yaml:4` for four stacks. " + _ships("memories"),
+        "memory.yaml",
+        Memory,
+    )
+    yield HardwareFile("Prices", "`--prices FILE`. " + _ships("prices"), "prices.yaml", Prices)
+    yield HardwareFile(
+        "Device", "`--device FILE`; `phaze calibrate` writes such files. " + _ships("devices"), "device.yaml", Device
+    )
+    yield HardwareFile("Software", "`--software FILE`: a training framework. " + _ships("software"), "software.yaml", Software)
+    yield HardwareFile(
+        "Attention kernel", "`attention` of a framework. " + _ships("attention"), "attention.yaml", AttentionKernel
+    )
+    yield HardwareFile("Contention", "`contention` of a framework. " + _ships("contention"), "contention.yaml", Contention)
+    yield HardwareFile(
+        "Cluster", "`--cluster FILE`; any number may be `{value, source}`. " + _ships("clusters"), "cluster.yaml", Cluster
+    )
+
+
+def _ships(kind: str) -> str:
+    from Estimator.hardware_files import hardware_names
+
+    return f"What ships: {', '.join(f'`{name}`' for name in hardware_names(kind))}."
+
+
+def _example(name: str) -> str:
+    return f'\n```yaml title="{name}"\n{EXAMPLES[name]}```\n'
+
+
+def _hardware(kind: HardwareFile) -> str:
+    about = plain((kind.record.__doc__ or "").partition("\n\n")[0])
+    return f"\n## {kind.title}\n\n{kind.told}\n{_example(kind.example)}\n{about}\n\n{table_of(kind.record)}"
+
+
+def _settings() -> Iterator[str]:
+    from FrontDoor.help_text import SETTING_GROUPS, TRAINING_GROUPS
+    from Studies.annotations import Mode
+    from Studies.request import settings_for
+    from Studies.training_time.settings import all_settings
+
+    yield _SETTINGS["study"] + _example("study.yaml")
+    yield from _grouped(settings_for(Mode.SEARCH).settings, SETTING_GROUPS)
+    for name in ("sweep", "setting"):
+        yield _SETTINGS[name] + _example(f"{name}.yaml")
+    yield _SETTINGS["plan"] + _example("plan.yaml")
+    yield from _grouped(settings_for(Mode.EVALUATE).settings, SETTING_GROUPS)
+    yield _SETTINGS["training"] + _example("training.yaml")
+    alone = [each for each in all_settings().settings if each.key not in settings_for(Mode.EVALUATE).keys]
+    yield from _grouped(alone, TRAINING_GROUPS)
+
+
+_SETTINGS = {
+    "study": """
+## Study
+
+`phaze run_solver --config study.yaml` (`extract_graph` and `prepopulate_estimates` take it too). The keys are the flags
+with underscores; flags and `--set KEY=VALUE` precede the file. Only `model` is required. A run writes its own, with every
+setting resolved.
+""",
+    "sweep": """
+## Sweep
+
+`phaze sweep sweep.yaml`: the keys of a [study](#study). Each value of a list is a point of its own; a list within a list
+is one value. `name`, `output` and `csv` are of the sweep as a whole; `force_reextract_model` is none of it.
+""",
+    "setting": """
+## Setting
+
+`--setting setting.yaml`, or `setting: setting.yaml` in a study: defaults below everything that the study and the command
+line say, by the keys of a [study](#study), `setting` itself excepted. What ships: `today`.
+""",
+    "plan": """
+## Plan
+
+`phaze evaluate --plan plan.yaml` (`compare`, `export` and `training-time` take it too): one value for each key. Required
+are `model`, and `device` or `chip`. The best.json of a run is taken in its place. `phaze train --plan` takes the
+best.json, or a plan with its stages by value as it holds them ([keys](files.md#plan)).
+""",
+    "training": """
+## Training
+
+`phaze training-time --config training.yaml`: the keys of a [plan](#plan), where none says what the plan is the best one is
+searched, and
+""",
+}
+
+
+def _grouped(settings: Iterable[Setting], groups: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    by_key = {each.key: each for each in settings}
+    for title, keys in groups.items():
+        rows = [_setting(by_key[key]) for key in keys if key in by_key]
+        if rows:
+            yield f"\n**{title}**\n\n{table(SETTINGS_HEADS, rows)}"
+
+
+def _setting(setting: Setting) -> tuple[str, ...]:
+    meaning, default = default_of(plain(setting.help))
+    required = "required" if setting.key == "model" else "none"
+    others = ", ".join(f"`{each}`" for each in setting.aliases)
+    return f"`{setting.key}`", others, _takes(setting), setting.unit, default or required, meaning
+
+
+def _takes(setting: Setting) -> str:
+    bounds = f" {setting.least:.10g} to {setting.most:.10g}"
+    one = {
+        Kind.INTEGER: f"whole number{bounds}",
+        Kind.NUMBER: f"number{bounds}",
+        Kind.CHOICE: " ".join(f"`{each}`" for each in setting.choices),
+        Kind.TEXT: "text",
+        Kind.SWITCH: "true or false",
+    }[setting.kind]
+    if setting.form is not None:
+        one += f", or {setting.form.what} (`{setting.form.example}`)"
+    return one + ("; several" if setting.many else "") + (", or `all`" if setting.takes_all else "")
+
+
+def _amped() -> str:
+    from third_party.amped.catalogue import Category, parameters
+
+    parts = [_AMPED]
+    for category in Category:
+        rows = [
+            (f"`{each.name}`", each.kind.value, _number(each.default), plain(each.description))
+            for each in parameters().values()
+            if each.category is category
+        ]
+        parts.append(
+            f"\n**{category.value}** (or `{category.short}`)\n\n{table(('parameter', 'counts', 'default', 'meaning'), rows)}"
+        )
+    return "".join(parts)
+
+
+_AMPED = """
+## AMPeD configuration
+
+`python -m third_party.amped run config.json`, a JSON file (`third_party/amped/examples` has some): four categories of
+parameters, each given as `{"value": 8, "unit": ..., "description": ...}` or a bare value, looked up
+(`{"from_lookup_table": true}`) or calculated (`{"calculated": true}`). What is not there is calculated or has its default.
+"""
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.10g}"
