@@ -25,8 +25,8 @@ def pages(entry: object) -> list[str]:
 
 
 def test_every_page_has_its_place() -> None:
-    stated = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())
-    assert sorted(pages(stated["nav"])) == sorted(path.name for path in (REPOSITORY / "docs").glob("*.md"))
+    stated, docs = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text()), REPOSITORY / "docs"
+    assert sorted(pages(stated["nav"])) == sorted(path.relative_to(docs).as_posix() for path in docs.rglob("*.md"))
 
 
 def test_it_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
@@ -35,5 +35,5 @@ def test_it_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> 
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False, env=environment)
     assert built.returncode == 0, built.stdout + built.stderr
-    found = {page.name: SOURCES.findall(page.read_text(encoding="utf-8")) for page in (tmp_path / "site").glob("*.html")}
+    found = {page.name: SOURCES.findall(page.read_text(encoding="utf-8")) for page in (tmp_path / "site").rglob("*.html")}
     assert len(found) > 5 and {name: each for name, each in found.items() if each} == {}
