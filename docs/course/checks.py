@@ -182,8 +182,8 @@ def placed(words: Sequence[str]) -> Schedule:
             core = next((each for each, until in enumerate(cores) if until <= start_s), 0)  # shared where none is free
             cores[core] = start_s + latency_s
         busy[kind] += latency_s * (len(cores) if mode is Mode.ALL else 1)
-        places = (core, None) if kind is CoreType.TC else (None, core)
-        assignments.append(Assignment(operator, mode, *places, start_s, start_s + latency_s))
+        tc, vc = (core, None) if kind is CoreType.TC else (None, core)
+        assignments.append(Assignment(operator, mode, tc, vc, start_s, start_s + latency_s))
     end_s = max((each.end_s for each in assignments), default=0.0)
     used = {kind: busy[kind] / (len(free[kind]) * end_s) if end_s else 0.0 for kind in busy}
     return Schedule(Status.FEASIBLE, "your schedule", end_s, 0.0, tuple(assignments), used[CoreType.TC], used[CoreType.VC])
