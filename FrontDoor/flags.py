@@ -134,8 +134,9 @@ def _add_evaluate(parser: Parser) -> None:
 
 def _add_compare(parser: Parser) -> None:
     _add_evaluate_settings(parser)
-    parser.add_argument("runs", nargs=1, metavar="TRACE", help="Chrome trace of torch.profiler of one rank (.json, .json.gz)")
-    parser.add_argument("--iterations", type=int, metavar="N", help="iterations in the trace (default: those it marks, else 1)")
+    what = "traces of one rank each: torch.profiler's (.json, .json.gz) or Chakra execution traces (.et)"
+    parser.add_argument("runs", nargs="+", metavar="TRACE", help=what)
+    parser.add_argument("--iterations", type=int, metavar="N", help="iterations in a trace (default: those it marks, else 1)")
     _add_run_code(parser)
 
 

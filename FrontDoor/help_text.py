@@ -97,7 +97,9 @@ def usage_of(mode: str) -> str | None:
     if mode == "export":
         return "phaze export RUN|PLAN --to NAME [--output FOLDER] [FLAG ...]"
     if mode == "compare":
-        return "phaze compare TRACE --plan FILE [FLAG ...]\n       phaze compare TRACE --model NAME --device NAME [FLAG ...]"
+        return (
+            "phaze compare TRACE ... --plan FILE [FLAG ...]\n       phaze compare TRACE ... --model NAME --device NAME [FLAG ...]"
+        )
     if mode == "training-time":
         given = "--model NAME --device NAME --tokens N"
         return f"phaze {mode} {given} [FLAG ...]\n       phaze {mode} --plan FILE --tokens N [FLAG ...]"

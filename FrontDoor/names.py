@@ -19,7 +19,7 @@ OTHER_MODES = {
     "export": "write the plan of a run or a file out for the program that launches it, such as Megatron-LM or torchtitan",
     "train": "train the plan of a file with local processes, and compare what it takes with what was predicted",
     "validate": "compare predictions with measured training runs",
-    "compare": "tell where a trace of PyTorch's profiler and the prediction of its plan part, and what to calibrate",
+    "compare": "tell where traces of a run and the prediction of its plan part, and what to calibrate",
     "profile": "measure the operators of a model and exchanges between processes on this machine, as a device to search on",
     "calibrate": "fit a device, a cluster or a framework to measured operators, collectives or both at once and write its YAML",
     "list": "list what can be named: models, devices, clusters, software, design spaces, technologies, memories, prices, chips",

@@ -24,11 +24,19 @@ def price_iteration(plan: UniformPlan, costs: LayerCosts, machine: Machine, conf
         InputError: the plan contradicts itself, the model or the cluster.
     """
     priced = PricedPlan(plan, costs, machine, configuration)
+    transfer_s, iteration_s = _times_s(priced)
+    return _iteration(priced, _breakdown(priced, busiest_stage(priced), transfer_s, iteration_s), iteration_s)
+
+
+def breakdown_of(priced: PricedPlan, stage: int) -> Breakdown:
+    """Where the iteration goes on ``stage``, counted from 0."""
+    return _breakdown(priced, stage, *_times_s(priced))
+
+
+def _times_s(priced: PricedPlan) -> tuple[float, float]:
+    """What transfers between stages add to the iteration, and the iteration."""
     finished_s = float(priced.finished_s().max())
-    iteration_s = finished_s + priced.step_s
-    transfer_s = max(finished_s - float(priced.finished_s(free_transfers=True).max()), 0.0)
-    breakdown = _breakdown(priced, busiest_stage(priced), transfer_s, iteration_s)
-    return _iteration(priced, breakdown, iteration_s)
+    return max(finished_s - float(priced.finished_s(free_transfers=True).max()), 0.0), finished_s + priced.step_s
 
 
 def busiest_stage(priced: PricedPlan) -> int:

@@ -1,32 +1,46 @@
-"""A profiler's trace of a device beside what was predicted of it: the seconds of an iteration by what kernels do."""
+"""Traces of devices beside what was predicted of them: seconds of an iteration by stage, by what kernels do and by product."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from Common.errors import InputError
-from GraphExtractor.graph import OperatorKind
-from Plans.iteration import busiest_stage
+from GraphExtractor.graph import Operator, OperatorKind
+from Plans.iteration import breakdown_of, busiest_stage
 from Plans.layer_costs import moded_layers, run_again
 from Plans.pricing import PricedPlan, layers_of
-from Plans.results import Breakdown
+from Plans.results import Breakdown, Iteration
 from Solver.hardware import ExistingDevice
-from Studies.evaluation import Evaluation, PreparedPlan, evaluation_of, prepared
+from Studies.evaluation import evaluation_of, prepared
 from Studies.problem import hardware_of
 from Studies.request import Request
-from Validation.kernel_trace import COMMUNICATION, ELEMENTWISE, KernelTime, TracedIteration, read_trace
+from Studies.traced_stages import TracedStage, traced_stages
+from Validation.traced_kernels import (
+    BACKWARD,
+    COMMUNICATION,
+    ELEMENTWISE,
+    FORWARD,
+    MESSAGES,
+    OPTIMIZER,
+    PRODUCTS,
+    KernelTime,
+    ProductShape,
+    TracedIteration,
+)
 
-PRODUCTS, ATTENTION, NORMS, OPTIMIZER, COPIES = "products", "attention", "norms and softmax", "optimizer", "copies"
-PARTS = (PRODUCTS, ATTENTION, NORMS, ELEMENTWISE, OPTIMIZER, COPIES, COMMUNICATION)
-EXPOSED, IDLE, ITERATION = "of it exposed", "no kernel runs", "iteration"
+ATTENTION, NORMS, COPIES = "attention", "norms and softmax", "copies"
+EXPOSED, IDLE, WAITING, ITERATION = "of it exposed", "no kernel runs", "messages, or no kernel runs", "iteration"
 _PART_OF = {
     OperatorKind.GEMM: PRODUCTS,
     OperatorKind.CONV: PRODUCTS,
     OperatorKind.ATTENTION: ATTENTION,
     OperatorKind.REDUCTION: NORMS,
 }
+_KERNELS = (PRODUCTS, ATTENTION, NORMS, ELEMENTWISE, OPTIMIZER, COPIES)  # the parts of a trace of kernels,
+_PASSES = (FORWARD, BACKWARD, OPTIMIZER)  # and of one of whole passes
 _CALIBRATED = {  # what to measure where a part is off
     PRODUCTS: "calibrate --table of matrix products, or --runs",
     ATTENTION: "the software's attention kernel",
@@ -36,6 +50,9 @@ _CALIBRATED = {  # what to measure where a part is off
     COMMUNICATION: "calibrate --cluster, of measured collectives",
     EXPOSED: "the software's overlap settings",
     IDLE: "host_issue of the software, or data loading and other ranks",
+    WAITING: "the slowest stage, from a trace of each; calibrate --cluster",
+    FORWARD: "calibrate --runs, or from a trace of kernels",
+    BACKWARD: "calibrate --runs, or from a trace of kernels",
 }
 APART = 0.1  # of the measured iteration by which a part is off before something is to be done about it
 
@@ -51,69 +68,166 @@ class ComparedPart:
 
 
 @dataclass(frozen=True)
-class TraceComparison:
-    """A traced device beside the prediction for one of ``stage``, the busiest of the plan's ``stages``."""
+class ComparedProduct:
+    """Matrix products of one shape in an iteration: kernels and seconds, measured and predicted (0: none of the shape)."""
 
-    trace: str
-    steps: int
+    shape: ProductShape
+    measured_count: float
+    measured_s: float
+    predicted_count: int
+    predicted_s: float
+
+
+@dataclass(frozen=True)
+class ComparedStage:
+    """A stage, counted from 1: the mean of ``traces`` over at least ``steps`` iterations beside the prediction.
+
+    ``products`` are by shape, those that take most first; empty where no trace has the shapes of operands.
+    """
+
     stage: int
-    stages: int
+    traces: tuple[str, ...]
+    steps: int
     parts: tuple[ComparedPart, ...]
+    products: tuple[ComparedProduct, ...]
     longest: tuple[KernelTime, ...]
 
 
-def compare_trace(path: Path, request: Request, steps: int | None = None) -> TraceComparison:
-    """The trace at ``path`` beside the plan of ``request`` on a device that exists.
+@dataclass(frozen=True)
+class TraceComparison:
+    """The traced ones among the ``pp`` stages of a plan, of which ``busiest``, counted from 1, is predicted to take longest."""
+
+    pp: int
+    busiest: int
+    stages: tuple[ComparedStage, ...]
+
+
+def compare_traces(paths: Sequence[Path], request: Request, steps: int | None = None) -> TraceComparison:
+    """Traces of ranks at ``paths`` beside the plan of ``request`` on a device that exists.
 
     Raises:
-        InputError: no trace of a device is there, the plan's stages differ, or it is one for a designed chip.
+        InputError: no trace of a device is there, its rank is not known, the plan's stages differ, or it is for a designed chip.
     """
     hardware = hardware_of(request)
     if not isinstance(hardware, ExistingDevice) or request.stages is not None:
         raise InputError("a trace is compared with a plan of stages alike on a device that exists; name one with --device")
-    traced, made = read_trace(path, steps), prepared(request)
-    found = evaluation_of(request, made)
-    stage, predicted = _predicted(hardware, made, found)
-    parts = tuple(_compared(name, measured, predicted[name], traced) for name, measured in _measured(traced).items())
-    return TraceComparison(path.name, traced.steps, stage + 1, made.degrees.pp, parts, traced.longest)
+    made = prepared(request)
+    priced = PricedPlan(made.degrees, made.costs, made.machine)
+    busiest = busiest_stage(priced)
+    traced = traced_stages(paths, made.degrees, busiest, steps)
+    predicted = _Predicted(hardware, priced, evaluation_of(request, made).iteration)
+    return TraceComparison(made.degrees.pp, busiest + 1, tuple(predicted.beside(each) for each in traced))
 
 
-def _measured(traced: TracedIteration) -> dict[str, float]:
-    parts = {name: traced.parts_s.get(name, 0.0) for name in PARTS}
-    return parts | {EXPOSED: traced.exposed_s, IDLE: traced.idle_s, ITERATION: traced.iteration_s}
+@dataclass(frozen=True, eq=False)
+class _Predicted:
+    """What was predicted of the stages of a plan."""
+
+    hardware: ExistingDevice
+    priced: PricedPlan
+    iteration: Iteration
+
+    def beside(self, traced: TracedStage) -> ComparedStage:
+        found = traced.iteration
+        measured = self._measured(found)
+        predicted = self._of_passes(traced.stage) if FORWARD in measured else self._of_kernels(traced.stage)
+        return ComparedStage(
+            traced.stage + 1,
+            traced.traces,
+            found.steps,
+            tuple(_compared(name, seconds, predicted[name], found.iteration_s) for name, seconds in measured.items()),
+            self._products(traced.stage, found) if found.products else (),
+            found.longest,
+        )
+
+    @property
+    def _rest(self) -> str:
+        """What nothing fills. Kernels that receive from a stage wait for it, so that its messages and waiting are one."""
+        return IDLE if self.priced.plan.pp == 1 else WAITING
+
+    def _measured(self, traced: TracedIteration) -> dict[str, float]:
+        kernels = _PASSES if {FORWARD, BACKWARD} & traced.parts_s.keys() else _KERNELS
+        parts = {name: traced.parts_s.get(name, 0.0) for name in (*kernels, COMMUNICATION)}
+        parts |= {EXPOSED: traced.exposed_s, self._rest: traced.idle_s, ITERATION: traced.iteration_s}
+        if self.priced.plan.pp == 1:  # then they are of all-to-alls and rings
+            parts[COMMUNICATION] += traced.parts_s.get(MESSAGES, 0.0)
+            parts[EXPOSED] += traced.messages_s
+        else:
+            parts[self._rest] += traced.messages_s
+        return parts
+
+    def _of_kernels(self, stage: int) -> dict[str, float]:
+        """A product counts with the kernels behind it."""
+        parts = dict.fromkeys(_KERNELS, 0.0)
+        for operator, seconds in self._operators(stage):
+            parts[_PART_OF.get(operator.kind, ELEMENTWISE)] += seconds
+        breakdown = breakdown_of(self.priced, stage)
+        exposed_s, hidden_s = _communication(breakdown)
+        waiting_s = breakdown.bubble_s + breakdown.pipeline_communication_s
+        return parts | {
+            OPTIMIZER: breakdown.optimizer_s,
+            COMMUNICATION: exposed_s + hidden_s,
+            EXPOSED: exposed_s,
+            self._rest: waiting_s + breakdown.launch_s + breakdown.host_communication_s,
+            ITERATION: self.iteration.iteration_s,
+        }
+
+    def _of_passes(self, stage: int) -> dict[str, float]:
+        """Whole passes have their launches and what waits for the host in them."""
+        report, many = self.iteration.stages[stage], self.priced.plan.micro_batches
+        exposed_s = many * (report.forward_communication_s + report.backward_communication_s) + report.after_s
+        parts = {
+            FORWARD: many * (report.forward_s - report.forward_communication_s),
+            BACKWARD: many * (report.backward_s - report.backward_communication_s),
+            OPTIMIZER: self.priced.step_s,
+        }
+        return parts | {
+            COMMUNICATION: exposed_s + _communication(breakdown_of(self.priced, stage))[1],
+            EXPOSED: exposed_s,
+            self._rest: self.iteration.iteration_s - sum(parts.values()) - exposed_s,
+            ITERATION: self.iteration.iteration_s,
+        }
+
+    def _products(self, stage: int, traced: TracedIteration) -> tuple[ComparedProduct, ...]:
+        counts, seconds = defaultdict[ProductShape, int](int), defaultdict[ProductShape, float](float)
+        for operator, operator_s in self._operators(stage):
+            if operator.kind is OperatorKind.GEMM and len(operator.gemms) == 1:
+                gemm = operator.gemms[0]
+                shape = ProductShape.of(gemm.batch, gemm.m, gemm.n, gemm.k)
+                counts[shape] += self.priced.plan.micro_batches
+                seconds[shape] += operator_s
+        measured = {each.shape: each for each in traced.products}
+        found = (
+            ComparedProduct(
+                shape,
+                measured[shape].count if shape in measured else 0.0,
+                measured[shape].seconds if shape in measured else 0.0,
+                counts.get(shape, 0),
+                seconds.get(shape, 0.0),
+            )
+            for shape in {**measured, **counts}
+        )
+        return tuple(sorted(found, key=lambda each: -max(each.measured_s, each.predicted_s)))
+
+    def _operators(self, stage: int) -> Iterator[tuple[Operator, float]]:
+        """The operators of a device of ``stage`` in a pass through it, each with its seconds in an iteration."""
+        plan, graph = self.priced.plan, self.priced.costs.graph
+        distinct, sequence = moded_layers(graph, plan.recompute)
+        for place in layers_of(self.priced, stage):
+            moded = distinct[sequence[place]]
+            layer = graph.layers[moded.index]
+            for operator in (*layer.forward.operators, *run_again(layer, moded.mode), *layer.backward.operators):
+                if operator.kind is not OperatorKind.COLLECTIVE:
+                    yield operator, plan.micro_batches * self.hardware.operator_seconds(operator, plan.panels)
 
 
-def _compared(name: str, measured_s: float, predicted_s: float, traced: TracedIteration) -> ComparedPart:
-    apart = abs(measured_s - predicted_s) > APART * traced.iteration_s
+def _compared(name: str, measured_s: float, predicted_s: float, iteration_s: float) -> ComparedPart:
+    apart = abs(measured_s - predicted_s) > APART * iteration_s
     return ComparedPart(name, measured_s, predicted_s, _CALIBRATED.get(name, "") if apart else "")
 
 
-def _predicted(hardware: ExistingDevice, made: PreparedPlan, found: Evaluation) -> tuple[int, dict[str, float]]:
-    """The busiest stage, and the seconds of one of its devices by part; a product counts with the kernels behind it."""
-    priced = PricedPlan(made.degrees, made.costs, made.machine)
-    stage, often, breakdown = busiest_stage(priced), made.degrees.micro_batches, found.iteration.breakdown
-    graph, parts = made.costs.graph, defaultdict[str, float](float)
-    distinct, sequence = moded_layers(graph, made.degrees.recompute)
-    for place in layers_of(priced, stage):
-        moded = distinct[sequence[place]]
-        layer = graph.layers[moded.index]
-        for operator in (*layer.forward.operators, *run_again(layer, moded.mode), *layer.backward.operators):
-            if operator.kind is not OperatorKind.COLLECTIVE:
-                part = _PART_OF.get(operator.kind, ELEMENTWISE)
-                parts[part] += often * hardware.operator_seconds(operator, made.degrees.panels)
-    exposed_s, hidden_s = _communication(breakdown)
-    return stage, {
-        **{name: parts[name] for name in PARTS},
-        OPTIMIZER: breakdown.optimizer_s,
-        COMMUNICATION: exposed_s + hidden_s,
-        EXPOSED: exposed_s,
-        IDLE: breakdown.bubble_s + breakdown.launch_s + breakdown.host_communication_s,
-        ITERATION: found.iteration.iteration_s,
-    }
-
-
 def _communication(breakdown: Breakdown) -> tuple[float, float]:
-    """What of it shows, and what passes beside computation."""
-    exposed = ("tensor", "sequence", "context", "expert", "pipeline", "data")
+    """What of collectives shows, and what passes beside computation."""
+    exposed = ("tensor", "sequence", "context", "expert", "data")
     hidden = ("hidden_tensor", "hidden_data")
     return tuple(sum(getattr(breakdown, f"{each}_communication_s") for each in names) for names in (exposed, hidden))

@@ -1,127 +1,133 @@
-"""A trace of PyTorch's profiler (Chrome's JSON): where the time of a device goes in an iteration."""
+"""Traces of what ran on a device: of PyTorch's profiler (Chrome's JSON), and Chakra's execution traces of a measured run."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import re
 import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
-from Common.records import read_yaml, to_record
+from Validation.traced_kernels import (
+    MESSAGES,
+    PRODUCTS,
+    ProductShape,
+    TracedIteration,
+    TracedKernel,
+    iteration_of,
+    part_of,
+    product_of,
+)
 
-KERNELS = Path(__file__).with_name("kernels.yaml")
-COMMUNICATION, ELEMENTWISE = "communication", "element-wise"
 ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 STEP = "ProfilerStep#"
-MICRO = 1e-6
-Interval = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class KernelRule:
-    """Kernels in whose name ``pattern`` is found belong to ``part``."""
-
-    part: str
-    pattern: str
-
-
-@dataclass(frozen=True)
-class _File:
-    kernels: tuple[KernelRule, ...]
-
-
-@dataclass(frozen=True)
-class TracedIteration:
-    """Seconds of a device in one iteration, the mean of ``steps``.
-
-    ``parts_s`` are sums of kernels by part, ``exposed_s`` is communication beside which nothing else runs, ``idle_s`` what no
-    kernel fills of ``iteration_s``. ``longest`` are the kernels that take most, with their seconds.
-    """
-
-    steps: int
-    iteration_s: float
-    parts_s: Mapping[str, float]
-    exposed_s: float
-    idle_s: float
-    longest: tuple[KernelTime, ...]
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """Seconds that kernels of one ``name`` take in an iteration."""
-
-    name: str
-    part: str
-    seconds: float
+GZIP = b"\x1f\x8b"
+CHAKRA = ".et"
+WANTED = "give a trace of torch.profiler (export_chrome_trace), or a Chakra execution trace (NAME.et)"
 
 
 def read_trace(path: Path, steps: int | None = None) -> TracedIteration:
-    """The iteration in a trace; of so many ``steps`` where the trace does not mark them.
+    """The iteration in a trace of one rank; of so many ``steps`` where the trace does not mark them.
 
     Raises:
         InputError: the file cannot be read, is no trace, or has no kernels of a device.
     """
-    events = _events(path)
-    kernels = [each for each in events if each.get("cat") in ON_DEVICE and _is_number(each.get("dur"))]
+    content = _content(path)
+    if _is_chakra(path, content):
+        from third_party.exports.chakra.measured import measured_kernels
+
+        try:
+            found = measured_kernels(content)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+        return iteration_of(found.kernels, steps or found.steps or 1)
+    return _of_profiler(path, content, steps)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; {WANTED}") from error
+    try:
+        return gzip.decompress(raw) if raw.startswith(GZIP) else raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is no JSON that was zipped, or is cut off; {WANTED}") from error
+
+
+def _is_chakra(path: Path, content: bytes) -> bool:
+    """Whether it is one by its name, or where that says nothing by how it begins."""
+    suffixes = [each.lower() for each in path.suffixes]
+    return CHAKRA in suffixes or (".json" not in suffixes and content.lstrip()[:1] not in (b"{", b"["))
+
+
+def _of_profiler(path: Path, content: bytes, steps: int | None) -> TracedIteration:
+    whole = _read_json(path, content)
+    events = _events(path, whole)
+    marked = {str(each["name"]) for each in events if str(each.get("name", "")).startswith(STEP) and _is_number(each.get("dur"))}
+    kernels = tuple(_kernels(events))
     if not kernels:
         raise InputError(
             f"{path} has no kernels of a device; give a trace of torch.profiler with ProfilerActivity.CUDA, of one rank"
         )
-    marked = {str(each["name"]) for each in events if str(each.get("name", "")).startswith(STEP) and _is_number(each.get("dur"))}
-    count = steps or len(marked) or 1
-    spans = [(float(each["ts"]), float(each["ts"]) + float(each["dur"])) for each in kernels]
-    begin, end = min(each[0] for each in spans), max(each[1] for each in spans)
-    parts, names = defaultdict[str, float](float), defaultdict[str, float](float)
-    sent, others = list[Interval](), list[Interval]()
-    for each, span in zip(kernels, spans, strict=True):
-        name = str(each.get("name", ""))
-        part, seconds = part_of(name), float(each["dur"]) * MICRO / count
-        parts[part] += seconds
-        names[name] += seconds
-        (sent if part == COMMUNICATION else others).append(span)
-    busy, computing = _union([*sent, *others]), _union(others)
-    exposed = _length(busy) - _length(computing)
-    longest = sorted(names.items(), key=lambda item: -item[1])[:10]
-    return TracedIteration(
-        count,
-        (end - begin) * MICRO / count,
-        dict(parts),
-        exposed * MICRO / count,
-        (end - begin - _length(busy)) * MICRO / count,
-        tuple(KernelTime(name, part_of(name), seconds) for name, seconds in longest),
-    )
+    told = whole.get("distributedInfo") if isinstance(whole, dict) else None
+    rank, ranks = (told.get(each) if isinstance(told, dict) else None for each in ("rank", "world_size"))
+    return iteration_of(kernels, steps or len(marked) or 1, _whole_or_none(rank), _whole_or_none(ranks))
 
 
-@cache
-def kernel_rules() -> tuple[KernelRule, ...]:
-    """The rules of ``kernels.yaml``."""
-    return to_record(_File, read_yaml(KERNELS), str(KERNELS)).kernels
+def _kernels(events: Sequence[Mapping[str, Any]]) -> Iterator[TracedKernel]:
+    products = _products(events)
+    for each in events:
+        if each.get("cat") not in ON_DEVICE or not _is_number(each.get("dur")):
+            continue
+        name, begin, arguments = str(each.get("name", "")), float(each["ts"]), _arguments(each)
+        part = MESSAGES if _is_message(name, arguments) else part_of(name)
+        product = products.get(arguments.get("External id")) if part == PRODUCTS else None
+        yield TracedKernel(name, part, begin, begin + float(each["dur"]), product)
 
 
-@cache
-def part_of(kernel: str) -> str:
-    """The part that a kernel of this name belongs to."""
-    return next((rule.part for rule in kernel_rules() if re.search(rule.pattern, kernel, re.IGNORECASE)), ELEMENTWISE)
+def _products(events: Sequence[Mapping[str, Any]]) -> dict[object, ProductShape]:
+    """Matrix products by the number that their kernels have too, where shapes were recorded."""
+    found = dict[object, ProductShape]()
+    for each in events:
+        if each.get("cat") == "cpu_op":
+            arguments = _arguments(each)
+            product = product_of(str(each.get("name", "")), arguments.get("Input Dims", arguments.get("Input dims")))
+            number = arguments.get("External id")
+            if product is not None and isinstance(number, int | str):
+                found[number] = product
+    return found
 
 
-def _events(path: Path) -> Sequence[Mapping[str, Any]]:
+def _is_message(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether it goes from one rank to another. NCCL's all-to-all has kernels of that name too, told apart where it is named."""
+    collective = arguments.get("Collective name")
+    if isinstance(collective, str):
+        return collective.lower() in {"send", "recv"}
+    return "sendrecv" in name.lower()
+
+
+def _arguments(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = event.get("args")
+    if not isinstance(found, dict):
+        return {}
+    number = found.get("External id", found.get("external id"))
+    return found | {"External id": number if isinstance(number, int | str) else None}
+
+
+def _read_json(path: Path, content: bytes) -> object:
     try:
-        raw = path.read_bytes()
-        content = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; give a trace of torch.profiler") from error
-    except (ValueError, EOFError, zlib.error, RecursionError) as error:
-        raise InputError(f"{path} is no JSON; give a trace of torch.profiler (export_chrome_trace)") from error
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is no JSON; {WANTED}") from error
+
+
+def _events(path: Path, content: object) -> Sequence[Mapping[str, Any]]:
     events = content.get("traceEvents") if isinstance(content, dict) else content
     if not isinstance(events, list):
-        raise InputError(f"{path} has no traceEvents; give a trace of torch.profiler (export_chrome_trace)")
+        raise InputError(f"{path} has no traceEvents; {WANTED}")
     return [
         each for each in events if isinstance(each, dict) and (each.get("cat") not in ON_DEVICE or _is_number(each.get("ts")))
     ]
@@ -131,16 +137,5 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18
 
 
-def _union(spans: Iterable[Interval]) -> list[Interval]:
-    """The same time as intervals that do not touch, in order."""
-    found: list[Interval] = []
-    for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((begin, end))
-    return found
-
-
-def _length(spans: Iterable[Interval]) -> float:
-    return sum(end - begin for begin, end in spans)
+def _whole_or_none(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -104,6 +104,7 @@ TARGETS = (
         (f"{LAYOUTS} evaluate layouts.json", f"{LAYOUTS} search layouts.json --top 2", f"{LAYOUTS} curves layouts.json"),
     ),
     Target("amped.json", 3, (f"{AMPED_RUN} --GEMM --compute_graph --mat-dims", f"{AMPED_RUN} --as-published", AMPED_OPTIMIZE)),
+    Target("out_chakra/traces/iteration.0.et", 2, ("compare out_chakra/traces/iteration.0.et --plan plan.yaml",)),
     Target("lookup_tables.json", 1, (f"{AMPED_RUN} --lookup-tables lookup_tables.json",)),
 )
 
@@ -125,6 +126,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "explain": ("explain run", "explain run_device"),
     "trace": ("trace run --output trace.json", "trace run_device --output -"),
     "models": ("models gpt2", "models llama.json"),
+    "compare": ("compare out_chakra/traces/iteration.0.et --plan plan.yaml",),
     "accelerators": ("accelerators --design-space space.yaml --output cores.json",),
 }
 
@@ -140,6 +142,7 @@ BUILD = (
     "accelerators --design-space space.yaml --output out_cores/Estimator/arch_configs/cores.json",
     "validate runs.csv --output out",
     "validate single.csv --output out",
+    "export plan.yaml --to chakra --output out_chakra",
 )
 EXTRACTING = 2
 WARM = (

@@ -399,7 +399,8 @@ while at < len(content):
 print(repr(messages[0].version))
 for node in messages[1:]:
     named = {each.name: (each.WhichOneof("value"), getattr(each, each.WhichOneof("value"))) for each in node.attr}
-    print(repr((node.id, node.name, node.type, node.duration_micros, tuple(node.data_deps), tuple(node.ctrl_deps), named)))
+    times = node.start_time_micros, node.duration_micros
+    print(repr((node.id, node.name, node.type, *times, tuple(node.data_deps), tuple(node.ctrl_deps), named)))
 """
 TYPES = {  # in which Chakra's feeder reads them
     "is_cpu_op": "bool_val", "num_ops": "int64_val", "tensor_size": "uint64_val", "comm_type": "int64_val",
@@ -424,10 +425,9 @@ def test_the_schema_itself_reads_what_is_written(written: dict[str, bytes], rank
         found = subprocess.run((python, str(program), str(trace)), check=True, capture_output=True, text=True)
         version, *lines = (eval(line, {"inf": math.inf}) for line in found.stdout.splitlines())
         assert version == "0.0.4"
-        for (number, name, kind, micros, data, control, named), node in zip(lines, ranked[rank], strict=True):
-            assert (number, name, kind, micros, data, control) == (
-                *(node.id, node.name, int(node.type), node.duration_micros, node.data_deps, node.ctrl_deps),
-            )
+        for (number, name, kind, start, micros, data, control, named), node in zip(lines, ranked[rank], strict=True):
+            assert (number, name, kind, data, control) == (node.id, node.name, int(node.type), node.data_deps, node.ctrl_deps)
+            assert (start, micros) == (node.start_micros, node.duration_micros)
             assert {each: which for each, (which, _) in named.items()} == {each: TYPES[each] for each in named}
             values = {each: value for each, (_, value) in named.items()}
             expected = {"is_cpu_op": False, "duration_s": node.duration_s}

@@ -8,14 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import phaze
 from Common.errors import InputError
-from Validation.kernel_trace import COMMUNICATION, ELEMENTWISE, part_of, read_trace
+from Plans.plan import UniformPlan
+from Studies.traced_stages import traced_stages
+from third_party.exports.chakra.ranks import Ranks
+from Validation.kernel_trace import read_trace
+from Validation.traced_kernels import COMMUNICATION, ELEMENTWISE, MESSAGES, ProductShape, TracedKernel, iteration_of, part_of
 
 PLAN = (
     "--model gpt:layers=4,hidden=256,heads=4,vocabulary=1024,sequence_length=128 --device a100_80gb --dp 2 --global-batch-size 8"
 )
+TWO_STAGES = f"{PLAN} --pp 2"
 EVENTS = (  # name, begin and length in microseconds: 10 of product, 4 beside a reduction of 6, 2 of nothing, 3 of the optimizer
     ("ampere_bf16_s16816gemm_bf16_128x128_ldg8", 100, 10),
     ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", 106, 6),
@@ -90,7 +97,9 @@ def test_a_trace_stands_beside_its_prediction(tmp_path: Path, capsys: pytest.Cap
     path = trace(tmp_path / "trace.json")
     assert phaze.main(["compare", str(path), *PLAN.split(), "--format", "json", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)
-    parts = {each["name"]: each for each in found["parts"]}
+    (stage,) = found["stages"]
+    parts = {each["name"]: each for each in stage["parts"]}
+    assert stage["stage"] == found["pp"] == 1 and stage["traces"] == ["trace.json"]
     assert parts["products"]["measured_s"] == pytest.approx(10e-6) and parts["products"]["predicted_s"] > 0.0
     assert phaze.main(["evaluate", *PLAN.split(), "--format", "json", "--quiet"]) == 0
     priced = json.loads(capsys.readouterr().out)
@@ -108,12 +117,104 @@ def test_a_trace_stands_beside_its_prediction(tmp_path: Path, capsys: pytest.Cap
         (["compare", "nowhere.json", *PLAN.split()], "cannot read"),
         (["compare", "trace.json", *PLAN.split(), "--iterations", "0"], "give a whole number from 1 on"),
         (["compare", "trace.json"], "model"),
+        (["compare", "trace.json", "trace.json", *TWO_STAGES.split()], "nothing says of which rank trace.json is"),
+        (["compare", "rank1.json", "rank1.json", *TWO_STAGES.split()], "are both of rank 1; give one trace of each rank"),
+        (["compare", "rank4.json", *TWO_STAGES.split()], "rank4.json is of rank 4, and the plan is one for 4 devices, 0 to 3"),
     ],
 )
 def test_odd_questions_are_refused(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace(tmp_path / "trace.json")
+    for name in ("trace.json", "rank1.json", "rank4.json"):
+        trace(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     assert phaze.main(words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_traces_of_ranks_stand_beside_their_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [trace(tmp_path / f"rank{rank}.json", steps=rank + 1) for rank in (0, 1, 3)]
+    words = ["compare", *map(str, paths), *TWO_STAGES.split(), "--quiet"]
+    assert phaze.main([*words, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["stage"], each["traces"]) for each in found["stages"]] == [
+        (1, ["rank0.json", "rank1.json"]),
+        (2, ["rank3.json"]),
+    ]
+    assert phaze.main(["evaluate", *TWO_STAGES.split(), "--format", "json", "--quiet"]) == 0
+    priced = json.loads(capsys.readouterr().out)
+    for stage in found["stages"]:
+        parts = {each["name"]: each["predicted_s"] for each in stage["parts"]}
+        assert parts["iteration"] == priced["iteration_s"]
+    predicted = [{part["name"]: part["predicted_s"] for part in each["parts"]} for each in found["stages"]]
+    assert predicted[0]["products"] != predicted[1]["products"]  # one has the embedding, the other the head
+    assert phaze.main(words) == 0
+    assert "iterations of 2 of 2 stages" in capsys.readouterr().out
+
+
+def test_a_profiler_says_its_rank(tmp_path: Path) -> None:
+    path = trace(tmp_path / "rank0.json")
+    content = json.loads(path.read_bytes())
+    path.write_text(json.dumps(content | {"distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 4}}))
+    plan = UniformPlan(dp=2, pp=2, global_batch_size=8)
+    (found,) = traced_stages([path], plan, busiest=0)
+    assert found.stage == Ranks(plan).stage_of(3) == 1
+    with pytest.raises(InputError, match="of a run on 4 devices, and the plan is one for 8"):
+        traced_stages([path], UniformPlan(dp=4, pp=2, global_batch_size=8), busiest=0)
+
+
+def test_products_are_told_apart_by_the_shapes_of_their_operands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def launched(number: int, name: str, dimensions: list[list[int]], length: float) -> list[dict[str, Any]]:
+        operator = {"External id": number, "Input Dims": dimensions}
+        kernel = {
+            "name": "sm80_xmma_gemm_bf16",
+            "cat": "kernel",
+            "ts": 200 + 10 * number,
+            "dur": length,
+            "args": {"External id": number},
+        }
+        return [{"name": name, "cat": "cpu_op", "ts": 1, "dur": 1, "args": operator}, kernel]
+
+    events = [
+        *launched(1, "aten::mm", [[512, 256], [256, 1024]], 3.0),
+        *launched(2, "aten::addmm", [[1024], [512, 256], [256, 1024]], 4.0),
+        *launched(3, "aten::mm", [[1024, 256], [256, 512]], 5.0),  # of the same shape, transposed
+        *launched(4, "aten::bmm", [[8, 128, 64], [8, 64, 128]], 1.0),
+        *launched(5, "aten::mm", [[512, 256], [128, 1024]], 1.0),  # which do not fit together
+    ]
+    path = trace(tmp_path / "trace.json", *events)
+    found = {each.shape: each for each in read_trace(path).products}
+    assert found.keys() == {ProductShape(1, 512, 1024, 256), ProductShape(8, 128, 128, 64)}
+    wide = found[ProductShape(1, 512, 1024, 256)]
+    assert wide.count == 3 and wide.seconds == pytest.approx(12e-6)
+    assert phaze.main(["compare", str(path), *PLAN.split(), "--format", "json", "--quiet"]) == 0
+    (stage,) = json.loads(capsys.readouterr().out)["stages"]
+    assert phaze.main(["evaluate", *PLAN.split(), "--format", "json", "--quiet"]) == 0
+    micro_batches = json.loads(capsys.readouterr().out)["micro_batches_per_pipeline"]
+    products = {tuple(each["shape"].values()): each for each in stage["products"]}
+    # Forward and gradients of four blocks: 128 tokens, 256 wide, to 4 x 256 and back; and the head to as many tokens.
+    assert products[1, 128, 1024, 256]["predicted_count"] == (4 * 2 + 1) * micro_batches
+    assert products[1, 256, 1024, 128]["predicted_count"] == (4 * 2 + 1) * micro_batches
+    assert products[1, 512, 1024, 256]["predicted_s"] == 0.0 and products[1, 512, 1024, 256]["measured_count"] == 3
+    assert phaze.main(["compare", str(path), *PLAN.split(), "--quiet"]) == 0
+    assert "matrix products" in capsys.readouterr().out
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["products", COMMUNICATION, MESSAGES]), st.integers(0, 50), st.integers(0, 20)), min_size=1
+    )
+)
+def test_an_iteration_is_what_its_microseconds_are(kernels: list[tuple[str, int, int]]) -> None:
+    found = iteration_of([TracedKernel(part, part, begin, begin + length) for part, begin, length in kernels], 1)
+    running: list[set[str]] = [set() for _ in range(80)]
+    for part, begin, length in kernels:
+        for each in running[begin : begin + length]:
+            each.add(part)
+    first, last = min(begin for _, begin, _ in kernels), max(begin + length for _, begin, length in kernels)
+    whole = running[first:last]
+    assert found.iteration_s == pytest.approx(1e-6 * (last - first))
+    assert found.idle_s == pytest.approx(1e-6 * sum(not each for each in whole))
+    assert found.messages_s == pytest.approx(1e-6 * sum(each == {MESSAGES} for each in whole))
+    exposed = sum(COMMUNICATION in each and "products" not in each for each in whole)
+    assert found.exposed_s == pytest.approx(1e-6 * exposed)

@@ -41,13 +41,30 @@ class Traces:
         ranks = Ranks(launch.degrees)
         iteration = Iteration.of(launch.pipeline, launch.work, {members: ranks.size(members) for members in Members})
         stages = tuple(stage_nodes(iteration, stage) for stage in range(launch.degrees.pp))
-        return Traces(ranks, stages, Communicators(ranks))
+        traces = Traces(ranks, stages, Communicators(ranks))
+        return traces.timed() if sum(map(len, stages)) <= MOST_REPLAYED else traces
 
     @property
     def count(self) -> int:
         """Nodes of all ranks."""
         plan = self.ranks.plan
         return sum(map(len, self.stages)) * (plan.devices // plan.pp)
+
+    def timed(self) -> Traces:
+        """The same, every node with when it starts: the ranks of a stage are alike, so one of each stage tells."""
+        column = [self.ranks.peer(0, stage) for stage in range(self.ranks.plan.pp)]
+        end_s = replay({rank: tuple(self.nodes(rank)) for rank in column}).end_s
+
+        def timed(rank: int, each: StageNode) -> StageNode:
+            node = each.node
+            if node.type is NodeType.RECEIVE:  # asked for when all before it is finished, however long it takes to come
+                start_s = max((end_s[rank, before] for before in (*node.data_deps, *node.ctrl_deps)), default=0.0)
+            else:
+                start_s = end_s[rank, node.id] - node.duration_s
+            return replace(each, node=replace(node, start_micros=round(max(start_s, 0.0) * 1e6)))
+
+        stages = (tuple(timed(rank, each) for each in nodes) for rank, nodes in zip(column, self.stages, strict=True))
+        return replace(self, stages=tuple(stages), communicators=Communicators(self.ranks))
 
     def nodes(self, rank: int) -> Iterator[Node]:
         """The nodes of ``rank``."""

@@ -46,7 +46,8 @@ ep {degrees.ep}, ZeRO {degrees.zero_stage}, {degrees.micro_batches} micro-batche
 What is in the traces:
 
 - A compute node per chunk, pass and micro-batch: `duration_micros` is predicted, without what shows of communication in the
-  pass; `duration_s` is the same unrounded. `num_ops` are FLOPs of matrix products, `tensor_size` bytes read and written.
+  pass; `duration_s` is the same unrounded, `start_time_micros` when it starts by the prediction. `num_ops` are FLOPs of matrix
+  products, `tensor_size` bytes read and written.
 - Collectives of a pass by kind and group, those of all its layers together: one node for what adds to the pass and one,
   "hidden", for what runs beside it, each with its part of the bytes. `comm_size` is what a rank gives to it: its part of what is
   gathered, all of what is reduced. ASTRA-sim times them itself; `duration_micros` is our prediction of each.

@@ -6,7 +6,8 @@ feeder and ASTRA-sim read, in the types in which they read them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -15,7 +16,8 @@ from third_party.exports.chakra import wire
 
 VERSION = "0.0.4"
 
-_NODE_ID, _NODE_NAME, _NODE_TYPE, _CTRL_DEPS, _DATA_DEPS, _DURATION, _ATTRIBUTE = 1, 2, 3, 4, 5, 7, 10
+_NODE_ID, _NODE_NAME, _NODE_TYPE, _CTRL_DEPS, _DATA_DEPS, _START, _DURATION, _INPUTS, _ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 8, 10
+_SHAPES = 2  # of what a node reads
 _NAME, _DOUBLE, _INT32, _INT64, _UINT64, _BOOL, _STRING = 1, 3, 7, 9, 13, 27, 29
 
 
@@ -42,9 +44,10 @@ class Node:
     """A node of one rank.
 
     ``data_deps`` must all be finished before it starts; those of them that only keep the order of its device are ``ctrl_deps``
-    too. ``duration_s`` is exact, ``duration_micros`` what the schema has room for. ``tensor_size`` are the bytes that it reads
-    and writes, ``num_ops`` its floating-point operations. ``comm_size`` are bytes of a message, or of what a rank gives to a
-    collective: its part of what is gathered, all of what is reduced. ``group`` names a communicator.
+    too. ``duration_s`` is exact, ``start_micros`` and ``duration_micros`` what the schema has room for; a receiver starts when it
+    asks. ``tensor_size`` are the bytes that it reads and writes, ``num_ops`` its floating-point operations. ``comm_size`` are
+    bytes of a message, or of what a rank gives to a collective: its part of what is gathered, all of what is reduced. ``group``
+    names a communicator.
     """
 
     id: int
@@ -62,6 +65,7 @@ class Node:
     comm_dst: int = 0
     comm_tag: int = 0
     group: str = ""
+    start_micros: int = 0
 
 
 def node_bytes(node: Node) -> bytes:
@@ -84,6 +88,7 @@ def node_bytes(node: Node) -> bytes:
             wire.whole(_NODE_TYPE, node.type),
             wire.packed(_CTRL_DEPS, node.ctrl_deps),
             wire.packed(_DATA_DEPS, node.data_deps),
+            wire.whole(_START, node.start_micros),
             wire.whole(_DURATION, node.duration_micros),
             *(wire.content(_ATTRIBUTE, each) for each in attributes),
         )
@@ -121,28 +126,84 @@ def read_trace(content: bytes) -> tuple[Node, ...]:
     return tuple(map(_node, messages))
 
 
+@dataclass(frozen=True, eq=False)
+class NodeFields:
+    """A node of any program, as far as it says something: its fields and attributes by name."""
+
+    single: Mapping[int, wire.Field]
+    data_deps: tuple[int, ...]
+    ctrl_deps: tuple[int, ...]
+    attributes: Mapping[str, wire.Field]
+
+    @staticmethod
+    def of(message: bytes) -> NodeFields:
+        """The fields of ``message``; a repeated field may come in parts."""
+        single, deps, attributes = dict[int, wire.Field](), defaultdict[int, tuple[int, ...]](tuple), dict[str, wire.Field]()
+        for field in wire.read_fields(message):
+            if field.number in (_CTRL_DEPS, _DATA_DEPS):
+                more = (field.value,) if isinstance(field.value, int) else wire.read_packed(field.content)
+                deps[field.number] += more
+            elif field.number == _ATTRIBUTE:
+                attributes |= attribute(field.content)
+            else:
+                single[field.number] = field
+        return NodeFields(single, deps[_DATA_DEPS], deps[_CTRL_DEPS], attributes)
+
+    @property
+    def id(self) -> int:
+        """Its number; as all fields it is left out where it is 0."""
+        return self._whole(_NODE_ID)
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.single[_NODE_NAME].content.decode(errors="replace") if _NODE_NAME in self.single else ""
+
+    @property
+    def type(self) -> int:
+        """One of the schema's types, of which ``NodeType`` has some."""
+        return self._whole(_NODE_TYPE)
+
+    @property
+    def start_micros(self) -> int:
+        """When it starts, 0 where that is not said."""
+        return self._whole(_START)
+
+    @property
+    def duration_micros(self) -> int:
+        """How long it lasts, 0 where that is not said."""
+        return self._whole(_DURATION)
+
+    @property
+    def input_shapes(self) -> str:
+        """Shapes of what it reads, a list of lists as text; empty where they are not said."""
+        fields = wire.read_fields(self.single[_INPUTS].content) if _INPUTS in self.single else ()
+        return next((field.content.decode(errors="replace") for field in fields if field.number == _SHAPES), "")
+
+    def number(self, name: str) -> int | None:
+        """The whole number that the attribute ``name`` is; None where it has none."""
+        return self.attributes[name].whole if name in self.attributes else None
+
+    def _whole(self, number: int) -> int:
+        return self.single[number].whole if number in self.single else 0
+
+
 def _node(message: bytes) -> Node:
-    single, deps, attributes = dict[int, wire.Field](), dict[int, tuple[int, ...]](), dict[str, wire.Field]()
+    fields = NodeFields.of(message)
 
     def number(name: str) -> int:
-        return attributes[name].whole if name in attributes else 0
+        return fields.number(name) or 0
 
-    for field in wire.read_fields(message):
-        if field.number in (_CTRL_DEPS, _DATA_DEPS):
-            deps[field.number] = wire.read_packed(field.content)
-        elif field.number == _ATTRIBUTE:
-            attributes |= _attribute(field.content)
-        else:
-            single[field.number] = field
+    attributes = fields.attributes
     try:
         return Node(
-            id=single[_NODE_ID].whole,
-            name=single[_NODE_NAME].content.decode(),
-            type=NodeType(single[_NODE_TYPE].whole),
+            id=fields.single[_NODE_ID].whole,
+            name=fields.single[_NODE_NAME].content.decode(),
+            type=NodeType(fields.single[_NODE_TYPE].whole),
             duration_s=attributes["duration_s"].double,
-            duration_micros=single[_DURATION].whole,
-            data_deps=deps.get(_DATA_DEPS, ()),
-            ctrl_deps=deps.get(_CTRL_DEPS, ()),
+            duration_micros=fields.duration_micros,
+            data_deps=fields.data_deps,
+            ctrl_deps=fields.ctrl_deps,
             num_ops=number("num_ops"),
             tensor_size=number("tensor_size"),
             comm_type=CollectiveType(number("comm_type")) if "comm_type" in attributes else None,
@@ -151,12 +212,13 @@ def _node(message: bytes) -> Node:
             comm_dst=number("comm_dst"),
             comm_tag=number("comm_tag"),
             group=attributes["pg_name"].content.decode() if "pg_name" in attributes else "",
+            start_micros=fields.start_micros,
         )
     except (KeyError, ValueError) as error:
         raise InputError(f"a node of an execution trace has no or another {error}; it is of another program") from error
 
 
-def _attribute(message: bytes) -> Iterator[tuple[str, wire.Field]]:
+def attribute(message: bytes) -> Iterator[tuple[str, wire.Field]]:
     """The name and the value of an attribute."""
     fields = tuple(wire.read_fields(message))
     name = next((field.content.decode(errors="replace") for field in fields if field.number == _NAME), "")
