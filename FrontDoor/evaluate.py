@@ -11,7 +11,6 @@ from FrontDoor.exit_status import DONE, NOTHING_FEASIBLE
 from FrontDoor.printing import print_answer
 
 if TYPE_CHECKING:
-    from Studies.evaluation import Evaluation
     from Studies.request import Request
 
 logger = logging.getLogger(__name__)
@@ -34,11 +33,11 @@ def evaluate(command: Command) -> int:
     from Plans.results import Status
     from Reporter.training_tables import evaluation_json, evaluation_tables
     from Studies.evaluation import evaluated
+    from Studies.optimum import optimum_beside
 
     evaluation = evaluated(request)
-    print_answer(evaluation_json(evaluation).decode(), lambda: evaluation_tables(evaluation), command)
-    if command.launcher is not None:
-        logger.info("%s", _saved(evaluation))
+    optimum = None if command.launcher is None else optimum_beside(evaluation)
+    print_answer(evaluation_json(evaluation, optimum).decode(), lambda: evaluation_tables(evaluation, optimum), command)
     return NOTHING_FEASIBLE if evaluation.iteration.status is Status.INFEASIBLE else DONE
 
 
@@ -59,21 +58,3 @@ def _launched(command: Command) -> Request:
     found = settings_from(path)
     logger.info("read from %s: %s", path, ", ".join(f"{key} {value}" for key, value in found.items() if value is not None))
     return resolve(found, command.given, Mode.EVALUATE, source=str(path))
-
-
-def _saved(evaluation: Evaluation) -> str:
-    """What the best plan that a search finds saves on the same devices, for the same batch, in a sentence."""
-    from Common.numbers import number, percent
-    from Studies.optimum import optimum_beside
-
-    best = optimum_beside(evaluation)
-    if best is None:
-        return "no plan of a search fits there"
-    saved = 1.0 - best.time_per_batch_s / evaluation.iteration.iteration_s
-    if saved <= 0.0:
-        return "no plan of a search on as many devices is faster"
-    degrees = f"tp {best.tp} x pp {best.pp} x dp {best.dp}, micro-batch {best.micro_batch_size}, recomputation {best.recompute}"
-    return (
-        f"the best plan of a search on as many devices takes {number(best.time_per_batch_s)} s, {percent(saved)} less: "
-        f"{degrees}, ZeRO stage {best.zero_stage}"
-    )

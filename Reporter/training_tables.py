@@ -20,11 +20,12 @@ from Reporter.text_tables import TextTable, new_table
 from Solver.results import PlanSummary
 from Studies.evaluation import Evaluation
 from Studies.limits.memory_room import MOST_SHARE
+from Studies.optimum import Optimum
 from Studies.wording import plan_choices, plan_text
 
 
-def evaluation_tables(evaluation: Evaluation) -> list[TextTable]:
-    """What the iteration amounts to, where its time goes, and what fills the memory of each stage."""
+def evaluation_tables(evaluation: Evaluation, optimum: Optimum | None = None) -> list[TextTable]:
+    """What the iteration amounts to, where its time goes, what fills the memory of each stage, and the ``optimum`` beside it."""
     iteration = evaluation.iteration
     differing = [] if evaluation.degrees is not None else [stages_table(evaluation.plan, iteration.stages)]
     return [
@@ -32,11 +33,29 @@ def evaluation_tables(evaluation: Evaluation) -> list[TextTable]:
         *differing,
         breakdown_table(iteration.breakdown, label(evaluation.plan.model)),
         memory_table(iteration, evaluation.machine.memory_bytes),
+        *([] if optimum is None else [optimum_table(optimum)]),
     ]
 
 
-def evaluation_json(evaluation: Evaluation) -> bytes:
-    """The iteration with the plan, the model and the hardware it is for. Bytes are those of one device of a stage."""
+def optimum_table(optimum: Optimum) -> TextTable:
+    """What a search on as many devices finds for the same model and batch."""
+    table = new_table("the best plan of a search on as many devices", ["what", "predicted"], words=["what", "predicted"])
+    best = optimum.plan
+    if best is None:
+        table.add_row("plan", "none fits")
+        return table
+    degrees = f"tp {best.tp} x pp {best.pp} x dp {best.dp}, micro-batch {best.micro_batch_size}"
+    saved = f"{percent(optimum.saves)} less" if optimum.saves > 0.0 else "which is no less"
+    table.add_row("plan", f"{degrees}, recomputation {best.recompute}, ZeRO stage {best.zero_stage}")
+    table.add_row("iteration", f"{number(best.time_per_batch_s)} s, {saved}")
+    return table
+
+
+def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None) -> bytes:
+    """The iteration with the plan, the model and the hardware it is for, and the ``optimum`` beside it.
+
+    Bytes are those of one device of a stage.
+    """
     hardware, machine, plan = evaluation.hardware, evaluation.machine, evaluation.plan
     whole: dict[str, Any] = json.loads(to_json(evaluation.iteration))
     breakdown, stages = whole.pop("breakdown"), whole.pop("stages")
@@ -53,6 +72,7 @@ def evaluation_json(evaluation: Evaluation) -> bytes:
     capacity = {"memory_bytes": evaluation.iteration.memory_bytes, "memory_capacity_bytes": machine.memory_bytes}
     sources = evaluation.price_sources
     named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
+    named |= {} if optimum is None else {"optimum": json.loads(to_json(optimum))}
     named |= {"time_intervals": [json.loads(to_json(each)) for each in evaluation.time_intervals]}
     return json.dumps({**named, **whole, **capacity, "breakdown_s": breakdown, "stages": stages}, indent=2).encode()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from Common.progress import Progress, SilentProgress
 from Solver.results import ModelPlan
 from Solver.search.search import search
@@ -13,8 +15,16 @@ from Studies.resolve import resolve
 MOST_MICRO_BATCH = 8  # that is tried, in powers of two
 
 
-def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> ModelPlan | None:
-    """The best plan on as many devices as that of ``evaluation``, which is on a device that exists; None where none fits.
+@dataclass(frozen=True)
+class Optimum:
+    """The best ``plan`` of a search (None: none fits), and the part of the time of the plan beside it that it ``saves``."""
+
+    plan: ModelPlan | None
+    saves: float
+
+
+def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> Optimum:
+    """The best plan on as many devices as that of ``evaluation``, which is on a device that exists.
 
     Searched are all degrees of tensor, pipeline and data parallelism, recomputation, ZeRO 0 and 1, sequence parallelism and
     micro-batches of 1 to 8 samples that the global batch has for each replica.
@@ -43,4 +53,7 @@ def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> 
         source="the search beside the plan",
     )
     found = search(run_of(request, progress or SilentProgress()), hardware_report(request), "").result.best
-    return None if found is None else next(iter(found.models.values()))
+    if found is None:
+        return Optimum(None, 0.0)
+    best = next(iter(found.models.values()))
+    return Optimum(best, 1.0 - best.time_per_batch_s / evaluation.iteration.iteration_s)

@@ -11,6 +11,7 @@ import yaml
 
 import phaze
 from FrontDoor.names import EXPORTED
+from Studies.optimum import Optimum
 from third_party.exports.registry import HOMES, exporter
 
 PLAN = {
@@ -54,7 +55,7 @@ def test_a_plan_that_is_exported_and_read_back_has_the_same_price(
     plan = write_plan(tmp_path, **changes)
     assert phaze.main(["export", str(plan), "--to", name, "--output", str(tmp_path / "out")]) == 0
     capsys.readouterr()
-    monkeypatch.setattr("Studies.optimum.optimum_beside", lambda evaluation: None)
+    monkeypatch.setattr("Studies.optimum.optimum_beside", lambda evaluation: Optimum(None, 0.0))
     before = price(["--plan", str(plan)], capsys)
     words = ["--from", str(tmp_path / "out" / file), "--device", "a100_80gb"]
     assert price(words, capsys) == pytest.approx(before, rel=1e-12)
@@ -64,8 +65,13 @@ def test_what_a_search_would_save_is_told(tmp_path: Path, capsys: pytest.Capture
     plan = write_plan(tmp_path, tp=4, pp=2, dp=1, zero_stage=0)
     assert phaze.main(["export", str(plan), "--to", "megatron_lm", "--output", str(tmp_path / "out")]) == 0
     capsys.readouterr()
-    assert phaze.main(["evaluate", "--from", str(tmp_path / "out" / "launch.sh"), "--device", "a100_80gb"]) == 0
-    assert "the best plan of a search on as many devices takes" in capsys.readouterr().err
+    words = ["evaluate", "--from", str(tmp_path / "out" / "launch.sh"), "--device", "a100_80gb"]
+    assert phaze.main([*words, "--format", "json", "--quiet"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    best_s = told["optimum"]["plan"]["time_per_batch_s"]
+    assert told["optimum"]["saves"] == pytest.approx(1.0 - best_s / told["iteration_s"]) and told["optimum"]["saves"] > 0.0
+    assert phaze.main([*words, "--quiet"]) == 0
+    assert "the best plan of a search on as many devices" in capsys.readouterr().out
 
 
 def test_the_nearest_plan_is_exported_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
