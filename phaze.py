@@ -6,12 +6,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from Common.compiled_code import find_place
-from Common.errors import PhazeError
-from Common.logs import configure_logs
-from FrontDoor import modes
-from FrontDoor.arguments import parse
-from FrontDoor.exit_status import guarded
+try:
+    from Common.compiled_code import find_place
+    from Common.errors import PhazeError
+    from Common.logs import configure_logs
+    from FrontDoor import modes
+    from FrontDoor.arguments import parse
+    from FrontDoor.exit_status import guarded
+except ImportError as error:  # all of these are ours and need nothing of others
+    raise SystemExit(
+        f"phaze: another package of the same name hides one of phaze's ({error}); start phaze in another folder, or install it "
+        "in an environment of its own"
+    ) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

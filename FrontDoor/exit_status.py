@@ -10,6 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from threading import current_thread, main_thread
 from typing import NoReturn
 
@@ -26,6 +27,7 @@ TERMINATED = 128 + signal.SIGTERM
 _IMPOSSIBLE_PATHS = frozenset({errno.ENAMETOOLONG, errno.ELOOP})  # wherever they were typed
 
 
+SOURCES = Path(__file__).resolve().parent.parent
 EVERYTHING_KEPT = "everything finished so far is kept, and the same command goes on from there"
 
 
@@ -68,7 +70,7 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
         _say(str(error))
         return error.exit_status
     except ModuleNotFoundError as error:
-        _say(f"this Python cannot run phaze ({error}); run ./setup.sh, then use .venv/bin/python or .venv/bin/phaze")
+        _say(f"this Python cannot run phaze ({error}); {_way_to_install(error.name)}")
         return FAILED
     except MemoryError:
         _say("out of memory; use fewer micro-batch sizes or widths at once, or a machine with more memory")
@@ -111,6 +113,12 @@ def _os_sentence(error: OSError) -> str:
     if error.errno in _IMPOSSIBLE_PATHS:
         return f"{reason}{where}; give another path"
     return f"{reason}{where}; check the path and its permissions"
+
+
+def _way_to_install(module: str | None) -> str:
+    if (SOURCES / "setup.sh").exists():
+        return "run ./setup.sh, then use .venv/bin/python or .venv/bin/phaze"
+    return f"install {module or 'it'} with the python -m pip of this environment; phaze doctor tells what else is missing"
 
 
 def _say(message: str, listed: Sequence[str] = ()) -> None:

@@ -3,7 +3,8 @@
 
 Usage: python scripts/graph_hashes.py [--every N] [--against FILE] > FILE
 A line per graph: its name, and the hash of its JSON or what kept it from being made. Of every N graphs one is made. With
---against the file of another environment, exit status 1 where a line differs; standard error tells which.
+--against the file of another environment, lines that differ go to standard error, and exit status 1 says that one of a
+listed model does: transformers may change the code of others from release to release.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 if str(REPOSITORY) not in sys.path:  # started as a program, its own folder is what Python looks in
     sys.path.insert(0, str(REPOSITORY))
@@ -28,6 +31,7 @@ from scripts.gauntlet_cases import MICRO_BATCH, all_cases  # noqa: E402
 if TYPE_CHECKING:
     from GraphExtractor.graph import GraphKey
 
+CASE = "case "  # begins the names of what is not listed
 _LIBRARY = re.compile(r"\S*/transformers/\S*")  # a line of its code, which moves from release to release
 
 
@@ -47,7 +51,7 @@ def main(words: Sequence[str] | None = None) -> int:
     differing = sorted(set(wanted) ^ set(made))
     for line in differing:
         print(f"differs: {line}", file=sys.stderr)  # noqa: T201
-    return 1 if differing else 0
+    return 1 if any(not line.startswith(CASE) for line in differing) else 0
 
 
 def _listed() -> Iterator[tuple[str, "GraphKey"]]:
@@ -74,7 +78,7 @@ def _configured(folder: Path) -> Iterator[tuple[str, "GraphKey"]]:
         path = case.file or folder / f"{case.name}.json"
         if case.file is None:
             path.write_text(json.dumps(case.config), encoding="utf-8")
-        yield f"case {case.name}", GraphKey(str(path), MICRO_BATCH, case.tokens or 0, 1)
+        yield f"{CASE}{case.name}", GraphKey(str(path), MICRO_BATCH, case.tokens or 0, 1)
 
 
 def _hash(key: "GraphKey") -> str:
@@ -84,6 +88,7 @@ def _hash(key: "GraphKey") -> str:
     from GraphExtractor.extract import extract_graph
     from GraphExtractor.models.registry import find_model
 
+    numpy.random.seed(0)  # models that mask at random draw how much
     try:
         key = replace(key, sequence_length=key.sequence_length or find_model(key.model).sequence_length or 64)
         graph = extract_graph(key)

@@ -146,6 +146,17 @@ def test_what_is_installed_works_in_an_empty_folder_and_writes_below_it(installe
     assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
 
 
+def test_another_package_of_our_name_is_told_in_one_sentence(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "Common").mkdir()
+    (tmp_path / "Common" / "__init__.py").touch()
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{installed}", "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "phaze", "doctor"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "hides one of phaze's (No module named 'Common." in done.stderr
+
+
 def test_what_set_up_installs_is_in_the_ranges(project: dict[str, Any]) -> None:
     lines = [line for line in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines() if line[0] != "#"]
     exact = {Requirement(line).name: str(Requirement(line).specifier).removeprefix("==") for line in lines}
