@@ -35,7 +35,7 @@ def examine(folders: Folders) -> list[Finding]:
         _cores(),
         *_writable(folders),
         _disk(folders.run),
-        _shared_data(),
+        *_shared_data(),
     ]
 
 
@@ -94,8 +94,10 @@ def _existing(folder: Path) -> Path:
     return next(parent for parent in (folder, *folder.parents) if parent.is_dir())
 
 
-def _shared_data() -> Finding:
+def _shared_data() -> Iterator[Finding]:
+    """What tests compare with, where there are tests."""
     folder = REPOSITORY.parent / "shared" / "data"
     if folder.is_dir():
-        return Finding("reference data", Verdict.OK, "present; tests compare with it")
-    return Finding("reference data", Verdict.NOTE, "absent (../shared/data); only tests use it and skip without it")
+        yield Finding("reference data", Verdict.OK, "present; tests compare with it")
+    elif (REPOSITORY / "tests").is_dir():
+        yield Finding("reference data", Verdict.NOTE, "absent (../shared/data); only tests use it and skip without it")

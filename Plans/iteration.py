@@ -46,11 +46,10 @@ def busiest_stage(priced: PricedPlan) -> int:
 
 
 def summed_parts(costs: PassCosts, configuration: int, layers: Sequence[int], slower: float) -> PassParts:
-    """Sums over distinct ``layers``, by cause, counted as often as they stand there; products take ``slower`` of them longer."""
+    """Sums over distinct ``layers``, by cause, counted as often as they stand there; arithmetic is so much ``slower``."""
     chosen = np.array(layers, dtype=np.int64)
     parts = PassParts(*(float(getattr(costs, field.name)[configuration][chosen].sum()) for field in fields(PassParts)))
-    longer_s = slower * float(costs.products_s[configuration][chosen].sum())
-    return replace(parts, arithmetic_s=parts.arithmetic_s + longer_s)
+    return replace(parts, arithmetic_s=parts.arithmetic_s * (1.0 + slower))
 
 
 def as_laid_out(parts: PassParts, plan: UniformPlan) -> PassParts:
@@ -249,8 +248,9 @@ def _pipeline_report(priced: PricedPlan) -> PipelineReport:
         backward_transfer_s=tuple(costs.backward_transfer_s.tolist()),
         overlap_transfers=costs.overlap_transfers,
         sync_s=tuple(priced.after_s.tolist()),
-        optimizer_s=priced.step_s,
+        optimizer_s=priced.step_s - priced.rates.between_s,
         saved_bytes=tuple(priced.sizes.saved_bytes.tolist()),
+        between_s=priced.rates.between_s,
     )
 
 

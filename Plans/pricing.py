@@ -236,6 +236,7 @@ def _stage_parts(
                 totals.host_s[chunk],
                 totals.tensor_s[chunk],
                 totals.products_s[chunk],
+                totals.arithmetic_s[chunk],
                 data_s,
                 sizes.layers[chunk],
             )

@@ -57,7 +57,7 @@ class Machine:
     software: Software
     host: HostLink | None = None  # None: not known
     pass_starts: PassStarts = field(default=PassStarts())
-    variation: float = 0.0  # standard deviation of the time of products among devices, part of the mean
+    variation: float = 0.0  # standard deviation of the time of arithmetic among devices, part of the mean
 
     @property
     def host_seconds_per_byte(self) -> float:
@@ -182,7 +182,7 @@ def gather_copy_s(machine: Machine) -> float:
 
 
 def slower_of(machine: Machine, devices: IntArray | int) -> FloatArray:
-    """How much longer products take on the slowest of so many devices, which the others wait for: part of their usual time.
+    """How much longer arithmetic takes on the slowest of so many devices, which the others wait for: part of their usual time.
 
     Of n normally distributed times the largest is expected at the quantile (n - 3/8) / (n + 1/4) (Blom 1958).
     """

@@ -107,6 +107,7 @@ class PipelineReport:
     sync_s: tuple[float, ...]
     optimizer_s: float
     saved_bytes: tuple[float, ...] = ()
+    between_s: float = 0.0  # of the host, behind the step
 
     def sent_s(self, forward: bool, chunk: int) -> float:
         """Seconds for which a pass on ``chunk`` sends what it made: forward to the next chunk, backward to the one before."""

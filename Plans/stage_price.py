@@ -56,7 +56,7 @@ class PlanRates(NamedTuple):
     reserved_bytes: float
     reduces_all: bool  # whether ZeRO-1 reduces whole gradients
     gather_copy_s: float  # of copies within a device, per parameter that ZeRO-3 gathers
-    slower: float  # how much longer products take on the slowest of the plan's devices, part of what they take on a usual one
+    slower: float  # how much longer arithmetic takes on the slowest of the plan's devices, part of what it takes on a usual one
     between_s: float  # what the host does once per iteration, while its device waits
     expert_split: bool  # whether experts, or what a 2D layout divides twice, have fewer copies than other parameters
     tied_split: bool  # whether tied parameters are among these
@@ -216,13 +216,18 @@ def exposed_s(rates: PlanRates, communication_s: float, computation_s: float, la
 
 @inlined
 def pass_price(
-    rates: PlanRates, device_s: float, host_s: float, tensor_s: float, products_s: float, data_s: float, layers: float
+    rates: PlanRates,
+    device_s: float,
+    host_s: float,
+    tensor_s: float,
+    products_s: float,
+    arithmetic_s: float,
+    data_s: float,
+    layers: float,
 ) -> PassPrice:
     """A pass through ``layers`` layers: the host runs ahead of the device, so the slower of the two decides over all of them."""
-    longer_s = products_s * rates.slower
-    beside_s = min(tensor_s, products_s + longer_s)
-    hidden_s = beside_s * (1.0 - 1.0 / rates.tp) * rates.tensor_hides if rates.overlap_tensor else 0.0
-    occupied_s = device_s + longer_s + tensor_s - hidden_s
+    hidden_s = min(tensor_s, products_s) * (1.0 - 1.0 / rates.tp) * rates.tensor_hides if rates.overlap_tensor else 0.0
+    occupied_s = device_s + arithmetic_s * rates.slower + tensor_s - hidden_s
     busy_s = max(occupied_s, host_s)
     shown_s = exposed_s(rates, data_s, busy_s, layers) if rates.overlap_data and data_s > 0.0 else data_s
     return PassPrice(busy_s + shown_s, busy_s - occupied_s, hidden_s, shown_s)
@@ -232,7 +237,8 @@ def pass_price(
 def pass_of(rates: PlanRates, totals: PassTotals, at: int, more_s: float, data_s: float, layers: float) -> PassPrice:
     """The pass of stage ``at``, with ``more_s`` of the device besides."""
     device_s = totals.device_s[at] + more_s
-    return pass_price(rates, device_s, totals.host_s[at], totals.tensor_s[at], totals.products_s[at], data_s, layers)
+    products_s, arithmetic_s = totals.products_s[at], totals.arithmetic_s[at]
+    return pass_price(rates, device_s, totals.host_s[at], totals.tensor_s[at], products_s, arithmetic_s, data_s, layers)
 
 
 @inlined

@@ -28,6 +28,7 @@ class PassTotals(NamedTuple):
     host_s: FloatArray
     tensor_s: FloatArray
     products_s: FloatArray
+    arithmetic_s: FloatArray
 
 
 class StageTimes(NamedTuple):
@@ -81,11 +82,11 @@ class StageSizes(NamedTuple):
 
 def pass_totals(costs: PassCosts) -> PassTotals:
     """Passes as the compiled formulas take them."""
-    return PassTotals(costs.device_s, costs.host_s, costs.tensor_s + costs.sequence_s, costs.products_s)
+    return PassTotals(costs.device_s, costs.host_s, costs.tensor_s + costs.sequence_s, costs.products_s, costs.arithmetic_s)
 
 
 def time_columns(costs: LayerCosts, configuration: int) -> FloatArray:
-    """Columns of ``StageTimes`` of every layer in execution order on one configuration, shape (layers, 13)."""
+    """Columns of ``StageTimes`` of every layer in execution order on one configuration, shape (layers, 16)."""
     columns: list[FloatArray] = []
     for each in (costs.forward, costs.recompute, costs.backward):
         one = PassCosts(*(getattr(each, name)[configuration] for name in PASS_FIELDS))
@@ -94,9 +95,9 @@ def time_columns(costs: LayerCosts, configuration: int) -> FloatArray:
 
 
 def times_of(columns: FloatArray) -> StageTimes:
-    """Summed columns of shape (stages, 13) as the compiled formulas take them."""
+    """Summed columns of shape (stages, 16) as the compiled formulas take them."""
     each = [np.ascontiguousarray(column) for column in columns.T]
-    return StageTimes(PassTotals(*each[0:4]), PassTotals(*each[4:8]), PassTotals(*each[8:12]), each[12])
+    return StageTimes(PassTotals(*each[0:5]), PassTotals(*each[5:10]), PassTotals(*each[10:15]), each[15])
 
 
 def chunk_times(costs: LayerCosts, configuration: int, order: Order, firsts: IntArray) -> StageTimes:

@@ -171,6 +171,11 @@ class ExistingDevice(Hardware):
         """Seconds of one operator on the device, of a 2D product in so many ``panels``."""
         return self._model.operator_time(operator, panels).device_s
 
+    def kernel_seconds(self, operator: Operator, panels: int, slower: float) -> float:
+        """Seconds in which kernels of one operator run where arithmetic is ``slower``, without the gaps before them."""
+        time = self._model.operator_time(operator, panels)
+        return time.arithmetic_s * (1.0 + slower) + time.memory_s
+
     def machine(self, row: int, memory_bytes: float) -> Machine:
         """Configuration ``row`` with so much memory."""
         return device_machine(self._model, self.cluster, memory_bytes)

@@ -23,6 +23,7 @@ from Validation.traced_kernels import (
     COMMUNICATION,
     ELEMENTWISE,
     FORWARD,
+    HOST,
     MESSAGES,
     OPTIMIZER,
     PRODUCTS,
@@ -149,6 +150,7 @@ class _Predicted:
         kernels = _PASSES if {FORWARD, BACKWARD} & traced.parts_s.keys() else _KERNELS
         parts = {name: traced.parts_s.get(name, 0.0) for name in (*kernels, COMMUNICATION)}
         parts |= {EXPOSED: traced.exposed_s, self._rest: traced.idle_s, ITERATION: traced.iteration_s}
+        parts[self._rest] += traced.parts_s.get(HOST, 0.0)
         if self.priced.plan.pp == 1:  # then they are of all-to-alls and rings
             parts[COMMUNICATION] += traced.parts_s.get(MESSAGES, 0.0)
             parts[EXPOSED] += traced.messages_s
@@ -179,7 +181,7 @@ class _Predicted:
         parts = {
             FORWARD: many * (report.forward_s - report.forward_communication_s),
             BACKWARD: many * (report.backward_s - report.backward_communication_s),
-            OPTIMIZER: self.priced.step_s,
+            OPTIMIZER: self.priced.step_s - self.priced.rates.between_s,
         }
         return parts | {
             COMMUNICATION: exposed_s + _communication(breakdown_of(self.priced, stage))[1],
@@ -218,7 +220,8 @@ class _Predicted:
             layer = graph.layers[moded.index]
             for operator in (*layer.forward.operators, *run_again(layer, moded.mode), *layer.backward.operators):
                 if operator.kind is not OperatorKind.COLLECTIVE:
-                    yield operator, plan.micro_batches * self.hardware.operator_seconds(operator, plan.panels)
+                    kernels_s = self.hardware.kernel_seconds(operator, plan.panels, self.priced.rates.slower)
+                    yield operator, plan.micro_batches * kernels_s
 
 
 def _compared(name: str, measured_s: float, predicted_s: float, iteration_s: float) -> ComparedPart:

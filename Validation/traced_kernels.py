@@ -14,6 +14,7 @@ from Common.records import read_yaml, to_record
 KERNELS = Path(__file__).with_name("kernels.yaml")
 COMMUNICATION, MESSAGES = "communication", "messages"
 PRODUCTS, ELEMENTWISE, OPTIMIZER = "products", "element-wise", "optimizer"
+HOST = "host"  # between iterations, while the device waits
 FORWARD, BACKWARD = "forward passes", "backward passes"
 MICRO = 1e-6
 MOST_LONGEST = 10

@@ -8,7 +8,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
 combinations=(
     3.11:2.13.0:5.23.0
-    3.11:2.12.0:5.20.0
+    3.11:2.12.0:5.23.0
     3.12:2.12.0:5.24.0
     3.13:2.14.1:5.24.0
 )

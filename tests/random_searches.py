@@ -225,7 +225,7 @@ class RandomHardware(Hardware):
         random = np.random.default_rng([self.seed, 6])
         starts = PassStarts(*random.uniform(0, 0.2, 2).tolist()) if self.waits and random.random() < 0.5 else PassStarts()
         stream = float(self.figures.stream_bytes_per_s[row]) if self.memories else 1000 * STREAM_BYTES_PER_S
-        varied = float(random.choice([0.0, 0.05]))
+        varied = 0.0 if self.whole else float(random.choice([0.0, 0.05]))  # designed chips are alike
         software = replace(self.software, between_iterations=Quantity(float(random.choice([0.0, 1.0])), "s", "random"))
         return Machine("random", memory_bytes, 1e12, stream, self.cluster_of(row), software, pass_starts=starts, variation=varied)
 
@@ -237,7 +237,7 @@ class RandomHardware(Hardware):
         if self.count > 1:
             return None
         each = [time_columns(self.at_least(self.costs(graph, mode, one)), 0).sum(axis=0) for one in groups]
-        return times_of(np.array(each).reshape(-1, 13))
+        return times_of(np.array(each).reshape(-1, 16))
 
     def at_least(self, costs: LayerCosts) -> LayerCosts:
         """What ``costs`` can be at least."""

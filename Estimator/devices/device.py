@@ -56,9 +56,9 @@ class MatrixEngine:
     ``operand_bandwidth`` is the fraction of the memory bandwidth at which a product reads its operands (None: as copies do),
     ``batched_bandwidth`` that which many small products reach (unfused attention).
     ``attention_forward`` and ``attention_backward`` are what fused attention reaches of ``efficiency``, ``formats`` what number
-    formats reach of it that fall behind the others. ``variation`` is the standard deviation of the time of products among devices
-    of the kind, part of the mean: no two chips need the same power for a clock. ``unaligned`` is what products reach whose rows
-    in memory are no multiple of ``ALIGNED_BYTES`` long, of what others do.
+    formats reach of it that fall behind the others. ``variation`` is the standard deviation of the time of arithmetic among
+    devices of the kind, part of the mean: no two chips need the same power for a clock. ``unaligned`` is what products reach
+    whose rows in memory are no multiple of ``ALIGNED_BYTES`` long, of what others do.
     """
 
     peak: Annotated[dict[str, Quantity], "FLOP/s"]

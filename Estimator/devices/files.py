@@ -17,7 +17,7 @@ from Estimator.chips.technology import Quantity, units_of
 from Estimator.devices.device import AttentionShares, Device, HostLink, Launch, Libraries, MatrixEngine, Memory, Passes, Scans
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.names import bare_name, forms_of
-from Estimator.devices.software import AttentionKernel, Sharding, Software
+from Estimator.devices.software import AttentionKernel, Composed, Sharding, Software
 from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path, require
 from Estimator.network.contention import ACTIVITIES, Contention
 from Estimator.profiled.device import profiled_device
@@ -26,7 +26,9 @@ from GraphExtractor.graph import Phase
 
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 USUAL_ATTENTION = "flash_2"  # that devices are described with
-MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory", "accumulation"})
+MAY_BE_ZERO = frozenset(
+    {"gap", "alone", "floor", "host_issue", "between_iterations", "fill", "variation", "reserved_memory", "accumulation"}
+)
 
 
 Part = (
@@ -41,6 +43,7 @@ Part = (
     | Software
     | AttentionKernel
     | Sharding
+    | Composed
 )
 
 
@@ -111,6 +114,8 @@ def load_software(name_or_path: str) -> Software:
             _check_quantities(part, file, f"{key}.")
     _check_functions(software.fused_tails, file, "fused_tails")
     _check_functions(software.composed, file, "composed")
+    for function, composed in software.composed.items():
+        _check_quantities(composed, file, f"composed.{function}.")
     passes = {phase.value for phase in Phase}
     given = ", ".join(sorted(software.unfused_softmax_bytes))
     both = passes == set(software.unfused_softmax_bytes)

@@ -271,8 +271,9 @@ class DeviceModel(OperatorCostModel):
         functions = tuple(work.function for work in operator.vector)
         traffic = float(operator.bytes_read + operator.bytes_written)
         if functions and functions[0] in self.software.composed:  # at the rate of element-wise kernels, which these are
-            moved = self.software.composed[functions[0]].value * operator.vector[0].elements
-            return self._stream(moved, ()) + self._one_by_one(replace(operator, vector=operator.vector[1:]))
+            made = self.software.composed[functions[0]]
+            each = self._stream(made.bytes.value * operator.vector[0].elements / made.kernels.value, ())
+            return each.times(int(made.kernels.value)) + self._one_by_one(replace(operator, vector=operator.vector[1:]))
         if operator.kind is OperatorKind.REDUCTION and functions:
             if operator.reads and operator.reads[0].shape:
                 row_bytes = operator.reads[0].shape[-1] * _element_bytes(operator)

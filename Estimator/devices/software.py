@@ -30,6 +30,14 @@ class AttentionKernel:
 
 
 @dataclass(frozen=True)
+class Composed:
+    """A function that a framework makes of several ``kernels``, which move so many ``bytes`` per element together."""
+
+    bytes: Annotated[Quantity, "bytes"]
+    kernels: Annotated[Quantity, "count"]
+
+
+@dataclass(frozen=True)
 class Sharding:
     """What ZeRO stage 3 costs beyond its traffic.
 
@@ -80,7 +88,7 @@ class Software:
     gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)  # by precision, where another
     second_gradient: Annotated[Quantity | None, "bytes"] = None  # of gradients kept beside those, per parameter; None: none
     reduces_all: bool = False  # ZeRO-1 reduces whole gradients on every device, where others scatter them
-    composed: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)  # see above
+    composed: dict[str, Composed] = field(default_factory=dict)  # functions
     joins: bool = False  # element-wise operators behind one another are one kernel, which makes again what lies between them
     joined_loss: bool = False  # the loss is one kernel that works in place, whatever else is ``eager``
     fragmentation: Annotated[Quantity | None, "fraction"] = None  # allocators add to activations and temporaries; None: nothing

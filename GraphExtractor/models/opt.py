@@ -84,9 +84,7 @@ class Opt(TransformerFamily):
             use_cache=False,
             attn_implementation=attention,
         )
-        model = OPTForCausalLM(config)
-        model.model.decoder.register_forward_pre_hook(_run_all_layers)
-        return model
+        return OPTForCausalLM(config)
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class."""
@@ -96,11 +94,6 @@ class Opt(TransformerFamily):
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
         output = model(input_ids=inputs["input_ids"], position_ids=inputs["position_ids"])
         return cross_entropy(output.logits, inputs["labels"])
-
-
-def _run_all_layers(decoder: torch.nn.Module, _: object) -> None:
-    """Before transformers 5.23 decoders in training draw a number per layer, even where none is to be left out."""
-    decoder.training = False  # of the decoder alone: its layers have flags of their own
 
 
 _opt = partial(

@@ -102,6 +102,7 @@ def _pipeline_report(priced: PricedStages) -> PipelineReport:
         backward_transfer_s=tuple(costs.backward_transfer_s.tolist()),
         overlap_transfers=costs.overlap_transfers,
         sync_s=tuple(priced.after_s.tolist()),
-        optimizer_s=priced.step_s,
+        optimizer_s=priced.step_s - between_s(priced.machine.software),
         saved_bytes=tuple(float(stage.sizes.saved_bytes[0]) for stage in priced.stages),
+        between_s=between_s(priced.machine.software),
     )

@@ -40,7 +40,7 @@ class RecomputableLayers:
 
     @cached_property
     def kept_columns(self) -> FloatArray:
-        """Columns of ``StageTimes`` of every layer that is not recomputed, shape (layers, 13)."""
+        """Columns of ``StageTimes`` of every layer that is not recomputed, shape (layers, 16)."""
         return time_columns(self.kept, self.configuration)
 
     @cached_property

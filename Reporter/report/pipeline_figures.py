@@ -67,7 +67,7 @@ def timeline_of(report: PipelineReport) -> Timeline:
     start = max(synchronised)
     if report.optimizer_s > 0.0:
         segments += [Segment(stage + 1, "optimizer", start, start + report.optimizer_s) for stage in range(report.pp)]
-    return Timeline(report, passes, tuple(segments), start + report.optimizer_s)
+    return Timeline(report, passes, tuple(segments), start + report.optimizer_s + report.between_s)
 
 
 def pipeline_figures(report: PipelineReport, suffix: str) -> tuple[Figure, ...]:

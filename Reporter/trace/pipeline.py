@@ -37,8 +37,9 @@ class PipelineTrace:
 
     @property
     def end_s(self) -> float:
-        """When the optimizer's step is done on all stages: the iteration."""
-        return float((self._last_backward_end_s + np.array(self.report.sync_s)).max()) + self.report.optimizer_s
+        """When the next iteration begins on all stages."""
+        done_s = float((self._last_backward_end_s + np.array(self.report.sync_s)).max()) + self.report.optimizer_s
+        return done_s + self.report.between_s
 
     @property
     def events_per_pass(self) -> int:
@@ -131,8 +132,12 @@ class PipelineTrace:
             end_ns = nanoseconds(start_s + report.sync_s[stage])
             yield Slice(pid, UPDATE, "gradient synchronisation", "update", nanoseconds(start_s), end_ns, {})
         if report.optimizer_s > 0:
-            start_ns, end_ns = nanoseconds(self.end_s - report.optimizer_s), nanoseconds(self.end_s)
+            done_s = self.end_s - report.between_s
+            start_ns, end_ns = nanoseconds(done_s - report.optimizer_s), nanoseconds(done_s)
             yield Slice(pid, UPDATE, "optimizer step", "update", start_ns, end_ns, {})
+        if report.between_s > 0:
+            start_ns, end_ns = nanoseconds(self.end_s - report.between_s), nanoseconds(self.end_s)
+            yield Slice(pid, UPDATE, "host between iterations", "update", start_ns, end_ns, {})
 
     def _sends(self, pid: int, stage: int, drawn: NDArray[np.bool_]) -> Iterator[Event]:
         """Sends beside the passes, on as many threads per direction as go on at once."""

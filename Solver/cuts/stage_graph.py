@@ -81,7 +81,7 @@ class StageGraph:
         return replace(self, sizes=self.sizes.offloading(part), like=like.reshape(-1), examples=examples)
 
     def times(self, layers: FloatArray) -> StageTimes:
-        """Seconds of every stage from those of the layers, ``time_columns`` (layers, 13)."""
+        """Seconds of every stage from those of the layers, ``time_columns`` (layers, 16)."""
         sums = self.lattice.members.astype(np.float64) @ layers
         of_examples = sums[self.stages.whole[self.examples]] - sums[self.stages.part[self.examples]]
         return times_of(np.maximum(of_examples, 0.0)[self.like])

@@ -15,6 +15,7 @@ from Estimator.devices.operator_cost import PassStarts
 from Plans.cuts import balanced_cuts, chunk_layers
 from Plans.layer_costs import LayerCosts
 from Plans.plan import UniformPlan
+from Plans.rates import slower_of
 from Plans.stage_totals import StageTimes, time_columns, times_of
 from Solver.cuts.cut_bounds import FIRST, FIXED_BYTES, PART, ROUNDING, SAVED_BYTES, Problem, bound_cut
 from Solver.cuts.cut_search import cut_s, search_cuts
@@ -90,12 +91,14 @@ class ConfigurationPlans:
         self._tables = np.empty((4, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
         waits = shared.machine.pass_starts != PassStarts()
-        self._take_longer = waits or bool(costs.accumulation_s[configuration].any())  # passes, than ``loads`` say
+        adds, machine, devices = bool(costs.accumulation_s[configuration].any()), shared.machine, shared.plans.devices
+        varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
+        self._take_longer = waits or adds or varied  # passes, than ``loads`` say
         self._weights = np.ones(len(shared)) if weights is None else weights
         self._interleaved_s, self._interleaved_bytes = np.full((2, len(shared.interleaved_rows)), np.nan)
         self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
-            rates = shared.rates(0)
+            rates = shared.rates(0)._replace(slower=float(slower_of(machine, devices.min())))
             fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
             fill_loads(rates, graph.stages, self.times, graph.sizes, times_of(layers), members, fits, self.loads)
             passes = self.loads.forward_s, self.loads.backward_s

@@ -46,6 +46,7 @@ class DegreesKey:
     groups: tuple[int, int]  # which rates, of those priced together
     single: bool
     in_flight: int  # micro-batches of which activations are in host memory, where that has an end; else 0
+    devices: int  # that wait for the slowest of them; 0 where all are alike
 
 
 class ShapePlans:
@@ -354,6 +355,7 @@ class ShapePlans:
             groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),
             single=bool(plans.pp[index] == 1),
             in_flight=int(self._kept_in_flight[index]),
+            devices=int(plans.devices[index]) if self.machine.variation else 0,
         )
 
     @cached_property
@@ -377,7 +379,7 @@ class ShapePlans:
         """
         key = self.degrees_key(index)
         if key not in self._after:
-            priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.like), 13))))
+            priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.like), 16))))
             self._after[key] = priced.after_s, priced.step_s, priced.fixed_bytes
         return self._after[key]
 

@@ -72,7 +72,7 @@ def least_seconds(priced: PricedShapes) -> FloatArray | None:
                 if times is None:
                     return None
                 least_s[[numbers[place] for place in known]] = least_iteration_s(
-                    priced.model.space, first, times, run.hardware.software
+                    priced.model.space, first, times, run.hardware.machine(0, 0.0)
                 )
             advance(1)
     return least_s

@@ -94,12 +94,16 @@ def counted(model, ids):
 
     Convolutions are left out: torch counts the backward pass of one in groups as if there were none.
     """
-    with torch.backends.mkldnn.flags(enabled=False):  # which does not say what it multiplies
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)  # which does not say what it multiplies
+    try:
         with FlopCounterMode(display=False) as forward:
             output = model(ids)
             output = output if isinstance(output, torch.Tensor) else output.logits
         with FlopCounterMode(display=False) as backward:
             output.float().mean().backward()
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
     return tuple(
         sum(flops for operator, flops in each.get_flop_counts()["Global"].items() if "convolution" not in str(operator))
         for each in (forward, backward)

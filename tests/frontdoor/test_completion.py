@@ -53,7 +53,7 @@ def offered(line: str, folder: Path) -> set[str]:
         ("phaze list ", set(LISTED)),
         ("phaze list de", {"devices", "design-spaces"}),
         ("phaze evaluate --device a1", {"a100_40gb", "a100_80gb", "a10g"}),
-        ("phaze evaluate --device=h1", {"h100", "h100_pcie"}),
+        ("phaze evaluate --device=h1", {"h100", "h100_96gb", "h100_pcie"}),
         ("phaze run_solver --model gpt2 bertl", {"bertlarge"}),
         ("phaze run_solver --cluster dgx_", {"dgx_a100", "dgx_b200", "dgx_h100", "dgx_h200"}),
         ("phaze run_solver --recompute none f", {"full"}),

@@ -18,7 +18,7 @@ from Plans.iteration import price_iteration
 from Plans.pipeline.schedule import PipelineCosts, PipelineSchedule
 from Plans.plan import UniformPlan
 from Plans.policy import training_policy
-from Plans.rates import Messages
+from Plans.rates import Messages, between_s
 from Solver.cuts.layer_graph import edges_between
 
 
@@ -70,6 +70,6 @@ def test_an_iteration_is_its_pipeline_its_synchronisation_and_its_step(seed: int
                 apart = (pp - 1) * cut.stage_stride
                 both_s = collective_s(CollectiveKind.ALL_REDUCE, tied * bytes_each, 2, apart, cluster)
                 after[0], after[-1] = after[0] + both_s, after[-1] + both_s
-            step_s = held.max() * policy.optimizer_step_bytes / machine.stream_bytes_per_s
+            step_s = held.max() * policy.optimizer_step_bytes / machine.stream_bytes_per_s + between_s(machine.software)
             wanted_s = max(end + more for end, more in zip(ends, after, strict=True)) + step_s
             assert price_iteration(cut, costs, machine, 1).iteration_s == pytest.approx(wanted_s, rel=1e-9)

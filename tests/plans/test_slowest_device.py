@@ -30,11 +30,11 @@ def priced(plan: UniformPlan, machine: Machine, model: DeviceModel = MODEL) -> I
     return price_iteration(plan, costs, machine)
 
 
-def products_s(plan: UniformPlan) -> float:
-    """Seconds of a micro-batch's products in all layers."""
+def arithmetic_s(plan: UniformPlan) -> float:
+    """Seconds that arithmetic takes of a micro-batch in all layers."""
     costs = DeviceCosts(MODEL, CLUSTER).layer_costs(graph_for(plan), plan.recompute, layer_groups(plan, CLUSTER))
     layers = list(costs.sizes.sequence)
-    return float(sum(each.products_s[0][layers].sum() for each in (costs.forward, costs.recompute, costs.backward)))
+    return float(sum(each.arithmetic_s[0][layers].sum() for each in (costs.forward, costs.recompute, costs.backward)))
 
 
 @pytest.mark.parametrize("devices", [2, 5, 10, 100, 1000])
@@ -52,11 +52,11 @@ def test_one_device_waits_for_none_and_more_wait_longer() -> None:
 
 @pytest.mark.parametrize("recompute", list(Recompute))
 @pytest.mark.parametrize("dp", [2, 8])
-def test_products_take_longer_and_nothing_else_does(dp: int, recompute: Recompute) -> None:
+def test_arithmetic_takes_longer_and_nothing_else_does(dp: int, recompute: Recompute) -> None:
     plan = replace(plan_of(), dp=dp, global_batch_size=8 * dp, overlap_gradients=False, recompute=recompute)
     model = DeviceModel(DEVICE, replace(SOFTWARE, host_issue=Quantity(0.0, "s", "test")), "bfloat16")
     varied, alike = (priced(plan, each, model) for each in (MACHINE, ALIKE))
-    longer_s = plan.micro_batches * products_s(plan) * float(slower_of(MACHINE, dp))
+    longer_s = plan.micro_batches * arithmetic_s(plan) * float(slower_of(MACHINE, dp))
     assert varied.iteration_s - alike.iteration_s == pytest.approx(longer_s, rel=1e-9)
     of_products = varied.breakdown.arithmetic_s + varied.breakdown.recompute_s
     assert of_products - alike.breakdown.arithmetic_s - alike.breakdown.recompute_s == pytest.approx(longer_s, rel=1e-9)

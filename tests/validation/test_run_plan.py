@@ -312,7 +312,12 @@ def test_what_a_run_says_of_software_changes_it():
     software = load_software("llm_foundry_2023")
     assert AS_DESCRIBED.of(software) is software
     said = SaidOfSoftware(gradient_bytes=4, attention_kernel="flash_2", blocking_launches=True).of(software)
-    assert said.gradient_bytes.value == 4.0 and said.attention is None and said.blocks and software.attention is not None
+    assert (
+        said.gradient_bytes.value == 4.0
+        and said.attention.name == "flash_2"
+        and said.blocks
+        and software.attention.name == "triton"
+    )
     assert SaidOfSoftware(attention_kernel="cudnn").of(software).attention.name == "cudnn"
     with pytest.raises(InputError, match="no attention named 'nonsense'"):
         SaidOfSoftware(attention_kernel="nonsense").of(software)

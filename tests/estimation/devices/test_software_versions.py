@@ -129,11 +129,13 @@ def test_functions_that_a_framework_makes_of_several_kernels_move_what_all_of_th
     norm = replace(product(), kind=OperatorKind.REDUCTION, gemms=(), reads=rows, writes=rows)
     norm = replace(norm, vector=(VectorWork("rms_norm", 4096 * 4096),))
     one, several = (
-        DeviceModel(H100, each, "bfloat16").operator_time(norm).memory_s for each in (replace(composed, composed={}), composed)
+        DeviceModel(H100, each, "bfloat16").operator_time(norm) for each in (replace(composed, composed={}), composed)
     )
-    moved = composed.composed["rms_norm"].value * 4096 * 4096
-    assert several == pytest.approx(moved / H100.memory.stream_bytes_per_s(), rel=1e-12)
-    assert several > 5 * one
+    made = composed.composed["rms_norm"]
+    assert several.memory_s == pytest.approx(made.bytes.value * 4096 * 4096 / H100.memory.stream_bytes_per_s(), rel=1e-12)
+    assert several.memory_s > 5 * one.memory_s
+    assert several.launch_s == pytest.approx(made.kernels.value * one.launch_s)
+    assert several.host_s == pytest.approx(made.kernels.value * one.host_s)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from Plans.results import PipelineReport
 from third_party.exports.chakra.trace import CollectiveType, Node, NodeType
 from third_party.exports.work import Members, Message, PassWork, PlanWork, Traffic
 
+BETWEEN = "host between iterations"
 NORM_BYTES = 4  # of the squared norm of the gradients, summed over all ranks in fp32
 _TYPES = {
     CollectiveKind.ALL_REDUCE: CollectiveType.ALL_REDUCE,
@@ -175,7 +176,11 @@ class _Stage:
             norm = Traffic(CollectiveKind.ALL_REDUCE, Members.EVERYONE, NORM_BYTES, 0.0, 0.0)
             ends = (self._collective(norm, "norm of the gradients", ends, 0.0, 1.0),)
         parameters = max(round(once.parameters), 1)
-        self._add("optimizer step", NodeType.COMPUTE, report.optimizer_s, ends, num_ops=parameters, tensor_size=parameters)
+        ends = (
+            self._add("optimizer step", NodeType.COMPUTE, report.optimizer_s, ends, num_ops=parameters, tensor_size=parameters),
+        )
+        if report.between_s > 0.0:
+            self._add(BETWEEN, NodeType.COMPUTE, report.between_s, ends, num_ops=1, tensor_size=1)
 
     def _chain(self, traffic: Iterable[Traffic], name: str, before: tuple[int, ...]) -> tuple[int, ...]:
         """What shows of ``traffic``, one after another; returns what is finished with the last one."""
