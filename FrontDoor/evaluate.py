@@ -11,6 +11,8 @@ from FrontDoor.exit_status import DONE, NOTHING_FEASIBLE
 from FrontDoor.printing import print_answer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from Studies.request import Request
 
 logger = logging.getLogger(__name__)
@@ -57,4 +59,26 @@ def _launched(command: Command) -> Request:
         raise InputError(f"--from {path} and --plan {command.config} are two plans; give one of them")
     found = settings_from(path)
     logger.info("read from %s: %s", path, ", ".join(f"{key} {value}" for key, value in found.items() if value is not None))
-    return resolve(found, command.given, Mode.EVALUATE, source=str(path))
+    request = resolve(found, command.given, Mode.EVALUATE, source=str(path))
+    for key in found.keys() & command.given.keys():
+        if found[key] is not None and str(found[key]) != str(command.given[key]):
+            logger.info("%s is %s, as the command line says, and not %s as the file does", key, command.given[key], found[key])
+    _check_batch(request, path)
+    return request
+
+
+def _check_batch(request: Request, path: Path) -> None:
+    """Refuse a batch that does not come out in whole micro-batches, as all of these programs do.
+
+    Raises:
+        InputError: says what it would have to be a multiple of.
+    """
+    from Studies.problem import single_plan
+
+    plan = single_plan(request)
+    rows = plan.micro_batch_size * plan.dp
+    if plan.global_batch_size % rows:
+        raise InputError(
+            f"{path}: a global batch of {plan.global_batch_size} is no multiple of {rows}, micro-batch {plan.micro_batch_size} "
+            f"x dp {plan.dp}, and no launch of it would start; change one of them"
+        )

@@ -133,3 +133,28 @@ def test_a_job_needs_whole_nodes_and_a_script_that_starts_one(tmp_path: Path, ca
     ):
         assert phaze.main([*words, *rest]) == 2
         assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+MEGATRON = (
+    "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
+    "--max-position-embeddings 256 --micro-batch-size 2 --global-batch-size 64 --bf16 --vocab-size 1000"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "flags", "said"),
+    [
+        ("", ["--dp", "3"], "a global batch of 64 is no multiple of 6, micro-batch 2 x dp 3"),
+        ("--tensor-model-paralel-size 2", [], "is no flag that is read; did you mean --tensor-model-parallel-size?"),
+        ("--fp16", [], "asks for --bf16 and for --fp16; leave one out"),
+        ("--num-attention-heads 7", [], "--hidden-size 512 of the Megatron-LM command is no multiple of its 7 heads"),
+    ],
+)  # fmt: skip
+def test_launches_that_contradict_themselves_are_refused(
+    more: str, flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f"{MEGATRON} {more}\n")
+    assert phaze.main(["evaluate", "--from", str(script), "--device", "a100_80gb", *flags]) == 2
+    refused = capsys.readouterr().err.strip().splitlines()[-1]
+    assert refused.startswith(f"phaze: {script}: ") and said in refused

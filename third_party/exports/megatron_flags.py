@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import groupby
 
 from Common.errors import InputError
 
+NEARLY = 0.93  # of the letters of two names are the same, where one is the other misspelt
 DEPTH = 10  # of variables that name others
 MOST = 100_000  # characters of a word with variables put in
 _ASSIGNED = re.compile(r"(?:export\s+|local\s+|readonly\s+)*([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -19,12 +21,28 @@ _CONTINUED = re.compile(r"\\\n")
 
 @dataclass(frozen=True)
 class Flags:
-    """Flags of a command by name without dashes, with what follows each; the last of several holds, as in Megatron-LM."""
+    """Flags of a command by name without dashes, with what follows each; the last of several holds, as in Megatron-LM.
+
+    ``asked`` are the names that somebody looked for.
+    """
 
     values: Mapping[str, tuple[str, ...]]
+    asked: set[str] = field(default_factory=set)
+
+    def check_spelling(self) -> None:
+        """Refuse a flag that nobody looked for and whose name is nearly that of one that was.
+
+        Raises:
+            InputError: says which it may have been.
+        """
+        for name in self.values.keys() - self.asked:
+            near = get_close_matches(name, self.asked - self.values.keys(), 1, NEARLY)
+            if near:
+                raise InputError(f"--{name} is no flag that is read; did you mean --{near[0]}? Correct it or leave it out")
 
     def has(self, *names: str) -> bool:
         """Whether one of them is given."""
+        self.asked.update(names)
         return any(name in self.values for name in names)
 
     def text(self, name: str, default: str = "") -> str:
@@ -33,6 +51,7 @@ class Flags:
         Raises:
             InputError: nothing follows it.
         """
+        self.asked.add(name)
         if name not in self.values:
             return default
         if not self.values[name]:

@@ -66,6 +66,7 @@ def settings_of(text: str) -> dict[str, object]:
         found["dp"] = dp
     if flags.has("global-batch-size") or dp is not None:
         found["global_batch_size"] = flags.number("global-batch-size", None if dp is None else micro_batch * dp)
+    flags.check_spelling()
     return found
 
 
@@ -102,6 +103,8 @@ def _is_like(listed: DecoderShape | None, shape: DecoderShape) -> bool:
 def _shape(flags: Flags) -> DecoderShape:
     layers, hidden = flags.number("num-layers"), flags.number("hidden-size")
     heads, gated = flags.number("num-attention-heads"), flags.has("swiglu")
+    if hidden % heads and not flags.has("kv-channels"):
+        raise InputError(f"--hidden-size {hidden} of the Megatron-LM command is no multiple of its {heads} heads; correct one")
     kv_heads = flags.number("num-query-groups", heads) if flags.has("group-query-attention") else heads
     ffn = flags.number("ffn-hidden-size", int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden)
     width = flags.number("kv-channels", hidden // heads)
@@ -160,6 +163,8 @@ def _zero_stage(flags: Flags) -> int:
 
 
 def _precision(flags: Flags) -> str:
+    if flags.has("bf16") and flags.has("fp16"):
+        raise InputError("the Megatron-LM command asks for --bf16 and for --fp16; leave one out")
     if flags.has("fp8-format"):
         return "fp8"
     return "bf16" if flags.has("bf16") else "fp16" if flags.has("fp16") else "fp32"
