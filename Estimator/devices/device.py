@@ -12,8 +12,6 @@ from Estimator.devices.functions import WHOLE_FUNCTIONS
 
 PRECISIONS = MappingProxyType({each.matrix_format: each.value for each in Precision})
 
-ALIGNED_BYTES = 16  # at least, of rows that matrix units load at once (NVIDIA, Matrix Multiplication Background, section 2)
-
 
 class Evidence(StrEnum):
     """How a device is known: its constants fitted to operators measured on it, or taken from data sheets and its relatives."""
@@ -57,8 +55,7 @@ class MatrixEngine:
     ``batched_bandwidth`` that which many small products reach (unfused attention).
     ``attention_forward`` and ``attention_backward`` are what fused attention reaches of ``efficiency``, ``formats`` what number
     formats reach of it that fall behind the others. ``variation`` is the standard deviation of the time of arithmetic among
-    devices of the kind, part of the mean: no two chips need the same power for a clock. ``unaligned`` is what products reach
-    whose rows in memory are no multiple of ``ALIGNED_BYTES`` long, of what others do.
+    devices of the kind, part of the mean: no two chips need the same power for a clock.
     """
 
     peak: Annotated[dict[str, Quantity], "FLOP/s"]
@@ -75,7 +72,6 @@ class MatrixEngine:
     attention_kernels: dict[str, AttentionShares] = field(default_factory=dict)  # others than FlashAttention-2, by name
     operand_bandwidth: Annotated[Quantity | None, "fraction"] = None
     variation: Annotated[Quantity | None, "fraction"] = None  # None: all devices are alike
-    unaligned: Annotated[Quantity | None, "fraction"] = None  # None: as others
 
     def reached(self, number_format: str, sustained: bool, year: int | None = None) -> float:
         """Fraction of the peak that large products reach, alone or ``sustained`` in training, with libraries of a ``year``."""

@@ -15,7 +15,7 @@ from Common.records import to_json
 from Estimator.chips.accelerator import IntArray
 from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, PricedOperators
-from Estimator.devices.device import ALIGNED_BYTES, Device
+from Estimator.devices.device import Device
 from Estimator.devices.functions import PARALLEL_SCANS, SCAN_OPERATIONS, traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, product_time
 from Estimator.devices.software import Software
@@ -187,10 +187,7 @@ class DeviceModel(OperatorCostModel):
             (gemm,) = operator.gemms
             made = self._in_panels(gemm, operator, panels, number_format, element_bytes)
         else:
-            reached = self._reached_of(operator)
-            times = (
-                self._kernel(self._product_time(gemm, number_format, element_bytes, reached=reached)) for gemm in operator.gemms
-            )
+            times = (self._kernel(self._product_time(gemm, number_format, element_bytes)) for gemm in operator.gemms)
             made = InPieces(sum(times, KernelTime()))
         made = replace(made, after=made.after + self._quantised(operator, number_format))
         if self.software.eager:
@@ -296,24 +293,9 @@ class DeviceModel(OperatorCostModel):
         function = f"causal_{functions[0]}" if operator.causal and software.masked_softmax else functions[0]
         return total + self._stream(traffic_bytes(function, elements, element_bytes), (function,))
 
-    def _product_time(
-        self, gemm: Gemm, number_format: str, element_bytes: int, *, added: bool = False, reached: float = 1.0
-    ) -> ProductTime:
-        """With the matrix library of the framework's year, which has ``reached`` so much of its arithmetic."""
-        time = product_time(gemm, self.device, number_format, element_bytes, added=added, year=self.software.year)
-        return replace(time, arithmetic_s=time.arithmetic_s / reached)
-
-    def _reached_of(self, operator: Operator) -> float:
-        """Part of the arithmetic that a product reaches: less where rows of what it reads or writes begin anywhere in memory."""
-        unaligned = self.device.matrix.unaligned
-        if unaligned is None:
-            return 1.0
-        wide = max((max(gemm.k, gemm.n) for gemm in operator.gemms), default=0)
-        widths = {
-            (each.shape[-1], DTYPE_BYTES[each.dtype]) for each in (*operator.reads, *operator.writes) if len(each.shape) > 1
-        }
-        odd = any(width * size % ALIGNED_BYTES for width, size in widths if ALIGNED_BYTES <= width <= wide)
-        return unaligned.value if odd else 1.0
+    def _product_time(self, gemm: Gemm, number_format: str, element_bytes: int, *, added: bool = False) -> ProductTime:
+        """With the matrix library of the framework's year."""
+        return product_time(gemm, self.device, number_format, element_bytes, added=added, year=self.software.year)
 
     def _quantised(self, operator: Operator, number_format: str) -> KernelTime:
         """Casts of what products in a reduced format read: a layer's input, and the gradient of its output, for both products.

@@ -136,16 +136,3 @@ def test_functions_that_a_framework_makes_of_several_kernels_move_what_all_of_th
     assert several.memory_s > 5 * one.memory_s
     assert several.launch_s == pytest.approx(made.kernels.value * one.launch_s)
     assert several.host_s == pytest.approx(made.kernels.value * one.host_s)
-
-
-@pytest.mark.parametrize(
-    ("m", "k", "n", "slower"), [(8192, 768, 50257, True), (8192, 768, 50304, False), (8191, 768, 768, False)]
-)
-def test_rows_that_begin_anywhere_in_memory_make_products_slower(m: int, k: int, n: int, slower: bool) -> None:
-    """Rows of a weight, an input or a result; how many tokens there are does not matter."""
-    unaligned = A100.matrix.unaligned
-    assert unaligned is not None
-    gemm = Gemm(batch=1, m=m, k=k, n=n)
-    alone = product_time(gemm, A100, "bfloat16", 2, year=CORE.year).arithmetic_s
-    taken = DeviceModel(A100, CORE, "bfloat16").operator_time(product(gemm)).arithmetic_s
-    assert taken == pytest.approx(alone / unaligned.value if slower else alone, rel=1e-12)
