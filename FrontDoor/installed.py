@@ -10,8 +10,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from Common.requirements import Requirement
+from FrontDoor.exit_status import SOURCES as HOME
 
-HOME = Path(__file__).resolve().parent.parent
 EXTRAS = {  # what each is for
     "report": "reports and their figures",
     "ray": "sweeps on a cluster",

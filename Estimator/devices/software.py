@@ -61,9 +61,8 @@ class Software:
 
     ``year`` is that of its matrix library: on devices that were young then, products reached less (``Device.libraries``).
     ``attention`` is its kernel of fused attention. ``eager``: functions behind a product, a norm or attention that the compiler
-    of a later framework would join are kernels of their own. ``composed`` functions are several kernels, which move so many bytes
-    per element. In fp8, inputs of products and gradients
-    are cast and transposed, ``quantisation`` bytes an element.
+    of a later framework would join are kernels of their own. In fp8, inputs of products and gradients are cast and transposed,
+    ``quantisation`` bytes an element.
     """
 
     name: str
@@ -88,7 +87,7 @@ class Software:
     gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)  # by precision, where another
     second_gradient: Annotated[Quantity | None, "bytes"] = None  # of gradients kept beside those, per parameter; None: none
     reduces_all: bool = False  # ZeRO-1 reduces whole gradients on every device, where others scatter them
-    composed: dict[str, Composed] = field(default_factory=dict)  # functions
+    composed: dict[str, Composed] = field(default_factory=dict)  # functions made of several kernels, by name
     joins: bool = False  # element-wise operators behind one another are one kernel, which makes again what lies between them
     joined_loss: bool = False  # the loss is one kernel that works in place, whatever else is ``eager``
     fragmentation: Annotated[Quantity | None, "fraction"] = None  # allocators add to activations and temporaries; None: nothing

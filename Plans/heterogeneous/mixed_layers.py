@@ -76,7 +76,7 @@ class RecomputableLayers:
         )
 
     def parts(self, layers: tuple[int, ...], recomputed: Members, slower: float) -> tuple[PassParts, PassParts, PassParts]:
-        """Forward, what is run again, and backward, of a micro-batch on ``layers``, by cause; products are so much ``slower``."""
+        """Forward, what is run again, and backward, of a micro-batch on ``layers``, by cause, arithmetic so much ``slower``."""
 
         def summed(name: str) -> PassParts:
             of_kept, of_again = (
