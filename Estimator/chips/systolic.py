@@ -1,9 +1,9 @@
 """Cycles of a matrix product on one systolic array, in closed form.
 
-Rows x columns processing elements hold one operand (a *fold* of it) while another streams through. Without double buffering
-every fold loads, streams and drains by itself: SCALE-Sim 3 exactly (its weight-stationary and output-stationary runs).
-With it, the next fold loads while the current one streams, so filling and draining is paid once; this agrees with the
-former for a single fold, and with ZigZag up to that fill, which ZigZag does not model.
+Rows x columns processing elements hold one operand (a *fold* of it) while another streams through. It is double-buffered: the
+next fold loads while the current one streams, so that filling and draining is paid once. SCALE-Sim 3 has no such buffer, and
+its folds load, stream and drain each by itself, so it takes as long for a single fold and longer for several; ZigZag has the
+buffer and no filling or draining. ``tests/estimation/test_other_cost_models.py`` has what comes out.
 """
 
 from dataclasses import dataclass
