@@ -14,9 +14,12 @@ import numpy as np
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
+from Estimator.chips.accelerator import AcceleratorSet
 from Estimator.chips.area import UM2_PER_MM2
 from Estimator.chips.clock import at_frequency
-from Estimator.chips.die import PARTS, DieContents, DieParts, die_process, whole_die
+from Estimator.chips.design_space import ChipSize, accelerator_of
+from Estimator.chips.design_space_files import load_design_space
+from Estimator.chips.die import PARTS, DieContents, DieParts, die_parts, die_process, whole_die
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.memory_files import load_memory
 from Estimator.chips.power import REUSE_AT_PEAK, average_power_w
@@ -25,6 +28,8 @@ from Estimator.chips.tensor_core import JOULES_PER_PJ, REGISTER_ACCESSES_PER_MAC
 from Estimator.hardware_files import hardware_names, hardware_path, load_technology
 from Estimator.quantity import Quantity, quantity_problems
 
+SPACES = {"foundry_5nm": "today_5nm", "foundry_7nm": "tpu_like_7nm", "foundry_16nm": "edge_training"}
+"""The design space that ships for chips of a technology, whose platform they are searched with."""
 BASE_FORMAT = "bf16"  # of ``Technology``; others are in ``DieProcess.formats``
 BYTES = {"bf16": 2, "int8": 1, "fp8": 1, "fp32": 4}
 
@@ -82,6 +87,7 @@ class PublishedDie:
     memory: str
     stacks: int  # that the die has interfaces for
     links: Annotated[Quantity, "bytes/s"]  # each way, host included
+    chip: ChipSize | None = None  # the same in the words of a search, which has no more: arrays, lanes and one buffer
     powers: tuple[PublishedPower, ...] = ()
     floor_plan: tuple[FloorPlanPart, ...] = ()
 
@@ -131,6 +137,15 @@ def published_parts(published: PublishedDie) -> DieParts:
     )
     memory = MemorySystem(load_memory(published.memory), published.stacks)
     return whole_die(contents, die, memory, published.links.value)
+
+
+def searched_parts(published: PublishedDie) -> DieParts | None:
+    """The parts that a search builds for a chip of the die's sizes; arrays of shape (1,). None where it has no word for them."""
+    if published.chip is None:
+        return None
+    platform = load_design_space(SPACES[published.technology]).platform
+    memory = MemorySystem(load_memory(published.memory), published.stacks)
+    return die_parts(AcceleratorSet.of([accelerator_of(published.chip, platform)]), platform, memory, published.links.value)
 
 
 def _mm2(um2: float) -> FloatArray:

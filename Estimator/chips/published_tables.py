@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from Estimator.chips.published import Evidence, PublishedDie, published_dies, published_parts, published_power_w
+from Estimator.chips.published import Evidence, PublishedDie, published_dies, published_parts, published_power_w, searched_parts
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,19 @@ def floor_plan_table() -> str:
 def _row(each: Compared) -> str:
     figures = f"{each.published:.0f} {each.unit} | {each.predicted:.0f} {each.unit} | {100 * each.error:+.1f} %"
     return f"| {each.name} | {each.what} | {figures} |"
+
+
+def searched_table() -> str:
+    """Dies as a search builds chips of their sizes, beside their published area and what ``comparison_table`` has."""
+    rows = ["| chip | published | as described | as searched | error | dies | network |", f"| --- |{' ---: |' * 6}"]
+    for die in published_dies():
+        parts = searched_parts(die)
+        if parts is not None and die.area is not None:
+            published, described, searched = die.area.value, *(float(each.total_mm2[0]) for each in (published_parts(die), parts))
+            areas = " | ".join(f"{each:.0f} mm2" for each in (published, described, searched))
+            network = f"{float(parts.on_chip_network[0]):.0f} mm2"
+            rows.append(f"| {die.title} | {areas} | {100 * (searched / published - 1):+.1f} % | {parts.dies[0]} | {network} |")
+    return "\n".join(rows)
 
 
 def unpublished_table() -> str:

@@ -26,6 +26,7 @@ from Estimator.chips.published_tables import (
     compare_floor_plans,
     comparison_table,
     floor_plan_table,
+    searched_table,
     unpublished_table,
 )
 from Estimator.hardware_files import HARDWARE, hardware_names, load_platform, load_technology, load_vector_functions
@@ -263,7 +264,15 @@ def test_dies_that_contradict_themselves_are_refused(tmp_path: Path, change: dic
         load_die(str(own))
 
 
-@pytest.mark.parametrize("table", [comparison_table, floor_plan_table, unpublished_table])
+def test_a_die_in_the_words_of_a_search_has_its_products_and_lanes() -> None:
+    chips = [die for die in published_dies() if die.chip is not None]
+    assert len(chips) == sum(die.area is not None and die.evidence is not Evidence.ESTIMATE for die in published_dies()) - 1
+    for die in chips:  # all but TPU v1, whose 8-bit products no search has
+        assert die.chip.num_tc * die.chip.width * die.chip.depth == die.products.value, die.name
+        assert die.chip.num_vc * die.chip.width_vc == die.vector_lanes.value + die.simt_lanes.value, die.name
+
+
+@pytest.mark.parametrize("table", [comparison_table, floor_plan_table, searched_table, unpublished_table])
 def test_the_manual_shows_the_tables_as_they_are_printed(table: Callable[[], str]) -> None:
     manual = Path(__file__).parents[2] / "docs" / "physics.md"
     assert table() in manual.read_text()
