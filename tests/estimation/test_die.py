@@ -264,6 +264,14 @@ def test_dies_that_contradict_themselves_are_refused(tmp_path: Path, change: dic
         load_die(str(own))
 
 
+def test_what_the_manual_says_of_published_areas() -> None:
+    """Those that were calibrated are within 15 %, power too; no area of the four others is."""
+    calibrated = [each for each in compare_dies() if each.evidence is Evidence.CALIBRATION]
+    assert len(calibrated) > 8 and all(abs(each.error) < 0.15 for each in calibrated)
+    areas = [each for each in compare_dies() if each.evidence is Evidence.PREDICTION and each.what == "area"]
+    assert len(areas) == 4 and all(abs(each.error) > 0.15 for each in areas)
+
+
 def test_a_die_in_the_words_of_a_search_has_its_products_and_lanes() -> None:
     chips = [die for die in published_dies() if die.chip is not None]
     assert len(chips) == sum(die.area is not None and die.evidence is not Evidence.ESTIMATE for die in published_dies()) - 1

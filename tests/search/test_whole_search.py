@@ -15,6 +15,7 @@ from Common.choices import Objective
 from Plans.pipeline.schedule import PipelineSchedule, costs_of
 from Plans.pipeline.simulation import simulate
 from Plans.results import Status
+from Solver.schedule import confirm_with_ilp
 from Solver.schedule.native import NativeSolver
 from Solver.schedule.solver import Effort
 from Studies.finished_run import open_run
@@ -138,6 +139,17 @@ def test_without_proven_schedules_nothing_is_called_optimal(tmp_path, monkeypatc
     points = [result.best, *result.per_hbm, *result.rows, *result.references]
     assert {point.status for point in points} == {Status.FEASIBLE} == {result.status}
     assert not any(point.optimal for point in (result.best, *result.per_hbm))
+
+
+def test_an_answer_whose_schedules_are_not_confirmed_is_not_called_optimal(tmp_path, monkeypatch):
+    def shorter(problem, schedule):
+        found = confirm_with_ilp(problem, schedule)
+        return dataclasses.replace(found, makespan_s=found.makespan_s * (1 - 1e-5))
+
+    monkeypatch.setattr("Solver.search.confirmed_schedules.confirm_with_ilp", shorter)
+    result = solved(small_study(tmp_path))
+    assert result.status is Status.FEASIBLE and not result.best.optimal
+    assert not any(item.agrees for point in result.per_hbm for item in point.certificate.schedules)
 
 
 class HastySolver(NativeSolver):
