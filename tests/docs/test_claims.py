@@ -22,7 +22,9 @@ PAGES = sorted(
     str(path.relative_to(REPOSITORY))
     for path in [
         *(REPOSITORY / "docs" / "explanation").glob("*.md"),
-        *(REPOSITORY / "docs" / f"{name}.md" for name in ("physics", "chips", "network", "how-to/neighbours")),
+        *(REPOSITORY / "docs" / f"{name}.md" for name in ("physics", "chips", "network")),
+        *(REPOSITORY / "docs" / "how-to" / f"{name}.md" for name in ("neighbours", "sweeps-and-pages", "uneven-stages")),
+        REPOSITORY / "docs" / "tutorials" / "first-search.md",
         REPOSITORY / "README.md",
     ]
 )
