@@ -8,11 +8,14 @@ import pytest
 
 from Common.progress import SilentProgress
 from Estimator.devices.calibration import read_measurements
-from Estimator.devices.files import load_device
+from Estimator.devices.files import load_contention, load_device, load_software
 from Estimator.devices.isolated import isolated_s
+from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
 from Estimator.network.calibration_errors import network_errors
 from Estimator.network.calibration_tables import read_collectives
+from Estimator.network.contention_fit import fit_contention, read_joint_rows
+from Plans.rates import device_machine, slower_of
 from Validation.run import validate
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -43,6 +46,24 @@ def test_errors_of_measured_collectives(shared_data: Path) -> None:
     devices = max(each.num_nodes * each.devices_per_node for each in samples)
     assert f"NCCL on Perlmutter, up to {devices} GPUs, messages above 32 MB | {stated(errors.large.mape)} |" in page
     assert f"the same, all sizes | {stated(errors.all.mape)} |" in page
+
+
+@pytest.mark.thorough
+def test_errors_of_joint_times(shared_data: Path) -> None:
+    fit = fit_contention(read_joint_rows(shared_data / "mist" / "overlap_a100_40gb.csv"))
+    assert f"held-out rows: {stated(fit.held_out_mape)} mean error" in " ".join(DEVICES.read_text(encoding="utf-8").split())
+
+
+def test_what_overlap_and_the_slowest_device_cost() -> None:
+    contention, page = load_contention("a100_40gb"), DEVICES.read_text(encoding="utf-8")
+    near, far = (contention.hiding(near=each, link_share=contention.link_share.value).shown_part for each in (True, False))
+    assert "Within a node nearly half of the hidden seconds show, across nodes a ninth." in page
+    assert 0.45 < near < 0.5 and far == pytest.approx(1 / 9, rel=0.02)
+    device = load_device("a100_80gb")
+    machine = device_machine(DeviceModel(device, load_software("megatron_core"), "bfloat16"), load_cluster(device.cluster))
+    longer = [stated(float(slower_of(machine, devices))) for devices in (8, 512)]
+    assert f"{longer[0]} on 8 devices, {longer[1]} on 512, nothing on one" in PREDICTIONS.read_text(encoding="utf-8")
+    assert float(slower_of(machine, 1)) == 0.0
 
 
 @pytest.mark.thorough
