@@ -1,7 +1,7 @@
 """Products as they are priced beside what other cost models and an A100 take for them: a table of docs/explanation/latency.md.
 
 Every row prices with the model that searches use. Where another tool assumes other constants, these are set as ``--set`` sets
-them; what has no constant (double buffering, ports) stays, and the difference is printed. Printed anew by
+them; what has no constant (double buffering, ports) stays, and the difference is printed. Written to the page anew by
 
     PYTHONPATH=. .venv/bin/python tests/estimation/other_cost_models.py ../shared/data
 """
@@ -25,6 +25,7 @@ from Estimator.chips.tensor_core import TensorCoreModel, TensorWork
 from Estimator.constants import constant_changes
 from GraphExtractor.graph import Gemm
 
+MANUAL = Path(__file__).parents[2] / "docs" / "explanation" / "latency.md"
 BOTH = (Dataflow.WEIGHT_STATIONARY, Dataflow.OUTPUT_STATIONARY)  # of all platforms that ship
 WORD_BYTES = 2
 NO_STARTUP = "platform.startup=0"
@@ -182,4 +183,6 @@ def table(data: Path) -> str:
 
 
 if __name__ == "__main__":
-    print(table(Path(sys.argv[1])))
+    written = MANUAL.read_text(encoding="utf-8")
+    before, _, behind = written.partition(HEAD)
+    MANUAL.write_text(before + table(Path(sys.argv[1])) + "\n\n" + behind.partition("\n\n")[2], encoding="utf-8")

@@ -7,7 +7,9 @@ import pytest
 from other_cost_models import (
     AT_ONCE,
     BOTH,
+    MANUAL,
     NO_STARTUP,
+    a100,
     error,
     llmcompass,
     stored,
@@ -21,7 +23,6 @@ from Common.records import read_yaml
 from Estimator.chips.accelerator import Dataflow
 from Estimator.hardware_files import HARDWARE, hardware_names
 
-MANUAL = Path(__file__).parents[2] / "docs" / "explanation" / "latency.md"
 STATIONARY = (Dataflow.WEIGHT_STATIONARY,)
 
 
@@ -74,3 +75,8 @@ def test_sunstone_agrees_only_where_its_bandwidths_suffice_for_the_array(shared_
 def test_arrays_of_16x16_wait_for_the_global_buffer_with_the_local_memory_of_a_platform() -> None:
     starved, fed = (float(each.errors[0]) for each in llmcompass())
     assert starved > 1 and abs(fed) < 0.10
+
+
+def test_large_products_of_an_a100_are_priced_too_fast_by_a_quarter_at_most(shared_data: Path) -> None:
+    *_, long = a100(shared_data)
+    assert len(long.errors) > 10 and -0.25 < long.errors.min() < long.errors.max() < 0
