@@ -11,7 +11,7 @@ from Plans.results import Breakdown
 from Reporter.explained_runs import coverage_table, explanation_tables
 from Reporter.text_tables import TextTable, new_table
 from Validation.explained import ErrorExplanation
-from Validation.intervals import coverage, run_intervals
+from Validation.intervals import coverage
 from Validation.records import ValidationReport
 
 WORST = 10
@@ -60,10 +60,7 @@ def report_json(report: ValidationReport, explained: ErrorExplanation | None = N
     """``overall`` and ``sources`` statistics, how many runs do not fit, every run, and the rules. Errors are fractions."""
     whole: dict[str, Any] = json.loads(to_json(report))
     overall = {key: value for key, value in whole["overall"].items() if key != "source"}
-    runs = [
-        {**record, "skipped": run.skipped, "time_intervals": [json.loads(to_json(each)) for each in run_intervals(run)]}
-        for run, record in zip(report.runs, whole["runs"], strict=True)
-    ]
+    runs = [{**record, "skipped": run.skipped} for run, record in zip(report.runs, whole["runs"], strict=True)]
     ordered = {"overall": overall, "sources": whole["sources"], "not_fitting": report.not_fitting}
     ordered["coverage"] = [json.loads(to_json(each)) for each in coverage(report.runs)]
     ordered |= {} if explained is None else {"explanation": json.loads(to_json(explained))}

@@ -31,6 +31,7 @@ class Degrees:
     pp: int
     dp: int
     cp: int
+    ep: int = 1
 
 
 def possible_plans(
@@ -52,6 +53,7 @@ def possible_plans(
         pp=degrees.pp,
         dp=degrees.dp,
         cp=degrees.cp,
+        ep=degrees.ep,
         sequence_parallel=bool(run.sequence_parallel) and degrees.tp > 1,
         zero_stage=_zero_stage(run, degrees.pp, notes),
         precision=run.precision or Precision.BF16,
@@ -100,7 +102,7 @@ def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
     filled = [f"{name} {found[name]}" for name in ("tp", "pp", "dp") if known[name] is None]
     if filled:
         notes.assume("degrees", ", ".join(filled))
-    return Degrees(devices, **found)
+    return Degrees(devices, **found, ep=run.ep or 1)
 
 
 def _whole_micro_batches(samples: int, together: int) -> int:

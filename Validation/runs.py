@@ -1,12 +1,15 @@
 """Measured runs of a file, typed or published, in typed fields, with the assumptions that reading them took."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from Common.errors import InputError
 from Estimator.devices.device import Device
+from Validation.alike import filled_from_others
 from Validation.assumptions import Assumptions, Notes
-from Validation.measured_runs import read_rows
+from Validation.measured_runs import read_table
+from Validation.published_row import RefusedRow
 from Validation.run_hardware import RunHardware
 from Validation.translation import translated, with_defaults
 from Validation.typed_run import TypedRun
@@ -24,24 +27,49 @@ class ReadRun:
     refused: str = ""
 
 
-def read_runs(path: Path | None, rules: Assumptions, device: Device | None = None) -> tuple[ReadRun, ...]:
+@dataclass(frozen=True)
+class ReadTable:
+    """The runs of a file, and its columns that nothing reads."""
+
+    runs: tuple[ReadRun, ...]
+    unread: tuple[str, ...] = ()
+
+
+def read_runs(path: Path | None, rules: Assumptions, device: Device | None = None) -> ReadTable:
     """The runs of a file, or those that ship, on ``device`` where it replaces theirs.
 
+    What one leaves out is taken from others of its source.
+
     Raises:
-        InputError: not a readable CSV of measured runs, or a value that cannot be; names the line and the column.
+        InputError: not a readable CSV of measured runs, or no row of it can be read; names the line and the column.
     """
     path = path or PUBLISHED_RUNS
     if is_typed(path):
-        return tuple(_completed(run, rules, device) for run in read_typed(path))
-    hardware, runs = RunHardware(), []
-    for row in read_rows(path):
+        rows = [_refused(each) if isinstance(each, RefusedRow) else _completed(each, rules, device) for each in read_typed(path)]
+        return ReadTable(_from_others(rows))
+    table, hardware, runs = read_table(path), RunHardware(), list[ReadRun]()
+    for row in table.rows:
+        if isinstance(row, RefusedRow):
+            runs.append(_refused(row))
+            continue
         notes = Notes()
         try:
             runs.append(ReadRun(translated(row, rules, hardware, notes, device), notes))
         except InputError as error:
             bare = TypedRun(row.line, row.source, row.model, devices=row.devices, iteration_s=row.iteration_s)
             runs.append(ReadRun(replace(bare, memory_bytes=row.memory_bytes), notes, str(error)))
-    return tuple(runs)
+    return ReadTable(_from_others(runs), table.unread)
+
+
+def _from_others(runs: Sequence[ReadRun]) -> tuple[ReadRun, ...]:
+    """The runs with what others of their source say; those that are refused stay as they are."""
+    known = [each for each in runs if not each.refused]
+    filled = iter(filled_from_others([each.run for each in known], [each.notes for each in known]))
+    return tuple(each if each.refused else replace(each, run=next(filled)) for each in runs)
+
+
+def _refused(row: RefusedRow) -> ReadRun:
+    return ReadRun(TypedRun(row.line, row.source, row.model), Notes(), row.reason)
 
 
 def _completed(run: TypedRun, rules: Assumptions, device: Device | None) -> ReadRun:
