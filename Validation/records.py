@@ -42,8 +42,8 @@ class RunPlan:
 class MemoryParts:
     """What fills the fullest ``stage``, counted from 1, of a device that has ``capacity_bytes``.
 
-    ``over_bytes`` is what is too much. ``state_bytes`` are weights, gradients and the optimizer's, ``activation_bytes`` what is kept for backward passes,
-    ``buffer_bytes`` temporaries, what allocators waste, and the framework's own.
+    ``over_bytes`` is what is too much. ``state_bytes`` are weights, gradients and the optimizer's, ``activation_bytes`` what is
+    kept for backward passes, ``buffer_bytes`` temporaries, what allocators waste, and the framework's own.
     """
 
     stage: int

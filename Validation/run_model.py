@@ -43,7 +43,7 @@ def model_of(run: TypedRun, sequence_length: int, rules: Assumptions, notes: Not
     Raises:
         InputError: the run does not say it, or it is of no family that can be traced.
     """
-    if is_listed(run.model) and run.hidden is None and model_dimensions(find_model(run.model)) is None:
+    if _is_as_listed(run) and model_dimensions(find_model(run.model)) is None:
         return _as_listed(run, sequence_length, notes)
     found = dimensions_of(run, sequence_length, rules, notes)
     return RunModel(found.name, found.layers, sequence_length, False, parameter_count(found), found)
@@ -96,8 +96,10 @@ def dimensions_of(run: TypedRun, sequence_length: int, rules: Assumptions, notes
     Raises:
         InputError: the run does not say them, or the model is of no family that can be traced.
     """
-    if is_listed(run.model) and (run.hidden is None or (run.heads is None and run.hidden == _own_width(run.model))):
+    if _is_as_listed(run):
         return _listed_dimensions(run, sequence_length, notes)
+    if run.hidden is None and run.heads is None and run.model:
+        raise _unknown(run.model)
     if run.layers is None or run.hidden is None:
         raise InputError(f"it does not say {'how many layers' if run.layers is None else 'how wide'} the model is")
     if (run.ep or 1) > 1:
@@ -142,8 +144,7 @@ def sequence_length_of(run: TypedRun) -> int:
     if is_listed(run.model) and find_model(run.model).sequence_length:
         return find_model(run.model).sequence_length
     if run.hidden is None and run.model:
-        hint = nearest(run.model, (*listed_models(), *listed_aliases()), "'phaze list models' shows those that are")
-        raise InputError(f"it gives no dimensions of its model, and no model is listed as {run.model!r:.200}; {hint}")
+        raise _unknown(run.model)
     raise InputError("it does not say its sequence length")
 
 
@@ -159,8 +160,16 @@ def _listed_dimensions(run: TypedRun, sequence_length: int, notes: Notes) -> Dim
     return replace(found, sequence_length=sequence_length, **changed)
 
 
-def _own_width(listed: str) -> int | None:
-    return getattr(find_model(listed), "hidden", None)
+def _is_as_listed(run: TypedRun) -> bool:
+    """Whether a run is of a listed model, maybe of another depth: it gives no other width, and does not spell all sizes out."""
+    if not is_listed(run.model):
+        return False
+    return run.hidden is None or (run.heads is None and run.hidden == getattr(find_model(run.model), "hidden", None))
+
+
+def _unknown(model: str) -> InputError:
+    hint = nearest(model, (*listed_models(), *listed_aliases()), "'phaze list models' shows those that are")
+    return InputError(f"it does not say how wide its model is, and no model is listed as {model!r:.200}; {hint}")
 
 
 def _assumed_heads(hidden: int, rules: Assumptions, notes: Notes) -> int:

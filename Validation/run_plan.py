@@ -87,6 +87,8 @@ def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
     known = {"tp": run.tp, "pp": run.pp, "dp": run.dp, "cp": run.cp}
     found = {name: value or 1 for name, value in known.items()}
     missing = [name for name in ("tp", "pp", "dp") if known[name] is None]
+    if run.devices is not None and math.prod(found.values()) == run.devices and run.devices > 1:
+        missing = []  # what is said is all of them
     devices = run.devices or (None if missing else math.prod(found.values()))
     if devices is None:
         raise InputError("it does not say on how many devices it ran")

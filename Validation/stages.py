@@ -6,12 +6,12 @@ ENDS = 2  # embedding and head, which may take the place of a block each
 def equal_chunks(layers: int, chunks: int) -> tuple[int, ...] | None:
     """Layers per chunk, embedding and head counted, where only so all get equally many; () where blocks alone do; else None.
 
-    Blocks are as many as ``layers``. A chunk of embedding or head alone is none.
+    Blocks are as many as ``layers``. A chunk of embedding or head alone is none, unless there are more chunks than blocks.
     """
     if layers % chunks == 0:
         return ()
     each, rest = divmod(layers + ENDS, chunks)
-    return None if rest or each < 2 else (each,) * chunks
+    return None if rest or each < (2 if chunks <= layers else 1) else (each,) * chunks
 
 
 def fewest_chunks(layers: int, stages: int) -> int:

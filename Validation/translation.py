@@ -29,6 +29,7 @@ from Validation.words import (
     zero_stage_in,
 )
 
+_MICRO_BATCHES = re.compile(r"\b(\d{1,4}) micro[- ]?batches\b|\bmicro[- ]?batch count (\d{1,4})\b", re.IGNORECASE)
 SIZES = ("layers", "hidden", "heads", "ffn", "sequence_length", "vocabulary")
 MEBI = 2**20 / 1e6
 
@@ -112,6 +113,8 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         raise InputError(f"its model is {named.reason}")
     spelled = None if is_listed(meant) else parse_dimensions(meant) if meant != row.model else None
     sizes = {name: getattr(row, name) for name in SIZES}
+    if is_listed(meant) and meant != row.model:
+        sizes["hidden"] = None  # it is that of the listed model
     if spelled is not None:
         sizes = {name: getattr(spelled, name) if value is None else value for name, value in sizes.items()}
     return TypedRun(
@@ -232,7 +235,7 @@ def _samples(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
     """Sequences of the global batch."""
     samples = row.global_batch
     if samples is None:
-        return None
+        return _accumulated(row, run, notes)
     if row.global_batch_in_tokens:
         length = run.sequence_length or (find_model(run.model).sequence_length if is_listed(run.model) else 0)
         if not length:
@@ -243,6 +246,17 @@ def _samples(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
     if samples != round(samples) or row.global_batch_in_tokens:
         notes.assume("batch", str(round(samples)))
     return max(round(samples), 1)
+
+
+def _accumulated(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
+    """The batch of a run that tells its micro-batches, or is sharded fully, where one of each replica makes a step."""
+    found = _MICRO_BATCHES.search(row.notes)
+    number = int(found[1] or found[2]) if found else 1 if run.zero_stage == 3 and row.tokens_per_s_per_device else None
+    if number is None or run.micro_batch_size is None or run.dp is None:
+        return None
+    samples = number * run.micro_batch_size * run.dp
+    notes.assume("batch", f"{samples}, of {number} micro-batches")
+    return samples
 
 
 def _interleave(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
