@@ -13,23 +13,23 @@ from Validation.typed_run import TypedRun
 Value = TypeVar("Value")
 
 
-def filled_from_others(runs: Sequence[TypedRun], notes: Sequence[Notes]) -> tuple[TypedRun, ...]:
+def filled_from_others(runs: Sequence[TypedRun], notes: Sequence[Notes], own: Sequence[bool]) -> tuple[TypedRun, ...]:
     """The runs with micro-batch sizes and recomputation that all other rows of their source agree on.
 
     A micro-batch size is taken from rows of the same model alone and must divide a replica's batch; recomputation from any row
-    where none of this model states it.
+    where none of this model states it, unless the run describes its ``own`` in other words.
     """
-    return tuple(_filled(run, own, _others(run, runs)) for run, own in zip(runs, notes, strict=True))
+    return tuple(_filled(run, mine, described, _others(run, runs)) for run, mine, described in zip(runs, notes, own, strict=True))
 
 
-def _filled(run: TypedRun, notes: Notes, others: Sequence[TypedRun]) -> TypedRun:
+def _filled(run: TypedRun, notes: Notes, described: bool, others: Sequence[TypedRun]) -> TypedRun:
     of_model = [each for each in others if each.model == run.model]
     if run.micro_batch_size is None:
         size = _agreed(of_model, _micro_batch)
         if size is not None and _divides(size, run):
             notes.assume("alike", f"micro-batch {size}")
             run = replace(run, micro_batch_size=size)
-    if run.recompute is None:
+    if run.recompute is None and not described:
         stated = [each for each in of_model if each.recompute is not None]
         mode = _agreed(stated or others, _recompute)
         if mode is not None:

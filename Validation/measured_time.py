@@ -14,7 +14,9 @@ LEAST_UTILISATION = 1e-5  # of the peak: a run that does less is a slip of units
 def check_measured(run: TypedRun) -> None:
     """Refuse runs of which no time was published."""
     if run.iteration_s is None and run.tflops_per_device is None and run.mfu is None:
-        raise InputError("it says neither its iteration time nor its FLOP/s nor its utilisation")
+        raise InputError(
+            "it says neither its iteration time nor its FLOP/s nor its utilisation, nor tokens a second with a global batch"
+        )
 
 
 def measured_iteration_s(

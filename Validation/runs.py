@@ -14,6 +14,7 @@ from Validation.run_hardware import RunHardware
 from Validation.translation import translated, with_defaults
 from Validation.typed_run import TypedRun
 from Validation.typed_table import is_typed, read_typed
+from Validation.words import is_nothing
 
 PUBLISHED_RUNS = Path(__file__).with_name("published_runs.csv")
 
@@ -25,6 +26,7 @@ class ReadRun:
     run: TypedRun
     notes: Notes
     refused: str = ""
+    own_recomputation: bool = False  # that it describes in words of no mode
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def read_runs(path: Path | None, rules: Assumptions, device: Device | None = Non
             continue
         notes = Notes()
         try:
-            runs.append(ReadRun(translated(row, rules, hardware, notes, device), notes))
+            runs.append(ReadRun(translated(row, rules, hardware, notes, device), notes, "", not is_nothing(row.recompute)))
         except InputError as error:
             bare = TypedRun(row.line, row.source, row.model, devices=row.devices, iteration_s=row.iteration_s)
             runs.append(ReadRun(replace(bare, memory_bytes=row.memory_bytes), notes, str(error)))
@@ -64,7 +66,8 @@ def read_runs(path: Path | None, rules: Assumptions, device: Device | None = Non
 def _from_others(runs: Sequence[ReadRun]) -> tuple[ReadRun, ...]:
     """The runs with what others of their source say; those that are refused stay as they are."""
     known = [each for each in runs if not each.refused]
-    filled = iter(filled_from_others([each.run for each in known], [each.notes for each in known]))
+    own = [each.own_recomputation for each in known]
+    filled = iter(filled_from_others([each.run for each in known], [each.notes for each in known], own))
     return tuple(each if each.refused else replace(each, run=next(filled)) for each in runs)
 
 

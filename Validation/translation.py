@@ -104,6 +104,8 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     if words["precision"][1] is None and not is_nothing(row.precision):
         known = ", ".join(each.value for each in Precision)
         raise InputError(f"its number format {row.precision[:40]!r} is none that is predicted ({known})")
+    if is_nothing(row.zero) and words["zero_stage"][1] is not None:
+        notes.assume("words", f"ZeRO stage {words['zero_stage'][1]}, as framework or notes say")
     attention = attention_in(row.notes, row.source, row.framework)
     if attention is not None:
         notes.assume("words", f"attention is {attention}, as notes, source or framework say")

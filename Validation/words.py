@@ -27,7 +27,7 @@ _CHUNKS = re.compile(r"\bv(?:pp?)?\s?[=:]?\s?(\d+)|(\d+)\s?(?:virtual|chunks?|mo
 _STAGE = re.compile(r"(?:zero|stage)[- ]?([0-3])\b")
 _ZERO_NUMBER = re.compile(r"\bzero(?:[- ]?stage)?[- ]?([0-3])\b")
 _MEGATRON_FSDP = re.compile(r"megatron[- ]fsdp")
-_DISTRIBUTED_OPTIMIZER = re.compile(r"(?<!no )(?<!without )distributed optimi[sz]er")
+_DISTRIBUTED_OPTIMIZER = re.compile(r"(?<!no )(?<!without )distributed optimi[sz]er|optimi[sz]er states? (?:sharded )?over ")
 _SHARDED = {
     2: re.compile(r"shard[_ -]?grad"),
     3: re.compile(r"fsdp|fully|full[_ ]shard|hsdp|hybrid"),
