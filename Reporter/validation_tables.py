@@ -66,6 +66,7 @@ def report_json(report: ValidationReport, explained: ErrorExplanation | None = N
     overall = {key: value for key, value in whole["overall"].items() if key != "source"}
     runs = [{**record, "skipped": run.skipped} for run, record in zip(report.runs, whole["runs"], strict=True)]
     ordered = {"overall": overall, "sources": whole["sources"], "not_fitting": report.not_fitting}
+    ordered["not_fitting_by_source"] = {each.source: report.not_fitting_of(each.source) for each in report.sources}
     ordered["coverage"] = [json.loads(to_json(each)) for each in coverage(report.runs)]
     ordered |= {} if explained is None else {"explanation": json.loads(to_json(explained))}
     ordered |= {"file": whole["file"], "unread_columns": whole["unread"], "rules": whole["rules"], "runs": runs}
@@ -86,7 +87,7 @@ def source_table(report: ValidationReport) -> TextTable:
             _signed(statistics.time_bias),
             "-" if statistics.spearman is None else f"{statistics.spearman:.3f}",
             _share(statistics.memory_mape),
-            str(statistics.not_fitting),
+            str(report.not_fitting if statistics is report.overall else report.not_fitting_of(statistics.source)),
             statistics.fitted or "-",
         )
     return table

@@ -27,13 +27,13 @@ def _filled(run: TypedRun, notes: Notes, described: bool, others: Sequence[Typed
     if run.micro_batch_size is None:
         size = _agreed(of_model, _micro_batch)
         if size is not None and _divides(size, run):
-            notes.assume("alike", f"micro-batch {size}")
+            notes.assume("micro_batch", f"{size}, as the other rows of its source")
             run = replace(run, micro_batch_size=size)
     if run.recompute is None and not described:
         stated = [each for each in of_model if each.recompute is not None]
         mode = _agreed(stated or others, _recompute)
         if mode is not None:
-            notes.assume("alike", f"recomputation {mode.value}")
+            notes.assume("recompute", f"{mode.value}, as the other rows of its source")
             run = replace(run, recompute=mode)
     return run
 

@@ -163,6 +163,7 @@ class Assumptions:
     head_width: int
     parameter_factor: float
     micro_batch_sizes: tuple[int, ...]
+    memory_error: float
     memory_margin: float
     rules: dict[str, Rule]
 

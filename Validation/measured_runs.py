@@ -15,6 +15,7 @@ from Validation.published_numbers import number_in
 from Validation.published_row import PublishedRow, RefusedRow
 
 LARGEST = 1e15  # no count, batch in tokens or time of a run is as large
+WANTED = "a CSV file of measured runs"
 REQUIRED = ("gpu", "n_gpus", "global_batch")
 DIMENSIONS = ("layers", "hidden")  # required where the model is not named
 MEASURED = ("measured_iter_time_s", "achieved_tflops_per_gpu", "mfu_pct", "tokens_per_s_per_gpu")
@@ -148,34 +149,15 @@ class _Line:
         return None if value is None else int(value)
 
 
-@dataclass(frozen=True)
-class PublishedTable:
-    """Rows and refused rows in the order of the file, and the columns that nothing reads."""
-
-    rows: tuple[PublishedRow | RefusedRow, ...]
-    unread: tuple[str, ...]
-
-    @property
-    def readable(self) -> tuple[PublishedRow, ...]:
-        """The rows that were not refused."""
-        return tuple(row for row in self.rows if isinstance(row, PublishedRow))
-
-
-def read_table(path: Path) -> PublishedTable:
-    """A published table.
+def read_rows(path: Path) -> tuple[PublishedRow | RefusedRow, ...]:
+    """The rows of a published table; a line that is none is kept with its reason.
 
     Raises:
         InputError: not a readable CSV of these columns, or no row of it can be read; names the line and the column.
     """
-    lines = csv_lines(read_text(path, "a CSV file of measured runs"))
-    header = next(lines, CsvLine(1, ()))
-    if header.wrong:
-        raise InputError(f"{path}, line 1 {header.wrong}")
-    given = [name.strip() for name in header.cells]
-    if not any(given):
-        raise InputError(f"{path} is empty; give a CSV file with the columns {', '.join(COLUMNS)}")
+    lines = csv_lines(read_text(path, WANTED))
+    given, names = _header(path, next(lines, CsvLine(1, ())))
     single_node = set(SINGLE_NODE_COLUMNS) <= set(given)
-    names = given if single_node else [_column(name) for name in given]
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         other = next(
@@ -183,14 +165,33 @@ def read_table(path: Path) -> PublishedTable:
         )
         raise InputError(f"{path}, line 1 names column {twice[0]}{other} twice; name it once")
     complete = _single_node_cells if single_node else _published_cells(path, names)
-    known = SINGLE_NODE_COLUMNS if single_node else {*COLUMNS, *OWN_COLUMNS} - UNUSED
-    unread = tuple(name for name, column in zip(given, names, strict=True) if name and column not in known)
     headings = dict(zip(names, given, strict=True))
     rows = [_read(path, line, names, headings, complete) for line in lines]
     if not rows:
         raise InputError(f"{path} has a header but no runs; add a line per run")
     refuse_where_none_is_read(rows)
-    return PublishedTable(tuple(rows), unread)
+    return tuple(rows)
+
+
+def unread_columns(path: Path) -> tuple[str, ...]:
+    """Columns of a published table that nothing reads.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    given, names = _header(path, next(csv_lines(read_text(path, WANTED)), CsvLine(1, ())))
+    known = SINGLE_NODE_COLUMNS if set(SINGLE_NODE_COLUMNS) <= set(given) else {*COLUMNS, *OWN_COLUMNS} - UNUSED
+    return tuple(name for name, column in zip(given, names, strict=True) if name and column not in known)
+
+
+def _header(path: Path, line: CsvLine) -> tuple[Sequence[str], Sequence[str]]:
+    """The columns as the file calls them, and as they are meant."""
+    if line.wrong:
+        raise InputError(f"{path}, line 1 {line.wrong}")
+    given = [name.strip() for name in line.cells]
+    if not any(given):
+        raise InputError(f"{path} is empty; give a CSV file with the columns {', '.join(COLUMNS)}")
+    return given, given if set(SINGLE_NODE_COLUMNS) <= set(given) else [_column(name) for name in given]
 
 
 def refuse_where_none_is_read(rows: Sequence[object]) -> None:

@@ -8,6 +8,7 @@ from Validation.run_model import RunModel, counted_flops
 from Validation.typed_run import FlopsConvention, TypedRun
 
 TERA = 1e12
+MOST_UTILISATION = 2.5  # more than a peak that counts sparse products, which some state
 LEAST_UTILISATION = 1e-5  # of the peak: a run that does less is a slip of units
 
 
@@ -60,7 +61,7 @@ def check_possible(measured_s: float, priced: PricedPlan, device: Device) -> Non
     peak = device.peak_flops(plan.precision.matrix_format) * plan.devices
     least = priced.flops.model - priced.flops.masked  # nobody computes less
     reached = least / (measured_s * peak)
-    if reached > 1.0:
+    if reached > MOST_UTILISATION:
         raise InputError(
             f"its iteration of {measured_s:.4g} s would be {reached:.0%} of the device's peak; correct the measured value"
         )

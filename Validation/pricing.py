@@ -80,11 +80,12 @@ AS_DESCRIBED = SaidOfSoftware()
 class RunPricer:
     """Prices plans of measured runs; stores the traces of their models under ``graphs``.
 
-    ``memory_margin`` is how many times the device's memory a plan may be predicted to need whose recomputation is chosen.
+    Of plans that a run may have had those fit that are predicted to need no more than the device's memory and the part
+    ``memory_error`` of it; where none does, those within ``memory_margin`` times it.
     """
 
-    def __init__(self, graphs: Path, memory_margin: float) -> None:
-        self._margin = memory_margin
+    def __init__(self, graphs: Path, memory_error: float, memory_margin: float) -> None:
+        self._limits = (1.0 + memory_error, memory_margin)
         self._trace = lru_cache(maxsize=None)(lambda key: load_or_extract(key, graphs))
         self._graph = lru_cache(maxsize=None)(self._deep)
         self._software = lru_cache(maxsize=None)(load_software)
@@ -122,9 +123,10 @@ class RunPricer:
                 refused.append(error)
         if not priced:
             raise refused[0] if refused else ValueError("a run has at least one candidate plan")
-        limit = device.memory.capacity.value * self._margin
-        fitting = [each for each in priced if each.fits]
-        within = fitting or [each for each in priced if each.iteration.memory_bytes <= limit]
+        within = list[PricedPlan]()
+        for limit in self._limits:
+            most = device.memory.capacity.value * limit
+            within = within or [each for each in priced if each.iteration.memory_bytes <= most]
         taken = (
             min(within, key=lambda each: each.iteration.iteration_s)
             if within

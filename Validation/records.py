@@ -109,7 +109,6 @@ class Statistics:
     ``time_mape`` is the mean of abs(predicted / measured - 1) and ``time_bias`` the mean of predicted / measured - 1 of the
     iteration times, ``memory_mape`` the first of the memory. ``spearman`` is the rank correlation of predicted and measured times
     within a model of a source, averaged over the models with at least three runs of different times, weighted by their runs.
-    ``not_fitting`` are predicted not to fit in memory though they ran.
     ``fitted`` tells which constants were fitted to runs of this source; all others are predictions.
     """
 
@@ -121,7 +120,6 @@ class Statistics:
     spearman: float | None
     memory_mape: float | None
     fitted: str = ""
-    not_fitting: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,6 +150,10 @@ class ValidationReport:
     def not_fitting(self) -> int:
         """Runs whose plan is predicted not to fit in the device's memory, though they ran."""
         return sum(run.fits is False for run in self.runs)
+
+    def not_fitting_of(self, source: str) -> int:
+        """Those of a source."""
+        return sum(run.fits is False for run in self.runs if run.source == source)
 
     def worst(self, count: int) -> tuple[RunResult, ...]:
         """The ``count`` runs predicted worst, the worst first."""

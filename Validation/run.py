@@ -24,7 +24,7 @@ from Validation.records import RunPlan, RunResult, ValidationReport
 from Validation.run_hardware import RunHardware
 from Validation.run_model import RunModel, model_of, sequence_length_of
 from Validation.run_plan import degrees_of, possible_plans
-from Validation.runs import PUBLISHED_RUNS, ReadRun, read_runs
+from Validation.runs import PUBLISHED_RUNS, ReadRun, columns_not_read, read_runs
 from Validation.statistics import statistics_of
 from Validation.typed_run import TypedRun
 from Validation.typed_table import write_typed
@@ -58,8 +58,7 @@ def validate(
         return validate_plans(rows_file, progress, price)
     rules = load_assumptions()
     validator = _Validator(rules, device, cluster, software, graphs)
-    table = read_runs(rows_file, rules, validator.device)
-    runs = table.runs
+    runs = read_runs(rows_file, rules, validator.device)
     if typed is not None:
         write_typed([each.run for each in runs if not each.refused], typed)
         logger.info("the runs as they were read are in %s", typed)
@@ -70,7 +69,7 @@ def validate(
             advance(1)
     overall, sources = statistics_of(results)
     used = rules.used([each.assumptions for each in results])
-    return ValidationReport(str(rows_file or PUBLISHED_RUNS), overall, sources, tuple(results), used, table.unread)
+    return ValidationReport(str(rows_file or PUBLISHED_RUNS), overall, sources, tuple(results), used, columns_not_read(rows_file))
 
 
 class _Validator:
@@ -81,7 +80,7 @@ class _Validator:
         self.device: Device | None = None if device is None else load_device(device)
         self._cluster: Cluster | None = None if cluster is None else load_cluster(cluster)
         self._software = software
-        self._pricer = RunPricer(graphs, rules.memory_margin)
+        self._pricer = RunPricer(graphs, rules.memory_error, rules.memory_margin)
         if software is not None:
             self._pricer.software(software)
 

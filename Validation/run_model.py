@@ -87,7 +87,7 @@ def check_experts(listed: str, layers: int | None, experts: int | None, chosen: 
         ("columns of an expert", ffn, own_ffn),
     ):
         if stated is not None and own is not None and stated != own:
-            raise InputError(f"it says {stated} {key}, but {listed} has {own}, and no other mixture is named by its sizes")
+            raise InputError(f"it says {stated} {key}, but {listed} has {own}, and no other mixture of experts is predicted")
 
 
 def dimensions_of(run: TypedRun, sequence_length: int, rules: Assumptions, notes: Notes) -> Dimensions:

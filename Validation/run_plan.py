@@ -133,5 +133,5 @@ def _micro_batch_sizes(run: TypedRun, degrees: Degrees, samples: int, rules: Ass
 
 def _with_equal_stages(plan: UniformPlan, layers: int) -> tuple[UniformPlan, bool]:
     """The plan with embedding and head counted as blocks where the blocks alone do not make equal chunks."""
-    equal = () if plan.pp == 1 else equal_chunks(layers, plan.chunks)
+    equal = () if plan.pp == 1 else equal_chunks(layers, plan.chunks, ends_alone=plan.interleave > 1)
     return (replace(plan, stage_layers=equal), True) if equal else (plan, False)

@@ -8,7 +8,7 @@ from Common.errors import InputError
 from Estimator.devices.device import Device
 from Validation.alike import filled_from_others
 from Validation.assumptions import Assumptions, Notes
-from Validation.measured_runs import read_table
+from Validation.measured_runs import read_rows, unread_columns
 from Validation.published_row import RefusedRow
 from Validation.run_hardware import RunHardware
 from Validation.translation import translated, with_defaults
@@ -29,15 +29,7 @@ class ReadRun:
     own_recomputation: bool = False  # that it describes in words of no mode
 
 
-@dataclass(frozen=True)
-class ReadTable:
-    """The runs of a file, and its columns that nothing reads."""
-
-    runs: tuple[ReadRun, ...]
-    unread: tuple[str, ...] = ()
-
-
-def read_runs(path: Path | None, rules: Assumptions, device: Device | None = None) -> ReadTable:
+def read_runs(path: Path | None, rules: Assumptions, device: Device | None = None) -> tuple[ReadRun, ...]:
     """The runs of a file, or those that ship, on ``device`` where it replaces theirs.
 
     What one leaves out is taken from others of its source.
@@ -48,9 +40,9 @@ def read_runs(path: Path | None, rules: Assumptions, device: Device | None = Non
     path = path or PUBLISHED_RUNS
     if is_typed(path):
         rows = [_refused(each) if isinstance(each, RefusedRow) else _completed(each, rules, device) for each in read_typed(path)]
-        return ReadTable(_from_others(rows))
-    table, hardware, runs = read_table(path), RunHardware(), list[ReadRun]()
-    for row in table.rows:
+        return _from_others(rows)
+    hardware, runs = RunHardware(), list[ReadRun]()
+    for row in read_rows(path):
         if isinstance(row, RefusedRow):
             runs.append(_refused(row))
             continue
@@ -60,7 +52,12 @@ def read_runs(path: Path | None, rules: Assumptions, device: Device | None = Non
         except InputError as error:
             bare = TypedRun(row.line, row.source, row.model, devices=row.devices, iteration_s=row.iteration_s)
             runs.append(ReadRun(replace(bare, memory_bytes=row.memory_bytes), notes, str(error)))
-    return ReadTable(_from_others(runs), table.unread)
+    return _from_others(runs)
+
+
+def columns_not_read(path: Path | None) -> tuple[str, ...]:
+    """Columns of a file that nothing reads; typed files have none."""
+    return () if path is None or is_typed(path) else unread_columns(path)
 
 
 def _from_others(runs: Sequence[ReadRun]) -> tuple[ReadRun, ...]:

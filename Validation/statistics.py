@@ -24,7 +24,6 @@ def statistics_of(runs: Sequence[RunResult]) -> tuple[Statistics, tuple[Statisti
             "measured": pd.Series([run.measured_s for run in runs], dtype=float),
             "predicted": pd.Series([run.predicted_s for run in runs], dtype=float),
             "error": pd.Series([run.error for run in runs], dtype=float),
-            "not_fitting": [run.fits is False for run in runs],
             "memory_error": pd.Series([run.memory_error for run in runs], dtype=float),
         }
     )
@@ -43,7 +42,6 @@ def _statistics(source: str, table: pd.DataFrame) -> Statistics:
         spearman=_spearman(predicted),
         memory_mape=_mean(predicted["memory_error"].abs()),
         fitted="" if source == OVERALL else fitted_to(source),
-        not_fitting=int(table["not_fitting"].sum()),
     )
 
 
