@@ -80,7 +80,7 @@ class RecentDevices:
 
 @dataclass(frozen=True)
 class Release:
-    """The year of what is named by ``pattern``: of a benchmark's release, or of a model's."""
+    """The year of what is named by ``pattern``: of a benchmark's release, or in which it appeared."""
 
     pattern: str
     year: int
@@ -152,7 +152,7 @@ class Assumptions:
     other_framework: Framework
     recent_devices: RecentDevices
     releases: tuple[Release, ...]
-    recent_models: tuple[Release, ...]
+    appeared: tuple[Release, ...]
     published_names: tuple[PublishedName, ...]
     other_trainings: tuple[Words, ...]
     not_priced: tuple[Words, ...]
@@ -204,7 +204,7 @@ class Assumptions:
         """The year of a run's software.
 
         That of the version that framework or notes state, as NeMo 24.07; else of a release, as MLPerf 4.0; else the latest that
-        source, framework and date name, as 2021, SC'21 or arXiv 2104.04473. No run is older than its device or model.
+        source, framework and date name, as 2021, SC'21 or arXiv 2104.04473. No run is older than its device, model or program.
         """
         versions = [*_VERSION.findall(row.framework), *_NAMED_VERSION.findall(row.notes)]
         years = [int(each) for each in versions]
@@ -214,7 +214,8 @@ class Assumptions:
         if not years:
             years = [int(next(filter(None, found))) for found in _YEAR.findall(words)]
             years += [int(each) for each in _VERSION.findall(words)]
-        years += [each.year for each in self.recent_models if re.search(each.pattern, row.model, re.IGNORECASE)]
+        named = f"{row.model}; {row.gpu}; {row.framework}; {row.source}"
+        years += [each.year for each in self.appeared if re.search(each.pattern, named, re.IGNORECASE)]
         if re.search(self.recent_devices.pattern, row.gpu, re.IGNORECASE):
             years.append(self.recent_devices.year)
         return max((year + 2000 if year < 100 else year for year in years), default=None)

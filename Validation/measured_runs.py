@@ -62,7 +62,6 @@ FLAG_COLUMNS = {  # columns that may also be called as the flags of ``phaze eval
     "framework_version": "framework",
     "activation_recompute": "recompute",
 }
-UNUSED = frozenset({"confidence", "iter_time_kind", "active_params_b"})  # known, and change no prediction
 
 # vTrain's data/ground_truth_single.csv, and what its configurations and paper say of all its rows
 SINGLE_NODE_COLUMNS = {
@@ -180,7 +179,7 @@ def unread_columns(path: Path) -> tuple[str, ...]:
         InputError: the file cannot be read.
     """
     given, names = _header(path, next(csv_lines(read_text(path, WANTED)), CsvLine(1, ())))
-    known = SINGLE_NODE_COLUMNS if set(SINGLE_NODE_COLUMNS) <= set(given) else {*COLUMNS, *OWN_COLUMNS} - UNUSED
+    known = SINGLE_NODE_COLUMNS if set(SINGLE_NODE_COLUMNS) <= set(given) else {*COLUMNS, *OWN_COLUMNS}
     return tuple(name for name, column in zip(given, names, strict=True) if name and column not in known)
 
 
