@@ -118,8 +118,8 @@ def test_a_table_without_a_row_that_can_be_read_is_refused(tmp_path: Path) -> No
         read_rows(written(tmp_path / "runs.csv", {"step_time_s": "-1"}, {"step_time_s": "nan"}))
 
 
-def test_lines_of_csv_are_read_in_linear_time() -> None:
-    """An odd quote ends where no record is as long; each line is looked at a bounded number of times."""
+def test_odd_quotes_swallow_no_table() -> None:
+    """A record ends where none is as long, so that each line is looked at a bounded number of times."""
     text = "\n".join(f'a{place},"b' if place % 2 else f"a{place},b" for place in range(5000))
     found = list(csv_lines(text))
     assert {each.number for each in found if not each.wrong} and max(each.number for each in found) >= 5000 - LONGEST_RECORD
