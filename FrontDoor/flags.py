@@ -219,13 +219,17 @@ def _add_validate(parser: Parser) -> None:
         nargs="?",
         type=lambda text: (text,),
         metavar="RUNS.csv",
-        help="measured runs: typed columns as --typed writes them, or a published table (default: the published ones that ship)",
+        help="measured runs: typed columns as --typed writes them, a published table, or, with --device, a table of operators (default: the published runs that ship)",
     )
     for name in ("device", "cluster", "software"):
         add_one(parser, Mode.EVALUATE, name, f"{name} of all runs, by name or YAML file (default: as each run says)")
     add_one(parser, Mode.EVALUATE, "output", "folder under which training graphs are kept (default: GraphExtractor/out)")
     parser.add_argument("--plot", metavar="FILE", help="also draw predicted against measured times into this .png, .svg or .pdf")
-    parser.add_argument("--explain", action="store_true", help="also tell what errors have in common and what would explain them")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="also tell what errors have in common, which constant is their cause, and what fills memory",
+    )
     parser.add_argument(
         "--typed",
         metavar="OUT.csv",
