@@ -89,7 +89,8 @@ def _to_runs(command: Command, key: str, text: object) -> int:
     written = device_text if key == "device" else cluster_text
     write_atomically(output, text_with_digest(_versioned(key, written(start, fit, output.stem, runs.name))).encode())
     named |= {key: str(output)}
-    again = validate(runs, named["device"], named["cluster"], None, folders_of(None).graphs, progress, _no_plans).overall.time_mape
+    fitted = validate(runs, named["device"], named["cluster"], None, folders_of(None).graphs, progress, _no_plans)
+    again = fitted.overall.time_mape
     answer = {"file": str(output), **asdict(fit), "priced_again": again}
     print_answer(json.dumps(answer, indent=2), lambda: [_fit_table(fit, key, again)], command)
     logger.info("the fit is in %s", output)

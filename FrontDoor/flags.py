@@ -219,7 +219,8 @@ def _add_validate(parser: Parser) -> None:
         nargs="?",
         type=lambda text: (text,),
         metavar="RUNS.csv",
-        help="measured runs: typed columns as --typed writes them, a published table, or, with --device, a table of operators (default: the published runs that ship)",
+        help="measured runs: typed columns as --typed writes them, a published table, or, with --device, a table of operators "
+        "(default: the published runs that ship)",
     )
     for name in ("device", "cluster", "software"):
         add_one(parser, Mode.EVALUATE, name, f"{name} of all runs, by name or YAML file (default: as each run says)")
