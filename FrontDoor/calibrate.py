@@ -88,7 +88,11 @@ def _to_runs(command: Command, key: str, text: object) -> int:
     fit = fit_runs(report.runs)
     written = device_text if key == "device" else cluster_text
     write_atomically(output, text_with_digest(_versioned(key, written(start, fit, output.stem, runs.name))).encode())
-    print_answer(json.dumps({"file": str(output), **asdict(fit)}, indent=2), lambda: [_fit_table(fit, key)], command)
+    named |= {key: str(output)}
+    fitted = validate(runs, named["device"], named["cluster"], None, folders_of(None).graphs, progress, _no_plans)
+    again = fitted.overall.time_mape
+    answer = {"file": str(output), **asdict(fit), "priced_again": again}
+    print_answer(json.dumps(answer, indent=2), lambda: [_fit_table(fit, key, again)], command)
     logger.info("the fit is in %s", output)
     return DONE
 
@@ -103,7 +107,7 @@ def _no_plans(plan: Path, database: Path) -> PricedFile:
     raise InputError(f"{plan} is the file of a plan; fits are to runs whose plans stand in the table")
 
 
-def _fit_table(fit: RunFit, key: str) -> TextTable:
+def _fit_table(fit: RunFit, key: str, again: float | None) -> TextTable:
     """What the fit moved and what that does to the errors."""
     from Reporter.text_tables import plain_table
 
@@ -118,6 +122,7 @@ def _fit_table(fit: RunFit, key: str) -> TextTable:
     rows += [
         {"what": f"mean error of {fit.rows} runs before", "value": f"{fit.before:.1%}"},
         {"what": "after", "value": f"{fit.after:.1%}"},
+        {"what": "priced again with the file", "value": "-" if again is None else f"{again:.1%}"},
         {"what": "of each run by a fit to the others", "value": f"{fit.left_out:.1%}"},
     ]
     return plain_table("the fit", rows)

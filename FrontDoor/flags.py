@@ -219,13 +219,18 @@ def _add_validate(parser: Parser) -> None:
         nargs="?",
         type=lambda text: (text,),
         metavar="RUNS.csv",
-        help="measured runs: typed columns as --typed writes them, or a published table (default: the published ones that ship)",
+        help="measured runs: typed columns as --typed writes them, a published table, or, with --device, a table of operators "
+        "(default: the published runs that ship)",
     )
     for name in ("device", "cluster", "software"):
         add_one(parser, Mode.EVALUATE, name, f"{name} of all runs, by name or YAML file (default: as each run says)")
     add_one(parser, Mode.EVALUATE, "output", "folder under which training graphs are kept (default: GraphExtractor/out)")
     parser.add_argument("--plot", metavar="FILE", help="also draw predicted against measured times into this .png, .svg or .pdf")
-    parser.add_argument("--explain", action="store_true", help="also tell what errors have in common and what would explain them")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="also tell what errors have in common, which constant is their cause, and what fills memory",
+    )
     parser.add_argument(
         "--typed",
         metavar="OUT.csv",
@@ -239,7 +244,7 @@ TYPED_COLUMNS = (  # of ``Validation.typed_run``, which help texts do not import
     "sequence_length, vocabulary, device, devices, cluster, devices_per_node, node_bytes_per_s (of a device, "
     "between nodes), software, year, attention (flash|eager), attention_kernel (flash_1|flash_2|flash_3|triton|cudnn), "
     "precision (fp16|bf16|fp8|fp32), gradient_bytes (2|4), overlap_gradients, overlap_tensor, blocking_launches, tp, pp, "
-    "dp, cp, ep, interleave, micro_batch_size, global_batch_samples, recompute (none|selective|full), "
+    "dp, cp, ep, etp, interleave, micro_batch_size, global_batch_samples, recompute (none|selective|full), "
     "sequence_parallel (true|false, as overlaps are), zero_stage (0 to 3), iteration_s, or tflops_per_device or mfu (a "
     "fraction) with flops_convention (hardware|model|model_causal|parameters), memory_bytes, notes"
 )

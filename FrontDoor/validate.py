@@ -38,6 +38,10 @@ def validate(command: Command) -> int:
         check_output(output)
     picture = None if command.plot is None else _picture(command.plot)
     typed = None if command.typed is None else _typed(command.typed, runs_file)
+    from Validation.operator_tables import has_operators
+
+    if runs_file is not None and has_operators(runs_file):
+        return _operators(command, runs_file, device, cluster, software)
     from Reporter.validation_tables import report_json, report_tables
     from Validation.explained import explain_errors
     from Validation.run import validate as compare
@@ -51,6 +55,21 @@ def validate(command: Command) -> int:
 
         draw(report, picture)
         logger.info("predicted against measured times are drawn in %s", picture)
+    return DONE
+
+
+def _operators(command: Command, table: Path, device: str | None, cluster: str | None, software: str | None) -> int:
+    """Compare a table of measured operators with what a device is priced with."""
+    from Common.records import to_json
+    from Reporter.operator_tables import operator_tables
+    from Validation.operator_tables import validate_operators
+
+    asked = {"--cluster": cluster, "--plot": command.plot, "--typed": command.typed, "--explain": command.explain or None}
+    for flag, value in asked.items():
+        if value is not None:
+            raise InputError(f"{flag} is about training runs, but {table} is a table of operators; leave it out")
+    report = validate_operators(table, device, software)
+    print_answer(to_json(report).decode(), lambda: operator_tables(report), command)
     return DONE
 
 

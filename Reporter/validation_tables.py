@@ -8,13 +8,14 @@ from typing import Any
 from Common.numbers import number
 from Common.records import to_json
 from Plans.results import Breakdown
-from Reporter.explained_runs import coverage_table, explanation_tables
+from Reporter.explained_runs import coverage_table, explanation_tables, misfit_table
 from Reporter.text_tables import TextTable, new_table
 from Validation.explained import ErrorExplanation
-from Validation.intervals import coverage, run_intervals
+from Validation.intervals import coverage
 from Validation.records import ValidationReport
 
 WORST = 10
+MOST_UNSTATED = 12  # lines of a table; the JSON has all
 LONGEST_SOURCE = 70  # characters; the JSON has the whole of it
 LARGEST_PARTS = 4
 MIB = 2**20
@@ -46,35 +47,36 @@ def report_tables(report: ValidationReport, explained: ErrorExplanation | None =
     if explained is not None:
         tables += explanation_tables(explained)
     if report.not_fitting:
-        tables.append(memory_table(report))
+        tables.append(memory_table(report) if explained is None else misfit_table(report))
+    if any(run.unstated for run in report.runs):
+        tables.append(unstated_table(report))
     if any(run.plan_file for run in report.runs):
         tables.append(plan_table(report))
     if any(not run.skipped for run in report.runs):
         tables.append(worst_table(report))
     if any(run.skipped for run in report.runs):
         tables.append(skipped_table(report))
-    return [*tables, assumption_table(report)] if report.rules else tables
+    tables += [assumption_table(report)] if report.rules else []
+    return [*tables, unread_table(report)] if report.unread else tables
 
 
 def report_json(report: ValidationReport, explained: ErrorExplanation | None = None) -> bytes:
     """``overall`` and ``sources`` statistics, how many runs do not fit, every run, and the rules. Errors are fractions."""
     whole: dict[str, Any] = json.loads(to_json(report))
     overall = {key: value for key, value in whole["overall"].items() if key != "source"}
-    runs = [
-        {**record, "skipped": run.skipped, "time_intervals": [json.loads(to_json(each)) for each in run_intervals(run)]}
-        for run, record in zip(report.runs, whole["runs"], strict=True)
-    ]
+    runs = [{**record, "skipped": run.skipped} for run, record in zip(report.runs, whole["runs"], strict=True)]
     ordered = {"overall": overall, "sources": whole["sources"], "not_fitting": report.not_fitting}
+    ordered["not_fitting_by_source"] = {each.source: report.not_fitting_of(each.source) for each in report.sources}
     ordered["coverage"] = [json.loads(to_json(each)) for each in coverage(report.runs)]
     ordered |= {} if explained is None else {"explanation": json.loads(to_json(explained))}
-    ordered |= {"file": whole["file"], "rules": whole["rules"], "runs": runs}
+    ordered |= {"file": whole["file"], "unread_columns": whole["unread"], "rules": whole["rules"], "runs": runs}
     return json.dumps(ordered, indent=2, allow_nan=False).encode()
 
 
 def source_table(report: ValidationReport) -> TextTable:
     """How far predictions are off, by source and over all."""
-    columns = ("source", "runs", "skipped", "time MAPE", "time bias", "Spearman", "memory MAPE", "fitted to it")
-    spared = ("Spearman", "skipped", "memory MAPE", "fitted to it")
+    columns = ("source", "runs", "skipped", "time MAPE", "time bias", "Spearman", "memory MAPE", "too large", "fitted to it")
+    spared = ("Spearman", "skipped", "memory MAPE", "too large", "fitted to it")
     table = new_table("predicted against measured iteration times", columns, words={"source", "fitted to it"}, spared=spared)
     for statistics in (*report.sources, report.overall):
         table.add_row(
@@ -85,6 +87,7 @@ def source_table(report: ValidationReport) -> TextTable:
             _signed(statistics.time_bias),
             "-" if statistics.spearman is None else f"{statistics.spearman:.3f}",
             _share(statistics.memory_mape),
+            str(report.not_fitting if statistics is report.overall else report.not_fitting_of(statistics.source)),
             statistics.fitted or "-",
         )
     return table
@@ -146,6 +149,31 @@ def worst_table(report: ValidationReport) -> TextTable:
             _signed(run.error),
             _parts(run.breakdown_s),
         )
+    return table
+
+
+def unstated_table(report: ValidationReport) -> TextTable:
+    """What runs do not say of micro-batch and recomputation: the plan that was taken, and how far others that fit are from it."""
+    chosen = [run for run in report.runs if run.unstated and run.plan]
+    title = f"{len(chosen)} runs do not state all of their plan: the fastest that fits is taken"
+    table = new_table(
+        title, ("line", "model", "taken", "of plans", "others take"), words={"model", "taken"}, spared=("of plans",)
+    )
+    for run in chosen[:MOST_UNSTATED]:
+        assert run.unstated and run.plan
+        names = {"micro_batch": f"micro-batch {run.plan.micro_batch_size}", "recompute": f"recomputation {run.plan.recompute}"}
+        taken, slowest = ", ".join(names[each] for each in run.unstated.settings), run.unstated.slowest
+        others = f"{run.unstated.fastest:.2f}x to {slowest:.2f}x" if run.unstated.plans > 1 else "-"
+        table.add_row(str(run.line), run.model, taken, str(run.unstated.plans), others)
+    if len(chosen) > MOST_UNSTATED:
+        table.add_row("", f"and {len(chosen) - MOST_UNSTATED} more, in the JSON")
+    return table
+
+
+def unread_table(report: ValidationReport) -> TextTable:
+    """Columns of the file that nothing reads."""
+    table = new_table("columns that are not read", ("columns",), words={"columns"})
+    table.add_row(", ".join(report.unread))
     return table
 
 

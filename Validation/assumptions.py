@@ -14,7 +14,12 @@ from Validation.typed_run import FlopsConvention
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
 
 
-_YEAR = re.compile(r"\b(20[12]\d)\b|['’]([12]\d)\b|\b([12]\d)(?:0[1-9]|1[0-2])\.\d{4,5}\b|\b(2\d)\.(?:0[1-9]|1[0-2])\b")
+_YEAR = re.compile(r"\b(20[12]\d)\b|(20[12]\d)(?:0[1-9]|1[0-2])[0-3]\d\b|['’]([12]\d)\b|\b([12]\d)(?:0[1-9]|1[0-2])\.\d{4,5}\b")
+_VERSION = re.compile(r"(?<![\d.])(2\d)\.(?:0[1-9]|1[0-2])(?![\d%])")  # of a container or a release: 24.07
+_NAMED_VERSION = re.compile(
+    rf"(?:ngc|nemo|container|docker|pytorch|release|bridge)[^\d]{{0,24}}{_VERSION.pattern}", re.IGNORECASE
+)
+_ONLY_LIKE = re.compile(r"[\w.+-]+?(?: zero[- ]?\d)?[ -](?:style|like|inspired)\b", re.IGNORECASE)
 
 
 class HasPattern(Protocol):
@@ -36,6 +41,8 @@ class Framework:
     say where ``stated_format``. No ``software`` is the
     device's usual one. ``general`` names stand for many programs: a more particular one in the source or the notes counts before
     them. A ``title`` names a paper that compares others with its own: it counts where the framework is named so, or not at all.
+    One with a ``source`` is that paper's own program, whatever the framework is called there. ``of_model`` counts where the model
+    is named with it, as collections of several programs' benchmarks do.
     ``gradient_bytes`` are per parameter by number format, where the software has others; ``overlap_...`` None leaves it to the
     software. ``recompute`` are the modes that it has.
     """
@@ -55,6 +62,8 @@ class Framework:
     stated_format: bool = False
     general: bool = False
     title: bool = False
+    source: str | None = None
+    of_model: bool = False
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
     gradient_bytes: dict[str, int] = field(default_factory=dict)
@@ -67,6 +76,34 @@ class RecentDevices:
 
     pattern: str
     year: int
+
+
+@dataclass(frozen=True)
+class Release:
+    """The year of what is named by ``pattern``: of a benchmark's release, or in which it appeared."""
+
+    pattern: str
+    year: int
+
+
+@dataclass(frozen=True)
+class PublishedName:
+    """How tables call a model: what ``pattern`` finds is ``model``, listed or spelled out, its groups put in by number."""
+
+    pattern: str
+    model: str
+
+    def meant(self, found: re.Match[str]) -> str:
+        """The name of the model."""
+        return self.model.format(*(group.lower().replace("_", "-").replace(" ", "-") for group in found.groups()))
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a run says by ``pattern``, and what that ``means``."""
+
+    pattern: str
+    means: str
 
 
 @dataclass(frozen=True)
@@ -114,6 +151,11 @@ class Assumptions:
     frameworks: tuple[Framework, ...]
     other_framework: Framework
     recent_devices: RecentDevices
+    releases: tuple[Release, ...]
+    appeared: tuple[Release, ...]
+    published_names: tuple[PublishedName, ...]
+    other_trainings: tuple[Words, ...]
+    not_priced: tuple[Words, ...]
     models: tuple[NamedModel, ...]
     clusters: tuple[NamedCluster, ...]
     conventions: tuple[Convention, ...]
@@ -121,6 +163,7 @@ class Assumptions:
     head_width: int
     parameter_factor: float
     micro_batch_sizes: tuple[int, ...]
+    memory_error: float
     memory_margin: float
     rules: dict[str, Rule]
 
@@ -131,11 +174,17 @@ class Assumptions:
         source, then notes, then the model's name.
         """
         possible = self._possible(self.year_of(row), number_format, row.model)
-        own = first_found(possible, row.framework)
+        for each in possible:
+            of_paper = each.source is not None and re.search(each.source, row.source, re.IGNORECASE)
+            if of_paper or (each.of_model and re.search(each.pattern, row.model, re.IGNORECASE)):
+                return each
+        words = _ONLY_LIKE.sub(" ", row.framework).strip()
+        own = first_found(possible, words)
         particular = [each for each in possible if not each.general and not each.title]
         if own is not None:
             return (first_found(particular, row.source, row.notes) if own.general else None) or own
-        return first_found(possible, row.source, row.notes, row.model) or self.other_framework
+        guessed = first_found(possible, row.source, row.notes, row.url, "" if words else row.model)
+        return guessed or self.other_framework
 
     def framework_with(self, software: str | None, year: int | None, number_format: str | None) -> Framework:
         """The framework of a run of which only the software is known."""
@@ -152,12 +201,32 @@ class Assumptions:
         ]
 
     def year_of(self, row: PublishedRow) -> int | None:
-        """The latest year that source and framework name, as 2021, SC'21, arXiv 2104.04473 or NeMo 24.07."""
-        words = f"{row.source} {row.framework}"
-        years = [int(next(filter(None, found))) for found in _YEAR.findall(words)]
+        """The year of a run's software.
+
+        That of the version that framework or notes state, as NeMo 24.07; else of a release, as MLPerf 4.0; else the latest that
+        source, framework and date name, as 2021, SC'21 or arXiv 2104.04473. No run is older than its device, model or program.
+        """
+        versions = [*_VERSION.findall(row.framework), *_NAMED_VERSION.findall(row.notes)]
+        years = [int(each) for each in versions]
+        words = f"{row.source} {row.framework} {row.date}"
+        if not years:
+            years = [each.year for each in self.releases if re.search(each.pattern, f"{words} {row.notes}", re.IGNORECASE)]
+        if not years:
+            years = [int(next(filter(None, found))) for found in _YEAR.findall(words)]
+            years += [int(each) for each in _VERSION.findall(words)]
+        named = f"{row.model}; {row.gpu}; {row.framework}; {row.source}"
+        years += [each.year for each in self.appeared if re.search(each.pattern, named, re.IGNORECASE)]
         if re.search(self.recent_devices.pattern, row.gpu, re.IGNORECASE):
             years.append(self.recent_devices.year)
         return max((year + 2000 if year < 100 else year for year in years), default=None)
+
+    def published_name(self, model: str) -> str | None:
+        """The name, listed or spelled out, of a model as a table calls it; None where it says no model that is known."""
+        for each in self.published_names:
+            found = re.search(each.pattern, model, re.IGNORECASE)
+            if found is not None:
+                return each.meant(found)
+        return None
 
     def convention(self, words: str) -> Convention | None:
         """The convention that ``words`` name."""

@@ -1,10 +1,15 @@
-"""Where errors of predictions come from: what runs that are off have in common, which part would explain it, contradictions."""
+"""Where errors of predictions come from: what runs that are off have in common, which constant is the cause, contradictions.
+
+A constant is called the cause of the errors of some runs only where their times say so: where one factor of its part's time
+leaves far less of the errors than no factor and than one of the whole time, which stands for all that slows everything alike,
+where no other part does as well, and where runs that the factor was not fitted to gain too. Else no single constant helps.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +26,13 @@ PARTS = Path(__file__).with_name("parts.yaml")
 FACTORS = np.geomspace(0.2, 5.0, 401)  # tried of each part
 CONTRADICTION = 0.05  # relative: measured times of one plan that differ by more contradict each other
 FEWEST_ALIKE = 2  # runs that have something in common
+FEWEST_FITTED = 4  # runs that a factor is fitted to
+EVIDENCE = 10.0  # twice the logarithm of a likelihood ratio: 148 to 1 (Kass and Raftery 1995: very strong)
+APART = 6.0  # of a part against the next best one: 20 to 1 (strong)
+BEYOND_ALL = 8.0  # of a part against the whole time: 55 to 1
+FINEST = 0.003  # of a time, as a standard deviation: differences below it are no evidence
+GAIN = 1.0 / 3.0  # of the mean error, which runs that were left out must lose
+NOTHING = 5e-4  # a mean error below it has no cause
 LARGE_SHARE = 0.2  # of an iteration: runs in which a part is as large are told apart from others
 SETTINGS: dict[str, Callable[[RunPlan], object]] = {
     "device": lambda plan: plan.device,
@@ -33,6 +45,13 @@ SETTINGS: dict[str, Callable[[RunPlan], object]] = {
     "pp": lambda plan: plan.pp,
     "zero_stage": lambda plan: plan.zero_stage,
     "micro_batch_size": lambda plan: plan.micro_batch_size,
+}
+
+SCOPES: dict[str, Callable[[RunResult], object]] = {
+    "software": lambda run: run.plan and run.plan.software,
+    "source": lambda run: run.source or None,
+    "tp": lambda run: run.plan and run.plan.tp,
+    "device": lambda run: run.plan and run.plan.device,
 }
 
 
@@ -73,6 +92,23 @@ class PartMove:
 
 
 @dataclass(frozen=True)
+class ErrorCause:
+    """What one constant does for the errors of the runs with one ``value`` of a ``setting`` (all runs: ``overall``).
+
+    ``move`` is that of the best part, ``held_out`` the mean error that is left where each run, or source, is predicted by a
+    factor fitted to the others. ``is_cause`` says whether the runs tell that it is the cause; else no single constant helps.
+    """
+
+    setting: str
+    value: str
+    runs: int
+    mape: float
+    move: PartMove
+    held_out: float
+    is_cause: bool
+
+
+@dataclass(frozen=True)
 class Contradiction:
     """Lines of the file with the same plan on the same hardware whose measured times differ: from ``low_s`` to ``high_s``."""
 
@@ -84,12 +120,22 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class ErrorExplanation:
-    """Errors by setting, the largest spread first, by part, what explains most first, and contradictions in what was measured."""
+    """Errors of ``runs`` by setting, the largest spread first, by part, what explains most first, and contradictions.
 
+    ``causes`` are what one constant does for all runs, and for those of one software, source, device or width.
+    """
+
+    runs: int
     mape: float
     groups: tuple[ErrorGroup, ...]
     moves: tuple[PartMove, ...]
+    causes: tuple[ErrorCause, ...]
     contradictions: tuple[Contradiction, ...]
+
+    @property
+    def found(self) -> tuple[ErrorCause, ...]:
+        """The constants that are a cause."""
+        return tuple(each for each in self.causes if each.is_cause)
 
 
 @cache
@@ -104,12 +150,78 @@ def load_parts() -> tuple[Part, ...]:
 
 
 def explain_errors(runs: Sequence[RunResult]) -> ErrorExplanation:
-    """What the errors of ``runs`` that were predicted from plans come from."""
-    known = [run for run in runs if run.plan and run.breakdown_s and run.measured_s and run.predicted_s]
-    errors = np.array([_error(run) for run in known])
-    mape = float(np.abs(errors).mean()) if known else 0.0
+    """What the errors of ``runs`` that were predicted come from."""
+    known = [run for run in runs if run.breakdown_s and run.measured_s and run.predicted_s]
+    planned = [run for run in known if run.plan]
+    errors = np.array([_error(run) for run in planned])
+    mape = float(np.mean([abs(_error(run)) for run in known])) if known else 0.0
     moves = sorted((_move(part, known) for part in load_parts()), key=lambda move: move.mape) if known else []
-    return ErrorExplanation(mape, _groups(known, errors), tuple(moves), _contradictions(known))
+    return ErrorExplanation(
+        len(known), mape, _groups(planned, errors), tuple(moves), tuple(_causes(known)), _contradictions(planned)
+    )
+
+
+def _causes(runs: Sequence[RunResult]) -> Iterator[ErrorCause]:
+    """What one constant does for all runs and for those that have one thing in common; the same runs once."""
+    scopes: dict[tuple[int, ...], tuple[str, str]] = {tuple(range(len(runs))): ("overall", "")}
+    for setting, of in SCOPES.items():
+        places = defaultdict[str, list[int]](list)
+        for place, run in enumerate(runs):
+            value = of(run)
+            if value is not None:
+                places[str(value)].append(place)
+        for value, mine in places.items():
+            scopes.setdefault(tuple(mine), (setting, value))
+    for members, (setting, value) in scopes.items():
+        chosen = [runs[place] for place in members]
+        mape = float(np.mean([abs(_error(run)) for run in chosen])) if chosen else 0.0
+        if len(chosen) >= FEWEST_FITTED and mape > NOTHING:
+            yield _cause(setting, value, chosen, mape)
+
+
+def _cause(setting: str, value: str, runs: Sequence[RunResult], mape: float) -> ErrorCause:
+    """The best part of some runs, and whether it is the cause."""
+    measured, predicted = times(runs)
+    every = {part: part_seconds(part, runs) for part in load_parts()}
+    evidence = {part: _evidence(seconds, predicted, measured) for part, seconds in every.items()}
+    first, second = sorted(evidence, key=lambda part: -evidence[part])[:2]
+    nothing = _evidence(np.zeros(len(runs)), predicted, measured)
+    alike = _evidence(predicted, predicted, measured)
+    held_out = _held_out(every[first], predicted, measured, [run.source for run in runs])
+    is_cause = (
+        evidence[first] - nothing >= EVIDENCE + math.log(len(runs))
+        and evidence[first] - alike >= BEYOND_ALL
+        and evidence[first] - evidence[second] >= APART
+        and held_out <= (1.0 - GAIN) * mape
+    )
+    return ErrorCause(setting, value, len(runs), mape, _move(first, runs), held_out, is_cause)
+
+
+def _evidence(seconds: FloatArray, predicted: FloatArray, measured: FloatArray) -> float:
+    """Twice the logarithm of the likelihood of times if a part's are moved by the best factor (errors are log-normal)."""
+    left = _left(seconds, predicted, measured)
+    variance = float((left**2).mean(axis=1).min()) + FINEST**2
+    return -len(measured) * math.log(variance)
+
+
+def _left(seconds: FloatArray, predicted: FloatArray, measured: FloatArray) -> FloatArray:
+    """Logarithms of predicted over measured times, shape (factors, runs), by the factor of a part's time."""
+    moved = predicted + (FACTORS[:, None] - 1.0) * seconds
+    left: FloatArray = np.log(np.maximum(moved, 1e-12) / measured)
+    return left
+
+
+def _held_out(seconds: FloatArray, predicted: FloatArray, measured: FloatArray, sources: Sequence[str]) -> float:
+    """Mean error of runs by factors fitted to the runs of other sources, or, of few sources, to the other runs."""
+    several = len(set(sources)) >= FEWEST_FITTED
+    folds = np.array(sources) if several else np.arange(len(measured))
+    left = _left(seconds, predicted, measured)
+    errors = list[float]()
+    for fold in dict.fromkeys(folds.tolist()):
+        mine = folds == fold
+        best = int((left[:, ~mine] ** 2).mean(axis=1).argmin())
+        errors += np.abs(np.expm1(left[best, mine])).tolist()
+    return float(np.mean(errors))
 
 
 def part_seconds(part: Part, runs: Sequence[RunResult]) -> FloatArray:

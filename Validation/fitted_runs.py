@@ -82,10 +82,24 @@ def fit_runs(runs: Sequence[RunResult]) -> RunFit:
 
 
 def device_text(start: str, fit: RunFit, name: str, runs: str) -> str:
-    """The file of the device ``start`` with what the fit to ``runs`` says of products and memory; fractions are at most 1."""
+    """The file of the device ``start`` with what the fit to ``runs`` says of products and memory; fractions are at most 1.
+
+    All that the memory delivers is moved: to copies, to functions that have a part of the bandwidth of their own, to products.
+    """
     device, source = load_device(start), f"fitted to {fit.rows} runs of {runs}"
-    matrix = replace(device.matrix, sustained=_moved(device.matrix.sustained, fit.factors["products"], source))
-    memory = replace(device.memory, efficiency=_moved(device.memory.efficiency, fit.factors["memory"], source))
+    engine, slower = device.matrix, fit.factors["memory"]
+    operands = engine.operand_bandwidth
+    matrix = replace(
+        engine,
+        sustained=_moved(engine.sustained, fit.factors["products"], source),
+        batched_bandwidth=_moved(engine.batched_bandwidth, slower, source),
+        operand_bandwidth=None if operands is None else _moved(operands, slower, source),
+    )
+    memory = replace(
+        device.memory,
+        efficiency=_moved(device.memory.efficiency, slower, source),
+        functions={name: _moved(each, slower, source) for name, each in device.memory.functions.items()},
+    )
     return written_yaml(replace(device, name=name, aliases=(), matrix=matrix, memory=memory))
 
 

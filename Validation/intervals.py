@@ -21,7 +21,7 @@ from scipy import stats
 from Common import file_formats
 from Common.records import read_yaml, to_record
 from Plans.results import TimeInterval
-from Validation.records import RunResult
+from Validation.records import RunResult, Unstated
 
 RESIDUALS = Path(__file__).with_name("residuals.yaml")
 NOMINAL = (0.8, 0.9)
@@ -69,7 +69,8 @@ class Residuals:
 class Predicted:
     """What decides how sure a prediction is.
 
-    ``measured``: the constants of the device come from measurements of it. ``experts``: the model has some.
+    ``measured``: the constants of the device come from measurements of it. ``experts``: the model has some. ``choice`` is the
+    standard deviation of the logarithm of time among plans of which one had to be chosen.
     """
 
     device: str
@@ -77,6 +78,8 @@ class Predicted:
     devices: int
     measured: bool
     experts: bool = False
+    choice: float = 0.0
+    choice_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,9 @@ def _beyond(residuals: Residuals, predicted: Predicted | None) -> tuple[list[str
     if predicted.experts:
         reasons.append("no such run of a model with experts")
         more += widening.experts**2
+    if predicted.choice:
+        reasons.append(predicted.choice_reason)
+        more += predicted.choice**2
     return reasons, more
 
 
@@ -183,12 +189,23 @@ def coverage(runs: Sequence[RunResult]) -> tuple[Coverage, ...]:
     return tuple(found)
 
 
-def run_intervals(run: RunResult) -> tuple[TimeInterval, ...]:
-    """Seconds between which a run is measured, by the errors of published runs of other sources; nothing where it was skipped."""
-    if run.predicted_s is None or run.plan is None:
-        return ()
-    predicted = Predicted(run.plan.device, run.plan.software, run.devices or 1, measured=True)
-    return intervals_of_time(without(load_residuals(), run.source), predicted, run.predicted_s)
+def run_intervals(
+    residuals: Residuals, source: str, predicted: Predicted, seconds: float, unstated: Unstated | None = None
+) -> tuple[TimeInterval, ...]:
+    """Seconds between which a run of ``source`` is measured, by the errors of published runs of other sources.
+
+    What a run leaves open widens them by the spread of the plans that it may have had: of equally likely logarithms of time.
+    """
+    others = without(residuals, source)
+    if unstated is None or unstated.slowest <= unstated.fastest:
+        return intervals_of_time(others, predicted, seconds)
+    deviation = math.log(unstated.slowest / unstated.fastest) / math.sqrt(12.0)  # of a uniform distribution
+    words = " and ".join(unstated.settings).replace("_", "-").replace("recompute", "recomputation")
+    reason = (
+        f"{words} not stated: {unstated.plans} plans are possible, which take {unstated.fastest:.2f} to {unstated.slowest:.2f} "
+        "times as long"
+    )
+    return intervals_of_time(others, replace(predicted, choice=deviation, choice_reason=reason), seconds)
 
 
 def without(residuals: Residuals, source: str) -> Residuals:

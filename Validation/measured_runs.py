@@ -1,28 +1,41 @@
-"""Published tables from CSV, in their own words: the usual columns, or those of vTrain's single-node measurements."""
+"""Published tables from CSV, in their own words: the usual columns, or those of vTrain's single-node measurements.
 
-import csv
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+A line that is no run is kept with its reason, and refuses no other.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from Common.errors import InputError
 from Common.files import read_text
+from Validation.csv_lines import CsvLine, csv_lines
 from Validation.published_numbers import number_in
-from Validation.published_row import PublishedRow
+from Validation.published_row import PublishedRow, RefusedRow
 
 LARGEST = 1e15  # no count, batch in tokens or time of a run is as large
+WANTED = "a CSV file of measured runs"
 REQUIRED = ("gpu", "n_gpus", "global_batch")
 DIMENSIONS = ("layers", "hidden")  # required where the model is not named
-MEASURED = ("measured_iter_time_s", "achieved_tflops_per_gpu", "mfu_pct")
+MEASURED = ("measured_iter_time_s", "achieved_tflops_per_gpu", "mfu_pct", "tokens_per_s_per_gpu")
+MOST_MEASURED = {  # more is a slip: a run of eleven days a step, or what no chip has
+    "measured_iter_time_s": 1e6,
+    "milliseconds": 1e9,
+    "achieved_tflops_per_gpu": 1e5,
+    "mfu_pct": 100.0,
+    "tokens_per_s_per_gpu": 1e8,
+    "mem_GB_measured": 1e4,
+}
 COLUMNS = (
     *("model", "params_B", "layers", "hidden", "heads", "ffn", "seq", "vocab", "gpu", "n_gpus", "tp", "pp", "dp", "interleave"),
     *("micro_batch", "global_batch", "recompute", "seq_parallel", "measured_iter_time_s", "achieved_tflops_per_gpu"),
     *("tflops_convention", "mfu_pct", "iter_time_kind", "mem_GB_measured", "cp", "ep", "zero", "precision", "framework"),
-    *("network", "confidence", "source", "notes"),
+    *("network", "confidence", "source", "notes", "tokens_per_s_per_gpu", "date", "overlap_notes", "url_or_path"),
+    *("experts", "top_k", "moe_ffn", "active_params_b", "etp"),
 )
 OWN_COLUMNS = ("cluster", "software")  # names of ours, which no published table has
-FLAG_COLUMNS = {  # columns that may also be called as the flags of ``phaze evaluate``
+FLAG_COLUMNS = {  # columns that may also be called as the flags of ``phaze evaluate``, or as other tables do
     "sequence_length": "seq",
     "vocabulary": "vocab",
     "device": "gpu",
@@ -32,6 +45,22 @@ FLAG_COLUMNS = {  # columns that may also be called as the flags of ``phaze eval
     "sequence_parallel": "seq_parallel",
     "zero_stage": "zero",
     "iteration_s": "measured_iter_time_s",
+    "step_time_s": "measured_iter_time_s",
+    "tflops_per_gpu": "achieved_tflops_per_gpu",
+    "tflops_per_device": "achieved_tflops_per_gpu",
+    "tokens_per_s_per_device": "tokens_per_s_per_gpu",
+    "mfu": "mfu_pct",
+    "memory_gb": "mem_GB_measured",
+    "total_params_b": "params_B",
+    "params_b": "params_B",
+    "seq_len": "seq",
+    "n_devices": "n_gpus",
+    "num_gpus": "n_gpus",
+    "gpus": "n_gpus",
+    "vpp": "interleave",
+    "virtual_pipeline": "interleave",
+    "framework_version": "framework",
+    "activation_recompute": "recompute",
 }
 
 # vTrain's data/ground_truth_single.csv, and what its configurations and paper say of all its rows
@@ -60,15 +89,17 @@ SINGLE_NODE_FACTS = {
     "framework": "Megatron-DeepSpeed 1F1B",
     "network": "one node of 8 A100, NVSwitch",
 }
+NOTHING_SAID = frozenset({"nan", "na", "n/a", "none", "-", "--", "?", "unknown"})
 
 
 @dataclass(frozen=True)
 class _Line:
-    """The cells of a line by column, and where they stand."""
+    """The cells of a line by column, where they stand, and how line 1 calls the columns."""
 
     path: Path
     number: int
     cells: Mapping[str, str]
+    headings: Mapping[str, str]
     unclear: list[str]
 
     def text(self, column: str) -> str:
@@ -79,20 +110,33 @@ class _Line:
         text = self.text(column)
         value = number_in(text)
         if value is None:
-            if text and text.lower() not in {"nan", "na", "n/a", "none", "-", "--", "?", "unknown"}:
+            if text and text.lower() not in NOTHING_SAID:
                 self.unclear.append(column)
             return None
         if not 0 <= value < LARGEST:
-            given = f"{self.path}, line {self.number}, column {column} is {text!r}"
-            raise InputError(f"{given}; give a positive number below {LARGEST:.0e}, or leave it empty")
+            raise InputError(f"{self._given(column)}; give a positive number below {LARGEST:.0e}, or leave it empty")
         return value * factor or None
+
+    def measured(self, column: str, factor: float = 1.0) -> float | None:
+        """What was measured: above zero and possible, for a table says nothing with an empty cell and not with 0 or NaN."""
+        text = self.text(column)
+        value = math.nan if text.lower() == "nan" else number_in(text)
+        if value is None:
+            return self.number_of(column)  # words
+        most = MOST_MEASURED[column]
+        if not 0 < value <= most:
+            raise InputError(f"{self._given(column)}; give a number above 0, at most {most:g}, or leave it empty")
+        return value * factor
+
+    def _given(self, column: str) -> str:
+        called = self.headings.get(column, column)
+        return f"{self.path}, line {self.number}, column {called} is {self.text(column)!r:.60}"
 
     def name_of(self, column: str) -> str:
         """A name of something that ships: a table is data, and opens no other file."""
         text = self.text(column)
         if "/" in text or text.endswith((".yaml", ".yml")):
-            given = f"{self.path}, line {self.number}, column {column} is {text!r:.200}"
-            raise InputError(f"{given}; give a name, or the file for all runs with --{column}")
+            raise InputError(f"{self._given(column)}; give a name, or the file for all runs with --{column}")
         return text
 
     def whole(self, column: str) -> int | None:
@@ -104,58 +148,90 @@ class _Line:
         return None if value is None else int(value)
 
 
-def read_rows(path: Path) -> tuple[PublishedRow, ...]:
-    """The rows of a published table.
+def read_rows(path: Path) -> tuple[PublishedRow | RefusedRow, ...]:
+    """The rows of a published table; a line that is none is kept with its reason.
 
     Raises:
-        InputError: not a readable CSV of these columns, or a number that cannot be; names the line and the column.
+        InputError: not a readable CSV of these columns, or no row of it can be read; names the line and the column.
     """
-    lines = _lines(path)
-    _, header = next(lines, (0, ()))
-    names = [name.strip() for name in header]
-    if not any(names):
-        raise InputError(f"{path} is empty; give a CSV file with the columns {', '.join(COLUMNS)}")
-    single_node = set(SINGLE_NODE_COLUMNS) <= set(names)
-    if not single_node:
-        names = [_column(name) for name in names]
+    lines = csv_lines(read_text(path, WANTED))
+    given, names = _header(path, next(lines, CsvLine(1, ())))
+    single_node = set(SINGLE_NODE_COLUMNS) <= set(given)
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
-        other = next((f" (also called {flag})" for flag, column in FLAG_COLUMNS.items() if column == twice[0]), "")
+        other = next(
+            (f" (also called {flag})" for flag, column in FLAG_COLUMNS.items() if column == twice[0] and flag in given), ""
+        )
         raise InputError(f"{path}, line 1 names column {twice[0]}{other} twice; name it once")
     complete = _single_node_cells if single_node else _published_cells(path, names)
-    runs = []
-    for number, cells in lines:
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) > len(names):
-            raise InputError(
-                f"{path}, line {number} has {len(cells)} cells, column {len(names) + 1} has no name in line 1; "
-                "put text with commas in quotes"
-            )
-        runs.append(_run(_Line(path, number, complete(dict(zip(names, cells, strict=False))), [])))
-    if not runs:
+    headings = dict(zip(names, given, strict=True))
+    rows = [_read(path, line, names, headings, complete) for line in lines]
+    if not rows:
         raise InputError(f"{path} has a header but no runs; add a line per run")
-    return tuple(runs)
+    refuse_where_none_is_read(rows)
+    return tuple(rows)
+
+
+def unread_columns(path: Path) -> tuple[str, ...]:
+    """Columns of a published table that nothing reads.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    given, names = _header(path, next(csv_lines(read_text(path, WANTED)), CsvLine(1, ())))
+    known = SINGLE_NODE_COLUMNS if set(SINGLE_NODE_COLUMNS) <= set(given) else {*COLUMNS, *OWN_COLUMNS}
+    return tuple(name for name, column in zip(given, names, strict=True) if name and column not in known)
+
+
+def _header(path: Path, line: CsvLine) -> tuple[Sequence[str], Sequence[str]]:
+    """The columns as the file calls them, and as they are meant."""
+    if line.wrong:
+        raise InputError(f"{path}, line 1 {line.wrong}")
+    given = [name.strip() for name in line.cells]
+    if not any(given):
+        raise InputError(f"{path} is empty; give a CSV file with the columns {', '.join(COLUMNS)}")
+    return given, given if set(SINGLE_NODE_COLUMNS) <= set(given) else [_column(name) for name in given]
+
+
+def refuse_where_none_is_read(rows: Sequence[object]) -> None:
+    """Refuse a table all of whose rows are refused.
+
+    Raises:
+        InputError: says why the first one is, and how many others are.
+    """
+    refused = [row for row in rows if isinstance(row, RefusedRow)]
+    if rows and len(refused) == len(rows):
+        others = len(refused) - 1
+        raise InputError(refused[0].reason + (f" (and so it is with {others} other lines)" if others else ""))
+
+
+def _read(
+    path: Path,
+    line: CsvLine,
+    names: Sequence[str],
+    headings: Mapping[str, str],
+    complete: Callable[[dict[str, str]], Mapping[str, str]],
+) -> PublishedRow | RefusedRow:
+    """A line of the table, or why it is none."""
+    where, wrong = f"{path}, line {line.number}", line.wrong
+    cells = dict(zip(names, line.cells, strict=False))
+    if not wrong and len(line.cells) > len(names):
+        wrong = f"has {len(line.cells)} cells, column {len(names) + 1} has no name in line 1; put text with commas in quotes"
+    try:
+        if wrong:
+            raise InputError(f"{where} {wrong}")
+        return _run(_Line(path, line.number, complete(cells), headings, []))
+    except InputError as error:
+        source, model = (cells.get(name, "").strip() for name in ("source", "model"))
+        return RefusedRow(line.number, source or path.name, model, str(error))
 
 
 def _column(name: str) -> str:
     """The column that a header means: as published tables call it, or as our flags do, with hyphens or underscores."""
-    plain = name.lower().lstrip("-").replace("-", "_")
+    plain = name.lower().lstrip("-").replace("-", "_").replace(" ", "_")
     if plain in FLAG_COLUMNS:
         return FLAG_COLUMNS[plain]
-    return plain if plain in COLUMNS or plain in OWN_COLUMNS else name
-
-
-def _lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
-    """Lines as cells, each with the number of its first line in the file."""
-    reader = csv.reader(io.StringIO(read_text(path, "a CSV file of measured runs")), strict=True)
-    number = 1
-    try:
-        for cells in reader:
-            yield number, cells
-            number = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num} is not CSV: {error}; correct it") from error
+    return next((column for column in (*COLUMNS, *OWN_COLUMNS) if column.lower() == plain), name)
 
 
 def _published_cells(path: Path, names: Sequence[str]) -> Callable[[dict[str, str]], Mapping[str, str]]:
@@ -180,7 +256,7 @@ def _single_node_cells(cells: dict[str, str]) -> Mapping[str, str]:
 
 
 def _run(line: _Line) -> PublishedRow:
-    milliseconds = line.number_of("milliseconds")
+    milliseconds = line.measured("milliseconds")
     return PublishedRow(
         line=line.number,
         source=line.text("source") or line.path.name,
@@ -203,13 +279,21 @@ def _run(line: _Line) -> PublishedRow:
         framework=line.text("framework"),
         network=line.text("network"),
         notes=line.text("notes"),
-        iteration_s=milliseconds / 1e3 if milliseconds is not None else line.number_of("measured_iter_time_s"),
-        tflops_per_device=line.number_of("achieved_tflops_per_gpu"),
+        iteration_s=milliseconds / 1e3 if milliseconds is not None else line.measured("measured_iter_time_s"),
+        tflops_per_device=line.measured("achieved_tflops_per_gpu"),
         tflops_convention=line.text("tflops_convention"),
         mfu=_utilisation(line),
-        memory_bytes=line.number_of("mem_GB_measured", 1e9),
+        memory_bytes=line.measured("mem_GB_measured", 1e9),
         cluster=line.name_of("cluster"),
         software=line.name_of("software"),
+        date=line.text("date"),
+        url=line.text("url_or_path"),
+        overlap=line.text("overlap_notes"),
+        etp=line.whole("etp"),
+        experts=line.whole("experts"),
+        experts_per_token=line.whole("top_k"),
+        expert_ffn=line.whole("moe_ffn"),
+        tokens_per_s_per_device=line.measured("tokens_per_s_per_gpu"),
         unclear=tuple(line.unclear),
     )
 
@@ -222,7 +306,7 @@ def _parameters(line: _Line) -> float | None:
 
 def _utilisation(line: _Line) -> float | None:
     """A fraction from percent (42) or a fraction (0.42)."""
-    value = line.number_of("mfu_pct")
+    value = line.measured("mfu_pct")
     return value / 100 if value is not None and value > 1 else value
 
 

@@ -8,6 +8,7 @@ from Common.errors import InputError
 from Common.units import MIB
 from Plans.results import Breakdown
 from Validation.plan_rows import PlanRow
+from Validation.published_row import RefusedRow
 from Validation.records import Assumption, RunResult
 
 
@@ -21,6 +22,11 @@ def check_stated(row: PlanRow, own: Mapping[str, Collection[int]]) -> None:
         if own[name] and number not in own[name]:
             has = " and ".join(map(str, sorted(own[name])))
             raise InputError(f"{row.where} says {name} {number}, but {row.plan.name} has {has}; give the plan of this run")
+
+
+def skipped(row: RefusedRow) -> RunResult:
+    """A row of which nothing is predicted."""
+    return RunResult(line=row.line, source=row.source, model=row.model, devices=None, reason=row.reason)
 
 
 def result_of(

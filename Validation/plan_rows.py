@@ -5,17 +5,18 @@ folders ``plans`` and ``operators``, or where their paths say. Everything that a
 run is checked against its plan before anything is predicted.
 """
 
-import csv
-import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from Common.errors import InputError
 from Common.files import read_text
+from Validation.csv_lines import CsvLine, csv_lines
+from Validation.measured_runs import MOST_MEASURED, refuse_where_none_is_read
 from Validation.published_numbers import number_in
+from Validation.published_row import RefusedRow
 
 PLAN, DATABASE = "plan", "database"
 TIMES = ("measured_s", "measured_iter_time_s", "measured_iteration_s", "iteration_s")
@@ -100,22 +101,18 @@ def has_plans(path: Path) -> bool:
     Raises:
         InputError: the file cannot be read.
     """
-    reader = csv.reader(io.StringIO(read_text(path, "a CSV file of measured runs")))
-    try:
-        return PLAN in [_plain(name) for name in next(reader, [])]
-    except csv.Error:  # whoever reads the file as published runs says what is wrong
-        return False
+    first = next(csv_lines(read_text(path, "a CSV file of measured runs")), CsvLine(1, ()))
+    return PLAN in [_plain(name) for name in first.cells]
 
 
-def read_plan_rows(path: Path) -> tuple[PlanRow, ...]:
-    """The rows of a file that ``has_plans``.
+def read_plan_rows(path: Path) -> tuple[PlanRow | RefusedRow, ...]:
+    """The rows of a file that ``has_plans``; one that is none is kept with its reason.
 
     Raises:
-        InputError: a column or file is missing, or a number cannot be; names the line.
+        InputError: a column is missing, or no row can be read; names the line.
     """
-    lines = _lines(path)
-    _, header = next(lines)
-    names = [_plain(name) for name in header]
+    lines = csv_lines(read_text(path, WANTED))
+    names = [_plain(name) for name in next(lines, CsvLine(1, ())).cells]
     if DATABASE not in names:
         names = [DATABASE if name == "device" else name for name in names]
     twice = sorted({name for name in names if name and names.count(name) > 1})
@@ -124,16 +121,10 @@ def read_plan_rows(path: Path) -> tuple[PlanRow, ...]:
     if DATABASE not in names or not set(TIMES) & set(names):
         lacking = DATABASE if DATABASE not in names else " or ".join(TIMES)
         raise InputError(f"{path}, line 1 names column {PLAN} but lacks column {lacking}; add it")
-    rows = []
-    for number, cells in lines:
-        if any(cell.strip() for cell in cells):
-            if len(cells) > len(names):
-                raise InputError(
-                    f"{path}, line {number} has {len(cells)} cells for {len(names)} columns; put text with commas in quotes"
-                )
-            rows.append(_row(path, number, {name: cell.strip() for name, cell in zip(names, cells, strict=False)}))
+    rows = [_read(path, line, names) for line in lines]
     if not rows:
         raise InputError(f"{path} has a header but no runs; add a line per run")
+    refuse_where_none_is_read(rows)
     return tuple(rows)
 
 
@@ -141,20 +132,22 @@ def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
-    reader = csv.reader(io.StringIO(read_text(path, WANTED)), strict=True)
-    number = 1
+def _read(path: Path, line: CsvLine, names: Sequence[str]) -> PlanRow | RefusedRow:
+    wrong, cells = line.wrong, {name: cell.strip() for name, cell in zip(names, line.cells, strict=False)}
+    if not wrong and len(line.cells) > len(names):
+        wrong = f"has {len(line.cells)} cells for {len(names)} columns; put text with commas in quotes"
     try:
-        for cells in reader:
-            yield number, cells
-            number = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num} is not CSV: {error}; correct it") from error
+        if wrong:
+            raise InputError(f"{path}, line {line.number} {wrong}")
+        return _row(path, line.number, cells)
+    except InputError as error:
+        return RefusedRow(line.number, cells.get("source", "") or path.name, cells.get("model", ""), str(error))
 
 
 def _row(path: Path, number: int, cells: Mapping[str, str]) -> PlanRow:
     where = f"{path}, line {number}"
-    seconds = next((value for name in TIMES if (value := _number(cells, name, where)) is not None), None)
+    longest = MOST_MEASURED["measured_iter_time_s"]
+    seconds = next((value for name in TIMES if (value := _number(cells, name, where, longest)) is not None), None)
     if seconds is None:
         raise InputError(f"{where} has no measured time; give seconds above 0 in column {TIMES[0]}")
     memory = [
@@ -185,14 +178,14 @@ def _row(path: Path, number: int, cells: Mapping[str, str]) -> PlanRow:
     )
 
 
-def _number(cells: Mapping[str, str], name: str, where: str) -> float | None:
+def _number(cells: Mapping[str, str], name: str, where: str, most: float = LARGEST) -> float | None:
     """A number above 0; None for an empty cell."""
     text = cells.get(name, "")
     if not text:
         return None
     value = number_in(text)
-    if value is None or not 0 < value < LARGEST:
-        raise InputError(f"{where}, column {name} is {text!r:.60}; give a number above 0, or leave it empty")
+    if value is None or not 0 < value <= most:
+        raise InputError(f"{where}, column {name} is {text!r:.60}; give a number above 0, at most {most:g}, or leave it empty")
     return value
 
 

@@ -1,40 +1,57 @@
 """Predictions of measured runs whose stages differ: plans from files, devices from databases of profiled operators."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from Common.errors import InputError
+from Common.files import read_json
 from Common.progress import Progress
 from Common.units import MIB
 from Estimator.profiled.machine import profile_folder
+from Validation.measured_runs import refuse_where_none_is_read
 from Validation.own_plan_runs import OwnRun, PriceFile
-from Validation.plan_results import check_stated, result_of
+from Validation.plan_results import check_stated, result_of, skipped
 from Validation.plan_rows import MemoryKind, PlanRow, read_plan_rows
+from Validation.published_row import RefusedRow
 from Validation.records import Assumption, RunResult, UsedRule, ValidationReport
 from Validation.statistics import statistics_of
 
+SEQUENCE_LENGTHS = ("seq_length", "encoder_seq_length", "decoder_seq_length")
+
 
 def validate_plans(rows_file: Path, progress: Progress, price: PriceFile) -> ValidationReport:
-    """Predict every run of a file of plans, by one set of rules, after all of its files were read and checked.
+    """Predict every run of a file of plans, by one set of rules; a row whose files are not its own is skipped with its reason.
 
     Plans on databases of ``phaze profile`` are our own, which ``price`` prices.
 
     Raises:
-        InputError: a file is missing, damaged, or of another model, size or number format than its row says.
+        InputError: the table cannot be read, or no row of it: a file is missing, damaged, or of another model, size or format.
     """
     from third_party.aceso.corrections import load_corrections
 
     rows = read_plan_rows(rows_file)
-    runs = [OwnRun(row, price) if profile_folder(row.database) else _Run(row) for row in rows]
-    of_aceso = sum(isinstance(run, _Run) for run in runs)
-    results = []
-    with progress.phase("measured runs", len(runs)) as advance:
-        for run in runs:
-            results.append(run.result())
+    results, of_aceso = [], 0
+    with progress.phase("measured runs", len(rows)) as advance:
+        for row in rows:
+            read = row if isinstance(row, RefusedRow) else _run_of(row, price)
+            results.append(skipped(read) if isinstance(read, RefusedRow) else read.result())
+            of_aceso += isinstance(read, _Run)
             advance(1)
+    refuse_where_none_is_read([RefusedRow(each.line, "", "", each.reason) if each.skipped else each for each in results])
     overall, sources = statistics_of(results)
     rules = tuple(UsedRule(each.name, each.says, each.reason, of_aceso) for each in load_corrections().mechanisms if of_aceso)
     return ValidationReport(str(rows_file), overall, sources, tuple(results), rules)
+
+
+def _run_of(row: PlanRow, price: PriceFile) -> OwnRun | _Run | RefusedRow:
+    """The run of a row with the files that it names, or why these are not its own."""
+    try:
+        return OwnRun(row, price) if profile_folder(row.database) else _Run(row)
+    except InputError as error:
+        return RefusedRow(row.line, row.source, row.model, str(error))
 
 
 class _Run:
@@ -69,8 +86,6 @@ class _Run:
                     f"{row.where}, column {name} is {given!r:.60}, but {row.plan.name} is of {family} {size} in "
                     f"{load_corrections().families[family].format}; give the plan and database of one model and number format"
                 )
-        facts = plan.model.facts
-        sequence = facts.get("seq_length", facts.get("encoder_seq_length"))
         check_stated(
             row,
             {
@@ -78,7 +93,7 @@ class _Run:
                 "global_batch": {plan.global_batch},
                 "micro_batch": {plan.micro_batch},
                 "stages": {len(plan.stages)},
-                "seq": set() if sequence is None else {sequence},
+                "seq": _sequence_lengths(row, plan.model.facts),
             },
         )
 
@@ -102,6 +117,16 @@ class _Run:
             breakdown_s=priced.breakdown(),
             assumptions=tuple(Assumption(each.name, "") for each in load_corrections().mechanisms),
         )
+
+
+def _sequence_lengths(row: PlanRow, usual: Mapping[str, Any]) -> set[int]:
+    """Tokens of a sequence as the plan's own file says; where it does not, as models of its size usually have."""
+    document = read_json(row.plan, "a plan that Aceso wrote")
+    for stated in (document, usual):
+        found = {stated[key] for key in SEQUENCE_LENGTHS if isinstance(stated.get(key), int)}
+        if found:
+            return found
+    return set()
 
 
 def _plain(text: str) -> str:

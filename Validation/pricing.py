@@ -1,8 +1,8 @@
 """Iterations of measured runs: traces, prices of layers and devices are shared among them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 
 from Common.errors import InputError
@@ -14,7 +14,6 @@ from Estimator.network.cluster import Cluster
 from Estimator.profiled.cost_model import operator_model
 from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import GraphKey, ModelGraph
-from GraphExtractor.models.dimensions import Dimensions
 from GraphExtractor.storage import load_or_extract
 from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
@@ -22,26 +21,35 @@ from Plans.iteration import price_iteration
 from Plans.plan import check_plan
 from Plans.rates import Machine, device_machine
 from Plans.results import Iteration, Status
+from Validation.records import Unstated
+from Validation.run_model import RunModel
 from Validation.run_plan import PossiblePlan
+
+CHOSEN = ("micro_batch", "recompute")  # rules by which one of several plans is taken
+
+
+@dataclass(frozen=True)
+class CountedFlops:
+    """Floating-point operations of an iteration: of the model, of these the scores that a mask leaves out, and those repeated."""
+
+    model: float
+    masked: float
+    repeated: float
 
 
 @dataclass(frozen=True)
 class PricedPlan:
-    """A candidate plan and its prediction; ``within`` the memory that its choice goes by."""
+    """A candidate plan and its prediction; ``unstated`` what it was chosen of, None where the run says all."""
 
     candidate: PossiblePlan
     iteration: Iteration
-    within: bool
+    flops: CountedFlops
+    unstated: Unstated | None = None
 
     @property
     def fits(self) -> bool:
         """Every stage fits in the device's memory."""
         return self.iteration.status is Status.FEASIBLE
-
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """Lower is better: what is within the memory by time, then what is not by memory."""
-        return (False, self.iteration.iteration_s) if self.within else (True, self.iteration.memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -72,11 +80,12 @@ AS_DESCRIBED = SaidOfSoftware()
 class RunPricer:
     """Prices plans of measured runs; stores the traces of their models under ``graphs``.
 
-    ``memory_margin`` is how many times the device's memory a plan may be predicted to need whose recomputation is chosen.
+    Of plans that a run may have had those fit that are predicted to need no more than the device's memory and the part
+    ``memory_error`` of it; where none does, those within ``memory_margin`` times it.
     """
 
-    def __init__(self, graphs: Path, memory_margin: float) -> None:
-        self._margin = memory_margin
+    def __init__(self, graphs: Path, memory_error: float, memory_margin: float) -> None:
+        self._limits = (1.0 + memory_error, memory_margin)
         self._trace = lru_cache(maxsize=None)(lambda key: load_or_extract(key, graphs))
         self._graph = lru_cache(maxsize=None)(self._deep)
         self._software = lru_cache(maxsize=None)(load_software)
@@ -90,61 +99,63 @@ class RunPricer:
 
     def best(
         self,
-        dimensions: Dimensions,
+        model: RunModel,
         candidates: tuple[PossiblePlan, ...],
         device: Device,
         software: str,
         cluster: Cluster,
         said: SaidOfSoftware = AS_DESCRIBED,
     ) -> PricedPlan:
-        """The plan that the run is taken to have had: of each micro-batch size the least recomputation that is within the memory.
+        """The plan that the run is taken to have had: the fastest that fits in memory.
 
-        Sizes are tried upwards, as far as a larger one is faster and within it. Candidates that cannot be are left out.
+        Where none does, the fastest of those within the margin by which predictions of memory are off, and else the one that
+        needs the least. Candidates that cannot be are left out.
 
         Raises:
             InputError: all contradict themselves, the model or the cluster; as the first of them.
         """
         self._devices[device.name] = device
-        best: PricedPlan | None = None
-        refused: InputError | None = None
-        for _, same_size in groupby(candidates, key=lambda each: each.plan.micro_batch_size):
-            alike = tuple(same_size)
-            limit = device.memory.capacity.value * self._margin if len(alike) > 1 else None
-            found = None
-            for candidate in alike:
-                try:
-                    iteration = self._priced(dimensions, candidate, device.name, software, cluster, said)
-                except InputError as error:
-                    refused = refused or error
-                    continue
-                within = iteration.status is Status.FEASIBLE if limit is None else iteration.memory_bytes <= limit
-                found = PricedPlan(candidate, iteration, within)
-                if within:
-                    break
-            if found is None:
-                continue
-            if best is not None and best.rank <= found.rank:
-                break
-            best = found
-        if best is None:
-            raise refused or ValueError("a run has at least one candidate plan")
-        return best
+        priced, refused = list[PricedPlan](), list[InputError]()
+        for candidate in candidates:
+            try:
+                priced.append(self._priced(model, candidate, device.name, software, cluster, said))
+            except InputError as error:
+                refused.append(error)
+        if not priced:
+            raise refused[0] if refused else ValueError("a run has at least one candidate plan")
+        within = list[PricedPlan]()
+        for limit in self._limits:
+            most = device.memory.capacity.value * limit
+            within = within or [each for each in priced if each.iteration.memory_bytes <= most]
+        taken = (
+            min(within, key=lambda each: each.iteration.iteration_s)
+            if within
+            else min(priced, key=lambda each: each.iteration.memory_bytes)
+        )
+        return replace(taken, unstated=_unstated(taken, within or priced))
 
     def _priced(
         self,
-        dimensions: Dimensions,
+        model: RunModel,
         candidate: PossiblePlan,
         device: str,
         software: str,
         cluster: Cluster,
         said: SaidOfSoftware,
-    ) -> Iteration:
+    ) -> PricedPlan:
         plan = candidate.plan
         check_plan(plan)  # before anything is traced for it
-        key = plan.graph_key(dimensions.shared_trace.name, dimensions.sequence_length)
-        graph = self._graph(key, dimensions.layers)
+        key = plan.graph_key(model.traced, model.sequence_length)
+        graph = self._trace(key) if model.dimensions is None else self._graph(key, model.layers)
         costs, machine = self._costs(device, software, plan.precision.matrix_format, cluster, said)
-        return price_iteration(plan, costs.layer_costs(graph, plan.recompute, layer_groups(plan, cluster)), machine)
+        layers = costs.layer_costs(graph, plan.recompute, layer_groups(plan, cluster))
+        iteration = price_iteration(plan, layers, machine)
+        sizes, runs = layers.sizes, plan.global_batch_size / plan.micro_batch_size * plan.inner_devices
+        forward, masked, repeated = (
+            float(each[list(sizes.sequence)].sum()) * runs
+            for each in (sizes.forward_flops, sizes.masked_flops, sizes.recomputed_flops)
+        )
+        return PricedPlan(candidate, iteration, CountedFlops(3.0 * forward, 3.0 * masked, repeated))
 
     def _deep(self, key: GraphKey, layers: int) -> ModelGraph:
         return with_layers(self._trace(key), layers)
@@ -159,3 +170,12 @@ class RunPricer:
     def _operator_model(self, device: str, software: str, number_format: str, said: SaidOfSoftware) -> DeviceModel:
         """One model per device, software and number format: it remembers the prices of operators."""
         return operator_model(self._devices[device], said.of(self.software(software)), number_format)
+
+
+def _unstated(taken: PricedPlan, among: Sequence[PricedPlan]) -> Unstated | None:
+    """What a run does not say, and how much longer the plans took that it may have had as well."""
+    settings = tuple(each.rule for each in taken.candidate.choices if each.rule in CHOSEN)
+    if not settings:
+        return None
+    seconds = [each.iteration.iteration_s / taken.iteration.iteration_s for each in among]
+    return Unstated(settings, len(among), min(seconds), max(seconds))

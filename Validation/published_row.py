@@ -47,3 +47,21 @@ class PublishedRow:
     cluster: str = ""
     software: str = ""
     unclear: tuple[str, ...] = ()
+    date: str = ""
+    url: str = ""
+    overlap: str = ""
+    etp: int | None = None
+    experts: int | None = None
+    experts_per_token: int | None = None
+    expert_ffn: int | None = None
+    tokens_per_s_per_device: float | None = None
+
+
+@dataclass(frozen=True)
+class RefusedRow:
+    """A line that is no run, and the reason with its column; what it says of itself, as far as that could be read."""
+
+    line: int
+    source: str
+    model: str
+    reason: str

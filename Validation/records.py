@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from Plans.results import Breakdown
+from Plans.results import Breakdown, TimeInterval
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,45 @@ class RunPlan:
     zero_stage: int
     precision: str
     attention: str
+    ep: int = 1
+    experts: bool = False
+
+
+@dataclass(frozen=True)
+class MemoryParts:
+    """What fills the fullest ``stage``, counted from 1, of a device that has ``capacity_bytes``.
+
+    ``over_bytes`` is what is too much. ``state_bytes`` are weights, gradients and the optimizer's, ``activation_bytes`` what is
+    kept for backward passes, ``buffer_bytes`` temporaries, what allocators waste, and the framework's own.
+    """
+
+    stage: int
+    capacity_bytes: float
+    over_bytes: float
+    state_bytes: float
+    activation_bytes: float
+    buffer_bytes: float
+
+
+@dataclass(frozen=True)
+class Unstated:
+    """What a run does not say and a choice was made of: ``settings``, of so many ``plans`` that fit in memory.
+
+    The slowest of these takes ``slowest`` times as long as the one that was taken, the fastest ``fastest`` times.
+    """
+
+    settings: tuple[str, ...]
+    plans: int
+    fastest: float
+    slowest: float
 
 
 @dataclass(frozen=True)
 class RunResult:
     """A run and its prediction. ``error`` is predicted / measured - 1; ``reason`` says why a run was skipped, else it is empty.
 
-    ``fits`` says whether the plan fits in the device's memory; the run did, so False is an error of the memory model.
+    ``fits`` says whether the plan fits in the device's memory; the run did, so False is an error of the memory model, which
+    ``memory`` explains. ``unstated`` is what had to be chosen, ``time_intervals`` where the run is expected to be measured.
     ``plan_file`` is the file of a plan whose stages differ, which has no ``plan``.
     """
 
@@ -60,6 +92,9 @@ class RunResult:
     breakdown_s: Breakdown | None = None
     assumptions: tuple[Assumption, ...] = ()
     reason: str = ""
+    memory: MemoryParts | None = None
+    unstated: Unstated | None = None
+    time_intervals: tuple[TimeInterval, ...] = ()
 
     @property
     def skipped(self) -> bool:
@@ -99,18 +134,26 @@ class UsedRule:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """Predictions against measured runs: overall, by source, run by run, and the rules that filled in what runs do not say."""
+    """Predictions against measured runs: overall, by source, run by run, and the rules that filled in what runs do not say.
+
+    ``unread`` are columns of the file that nothing reads.
+    """
 
     file: str
     overall: Statistics
     sources: tuple[Statistics, ...]
     runs: tuple[RunResult, ...]
     rules: tuple[UsedRule, ...]
+    unread: tuple[str, ...] = ()
 
     @property
     def not_fitting(self) -> int:
         """Runs whose plan is predicted not to fit in the device's memory, though they ran."""
         return sum(run.fits is False for run in self.runs)
+
+    def not_fitting_of(self, source: str) -> int:
+        """Those of a source."""
+        return sum(run.fits is False for run in self.runs if run.source == source)
 
     def worst(self, count: int) -> tuple[RunResult, ...]:
         """The ``count`` runs predicted worst, the worst first."""

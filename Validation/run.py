@@ -7,23 +7,24 @@ from pathlib import Path
 from Common.choices import Recompute
 from Common.errors import PhazeError
 from Common.progress import Progress
-from Estimator.devices.device import Device
+from Estimator.devices.device import Device, Evidence
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster
-from GraphExtractor.models.dimensions import Dimensions
 from Plans.plan import UniformPlan, plan_mapping
 from Validation.assumptions import Assumptions, Notes, load_assumptions
-from Validation.measured_time import check_measured, measured_iteration_s
+from Validation.intervals import Predicted, load_residuals, run_intervals
+from Validation.measured_time import check_measured, check_possible, measured_iteration_s
+from Validation.memory_parts import memory_parts
 from Validation.own_plan_runs import PriceFile
 from Validation.plan_rows import has_plans
 from Validation.plan_runs import check_alone, validate_plans
 from Validation.pricing import RunPricer, SaidOfSoftware
 from Validation.records import RunPlan, RunResult, ValidationReport
 from Validation.run_hardware import RunHardware
-from Validation.run_model import dimensions_of, sequence_length_of
+from Validation.run_model import RunModel, model_of, sequence_length_of
 from Validation.run_plan import degrees_of, possible_plans
-from Validation.runs import PUBLISHED_RUNS, ReadRun, read_runs
+from Validation.runs import PUBLISHED_RUNS, ReadRun, columns_not_read, read_runs
 from Validation.statistics import statistics_of
 from Validation.typed_run import TypedRun
 from Validation.typed_table import write_typed
@@ -68,7 +69,7 @@ def validate(
             advance(1)
     overall, sources = statistics_of(results)
     used = rules.used([each.assumptions for each in results])
-    return ValidationReport(str(rows_file or PUBLISHED_RUNS), overall, sources, tuple(results), used)
+    return ValidationReport(str(rows_file or PUBLISHED_RUNS), overall, sources, tuple(results), used, columns_not_read(rows_file))
 
 
 class _Validator:
@@ -79,7 +80,7 @@ class _Validator:
         self.device: Device | None = None if device is None else load_device(device)
         self._cluster: Cluster | None = None if cluster is None else load_cluster(cluster)
         self._software = software
-        self._pricer = RunPricer(graphs, rules.memory_margin)
+        self._pricer = RunPricer(graphs, rules.memory_error, rules.memory_margin)
         if software is not None:
             self._pricer.software(software)
 
@@ -109,21 +110,23 @@ class _Validator:
         software = self._software or run.software or device.software
         number_format = None if run.precision is None else run.precision.value
         framework = self._rules.framework_with(run.software, run.year, number_format)
-        dimensions = dimensions_of(run, sequence_length, self._rules, notes)
+        model = model_of(run, sequence_length, self._rules, notes)
         degrees = degrees_of(run, notes)
         cluster = self._cluster or RunHardware.cluster_of(run, degrees.devices, device, notes)
         modes = tuple(Recompute(each) for each in framework.recompute)
-        candidates = possible_plans(run, degrees, dimensions.layers, modes, self._rules, notes)
-        best = self._pricer.best(dimensions, candidates, device, software, cluster, _said_of_software(run))
+        candidates = possible_plans(run, degrees, model.layers, modes, self._rules, notes)
+        best = self._pricer.best(model, candidates, device, software, cluster, _said_of_software(run))
         for choice in best.candidate.choices:
             notes.assume(choice.rule, choice.value)
         plan = best.candidate.plan
-        measured_s = measured_iteration_s(run, plan, dimensions, device, self._rules, notes)
+        measured_s = measured_iteration_s(run, best, model, device, self._rules, notes)
+        check_possible(measured_s, best, device)
         predicted = best.iteration
+        sure = Predicted(device.name, software, degrees.devices, device.evidence is Evidence.MEASURED, model.experts)
         return RunResult(
             line=run.line,
             source=run.source,
-            model=run.model or dimensions.name,
+            model=run.model or model.name,
             devices=degrees.devices,
             measured_s=measured_s,
             predicted_s=predicted.iteration_s,
@@ -132,9 +135,12 @@ class _Validator:
             predicted_memory_bytes=predicted.memory_bytes,
             memory_error=None if run.memory_bytes is None else predicted.memory_bytes / run.memory_bytes - 1,
             fits=best.fits,
-            plan=_plan_text(plan, dimensions, device, software, cluster),
+            plan=_plan_text(plan, model, device, software, cluster),
             breakdown_s=predicted.breakdown,
             assumptions=notes.made(),
+            memory=memory_parts(predicted, device.memory.capacity.value),
+            unstated=best.unstated,
+            time_intervals=run_intervals(load_residuals(), run.source, sure, predicted.iteration_s, best.unstated),
         )
 
 
@@ -142,6 +148,7 @@ def _said_of_software(run: TypedRun) -> SaidOfSoftware:
     return SaidOfSoftware(run.gradient_bytes, run.attention_kernel, bool(run.blocking_launches))
 
 
-def _plan_text(plan: UniformPlan, dimensions: Dimensions, device: Device, software: str, cluster: Cluster) -> RunPlan:
+def _plan_text(plan: UniformPlan, model: RunModel, device: Device, software: str, cluster: Cluster) -> RunPlan:
     alike = {key: value for key, value in plan_mapping(plan).items() if key in {field.name for field in fields(RunPlan)}}
-    return RunPlan(dimensions.name, dimensions.sequence_length, device.name, software, cluster.name, **alike)
+    said = {"experts": model.experts, **alike}
+    return RunPlan(model.name, model.sequence_length, device.name, software, cluster.name, **said)

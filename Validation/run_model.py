@@ -1,9 +1,12 @@
-"""The model of a published run, by its dimensions, and the floating-point operations that published figures count."""
+"""The model of a published run, by its dimensions or as it is listed, and the operations that published figures count."""
 
-from dataclasses import replace
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 from Common.errors import InputError
 from Common.suggestions import nearest
+from GraphExtractor.models.base import LanguageModelFamily
 from GraphExtractor.models.dimensions import Dimensions, family_names, parse_dimensions
 from GraphExtractor.models.dimensions import dimensions_of as model_dimensions
 from GraphExtractor.models.registry import find_model, listed_aliases, listed_models
@@ -14,18 +17,93 @@ KV_HEADS = (8, 1)  # besides as many as heads: grouped queries of Llama 2 and 3,
 CLOSE = 0.05  # a family whose parameters are this near is taken before a nearer but less usual one
 
 
+@dataclass(frozen=True)
+class RunModel:
+    """What is traced and priced for a run: the model by its ``name``, of which ``layers`` are repeated blocks.
+
+    Models by ``dimensions`` share the trace of a shallow one; others are traced as they are listed.
+    """
+
+    name: str
+    layers: int
+    sequence_length: int
+    experts: bool
+    active_parameters: float  # that a token meets
+    dimensions: Dimensions | None = None
+
+    @property
+    def traced(self) -> str:
+        """The model whose trace is used."""
+        return self.name if self.dimensions is None else self.dimensions.shared_trace.name
+
+
+def model_of(run: TypedRun, sequence_length: int, rules: Assumptions, notes: Notes) -> RunModel:
+    """The model of a run.
+
+    Raises:
+        InputError: the run does not say it, or it is of no family that can be traced.
+    """
+    if _is_as_listed(run) and model_dimensions(find_model(run.model)) is None:
+        return _as_listed(run, sequence_length, notes)
+    found = dimensions_of(run, sequence_length, rules, notes)
+    return RunModel(found.name, found.layers, sequence_length, False, parameter_count(found), found)
+
+
+def _as_listed(run: TypedRun, sequence_length: int, notes: Notes) -> RunModel:
+    """A listed model that dimensions cannot spell out, such as one with experts."""
+    name = listed_aliases().get(run.model, run.model)
+    listed = listed_models()[name]
+    if not isinstance(listed, LanguageModelFamily):
+        raise InputError(f"its model {run.model} is no decoder of text, which alone are predicted")
+    for key in ("layers", "heads", "ffn", "vocabulary"):
+        stated, own = getattr(run, key), getattr(listed, key, None)
+        if stated is not None and stated != own:
+            raise InputError(f"it says {key} {stated}, but {name} has {own}, and no other model of its family is named by sizes")
+    if listed.experts and (run.tp or 1) > 1 and run.etp is not None and run.etp != run.tp:
+        raise InputError(
+            f"its experts are divided over {run.etp} devices where the rest is over tp {run.tp}, which no plan here expresses"
+        )
+    notes.assume("listed", name)
+    active = listed.published_active_count or listed.published_parameter_count
+    return RunModel(name, listed.layers, sequence_length, listed.experts > 0, float(active))
+
+
+def check_experts(listed: str, layers: int | None, experts: int | None, chosen: int | None, ffn: int | None) -> None:
+    """Refuse experts that are said and are not those of a model by its name.
+
+    Raises:
+        InputError: names both.
+    """
+    model = find_model(listed)
+    if not model.experts:
+        if experts:
+            raise InputError(f"it says {experts} experts, but {listed} has none")
+        return
+    own_ffn = getattr(model, "expert_ffn", None) or getattr(model, "ffn", None)
+    for key, stated, own in (
+        ("layers", layers, getattr(model, "layers", None)),
+        ("experts", experts, model.experts),
+        ("experts a token meets", chosen, getattr(model, "chosen", None)),
+        ("columns of an expert", ffn, own_ffn),
+    ):
+        if stated is not None and own is not None and stated != own:
+            raise InputError(f"it says {stated} {key}, but {listed} has {own}, and no other mixture of experts is predicted")
+
+
 def dimensions_of(run: TypedRun, sequence_length: int, rules: Assumptions, notes: Notes) -> Dimensions:
-    """Dimensions of the run's model.
+    """Dimensions of a model that they spell out.
 
     Raises:
         InputError: the run does not say them, or the model is of no family that can be traced.
     """
-    if run.layers is None and run.hidden is None and is_listed(run.model):
+    if _is_as_listed(run):
         return _listed_dimensions(run, sequence_length, notes)
+    if run.hidden is None and run.heads is None and run.model:
+        raise _unknown(run.model)
     if run.layers is None or run.hidden is None:
         raise InputError(f"it does not say {'how many layers' if run.layers is None else 'how wide'} the model is")
     if (run.ep or 1) > 1:
-        raise InputError(f"expert parallelism over {run.ep}: no family here has experts")
+        raise InputError(f"expert parallelism over {run.ep}: no model that is named by dimensions has experts")
     heads = run.heads or _assumed_heads(run.hidden, rules, notes)
     if run.family is not None:
         candidates = [_dimensions(run.family, run, heads, sequence_length, rules)]
@@ -65,9 +143,8 @@ def sequence_length_of(run: TypedRun) -> int:
         return run.sequence_length
     if is_listed(run.model) and find_model(run.model).sequence_length:
         return find_model(run.model).sequence_length
-    if run.layers is None and run.hidden is None and run.model:
-        hint = nearest(run.model, (*listed_models(), *listed_aliases()), "'phaze list models' shows those that are")
-        raise InputError(f"it gives no dimensions of its model, and no model is listed as {run.model!r:.200}; {hint}")
+    if run.hidden is None and run.model:
+        raise _unknown(run.model)
     raise InputError("it does not say its sequence length")
 
 
@@ -76,9 +153,23 @@ def _listed_dimensions(run: TypedRun, sequence_length: int, notes: Notes) -> Dim
     if found is None:
         families = ", ".join(family_names())
         raise InputError(f"its model {run.model} is not of the families that are predicted ({families})")
-    changed = {key: getattr(run, key) for key in ("heads", "ffn", "vocabulary") if getattr(run, key) is not None}
+    if (run.ep or 1) > 1:
+        raise InputError(f"expert parallelism over {run.ep}: {run.model} has no experts")
+    changed = {key: getattr(run, key) for key in ("layers", "heads", "ffn", "vocabulary") if getattr(run, key) is not None}
     notes.assume("listed", run.model)
     return replace(found, sequence_length=sequence_length, **changed)
+
+
+def _is_as_listed(run: TypedRun) -> bool:
+    """Whether a run is of a listed model, maybe of another depth: it gives no other width, and does not spell all sizes out."""
+    if not is_listed(run.model):
+        return False
+    return run.hidden is None or (run.heads is None and run.hidden == getattr(find_model(run.model), "hidden", None))
+
+
+def _unknown(model: str) -> InputError:
+    hint = nearest(model, (*listed_models(), *listed_aliases()), "'phaze list models' shows those that are")
+    return InputError(f"it does not say how wide its model is, and no model is listed as {model!r:.200}; {hint}")
 
 
 def _assumed_heads(hidden: int, rules: Assumptions, notes: Notes) -> int:

@@ -31,6 +31,7 @@ class Degrees:
     pp: int
     dp: int
     cp: int
+    ep: int = 1
 
 
 def possible_plans(
@@ -52,6 +53,7 @@ def possible_plans(
         pp=degrees.pp,
         dp=degrees.dp,
         cp=degrees.cp,
+        ep=degrees.ep,
         sequence_parallel=bool(run.sequence_parallel) and degrees.tp > 1,
         zero_stage=_zero_stage(run, degrees.pp, notes),
         precision=run.precision or Precision.BF16,
@@ -85,6 +87,8 @@ def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
     known = {"tp": run.tp, "pp": run.pp, "dp": run.dp, "cp": run.cp}
     found = {name: value or 1 for name, value in known.items()}
     missing = [name for name in ("tp", "pp", "dp") if known[name] is None]
+    if run.devices is not None and math.prod(found.values()) == run.devices and run.devices > 1:
+        missing = []  # what is said is all of them
     devices = run.devices or (None if missing else math.prod(found.values()))
     if devices is None:
         raise InputError("it does not say on how many devices it ran")
@@ -100,7 +104,7 @@ def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
     filled = [f"{name} {found[name]}" for name in ("tp", "pp", "dp") if known[name] is None]
     if filled:
         notes.assume("degrees", ", ".join(filled))
-    return Degrees(devices, **found)
+    return Degrees(devices, **found, ep=run.ep or 1)
 
 
 def _whole_micro_batches(samples: int, together: int) -> int:
@@ -129,5 +133,5 @@ def _micro_batch_sizes(run: TypedRun, degrees: Degrees, samples: int, rules: Ass
 
 def _with_equal_stages(plan: UniformPlan, layers: int) -> tuple[UniformPlan, bool]:
     """The plan with embedding and head counted as blocks where the blocks alone do not make equal chunks."""
-    equal = () if plan.pp == 1 else equal_chunks(layers, plan.chunks)
+    equal = () if plan.pp == 1 else equal_chunks(layers, plan.chunks, ends_alone=plan.interleave > 1)
     return (replace(plan, stage_layers=equal), True) if equal else (plan, False)

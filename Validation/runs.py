@@ -1,16 +1,20 @@
 """Measured runs of a file, typed or published, in typed fields, with the assumptions that reading them took."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from Common.errors import InputError
 from Estimator.devices.device import Device
+from Validation.alike import filled_from_others
 from Validation.assumptions import Assumptions, Notes
-from Validation.measured_runs import read_rows
+from Validation.measured_runs import read_rows, unread_columns
+from Validation.published_row import RefusedRow
 from Validation.run_hardware import RunHardware
 from Validation.translation import translated, with_defaults
 from Validation.typed_run import TypedRun
 from Validation.typed_table import is_typed, read_typed
+from Validation.words import is_nothing
 
 PUBLISHED_RUNS = Path(__file__).with_name("published_runs.csv")
 
@@ -22,26 +26,50 @@ class ReadRun:
     run: TypedRun
     notes: Notes
     refused: str = ""
+    own_recomputation: bool = False  # that it describes in words of no mode
 
 
 def read_runs(path: Path | None, rules: Assumptions, device: Device | None = None) -> tuple[ReadRun, ...]:
     """The runs of a file, or those that ship, on ``device`` where it replaces theirs.
 
+    What one leaves out is taken from others of its source.
+
     Raises:
-        InputError: not a readable CSV of measured runs, or a value that cannot be; names the line and the column.
+        InputError: not a readable CSV of measured runs, or no row of it can be read; names the line and the column.
     """
     path = path or PUBLISHED_RUNS
     if is_typed(path):
-        return tuple(_completed(run, rules, device) for run in read_typed(path))
-    hardware, runs = RunHardware(), []
+        rows = [_refused(each) if isinstance(each, RefusedRow) else _completed(each, rules, device) for each in read_typed(path)]
+        return _from_others(rows)
+    hardware, runs = RunHardware(), list[ReadRun]()
     for row in read_rows(path):
+        if isinstance(row, RefusedRow):
+            runs.append(_refused(row))
+            continue
         notes = Notes()
         try:
-            runs.append(ReadRun(translated(row, rules, hardware, notes, device), notes))
+            runs.append(ReadRun(translated(row, rules, hardware, notes, device), notes, "", not is_nothing(row.recompute)))
         except InputError as error:
             bare = TypedRun(row.line, row.source, row.model, devices=row.devices, iteration_s=row.iteration_s)
             runs.append(ReadRun(replace(bare, memory_bytes=row.memory_bytes), notes, str(error)))
-    return tuple(runs)
+    return _from_others(runs)
+
+
+def columns_not_read(path: Path | None) -> tuple[str, ...]:
+    """Columns of a file that nothing reads; typed files have none."""
+    return () if path is None or is_typed(path) else unread_columns(path)
+
+
+def _from_others(runs: Sequence[ReadRun]) -> tuple[ReadRun, ...]:
+    """The runs with what others of their source say; those that are refused stay as they are."""
+    known = [each for each in runs if not each.refused]
+    own = [each.own_recomputation for each in known]
+    filled = iter(filled_from_others([each.run for each in known], [each.notes for each in known], own))
+    return tuple(each if each.refused else replace(each, run=next(filled)) for each in runs)
+
+
+def _refused(row: RefusedRow) -> ReadRun:
+    return ReadRun(TypedRun(row.line, row.source, row.model), Notes(), row.reason)
 
 
 def _completed(run: TypedRun, rules: Assumptions, device: Device | None) -> ReadRun:

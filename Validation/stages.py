@@ -3,15 +3,15 @@
 ENDS = 2  # embedding and head, which may take the place of a block each
 
 
-def equal_chunks(layers: int, chunks: int) -> tuple[int, ...] | None:
+def equal_chunks(layers: int, chunks: int, *, ends_alone: bool = False) -> tuple[int, ...] | None:
     """Layers per chunk, embedding and head counted, where only so all get equally many; () where blocks alone do; else None.
 
-    Blocks are as many as ``layers``. A chunk of embedding or head alone is none.
+    Blocks are as many as ``layers``. A chunk of embedding or head alone is none, unless ``ends_alone``.
     """
     if layers % chunks == 0:
         return ()
     each, rest = divmod(layers + ENDS, chunks)
-    return None if rest or each < 2 else (each,) * chunks
+    return None if rest or each < (1 if ends_alone else 2) else (each,) * chunks
 
 
 def fewest_chunks(layers: int, stages: int) -> int:

@@ -23,8 +23,9 @@ class TypedRun:
     ``parameters`` and ``vocabulary`` are counts, ``sequence_length`` tokens. ``node_bytes_per_s`` is what a device has of the
     network between nodes. ``year`` is that of the software, ``attention_kernel`` the name of its fused attention
     (``Estimator/hardware/attention``), ``blocking_launches`` whether its host waited for every kernel. ``gradient_bytes`` are
-    those of a gradient as it is kept and reduced. ``interleave`` are model chunks per pipeline stage. ``iteration_s`` is the
-    measured time; without it follows from ``tflops_per_device`` or ``mfu`` (a fraction), counted by ``flops_convention``.
+    those of a gradient as it is kept and reduced. ``etp`` is the tensor parallel width of experts, ``interleave`` are chunks per
+    pipeline stage. ``iteration_s`` is the measured time; without it follows from ``tflops_per_device`` or ``mfu`` (a
+    fraction), counted by ``flops_convention``.
     ``notes`` are for readers: nothing reads them.
     """
 
@@ -59,6 +60,7 @@ class TypedRun:
     dp: int | None = None
     cp: int | None = None
     ep: int | None = None
+    etp: int | None = None
     interleave: int | None = None
     micro_batch_size: int | None = None
     global_batch_samples: int | None = None

@@ -15,6 +15,9 @@ from Common.errors import InputError
 from Common.files import read_text, write_atomically
 from Common.suggestions import nearest
 from GraphExtractor.models.dimensions import family_names
+from Validation.csv_lines import CsvLine, csv_lines
+from Validation.measured_runs import MOST_MEASURED, refuse_where_none_is_read
+from Validation.published_row import RefusedRow
 from Validation.typed_run import FlopsConvention, TypedRun
 
 NULL = "null"
@@ -24,6 +27,11 @@ REQUIRED = ("device", MARK)
 MEASURED = ("iteration_s", "tflops_per_device", "mfu")
 LARGEST = 10**15
 FEW = {"zero_stage": (0, 1, 2, 3), "gradient_bytes": (2, 4), "year": range(2012, 2100)}
+MOST_OF = {  # of what was measured
+    "iteration_s": MOST_MEASURED["measured_iter_time_s"],
+    "tflops_per_device": MOST_MEASURED["achieved_tflops_per_gpu"],
+    "memory_bytes": MOST_MEASURED["mem_GB_measured"] * 1e9,
+}
 CHOICES: tuple[type[StrEnum], ...] = (Attention, Precision, Recompute, FlopsConvention)
 NAMES = ("device", "cluster", "software", "attention_kernel")  # of what ships: a table opens no other file
 
@@ -38,30 +46,35 @@ def is_typed(path: Path) -> bool:
     return MARK in [name.strip() for name in first.split(",")]
 
 
-def read_typed(path: Path) -> tuple[TypedRun, ...]:
-    """The runs of a typed file.
+def read_typed(path: Path) -> tuple[TypedRun | RefusedRow, ...]:
+    """The runs of a typed file; a line that is none is kept with its reason.
 
     Raises:
-        InputError: a column or a value that is not allowed; names line and column, and what is.
+        InputError: a column that is not allowed, or no line is a run; names line and column, and what is allowed.
     """
-    reader = csv.reader(io.StringIO(read_text(path, "a CSV file of measured runs").lstrip("\ufeff")), strict=True)
-    runs, number = [], 1
-    try:
-        names = _header(path, [name.strip() for name in next(reader, [])])
-        for cells in reader:
-            number, first = reader.line_num, number + 1
-            if not any(cell.strip() for cell in cells):
-                continue
-            if len(cells) != len(names):
-                raise InputError(
-                    f"{path}, line {first} has {len(cells)} cells for {len(names)} columns; write {NULL} where nothing is known"
-                )
-            runs.append(_run(path, first, dict(zip(names, map(str.strip, cells), strict=True))))
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num} is not CSV: {error}; correct it") from error
-    if not runs:
+    lines = csv_lines(read_text(path, "a CSV file of measured runs"))
+    header = next(lines, CsvLine(1, ()))
+    names = _header(path, [name.strip() for name in header.cells])
+    rows = [_read(path, line, names) for line in lines]
+    if not rows:
         raise InputError(f"{path} has a header but no runs; add a line per run")
-    return tuple(runs)
+    refuse_where_none_is_read(rows)
+    return tuple(rows)
+
+
+def _read(path: Path, line: CsvLine, names: Sequence[str]) -> TypedRun | RefusedRow:
+    where, wrong = f"{path}, line {line.number}", line.wrong
+    if not wrong and len(line.cells) != len(names):
+        wrong = f"has {len(line.cells)} cells for {len(names)} columns; write {NULL} where nothing is known"
+    cells = dict(zip(names, map(str.strip, line.cells), strict=False))
+    try:
+        if wrong:
+            raise InputError(f"{where} {wrong}")
+        return _run(path, line.number, cells)
+    except InputError as error:
+        said = ("" if cells.get(name, NULL) == NULL else cells[name] for name in ("source", "model"))
+        source, model = said
+        return RefusedRow(line.number, source or path.name, model, str(error))
 
 
 def write_typed(runs: Sequence[TypedRun], path: Path) -> None:
@@ -120,6 +133,16 @@ def _number(text: str) -> float:
     return value
 
 
+def _at_most(most: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = _number(text)
+        if value > most:
+            raise ValueError(f"a number above 0, at most {most:g}")
+        return value
+
+    return read
+
+
 def _fraction(text: str) -> float:
     value = _number(text)
     if value > 1:
@@ -169,6 +192,8 @@ def _reader(name: str, kind: object) -> Callable[[str], object]:
         return _name
     if name == "mfu":
         return _fraction
+    if name in MOST_OF:
+        return _at_most(MOST_OF[name])
     if kinds[0] in CHOICES:
         choice: type[StrEnum] = kinds[0]
         names = _one_of([each.value for each in choice])

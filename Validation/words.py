@@ -12,13 +12,22 @@ NOTHING = re.compile(
 _WORD = re.compile(r"[a-z]+|\d+")
 _NO = frozenset({"no", "none", "not", "non", "false", "off", "disabled", "without", "never", "0", "nothing", "ddp"})
 _YES = frozenset({"yes", "true", "on", "enabled", "with", "1", "all", "always", "y"})
-_SELECTIVE = frozenset({"selective", "selectively", "partial", "partially", "attention", "attn", "core", "sel"})
+_SELECTIVE = frozenset(
+    {"selective", "selectively", "partial", "partially", "attention", "attn", "core", "sel"}
+    | {"norm", "layernorm", "act", "moe", "mla", "mlp", "modules"}  # modules that Megatron-LM recomputes by name
+)
+_NO_MODULES = re.compile(r"\[\s*\]|modules empty")
+_REMAT = re.compile(r"remat_policy=(\w*)")
+_KEPT = re.compile(r"(\w+)=(?:device|offload)")
 _FULL = frozenset(
     {"full", "fully", "uniform", "block", "every", "layer", "layers", "whole"}
     | {"checkpoint", "checkpointing", "checkpointed", "recompute", "recomputation", "recomputed", "ckpt", "ac"}
 ) | (_YES - {"with"})
 _CHUNKS = re.compile(r"\bv(?:pp?)?\s?[=:]?\s?(\d+)|(\d+)\s?(?:virtual|chunks?|model chunks)")
 _STAGE = re.compile(r"(?:zero|stage)[- ]?([0-3])\b")
+_ZERO_NUMBER = re.compile(r"\bzero(?:[- ]?stage)?[- ]?([0-3])\b")
+_MEGATRON_FSDP = re.compile(r"megatron[- ]fsdp")
+_DISTRIBUTED_OPTIMIZER = re.compile(r"(?<!no )(?<!without )distributed optimi[sz]er|optimi[sz]er states? (?:sharded )?over ")
 _SHARDED = {
     2: re.compile(r"shard[_ -]?grad"),
     3: re.compile(r"fsdp|fully|full[_ ]shard|hsdp|hybrid"),
@@ -68,6 +77,12 @@ def recompute_in(text: str) -> Recompute | None:
     number = number_in(text)
     if number is not None:  # of layers that are recomputed
         return Recompute.FULL if number else Recompute.NONE
+    remat = _REMAT.search(text)
+    if remat is not None:  # MaxText: of a custom policy only that of the inputs of blocks alone is one of the modes
+        only_inputs = remat[1] == "custom" and _KEPT.findall(text) == ["decoder_layer_input"]
+        return Recompute.FULL if remat[1] == "full" or only_inputs else None
+    if _NO_MODULES.search(text):
+        return Recompute.NONE
     found = _first(text, _RECOMPUTE)
     return found if isinstance(found, Recompute) else None
 
@@ -93,6 +108,20 @@ def zero_stage_in(text: str) -> int | None:
         return 0
     found = _STAGE.search(words)
     return int(found[1]) if found else next((stage for stage, each in _SHARDED.items() if each.search(words)), None)
+
+
+def stated_stage_in(*texts: str) -> int | None:
+    """ZeRO stage that words name by number or as a program's own sharding, where no column says it."""
+    for text in texts:
+        words = text.lower()
+        found = _ZERO_NUMBER.search(words)
+        if found is not None:
+            return int(found[1])
+        if _MEGATRON_FSDP.search(words):
+            return 3
+        if _DISTRIBUTED_OPTIMIZER.search(words):
+            return 1
+    return None
 
 
 def precision_in(text: str) -> Precision | None:

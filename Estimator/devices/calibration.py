@@ -6,7 +6,7 @@ efficiency, the steps of k that a tile's start and end cost, and, many at once, 
 table does not determine stays as the device had it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from Common.errors import InputError
 from Estimator.devices.calibration_aceso import read_aceso_operators
 from Estimator.devices.calibration_fit import fit, unknowns
 from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, read_operator_table
-from Estimator.devices.device import Calibration, Device, Evidence
+from Estimator.devices.device import Calibration, Device, Evidence, Libraries
+from Estimator.devices.files import load_software
 from Estimator.devices.isolated import isolated_s
 
 
@@ -53,6 +54,8 @@ def read_measurements(path: Path) -> OperatorTable:
 def calibrate(device: Device, tables: Sequence[OperatorTable]) -> OperatorFit:
     """Fit ``device`` to the tables. Functions go first: products take the memory's part of their time from them.
 
+    The matrix libraries that were measured are those of the device's own framework from then on.
+
     A function that ``device.memory.functions`` lists has its own efficiency, all others share ``device.memory.efficiency``; so
     do the operands of products unless the device has a ``matrix.operand_bandwidth``.
 
@@ -67,10 +70,34 @@ def calibrate(device: Device, tables: Sequence[OperatorTable]) -> OperatorFit:
         device = _fitted(device, owner, [row for row in measured if owners[row.operator] == owner], tables)
     products = [row for row in measured if row.operator.products]
     if products:
+        device = _with_measured_libraries(device, {row.operator.number_format for row in products})
         device = _fitted(device, "", products, tables)
     residuals = tuple(Residual(row, isolated_s(row.operator, device)) for row in measured)
     fitted = replace(device, evidence=Evidence.MEASURED, calibration=_calibration(device, tables))
     return OperatorFit(fitted, residuals)
+
+
+def _with_measured_libraries(device: Device, formats: Collection[str]) -> Device:
+    """The device whose own framework runs the matrix libraries that were measured.
+
+    What its ``libraries`` say of the year of that framework was relative to constants that the measurement replaces; it would
+    slow the measured formats down once more in every price. Formats that were not measured keep their proportion to those that
+    were. Earlier years stay.
+    """
+    year, kept = load_software(device.software).year, list[Libraries]()
+    for each in device.matrix.libraries:
+        own = [share.value for name, share in each.products.items() if name in formats]
+        if year > each.until or not own:
+            kept.append(each)
+            continue
+        products = {
+            name: replace(share, value=round(min(share.value / max(own), 1.0), 4))
+            for name, share in each.products.items()
+            if name not in formats
+        }
+        if products:
+            kept.append(replace(each, products=products))
+    return replace(device, matrix=replace(device.matrix, libraries=tuple(kept)))
 
 
 def _owner(row: MeasuredOperator, device: Device) -> str | None:

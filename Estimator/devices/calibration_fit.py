@@ -82,6 +82,9 @@ def unknowns(rows: Sequence[MeasuredOperator], owner: str, device: Device) -> tu
     if rows[0].operator.products:
         found.append(_fraction("matrix", "efficiency", None, engine.efficiency))
         found.append(Constant("matrix", "fill", None, engine.fill.unit, 0.0, MOST_FILL, engine.fill.value))
+        formats = {row.operator.number_format for row in rows}
+        if len(formats) > 1:  # of one alone it is part of the efficiency
+            found += [_fraction("matrix", "formats", name, share) for name, share in engine.formats.items() if name in formats]
         if engine.operand_bandwidth is not None:
             found.append(_fraction("matrix", "operand_bandwidth", None, engine.operand_bandwidth))
         if any(gemm.batch > 1 for row in rows for gemm in row.operator.products):

@@ -24,6 +24,7 @@ from GraphExtractor.graph import DTYPE_BYTES, Gemm
 
 GEMM = "gemm"
 COLUMNS = ("operator", "batch", "m", "k", "n", "rows", "row_length", "dtype", "seconds")
+ELEMENT_BYTES = MappingProxyType({**DTYPE_BYTES, "float8": 1})  # of operands; no tensor of a graph is in float8
 GIGA = 1e9
 MOST_DIGITS = 16
 
@@ -47,13 +48,13 @@ class OperatorTable:
 
 def measured_product(gemm: Gemm, dtype: str, seconds: float, where: str) -> MeasuredOperator:
     """A matrix product as a row of a table."""
-    return MeasuredOperator(IsolatedOperator(GEMM, dtype, DTYPE_BYTES[dtype], products=(gemm,)), seconds, where)
+    return MeasuredOperator(IsolatedOperator(GEMM, dtype, ELEMENT_BYTES[dtype], products=(gemm,)), seconds, where)
 
 
 def measured_function(function: str, rows: int, row_length: int, dtype: str, seconds: float, where: str) -> MeasuredOperator:
     """A vector function as a row of a table."""
     stream = Stream(function, rows, row_length)
-    return MeasuredOperator(IsolatedOperator(function, dtype, DTYPE_BYTES[dtype], streams=(stream,)), seconds, where)
+    return MeasuredOperator(IsolatedOperator(function, dtype, ELEMENT_BYTES[dtype], streams=(stream,)), seconds, where)
 
 
 def read_operator_table(path: Path) -> OperatorTable:
@@ -85,8 +86,8 @@ def _headed(lines: list[tuple[int, str]], path: Path) -> tuple[MeasuredOperator,
 def _headed_row(cells: dict[str, str], where: str) -> MeasuredOperator:
     operator = _cell(cells, "operator", where)
     dtype = _cell(cells, "dtype", where)
-    if dtype not in DTYPE_BYTES:
-        raise InputError(f"{where}: dtype is {dtype!r}; it must be one of {', '.join(DTYPE_BYTES)}")
+    if dtype not in ELEMENT_BYTES:
+        raise InputError(f"{where}: dtype is {dtype!r}; it must be one of {', '.join(ELEMENT_BYTES)}")
     seconds = positive_number(_cell(cells, "seconds", where), "seconds", where)
     if operator == GEMM:
         batch = _count(cells["batch"], "batch", where) if cells.get("batch") else 1

@@ -14,7 +14,18 @@ from Common.files import beside
 from Common.records import read_yaml, to_record
 from Common.refusals import FileRefusals
 from Estimator.chips.technology import Quantity, units_of
-from Estimator.devices.device import AttentionShares, Device, HostLink, Launch, Libraries, MatrixEngine, Memory, Passes, Scans
+from Estimator.devices.device import (
+    AttentionShares,
+    Calibration,
+    Device,
+    HostLink,
+    Launch,
+    Libraries,
+    MatrixEngine,
+    Memory,
+    Passes,
+    Scans,
+)
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.names import bare_name, forms_of
 from Estimator.devices.software import AttentionKernel, Composed, Sharding, Software
@@ -25,6 +36,7 @@ from Estimator.profiled.machine import profile_folder
 from GraphExtractor.graph import Phase
 
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
+ROUNDED = 1e-4  # to which errors of fits are written
 USUAL_ATTENTION = "flash_2"  # that devices are described with
 MAY_BE_ZERO = frozenset(
     {"gap", "alone", "floor", "host_issue", "between_iterations", "fill", "variation", "reserved_memory", "accumulation"}
@@ -85,6 +97,8 @@ def load_device(name_or_path: str) -> Device:
         _check_quantities(shares, file, f"matrix.attention_kernels.{key}.")
     for place, libraries in enumerate(device.matrix.libraries):
         _check_quantities(libraries, file, f"matrix.libraries.{place}.")
+    for place, each in enumerate(device.calibration):
+        _check_calibration(each, file, f"calibration.{place}")
     years = [each.until for each in device.matrix.libraries]
     require(years == sorted(set(years)), file, "matrix.libraries", years, "with years until, ascending")
     file.raise_any()
@@ -149,7 +163,8 @@ def check_contention(contention: Contention, source: Path) -> None:
     """
     file, known = FileRefusals(source), f"of {', '.join(ACTIVITIES)}"
     require(contention.link_share.unit == "fraction", file, "link_share.unit", repr(contention.link_share.unit), "'fraction'")
-    require(contention.link_share.value > 0, file, "link_share.value", contention.link_share.value, "positive")
+    share = contention.link_share.value
+    require(0 < share <= 1, file, "link_share.value", share, "a fraction above 0, at most 1")
     for slowed, by in contention.slowdown.items():
         require(slowed in ACTIVITIES, file, "slowdown", f"given for {slowed!r}", known)
         for other, value in by.items():
@@ -200,6 +215,14 @@ def _check_quantities(part: Part, file: FileRefusals, prefix: str) -> None:
             if unit == "count" and quantity.value > 0:
                 whole = quantity.value >= 1 and quantity.value == int(quantity.value)
                 require(whole, file, f"{key}.value", quantity.value, "a whole number")
+
+
+def _check_calibration(stated: Calibration, file: FileRefusals, key: str) -> None:
+    """Errors of a fit: a mean of absolute values is never negative, and never below the mean of the values."""
+    require(stated.rows > 0, file, f"{key}.rows", stated.rows, "a whole number above 0")
+    if require(stated.mape >= 0, file, f"{key}.mape", stated.mape, "zero or positive, as a mean of absolute errors is"):
+        within = abs(stated.bias) <= stated.mape + ROUNDED and stated.bias > -1
+        require(within, file, f"{key}.bias", stated.bias, f"between -1 and 1 times the mape, {stated.mape}")
 
 
 def _check_functions(given: Iterable[str], file: FileRefusals, key: str) -> None:

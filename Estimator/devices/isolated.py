@@ -34,17 +34,20 @@ class IsolatedOperator:
     products: tuple[Gemm, ...] = ()
     streams: tuple[Stream, ...] = ()
 
-    def work_s(self, device: Device) -> float:
-        """Seconds of the kernels and of the gaps between them."""
+    def work_s(self, device: Device, year: int | None = None) -> float:
+        """Seconds of the kernels, with matrix libraries of a ``year``, and of the gaps between them."""
         products = sum(
-            product_time(gemm, device, self.number_format, self.element_bytes, sustained=False).seconds for gemm in self.products
+            product_time(gemm, device, self.number_format, self.element_bytes, sustained=False, year=year).seconds
+            for gemm in self.products
         )
         streams = sum(stream.seconds(device, self.element_bytes) for stream in self.streams)
         return products + streams + (len(self.products) + len(self.streams) - 1) * device.launch.gap.value
 
 
-def isolated_s(operator: IsolatedOperator, device: Device) -> float:
+def isolated_s(operator: IsolatedOperator, device: Device, year: int | None = None) -> float:
     """Seconds that a measurement of ``operator`` alone shows: the device's work behind its launch, or the host's if longer.
+
+    Matrix libraries are of the ``year``, None: those that the device is described with.
 
     Raises:
         InputError: the device does not compute in the operator's number format.
@@ -52,4 +55,4 @@ def isolated_s(operator: IsolatedOperator, device: Device) -> float:
     launch = device.launch
     alone_s = launch.alone[operator.launch].value if operator.launch in launch.alone else launch.gap.value
     floor_s = launch.floor[operator.launch].value if operator.launch in launch.floor else 0.0
-    return max(floor_s, alone_s + operator.work_s(device))
+    return max(floor_s, alone_s + operator.work_s(device, year))

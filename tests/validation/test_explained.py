@@ -11,6 +11,7 @@ from Common.progress import SilentProgress
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
 from Plans.results import Breakdown
+from Reporter.explained_runs import explanation_tables
 from Validation.explained import explain_errors, load_parts
 from Validation.fitted_runs import GROUPS, cluster_text, device_text, fit_runs
 from Validation.records import RunPlan, RunResult
@@ -54,6 +55,50 @@ def test_the_part_that_was_made_slower_explains_the_errors(part: str) -> None:
     assert best.part.name == part and best.factor == pytest.approx(1.4, rel=0.02) and best.mape < 0.01 < found.mape
     assert best.part.low <= best.within <= best.part.high and best.within_mape >= best.mape
     assert [move.mape for move in found.moves] == sorted(move.mape for move in found.moves)
+
+
+@pytest.mark.parametrize("part", [part.name for part in load_parts()])
+@pytest.mark.parametrize("factor", [0.75, 1.4])
+def test_the_constant_that_was_changed_is_named_as_the_cause(part: str, factor: float) -> None:
+    random = np.random.default_rng(5)
+    made = [run(line, {part: factor}, noise=float(random.normal(1.0, 0.005))) for line in range(1, 31)]
+    found = explain_errors(made)
+    assert [cause.move.part.name for cause in found.found] == [part]
+    (cause,) = found.found
+    assert cause.setting == "overall" and cause.move.factor == pytest.approx(factor, rel=0.1)
+    assert cause.held_out < 0.67 * cause.mape
+    (table,) = [each for each in explanation_tables(found) if "one constant at a time" in each.title]
+    assert table.rows[0][-1].startswith(cause.move.part.constant)
+
+
+def test_a_constant_of_one_software_is_named_there() -> None:
+    old = [run(line, {"memory": 1.4}, plan=replace(PLAN, software="old", micro_batch_size=line)) for line in range(1, 13)]
+    random = np.random.default_rng(6)
+    others = [run(line, {}, noise=float(random.normal(1.0, 0.06)), source="another") for line in range(13, 40)]
+    found = {(cause.setting, cause.value): cause for cause in explain_errors([*old, *others]).causes}
+    assert found["software", "old"].is_cause and found["software", "old"].move.part.name == "memory"
+    assert not found["software", "megatron_2022"].is_cause and not found["overall", ""].is_cause
+
+
+@pytest.mark.parametrize("bias", [1.0, 1.12, 0.9])
+def test_no_constant_helps_where_errors_are_noise_or_all_alike(bias: float) -> None:
+    """What slows everything alike is no more one constant than another."""
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        runs = [run(line + 100 * seed, {}, noise=float(random.normal(bias, 0.08))) for line in range(1, 21)]
+        found = explain_errors(runs)
+        assert found.causes and not found.found
+        assert [table.title for table in explanation_tables(found)][-1] == "no single constant helps"
+        assert {row[-1] for row in explanation_tables(found)[-1].rows} == {"no single constant helps"}
+
+
+def test_where_there_is_nothing_to_explain_a_sentence_says_so() -> None:
+    for runs, said in (([], "no run was predicted"), ([run(line, {}) for line in range(1, 9)], "are predicted as measured")):
+        (table,) = explanation_tables(explain_errors(runs))
+        assert table.title == "nothing to explain" and said in table.rows[0][0]
+    for runs in ([run(1, {"memory": 2.0})], [run(line, {"memory": 2.0}, plan=None, plan_file="a.json") for line in (1, 2)]):
+        tables = explanation_tables(explain_errors(runs))
+        assert all(table.rows for table in tables) and not any("0.0%" in table.title for table in tables)
 
 
 def test_settings_with_other_errors_come_first() -> None:

@@ -17,6 +17,7 @@ from third_party.aceso.database import OPERATOR_COLUMNS, read_database
 from third_party.aceso.models import find_model
 from third_party.aceso.plans import Plan, StagePlan, plan_text, read_plan
 from third_party.aceso.resharding import Choice
+from Validation.explained import explain_errors
 from Validation.plan_rows import MemoryKind, has_plans, read_plan_rows
 from Validation.records import ValidationReport
 from Validation.run import validate
@@ -129,6 +130,33 @@ def test_rows_that_contradict_their_files_start_nothing(
     captured = capsys.readouterr()
     assert said in captured.err and "line 2" in captured.err
     assert (captured.out, len(captured.err.splitlines())) == ("", 1)
+
+
+def test_one_bad_row_refuses_no_other(write: Write) -> None:
+    path = write()
+    good = path.read_text().splitlines()
+    bad = ["resnet,2,,8,2,2,-1,two.json,db", "resnet,2,,16,2,2,1,two.json,db", "resnet,2,,8,2,2,1,three.json,db", 'a,"b']
+    path.write_text("\n".join([good[0], *bad, good[1], ""]))
+    report = validated(path)
+    assert [bool(run.reason) for run in report.runs] == [True] * 4 + [False]
+    said = ("line 2, column measured_s is '-1'", "says global_batch 16", "three.json", "line 5 is not CSV")
+    assert all(words in run.reason for words, run in zip(said, report.runs, strict=False))
+    assert (report.overall.rows, report.overall.skipped) == (1, 4)
+    tables = report_tables(report, explain_errors(report.runs))
+    assert all(table.rows for table in tables)
+
+
+def test_the_sequence_length_is_that_of_the_plans_own_file(write: Write) -> None:
+    """A table of sizes says what models of a size usually have; the plan says what it was made for."""
+    path = write(seq="4096")
+    plan = path.parent / "plans" / "two.json"
+    plan.write_text(plan.read_text().replace('"model_size"', '"seq_length": 4096, "model_size"'))
+    assert validated(path).overall.rows == 1
+    with pytest.raises(InputError, match=r"says seq 1024, but two.json has 4096"):
+        validated(write(seq="1024"))
+    plan.write_text(plan.read_text().replace('"seq_length": 4096', '"encoder_seq_length": 2048, "decoder_seq_length": 512'))
+    for length in ("2048", "512"):
+        assert validated(write(seq=length)).overall.rows == 1
 
 
 def test_a_database_of_another_model_is_refused_with_the_row(write: Write) -> None:

@@ -186,3 +186,42 @@ def test_written_numbers_and_sources_are_exact(tmp_path_factory: pytest.TempPath
     path = tmp_path_factory.mktemp("written") / "device.yaml"
     path.write_text(written_yaml(odd), encoding="utf-8")
     assert load_device(str(path)) == odd
+
+
+def numbers_in(content: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Where the numbers of a document stand."""
+    if isinstance(content, dict):
+        return [found for key, each in content.items() for found in numbers_in(each, (*path, key))]
+    if isinstance(content, list):
+        return [found for place, each in enumerate(content) for found in numbers_in(each, (*path, place))]
+    return [path] if isinstance(content, int | float) and not isinstance(content, bool) else []
+
+
+def number_at(content: Any, path: tuple[str | int, ...]) -> Any:
+    """What stands there."""
+    return content if not path else number_at(content[path[0]], path[1:])
+
+
+def with_number(content: Any, path: tuple[str | int, ...], value: float) -> Any:
+    """A document with another number there."""
+    if not path:
+        return value
+    items = enumerate(content) if isinstance(content, list) else content.items()
+    changed = {key: with_number(each, path[1:], value) if key == path[0] else each for key, each in items}
+    return list(changed.values()) if isinstance(content, list) else changed
+
+
+DOCUMENT = yaml.safe_load((HARDWARE / "devices" / "a100_80gb.yaml").read_text())
+
+
+@pytest.mark.parametrize("path", numbers_in(DOCUMENT), ids=lambda path: ".".join(map(str, path)))
+def test_every_number_of_a_device_has_a_range(path: tuple[str | int, ...], tmp_path: Path) -> None:
+    """None may be negative, and no fraction above 1."""
+    bad = [-1.0 if isinstance(number_at(DOCUMENT, path), float) else -1, float("nan")]
+    if path[-1] == "efficiency" or (path[-1] == "value" and number_at(DOCUMENT, path[:-1])["unit"] == "fraction"):
+        bad.append(1.5)
+    for value in bad:
+        (tmp_path / "mine.yaml").write_text(yaml.safe_dump(with_number(DOCUMENT, path, value)))
+        named = "" if value != value else str(path[0])
+        with pytest.raises(InputError, match=rf"mine\.yaml.*{named}"):
+            load_device(str(tmp_path / "mine.yaml"))
