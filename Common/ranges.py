@@ -57,6 +57,17 @@ def check_ranges(data: object, source: str) -> None:
             )
 
 
+def check_finite(data: object, source: str) -> None:
+    """Refuse numbers that are none (NaN) or without bound.
+
+    Raises:
+        InputError: names ``source`` and the key.
+    """
+    for key, _, value in _leaves(data):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{source}: {clipped(key) or 'it'} is {value}, which is not finite; correct it")
+
+
 def _leaves(data: object) -> Iterator[tuple[str, str, Any]]:
     """Path, unit and value of every number and text, without recursion; keys are texts too."""
     pending: list[tuple[str, str, object]] = [("", "", data)]

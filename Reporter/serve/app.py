@@ -115,8 +115,8 @@ async def _body(request: Request) -> bytes:
 
 def _instead(body: bytes) -> str:
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(body, "the question")
+    except InputError as error:
         raise InputError('a question is a JSON document, {"instead": "pp=8"}') from error
     instead = document.get("instead") if isinstance(document, dict) else None
     if not isinstance(instead, str):

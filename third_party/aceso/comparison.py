@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from Common.compile_time import CompileTime
-from Common.errors import InfeasibleError, InputError
-from Common.files import append_line, check_writable, code_version, content_key, write_atomically
+from Common.errors import ArtefactError, InfeasibleError, InputError
+from Common.files import append_line, artefact_bytes, check_writable, code_version, content_key, parse_json, write_atomically
 from third_party.aceso.baselines import Baseline, layer_stages, megatron_grid, uniform_plan
 from third_party.aceso.compared_cases import Case
 from third_party.aceso.corrected import corrected
@@ -118,14 +118,14 @@ def compare(cases: Sequence[Case], folder: Path, output: Path, limits: Limits, p
 def kept_answers(output: Path) -> list[Answer]:
     """Those of earlier runs; lines that are no answers are left out."""
     try:
-        lines = (output / KEPT).read_text(encoding="utf-8").splitlines()
-    except OSError:
+        lines = artefact_bytes(output / KEPT).decode("utf-8", "replace").splitlines()
+    except (OSError, ArtefactError):
         return []
     found = []
     for line in lines:
         try:
-            found.append(Answer(**json.loads(line)))
-        except (ValueError, TypeError):  # cut off, or of other code
+            found.append(Answer(**parse_json(line, KEPT)))
+        except (InputError, TypeError):  # cut off, or of other code
             continue
     return found
 
