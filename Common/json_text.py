@@ -46,7 +46,8 @@ def parse_json(text: str | bytes, source: str) -> Any:
     except RecursionError as error:
         raise InputError(f"{source} is not valid JSON: it is nested too deeply; correct it") from error
     except (_NotFiniteError, _TwiceError) as error:
-        raise InputError(f"{source} is not valid JSON: {_where(content.decode('utf-8', 'replace')) or error}; correct it") from error
+        problem = _where(content.decode("utf-8", "replace")) or error
+        raise InputError(f"{source} is not valid JSON: {problem}; correct it") from error
     except ValueError as error:
         raise InputError(f"{source} is not valid JSON: {error}; correct it") from error
 

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from fractions import Fraction
 from pathlib import Path
 
-from Common.echo import as_given, on_one_line
+from Common.echo import as_given, breaks_line, on_one_line, steers
 from Common.errors import InputError
 from Common.quantities import QuantityError, in_unit
 
@@ -215,7 +215,10 @@ def _choice(setting: Setting, value: object) -> str:
 def _text(setting: Setting, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip() or "\0" in str(value):
         raise _NotAllowedError(value, "a non-empty text")
-    return str(value).strip()
+    text = str(value).strip()
+    if steers(text) or breaks_line(text):
+        raise _NotAllowedError(value, "a text on one line, without control characters")
+    return text
 
 
 def _switch(setting: Setting, value: object) -> bool:

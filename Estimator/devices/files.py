@@ -85,6 +85,9 @@ def load_device(name_or_path: str) -> Device:
         _check_quantities(shares, file, f"matrix.attention_kernels.{key}.")
     for place, libraries in enumerate(device.matrix.libraries):
         _check_quantities(libraries, file, f"matrix.libraries.{place}.")
+    for each in device.calibration:
+        require(each.mape >= 0, file, f"calibration of {each.table}: mape", each.mape, "zero or positive")
+        require(each.rows > 0, file, f"calibration of {each.table}: rows", each.rows, "positive")
     years = [each.until for each in device.matrix.libraries]
     require(years == sorted(set(years)), file, "matrix.libraries", years, "with years until, ascending")
     file.raise_any()

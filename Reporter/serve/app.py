@@ -6,12 +6,12 @@ Nothing is read from paths that a request names: a request names a number of a p
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from Common.errors import InputError, PhazeError
+from Common.json_text import parse_json
 from Reporter.serve.answers import Answers, NoSuchPointError
 
 if TYPE_CHECKING:
