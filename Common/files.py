@@ -23,7 +23,6 @@ from Common.json_text import LONGEST_INTEGER as LONGEST_INTEGER
 from Common.json_text import parse_json as parse_json
 
 logger = logging.getLogger(__name__)
-SAME_KIND_BYTES = 12  # at the start of two files that make them files of one kind
 Loaded = TypeVar("Loaded")
 
 ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})  # inside packages, where the original puts them
@@ -219,27 +218,6 @@ def append_line(path: Path, line: bytes, header: bytes) -> None:
             os.fsync(stream.fileno())
     except OSError as error:
         raise unwritable(path, error, "choose another place") from error
-
-
-def write_output(path: Path, content: bytes, *, named: bool) -> None:
-    """As ``write_atomically``; at a path that a person ``named`` (``--output``) what is there must begin as what replaces it.
-
-    Raises:
-        InputError: there is a file of another kind, which stays as it is; or as ``write_atomically``.
-    """
-    if named:
-        _check_kind(path, content)
-    write_atomically(path, content)
-
-
-def _check_kind(path: Path, content: bytes) -> None:
-    try:
-        with path.open("rb") as stream:
-            begins = stream.read(SAME_KIND_BYTES)
-    except OSError:  # there is none, or what is wrong comes up again in writing
-        begins = b""
-    if begins and not content.startswith(begins):
-        raise InputError(f"--output {path} exists and is no file of this kind, which would replace it; give another")
 
 
 def check_writable(folder: Path) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from Common.compile_time import CompileTime
 from Common.errors import ArtefactError, InfeasibleError, InputError
-from Common.files import append_line, artefact_bytes, check_writable, code_version, content_key, parse_json, write_atomically
+from Common.files import append_line, artefact_bytes, check_writable, code_version, content_key, parse_json
+from Common.written_files import check_replaceable, write_outputs
 from third_party.aceso.baselines import Baseline, layer_stages, megatron_grid, uniform_plan
 from third_party.aceso.compared_cases import Case
 from third_party.aceso.corrected import corrected
@@ -93,6 +94,7 @@ def compare(cases: Sequence[Case], folder: Path, output: Path, limits: Limits, p
     """
     databases = [read_database(folder, find_model(case.model, case.size, case.layers)) for case in cases]
     check_writable(output)
+    check_replaceable(output, {TABLE: None, MARKDOWN: None}, force=False)
     stored = _stored(plans)
     known = {each.key: each for each in kept_answers(output)}
     data, code = _digest(folder), code_version(Path(__file__).parent)
@@ -139,8 +141,8 @@ def write_tables(answers: Iterable[Answer], output: Path) -> None:
     answers = list(answers)
     for each in answers:
         writer.writerow(["" if value is None else value for value in (*(asdict(each)[name] for name in columns), each.gap)])
-    write_atomically(output / TABLE, text.getvalue().encode())
-    write_atomically(output / MARKDOWN, "\n".join([*markdown(answers), "", *rankings(answers), ""]).encode())
+    page = "\n".join([*markdown(answers), "", *rankings(answers), ""])
+    write_outputs(output, {TABLE: text.getvalue().encode(), MARKDOWN: page.encode()})
 
 
 def markdown(answers: Sequence[Answer]) -> list[str]:
