@@ -46,7 +46,10 @@ def say(stream: TextIO, lines: Iterable[str]) -> None:
 
 def as_given(value: object) -> str:
     """A value of a file in the words of the file: ``true``, ``null``, text in quotation marks; ``clipped``."""
-    return in_words_of_files(repr(value))
+    try:
+        return in_words_of_files(repr(value))
+    except Exception:  # noqa: BLE001 - of whatever type from Python, or a number of more digits than are ever shown
+        return f"a {type(value).__name__}"
 
 
 def in_words_of_files(representation: str) -> str:

@@ -196,10 +196,15 @@ def explain(
     return replace(explanation, alternatives=tuple(alternative(search, each) for each in constraints))
 
 
-def _plain(value: object) -> object:
-    """Paths as text, also within lists."""
+def _plain(value: object, deepest: int = 8) -> object:
+    """Paths as text, numbers and arrays of numpy and pandas as Python's, also within lists."""
+    if isinstance(value, range):
+        return list(value)
+    plain = getattr(value, "tolist", None)
+    if callable(plain) and hasattr(value, "dtype"):
+        return plain()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+    if isinstance(value, list | tuple) and deepest:  # one may contain itself
+        return [_plain(item, deepest - 1) for item in value]
     return value
