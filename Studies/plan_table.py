@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import LayoutName
-from Common.echo import clipped
+from Common.echo import as_given, clipped
 from Common.errors import InputError
 from Common.setting_values import Kind, Setting, read_value
 from Studies.annotations import Mode, StatedField
@@ -25,6 +25,7 @@ SHAPE_COLUMNS = (  # decide layers' costs
 )
 PLAN_COLUMNS = ("pp", "dp", "zero_stage", "interleave", "global_batch_size", "group_order", "overlap_gradients")
 COLUMNS = (*SHAPE_COLUMNS, *PLAN_COLUMNS)
+GIVE = "give a DataFrame, or a mapping of lists of one length"
 LEFT_OPEN = frozenset({"overlap_gradients", "overlap_tensor"})  # where no value is the framework's own way
 
 
@@ -36,12 +37,12 @@ def plan_table(plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
     """
     import pandas as pd
 
+    if not isinstance(plans, pd.DataFrame | Mapping):
+        raise InputError(f"plans are no table but {as_given(plans)}; {GIVE}")
     try:
         table = pd.DataFrame(plans)
-    except (ValueError, TypeError) as error:
-        raise InputError(
-            f"plans are no table ({clipped(str(error))}); give a DataFrame, or a mapping of lists of one length"
-        ) from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"plans are no table ({clipped(str(error))}); {GIVE}") from error
     for name in table.columns:
         if name not in COLUMNS:
             raise InputError(f"plans have no {name!r:.100}; their columns are {', '.join(COLUMNS)}")

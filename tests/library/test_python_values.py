@@ -260,3 +260,30 @@ def test_integers_of_numpy_are_integers(kind: type[np.integer[Any]], tmp_path: P
     table = pd.DataFrame({"pp": np.array([1, 2], kind), "dp": pd.Series([kind(1), kind(1)], dtype=object)})
     settings = {**LIGHT, "devices": None, "global_batch_size": 4, "output": tmp_path}
     assert search.evaluate_many(table, **settings).shape == (2, 7)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run of a search that takes a second."""
+    request = search.study(**LIGHT, tp=1, micro_batch_size=1, global_batch_size=4, output=tmp_path_factory.mktemp("odd") / "run")
+    return search.open_run(search.run_solver(request).run_directory)
+
+
+def test_odd_arguments_of_every_entry_point_are_refused(finished: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: dict[str, Callable[[Any], Any]] = {
+        "run_solver": search.run_solver,
+        "space_size": search.space_size,
+        "open_run": search.open_run,
+        "open_run run_code": lambda value: search.open_run(finished.folder, value),
+        "explain": search.explain,
+        "explain instead": lambda value: search.explain(finished, value),
+        "explain what_if": lambda value: search.explain(finished, what_if=value),
+        "evaluate_many": lambda value: search.evaluate_many(value, **LIGHT | {"devices": None}),
+        "evaluate_many devices": lambda value: search.evaluate_many({"tp": [1]}, **LIGHT | {"devices": value}),
+        "training_time": lambda value: search.training_time(tokens=value, **LIGHT, tp=1),
+    }
+    assert {each.partition(" ")[0] for each in asked} | {"study"} == set(search._LIBRARY)  # those that come, too
+    for work in asked.values():
+        for value in ODD:
+            refused_or(lambda work=work, value=value: work(value))
