@@ -112,7 +112,7 @@ def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
     return content
 
 
-def read_packed(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
+def read_packed(path: Path, wanted: str, most: int = MAX_TEXT_BYTES, kind: str = "file") -> bytes:
     """As ``read_bytes``; what is gzip is unpacked, to no more than ``most`` bytes either.
 
     Raises:
@@ -125,7 +125,7 @@ def read_packed(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
         with gzip.open(io.BytesIO(content), "rb") as stream:
             unpacked = stream.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} begins as gzip, but is damaged or cut off; give the path of {wanted}") from error
+        raise InputError(f"{path} is no {kind} that was zipped, or is cut off; give the path of {wanted}") from error
     if len(unpacked) > most:
         raise InputError(f"{path} unpacks to more than {most // 2**20} MiB, which is too large for {wanted}; give a smaller one")
     return unpacked

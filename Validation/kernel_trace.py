@@ -33,7 +33,7 @@ def read_trace(path: Path, steps: int | None = None) -> TracedIteration:
     Raises:
         InputError: the file cannot be read, is no trace, or has no kernels of a device.
     """
-    content = read_packed(path, WANTED, MOST_BYTES)
+    content = read_packed(path, WANTED, MOST_BYTES, "JSON")
     if _is_chakra(path, content):
         from third_party.exports.chakra.measured import measured_kernels
 
@@ -53,9 +53,9 @@ def _is_chakra(path: Path, content: bytes) -> bool:
 
 def _of_profiler(path: Path, content: bytes, steps: int | None) -> TracedIteration:
     try:
-        whole = parse_json(content, str(path))
+        whole = parse_json(content, "it")
     except InputError as error:
-        raise InputError(f"{error}, or {REMEDY}") from error
+        raise InputError(f"{path} is no JSON that can be used ({error}); {REMEDY}") from error
     events = _events(path, whole)
     marked = {str(each["name"]) for each in events if str(each.get("name", "")).startswith(STEP) and _is_number(each.get("dur"))}
     kernels = tuple(_kernels(events))
