@@ -9,7 +9,7 @@ from fractions import Fraction
 from numbers import Integral, Real
 from pathlib import Path
 
-from Common.echo import as_given, breaks_line, on_one_line, steers
+from Common.echo import as_given, breaks_line, on_one_line
 from Common.errors import InputError
 from Common.quantities import QuantityError, in_unit
 
@@ -225,8 +225,8 @@ def _text(setting: Setting, value: object) -> str:
     text = "" if isinstance(value, bool) else _word(value)
     if not text or "\0" in text:
         raise _NotAllowedError(value, "a non-empty text")
-    if steers(text) or breaks_line(text):
-        raise _NotAllowedError(value, "a text on one line, without control characters")
+    if breaks_line(text):
+        raise _NotAllowedError(value, "a text on one line")
     return text
 
 
