@@ -21,6 +21,7 @@ _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 COMMAND_LINE = "command line"  # as a source of settings
 _LONGEST_NUMBER = 10**40  # that is a word
+_PLACES = frozenset({"output"})  # which are shown to nobody but the user, who is told more of them by ``Studies.folders``
 LONGEST_ECHO = 80  # characters of a value in a refusal
 ALL = "all"  # in place of a list: every value that is possible
 
@@ -225,7 +226,7 @@ def _text(setting: Setting, value: object) -> str:
     text = "" if isinstance(value, bool) else _word(value)
     if not text or "\0" in text:
         raise _NotAllowedError(value, "a non-empty text")
-    if breaks_line(text):
+    if breaks_line(text) and setting.key not in _PLACES:
         raise _NotAllowedError(value, "a text on one line")
     return text
 

@@ -1,7 +1,7 @@
 """The one writer of files at places that people name: what phaze did not write is never replaced, unless that is asked for.
 
 What phaze wrote is known by what stands in it (pages and timelines begin with who generated them), or by its digest in the record
-``.phaze.json`` of its folder. So a file of somebody else stays, and so does one of ours that somebody has edited since.
+``.phaze-written`` of its folder. So a file of somebody else stays, and so does one of ours that somebody has edited since.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from Common.errors import InputError, PhazeError
 from Common.files import GZIP, artefact_bytes, parse_json, write_atomically
 from Common.sealed import digest_of
 
-RECORD = ".phaze.json"
+RECORD = ".phaze-written"
 MARKS = (b'<meta name="generator" content="phaze">', b'{"generator":"phaze"')  # of pages, and of timelines
 _HEAD_BYTES = 4096  # in which a mark stands
 _LARGEST = 2**30  # of what could be ours
