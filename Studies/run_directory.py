@@ -20,7 +20,7 @@ from Common.errors import ArtefactError, InputError, PhazeError
 from Common.files import artefact_bytes, pack, parse_json, refuse_replacing, write_atomically
 from Common.records import parse_yaml, to_json
 from Common.sealed import KEY, digest_of, with_digest
-from Common.written_files import remove_written
+from Common.written_files import clear_away
 from Plans.results import Status
 from Solver.results import Counts, SearchResult
 from Solver.search.run import PhaseRecord
@@ -226,7 +226,7 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
     """
     if _other_settings(folder / STUDY, files.study_yaml):
         for name in ("report.html", "trace.json"):
-            remove_written(folder / name)
+            clear_away(folder / name)
     (folder / "best.json").unlink(missing_ok=True)
     contents = {
         STUDY: files.study_yaml.encode(),
