@@ -18,12 +18,14 @@ except ImportError as error:  # all of these are ours and need nothing of others
         f"phaze: another package of the same name hides one of phaze's ({error}); start phaze in another folder, or install it "
         "in an environment of its own"
     ) from error
+except KeyboardInterrupt as stop:
+    raise SystemExit(130) from stop  # as for every other interruption; what says so is not imported yet
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's) and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(lambda: _run(words), verbose=not {"--verbose", "-v"}.isdisjoint(words))
+    return guarded(lambda: _run(words), verbose=not {"--verbose", "-v"}.isdisjoint(words), whole_process=arguments is None)
 
 
 def _run(words: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from Common.errors import ArtefactError
-from Common.files import write_atomically
+from Common.files import artefact_bytes, write_atomically
 from Common.sealed import digest
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Record = TypeVar("Record", bound=DataclassInstance)
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
+MAX_ARRAY_BYTES = 2**30  # of a file, and of what it unpacks to
 DIGEST = "digest"  # a file that merely looks like ours, whole but of other numbers, is noticed
 
 
@@ -43,7 +44,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         ArtefactError: the file is damaged or holds something else.
     """
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+        with np.load(io.BytesIO(artefact_bytes(path, MAX_ARRAY_BYTES)), allow_pickle=False) as archive:
+            if sum(each.file_size for each in archive.zip.infolist()) > MAX_ARRAY_BYTES:
+                raise ArtefactError(f"{path} unpacks to more than {MAX_ARRAY_BYTES:,} bytes")
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, TypeError) as error:
         raise ArtefactError(f"{path} is damaged: no complete file of arrays") from error

@@ -41,7 +41,7 @@ def find_place(root: Path = ROOT) -> None:
         logger.warning("%s %s can be written by others, who could put code into it; it is not used", SETTING, chosen)
     name = f"{PREFIX}{DIGEST_BYTES}-{code_version(*(root / room for room in ROOMS))}"  # files end with digests of that length
     sources = root / ROOMS[0]
-    for place in (sources / "__pycache__" if sources.is_dir() else None, _user_cache()):
+    for place in (sources / "__pycache__" if sources.is_dir() else None, user_cache()):
         if place is not None and _made(place / name):
             _set(place / name)
             _remove_others(place, name)
@@ -56,7 +56,8 @@ def find_place(root: Path = ROOT) -> None:
     )
 
 
-def _user_cache() -> Path | None:
+def user_cache() -> Path | None:
+    """The folder of the user's cache; None without a home folder."""
     given = os.environ.get("XDG_CACHE_HOME")
     with contextlib.suppress(RuntimeError):  # no home folder
         return (Path(given) if given else Path.home() / ".cache") / "phaze"

@@ -14,11 +14,17 @@ _QUOTED = re.compile(r"(?<![\w)])(?P<mark>['\"])(?P<inside>(?:\\.|(?!(?P=mark)).
 _WORD = re.compile(r"\S{%d,}" % (LONGEST_NAME + 1))  # noqa: UP031 - braces
 _KEPT = frozenset("\n\t")
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 def steers(text: str) -> bool:
     """Whether a text holds what a terminal obeys rather than shows: control characters, reversed writing, halves of letters."""
     return _STEERING.search(text) is not None
+
+
+def breaks_line(text: str) -> bool:
+    """Whether a text holds what some reader (a shell, YAML, Python, a browser) takes for the end of a line."""
+    return _LINE_ENDS.search(text) is not None
 
 
 def shown(text: str) -> str:
@@ -40,7 +46,10 @@ def say(stream: TextIO, lines: Iterable[str]) -> None:
 
 def as_given(value: object) -> str:
     """A value of a file in the words of the file: ``true``, ``null``, text in quotation marks; ``clipped``."""
-    return in_words_of_files(repr(value))
+    try:
+        return in_words_of_files(repr(value))
+    except Exception:  # noqa: BLE001 - of whatever type from Python, or a number of more digits than are ever shown
+        return f"a {type(value).__name__}"
 
 
 def in_words_of_files(representation: str) -> str:

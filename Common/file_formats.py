@@ -15,6 +15,7 @@ from typing import Any
 
 from Common.echo import as_given, clipped
 from Common.errors import InputError
+from Common.json_text import parse_json
 
 KEY = "schema_version"
 FIRST = 1
@@ -75,8 +76,8 @@ class FileFormat:
             FormatError: as ``current``.
         """
         try:
-            document = json.loads(text)
-        except (ValueError, RecursionError):
+            document = parse_json(text, source)
+        except InputError:
             return text
         return json.dumps(self.current(document, source)).encode()
 

@@ -4,12 +4,14 @@ import contextlib
 import errno
 import gzip
 import hashlib
+import io
 import json
 import logging
 import os
 import re
 import secrets
 import tempfile
+import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -17,15 +19,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from Common.errors import ArtefactError, InputError, PhazeError, StaleArtefactError
+from Common.json_text import LONGEST_INTEGER as LONGEST_INTEGER
+from Common.json_text import parse_json as parse_json
 
 logger = logging.getLogger(__name__)
-SAME_KIND_BYTES = 12  # at the start of two files that make them files of one kind
 Loaded = TypeVar("Loaded")
 
 ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})  # inside packages, where the original puts them
 MAX_TEXT_BYTES = 64 * 2**20  # of a text file; parsed, the worst JSON of that size takes some 2 GiB
+GZIP = b"\x1f\x8b"  # begins what is packed
 MAX_ARTEFACT_BYTES = 64 * 2**20  # of an artefact when unpacked: the largest graphs are a few MiB
-LONGEST_INTEGER = 40  # digits of a whole number in a file: what is longer cannot even be shown by Python
 PRIVATE_FOLDER = 0o700
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 _CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f]")
@@ -92,6 +95,56 @@ def _is_path(text: str) -> bool:
     return "/" in text or text.endswith((".yaml", ".yml"))
 
 
+def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
+    """Content of a file that a user named, which should be ``wanted``: no more than ``most`` bytes are ever read of it.
+
+    Raises:
+        InputError: the file is missing, not readable, or larger.
+    """
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no path"
+        raise InputError(f"cannot read {path}: {reason}; give the path of {wanted}") from error
+    if len(content) > most:
+        raise InputError(f"{path} has more than {most // 2**20} MiB, which is too large for {wanted}; give a smaller one")
+    return content
+
+
+def read_packed(path: Path, wanted: str, most: int = MAX_TEXT_BYTES, kind: str = "file") -> bytes:
+    """As ``read_bytes``; what is gzip is unpacked, to no more than ``most`` bytes either.
+
+    Raises:
+        InputError: as ``read_bytes``, or it is cut off, damaged, or unpacks to more.
+    """
+    content = read_bytes(path, wanted, most)
+    if not content.startswith(GZIP):
+        return content
+    try:
+        with gzip.open(io.BytesIO(content), "rb") as stream:
+            unpacked = stream.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is no {kind} that was zipped, or is cut off; give the path of {wanted}") from error
+    if len(unpacked) > most:
+        raise InputError(f"{path} unpacks to more than {most // 2**20} MiB, which is too large for {wanted}; give a smaller one")
+    return unpacked
+
+
+def artefact_bytes(path: Path, most: int = MAX_ARTEFACT_BYTES) -> bytes:
+    """Content of a file that phaze keeps: no more than ``most`` bytes are ever read of it.
+
+    Raises:
+        OSError: it is missing, or cannot be read.
+        ArtefactError: it is larger than any that phaze writes.
+    """
+    with path.open("rb") as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise ArtefactError(f"{path} holds more than {most} bytes")
+    return content
+
+
 def read_text(path: Path, wanted: str) -> str:
     """Text of a file that a user named, which should be ``wanted``; a byte-order mark is passed over.
 
@@ -99,16 +152,9 @@ def read_text(path: Path, wanted: str) -> str:
         InputError: the file is missing, not readable, larger than ``MAX_TEXT_BYTES`` or no text.
     """
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_TEXT_BYTES + 1)
-        text = content.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or ("it is not text in UTF-8" if isinstance(error, UnicodeError) else "no path")
-        raise InputError(f"cannot read {path}: {reason}; give the path of {wanted}") from error
-    if len(content) > MAX_TEXT_BYTES:
-        raise InputError(
-            f"{path} has more than {MAX_TEXT_BYTES // 2**20} MiB, which is too large for {wanted}; give a smaller one"
-        )
+        text = read_bytes(path, wanted, MAX_TEXT_BYTES).decode("utf-8-sig")
+    except UnicodeError as error:
+        raise InputError(f"cannot read {path}: it is not text in UTF-8; give the path of {wanted}") from error
     control = _CONTROL.search(text)
     if control is not None:
         line = text.count("\n", 0, control.start()) + 1
@@ -123,26 +169,6 @@ def read_json(path: Path, wanted: str) -> Any:
         InputError: as ``read_text``, or it is not JSON.
     """
     return parse_json(read_text(path, wanted), str(path))
-
-
-def parse_json(text: str | bytes, source: str) -> Any:
-    """Content of JSON text.
-
-    Raises:
-        InputError: it is not JSON, is nested too deeply, or holds a number of more than ``LONGEST_INTEGER`` digits.
-    """
-    try:
-        return json.loads(text, parse_int=_integer)
-    except RecursionError as error:
-        raise InputError(f"{source} is not valid JSON: it is nested too deeply; correct it") from error
-    except ValueError as error:
-        raise InputError(f"{source} is not valid JSON: {error}; correct it") from error
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > LONGEST_INTEGER:
-        raise ValueError(f"it holds a whole number of {len(digits)} digits, at most {LONGEST_INTEGER} are possible")
-    return int(digits)
 
 
 def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
@@ -192,27 +218,6 @@ def append_line(path: Path, line: bytes, header: bytes) -> None:
             os.fsync(stream.fileno())
     except OSError as error:
         raise unwritable(path, error, "choose another place") from error
-
-
-def write_output(path: Path, content: bytes, *, named: bool) -> None:
-    """As ``write_atomically``; at a path that a person ``named`` (``--output``) what is there must begin as what replaces it.
-
-    Raises:
-        InputError: there is a file of another kind, which stays as it is; or as ``write_atomically``.
-    """
-    if named:
-        _check_kind(path, content)
-    write_atomically(path, content)
-
-
-def _check_kind(path: Path, content: bytes) -> None:
-    try:
-        with path.open("rb") as stream:
-            begins = stream.read(SAME_KIND_BYTES)
-    except OSError:  # there is none, or what is wrong comes up again in writing
-        begins = b""
-    if begins and not content.startswith(begins):
-        raise InputError(f"--output {path} exists and is no file of this kind, which would replace it; give another")
 
 
 def check_writable(folder: Path) -> None:
@@ -265,7 +270,7 @@ def unpack(path: Path) -> bytes:
     try:
         with gzip.open(path, "rb") as stream:
             text = stream.read(MAX_ARTEFACT_BYTES + 1)
-    except (OSError, EOFError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
+    except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None)  # of the disk, rather than of what is on it
         raise ArtefactError(f"{path} is damaged: {'it cannot be unpacked' if why is None else why.lower()}") from error
     if len(text) > MAX_ARTEFACT_BYTES:

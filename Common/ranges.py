@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from Common.echo import clipped, steers
+from Common.echo import breaks_line, clipped, on_one_line, steers
 from Common.errors import InputError
 from Common.quantities import unit_of_key
 
@@ -34,6 +34,7 @@ MOST: Mapping[str, float] = {
 """Largest magnitude by unit."""
 MOST_OF_OTHERS = 1e18  # counts, fractions, factors, samples per second
 LEAST = 1e-30  # smallest magnitude that is not zero
+_NAME = "name"  # key of what others show in a line: it has one
 LONGEST_TEXT = 4000  # characters of a text in a record
 
 
@@ -48,13 +49,24 @@ def check_ranges(data: object, source: str) -> None:
     """
     for key, unit, value in _leaves(data):
         if isinstance(value, str):
-            _check_text(value, key, source)
+            _check_text(value, key, source, one_line=unit == _NAME)
         elif math.isfinite(value) and value and not LEAST <= abs(value) <= MOST.get(unit, MOST_OF_OTHERS):
             most = MOST.get(unit, MOST_OF_OTHERS)
             allowed = f"at most {most:g}" if abs(value) > most else f"0 or at least {LEAST:g}"
             raise InputError(
                 f"{source}: {clipped(key)} is {value:.6g}, but must be {allowed} {unit}".rstrip() + " in size; correct it"
             )
+
+
+def check_finite(data: object, source: str) -> None:
+    """Refuse numbers that are none (NaN) or without bound.
+
+    Raises:
+        InputError: names ``source`` and the key.
+    """
+    for key, _, value in _leaves(data):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{source}: {clipped(key) or 'it'} is {value}, which is not finite; correct it")
 
 
 def _leaves(data: object) -> Iterator[tuple[str, str, Any]]:
@@ -66,22 +78,24 @@ def _leaves(data: object) -> Iterator[tuple[str, str, Any]]:
             stated = value.get("unit")
             for name, inner in value.items():
                 path = f"{key}.{name}" if key else str(name)
-                yield path[:LONGEST_TEXT], "", str(name)
+                yield path[:LONGEST_TEXT], _NAME, str(name)
                 own = stated if name == "value" and isinstance(stated, str) else unit_of_key(str(name)) or unit
                 pending.append((path[:LONGEST_TEXT], own, inner))
         elif isinstance(value, list | tuple):
             pending.extend((f"{key}.{place}", unit, inner) for place, inner in enumerate(value))
         elif isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
-            yield key, unit, value
+            yield key, _NAME if key.rpartition(".")[2] == _NAME else unit, value
 
 
-def _check_text(value: str, key: str, source: str) -> None:
+def _check_text(value: str, key: str, source: str, *, one_line: bool) -> None:
     if len(value) > LONGEST_TEXT:
         raise InputError(
             f"{source}: {clipped(key)} is a text of {len(value):,} characters, at most {LONGEST_TEXT:,} are possible; shorten it"
         )
     if steers(value):
         raise InputError(f"{source}: {clipped(key)} holds control characters, in '{clipped(value, 60)}'; remove them")
+    if one_line and breaks_line(value):
+        raise InputError(f"{source}: {clipped(key)} is a name on several lines, {on_one_line(value)[:60]!r}; give it on one")
 
 
 def positive_number(text: str, name: str, where: str) -> float:

@@ -8,8 +8,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from Common.errors import InputError
+from Common.json_text import parse_json
 from Common.quantity_fields import in_base_units
-from Common.ranges import check_ranges
+from Common.ranges import check_finite, check_ranges
 from Common.refusals import Refusals
 from Common.yaml_files import parse_yaml as parse_yaml
 from Common.yaml_files import read_yaml as read_yaml
@@ -34,10 +35,11 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
         held, keys = "nothing" if data is None else f"a {type(data).__name__}", ", ".join(each.name for each in fields(cls)[:3])
         raise InputError(f"{source} holds {held}, but must be a mapping of keys such as {keys}")
     data = in_base_units(cls, data, source)
+    check_finite(data, source)
     try:
         text = json.dumps(data, default=str, allow_nan=False)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{source}: a number is not finite, or a value contains itself; give finite numbers") from error
+        raise InputError(f"{source}: a value contains itself, or is no number that can be written; correct it") from error
     check_ranges(data, source)
     return from_json(cls, text, source)
 
@@ -50,6 +52,9 @@ def from_json(cls: type[Record], text: str | bytes, source: str) -> Record:
     """
     import pydantic
 
+    content = text.encode() if isinstance(text, str) else text
+    if b"NaN" in content or b"Infinity" in content:  # which pydantic takes for numbers
+        parse_json(content, source)
     try:
         record: Record = _adapter(cast(Any, cls)).validate_json(text, strict=True, extra="forbid")
     except pydantic.ValidationError as error:

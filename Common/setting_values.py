@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from fractions import Fraction
+from numbers import Integral, Real
 from pathlib import Path
 
-from Common.echo import as_given, on_one_line
+from Common.echo import as_given, breaks_line, on_one_line
 from Common.errors import InputError
 from Common.quantities import QuantityError, in_unit
 
@@ -19,6 +20,8 @@ _BETWEEN_QUANTITIES = re.compile(r"[\s,]+(?![^\W\d]|%)")  # a unit belongs to th
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 COMMAND_LINE = "command line"  # as a source of settings
+_LONGEST_NUMBER = 10**40  # that is a word
+_PLACES = frozenset({"output"})  # which are shown to nobody but the user, who is told more of them by ``Studies.folders``
 LONGEST_ECHO = 80  # characters of a value in a refusal
 ALL = "all"  # in place of a list: every value that is possible
 
@@ -171,6 +174,8 @@ def _names_file(text: str) -> bool:
 def _integer(setting: Setting, value: object) -> int:
     number = int(value) if isinstance(value, str) and _INTEGER.fullmatch(value.strip()) else _measured(setting, value)
     number = number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
+    if not isinstance(number, bool) and isinstance(number, Integral):  # numpy's too
+        number = int(number)
     if isinstance(number, bool) or not isinstance(number, int) or not setting.least <= number <= setting.most:
         raise _NotAllowedError(value, f"a whole number {_range(setting)}")
     return number
@@ -179,9 +184,7 @@ def _integer(setting: Setting, value: object) -> int:
 def _number(setting: Setting, value: object) -> float:
     measured = _measured(setting, value)
     try:
-        number = (
-            float(measured) if isinstance(measured, str | int | float | Fraction) and not isinstance(measured, bool) else math.nan
-        )
+        number = float(measured) if not isinstance(measured, bool) and isinstance(measured, str | Real) else math.nan
     except (ValueError, OverflowError):
         number = math.nan
     if not setting.least <= number <= setting.most:
@@ -203,8 +206,15 @@ def _range(setting: Setting) -> str:
     return f"from {setting.least:.10g} to {setting.most:.0f} {setting.unit}".rstrip()
 
 
+def _word(value: object) -> str:
+    """A word or a number as text; nothing of what is neither, or too long to be shown."""
+    if isinstance(value, int) and abs(value) > _LONGEST_NUMBER:
+        return ""
+    return str(value).strip() if isinstance(value, str | int | float) else ""
+
+
 def _choice(setting: Setting, value: object) -> str:
-    text = str(value).strip().lower()
+    text = _word(value).lower()
     form = setting.form
     if text not in setting.choices and (form is None or not form.pattern.fullmatch(text)):
         others = "" if form is None else f", or {form.what}, such as {form.example}"
@@ -213,13 +223,16 @@ def _choice(setting: Setting, value: object) -> str:
 
 
 def _text(setting: Setting, value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip() or "\0" in str(value):
+    text = "" if isinstance(value, bool) else _word(value)
+    if not text or "\0" in text:
         raise _NotAllowedError(value, "a non-empty text")
-    return str(value).strip()
+    if breaks_line(text) and setting.key not in _PLACES:
+        raise _NotAllowedError(value, "a text on one line")
+    return text
 
 
 def _switch(setting: Setting, value: object) -> bool:
-    text = str(value).strip().lower()
+    text = _word(value).lower()
     if text not in _TRUE + _FALSE:
         raise _NotAllowedError(value, "true or false")
     return text in _TRUE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from copy import deepcopy
 from functools import lru_cache
@@ -27,6 +28,8 @@ MAX_YAML_BYTES = 2 * 2**20  # the largest that ships has 10 KiB, a sweep of 100,
 DEEPEST = 50  # mappings and lists in each other
 TOO_DEEP = f"it is nested too deeply, more than {DEEPEST} levels"
 MOST_NODES = 100_000  # values, lists and mappings, with what aliases stand for counted wherever they stand
+_FLOAT = "tag:yaml.org,2002:float"
+_MAY_BE_INFINITE = re.compile(r"\.(inf|nan)|e[+-]?[0-9]{3}|[0-9_]{300}|!!float|:float", re.IGNORECASE)
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 _INTEGER = re.compile(r"[-+]?[0-9][0-9a-fxo_:]*", re.IGNORECASE)  # in any notation of YAML 1.1
 
@@ -47,7 +50,7 @@ class _Loader(_Base):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+_Loader.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+0123456789"))
 
 
 def read_yaml(path: Path) -> Any:
@@ -99,6 +102,8 @@ def _parsed(text: str) -> Any:
         if node is None:
             return None
         _check_expansion(node)
+        if _MAY_BE_INFINITE.search(text):
+            _check_finite(node)
         return loader.construct_document(node)
     finally:
         loader.dispose()
@@ -151,6 +156,31 @@ def _check_expansion(node: yaml.Node) -> None:
         return total
 
     size(node)
+
+
+def _check_finite(document: yaml.Node) -> None:
+    """Refuse numbers that are none, or beyond what can be held: each by its key."""
+    pending, seen = [("", document)], set[int]()
+    while pending:
+        key, node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            named = [(getattr(name, "value", ""), value) for name, value in node.value]
+            pending += [(f"{key}.{name}" if key else str(name), value) for name, value in reversed(named)]
+        elif isinstance(node, yaml.SequenceNode):
+            pending += [(f"{key}.{place}" if key else str(place), value) for place, value in reversed([*enumerate(node.value)])]
+        elif node.tag == _FLOAT and not _is_finite(node.value):
+            given = f"{clipped(key, 60) or 'it'} is {clipped(str(node.value), 60)}"
+            raise _refused(f"{given}, which is not finite", node.start_mark)
+
+
+def _is_finite(text: str) -> bool:
+    try:
+        return math.isfinite(float(text.replace("_", "")))
+    except ValueError:  # .nan, .inf; minutes and seconds, 1:30.5, are finite
+        return ":" in text
 
 
 def _refused(problem: str, mark: Any) -> yaml.YAMLError:

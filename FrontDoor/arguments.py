@@ -25,8 +25,8 @@ class Command:
     ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
     ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` to ``beside``,
     ``host`` and ``port``, ``instead``, ``study`` to ``parts``, ``plot`` to ``explain``, ``tables`` to ``runs_file`` and
-    ``force``, ``names`` are of report, serve, explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` of profile,
-    ``steps`` to ``resume`` and ``dtype`` of train.
+    ``names`` are of report, serve, explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` of profile, ``steps`` to
+    ``resume`` and ``dtype`` of train; with ``force`` a mode may replace files that phaze did not write.
     """
 
     mode: str

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import NoReturn
+from typing import Any
 
 from Common.echo import clipped, say, tidy
 from Common.errors import InputError, PhazeError
@@ -39,58 +39,113 @@ class Stopped(KeyboardInterrupt):
         self.kept = kept
 
 
-def guarded(run: Callable[[], int], *, verbose: bool) -> int:
-    """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it."""
+class Ended(KeyboardInterrupt):
+    """An interruption that is how a command ends: nothing was cut off."""
+
+
+class _Signals:
+    """Those that tell the process to end, from ``with`` on: each raises ``KeyboardInterrupt``, and is remembered in ``told``.
+
+    What is raised within a library can come out as an error of its own, or not at all: a serializer written in another language
+    makes a sentence of it, a callback prints it and goes on, an import becomes an ImportError. What was told stays.
+    """
+
+    def __init__(self, *, whole_process: bool) -> None:
+        self.told: list[int] = []
+        self.ending = False
+        self._whole_process = whole_process
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        if current_thread() is main_thread():  # no other can
+            for number in (signal.SIGTERM, signal.SIGINT):
+                if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # of a shell's background
+                    self._before[number] = signal.signal(number, self._tell)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if self._whole_process else handler)  # nothing is left to be said or kept
+
+    def _tell(self, number: int, _: object) -> None:
+        self.told.append(128 + number)
+        if not self.ending:
+            raise KeyboardInterrupt
+
+
+def guarded(run: Callable[[], int], *, verbose: bool, whole_process: bool = False) -> int:
+    """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it.
+
+    An interruption ends with the status of one wherever it falls. After a ``whole_process`` it ends the interpreter at once.
+    """
     _prepare_streams()
-    told: list[int] = []  # to terminate; libraries raise an interrupt of their own instead of ours
-
-    def terminate(*_: object) -> NoReturn:
-        told.append(TERMINATED)
-        raise KeyboardInterrupt
-
-    handler = signal.signal(signal.SIGTERM, terminate) if current_thread() is main_thread() else None  # no other can
-    try:
+    with _Signals(whole_process=whole_process) as signals:
         try:
-            status = run()
-        except SystemExit as stop:  # --help and --version
-            status = stop.code if isinstance(stop.code, int) else DONE
-        sys.stdout.flush()
-    except KeyboardInterrupt as stop:
-        kept = stop.kept if isinstance(stop, Stopped) else EVERYTHING_KEPT
-        if kept:
-            _say(f"{'terminated' if told else 'interrupted'}; {kept}")
-        return told[0] if told else INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has seen enough
-        _discard_stdout()
-        return DONE
-    except SeveralProblemsError as error:
-        _say(error.heading, error.listed)
-        return error.exit_status
-    except PhazeError as error:
-        _say(str(error))
-        return error.exit_status
-    except ModuleNotFoundError as error:
-        _say(f"this Python cannot run phaze ({error}); {_way_to_install(error.name)}")
-        return FAILED
-    except MemoryError:
-        _say("out of memory; use fewer micro-batch sizes or widths at once, or a machine with more memory")
-        return FAILED
-    except OSError as error:
-        _say(_os_sentence(error))
-        _discard_stdout()
-        return InputError.exit_status if error.errno in _IMPOSSIBLE_PATHS else FAILED
-    except Exception as error:  # noqa: BLE001 - the outermost frame: whatever escaped the rooms must not reach the user raw
-        if verbose:
-            say(sys.stderr, traceback.format_exc().splitlines())
-        _say(
-            f"unexpected {type(error).__name__}: {error}"
-            + ("" if verbose else "; run again with --verbose to see where it came from")
-        )
-        return FAILED
-    finally:
-        if handler is not None:
-            signal.signal(signal.SIGTERM, handler)
+            try:
+                status = run()
+            except SystemExit as stop:  # --help and --version
+                status = stop.code if isinstance(stop.code, int) else DONE
+            sys.stdout.flush()
+            signals.ending = True
+            return _interrupted(signals.told, None) if signals.told else status
+        except Ended:
+            return DONE
+        except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever escaped the rooms must not reach the user raw
+            signals.ending = True
+            interruption = _interruption_in(error)
+            if signals.told or interruption is not None:
+                return _interrupted(signals.told, interruption)
+            return _failed(error, verbose=verbose)
+
+
+def _interruption_in(error: BaseException) -> KeyboardInterrupt | None:
+    """The interruption that ``error`` is, came of, or says that it came of, as pydantic's do."""
+    seen, pending = set[int](), [error]
+    while pending:
+        each = pending.pop(0)
+        if isinstance(each, KeyboardInterrupt):
+            return each
+        if not isinstance(each, PhazeError | OSError) and KeyboardInterrupt.__name__ in str(each):
+            return KeyboardInterrupt()
+        seen.add(id(each))
+        beneath = (each.__cause__, each.__context__, *(each.exceptions if isinstance(each, BaseExceptionGroup) else ()))
+        pending += [inner for inner in beneath if inner is not None and id(inner) not in seen]
+    return None
+
+
+def _interrupted(told: Sequence[int], stop: KeyboardInterrupt | None) -> int:
+    kept = stop.kept if isinstance(stop, Stopped) else EVERYTHING_KEPT
+    status = told[0] if told else INTERRUPTED
+    if kept:
+        _say(f"{'terminated' if status == TERMINATED else 'interrupted'}; {kept}")
     return status
+
+
+def _failed(error: BaseException, *, verbose: bool) -> int:
+    match error:
+        case BrokenPipeError():  # the reader of our output has seen enough
+            _discard_stdout()
+            return DONE
+        case SeveralProblemsError():
+            _say(error.heading, error.listed)
+            return error.exit_status
+        case PhazeError():
+            _say(str(error))
+            return error.exit_status
+        case ModuleNotFoundError():
+            _say(f"this Python cannot run phaze ({error}); {_way_to_install(error.name)}")
+        case MemoryError():
+            _say("out of memory; use fewer micro-batch sizes or widths at once, or a machine with more memory")
+        case OSError():
+            _say(_os_sentence(error))
+            _discard_stdout()
+            return InputError.exit_status if error.errno in _IMPOSSIBLE_PATHS else FAILED
+        case _:
+            if verbose:
+                say(sys.stderr, "".join(traceback.format_exception(error)).splitlines())
+            more = "" if verbose else "; run again with --verbose to see where it came from"
+            _say(f"unexpected {type(error).__name__}: {error}{more}")
+    return FAILED
 
 
 def _prepare_streams() -> None:

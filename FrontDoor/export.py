@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,16 +51,16 @@ def export(command: Command) -> int:
             hint = f"the nearest plan that it can has {near}: --nearest exports that" if near else "no plan near it can be told"
             raise InputError(f"{program.title} cannot be told this plan: {refused.what}; {hint}")
     job = () if command.job is None else (job_file(command.job, program.name, launch),)
-    for file in (*program.files(launch), *job):
-        _write(folder, file)
+    _write(folder, (*program.files(launch), *job), force=command.force)
     logger.info("files for %s: %s", program.title, folder)
     return DONE
 
 
-def _write(folder: Path, file: ExportedFile) -> None:
-    from Common.files import write_atomically
+def _write(folder: Path, files: Sequence[ExportedFile], *, force: bool) -> None:
+    from Common.written_files import write_outputs
 
-    path = folder / file.path
-    write_atomically(path, file.content.encode() if isinstance(file.content, str) else file.content)
-    if file.executable:
-        path.chmod(0o755)
+    contents = {file.path: file.content.encode() if isinstance(file.content, str) else file.content for file in files}
+    write_outputs(folder, contents, force=force)
+    for file in files:
+        if file.executable:
+            (folder / file.path).chmod(0o755)

@@ -152,6 +152,7 @@ def _add_export(parser: Parser) -> None:
         action="store_true",
         help="export the nearest plan that the program can be told where it cannot be told this one, and say what that costs",
     )
+    _add_force(parser)
     _add_run_code(parser)
 
 
@@ -211,6 +212,7 @@ def _add_train(parser: Parser) -> None:
     parser.add_argument(
         "--output", metavar="DIR", help="folder of train.json, trace.json and checkpoints (default: train beside the plan's file)"
     )
+    _add_force(parser)
 
 
 def _add_validate(parser: Parser) -> None:
@@ -237,6 +239,7 @@ def _add_validate(parser: Parser) -> None:
         help="also write the runs as they were read, in typed columns, to be seen and corrected; null is not known. The columns: "
         + TYPED_COLUMNS,
     )
+    _add_force(parser)
 
 
 TYPED_COLUMNS = (  # of ``Validation.typed_run``, which help texts do not import
@@ -264,7 +267,7 @@ def _add_calibrate(parser: Parser) -> None:
         help="CSV of training runs, as of validate, to fit a device or a cluster to",
     )
     parser.add_argument("--output", metavar="FILE", help="YAML file to write")
-    parser.add_argument("--force", action="store_true", help="write it even where there is such a file")
+    _add_force(parser)
 
 
 def _add_profile(parser: Parser) -> None:
@@ -329,6 +332,7 @@ def _add_report(parser: Parser) -> None:
         help="of many points: answers of others to draw beside the curves; columns source, devices, seconds, and settings by key",
     )
     _add_run_code(parser)
+    _add_force(parser)
 
 
 def _add_serve(parser: Parser) -> None:
@@ -379,6 +383,10 @@ def _add_robust(parser: Parser) -> None:
     _add_run_code(parser)
 
 
+def _add_force(parser: Parser) -> None:
+    parser.add_argument("--force", action="store_true", help="replace files that phaze did not write, or that were edited since")
+
+
 def _add_run_code(parser: Parser) -> None:
     parser.add_argument(
         "--run-code",
@@ -396,6 +404,7 @@ def _add_trace(parser: Parser) -> None:
         metavar="FILE",
         help="file to write (default: trace.json in the run's folder; a name that ends in .gz is compressed, - is stdout)",
     )
+    _add_force(parser)
 
 
 def _add_models(parser: Parser) -> None:
@@ -420,6 +429,7 @@ def _add_accelerators(parser: Parser) -> None:
     parser.add_argument(
         "--output", metavar="FILE", help="file to write (default Estimator/arch_configs/cores.json; - for stdout)"
     )
+    _add_force(parser)
 
 
 def _add_doctor(parser: Parser) -> None:

@@ -121,7 +121,8 @@ def prepopulate_estimates(command: Command) -> int:
 
 def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
-    from Common.files import named_file, output_file, write_output
+    from Common.files import named_file, output_file
+    from Common.written_files import write_output
     from Estimator.chips.cores_file import cores_json
     from Estimator.chips.design_space_files import load_design_space
     from Studies.annotations import Mode
@@ -139,7 +140,7 @@ def accelerators(command: Command) -> int:
     path = output_file(output, ", or - for standard output")
     if path.suffix != ".json":
         raise InputError(f"--output {path} would not be taken for accelerators; give a name that ends in .json")
-    write_output(path, cores_json(generated), named=command.output is not None)
+    write_output(path, cores_json(generated), force=command.force)
     row = {
         "design_space": name,
         "accelerators": len(generated),

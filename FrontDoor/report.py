@@ -37,7 +37,8 @@ class _Drawn:
 
 def report(command: Command) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
-    from Common.files import output_file, user_path, write_output
+    from Common.files import output_file, user_path
+    from Common.written_files import write_output
     from GraphExtractor.permission import files_to_run
     from Studies.folders import check_output
     from Studies.sweep.points_read import is_sweep
@@ -63,8 +64,8 @@ def report(command: Command) -> int:
     from Reporter.report.page import page
 
     path = output or drawn.path
-    write_output(path, page(drawn.report).encode(), named=output is not None)
-    figures = () if folder is None else write_figures(drawn.report, folder)
+    write_output(path, page(drawn.report).encode(), force=command.force)
+    figures = () if folder is None else write_figures(drawn.report, folder, force=command.force)
     logger.info("open %s in a browser; it needs nothing else", path)
     if command.output_format == "json":
         say(sys.stdout, json.dumps({"report": str(path), "figures": [str(each) for each in figures]}, indent=2).splitlines())
@@ -105,7 +106,7 @@ def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Dr
         wanted = [point for point in points.points if point.folder is not None and point.number in chosen]
         with progress.phase("reports of the points", len(wanted)) as advance:
             for point in wanted:
-                page_of_point = _report_of_point(point)
+                page_of_point = _report_of_point(point, force=command.force)
                 if page_of_point is not None:
                     linked[point.number] = _address(page_of_point, path)
                 advance(1)
@@ -124,9 +125,9 @@ def _beside(points: PointSet, file: str) -> Section:
     return beside_section(beside(points, read_other_answers(path), str(path)), path.name)
 
 
-def _report_of_point(point: ReadPoint) -> Path | None:
+def _report_of_point(point: ReadPoint, *, force: bool) -> Path | None:
     """The report of a point's run, written unless it is there and newer than the run; None where the run cannot be read."""
-    from Common.files import write_output
+    from Common.written_files import write_output
     from Reporter.report.page import page
 
     assert point.folder is not None  # only those that have one are asked for
@@ -139,7 +140,7 @@ def _report_of_point(point: ReadPoint) -> Path | None:
     run = point.open()
     if run is None:
         return None
-    write_output(path, page(_of_run(run)).encode(), named=False)
+    write_output(path, page(_of_run(run)).encode(), force=force)
     return path
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from Common.echo import say
 from Common.errors import InputError, PhazeError
 from FrontDoor.arguments import Command
-from FrontDoor.exit_status import DONE
+from FrontDoor.exit_status import DONE, Ended
 from FrontDoor.report import need_libraries
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def serve(command: Command) -> int:
         logger.info("open this address in a browser; it is the key to the page, and interrupting (Ctrl-C) ends the server")
         try:
             uvicorn.Server(config).run(sockets=[listening])
-        except KeyboardInterrupt:  # how a server ends
+        except KeyboardInterrupt as stop:  # how a server ends
             logger.info("the server has ended")
+            raise Ended from stop
     return DONE
 
 

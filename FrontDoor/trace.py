@@ -15,7 +15,8 @@ STDOUT = "-"
 def trace(command: Command) -> int:
     """Write the timeline of a run's best design, gzipped where the file's name says so."""
     from Common.errors import InputError
-    from Common.files import output_file, pack, user_path, write_output
+    from Common.files import output_file, pack, user_path
+    from Common.written_files import write_output
     from Reporter.trace.timeline import timeline_of
     from Studies.finished_run import open_run
     from Studies.run_directory import RUN_FILES
@@ -32,7 +33,7 @@ def trace(command: Command) -> int:
         say(sys.stdout, timeline.content.decode().splitlines())
         return DONE
     content = pack(timeline.content) if path.suffix == ".gz" else timeline.content
-    write_output(path, content, named=asked is not None)
+    write_output(path, content, force=command.force)
     row: dict[str, object] = {
         "file": str(path),
         "processes": timeline.processes,

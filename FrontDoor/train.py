@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PAGE = "report.html"
+PAGE, TRACE = "report.html", "trace.json"
 
 
 def train(command: Command) -> int:
@@ -53,6 +53,7 @@ def _kept(folder: Path) -> str:
 
 def _train(command: Command, folder: Path) -> int:
     from Common.files import check_writable
+    from Common.written_files import check_replaceable
     from Runtime.training.checkpoints import find
     from Runtime.training.comparison import check_training
     from Runtime.training.job import check_job
@@ -60,6 +61,7 @@ def _train(command: Command, folder: Path) -> int:
     from Runtime.training.plan_file import read_plan_to_train
     from Runtime.training.process import prepare_torch
     from Runtime.training.process import train as train_here
+    from Runtime.training.records import MEASURED_FILE, TRAIN_FILE
     from Runtime.training.start_checks import check_start
     from Runtime.training.torchrun import agreed, check_world, is_first, meeting, started_by_torchrun
 
@@ -75,6 +77,7 @@ def _train(command: Command, folder: Path) -> int:
     check_start(job, family)
     if is_first():
         check_writable(job.folder)
+        check_replaceable(job.folder, dict.fromkeys((TRAIN_FILE, MEASURED_FILE, TRACE, PAGE)), force=command.force)
     check = None
     if started_by_torchrun():
         with meeting():
@@ -109,8 +112,8 @@ def _job(given: PlanToTrain, folder: Path, command: Command) -> Job:
 def _report(job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None, command: Command) -> int:
     """Write and print what was measured; fails where the check found another training."""
     from Common.file_formats import TRAINING
-    from Common.files import write_output
     from Common.records import to_json
+    from Common.written_files import write_outputs
     from Reporter.report.page import page
     from Reporter.report.training.training_report import training_report
     from Reporter.training_run import measured_timeline, training_tables
@@ -119,9 +122,12 @@ def _report(job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord 
 
     answer: TrainRecord = train_record(job, given, record, check)
     content = TRAINING.stamped_json(to_json(answer), indent=2)
-    write_output(job.folder / TRAIN_FILE, content, named=False)
-    write_output(job.folder / MEASURED_FILE, TRAINING.stamped_json(to_json(record)), named=False)
-    write_output(job.folder / "trace.json", measured_timeline(answer, record, given.pipeline), named=False)
-    write_output(job.folder / PAGE, page(training_report(answer, record, given.pipeline)).encode(), named=False)
+    files = {
+        TRAIN_FILE: content,
+        MEASURED_FILE: TRAINING.stamped_json(to_json(record)),
+        TRACE: measured_timeline(answer, record, given.pipeline),
+        PAGE: page(training_report(answer, record, given.pipeline)).encode(),
+    }
+    write_outputs(job.folder, files, force=command.force)
     print_answer(content.decode(), lambda: training_tables(answer, job.folder), command)
     return DONE if check is None or check.equal else FAILED

@@ -36,8 +36,8 @@ def validate(command: Command) -> int:
     runs_file = user_path(command.runs[0]) if command.runs else None
     if output is not None:
         check_output(output)
-    picture = None if command.plot is None else _picture(command.plot)
-    typed = None if command.typed is None else _typed(command.typed, runs_file)
+    picture = None if command.plot is None else _picture(command.plot, force=command.force)
+    typed = None if command.typed is None else _typed(command.typed, runs_file, force=command.force)
     from Validation.operator_tables import has_operators
 
     if runs_file is not None and has_operators(runs_file):
@@ -84,20 +84,27 @@ def _priced(output: Path | None, plan: Path, database: Path) -> PricedFile:
     return PricedFile(evaluation.plan, evaluation.iteration)
 
 
-def _typed(text: str, runs_file: Path | None) -> Path:
+def _typed(text: str, runs_file: Path | None, *, force: bool) -> Path:
     from Common.files import output_file
 
     path = output_file(text, flag="--typed")
     if runs_file is not None and path.exists() and runs_file.exists() and path.samefile(runs_file):
         raise InputError(f"--typed {text!r} is the table that is read; give another file")
-    return path
+    return _replaceable(path, "--typed", force=force)
 
 
-def _picture(text: str) -> Path:
+def _picture(text: str, *, force: bool) -> Path:
     from Common.files import output_file
 
     path = output_file(text, flag="--plot")
     if path.suffix.lower() not in PICTURES:
         endings = f"{', '.join(PICTURES[:-1])} or {PICTURES[-1]}"
         raise InputError(f"--plot {text!r} is no PNG, SVG or PDF; give a file name that ends in {endings}")
+    return _replaceable(path, "--plot", force=force)
+
+
+def _replaceable(path: Path, flag: str, *, force: bool) -> Path:
+    from Common.written_files import check_replaceable
+
+    check_replaceable(path.parent, {path.name: None}, force=force, flag=flag)
     return path

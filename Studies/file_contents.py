@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import asdict
 
-from Common.files import content_key
+from Common.files import content_key, read_bytes
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.names import is_path
 from Studies.hardware import CORES, replaced_by
@@ -41,8 +41,10 @@ def changes_no_result(key: str) -> bool:
 
 def _hardware(request: Request) -> dict[str, str]:
     cores = replaced_by(request)
-    replaced = {} if cores is None else {CORES.partition(".")[0]: hashlib.blake2b(cores.read_bytes(), digest_size=10).hexdigest()}
-    return dict(request.hardware.contents) | replaced
+    if cores is None:
+        return dict(request.hardware.contents)
+    digest = hashlib.blake2b(read_bytes(cores, "a cores.json"), digest_size=10).hexdigest()
+    return {**request.hardware.contents, CORES.partition(".")[0]: digest}
 
 
 def _models(request: Request) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from Common import file_formats
 from Common.errors import ArtefactError, InputError
-from Common.files import parse_json, unpack
+from Common.files import artefact_bytes, parse_json, unpack
 from Common.parquet import MAX_FILE_BYTES, read_parquet
 from Common.records import parse_yaml, to_record
 from Common.sealed import KEY, digest_of, is_as_written
@@ -243,13 +243,11 @@ def to_record_of_run(cls: type[Record], document: object, path: Path) -> Record:
 
 def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_FILE_BYTES + 1)
+        return artefact_bytes(path, MAX_FILE_BYTES)
     except OSError as error:
         raise _unreadable(path, (error.strerror or str(error)).lower()) from error
-    if len(content) > MAX_FILE_BYTES:
-        raise _unreadable(path, f"it has more than {MAX_FILE_BYTES // 2**20} MiB")
-    return content
+    except ArtefactError as error:
+        raise _unreadable(path, f"it has more than {MAX_FILE_BYTES // 2**20} MiB") from error
 
 
 def _unreadable(path: Path, why: str) -> InputError:

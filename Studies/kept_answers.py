@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from Common.files import code_version, content_key, load_or_set_aside, write_atomically
+from Common.files import artefact_bytes, code_version, content_key, load_or_set_aside, write_atomically
 from Common.records import from_json, to_json
 from Common.sealed import sealed, unsealed
 from Solver.results import DesignPoint
@@ -30,7 +30,7 @@ def kept_answer(
     path = (
         folder / f"{name}-{content_key(run.pricing, code_version(STUDIES), replace(run.problem, front=()), point, *about)}.json"
     )
-    kept = load_or_set_aside(path, lambda file: from_json(kind, unsealed(file.read_bytes(), str(file)), str(file)))
+    kept = load_or_set_aside(path, lambda file: from_json(kind, unsealed(artefact_bytes(file), str(file)), str(file)))
     if kept is None:
         kept = compute()
         write_atomically(path, sealed(to_json(kept)), private=True)

@@ -9,11 +9,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from Common.compiled_code import find_place
-from Common.errors import InfeasibleError
+from Common.echo import as_given
+from Common.errors import InfeasibleError, InputError
+from Common.files import user_path
 from Common.progress import Progress, SilentProgress
 from Common.refusals import Refusals
 from GraphExtractor.permission import EVERY_FILE, files_to_run
@@ -68,6 +69,7 @@ def run_solver(request: Request, progress: Progress | None = None) -> SearchResu
         InputError: what the request names does not fit together after all.
         PhazeError: an artefact cannot be written, or a solver failed.
     """
+    _check_kind(request, Request, "request", "what search.study() returns")
     find_place()
     from Studies.search_run import run_search
 
@@ -80,6 +82,7 @@ def space_size(request: Request) -> SpaceSize:
     """Count what ``run_solver`` would search, without searching."""
     from Studies.problem import space_size as size
 
+    _check_kind(request, Request, "request", "what search.study() returns")
     return size(request)
 
 
@@ -148,8 +151,9 @@ def open_run(folder: Text, run_code: Text | Sequence[Text] = ()) -> FinishedRun:
     Raises:
         InputError: there is no finished run in it, or a file of it is missing, damaged or of another version.
     """
-    files = [run_code] if isinstance(run_code, str | os.PathLike) else run_code
-    return finished_run.open_run(Path(folder), files_to_run(os.fspath(each) for each in files))
+    _check_kind(folder, str | os.PathLike, "folder", "the path of a run's folder")
+    files = _texts(run_code, "run_code", "paths of model files")
+    return finished_run.open_run(user_path(os.fspath(folder)), files_to_run(os.fspath(each) for each in files))
 
 
 def explain(
@@ -169,19 +173,20 @@ def explain(
     Raises:
         InputError: an alternative that cannot be read or that nothing has, or a run that cannot be asked again.
     """
+    _check_kind(run, FinishedRun, "run", "what search.open_run() returns")
+    texts = _texts(instead, "instead", "texts such as num_tc=4,width=256")
+    supposed = _texts(what_if, "what_if", "texts such as hbm_bandwidth=2x")
     find_place()
     from Studies.explain.alternatives import alternative
     from Studies.explain.constraints import read_constraint
     from Studies.explain.explanation import explain as explained
     from Studies.explain.repeat import repeat_search
 
-    texts = (instead,) if isinstance(instead, str) else instead
     refusals = Refusals()
     asked = [refusals.attempt(partial(read_constraint, text, on_device=run.on_device), None) for text in texts]
     refusals.raise_any()  # before the run is explained, which can take long
     constraints = [each for each in asked if each is not None]
     explanation = explained(run)
-    supposed = (what_if,) if isinstance(what_if, str) else what_if
     if supposed:
         from Studies.explain.what_if import what_if as answered
 
@@ -196,10 +201,31 @@ def explain(
     return replace(explanation, alternatives=tuple(alternative(search, each) for each in constraints))
 
 
-def _plain(value: object) -> object:
-    """Paths as text, also within lists."""
+def _check_kind(value: object, kind: Any, name: str, wanted: str) -> None:
+    """Refuse what is not of the ``kind`` that is ``wanted``."""
+    if not isinstance(value, kind):
+        raise InputError(f"{name} is {as_given(value)}; give {wanted}")
+
+
+def _texts(value: object, name: str, wanted: str) -> tuple[str, ...]:
+    """One text or path, or several, as texts."""
+    several = (value,) if isinstance(value, str | os.PathLike) else value
+    if not isinstance(several, list | tuple | set | frozenset):
+        raise InputError(f"{name} is {as_given(value)}; give {wanted}")
+    for each in several:
+        _check_kind(each, str | os.PathLike, name, wanted)
+    return tuple(str(os.fspath(each)) for each in several)
+
+
+def _plain(value: object, deepest: int = 8) -> object:
+    """Paths as text, numbers and arrays of numpy and pandas as Python's, also within lists."""
+    if isinstance(value, range):
+        return list(value)
+    plain = getattr(value, "tolist", None)
+    if callable(plain) and hasattr(value, "dtype"):
+        return plain()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+    if isinstance(value, list | tuple) and deepest:  # one may contain itself
+        return [_plain(item, deepest - 1) for item in value]
     return value

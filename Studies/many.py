@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import KeyExchange, LayoutName, TensorLayout
+from Common.choices import TensorLayout
 from Common.errors import InputError
 from Estimator.coverage import check_functions
 from Estimator.network.cluster import Cluster
-from GraphExtractor.graph import Recompute
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.storage import load_or_extract
 from GraphExtractor.widths import check_panels
@@ -21,21 +20,17 @@ from Plans.assignment import Assignment
 from Plans.groups import layer_groups
 from Plans.layer_costs import LayerCosts
 from Plans.many import evaluate_many
-from Plans.plan import GroupOrder, UniformPlan, check_plan, group_order_of
+from Plans.plan import GroupOrder, UniformPlan, check_plan
 from Plans.uniform_plans import UniformPlans
 from Solver.hardware import Hardware
 from Studies.defaults import Situation, replicas_of, usual_panels
+from Studies.plan_table import COLUMNS, SHAPE_COLUMNS, plan_table
 from Studies.problem import hardware_of, memory_sizes, plan_space
 from Studies.request import Request
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SHAPE_COLUMNS = (  # decide layers' costs
-    *("layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "micro_batch_size", "recompute", "sequence_parallel"),
-    "overlap_tensor",
-)
-PLAN_COLUMNS = ("pp", "dp", "zero_stage", "interleave", "global_batch_size", "group_order", "overlap_gradients")
 RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
 
 
@@ -49,18 +44,11 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], de
     """
     import pandas as pd
 
-    table = pd.DataFrame(plans)
-    known = (*SHAPE_COLUMNS, *PLAN_COLUMNS)
-    for name in table.columns:
-        if name not in known:
-            raise InputError(f"plans have no {name!r}; their columns are {', '.join(known)}")
+    table = plan_table(plans)
     hardware, base = hardware_of(request), plan_space(request, request.models[0].name).base
-    full = table.assign(**{name: getattr(base, name) for name in known if name not in table})
+    full = table.assign(**{name: getattr(base, name) for name in COLUMNS if name not in table})
     if devices is not None:
         full["dp"] = _replicas(full, devices, stated="dp" in table)
-    full["recompute"] = _each(full["recompute"], Recompute)
-    full["layout"] = _each(full["layout"], lambda value: LayoutName(value).axes)
-    full["exchange"] = _each(full["exchange"], KeyExchange)
     if "panels" not in table:
         usual = usual_panels(Situation((find_model(request.models[0].name),), request.hardware))
         full["panels"] = np.where((full["layout"] == TensorLayout.TWO_D) & (full["tp"] * full["tp2"] > 1), usual, 1)
@@ -89,7 +77,7 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], de
             for name in ("iteration_s", "step_s", "memory_bytes", "feasible"):
                 found[name][at] = getattr(prices, name)
             found["samples_per_s"][at] = chosen.global_batch_size / prices.iteration_s
-    return table.assign(**{**found, "feasible": found["feasible"] == 1.0})
+    return pd.DataFrame(plans).assign(**{**found, "feasible": found["feasible"] == 1.0})
 
 
 class _LayerCosts:
@@ -168,12 +156,8 @@ def _inner(order: GroupOrder | Assignment) -> GroupOrder | Assignment:
     return order.groups if isinstance(order, Assignment) else GroupOrder.DATA_INNER
 
 
-def _order(value: object, cluster: Cluster) -> GroupOrder | Assignment:
-    order = group_order_of(value) if isinstance(value, str) else value
-    if isinstance(order, Assignment):
-        return order.over(len(cluster.tiers))
-    assert isinstance(order, GroupOrder)
-    return order
+def _order(order: GroupOrder | Assignment, cluster: Cluster) -> GroupOrder | Assignment:
+    return order.over(len(cluster.tiers)) if isinstance(order, Assignment) else order
 
 
 def _plain(default: Any, value: Any) -> Any:

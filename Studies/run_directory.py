@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from Common import file_formats
 from Common.choices import FrontAxis
-from Common.errors import InputError
-from Common.files import pack, parse_json, refuse_replacing, write_atomically
+from Common.errors import ArtefactError, InputError, PhazeError
+from Common.files import artefact_bytes, pack, parse_json, refuse_replacing, write_atomically
 from Common.records import parse_yaml, to_json
 from Common.sealed import KEY, digest_of, with_digest
+from Common.written_files import clear_away
 from Plans.results import Status
 from Solver.results import Counts, SearchResult
 from Solver.search.run import PhaseRecord
@@ -153,7 +154,10 @@ def _other_settings(study: Path, study_yaml: str) -> tuple[str, ...]:
     """In which settings that decide the study of a run that is there differs from this one; none where there is none."""
     if not study.is_file():
         return ()
-    content = study.read_bytes()
+    try:
+        content = artefact_bytes(study)
+    except (OSError, ArtefactError):
+        return (f"a {STUDY} that cannot be read",)
     if content == study_yaml.encode():
         return ()
     try:
@@ -170,8 +174,8 @@ def _other_settings(study: Path, study_yaml: str) -> tuple[str, ...]:
 
 def _of_a_run(manifest: Path) -> bool:
     try:
-        document = parse_json(manifest.read_bytes(), str(manifest))
-    except (OSError, InputError):
+        document = parse_json(artefact_bytes(manifest), str(manifest))
+    except (OSError, PhazeError):
         return False
     return isinstance(document, dict) and KEY in document
 
@@ -222,7 +226,7 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
     """
     if _other_settings(folder / STUDY, files.study_yaml):
         for name in ("report.html", "trace.json"):
-            (folder / name).unlink(missing_ok=True)
+            clear_away(folder / name)
     (folder / "best.json").unlink(missing_ok=True)
     contents = {
         STUDY: files.study_yaml.encode(),

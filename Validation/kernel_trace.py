@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
+from Common.files import parse_json, read_packed
 from Validation.traced_kernels import (
     MESSAGES,
     PRODUCTS,
@@ -23,9 +21,10 @@ from Validation.traced_kernels import (
 
 ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 STEP = "ProfilerStep#"
-GZIP = b"\x1f\x8b"
+MOST_BYTES = 256 * 2**20  # of a trace, unpacked: an iteration of a hundred thousand kernels has some 60 MiB
 CHAKRA = ".et"
-WANTED = "give a trace of torch.profiler (export_chrome_trace), or a Chakra execution trace (NAME.et)"
+WANTED = "a trace of torch.profiler (export_chrome_trace), or a Chakra execution trace (NAME.et)"
+REMEDY = f"give {WANTED}"
 
 
 def read_trace(path: Path, steps: int | None = None) -> TracedIteration:
@@ -34,7 +33,7 @@ def read_trace(path: Path, steps: int | None = None) -> TracedIteration:
     Raises:
         InputError: the file cannot be read, is no trace, or has no kernels of a device.
     """
-    content = _content(path)
+    content = read_packed(path, WANTED, MOST_BYTES, "JSON")
     if _is_chakra(path, content):
         from third_party.exports.chakra.measured import measured_kernels
 
@@ -46,17 +45,6 @@ def read_trace(path: Path, steps: int | None = None) -> TracedIteration:
     return _of_profiler(path, content, steps)
 
 
-def _content(path: Path) -> bytes:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; {WANTED}") from error
-    try:
-        return gzip.decompress(raw) if raw.startswith(GZIP) else raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is no JSON that was zipped, or is cut off; {WANTED}") from error
-
-
 def _is_chakra(path: Path, content: bytes) -> bool:
     """Whether it is one by its name, or where that says nothing by how it begins."""
     suffixes = [each.lower() for each in path.suffixes]
@@ -64,7 +52,10 @@ def _is_chakra(path: Path, content: bytes) -> bool:
 
 
 def _of_profiler(path: Path, content: bytes, steps: int | None) -> TracedIteration:
-    whole = _read_json(path, content)
+    try:
+        whole = parse_json(content, "it")
+    except InputError as error:
+        raise InputError(f"{path} is no JSON that can be used ({error}); {REMEDY}") from error
     events = _events(path, whole)
     marked = {str(each["name"]) for each in events if str(each.get("name", "")).startswith(STEP) and _is_number(each.get("dur"))}
     kernels = tuple(_kernels(events))
@@ -72,6 +63,8 @@ def _of_profiler(path: Path, content: bytes, steps: int | None) -> TracedIterati
         raise InputError(
             f"{path} has no kernels of a device; give a trace of torch.profiler with ProfilerActivity.CUDA, of one rank"
         )
+    if not any(each.end_us > each.begin_us for each in kernels):
+        raise InputError(f"{path} says of no kernel that it took any time (dur above 0); {REMEDY}")
     told = whole.get("distributedInfo") if isinstance(whole, dict) else None
     rank, ranks = (told.get(each) if isinstance(told, dict) else None for each in ("rank", "world_size"))
     return iteration_of(kernels, steps or len(marked) or 1, _whole_or_none(rank), _whole_or_none(ranks))
@@ -80,7 +73,7 @@ def _of_profiler(path: Path, content: bytes, steps: int | None) -> TracedIterati
 def _kernels(events: Sequence[Mapping[str, Any]]) -> Iterator[TracedKernel]:
     products = _products(events)
     for each in events:
-        if each.get("cat") not in ON_DEVICE or not _is_number(each.get("dur")):
+        if not _on_device(each) or not _is_number(each.get("dur")):
             continue
         name, begin, arguments = str(each.get("name", "")), float(each["ts"]), _arguments(each)
         part = MESSAGES if _is_message(name, arguments) else part_of(name)
@@ -117,20 +110,16 @@ def _arguments(event: Mapping[str, Any]) -> Mapping[str, Any]:
     return found | {"External id": number if isinstance(number, int | str) else None}
 
 
-def _read_json(path: Path, content: bytes) -> object:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no JSON; {WANTED}") from error
-
-
 def _events(path: Path, content: object) -> Sequence[Mapping[str, Any]]:
     events = content.get("traceEvents") if isinstance(content, dict) else content
     if not isinstance(events, list):
-        raise InputError(f"{path} has no traceEvents; {WANTED}")
-    return [
-        each for each in events if isinstance(each, dict) and (each.get("cat") not in ON_DEVICE or _is_number(each.get("ts")))
-    ]
+        raise InputError(f"{path} has no traceEvents; {REMEDY}")
+    return [each for each in events if isinstance(each, dict) and (not _on_device(each) or _is_number(each.get("ts")))]
+
+
+def _on_device(event: Mapping[str, Any]) -> bool:
+    category = event.get("cat")
+    return isinstance(category, str) and category in ON_DEVICE
 
 
 def _is_number(value: object) -> bool:

@@ -12,8 +12,9 @@ from typing import get_args
 
 from Common.choices import Attention, Precision, Recompute
 from Common.errors import InputError
-from Common.files import read_text, write_atomically
+from Common.files import read_text
 from Common.suggestions import nearest
+from Common.written_files import write_output
 from GraphExtractor.models.dimensions import family_names
 from Validation.csv_lines import CsvLine, csv_lines
 from Validation.measured_runs import MOST_MEASURED, refuse_where_none_is_read
@@ -78,7 +79,7 @@ def _read(path: Path, line: CsvLine, names: Sequence[str]) -> TypedRun | Refused
 
 
 def write_typed(runs: Sequence[TypedRun], path: Path) -> None:
-    """Write a typed file.
+    """Write a typed file, where there may be one.
 
     Raises:
         InputError: nothing can be written there.
@@ -87,7 +88,7 @@ def write_typed(runs: Sequence[TypedRun], path: Path) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows([_text(getattr(run, name)) for name in COLUMNS] for run in runs)
-    write_atomically(path, text.getvalue().encode())
+    write_output(path, text.getvalue().encode(), force=True)
 
 
 def _header(path: Path, names: Sequence[str]) -> Sequence[str]:

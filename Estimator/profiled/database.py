@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from Common.errors import ArtefactError, InputError
-from Common.files import append_line, read_text, write_atomically
-from Common.parquet import read_parquet
+from Common.files import append_line, artefact_bytes, read_text, write_atomically
+from Common.parquet import MAX_FILE_BYTES, read_parquet
 from Common.sealed import digest_of
 from Estimator.profiled.machine import MACHINE, MachineRecord, profile_folder, read_machine
 from Estimator.profiled.rows import (
@@ -189,8 +189,9 @@ def _csv_rows(path: Path) -> list[tuple[Mapping[str, object], str]]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return artefact_bytes(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         return b""
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; give a database that can be read") from error
+    except (OSError, ArtefactError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {path}: {reason}; give a database that can be read") from error

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from Common.errors import InputError
+from Common.json_text import parse_json
 from Common.records import from_json
 from GraphExtractor.graph import DTYPE_BYTES, Gemm, Operator, OperatorKind, Phase, Yields
 
@@ -224,7 +225,7 @@ def _signature(operator: Operator) -> str:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Operator:
-    stated = json.loads(text)
+    stated = parse_json(text, "it")
     if not isinstance(stated, dict) or set(stated) != set(KEPT):
         raise ValueError(f"its keys must be {', '.join(KEPT)}")
     return from_json(Operator, json.dumps({"id": 0, "name": "", **stated}), "the operator")

@@ -12,12 +12,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.files import read_bytes
 from GraphExtractor.models.base import TensorParallelPlan
 
 FUNCTIONS = {
     "build": "build() returns the torch.nn.Module",
     "example_inputs": "example_inputs(micro_batch_size, sequence_length) returns its input tensors",
 }
+MODEL_FILE = "a model file (Python)"
 PLAN = "tensor_parallel"
 SIZES = "sizes"  # key of the plan: what widths must divide
 _GLOBS = ("column", "row", "entrances")
@@ -64,9 +66,7 @@ def read_model_file(path: str) -> ModelFile:
 
 def _parsed(path: str) -> ast.Module:
     try:
-        return ast.parse(Path(path).read_bytes(), path)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check the path and its permissions") from error
+        return ast.parse(read_bytes(Path(path), MODEL_FILE), path)
     except SyntaxError as error:
         where = f"{path}:{error.lineno}" if error.lineno else path
         raise InputError(f"{where} is not valid Python: {error.msg}; correct it") from error
@@ -192,7 +192,7 @@ def _version(path: Path) -> str:
     pending, seen = [path], {path}
     while pending:
         source = pending.pop()
-        content = source.read_bytes()
+        content = read_bytes(source, MODEL_FILE)
         digest.update(str(source.relative_to(path.parent)).encode() + b"\0" + content)
         found = sorted(set(_imported(content, source, path.parent)) - seen)
         seen.update(found)

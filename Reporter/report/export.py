@@ -9,9 +9,9 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from Common.errors import InputError
-from Common.files import write_atomically
+from Common.written_files import check_replaceable, write_output, write_outputs
 from Reporter.report.charts import legend_columns
-from Reporter.report.figures import Report
+from Reporter.report.figures import Figure, Report
 from Reporter.report.theme import LIGHT, chart_config, coloured
 
 WIDE, NARROW = 760, 400  # points: as wide as two columns, and as one column, of a slide or a large page
@@ -20,25 +20,27 @@ ENDINGS = (".svg", ".png", ".pdf")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def write_figures(report: Report, folder: Path) -> tuple[Path, ...]:
+def write_figures(report: Report, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
     """Write every figure of a report as SVG, PNG and PDF into ``folder``, and its data as parquet; returns the files.
 
     A figure drawn from several tables has a file for each, ``NAME.parquet`` that with the most rows, then ``NAME-2.parquet``.
 
     Raises:
+        InputError: one would replace what phaze did not write, and not ``force``.
         PhazeError: the folder cannot be written.
     """
-    written = []
+    tables = dict[str, bytes]()
+    charts = dict[str, Figure]()
     for figure in report.figures:
         stem = _UNSAFE.sub("-", figure.name)  # its name has names of layers in it
         for place, content in enumerate(figure_tables(figure.spec), start=1):
-            written.append(folder / f"{stem}{f'-{place}' if place > 1 else ''}.parquet")
-            write_atomically(written[-1], content)
-        for ending in ENDINGS:
-            path = folder / f"{stem}{ending}"
-            write_chart(figure.spec, path, WIDE if figure.abreast == 1 else NARROW, figure.alt)
-            written.append(path)
-    return tuple(written)
+            tables[f"{stem}{f'-{place}' if place > 1 else ''}.parquet"] = content
+        charts |= dict.fromkeys((f"{stem}{ending}" for ending in ENDINGS), figure)
+    check_replaceable(folder, {**tables, **dict.fromkeys(charts)}, force=force, flag="--figures")
+    write_outputs(folder, tables, force=True)
+    for name, figure in charts.items():
+        write_chart(figure.spec, folder / name, WIDE if figure.abreast == 1 else NARROW, figure.alt)
+    return tuple(folder / name for name in (*tables, *charts))
 
 
 def figure_tables(spec: dict[str, Any]) -> list[bytes]:
@@ -81,7 +83,9 @@ def _parquet(text: str, kinds: dict[str, str]) -> bytes:
 
 
 def write_chart(spec: dict[str, Any], path: Path, width: int, alt: str = "") -> None:
-    """Write a chart as the ending of ``path`` says, in light colours, ``width`` points wide; an SVG says ``alt`` in its place.
+    """Write a chart in light colours, ``width`` points wide, as the ending of ``path``, where there may be one, says.
+
+    An SVG says ``alt`` in its place.
 
     Raises:
         InputError: another ending than .svg, .png or .pdf.
@@ -99,11 +103,11 @@ def write_chart(spec: dict[str, Any], path: Path, width: int, alt: str = "") -> 
     whole = json.dumps({**coloured(spec, LIGHT), "width": width, "config": config})
     svg: str = vl_convert.vegalite_to_svg(whole, allowed_base_urls=[])
     if ending == ".svg":
-        write_atomically(path, _titled(svg, alt).encode())
+        write_output(path, _titled(svg, alt).encode(), force=True)
     elif ending == ".png":
-        write_atomically(path, vl_convert.svg_to_png(svg, ppi=PIXELS_PER_INCH))
+        write_output(path, vl_convert.svg_to_png(svg, ppi=PIXELS_PER_INCH), force=True)
     else:
-        write_atomically(path, vl_convert.svg_to_pdf(svg))
+        write_output(path, vl_convert.svg_to_pdf(svg), force=True)
 
 
 def _titled(svg: str, alt: str) -> str:

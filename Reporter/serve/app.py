@@ -6,12 +6,12 @@ Nothing is read from paths that a request names: a request names a number of a p
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from Common.errors import InputError, PhazeError
+from Common.json_text import parse_json
 from Reporter.serve.answers import Answers, NoSuchPointError
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ async def _body(request: Request) -> bytes:
 
 def _instead(body: bytes) -> str:
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(body, "the question")
+    except InputError as error:
         raise InputError('a question is a JSON document, {"instead": "pp=8"}') from error
     instead = document.get("instead") if isinstance(document, dict) else None
     if not isinstance(instead, str):

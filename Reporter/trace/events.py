@@ -115,4 +115,4 @@ def nanoseconds(seconds: float) -> int:
 def file_content(events: Iterable[Event], about: Mapping[str, Shown]) -> bytes:
     """The trace file: one event per line, and what it is ``about``."""
     lines = ",\n".join(line for event in events for line in event.as_json())
-    return f'{{"otherData":{_write(about)},\n"traceEvents":[\n{lines}\n]}}\n'.encode()
+    return f'{{"generator":"phaze","otherData":{_write(about)},\n"traceEvents":[\n{lines}\n]}}\n'.encode()

@@ -8,8 +8,10 @@ from pathlib import Path
 import torch
 
 from Common.errors import InputError
+from Common.files import read_bytes
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily
 
+MOST_TEXT_BYTES = 2**30  # of a text; each byte of it is a token of 8 bytes
 BYTES = 256  # token ids of a text, whose tokens are its bytes
 _CLASSES = 10  # of drawn images
 _STREAMS = {"input_ids": "text", "ids": "text", "decoder_ids": "answer"}
@@ -74,11 +76,9 @@ def read_text(path: str | None, family: ModelFamily, sequence_length: int) -> by
             f"--data {path} is a text, whose bytes are tokens, but the model reads no {BYTES} kinds of tokens; give synthetic"
         )
     try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"--data {path} cannot be read ({(error.strerror or str(error)).lower()}); give a text file, or synthetic"
-        ) from error
+        text = read_bytes(Path(path), "a text file", MOST_TEXT_BYTES)
+    except InputError as error:
+        raise InputError(f"--data: {error}, or synthetic") from error
     if len(text) <= sequence_length:
         raise InputError(f"--data {path} has {len(text)} bytes, but a sequence needs {sequence_length + 1}; give a longer text")
     return text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from Common.errors import InputError, PhazeError
-from Common.files import parse_json, write_atomically
+from Common.files import artefact_bytes, parse_json, write_atomically
 from Common.sealed import sealed, unsealed
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class BestKnown:
 def _read(path: Path) -> float:
     """What a file says; 0 where it says nothing that can be relied upon."""
     try:
-        value = parse_json(unsealed(path.read_bytes(), str(path)), str(path))
+        value = parse_json(unsealed(artefact_bytes(path), str(path)), str(path))
     except (OSError, PhazeError, InputError):
         return 0.0
     return float(value) if isinstance(value, float) and math.isfinite(value) else 0.0

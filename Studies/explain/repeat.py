@@ -1,11 +1,14 @@
 """A finished search, ready to be repeated under other constraints: its request, its hardware, its best design."""
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
+from Common.compiled_code import user_cache
 from Common.errors import InputError
 from Common.numbers import number
 from Common.progress import Progress
@@ -17,6 +20,8 @@ from Solver.search.run import Run, Stores
 from Studies.annotations import Mode
 from Studies.explain.constraints import constraint_of
 from Studies.finished_run import FinishedRun
+from Studies.folders import folders_of
+from Studies.hardware import CORES
 from Studies.problem import hardware_of, search_problem
 from Studies.request import Request, settings_for
 from Studies.resolve import resolve
@@ -125,7 +130,7 @@ def repeating(finished: FinishedRun) -> Iterator[None]:
 
 
 def request_of(finished: FinishedRun, changes: Mapping[str, object] | None = None, *, source: str = "") -> Request:
-    """What ``finished`` was asked, with ``changes`` of its settings, reading graphs from where it is now.
+    """What ``finished`` was asked, with ``changes`` of its settings; what is made for it goes beside it (``place_of``).
 
     Refusals name the ``source`` of the changes, where it is given, else the study.
 
@@ -133,9 +138,41 @@ def request_of(finished: FinishedRun, changes: Mapping[str, object] | None = Non
         InputError: files that the study names are gone, or the changes are not possible.
     """
     settings = settings_for(Mode.SEARCH).override(finished.settings, changes or {}) | {"force_reextract_model": False}
+    settings.pop("output", None)
     request = resolve(settings, {}, source=source or str(finished.folder / "study.yaml"), run_code=finished.run_code)
-    moved = (finished.folder / "GraphExtractor" / "out").is_dir()  # of a run with a folder for everything
-    return replace(request, output=finished.folder) if moved else request
+    return replace(request, output=place_of(finished.folder), run_folder=finished.folder)
+
+
+def place_of(folder: Path) -> Path:
+    """The folder below which graphs of the run in ``folder`` are, or are made: beside it, else in the user's cache.
+
+    It follows from where the run lies now. What its study says of folders is of another place where the run was moved, and of
+    another person's choice where it came from one.
+    """
+    folder = folder.absolute()
+    of_sweep = folder.parent.parent if folder.parent.name in {"points", "parts"} else folder
+    root = of_sweep.parent.parent.parent if of_sweep.parent.parts[-2:] == ("Solver", "output") else of_sweep
+    used = (place for place in (folder, of_sweep, root) if any(each.exists() for each in _kept(place)))
+    place = next(used, folder)
+    cache = user_cache()
+    return place if cache is None or _is_for_writing(place) else cache / "runs"
+
+
+def _kept(place: Path) -> tuple[Path, Path]:
+    """What a study reads of an earlier one: its graphs, and accelerators in place of the design space's."""
+    folders = folders_of(place)
+    return folders.graphs, folders.arch_configs / CORES
+
+
+def _is_for_writing(place: Path) -> bool:
+    """Whether graphs can be written below ``place``, and no link leads them elsewhere."""
+    graphs = folders_of(place).graphs
+    try:
+        within = [graphs, graphs.parent, *(graphs.iterdir() if graphs.is_dir() else ())]
+    except OSError:
+        return False
+    there = next((each for each in (graphs, graphs.parent, place) if each.exists()), None)
+    return there is not None and os.access(there, os.W_OK) and not any(each.is_symlink() for each in within)
 
 
 def run_of(request: Request, progress: Progress) -> Run:

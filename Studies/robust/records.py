@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from Common.file_formats import ROBUST
-from Common.files import load_or_set_aside, write_atomically
+from Common.files import artefact_bytes, load_or_set_aside, write_atomically
 from Common.records import from_json, to_json
 from Estimator.chips.accelerator import Accelerator
 
@@ -94,4 +94,4 @@ def kept_robustness(folder: Path) -> Robustness | None:
 
 
 def _read(path: Path) -> Robustness:
-    return from_json(Robustness, ROBUST.current_json(path.read_bytes(), str(path)), str(path))
+    return from_json(Robustness, ROBUST.current_json(artefact_bytes(path), str(path)), str(path))

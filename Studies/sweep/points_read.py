@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from Common import file_formats
-from Common.errors import ArtefactError, InputError
-from Common.parquet import read_parquet
+from Common.errors import ArtefactError, InputError, PhazeError
+from Common.files import artefact_bytes
+from Common.parquet import MAX_FILE_BYTES, read_parquet
 from Common.records import parse_yaml
 from Plans.results import Status
 from Studies.file_contents import changes_no_result
@@ -135,8 +136,8 @@ def _asked(folder: Path) -> dict[str, Any]:
     """Settings of the sweep by key; those that it sweeps stand in the table's rows."""
     path = folder / SWEEP
     try:
-        document = parse_yaml(path.read_bytes().decode(), str(path))
-    except (InputError, OSError, UnicodeDecodeError) as error:
+        document = parse_yaml(artefact_bytes(path).decode(), str(path))
+    except (PhazeError, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path) from error
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise _unreadable(path)
@@ -148,7 +149,7 @@ def _asked(folder: Path) -> dict[str, Any]:
 
 def _name(folder: Path) -> str:
     """What a sweep is called, else the name of the folder."""
-    name = parse_yaml((folder / SWEEP).read_text(encoding="utf-8"), SWEEP).get(NAME) if is_sweep(folder) else None
+    name = parse_yaml(artefact_bytes(folder / SWEEP).decode(), SWEEP).get(NAME) if is_sweep(folder) else None
     return name if isinstance(name, str) and name else folder.absolute().name
 
 
@@ -157,7 +158,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise InputError(f"{folder} has no {TABLE}: the sweep did not finish; give the same 'phaze sweep' again, which goes on")
     try:
-        table = read_parquet(path.read_bytes(), "it")
+        table = read_parquet(artefact_bytes(path, MAX_FILE_BYTES), "it")
     except (ArtefactError, OSError) as error:
         raise _unreadable(path) from error
     if not {"point", "status", "key", "problem"} <= set(table.columns) or not len(table) or table["point"].dtype.kind != "i":
@@ -182,8 +183,8 @@ def _point(folder: Path, row: Mapping[str, Any], settings: Mapping[str, Any]) ->
 
 def _study(folder: Path) -> dict[str, Any]:
     try:
-        document = parse_yaml((folder / STUDY).read_text(encoding="utf-8"), str(folder / STUDY))
-    except (InputError, OSError, UnicodeDecodeError):
+        document = parse_yaml(artefact_bytes(folder / STUDY).decode(), str(folder / STUDY))
+    except (PhazeError, OSError, UnicodeDecodeError):
         return {}  # the point's result says all that is needed of it
     return file_formats.STUDY.current(document, str(folder / STUDY)) if isinstance(document, dict) else {}
 

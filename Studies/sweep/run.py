@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from Common.errors import InputError, PhazeError
-from Common.files import check_writable, refuse_replacing, write_atomically
+from Common.errors import ArtefactError, InputError, PhazeError
+from Common.files import artefact_bytes, check_writable, refuse_replacing, write_atomically
 from Common.numbers import number
 from Common.progress import Progress
 from Studies.hardware import HardwareFiles
@@ -88,8 +88,8 @@ def _claim(sweep: Sweep) -> None:
     asked, path = sweep.to_yaml().encode(), sweep.folder / SWEEP
     if not sweep.store.is_dir():
         refuse_replacing(sweep.folder, (SWEEP, TABLE, TABLE_CSV), "sweep")
-    with suppress(OSError):
-        if path.read_bytes() != asked:
+    with suppress(OSError, ArtefactError):
+        if artefact_bytes(path) != asked:
             logger.warning("%s held the table of another sweep, which this one replaces; its points are kept", path.parent)
     check_writable(sweep.store)
     write_atomically(path, asked)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from Common.errors import ArtefactError, InputError
 from Common.file_formats import POINT, FormatError
-from Common.files import load_or_set_aside, unwritable, write_atomically
+from Common.files import artefact_bytes, load_or_set_aside, unwritable, write_atomically
+from Common.parquet import MAX_FILE_BYTES
 from Common.records import from_json, to_json
 from Common.sealed import digest_of, sealed, unsealed
 from Studies.sweep.results import PointResult
@@ -59,13 +60,13 @@ class Store:
         path = self.root / IDENTITY
         if not path.exists():
             write_atomically(path, secrets.token_hex(16).encode())
-        return path.read_text(encoding="utf-8")
+        return artefact_bytes(path).decode()
 
     def is_called(self, identity: str) -> bool:
         """Whether this folder, seen from here, is the one of that ``identity``."""
         try:
-            return (self.root / IDENTITY).read_text(encoding="utf-8") == identity
-        except (OSError, UnicodeDecodeError):
+            return artefact_bytes(self.root / IDENTITY) == identity.encode()
+        except (OSError, ArtefactError):
             return False
 
     def load(self, key: str) -> FinishedPoint | None:
@@ -119,7 +120,7 @@ class Store:
 
     def contents(self, point: FinishedPoint) -> dict[str, bytes]:
         """The files of a point by name."""
-        return {name: (self.folder(point.key) / name).read_bytes() for name in point.files}
+        return {name: artefact_bytes(self.folder(point.key) / name, MAX_FILE_BYTES) for name in point.files}
 
     @contextlib.contextmanager
     def locked(self, key: str, *, wait: bool) -> Iterator[bool]:
@@ -150,7 +151,7 @@ class Store:
 
 def _read(path: Path, key: str) -> FinishedPoint:
     try:
-        text = POINT.current_json(unsealed(path.read_bytes(), str(path)), str(path))
+        text = POINT.current_json(unsealed(artefact_bytes(path), str(path)), str(path))
         point = from_json(FinishedPoint, text, str(path))
     except FormatError:
         raise
@@ -171,6 +172,6 @@ def _lock(descriptor: int, *, wait: bool) -> bool:
 
 def _digest_of(path: Path) -> str:
     try:
-        return digest_of(path.read_bytes())
-    except OSError:
+        return digest_of(artefact_bytes(path, MAX_FILE_BYTES))
+    except (OSError, ArtefactError):
         return ""

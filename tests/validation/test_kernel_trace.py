@@ -218,3 +218,37 @@ def test_an_iteration_is_what_its_microseconds_are(kernels: list[tuple[str, int,
     assert found.messages_s == pytest.approx(1e-6 * sum(each == {MESSAGES} for each in whole))
     exposed = sum(COMMUNICATION in each and "products" not in each for each in whole)
     assert found.exposed_s == pytest.approx(1e-6 * exposed)
+
+
+KERNEL = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1.0, "dur": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([KERNEL | {"dur": 0}], "of no kernel that it took any time"),
+        ([KERNEL | {"dur": 0, "ts": at} for at in (1, 2)], "of no kernel that it took any time"),
+        ([KERNEL | {"cat": ["kernel"]}], "no kernels of a device"),
+        ([KERNEL | {"cat": {"a": 1}}], "no kernels of a device"),
+        ([KERNEL | {"dur": float("nan")}], "dur is NaN in line"),
+        ([KERNEL | {"ts": 1e17, "dur": 1e-3}], "of no kernel that it took any time"),
+    ],
+)
+def test_odd_events_are_refused_in_a_sentence(events: list[dict[str, object]], said: str, tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    with pytest.raises(InputError, match=said):
+        read_trace(tmp_path / "trace.json")
+
+
+def test_odd_fields_beside_sound_ones_change_nothing(tmp_path: Path) -> None:
+    odd = [{"cat": [1]}, {"cat": "kernel", "dur": [1], "ts": 1}, KERNEL | {"name": ["a"], "args": [1]}, {"name": {}, "dur": 1}]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [KERNEL, *odd], "distributedInfo": [1]}))
+    assert read_trace(tmp_path / "trace.json").iteration_s == pytest.approx(2e-6)
+
+
+def test_a_trace_is_read_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("Validation.kernel_trace.MOST_BYTES", 2**20)
+    (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 2**22))
+    for path in (tmp_path / "bomb.json.gz", Path("/dev/zero")):
+        with pytest.raises(InputError, match="more than 1 MiB"):
+            read_trace(path)

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from Common.errors import InputError
-from Common.files import read_text
+from Common.yaml_files import read_yaml
 
 KEYS = {"gpus_per_node", "memory_limit_mb", "cases"}
 CASE_KEYS = {"model", "size", "layers", "gpus", "global_batch_size"}
@@ -38,10 +36,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     Raises:
         InputError: it cannot be read, or a case lacks something or has what no case has.
     """
-    try:
-        document = yaml.safe_load(read_text(path, "a comparison (YAML)"))
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is no YAML: {' '.join(str(error).split())}; give a comparison") from error
+    document = read_yaml(path)
     if (
         not isinstance(document, dict)
         or set(document) != KEYS

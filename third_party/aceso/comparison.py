@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from Common.compile_time import CompileTime
-from Common.errors import InfeasibleError, InputError
-from Common.files import append_line, check_writable, code_version, content_key, write_atomically
+from Common.errors import ArtefactError, InfeasibleError, InputError
+from Common.files import append_line, artefact_bytes, check_writable, code_version, content_key, parse_json
+from Common.written_files import check_replaceable, write_outputs
 from third_party.aceso.baselines import Baseline, layer_stages, megatron_grid, uniform_plan
 from third_party.aceso.compared_cases import Case
 from third_party.aceso.corrected import corrected
@@ -93,6 +94,7 @@ def compare(cases: Sequence[Case], folder: Path, output: Path, limits: Limits, p
     """
     databases = [read_database(folder, find_model(case.model, case.size, case.layers)) for case in cases]
     check_writable(output)
+    check_replaceable(output, {TABLE: None, MARKDOWN: None}, force=False)
     stored = _stored(plans)
     known = {each.key: each for each in kept_answers(output)}
     data, code = _digest(folder), code_version(Path(__file__).parent)
@@ -118,14 +120,14 @@ def compare(cases: Sequence[Case], folder: Path, output: Path, limits: Limits, p
 def kept_answers(output: Path) -> list[Answer]:
     """Those of earlier runs; lines that are no answers are left out."""
     try:
-        lines = (output / KEPT).read_text(encoding="utf-8").splitlines()
-    except OSError:
+        lines = artefact_bytes(output / KEPT).decode("utf-8", "replace").splitlines()
+    except (OSError, ArtefactError):
         return []
     found = []
     for line in lines:
         try:
-            found.append(Answer(**json.loads(line)))
-        except (ValueError, TypeError):  # cut off, or of other code
+            found.append(Answer(**parse_json(line, KEPT)))
+        except (InputError, TypeError):  # cut off, or of other code
             continue
     return found
 
@@ -139,8 +141,8 @@ def write_tables(answers: Iterable[Answer], output: Path) -> None:
     answers = list(answers)
     for each in answers:
         writer.writerow(["" if value is None else value for value in (*(asdict(each)[name] for name in columns), each.gap)])
-    write_atomically(output / TABLE, text.getvalue().encode())
-    write_atomically(output / MARKDOWN, "\n".join([*markdown(answers), "", *rankings(answers), ""]).encode())
+    page = "\n".join([*markdown(answers), "", *rankings(answers), ""])
+    write_outputs(output, {TABLE: text.getvalue().encode(), MARKDOWN: page.encode()})
 
 
 def markdown(answers: Sequence[Answer]) -> list[str]:

@@ -38,6 +38,7 @@ from third_party.exports.refusals import (
     serial_gradients,
     two_axes,
 )
+from third_party.exports.words import commented
 
 ROTATION = {KeyExchange.GATHER: "allgather", KeyExchange.RING: "alltoall"}  # of shards, in torch's context parallelism
 FORMATS = {Precision.BF16: "bf16", Precision.FP16: "fp16", Precision.FP32: "no"}
@@ -135,7 +136,7 @@ def configuration(launch: Launch) -> str:
     shards = degrees.dp if degrees.zero_stage > 0 else 1
     kind = "FSDP" if sharded(launch) else "MULTI_GPU" if degrees.devices > 1 else "'NO'"
     lines = [
-        f"# {launch.plan.model} on {degrees.devices} x {launch.device} ({launch.cluster}), for accelerate 1.15.0",
+        commented(f"# {launch.plan.model} on {degrees.devices} x {launch.device} ({launch.cluster}), for accelerate 1.15.0"),
         "compute_environment: LOCAL_MACHINE",
         f"distributed_type: {kind}  # {_why_kind(launch)}",
         f"num_machines: {launch.nodes}",

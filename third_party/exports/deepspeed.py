@@ -36,6 +36,7 @@ from third_party.exports.refusals import (
     sequence_parallel,
     two_axes,
 )
+from third_party.exports.words import in_code_of_markdown, in_markdown
 
 LEARNING_RATE = 3e-4  # where the user gives none: the schedule is no part of a plan
 
@@ -227,8 +228,11 @@ def _own(launch: Launch) -> list[Entry]:
 
 
 def _readme(launch: Launch) -> str:
-    degrees = launch.degrees
-    rows = [f"| `{'.'.join(entry.path)}` | `{json.dumps(entry.value)}` | {entry.why} |" for entry in entries(launch)]
+    degrees, (model, device, cluster) = launch.degrees, map(in_markdown, (launch.plan.model, launch.device, launch.cluster))
+    rows = [
+        f"| `{'.'.join(entry.path)}` | `{in_code_of_markdown(json.dumps(entry.value))}` | {entry.why} |"
+        for entry in entries(launch)
+    ]
     batch = ""
     if degrees.tp > 1:
         batch = (
@@ -236,8 +240,8 @@ def _readme(launch: Launch) -> str:
             f"file, but only {degrees.dp} replicas have samples of their own, {degrees.global_batch_size} per iteration.\n\n"
         )
     return (
-        f"# {launch.plan.model} with DeepSpeed 0.19.8\n\n"
-        f"A plan by phaze for {degrees.devices} x {launch.device} ({launch.cluster}). `run.sh` starts `train.py`, your script, "
+        f"# {model} with DeepSpeed 0.19.8\n\n"
+        f"A plan by phaze for {degrees.devices} x {device} ({cluster}). `run.sh` starts `train.py`, your script, "
         f"which passes `ds_config.json` to `deepspeed.initialize`.\n\n{batch}"
         "| key | value | why |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
     )

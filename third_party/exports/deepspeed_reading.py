@@ -6,10 +6,10 @@ of others have no word for them; how many replicas there are is then what the pr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from Common.errors import InputError
+from Common.files import parse_json
 from Plans.offload import Offload
 
 
@@ -20,8 +20,8 @@ def settings_of(text: str) -> dict[str, object]:
         InputError: it is no JSON object, or has values that DeepSpeed does not take.
     """
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(text, "the configuration")
+    except InputError as error:
         raise InputError(f"the configuration is no JSON ({error}); give a file that DeepSpeed reads") from error
     if not isinstance(content, dict):
         raise InputError(f"the configuration holds a {type(content).__name__}; DeepSpeed reads an object of keys")

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from Common.errors import InputError
 from third_party.exports.launch import ExportedFile, Launch
+from third_party.exports.words import commented
 
 SCRIPTS: Mapping[str, str] = MappingProxyType(  # what starts a node, by program; others have none
     {"megatron_lm": "launch.sh", "torchtitan": "run.sh", "accelerate": "run.sh", "hf_trainer": "run.sh"}
@@ -106,12 +107,12 @@ def job_file(kind: str, program: str, launch: Launch) -> ExportedFile:
             "they are"
         )
     words = {
-        "job": f"phaze-{re.sub('[^a-z0-9]+', '-', launch.plan.model.lower())[:40].strip('-')}",  # a name of DNS
+        "job": f"phaze-{re.sub('[^a-z0-9]+', '-', launch.plan.model.lower())[:40].strip('-')}".strip("-"),  # a name of DNS
         "nodes": launch.nodes,
         "devices": devices,
         "each": each,
         "script": SCRIPTS[program],
-        "told": f"{launch.plan.model} on {devices} x {launch.device}, cluster {launch.cluster}",
+        "told": commented(f"{launch.plan.model} on {devices} x {launch.device}, cluster {launch.cluster}"),
     }
     if kind == "slurm":
         return ExportedFile("job.sbatch", _SLURM.substitute(words), executable=True)

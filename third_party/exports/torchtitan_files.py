@@ -10,6 +10,7 @@ from textwrap import dedent
 from Common.choices import PipelineSchedule, Precision, Recompute
 from third_party.exports.launch import Launch
 from third_party.exports.shape import DecoderShape
+from third_party.exports.words import commented
 
 SCHEDULES = {  # names of torch.distributed.pipelining.schedules.get_schedule_class
     PipelineSchedule.GPIPE: "GPipe",
@@ -32,7 +33,8 @@ def launcher(launch: Launch) -> str:
     nodes = launch.nodes
     lines = [
         "#!/usr/bin/env bash",
-        f"# Trains {launch.plan.model} on {launch.degrees.devices} x {launch.device} ({launch.cluster}) with torchtitan 0.3.0.",
+        commented(f"# Trains {launch.plan.model} on {launch.degrees.devices} x {launch.device} ({launch.cluster})."),
+        "# For torchtitan 0.3.0.",
         "set -euo pipefail",
         'cd "$(dirname "$0")"',
         "# torchtitan imports the configuration as a module of this folder",

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from Common.echo import say
 from Common.errors import InfeasibleError, InputError, PhazeError
-from Common.files import output_file, write_output
+from Common.files import output_file
+from Common.written_files import write_output
 from third_party.transformer_perf_estimates.answers import Answer, compared, evaluated, searched
 from third_party.transformer_perf_estimates.case_files import read_case_file
 from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SIZES
@@ -80,7 +81,7 @@ def _curves(path: Path, output: str | None) -> None:
         for point in _answered(lambda each: curve_points(each, path.parent), case, place, path)
     ]
     if table is not None:
-        write_output(table, curve_csv(points).encode(), named=True)
+        write_output(table, curve_csv(points).encode())
     say(sys.stdout, curve_lines(points))
     sys.stdout.flush()
 

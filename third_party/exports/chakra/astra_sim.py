@@ -15,6 +15,7 @@ from Plans.assignment import Assignment, tier_capacities
 from Plans.plan import UniformPlan
 from Plans.rates import Machine
 from third_party.exports.chakra.ranks import Communicators
+from third_party.exports.words import commented
 
 GIB = 2**30  # what ASTRA-sim's analytical network calls a GB (bw_GBps_to_Bpns)
 TERA, GIGA = 1e12, 1e9
@@ -81,7 +82,7 @@ def network_file(of: tuple[Dimension, ...]) -> str:
 
     return "\n".join(
         (
-            f"# Tiers, innermost first: {', '.join(each.tier.name for each in of)}.",
+            commented(f"# Tiers, innermost first: {', '.join(each.tier.name for each in of)}."),
             f"topology: {row([each.block for each in of])}",
             f"npus_count: {row([str(each.count) for each in of])}",
             "# Of one link; ASTRA-sim counts 2^30 bytes as a GB. What long messages reach of the peak (efficiency) is in it.",

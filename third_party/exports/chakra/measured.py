@@ -12,6 +12,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from Common.errors import InputError
 from third_party.exports.chakra import wire
@@ -20,6 +21,7 @@ from Validation.traced_kernels import COMMUNICATION, MESSAGES, PRODUCTS, Product
 
 STEP = "ProfilerStep#"
 DAMAGED = "it is no Chakra execution trace, or damaged"
+MOST_NODES = 2_000_000  # of a trace: an iteration of a hundred thousand kernels has some 500,000
 MOST_MICROS = 1 << 60
 _TYPES = frozenset(NodeType)
 _PART_OF: Mapping[int, str] = {
@@ -62,11 +64,13 @@ def _read(content: bytes) -> tuple[NodeFields, ...]:
     try:
         messages = wire.read_framed(content)
         _check_metadata(next(messages, b""))
-        nodes = tuple(map(NodeFields.of, messages))
+        nodes = tuple(map(NodeFields.of, islice(messages, MOST_NODES + 1)))
         ids = {node.id for node in nodes}
         latest = max((node.start_micros + node.duration_micros for node in nodes), default=0)
     except InputError as error:
         raise InputError(f"{DAMAGED}: {error}") from error
+    if len(nodes) > MOST_NODES:
+        raise InputError(f"the trace has more than {MOST_NODES:,} nodes, which is too large; give one of fewer iterations")
     if len(ids) < len(nodes):
         raise InputError(f"{DAMAGED}: {len(nodes) - len(ids)} of its nodes have the number of another one; export it again")
     if latest > MOST_MICROS:

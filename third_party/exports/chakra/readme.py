@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from third_party.exports.chakra.replay import Replay
 from third_party.exports.launch import Launch
+from third_party.exports.words import in_markdown
 
 PREFIX = "traces/iteration"
 
@@ -22,7 +23,7 @@ cd "$(dirname "$0")"
 
 def readme(launch: Launch, nodes: int, replayed: Replay | None) -> str:
     """How to run the files of ``launch``, whose traces have so many ``nodes``, and what they do and do not hold."""
-    degrees = launch.degrees
+    degrees, (model, device, cluster) = launch.degrees, map(in_markdown, (launch.plan.model, launch.device, launch.cluster))
     predicted_s = launch.iteration_s or 0.0
     replays = (
         ""
@@ -30,7 +31,7 @@ def readme(launch: Launch, nodes: int, replayed: Replay | None) -> str:
         else f"\nReplayed by its dependencies with these durations it takes {replayed.iteration_s:.9g} s; the prediction is "
         f"{predicted_s:.9g} s.\n"
     )
-    return f"""# One iteration of {launch.plan.model} on {degrees.devices} x {launch.device}, as execution traces
+    return f"""# One iteration of {model} on {degrees.devices} x {device}, as execution traces
 
 tp {degrees.tp}, pp {degrees.pp} ({degrees.schedule}, {degrees.interleave} chunk(s) a stage), dp {degrees.dp}, cp {degrees.cp}, \
 ep {degrees.ep}, ZeRO {degrees.zero_stage}, {degrees.micro_batches} micro-batches of {degrees.micro_batch_size}; {nodes:,} nodes.
@@ -41,7 +42,7 @@ ep {degrees.ep}, ZeRO {degrees.zero_stage}, {degrees.micro_batches} micro-batche
 | --- | --- |
 | `{PREFIX}.RANK.et` | Chakra execution trace of a rank, schema 0.0.4: messages behind their lengths, `GlobalMetadata` first |
 | `groups.json` | ranks of the communicators that nodes name in `pg_name` |
-| `system.json`, `network.yml`, `memory.json` | ASTRA-sim's system, analytical network ({launch.cluster}) and remote memory |
+| `system.json`, `network.yml`, `memory.json` | ASTRA-sim's system, analytical network ({cluster}) and remote memory |
 
 What is in the traces:
 

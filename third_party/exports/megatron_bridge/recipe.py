@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from Plans.plan import Precision
 from third_party.exports.launch import Launch
 from third_party.exports.megatron_bridge.settings import Setting, model_settings, records
-from third_party.exports.megatron_lm.script import commented
+from third_party.exports.words import commented
 
 FILE = "phaze_recipe.py"
 FUNCTION = "phaze_plan"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator
 
 from third_party.exports.launch import Launch
 from third_party.exports.megatron_lm.arguments import Argument, Group, groups, shape_of
+from third_party.exports.words import commented
 
 WHY_COLUMN = 58  # where comments begin, where the argument leaves room
-_CONTROL = re.compile(r"[^\x20-\x7e]|[\"\\]")
 
 _TRAINING = """\
 # What a plan says nothing about: change these at will, they cost no time.
@@ -124,8 +123,3 @@ def _line(argument: Argument) -> str:
     quoted = text if text.startswith('"$') else shlex.quote(text)
     given = argument.flag if argument.value is None else f"{argument.flag} {quoted}"
     return f"    {given}".ljust(WHY_COLUMN - 1) + f" # {argument.why}"
-
-
-def commented(text: str) -> str:
-    """Words of others in a comment: on one line, whatever they hold, and ending none."""
-    return _CONTROL.sub("?", text)

@@ -1,0 +1,196 @@
+"""An interruption ends with status 130 and one line wherever it falls: what libraries make of it does not matter."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+import phaze
+from Common import files
+from Common.errors import InputError
+from FrontDoor import modes
+from FrontDoor.exit_status import EVERYTHING_KEPT, INTERRUPTED, TERMINATED, Ended, Stopped
+
+REPOSITORY = Path(phaze.__file__).resolve().parent
+LINE = f"phaze: interrupted; {EVERYTHING_KEPT}\n"
+
+
+def interrupt(*_: object, **__: object) -> Any:
+    raise KeyboardInterrupt
+
+
+class Interrupting:
+    """What cannot be written without being asked."""
+
+
+def in_a_serializer() -> None:
+    pydantic.TypeAdapter(Any).dump_json(Interrupting(), fallback=interrupt)
+
+
+def in_a_serializer_whose_error_is_reworded() -> None:
+    try:
+        in_a_serializer()
+    except ValueError as error:
+        raise InputError("the record cannot be written; give another") from error
+
+
+def in_a_group() -> None:
+    raise BaseExceptionGroup("of threads", [ValueError("no"), KeyboardInterrupt()])
+
+
+def in_an_import() -> None:
+    try:
+        interrupt()
+    except KeyboardInterrupt as stop:
+        raise ImportError("a part of it failed to import") from stop
+
+
+def in_a_cleanup() -> None:
+    try:
+        interrupt()
+    finally:
+        raise OSError("the folder is gone")
+
+
+@pytest.mark.parametrize(
+    "falls", [interrupt, in_a_serializer, in_a_serializer_whose_error_is_reworded, in_a_group, in_an_import, in_a_cleanup]
+)
+def test_what_libraries_make_of_an_interruption_is_one(
+    falls: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(modes.RUNNERS, "doctor", lambda command: falls())
+    assert phaze.main(["doctor"]) == INTERRUPTED
+    assert capsys.readouterr().err == LINE
+
+
+@pytest.mark.parametrize("place", ["Common.files.os.fsync", "Common.files.secrets.token_hex", "pathlib.Path.replace"])
+def test_a_file_that_was_being_written_is_the_old_one_or_none(
+    place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "old").write_bytes(b"old")
+    monkeypatch.setitem(modes.RUNNERS, "doctor", lambda command: files.write_atomically(tmp_path / "old", b"new"))
+    monkeypatch.setattr(place, interrupt)
+    assert phaze.main(["doctor"]) == INTERRUPTED and capsys.readouterr().err == LINE
+    monkeypatch.undo()
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
+
+
+def test_an_ordinary_error_is_no_interruption(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(command: object) -> int:
+        raise InputError("KeyboardInterrupt is no model; give another")
+
+    monkeypatch.setitem(modes.RUNNERS, "doctor", fails)
+    assert phaze.main(["doctor"]) == 2 and "is no model" in capsys.readouterr().err
+
+
+def test_how_an_interruption_ends_is_the_command_s_to_say(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stop, status, said in (
+        (Ended(), 0, ""),
+        (Stopped("go on so"), 130, "phaze: interrupted; go on so\n"),
+        (Stopped(""), 130, ""),
+    ):
+
+        def stops(command: object, stop: BaseException = stop) -> int:
+            raise stop
+
+        monkeypatch.setitem(modes.RUNNERS, "doctor", stops)
+        assert phaze.main(["doctor"]) == status and capsys.readouterr().err == said
+
+
+def test_handlers_are_those_of_before_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setitem(modes.RUNNERS, "doctor", lambda command: interrupt())
+    assert phaze.main(["doctor"]) == INTERRUPTED
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+TELL = "os.kill(os.getpid(), signal.SIGINT)"
+PLACES = {  # where the signal comes while a command runs
+    "in the command": TELL,
+    "in a serializer": f"pydantic.TypeAdapter(Any).dump_json(object(), fallback=lambda value: {TELL})",
+    "in a callback of C": f"ctypes.CFUNCTYPE(None)(lambda: {TELL})()",
+    "in a finalizer": f"type('Told', (), {{'__del__': lambda self: {TELL}}})()",
+    "in a thread": f"[each.join() for each in [threading.Thread(target=lambda: {TELL})] if each.start() is None]",
+    "in the last flush": f"setattr(sys.stdout, 'told', 1); atexit.register(print); sys.stdout.write('x'); {TELL}",
+    "after a failure that it caused": f"swallow(lambda: {TELL}); 1 / 0",
+}
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("place", PLACES)
+def test_a_signal_ends_the_command_with_its_status(place: str) -> None:
+    code = f"""
+import atexit, ctypes, os, pydantic, signal, sys, threading
+from typing import Any
+import phaze
+from FrontDoor import modes
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def swallow(work):
+    try:
+        work()
+    except KeyboardInterrupt:
+        pass
+def run(command):
+    {PLACES[place]}
+    return 0
+modes.RUNNERS["doctor"] = run
+raise SystemExit(phaze.main(["doctor"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == INTERRUPTED, done.stderr
+    assert done.stderr.splitlines(keepends=True)[-1] == LINE
+    assert "unexpected" not in done.stderr
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when", ["at exit", "while it is imported", "while it says that it was interrupted"])
+def test_a_whole_process_ends_so_before_and_after_its_command_too(when: str, sent: signal.Signals, tmp_path: Path) -> None:
+    if when == "while it is imported" and sent is signal.SIGTERM:
+        pytest.skip("which ends a process at once, as ever")
+    tell = f"os.kill(os.getpid(), {int(sent)})"
+    at = {
+        "at exit": f"import atexit, os; atexit.register(lambda: {tell})",
+        "while it is imported": f"import os; {tell}",
+        "while it says that it was interrupted": "",
+    }[when]
+    (tmp_path / "told.py").write_text(at)
+    wrapped = f"""
+import os, signal, sys
+sys.argv = ["phaze", "--version"]
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path[:0] = [{str(tmp_path)!r}, {str(REPOSITORY)!r}]
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "Common.logs" and {when == "while it is imported"}:
+            import told
+sys.meta_path.insert(0, Finder())
+import phaze
+if {when == "at exit"}:
+    import told
+if {when.startswith("while it says")}:
+    from FrontDoor import exit_status, modes
+    say = exit_status.say
+    def twice(*given):
+        {tell}
+        say(*given)
+    exit_status.say = twice
+    def run(command):
+        {tell}
+    modes.RUNNERS["doctor"] = run
+    sys.argv = ["phaze", "doctor"]
+sys.exit(phaze.main())
+"""
+    done = subprocess.run([sys.executable, "-c", wrapped], capture_output=True, text=True, timeout=60, check=False)
+    of_shell = 128 - done.returncode if done.returncode < 0 else done.returncode
+    assert of_shell == (INTERRUPTED if sent is signal.SIGINT else TERMINATED), done.stderr
+    assert "Traceback" not in done.stderr
