@@ -72,6 +72,7 @@ def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None) -> b
     capacity = {"memory_bytes": evaluation.iteration.memory_bytes, "memory_capacity_bytes": machine.memory_bytes}
     sources = evaluation.price_sources
     named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
+    named |= {} if evaluation.placement is None else {"placement": json.loads(to_json(evaluation.placement))}
     named |= {} if optimum is None else {"optimum": json.loads(to_json(optimum))}
     named |= {"time_intervals": [json.loads(to_json(each)) for each in evaluation.time_intervals]}
     return json.dumps({**named, **whole, **capacity, "breakdown_s": breakdown, "stages": stages}, indent=2).encode()
@@ -102,6 +103,8 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})",
         "memory of the fullest stage": fullest_memory_text(iteration.memory_bytes, capacity_bytes),
     }
+    if evaluation.placement is not None and evaluation.placement.sentences:
+        rows["placement"] = "; ".join(evaluation.placement.sentences)
     if iteration.energy_per_sample_j is not None:
         rows["energy"] = f"{number(iteration.energy_per_sample_j)} J per sample"
     if evaluation.price_sources is not None:

@@ -19,6 +19,7 @@ from GraphExtractor.storage import load_or_extract
 from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
+from Plans.placement import used_part
 from Plans.plan import check_plan
 from Plans.rates import Machine, device_machine
 from Plans.results import Iteration, Status
@@ -141,6 +142,7 @@ class RunPricer:
     ) -> Iteration:
         plan = candidate.plan
         check_plan(plan)  # before anything is traced for it
+        cluster = used_part(plan, cluster)
         key = plan.graph_key(dimensions.shared_trace.name, dimensions.sequence_length)
         graph = self._graph(key, dimensions.layers)
         costs, machine = self._costs(device, software, plan.precision.matrix_format, cluster, said)
