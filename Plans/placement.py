@@ -70,7 +70,7 @@ class Placement:
 
 
 def used_part(plan: UniformPlan, cluster: Cluster) -> Cluster:
-    """``cluster`` with domains of as many devices as ``plan`` uses in each; itself where it fills them or says what lies where."""
+    """``cluster`` with as many devices in each domain as ``plan`` uses; itself where it fills them or says what lies where."""
     sizes = _used_sizes(tuple(_reaches(plan).values()), plan.devices, cluster)
     return cluster if sizes == cluster.block_sizes[1:] else _with_domains(cluster, sizes)
 
@@ -114,7 +114,7 @@ def _reaches(plan: UniformPlan) -> dict[str, int]:
 
 @lru_cache(maxsize=65536)
 def _used_sizes(reaches: tuple[int, ...], devices: int, cluster: Cluster) -> tuple[int, ...]:
-    """Devices that are used of each domain, innermost first; those of the cluster where nothing is to be gained or there is no room."""
+    """Devices that are used of each domain, innermost first; all where nothing is to be gained or there is no room."""
     whole = cluster.block_sizes[1:]
     if not reaches or not whole:
         return whole

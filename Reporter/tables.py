@@ -10,7 +10,7 @@ from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
 from Reporter.chip_tables import chip_sentences, chip_table
-from Reporter.conventions import mfu_meaning
+from Reporter.conventions import mfu_note, mfu_share
 from Reporter.front_tables import front_tables
 from Reporter.heterogeneous_tables import stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
@@ -95,7 +95,8 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         yield beyond
     for name, plan in best.models.items():
         memory = stage_memory_text(plan.memory_bytes, plan.hbm_bytes)
-        utilised = f"MFU {share(plan.model_flops_utilization)}, {mfu_meaning(plan.sequence_length)}"
+        note = mfu_note(plan.model_flops_utilization, plan.all_scores_flops_utilization, plan.sequence_length)
+        utilised = f"MFU {mfu_share(plan.model_flops_utilization)}, {note}"
         yield f"{label(name)}: {whole_plan_text(plan)}; {utilised}; the fullest stage uses {memory}"
     if result.tight_memory is not None:
         yield f"warning: {tight_memory_text(result.tight_memory, best)}"
@@ -167,7 +168,7 @@ def optimum_table(result: SearchResult) -> TextTable:
             *([", ".join(plan_extras(plan))] if further else []),
             rate(plan.throughput_samples_per_s),
             *(["-" if plan.share_of_own_best is None else share(plan.share_of_own_best)] if several else []),
-            share(plan.model_flops_utilization),
+            mfu_share(plan.model_flops_utilization),
             f"{plan.memory_bytes / GIB:,.2f}",
             *([_against_expert(plan)] if designed else []),
             "yes" if point.optimal else "no",

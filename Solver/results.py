@@ -185,7 +185,7 @@ class ModelPlan:
     plan: Plan
     expert: ExpertReport | None = None
     speedup_over_expert: float | None = None
-    causal_model_flops_utilization: float | None = None  # as in ``Plans.results.Iteration``; None in records of before
+    all_scores_flops_utilization: float | None = None  # as in ``Plans.results.Iteration``
     layout: str = "1d"
     tp2: int = 1
     exchange: str = "gather"
@@ -217,6 +217,7 @@ class HeterogeneousPlan:
     model_flops_utilization: float
     hardware_flops_utilization: float
     plan: Plan
+    all_scores_flops_utilization: float | None = None
 
     @property
     def memory_bytes(self) -> float:

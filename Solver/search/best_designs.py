@@ -101,7 +101,7 @@ def plan_report(
         breakdown_s=iteration.breakdown,
         model_flops_utilization=iteration.model_flops_utilization,
         hardware_flops_utilization=iteration.hardware_flops_utilization,
-        causal_model_flops_utilization=iteration.causal_model_flops_utilization,
+        all_scores_flops_utilization=iteration.all_scores_flops_utilization,
         energy_per_sample_j=iteration.energy_per_sample_j,
         tc_utilization=None,
         vc_utilization=None,
