@@ -25,6 +25,7 @@ from Solver.results import (
     SpaceSize,
 )
 from Studies.remarks import better_beyond, beyond_limits, missing_sizes
+from Studies.request import uneven_batch
 from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
@@ -100,6 +101,12 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         yield f"{label(name)}: {whole_plan_text(plan)}; {utilised}; the fullest stage uses {memory}"
     if result.tight_memory is not None:
         yield f"warning: {tight_memory_text(result.tight_memory, best)}"
+    for name, plan in best.models.items():
+        uneven = uneven_batch(plan.global_batch_size, plan.micro_batch_size, plan.dp)
+        if uneven:
+            yield f"{label(name)}: {uneven}; training frameworks refuse such plans (--whole-micro-batches leaves them out)"
+        if plan.placement is not None:
+            yield from (f"{label(name)}: {sentence}" for sentence in plan.placement.sentences)
     for name, plan in best.models.items():
         yield _explained(label(name), plan)
         yield from _sure(label(name), plan)

@@ -13,6 +13,7 @@ from Estimator.devices.device import Device
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
 from Estimator.profiled.sources import SourceCounts
+from Plans.placement import Placement
 from Plans.plan import Plan, UniformPlan, plan_mapping
 from Plans.results import Breakdown, PipelineReport, StageReport, Status, TimeInterval
 from Solver.chip_records import ChipReport
@@ -195,6 +196,7 @@ class ModelPlan:
     share_of_own_best: float | None = None  # of several models: the objective over the best that this one reaches alone
     time_intervals: tuple[TimeInterval, ...] = ()  # of an iteration, as far as published runs tell
     beside_operators_j: float | None = None
+    placement: Placement | None = None  # None in records of before
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from Common.errors import InputError
 from Common.file_formats import STUDY, TRAINING_TIME
-from Common.files import check_writable, write_atomically
+from Common.files import check_writable, read_json, write_atomically
 from Common.progress import Progress, SilentProgress
 from Common.records import to_json
 from Common.sealed import digest_of, with_digest
@@ -54,6 +55,8 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
         PhazeError: a file cannot be written, or a solver failed.
     """
     request, search = asked.request, None
+    if request.output is not None or asked.searched:
+        _refuse_other_training(request.folders.run, asked)
     folder = request.folders.run if asked.searched or request.output is not None else None
     check_code(request)
     if asked.searched:
@@ -74,6 +77,24 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
     if folder is not None:
         _write(folder, asked, request, answer)
     return answer
+
+
+def _refuse_other_training(folder: Path, asked: TrainingRequest) -> None:
+    """Refuse a folder that holds the answer to another question, which this one would replace."""
+    path = folder / FILE
+    if not path.is_file():
+        return
+    document = read_json(path, "an answer of phaze training-time")
+    there = document.get("settings") if isinstance(document, dict) else None
+    here = json.loads(json.dumps(asked.as_mapping(), default=str))
+    there = there if isinstance(there, dict) else {}
+    beside = {"name", "output", "csv", "setting", "force_reextract_model", "strict"}
+    other = [key for key in dict.fromkeys((*there, *here)) if key in there and key not in beside and there[key] != here.get(key)]
+    if other or not there:
+        raise InputError(
+            f"{folder} holds the training time of another question{f', which differs in {other[0]}' if other else ''}, which this "
+            "one would replace; give another --output, or move the folder"
+        )
 
 
 def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, Any]:
