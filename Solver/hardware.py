@@ -119,9 +119,9 @@ class Hardware(ABC):
     ) -> PricedGraph:
         """What ``price`` gave for ``graph``, the configurations ``rows`` with more ``effort`` where that is of use."""
 
-    @abstractmethod
     def in_cluster(self, cluster: Cluster) -> Hardware:
-        """The same in another cluster."""
+        """The same in another cluster, where that can be."""
+        raise NotImplementedError
 
     def proven(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
         """Layer costs of ``graph`` with the most effort on every configuration."""

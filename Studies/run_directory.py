@@ -222,9 +222,6 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
-    if _other_settings(folder / STUDY, files.study_yaml):
-        for name in ("report.html", "trace.json"):
-            (folder / name).unlink(missing_ok=True)
     (folder / "best.json").unlink(missing_ok=True)
     contents = {
         STUDY: files.study_yaml.encode(),

@@ -91,9 +91,10 @@ def _refuse_other_training(folder: Path, asked: TrainingRequest) -> None:
     beside = {"name", "output", "csv", "setting", "force_reextract_model", "strict"}
     other = [key for key in dict.fromkeys((*there, *here)) if key in there and key not in beside and there[key] != here.get(key)]
     if other or not there:
+        how = f", which differs in {other[0]}" if other else ""
         raise InputError(
-            f"{folder} holds the training time of another question{f', which differs in {other[0]}' if other else ''}, which this "
-            "one would replace; give another --output, or move the folder"
+            f"{folder} holds the training time of another question{how} and this one would replace it; give another --output, or "
+            "move the folder"
         )
 
 

@@ -140,7 +140,7 @@ def plan_keys() -> frozenset[str]:
 
 
 def states_a_plan(stated: Mapping[str, object]) -> bool:
-    """Whether settings say what the plan is, and none has values of which only a search chooses one."""
+    """Whether settings say what the plan is, and none is a word for values of which only a search chooses one."""
     return bool(plan_keys() & stated.keys()) and not any(
         field.key in stated and _several(stated[field.key], field.about) for field in request_fields() if field.key in plan_keys()
     )
@@ -148,10 +148,8 @@ def states_a_plan(stated: Mapping[str, object]) -> bool:
 
 def _several(value: object, about: About) -> bool:
     """Whether a value, as it was given, stands for several of which one plan has one."""
-    if isinstance(value, list | tuple):
-        many = len(value) > 1 and not about.lists & EVALUATE and not about.repeats
-        return many or any(_several(each, about) for each in value)
-    return value in {ALL, *about.searched}
+    words = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(word, str) and word in {ALL, *about.searched} for word in words)
 
 
 @cache
