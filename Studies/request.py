@@ -597,6 +597,7 @@ class Request:
         replicas = self.dp[0] if self.mode is Mode.EVALUATE and self.dp else None
         told = () if self.whole_micro_batches else self.micro_batch_size
         sizes = [note for size in told if (note := uneven_batch(self.global_batch_size, size, replicas))]
+        sizes += self._unequal_chunks()
         space = self.hardware.space
         if space is not None and self.max_area is not None and self.max_area > space.budget_mm2:
             sizes.append(
@@ -604,6 +605,21 @@ class Request:
                 f"{number(space.budget_mm2)} mm2 of its own budget; a file of the space with a larger one may have larger chips"
             )
         return tuple(sizes)
+
+    def _unequal_chunks(self) -> list[str]:
+        """That frameworks interleave equal chunks alone, of one plan that has others and does not say which."""
+        from GraphExtractor.models.registry import find_model
+
+        chunks, stages = max(self.interleave or (1,)), max(self.pp or (1,))
+        if self.mode is Mode.SEARCH or chunks == 1 or self.stage_layers is not None or self.chunk_layers is not None:
+            return []
+        family = find_model(self.models[0].name)
+        if len(family.blocks) != 1 or not family.layers % (stages * chunks):
+            return []
+        return [
+            f"pp x interleave = {stages * chunks} does not divide the {family.layers} blocks of the model: training frameworks "
+            "interleave equal chunks alone, unless they are told which layers each has"
+        ]
 
     def sequence_length_of(self, model: str) -> int:
         """Tokens per sample of one of the models."""
