@@ -26,7 +26,7 @@ WITHIN_LAYERS = ("tp", "tp2", "cp", "ep")  # axes whose groups communicate in ev
 class DomainUse:
     """What a plan uses of the domains of a tier, all but the outermost of a cluster."""
 
-    tier: str
+    tier: str  # whose groups of devices the domains are
     devices: int  # of a domain
     used: int  # of these, in domains that are full
     domains: int  # that hold devices of the plan
@@ -36,8 +36,8 @@ class DomainUse:
 class CrossingGroup:
     """Groups of an axis that no domain of a tier holds as a whole."""
 
-    axis: str
-    tier: str
+    axis: str  # tp, tp2, cp, ep, dp or pp
+    tier: str  # whose domains they cross
     devices: int  # from the first of a group to its last, whatever lies between
     avoidable: bool  # they would fit into a domain, but there are too few of these for all of them
 
@@ -47,9 +47,9 @@ class Placement:
     """Where the groups of a plan lie. ``devices_occupied`` are those of the cluster that nobody else can have: also idle ones."""
 
     devices: int  # in use
-    devices_occupied: int
-    domains: tuple[DomainUse, ...]
-    crossing: tuple[CrossingGroup, ...]
+    devices_occupied: int  # also idle ones of domains that are not filled
+    domains: tuple[DomainUse, ...]  # of all tiers but the outermost
+    crossing: tuple[CrossingGroup, ...]  # groups that no domain holds
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """How FLOPs are counted, in words beside every utilisation that is shown; ``mfu_share`` is the one way to show any."""
 
 from Common.errors import DefectError
-from Common.numbers import share
+from Common.numbers import number, share
 
 MFU_MEANING = "model FLOPs (three times those of a forward pass, nothing recomputed{scores}) over the peak of the devices in use"
 _LEFT = ", without scores that a causal mask leaves out"
@@ -24,9 +24,12 @@ def mfu_meaning(sequence_length: int) -> str:
     return MFU_MEANING.format(scores=_LEFT if sequence_length > 1 else "")
 
 
-def mfu_text(left_scores: float, all_scores: float | None) -> str:
-    """A utilisation and, where a mask leaves scores out, that of the other convention, which papers often have."""
-    return f"MFU {mfu_share(left_scores)}{_of_all_scores(left_scores, all_scores)}"
+def mfu_text(left_scores: float, all_scores: float | None, all_tflops: float | None = None) -> str:
+    """A utilisation and, where a mask leaves scores out, that of the other convention, which papers often have.
+
+    ``all_tflops`` are the TFLOP/s per device of that convention.
+    """
+    return f"MFU {mfu_share(left_scores)}{_of_all_scores(left_scores, all_scores, all_tflops)}"
 
 
 def mfu_note(left_scores: float, all_scores: float | None, sequence_length: int) -> str:
@@ -34,10 +37,11 @@ def mfu_note(left_scores: float, all_scores: float | None, sequence_length: int)
     return mfu_meaning(sequence_length) + _of_all_scores(left_scores, all_scores)
 
 
-def _of_all_scores(left_scores: float, all_scores: float | None) -> str:
+def _of_all_scores(left_scores: float, all_scores: float | None, all_tflops: float | None = None) -> str:
     """Nothing where no mask leaves any out."""
     if all_scores is None or all_scores <= left_scores:
         return ""
     if all_scores > 1.0:
         return "; counting all scores, also those that are skipped, it would be more than the peak"
-    return f"; {share(all_scores)} counting all scores, as many papers do"
+    rate = "" if all_tflops is None else f"{number(all_tflops)} or "
+    return f"; {rate}{share(all_scores)} counting all scores, as many papers do"

@@ -70,7 +70,7 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
         yield f"wall-clock, {each.nominal:.0%} sure", f"{low} to {high}: {'; '.join(each.reasons)}"
     yield "device-hours", number(training.device_hours, FINE_DIGITS)
     yield from _costs(training)
-    mfu = mfu_text(training.model_flops_utilization, training.all_scores_flops_utilization)
+    mfu = mfu_text(training.model_flops_utilization, training.all_scores_flops_utilization, training.all_scores_tflops_per_device)
     yield "model FLOPs", f"{training.model_flops:.4g}"
     yield "model TFLOP/s per device", f"{number(training.model_tflops_per_device, aligned=True)} ({mfu})"
     hfu = f"HFU {mfu_share(training.hardware_flops_utilization)} of what is computed, also again"
