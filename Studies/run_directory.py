@@ -146,7 +146,7 @@ def refuse_other_run(folder: Path, settings: Mapping[str, Any], flag: str, as_to
 
 def _other_settings(study: Path, settings: Mapping[str, Any], as_today: Callable[[Any], Mapping[str, Any]]) -> tuple[str, ...]:
     """In which settings that decide the study of a run that is there differs, and in its name; none where there is none."""
-    if not study.is_file():
+    if not study.is_file() or not (study.parent / "best.json").exists():  # else it is of no search, or not finished
         return ()
     try:
         there = file_formats.STUDY.current(parse_yaml(study.read_bytes().decode(), STUDY), STUDY)

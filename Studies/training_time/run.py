@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from Common.errors import InputError
 from Common.file_formats import STUDY, TRAINING_TIME
-from Common.files import check_writable, read_json, write_atomically
+from Common.files import check_writable, write_atomically
 from Common.progress import Progress, SilentProgress
 from Common.records import to_json
 from Common.sealed import digest_of, with_digest
@@ -23,6 +23,8 @@ from Studies.run_directory import MANIFEST, RUN_FILES, Origin, check_replaceable
 from Studies.training_time.records import TrainingTime
 from Studies.training_time.request import TrainingRequest, plan_of_search
 from Studies.training_time.training import training_time_of
+
+logger = logging.getLogger(__name__)
 
 FILE = "training_time.json"
 
@@ -55,8 +57,6 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
         PhazeError: a file cannot be written, or a solver failed.
     """
     request, search = asked.request, None
-    if request.output is not None or asked.searched:
-        _refuse_other_training(request.folders.run, asked)
     folder = request.folders.run if asked.searched or request.output is not None else None
     check_code(request)
     if asked.searched:
@@ -79,23 +79,22 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
     return answer
 
 
-def _refuse_other_training(folder: Path, asked: TrainingRequest) -> None:
-    """Refuse a folder that holds the answer to another question, which this one would replace."""
+def _set_other_aside(folder: Path, asked: TrainingRequest) -> None:
+    """Keep the answer to another question that is there, under a name of its own, which is said."""
     path = folder / FILE
     if not path.is_file():
         return
-    document = read_json(path, "an answer of phaze training-time")
+    content = path.read_bytes()
+    try:
+        document = json.loads(content)
+    except ValueError:
+        document = None
     there = document.get("settings") if isinstance(document, dict) else None
-    here = json.loads(json.dumps(asked.as_mapping(), default=str))
-    there = there if isinstance(there, dict) else {}
-    beside = {"name", "output", "csv", "setting", "force_reextract_model", "strict"}
-    other = [key for key in dict.fromkeys((*there, *here)) if key in there and key not in beside and there[key] != here.get(key)]
-    if other or not there:
-        how = f", which differs in {other[0]}" if other else ""
-        raise InputError(
-            f"{folder} holds the training time of another question{how} and this one would replace it; give another --output, or "
-            "move the folder"
-        )
+    if there == json.loads(json.dumps(asked.as_mapping(), default=str)):
+        return
+    kept = folder / f"{path.stem}-{digest_of(content)[:8]}{path.suffix}"
+    path.replace(kept)
+    logger.warning("%s held the answer to another question, which is kept as %s", path, kept.name)
 
 
 def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, Any]:
@@ -123,6 +122,7 @@ def _write(folder: Path, asked: TrainingRequest, request: Request, answer: Price
     """``training_time.json``, last; of a plan that was given also what it was and what it rests on."""
     import yaml
 
+    _set_other_aside(folder, asked)
     document = json.dumps(with_digest(training_json(asked, answer)), indent=2).encode()
     if answer.search is None:
         study = yaml.safe_dump(STUDY.stamped(asked.as_mapping()), sort_keys=False, default_flow_style=None).encode()

@@ -82,6 +82,17 @@ def test_the_files_are_the_answer_and_ask_it_again(words: list[str], folder: Pat
     assert changed["iterations"] == pytest.approx(2 * found["iterations"], abs=1)
 
 
+def test_the_answer_to_another_question_is_kept_beside_a_new_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = "--model bertbase --sequence-length 64 --device a100_80gb --devices 2 --pp 2 --global-batch-size 64"
+    words = ["training-time", *plan.split(), "--output", str(tmp_path / "out"), "--quiet"]
+    first = record(capsys, *words, "--tokens", "1e9")
+    assert record(capsys, *words, "--tokens", "1e9") == first
+    assert len(list((tmp_path / "out").glob("training_time*.json"))) == 1
+    record(capsys, *words, "--tokens", "2e9")
+    (kept,) = (tmp_path / "out").glob("training_time-*.json")
+    assert json.loads(kept.read_text())["iterations"] == first["iterations"]
+
+
 def test_the_tables_say_what_the_record_says(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     warm_up = ["--batch-size-warmup", "16", "16", "1000000"]
     found = record(capsys, *words, *warm_up)
