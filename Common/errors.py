@@ -21,6 +21,13 @@ class InputError(PhazeError):
     exit_status = 2
 
 
+class DefectError(PhazeError):
+    """Something came out that cannot be, whatever was asked: phaze is wrong, and says so instead of printing it."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(f"{message}; this is a defect in phaze, please report it with the command")
+
+
 class InfeasibleError(PhazeError):
     """The question is well posed but nothing in the searched space satisfies it."""
 

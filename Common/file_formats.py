@@ -99,6 +99,20 @@ def _with_front(manifest: dict[str, Any]) -> dict[str, Any]:
     return {"front": ["throughput", "area", "energy"], **manifest}
 
 
+def _one_convention(document: Any) -> Any:
+    """Before version 2 ``model_flops_utilization`` counted all scores, and another key those that a causal mask leaves."""
+    if isinstance(document, list):
+        return [_one_convention(each) for each in document]
+    if not isinstance(document, dict):
+        return document
+    found = {key: _one_convention(value) for key, value in document.items()}
+    if "model_flops_utilization" in found:
+        left = found.pop("causal_model_flops_utilization", None)
+        found["all_scores_flops_utilization"] = found["model_flops_utilization"]
+        found["model_flops_utilization"] = found["model_flops_utilization"] if left is None else left
+    return found
+
+
 def _hardware(what: str, files: str) -> FileFormat:
     return FileFormat(what, files, "write it as docs/reference/yaml.md has it")
 
@@ -110,12 +124,12 @@ STUDY = FileFormat(
     "write its settings as docs/reference/yaml.md has them",
 )
 MANIFEST = FileFormat("a manifest", "`manifest.json`", _OF_A_RUN, 2, {1: _with_front})
-BEST = FileFormat("the answer of a search", "`best.json`", _OF_A_RUN)
+BEST = FileFormat("the answer of a search", "`best.json`", _OF_A_RUN, 2, {1: _one_convention})
 PLAN = FileFormat("a plan by value", "a plan of `phaze train --plan`", "give the best.json of a search")
 SCHEDULES = FileFormat("a file of schedules", "`schedules.json.gz`", _OF_A_RUN)
-POINT = FileFormat("a finished point", "`points/KEY/point.json` of a sweep", "run the sweep again")
+POINT = FileFormat("a finished point", "`points/KEY/point.json` of a sweep", "run the sweep again", 2, {1: _one_convention})
 ROBUST = FileFormat("an answer of phaze robust", "`robust.json`", "ask phaze robust again")
-TRAINING_TIME = FileFormat("an answer of phaze training-time", "`training_time.json`", "ask phaze training-time again")
+TRAINING_TIME = FileFormat("an answer of phaze training-time", "`training_time.json`", "ask phaze training-time again", 2)
 TRAINING = FileFormat("a record of a training", "`train.json`, `measured.json`", "train again")
 CHECKPOINT = FileFormat("a checkpoint", "`checkpoint.json`", "train again from the start")
 GRAPH = FileFormat("a training graph", "`*_graph.json.gz`", "extract it again", 7)

@@ -64,15 +64,6 @@ def check_replaceable(folder: Path, contents: Mapping[str, bytes | None], *, for
             )
 
 
-def clear_away(path: Path) -> None:
-    """Take away a page or a timeline that phaze wrote; one of somebody else is set aside as ``NAME.kept``."""
-    with suppress(OSError):
-        if _is_marked(_begins(path)):
-            path.unlink()
-        elif not os.path.lexists(aside := path.with_name(f"{path.name}.kept")):
-            path.replace(aside)
-
-
 def _is_ours(path: Path, content: bytes | None, recorded: str | None) -> bool:
     try:
         if _is_marked(_begins(path)):

@@ -29,7 +29,7 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = {
         *("zero_stage", "fsdp", "group_order", "overlap_gradients", "overlap_tensor", "schedule", "stage_layers"),
         *("heterogeneous", "stage_cuts", "offload"),
     ),
-    "training": ("global_batch_size", "optimizer", "precision", "attention"),
+    "training": ("global_batch_size", "whole_micro_batches", "optimizer", "precision", "attention"),
     "search": ("objective", "front", "combine", "solver", "strict"),
     "files": ("name", "output", "csv", "force_reextract_model"),
 }

@@ -119,6 +119,11 @@ def _masked(operator: Operator, sequence_length: int) -> int:
     return 0 if mask is None else operator.flops - operator.flops * mask.left_of_all // mask.columns**2
 
 
+def skipped_flops(operators: Iterable[Operator]) -> int:
+    """Those of ``masked_flops`` that fused attention does not compute; separate products compute all scores."""
+    return sum(_masked(operator, 0) for operator in operators if mask_of(operator) is not None)
+
+
 def masked_scores(layers: Iterable[LayerGraph]) -> str:
     """Whether the FLOPs of ``layers`` count the scores that masks leave out, and whether attention computes those."""
     attention = [each for layer in layers for each in layer.forward.operators if each.core_attention and each.gemms]

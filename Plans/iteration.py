@@ -8,13 +8,12 @@ import numpy as np
 from Common.choices import TensorLayout
 from Common.numbers import size_text
 from Estimator.pass_parts import PassParts
+from Plans.flops import trained_flops
 from Plans.layer_costs import LayerCosts, PassCosts
 from Plans.plan import UniformPlan
 from Plans.pricing import PricedPlan, StageParts, layers_of, stage_parts
 from Plans.rates import Machine
 from Plans.results import Breakdown, Iteration, PipelineReport, StageReport, Status
-
-TERA = 1e12
 
 
 def price_iteration(plan: UniformPlan, costs: LayerCosts, machine: Machine, configuration: int = 0) -> Iteration:
@@ -158,25 +157,17 @@ def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> 
     samples = plan.global_batch_size  # what is run beyond that fills up the last micro-batches
     runs = samples / plan.micro_batch_size * plan.inner_devices
     sequence = list(sizes.sequence)
-    model_flops = 3.0 * float(sizes.forward_flops[sequence].sum()) * runs
-    causal_flops = model_flops - 3.0 * float(sizes.masked_flops[sequence].sum()) * runs
-    hardware_flops = model_flops + float(sizes.recomputed_flops[sequence].sum()) * runs
-    peak = machine.peak_flops * plan.devices
+    work = trained_flops(sizes, sequence, runs)
     stages = _stages(priced)
     reason = misfit(stages, machine)
     joules = priced.costs.joules
-    per_device = iteration_s * plan.devices * TERA
     return Iteration(
         status=Status.INFEASIBLE if reason else Status.FEASIBLE,
         reason=reason,
         iteration_s=iteration_s,
         samples_per_s=samples / iteration_s,
         tokens_per_s=samples * priced.costs.graph.key.sequence_length / iteration_s,
-        model_tflops_per_device=model_flops / per_device,
-        hardware_tflops_per_device=hardware_flops / per_device,
-        model_flops_utilization=model_flops / iteration_s / peak,
-        causal_model_flops_utilization=causal_flops / iteration_s / peak,
-        hardware_flops_utilization=hardware_flops / iteration_s / peak,
+        **vars(work.rates(iteration_s * plan.devices, machine.peak_flops)),
         energy_per_sample_j=None if joules is None else sample_joules(priced.costs, priced.configuration),
         devices=plan.devices,
         micro_batches_per_pipeline=plan.micro_batches,

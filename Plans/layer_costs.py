@@ -25,7 +25,7 @@ from GraphExtractor.graph import (
     Recompute,
     SparseTable,
 )
-from GraphExtractor.score_mask import masked_flops
+from GraphExtractor.score_mask import masked_flops, skipped_flops
 from Plans.cuts import Crossing, boundary_crossing
 from Plans.groups import GroupNetwork, LayerGroups
 
@@ -91,7 +91,8 @@ class LayerSizes:
     workspace_bytes: FloatArray
     forward_flops: FloatArray
     masked_flops: FloatArray  # those of the forward ones whose scores masks leave out
-    recomputed_flops: FloatArray
+    skipped_flops: FloatArray  # of these what no kernel computes
+    recomputed_flops: FloatArray  # that are computed again
     table_sizes: FloatArray  # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
     tables: FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
 
@@ -235,10 +236,16 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
         workspace_bytes=more * column([workspace_bytes(layer, mode, panels, keeping) for layer, mode in layers]),
         forward_flops=column([layer.forward.flops for layer, _ in layers]),
         masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
-        recomputed_flops=column([sum(each.flops for each in run_again(layer, mode)) for layer, mode in layers]),
+        skipped_flops=column([skipped_flops(layer.forward.operators) for layer, _ in layers]),
+        recomputed_flops=column([_computed(run_again(layer, mode)) for layer, mode in layers]),
         table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
         tables=column([[layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for layer, _ in layers]),
     )
+
+
+def _computed(operators: Sequence[Operator]) -> int:
+    """FLOPs that ``operators`` compute, without scores that they skip."""
+    return sum(each.flops for each in operators) - skipped_flops(operators)
 
 
 def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> int:

@@ -118,10 +118,9 @@ class PipelineReport:
 
 @dataclass(frozen=True)
 class Iteration:
-    """One iteration of a plan. Model FLOPs count forward and backward once, hardware FLOPs also what recomputation repeats.
+    """One iteration of a plan. Model FLOPs count forward and backward once, without scores that a causal mask leaves out.
 
-    Both count all scores of attention, also those that a causal mask leaves out (Chowdhery et al. 2022, appendix B), which
-    ``causal_model_flops_utilization`` does not (Dao 2023, section 4.1).
+    ``all_scores`` ones count these too, hardware FLOPs are all that are computed, also again (``Plans.flops``).
     ``status`` is feasible where every stage fits in memory, else infeasible with the reason; times are given all the same.
     ``energy_per_sample_j`` is that of the operators of all devices; None where the hardware's energy is not known.
     """
@@ -132,9 +131,10 @@ class Iteration:
     samples_per_s: float
     tokens_per_s: float
     model_tflops_per_device: float
+    all_scores_tflops_per_device: float
     hardware_tflops_per_device: float
     model_flops_utilization: float
-    causal_model_flops_utilization: float
+    all_scores_flops_utilization: float
     hardware_flops_utilization: float
     energy_per_sample_j: float | None
     devices: int

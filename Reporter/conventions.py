@@ -1,29 +1,47 @@
-"""How FLOPs are counted, in words beside every utilisation that is shown."""
+"""How FLOPs are counted, in words beside every utilisation that is shown; ``mfu_share`` is the one way to show any."""
 
-from Common.numbers import share
+from Common.errors import DefectError
+from Common.numbers import number, share
 
-_MEANING = "model FLOPs (three times those of a forward pass, {scores}nothing recomputed) over the peak of the devices in use"
-MFU_MEANING = _MEANING.format(scores="all scores of attention counted, ")
-MFU_WITHOUT_SCORES = _MEANING.format(scores="")  # of models without attention
-MFU_OF_ANY = _MEANING.format(scores="all scores of attention counted where there is any, ")
+MFU_MEANING = "model FLOPs (three times those of a forward pass, nothing recomputed{scores}) over the peak of the devices in use"
+_LEFT = ", without scores that a causal mask leaves out"
+MFU_OF_ANY = MFU_MEANING.format(scores=_LEFT)
+
+
+def mfu_share(utilization: float) -> str:
+    """A utilisation as it is shown.
+
+    Raises:
+        DefectError: it is above one.
+    """
+    if not utilization <= 1.0:
+        raise DefectError(f"a utilisation of {utilization:.4%} of the peak was to be shown, which nothing can reach")
+    return share(utilization)
 
 
 def mfu_meaning(sequence_length: int) -> str:
     """What MFU means of a model; one whose samples are no sequences has no attention."""
-    return MFU_MEANING if sequence_length > 1 else MFU_WITHOUT_SCORES
+    return MFU_MEANING.format(scores=_LEFT if sequence_length > 1 else "")
 
 
-def mfu_text(all_scores: float, left_scores: float | None) -> str:
-    """A utilisation that counts all scores and, where a mask leaves some out, the one that counts those that are left."""
-    left = _of_scores_left(all_scores, left_scores)
-    return f"MFU {share(all_scores)}" + (f" counting all scores, {left}" if left else "")
+def mfu_text(left_scores: float, all_scores: float | None, all_tflops: float | None = None) -> str:
+    """A utilisation and, where a mask leaves scores out, that of the other convention, which papers often have.
+
+    ``all_tflops`` are the TFLOP/s per device of that convention.
+    """
+    return f"MFU {mfu_share(left_scores)}{_of_all_scores(left_scores, all_scores, all_tflops)}"
 
 
-def mfu_note(all_scores: float, left_scores: float | None, sequence_length: int) -> str:
-    """What stands beside a utilisation that counts all scores: its meaning, and the other convention as in ``mfu_text``."""
-    left = _of_scores_left(all_scores, left_scores)
-    return mfu_meaning(sequence_length) + (f"; {left}" if left else "")
+def mfu_note(left_scores: float, all_scores: float | None, sequence_length: int) -> str:
+    """What stands beside a utilisation: its meaning, and the other convention as in ``mfu_text``."""
+    return mfu_meaning(sequence_length) + _of_all_scores(left_scores, all_scores)
 
 
-def _of_scores_left(all_scores: float, left_scores: float | None) -> str:
-    return "" if left_scores is None or left_scores >= all_scores else f"{share(left_scores)} those a causal mask leaves"
+def _of_all_scores(left_scores: float, all_scores: float | None, all_tflops: float | None = None) -> str:
+    """Nothing where no mask leaves any out."""
+    if all_scores is None or all_scores <= left_scores:
+        return ""
+    if all_scores > 1.0:
+        return "; counting all scores, also those that are skipped, it would be more than the peak"
+    rate = "" if all_tflops is None else f"{number(all_tflops)} or "
+    return f"; {rate}{share(all_scores)} counting all scores, as many papers do"

@@ -9,6 +9,7 @@ from typing import Any
 from Common.numbers import FINE_DIGITS, number, percent, share
 from Common.progress import duration
 from GraphExtractor.names import label
+from Reporter.conventions import mfu_share
 from Reporter.text_tables import TextTable, new_table
 from Studies.config_files import MODELS
 from Studies.sweep.axes import Sweep
@@ -149,7 +150,7 @@ def _where(result: PointResult, settings: Mapping[str, Any]) -> str:
 
 
 def _plan_cells(plan: PlanRow, *, expert: bool, bought: bool) -> list[str]:
-    cells = [str(plan.micro_batch_size), plan.recompute, degrees_text(plan), share(plan.model_flops_utilization)]
+    cells = [str(plan.micro_batch_size), plan.recompute, degrees_text(plan), mfu_share(plan.model_flops_utilization)]
     if bought:
         cells += [str(plan.devices_used), "-" if plan.cluster_usd is None else number(plan.cluster_usd)]
     if expert:

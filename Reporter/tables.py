@@ -10,7 +10,7 @@ from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
 from Reporter.chip_tables import chip_sentences, chip_table
-from Reporter.conventions import mfu_meaning
+from Reporter.conventions import mfu_note, mfu_share
 from Reporter.front_tables import front_tables
 from Reporter.heterogeneous_tables import stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
@@ -25,6 +25,7 @@ from Solver.results import (
     SpaceSize,
 )
 from Studies.remarks import better_beyond, beyond_limits, missing_sizes
+from Studies.request import uneven_batch
 from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
@@ -95,10 +96,17 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         yield beyond
     for name, plan in best.models.items():
         memory = stage_memory_text(plan.memory_bytes, plan.hbm_bytes)
-        utilised = f"MFU {share(plan.model_flops_utilization)}, {mfu_meaning(plan.sequence_length)}"
+        note = mfu_note(plan.model_flops_utilization, plan.all_scores_flops_utilization, plan.sequence_length)
+        utilised = f"MFU {mfu_share(plan.model_flops_utilization)}, {note}"
         yield f"{label(name)}: {whole_plan_text(plan)}; {utilised}; the fullest stage uses {memory}"
     if result.tight_memory is not None:
         yield f"warning: {tight_memory_text(result.tight_memory, best)}"
+    for name, plan in best.models.items():
+        uneven = uneven_batch(plan.global_batch_size, plan.micro_batch_size, plan.dp)
+        if uneven:
+            yield f"{label(name)}: {uneven}; training frameworks refuse such plans (--whole-micro-batches leaves them out)"
+        if plan.placement is not None:
+            yield from (f"{label(name)}: {sentence}" for sentence in plan.placement.sentences)
     for name, plan in best.models.items():
         yield _explained(label(name), plan)
         yield from _sure(label(name), plan)
@@ -167,7 +175,7 @@ def optimum_table(result: SearchResult) -> TextTable:
             *([", ".join(plan_extras(plan))] if further else []),
             rate(plan.throughput_samples_per_s),
             *(["-" if plan.share_of_own_best is None else share(plan.share_of_own_best)] if several else []),
-            share(plan.model_flops_utilization),
+            mfu_share(plan.model_flops_utilization),
             f"{plan.memory_bytes / GIB:,.2f}",
             *([_against_expert(plan)] if designed else []),
             "yes" if point.optimal else "no",

@@ -7,13 +7,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from Common.numbers import FINE_DIGITS, number, percent, share, size_text, stage_memory_text
+from Common.numbers import FINE_DIGITS, number, percent, size_text, stage_memory_text
 from Common.records import to_json
 from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.plan import plan_mapping
 from Plans.results import Iteration, Status, TimeInterval
-from Reporter.conventions import mfu_text
+from Reporter.conventions import mfu_share, mfu_text
 from Reporter.heterogeneous_tables import stages_table
 from Reporter.tables import MS, breakdown_table, milliseconds_decimals
 from Reporter.text_tables import TextTable, new_table
@@ -72,6 +72,7 @@ def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None) -> b
     capacity = {"memory_bytes": evaluation.iteration.memory_bytes, "memory_capacity_bytes": machine.memory_bytes}
     sources = evaluation.price_sources
     named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
+    named |= {} if evaluation.placement is None else {"placement": json.loads(to_json(evaluation.placement))}
     named |= {} if optimum is None else {"optimum": json.loads(to_json(optimum))}
     named |= {"time_intervals": [json.loads(to_json(each)) for each in evaluation.time_intervals]}
     return json.dumps({**named, **whole, **capacity, "breakdown_s": breakdown, "stages": stages}, indent=2).encode()
@@ -87,9 +88,8 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         chosen = ", ".join([plan_text(summary), *plan_choices(summary)])
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     capacity_bytes = evaluation.machine.memory_bytes
-    counted = "all scores and what is recomputed" if evaluation.plan.sequence_length > 1 else "what is recomputed"
-    hfu = f"HFU {share(iteration.hardware_flops_utilization)} counting {counted}"
-    mfu = mfu_text(iteration.model_flops_utilization, iteration.causal_model_flops_utilization)
+    hfu = f"HFU {mfu_share(iteration.hardware_flops_utilization)} of what is computed, also again"
+    mfu = mfu_text(iteration.model_flops_utilization, iteration.all_scores_flops_utilization, iteration.all_scores_tflops_per_device)
     rows = {
         "status": f"{iteration.status.value}{reason}",
         "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {chosen}",
@@ -102,6 +102,8 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})",
         "memory of the fullest stage": fullest_memory_text(iteration.memory_bytes, capacity_bytes),
     }
+    if evaluation.placement is not None and evaluation.placement.sentences:
+        rows["placement"] = "; ".join(evaluation.placement.sentences)
     if iteration.energy_per_sample_j is not None:
         rows["energy"] = f"{number(iteration.energy_per_sample_j)} J per sample"
     if evaluation.price_sources is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from Common.numbers import FINE_DIGITS, number, percent, share, size_text, time_text
+from Common.numbers import FINE_DIGITS, number, percent, size_text, time_text
 from GraphExtractor.names import label
 from Plans.results import Status
-from Reporter.conventions import mfu_text
+from Reporter.conventions import mfu_share, mfu_text
 from Reporter.text_tables import TextTable, new_table
 from Reporter.training_tables import fullest_memory_text
 from Solver.results import PlanSummary
@@ -70,17 +70,17 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
         yield f"wall-clock, {each.nominal:.0%} sure", f"{low} to {high}: {'; '.join(each.reasons)}"
     yield "device-hours", number(training.device_hours, FINE_DIGITS)
     yield from _costs(training)
-    mfu = mfu_text(training.model_flops_utilization, training.causal_model_flops_utilization)
+    mfu = mfu_text(training.model_flops_utilization, training.all_scores_flops_utilization, training.all_scores_tflops_per_device)
     yield "model FLOPs", f"{training.model_flops:.4g}"
     yield "model TFLOP/s per device", f"{number(training.model_tflops_per_device, aligned=True)} ({mfu})"
-    hfu = f"HFU {share(training.hardware_flops_utilization)} counting all scores and what is recomputed"
+    hfu = f"HFU {mfu_share(training.hardware_flops_utilization)} of what is computed, also again"
     yield "hardware TFLOP/s per device", f"{number(training.hardware_tflops_per_device, aligned=True)} ({hfu})"
     both = f"{number(training.model_pflops_of_cluster)} model, {number(training.hardware_pflops_of_cluster)} hardware"
     yield "PFLOP/s of all devices", both
     if training.failures is not None:
         yield from _failures(training.failures)
         if training.failures.cluster_mtbf_s is not None:
-            yield "MFU over the wall-clock", share(training.effective_model_flops_utilization)
+            yield "MFU over the wall-clock", mfu_share(training.effective_model_flops_utilization)
 
 
 def _found(priced: PricedTraining) -> str:

@@ -119,6 +119,10 @@ class Hardware(ABC):
     ) -> PricedGraph:
         """What ``price`` gave for ``graph``, the configurations ``rows`` with more ``effort`` where that is of use."""
 
+    def in_cluster(self, cluster: Cluster) -> Hardware:
+        """The same in another cluster, where that can be."""
+        raise NotImplementedError
+
     def proven(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
         """Layer costs of ``graph`` with the most effort on every configuration."""
         self.price(graph, (mode,), groups, None)
@@ -199,6 +203,10 @@ class ExistingDevice(Hardware):
     def model_times(self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]) -> StageTimes:
         """What a stage of all layers takes for each of ``groups``."""
         return self._costs.model_times(graph, mode, groups)
+
+    def in_cluster(self, cluster: Cluster) -> ExistingDevice:
+        """The same in another cluster."""
+        return replace(self, cluster=cluster)
 
     def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
         """``costs`` of configuration ``row`` alone, attributed to causes."""

@@ -13,6 +13,7 @@ from Estimator.devices.device import Device
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
 from Estimator.profiled.sources import SourceCounts
+from Plans.placement import Placement
 from Plans.plan import Plan, UniformPlan, plan_mapping
 from Plans.results import Breakdown, PipelineReport, StageReport, Status, TimeInterval
 from Solver.chip_records import ChipReport
@@ -185,7 +186,7 @@ class ModelPlan:
     plan: Plan
     expert: ExpertReport | None = None
     speedup_over_expert: float | None = None
-    causal_model_flops_utilization: float | None = None  # as in ``Plans.results.Iteration``; None in records of before
+    all_scores_flops_utilization: float | None = None  # as in ``Plans.results.Iteration``
     layout: str = "1d"
     tp2: int = 1
     exchange: str = "gather"
@@ -195,6 +196,7 @@ class ModelPlan:
     share_of_own_best: float | None = None  # of several models: the objective over the best that this one reaches alone
     time_intervals: tuple[TimeInterval, ...] = ()  # of an iteration, as far as published runs tell
     beside_operators_j: float | None = None
+    placement: Placement | None = None  # None in records of before
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property
@@ -217,6 +219,7 @@ class HeterogeneousPlan:
     model_flops_utilization: float
     hardware_flops_utilization: float
     plan: Plan
+    all_scores_flops_utilization: float | None = None
 
     @property
     def memory_bytes(self) -> float:

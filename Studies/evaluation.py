@@ -14,6 +14,7 @@ from Plans.heterogeneous.mixed_layers import RecomputableLayers
 from Plans.heterogeneous.placed_stage import check_stages, placed_stages, stage_degrees
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts, layer_names
+from Plans.placement import Placement, placement_of, used_part
 from Plans.plan import Plan, UniformPlan, check_cluster, check_plan
 from Plans.rates import Machine
 from Plans.results import Iteration, TimeInterval
@@ -27,7 +28,8 @@ from Studies.request import Request, StatedChunks, StatedStages
 class Evaluation:
     """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its degrees (None: stages differ).
 
-    ``price_sources`` say how much was measured, of hardware that was profiled.
+    ``price_sources`` say how much was measured, of hardware that was profiled, ``placement`` where the groups of a plan lie whose
+    stages are alike.
     """
 
     plan: Plan
@@ -36,6 +38,7 @@ class Evaluation:
     machine: Machine
     iteration: Iteration
     price_sources: SourceCounts | None = None
+    placement: Placement | None = None
 
     @property
     def time_intervals(self) -> tuple[TimeInterval, ...]:
@@ -67,6 +70,7 @@ class PreparedPlan:
     costs: LayerCosts
     machine: Machine
     price_sources: SourceCounts | None = None
+    placement: Placement | None = None
 
 
 def evaluated(request: Request) -> Evaluation:
@@ -127,10 +131,15 @@ def prepared(request: Request) -> PreparedPlan:
     if request.chunk_layers is not None:
         degrees = _as_stated(request, request.chunk_layers, degrees, graph)
     check_functions([graph], hardware.known_functions, strict=request.strict)
-    groups = layer_groups(degrees, hardware.cluster)
+    used = (
+        hardware.cluster if request.chunk_layers is not None else used_part(degrees, hardware.cluster)
+    )  # a search has placed it
+    placement = placement_of(degrees, hardware.cluster, used)
+    hardware = hardware if used == hardware.cluster else hardware.in_cluster(used)
+    groups = layer_groups(degrees, used)
     costs = hardware.attributed(hardware.proven(graph, degrees.recompute, groups), groups, 0)
     sources = hardware.source_counts(graph, degrees.recompute)
-    return PreparedPlan(degrees, costs, hardware.machine(0, float(memory_sizes(request)[0])), sources)
+    return PreparedPlan(degrees, costs, hardware.machine(0, float(memory_sizes(request)[0])), sources, placement)
 
 
 def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
@@ -140,7 +149,7 @@ def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
     names = layer_names(graph)
     chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
     whole = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
-    return Evaluation(whole, degrees, hardware_report(request), plan.machine, iteration, plan.price_sources)
+    return Evaluation(whole, degrees, hardware_report(request), plan.machine, iteration, plan.price_sources, plan.placement)
 
 
 def _as_stated(request: Request, stated: StatedChunks, degrees: UniformPlan, graph: ModelGraph) -> UniformPlan:

@@ -107,7 +107,8 @@ def evaluate_many(plans: pd.DataFrame | Mapping[str, Any], **settings: Any) -> p
     from Studies.many import evaluated_many
 
     devices = settings_for(Mode.SEARCH).read({"devices": settings.pop("devices", None)}, SOURCE).get("devices")
-    every = {"use_all_devices": False} if settings.get("device") is not None else {}  # a rule for what is searched
+    searched = ("use_all_devices", "whole_micro_batches")  # rules for what is searched
+    every = dict.fromkeys(searched, False) if settings.get("device") is not None else {}
     return evaluated_many(study(**every | settings), plans, devices)
 
 

@@ -20,6 +20,7 @@ from Plans.assignment import Assignment
 from Plans.groups import layer_groups
 from Plans.layer_costs import LayerCosts
 from Plans.many import evaluate_many
+from Plans.placement import used_part
 from Plans.plan import GroupOrder, UniformPlan, check_plan
 from Plans.uniform_plans import UniformPlans
 from Solver.hardware import Hardware
@@ -56,6 +57,7 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], de
     full["groups"] = _each(full["group_order"], _inner)
     found = {name: np.full(len(table), np.nan) for name in RESULTS}
     graphs = _LayerCosts(request, hardware)
+    parts: dict[Cluster, Hardware] = {}
     for rows in full.groupby([*SHAPE_COLUMNS, "groups"], dropna=False, sort=False).indices.values():
         same = full.iloc[rows]
         first = same.iloc[0]
@@ -69,15 +71,29 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], de
             group_order=first["groups"],
         )
         whole = _plans_of(shape, same, hardware)
-        for part in whole.by_groups(hardware.cluster).values():
-            chosen, at = whole.some(part), np.asarray(rows)[part]
-            costs = graphs.of(chosen.plan(0))
-            chosen.check(len(costs.graph.sequence), hardware.cluster, at)
-            prices = evaluate_many(chosen, costs, hardware.machine(0, float(memory_sizes(request)[0])))
-            for name in ("iteration_s", "step_s", "memory_bytes", "feasible"):
-                found[name][at] = getattr(prices, name)
-            found["samples_per_s"][at] = chosen.global_batch_size / prices.iteration_s
+        for used, placed in _by_used_part(whole, hardware.cluster).items():
+            beside = parts.setdefault(used, hardware if used == hardware.cluster else hardware.in_cluster(used))
+            for part in whole.some(placed).by_groups(used).values():
+                chosen, at = whole.some(placed[part]), np.asarray(rows)[placed[part]]
+                costs = graphs.of(chosen.plan(0), beside)
+                chosen.check(len(costs.graph.sequence), hardware.cluster, at)
+                prices = evaluate_many(chosen, costs, beside.machine(0, float(memory_sizes(request)[0])))
+                for name in ("iteration_s", "step_s", "memory_bytes", "feasible"):
+                    found[name][at] = getattr(prices, name)
+                found["samples_per_s"][at] = chosen.global_batch_size / prices.iteration_s
     return pd.DataFrame(plans).assign(**{**found, "feasible": found["feasible"] == 1.0})
+
+
+def _by_used_part(plans: UniformPlans, cluster: Cluster) -> dict[Cluster, NDArray[np.int64]]:
+    """Places of the plans that use the same part of ``cluster``: those whose groups lie alike are asked once."""
+    if isinstance(plans.shape.group_order, Assignment) or len(cluster.tiers) == 1:
+        return {cluster: np.arange(len(plans))}
+    _, first, place = np.unique(plans.places, return_index=True, return_inverse=True)
+    used = [used_part(plans.plan(index), cluster) for index in first.tolist()]
+    return {
+        each: np.flatnonzero(np.isin(place.reshape(-1), [number for number, other in enumerate(used) if other == each]))
+        for each in dict.fromkeys(used)
+    }
 
 
 class _LayerCosts:
@@ -86,10 +102,11 @@ class _LayerCosts:
     def __init__(self, request: Request, hardware: Hardware) -> None:
         if hardware.configurations != 1:
             raise InputError("many plans are priced on one device or chip; name it with device= or chip=")
-        self._request, self._hardware = request, hardware
+        self._request = request
 
-    def of(self, plan: UniformPlan) -> LayerCosts:
-        request, hardware = self._request, self._hardware
+    def of(self, plan: UniformPlan, hardware: Hardware) -> LayerCosts:
+        """Those of ``plan`` on the part of the cluster that it uses."""
+        request = self._request
         model = request.models[0].name
         check_plan(plan)
         check_panels(plan.panels, model, find_model(model))

@@ -91,6 +91,7 @@ def plan_space(request: Request, model: str) -> PlanSpace:
     return PlanSpace(
         devices=request.devices,
         use_all_devices=request.use_all_devices,
+        whole_micro_batches=request.whole_micro_batches,
         base=UniformPlan(
             global_batch_size=request.global_batch_size,
             optimizer=request.optimizer.value,

@@ -312,6 +312,16 @@ class Request:
         bool, About("search only plans that leave no device idle", "true with a device, else false", modes=SEARCH)
     ] = False
 
+    whole_micro_batches: Annotated[
+        bool,
+        About(
+            "search only plans that training frameworks start: in which every replica has as many whole micro-batches, so that "
+            "the global batch is a multiple of micro-batch size x dp",
+            "true with a device, else false",
+            modes=SEARCH,
+        ),
+    ] = False
+
     micro_batch_size: Annotated[
         Ints,
         About(
@@ -584,7 +594,10 @@ class Request:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know about how the request is understood."""
-        sizes = [self._note(size) for size in self.micro_batch_size if self.global_batch_size % (size * self._replicas)]
+        replicas = self.dp[0] if self.mode is Mode.EVALUATE and self.dp else None
+        told = () if self.whole_micro_batches else self.micro_batch_size
+        sizes = [note for size in told if (note := uneven_batch(self.global_batch_size, size, replicas))]
+        sizes += self._unequal_chunks()
         space = self.hardware.space
         if space is not None and self.max_area is not None and self.max_area > space.budget_mm2:
             sizes.append(
@@ -593,16 +606,20 @@ class Request:
             )
         return tuple(sizes)
 
-    @property
-    def _replicas(self) -> int:
-        return self.dp[0] if self.mode is Mode.EVALUATE and self.dp else 1
+    def _unequal_chunks(self) -> list[str]:
+        """That frameworks interleave equal chunks alone, of one plan that has others and does not say which."""
+        from GraphExtractor.models.registry import find_model
 
-    def _note(self, size: int) -> str:
-        if self.mode is Mode.EVALUATE:
-            several = f"micro-batch size x dp = {number(size * self._replicas)}: the last micro-batches are counted as whole ones"
-            return f"global batch size {number(self.global_batch_size)} is not a multiple of {several}"
-        single = f"micro-batch size {number(size)}: the last micro-batch is counted as a whole one"
-        return f"global batch size {number(self.global_batch_size)} is not a multiple of {single}"
+        chunks, stages = max(self.interleave or (1,)), max(self.pp or (1,))
+        if self.mode is Mode.SEARCH or chunks == 1 or self.stage_layers is not None or self.chunk_layers is not None:
+            return []
+        family = find_model(self.models[0].name)
+        if len(family.blocks) != 1 or not family.layers % (stages * chunks):
+            return []
+        return [
+            f"pp x interleave = {stages * chunks} does not divide the {family.layers} blocks of the model: training frameworks "
+            "interleave equal chunks alone, unless they are told which layers each has"
+        ]
 
     def sequence_length_of(self, model: str) -> int:
         """Tokens per sample of one of the models."""
@@ -628,6 +645,17 @@ class Request:
         import yaml
 
         return yaml.safe_dump(STUDY.stamped(self.as_mapping()), sort_keys=False, default_flow_style=None)
+
+
+def uneven_batch(global_batch_size: int, micro_batch_size: int, dp: int | None = None) -> str:
+    """What is said of a batch that is no whole number of micro-batches on each of ``dp`` replicas (None: any); empty: it is."""
+    if not global_batch_size % (micro_batch_size * (dp or 1)):
+        return ""
+    given = f"global batch size {number(global_batch_size)} is not a multiple of"
+    if dp is None:
+        return f"{given} micro-batch size {number(micro_batch_size)}: the last micro-batch is counted as a whole one"
+    together = number(micro_batch_size * dp)
+    return f"{given} micro-batch size x dp = {together}: the last micro-batches are counted as whole ones"
 
 
 @cache

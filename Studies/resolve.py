@@ -89,6 +89,7 @@ def resolve(
         code=permission(families, source, code_allowed(given, run_code, mode)),
         **{
             "devices": hardware.cluster.num_devices,
+            "whole_micro_batches": mode is Mode.SEARCH and hardware.device is not None,
             "use_all_devices": mode is Mode.SEARCH and hardware.device is not None,
             **values,
             **names,

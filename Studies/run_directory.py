@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import json
-import logging
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +19,6 @@ from Common.errors import ArtefactError, InputError, PhazeError
 from Common.files import artefact_bytes, pack, parse_json, refuse_replacing, write_atomically
 from Common.records import parse_yaml, to_json
 from Common.sealed import KEY, digest_of, with_digest
-from Common.written_files import clear_away
 from Plans.results import Status
 from Solver.results import Counts, SearchResult
 from Solver.search.run import PhaseRecord
@@ -30,8 +28,6 @@ from Studies.request import request_fields
 
 if TYPE_CHECKING:
     import pandas as pd
-
-logger = logging.getLogger(__name__)
 
 MANIFEST, STUDY = "manifest.json", "study.yaml"
 MOST_NAMED = 6  # settings in which another study differs
@@ -131,45 +127,47 @@ def check_replaceable(folder: Path, names: Sequence[str] = RUN_FILES) -> None:
         refuse_replacing(folder, names, "run")
 
 
-def warn_of_replaced(folder: Path, study_yaml: str, flag: str) -> None:
-    """Say, where ``folder`` holds the run of another study than ``study_yaml``, that a run there will replace it.
+def refuse_other_run(folder: Path, settings: Mapping[str, Any], flag: str, as_today: Callable[[Any], Mapping[str, Any]]) -> None:
+    """Refuse a ``folder`` that holds the run of another study than that of ``settings``, which a run there would replace.
 
-    ``flag`` is what keeps it if it is given otherwise.
+    ``as_today`` resolves the settings of a file as today's defaults have them. ``flag`` is what is to be given otherwise.
+
+    Raises:
+        InputError: says in which settings the studies differ.
     """
-    other = _other_settings(folder / STUDY, study_yaml)
-    if not other:
-        return
-    more = f" and {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
-    logger.warning(
-        "%s holds the run of another study, which differs in %s%s; this one will replace it, its report and trace too; to keep "
-        "it, stop this one and give another %s",
-        folder,
-        ", ".join(other[:MOST_NAMED]),
-        more,
-        flag,
-    )
+    other = _other_settings(folder / STUDY, settings, as_today)
+    if other:
+        more = f" and {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
+        raise InputError(
+            f"{folder} holds the run of another study, which differs in {', '.join(other[:MOST_NAMED])}{more} and which this one "
+            f"would replace; give another {flag}, or move the folder"
+        )
 
 
-def _other_settings(study: Path, study_yaml: str) -> tuple[str, ...]:
-    """In which settings that decide the study of a run that is there differs from this one; none where there is none."""
-    if not study.is_file():
+def _other_settings(study: Path, settings: Mapping[str, Any], as_today: Callable[[Any], Mapping[str, Any]]) -> tuple[str, ...]:
+    """In which settings that decide the study of a run that is there differs, and in its name; none where there is none."""
+    if not study.is_file() or not (study.parent / "best.json").exists():  # else it is of no search, or not finished
         return ()
     try:
-        content = artefact_bytes(study)
-    except (OSError, ArtefactError):
+        there = file_formats.STUDY.current(parse_yaml(artefact_bytes(study).decode(), STUDY), STUDY)
+    except (OSError, ArtefactError, InputError, UnicodeDecodeError):
         return (f"a {STUDY} that cannot be read",)
-    if content == study_yaml.encode():
-        return ()
-    try:
-        texts = (content.decode(), study_yaml)
-        there, here = (file_formats.STUDY.current(parse_yaml(text, STUDY), STUDY) for text in texts)
-    except (InputError, UnicodeDecodeError):
-        return (f"a {STUDY} that cannot be read",)
-    if not isinstance(there, dict) or not isinstance(here, dict):
+    if not isinstance(there, dict):
         return (f"a {STUDY} without settings",)
     beside = {field.key for field in request_fields() if not field.about.decides} | {"strict"}  # which answers the same, or not
-    keys = dict.fromkeys((*there, *here))
-    return tuple(str(key) for key in keys if key not in beside and there.get(key) != here.get(key))
+
+    def differing(there: Mapping[str, Any]) -> tuple[str, ...]:
+        keys = (str(key) for key in dict.fromkeys((*there, *settings)) if key not in beside)
+        named = ("name",) if there.get("name", settings.get("name")) != settings.get("name", there.get("name")) else ()
+        return (*(key for key in keys if there.get(key) != settings.get(key)), *named)
+
+    other = differing(there)
+    if not other:
+        return ()
+    try:  # an earlier phaze did not know all of today's settings
+        return differing(as_today(there))
+    except PhazeError:
+        return other
 
 
 def _of_a_run(manifest: Path) -> bool:
@@ -224,9 +222,6 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
-    if _other_settings(folder / STUDY, files.study_yaml):
-        for name in ("report.html", "trace.json"):
-            clear_away(folder / name)
     (folder / "best.json").unlink(missing_ok=True)
     contents = {
         STUDY: files.study_yaml.encode(),

@@ -32,13 +32,14 @@ from Studies.limits.memory_room import tight_memory
 from Studies.plans_in_noise import plans_in_noise
 from Studies.problem import front_of, hardware_of, hardware_report, search_problem
 from Studies.request import Request
+from Studies.resolve import resolve
 from Studies.run_directory import (
     POINT_MEANING,
     Manifest,
     PartsRecord,
     RunFiles,
     check_replaceable,
-    warn_of_replaced,
+    refuse_other_run,
     write_run,
 )
 from Studies.sweep.points import key_of
@@ -67,14 +68,17 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
 def prepared(request: Request) -> dict[str, str]:
     """Hashes of the files that ``request`` names, taken before they are read for its answer; its folder can be written.
 
-    Says so where that holds the run of another study, which will be replaced.
-
     Raises:
-        InputError: it cannot, or holds files that no run wrote, or a file is not there any more.
+        InputError: it cannot, or holds files that no run wrote or the run of another study, or a file is not there any more.
     """
     check_writable(request.folders.run)
     check_replaceable(request.folders.run)
-    warn_of_replaced(request.folders.run, request.to_yaml(), "--name" if request.output is None else "--output")
+    refuse_other_run(
+        request.folders.run,
+        request.as_mapping(),
+        "--name" if request.output is None else "--output",
+        lambda there: resolve({}, there, request.mode).as_mapping(),
+    )
     return file_contents(request)
 
 

@@ -18,6 +18,7 @@ from GraphExtractor.storage import load_or_extract
 from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
+from Plans.placement import used_part
 from Plans.plan import check_plan
 from Plans.rates import Machine, device_machine
 from Plans.results import Iteration, Status
@@ -145,6 +146,7 @@ class RunPricer:
     ) -> PricedPlan:
         plan = candidate.plan
         check_plan(plan)  # before anything is traced for it
+        cluster = used_part(plan, cluster)
         key = plan.graph_key(model.traced, model.sequence_length)
         graph = self._trace(key) if model.dimensions is None else self._graph(key, model.layers)
         costs, machine = self._costs(device, software, plan.precision.matrix_format, cluster, said)

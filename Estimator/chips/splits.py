@@ -1,51 +1,85 @@
 """Ways to spread one product over the cores of an accelerator: parts along batch, m, k and n."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import IntArray
 from GraphExtractor.graph import Gemm
 
+EVERY_COUNT_TO = 256  # parts; of more, counts of a dimension are powers of two, and three and five times these
+
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """S ways to cut a product into ``batch * m * k * n`` parts, arrays of shape (S,). The first is not to cut it at all.
+    """S ways to cut a product into ``parts = batch * m * k * n`` of them, ascending in ``parts``; arrays of shape (S,).
 
-    ``of_num[i]`` are those for the i-th number of cores, ascending in the number of parts, each of which is for one core.
+    The first is not to cut it at all. Each part is for one core, so that more cores can do all that fewer can: which ways there
+    are does not depend on the number of cores, only how many of them that number reaches. ``doubling`` marks those whose four
+    counts are powers of two.
     """
 
     batch: IntArray
     m: IntArray
     k: IntArray
     n: IntArray
-    of_num: tuple[IntArray, ...]
+    parts: IntArray
+    doubling: NDArray[np.bool_]
+
+    def ending(self, num_cores: int) -> int:
+        """How many of the ways have a core of ``num_cores`` for every part."""
+        return int(np.searchsorted(self.parts, num_cores, side="right"))
 
 
-def enumerate_splits(gemm: Gemm, num_cores: IntArray) -> Splits:
-    """The splits of ``gemm`` for each number of cores; those for one number do not depend on which others there are."""
-    own = [_splits_on(gemm, int(num)) for num in num_cores]
-    distinct, index = np.unique(np.concatenate(own), axis=0, return_inverse=True)
-    batch, m, k, n = distinct.T
-    ends = np.cumsum([len(each) for each in own])
-    return Splits(batch, m, k, n, tuple(np.split(index.reshape(-1), ends[:-1])))
+def enumerate_splits(gemm: Gemm, num_cores: int) -> Splits:
+    """The ways to split ``gemm`` over at most ``num_cores`` cores."""
+    sizes = gemm.batch, gemm.m, gemm.k, gemm.n
+    splits = _splits(*sizes, 1 << (num_cores - 1).bit_length())  # numbers of cores between two powers of two share them
+    end = splits.ending(num_cores)
+    return splits if end == len(splits.parts) else Splits(*(each[:end] for each in vars(splits).values()))
 
 
-@lru_cache(maxsize=4096)  # chips that differ in rates alone ask again for the same
-def _splits_on(gemm: Gemm, num: int) -> IntArray:
-    """Combinations of part counts along the four dimensions with at most ``num`` parts, shape (splits, 4).
+@lru_cache(maxsize=256)  # chips that differ in rates alone ask again for the same
+def _splits(batch: int, m: int, k: int, n: int, most: int) -> Splits:
+    """All with at most ``most`` parts.
 
-    Tried are the divisors of ``num`` and powers of two, but for those after one that already cuts the dimension into single rows.
+    Of at most ``EVERY_COUNT_TO`` parts these are all: of the counts that cut a dimension into parts of one size the smallest has
+    them with the fewest cores, and others are left out. Of more they are those of the coarser counts.
     """
-    upward = np.arange(1, num + 1)
-    counts = upward[(num % upward == 0) | (upward & (upward - 1) == 0)].tolist()
-    choices = np.array([[1, 1, 1, 1]], dtype=np.int64)
-    for axis, dimension in enumerate((gemm.batch, gemm.m, gemm.k, gemm.n)):
-        parts = [count for count, before in zip(counts, [0, *counts], strict=False) if before < dimension]
-        choices = np.repeat(choices, len(parts), axis=0)
-        choices[:, axis] = np.tile(np.array(parts, dtype=np.int64), len(choices) // len(parts))
-        choices = choices[choices.prod(axis=1) <= num]
-    splits = choices[np.argsort(choices.prod(axis=1), kind="stable")]
-    splits.flags.writeable = False
+    sizes = batch, m, k, n
+    every = _combinations([_distinct(size, min(most, EVERY_COUNT_TO)) for size in sizes], min(most, EVERY_COUNT_TO))
+    coarse = _combinations([_coarse(size, most) for size in sizes], most) if most > EVERY_COUNT_TO else every[:0]
+    counts = np.concatenate([every, coarse[coarse.prod(axis=1) > EVERY_COUNT_TO]])
+    counts = counts[np.argsort(counts.prod(axis=1), kind="stable")]
+    of_batch, of_m, of_k, of_n = counts.T.copy()
+    splits = Splits(of_batch, of_m, of_k, of_n, counts.prod(axis=1), ((counts & (counts - 1)) == 0).all(axis=1))
+    for each in vars(splits).values():
+        each.flags.writeable = False
     return splits
+
+
+def _distinct(size: int, most: int) -> list[int]:
+    """The smallest count of parts, at most ``most``, for every size that the largest part of a dimension can have."""
+    counts = np.arange(1, min(size, most) + 1)
+    largest = -(-size // counts)
+    return [int(count) for count in counts[np.diff(largest, prepend=largest[0] + 1) != 0]]
+
+
+def _coarse(size: int, most: int) -> list[int]:
+    """Counts of parts up to ``most``, but for those after one that already cuts the dimension into single rows."""
+    counts = sorted({factor << power for factor in (1, 3, 5) for power in range(most.bit_length()) if factor << power <= most})
+    return [count for count, before in zip(counts, [0, *counts], strict=False) if before < size]
+
+
+def _combinations(choices: list[list[int]], most: int) -> IntArray:
+    """A count from each of ``choices`` whose product is at most ``most``, shape (combinations, dimensions)."""
+    found = np.ones((1, len(choices)), dtype=np.int64)
+    for axis, counts in enumerate(choices):
+        found = np.repeat(found, len(counts), axis=0)
+        found[:, axis] = np.tile(np.array(counts, dtype=np.int64), len(found) // len(counts))
+        found = found[found.prod(axis=1) <= most]
+    return found

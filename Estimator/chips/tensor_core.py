@@ -85,15 +85,39 @@ class CoreEstimate(CorePrices):
 
 @dataclass(frozen=True, eq=False)
 class _Spread:
-    """The ways to spread a product: size of a part and bytes of a split reduction (splits, 1), GLB bytes (splits, arrays)."""
+    """The S ways to spread a product: sizes of a part, bytes of a split reduction, the GLB bytes that are the least; all (S, 1).
+
+    ``doubling`` are the places of those whose counts are powers of two, ``doubling_bytes`` what they exchange with the GLB,
+    (doubling, arrays).
+    """
 
     splits: Splits
     batch: FloatArray
     m: FloatArray
     k: FloatArray
     n: FloatArray
-    glb_bytes: FloatArray
     reduction_bytes: FloatArray
+    least_bytes: FloatArray
+    doubling: IntArray
+    doubling_bytes: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Chosen:
+    """The way to spread a product that some arrays were found to be fastest in; arrays of shape (arrays,)."""
+
+    cycles: FloatArray
+    compute_cycles: FloatArray
+    glb_bytes: FloatArray
+
+    def or_faster(self, cycles: FloatArray, compute_cycles: FloatArray, glb_bytes: FloatArray) -> _Chosen:
+        """The fastest of these and others (ways, arrays), of equally fast ones the first."""
+        if not len(cycles):
+            return self
+        way, arrays = cycles.argmin(axis=0), np.arange(cycles.shape[1])
+        faster = cycles[way, arrays] < self.cycles
+        others = (each[way, arrays] for each in (cycles, compute_cycles, glb_bytes))
+        return _Chosen(*(np.where(faster, new, old) for new, old in zip(others, vars(self).values(), strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,24 +195,41 @@ class TensorCoreModel:
         )
 
     def _spread(self, gemm: Gemm) -> _Spread:
-        splits = enumerate_splits(gemm, self._nums)
+        splits = enumerate_splits(gemm, int(self._nums[-1]))
         batch, m, k, n = (
             divide_up(size, parts)[:, None]
             for size, parts in ((gemm.batch, splits.batch), (gemm.m, splits.m), (gemm.k, splits.k), (gemm.n, splits.n))
         )
+        products = (gemm.batch * splits.m * splits.k * splits.n)[:, None]
+        least = products * (m * k + k * n + m * n) * self.platform.bytes_per_element
+        # each further part of a split reduction has its partial sums written to the GLB and read again, after the others
+        reduction: FloatArray = 2 * ACCUMULATOR_BYTES * gemm.batch * gemm.m * gemm.n * (splits.k[:, None].astype(np.float64) - 1)
+        doubling = np.flatnonzero(splits.doubling)
+        none = np.zeros((0, len(self._rows)))
+        ways = _Spread(splits, batch, m, k, n, reduction, least, doubling, none)
+        return replace(ways, doubling_bytes=self._glb_bytes(gemm, ways, doubling))
+
+    def _glb_bytes(self, gemm: Gemm, ways: _Spread, which: IntArray) -> FloatArray:
+        """Bytes that all cores exchange with the GLB in the ways at the places ``which``, (places, arrays)."""
         # the batch never changes what a single product of it moves: price each (m, k, n) once
-        sizes, index = np.unique(np.concatenate([m, k, n], axis=1), axis=0, return_inverse=True)
+        sizes, index = np.unique(np.concatenate([ways.m, ways.k, ways.n], axis=1)[which], axis=0, return_inverse=True)
         part_m, part_k, part_n = sizes.T[:, :, None]
         traffic = tile_traffic(part_m, part_k, part_n, self._l2_capacities, self.platform.bytes_per_element)
         per_product = traffic.total.min(axis=0)[index.reshape(-1)]
-        products = (gemm.batch * splits.m * splits.k * splits.n)[:, None]
-        # each further part of a split reduction has its partial sums written to the GLB and read again, after the others
-        reduction: FloatArray = 2 * ACCUMULATOR_BYTES * gemm.batch * gemm.m * gemm.n * (splits.k[:, None].astype(np.float64) - 1)
-        return _Spread(splits, batch, m, k, n, (products * per_product)[:, self._l2_of], reduction)
+        splits = ways.splits
+        products = (gemm.batch * splits.m[which] * splits.k[which] * splits.n[which])[:, None]
+        moved: FloatArray = (products * per_product)[:, self._l2_of]
+        return moved
 
     def _time(self, dataflow: Dataflow, batch: ArrayLike, m: ArrayLike, k: ArrayLike, n: ArrayLike) -> SystolicTime:
         """Systolic time of a part per distinct array (last axis)."""
         return pipelined_time(dataflow, batch, m, k, n, self._rows, self._columns, self.platform.weight_rows_per_cycle)
+
+    def _steady(self, dataflow: Dataflow, ways: _Spread, which: IntArray, arrays: IntArray) -> FloatArray:
+        """Cycles that a part streams in the ways at the places ``which`` on ``arrays``; (which, arrays)."""
+        sizes = ways.batch[which], ways.m[which], ways.k[which], ways.n[which]
+        rows, columns = self._rows[arrays], self._columns[arrays]
+        return pipelined_time(dataflow, *sizes, rows, columns, self.platform.weight_rows_per_cycle).steady
 
     def _l2_traffic(self, gemm: Gemm, dataflow: Dataflow) -> FloatArray:
         """Bytes the arrays exchange with the local buffers: every fold streams its operand past the stationary one."""
@@ -215,23 +256,69 @@ class TensorCoreModel:
         """Undivided, on one core with its share of the GLB bandwidth."""
         steady = (self._time(dataflow, gemm.batch, gemm.m, gemm.k, gemm.n).steady * part.cycles)[self._array_of]
         done = part.work[self._array_of]
-        glb_bytes = ways.glb_bytes[0, self._array_of] * done
+        glb_bytes = ways.doubling_bytes[0, self._array_of] * done
         glb_cycles = glb_bytes / (self.platform.glb_bandwidth_bytes_per_cycle * self._core_share)
         cycles = np.maximum(steady, glb_cycles)
         return _OnChip(cycles, steady, glb_bytes, self._l2_traffic(gemm, dataflow) * done, gemm.macs * done)
 
     def _on_all_cores(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed) -> _OnChip:
-        """The fastest split over at most all cores, with all of the GLB bandwidth."""
-        bandwidth = self.platform.glb_bandwidth_bytes_per_cycle
-        steady = self._time(dataflow, ways.batch, ways.m, ways.k, ways.n).steady * part.cycles
-        moved = ways.glb_bytes * part.work
-        cycles = np.maximum(steady, moved / bandwidth) + ways.reduction_bytes / bandwidth
-        chosen = np.stack([own[cycles[own].argmin(axis=0)] for own in ways.splits.of_num])
-        split = chosen[self._num_of, self._array_of]
-        glb_bytes = moved[split, self._array_of] + ways.reduction_bytes[split, 0]
-        chosen_cycles, compute_cycles = cycles[split, self._array_of], steady[split, self._array_of]
+        """The fastest split over at most all cores, with all of the GLB bandwidth.
+
+        Splits into powers of two come first; of the others those alone are priced in full that may be faster by a bound.
+        """
+        bandwidth, some = self.platform.glb_bandwidth_bytes_per_cycle, ways.doubling
+        steady = self._steady(dataflow, ways, some, np.arange(len(self._rows))) * part.cycles
+        moved = ways.doubling_bytes * part.work
+        cycles = np.maximum(steady, moved / bandwidth) + ways.reduction_bytes[some] / bandwidth
+        glb_bytes = moved + ways.reduction_bytes[some]
+        found = np.empty((3, len(self._num_of)))
+        for place, num in enumerate(self._nums.tolist()):
+            configurations = np.flatnonzero(self._num_of == place)
+            arrays, own = np.unique(self._array_of[configurations], return_inverse=True)
+            end = int(np.searchsorted(some, ways.splits.ending(num)))
+            best = _Chosen(*np.full((3, len(arrays)), np.inf))
+            best = best.or_faster(*(each[:end, arrays] for each in (cycles, steady, glb_bytes)))
+            best = best.or_faster(*self._other_splits(gemm, ways, dataflow, part, num, arrays, best.cycles))
+            found[:, configurations] = np.stack([*vars(best).values()])[:, own.reshape(-1)]
         done = part.work[self._array_of]
-        return _OnChip(chosen_cycles, compute_cycles, glb_bytes, self._l2_traffic(gemm, dataflow) * done, gemm.macs * done)
+        chosen_cycles, compute_cycles, chosen_bytes = found
+        return _OnChip(chosen_cycles, compute_cycles, chosen_bytes, self._l2_traffic(gemm, dataflow) * done, gemm.macs * done)
+
+    def _other_splits(
+        self,
+        gemm: Gemm,
+        ways: _Spread,
+        dataflow: Dataflow,
+        part: Executed,
+        num: int,
+        arrays: IntArray,
+        known: FloatArray,
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Splits over ``num`` cores that may take less than the ``known`` cycles on ``arrays``.
+
+        Cycles (infinite where they may not), those of the arrays alone and GLB bytes, each (splits, arrays). A part of a split
+        streams at most a useful row a cycle, so too few parts are too slow; and it moves its operands at least once.
+        """
+        bandwidth, splits = self.platform.glb_bandwidth_bytes_per_cycle, ways.splits
+        elements = self._rows[arrays] * self._columns[arrays]
+        fewest = (gemm.macs / (elements * known) * part.cycles[arrays]).min() * (1 - 1e-9)
+        first = int(np.searchsorted(splits.parts, fewest))
+        places = np.arange(first, splits.ending(num))
+        places = places[~splits.doubling[places]]
+        if not len(places):
+            nothing = np.empty((0, len(arrays)))
+            return nothing, nothing, nothing
+        steady = self._steady(dataflow, ways, places, arrays) * part.cycles[arrays]
+        reduction = ways.reduction_bytes[places]
+        least = np.maximum(steady, ways.least_bytes[places] * part.work[arrays] / bandwidth) + reduction / bandwidth
+        candidates = least < known
+        kept = np.flatnonzero(candidates.any(axis=1))
+        steady, reduction, candidates = steady[kept], reduction[kept], candidates[kept]
+        if not len(kept):
+            return steady, steady, steady
+        moved = self._glb_bytes(gemm, ways, places[kept])[:, arrays] * part.work[arrays]
+        cycles = np.where(candidates, np.maximum(steady, moved / bandwidth) + reduction / bandwidth, np.inf)
+        return cycles, steady, moved + reduction
 
     def _hbm_traffic(self, work: TensorWork, dataflow: Dataflow) -> tuple[FloatArray, FloatArray]:
         """HBM bytes loaded before the arrays start, and those moved behind them: (candidate tilings, GLB capacities).

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from Plans.flops import TrainedFlops, trained_flops
 from Plans.heterogeneous.mixed_layers import RecomputableLayers
 from Plans.heterogeneous.placed_stage import PlacedStage
 from Plans.heterogeneous.pricing import PricedStage, PricedStages
-from Plans.iteration import TERA, StepTime, misfit, stage_breakdown
+from Plans.iteration import StepTime, misfit, stage_breakdown
 from Plans.rates import Machine, between_s
 from Plans.results import Iteration, PipelineReport, StageReport, Status
 
@@ -31,19 +32,14 @@ def iteration_of_stages(placed: Sequence[PlacedStage], layers: Sequence[Recomput
     reports = _stages(priced)
     reason = misfit(reports, machine)
     samples, devices = placed[0].degrees.global_batch_size, priced.placed[-1].end_device
-    model_flops, causal_flops, hardware_flops = np.sum([_flops(stage) for stage in priced.stages], axis=0)
-    peak, per_device = machine.peak_flops * devices, iteration_s * devices * TERA
+    counted = sum((_flops(stage) for stage in priced.stages), TrainedFlops())
     return Iteration(
         status=Status.INFEASIBLE if reason else Status.FEASIBLE,
         reason=reason,
         iteration_s=iteration_s,
         samples_per_s=samples / iteration_s,
         tokens_per_s=samples * layers[0].kept.graph.key.sequence_length / iteration_s,
-        model_tflops_per_device=model_flops / per_device,
-        hardware_tflops_per_device=hardware_flops / per_device,
-        model_flops_utilization=model_flops / iteration_s / peak,
-        causal_model_flops_utilization=causal_flops / iteration_s / peak,
-        hardware_flops_utilization=hardware_flops / iteration_s / peak,
+        **vars(counted.rates(iteration_s * devices, machine.peak_flops)),
         energy_per_sample_j=None,
         devices=devices,
         micro_batches_per_pipeline=priced.micro_batches,
@@ -53,15 +49,11 @@ def iteration_of_stages(placed: Sequence[PlacedStage], layers: Sequence[Recomput
     )
 
 
-def _flops(stage: PricedStage) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """FLOPs of all samples of a batch on a stage: the model's, those that no mask leaves out, and with what is recomputed."""
-    sizes, degrees = stage.layer_sizes, stage.placed.degrees
-    chosen = [sizes.sequence[layer] for layer in stage.placed.layers]
-    runs = degrees.global_batch_size / degrees.micro_batch_size * degrees.inner_devices
-    forward, masked, again = (
-        float(getattr(sizes, name)[chosen].sum()) for name in ("forward_flops", "masked_flops", "recomputed_flops")
-    )
-    return np.array([3.0 * forward, 3.0 * (forward - masked), 3.0 * forward + again]) * runs
+def _flops(stage: PricedStage) -> TrainedFlops:
+    """FLOPs of all samples of a batch on a stage."""
+    degrees = stage.placed.degrees
+    chosen = [stage.layer_sizes.sequence[layer] for layer in stage.placed.layers]
+    return trained_flops(stage.layer_sizes, chosen, degrees.global_batch_size / degrees.micro_batch_size * degrees.inner_devices)
 
 
 def _stages(priced: PricedStages) -> tuple[StageReport, ...]:

@@ -72,6 +72,7 @@ class RecomputableLayers:
             shared_by=np.where(recomputed[:, None], again.shared_by, kept.shared_by),
             forward_flops=kept.forward_flops[kept.distinct],
             masked_flops=kept.masked_flops[kept.distinct],
+            skipped_flops=kept.skipped_flops[kept.distinct],
             tables=kept.tables[kept.distinct],
         )
 

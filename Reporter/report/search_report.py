@@ -10,7 +10,7 @@ from Common.numbers import gib, number, percent
 from Common.units import GIB
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
-from Reporter.conventions import mfu_note
+from Reporter.conventions import mfu_note, mfu_share
 from Reporter.report import choice_figures, placement_figures, size_figures, time_figures
 from Reporter.report.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words
 from Reporter.report.chip_figures import area_figure, energy_figure, roofline_figure, whole_chip_figures
@@ -259,8 +259,8 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
         if plan.share_of_own_best is not None:
             note = f"{number(plan.throughput_samples_per_s)} samples/s; the best that it reaches on hardware of its own is 100%"
             yield KeyNumber(f"share of own best{name}", share(plan.share_of_own_best), note)
-        left, counted = plan.causal_model_flops_utilization, plan.model_flops_utilization
-        yield KeyNumber(f"MFU{name}", share(counted), mfu_note(counted, left, plan.sequence_length))
+        left, counted = plan.model_flops_utilization, plan.all_scores_flops_utilization
+        yield KeyNumber(f"MFU{name}", mfu_share(left), mfu_note(left, counted, plan.sequence_length))
         free = f"of {gib(best.hbm_bytes)} GiB ({share(plan.memory_bytes / best.hbm_bytes)}) in the fullest stage"
         yield KeyNumber(f"memory used{name}", f"{gib(plan.memory_bytes)} GiB", free)
     tight = run.result.tight_memory

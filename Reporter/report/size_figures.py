@@ -5,10 +5,11 @@ from collections.abc import Collection, Sequence
 from Common.numbers import gib, number, rate
 from Common.units import GIB
 from GraphExtractor.names import label
+from Reporter.conventions import mfu_share
 from Reporter.report.charts import SAMPLES, sized
 from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import Figure, PageTable, inline_data, table
-from Reporter.report.formats import duration, share
+from Reporter.report.formats import duration
 from Reporter.report.theme import SERIES, colour
 from Reporter.tables import FOUND, memory_text, merged
 from Solver.results import DesignPoint, ReferencePoint, SearchResult, SizeRow
@@ -93,7 +94,7 @@ def hbm_table(result: SearchResult) -> PageTable:
             degrees_text(plan),
             ", ".join(plan_extras(plan)),
             rate(plan.throughput_samples_per_s),
-            share(plan.model_flops_utilization),
+            mfu_share(plan.model_flops_utilization),
             f"{plan.memory_bytes / GIB:,.2f}",
             "yes" if point.optimal else "no",
         )

@@ -130,5 +130,6 @@ def _described(
         breakdown_s=iteration.breakdown,
         model_flops_utilization=iteration.model_flops_utilization,
         hardware_flops_utilization=iteration.hardware_flops_utilization,
+        all_scores_flops_utilization=iteration.all_scores_flops_utilization,
         plan=plan_of(stages, model.name, sequence_length, layers[0].kept.sizes.names),
     )

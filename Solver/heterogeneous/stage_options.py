@@ -49,6 +49,8 @@ def _options(space: PlanSpace) -> Iterator[StageOption]:
         for dp in space.dp_degrees or range(1, room + 1):
             if dp > room or dp * shape.cp % shape.ep:
                 continue
+            if space.whole_micro_batches and space.base.global_batch_size % (shape.micro_batch_size * dp):
+                continue
             several = dp * shape.sequence_devices > 1
             for zero, overlap in product(space.zero_stages, space.overlap_gradients):
                 if not several and (zero > min(space.zero_stages) or overlap != space.overlap_gradients[0]):

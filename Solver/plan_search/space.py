@@ -27,7 +27,8 @@ IntArray = NDArray[np.int64]
 class PlanSpace:
     """What is searched; ``base`` holds everything that is not (global batch, precision, optimizer, attention, sequence length).
 
-    tp · cp · pp · dp is the number of ``devices``, or at most that unless ``use_all_devices``; ep divides dp · cp. Interleaved
+    tp · cp · pp · dp is the number of ``devices``, or at most that unless ``use_all_devices``; ep divides dp · cp. With
+    ``whole_micro_batches`` the global batch is a whole number of micro-batches for every replica. Interleaved
     plans have equal chunks, as Megatron-LM requires; the stages of the others may differ. None stands for every value there is.
     Where ``GroupOrder.TIERS`` is among the ``group_orders``, the axes share out the tiers of the network, whose blocks hold
     ``capacities``, in every other way too. ``layouts`` are further ones besides tp with and without sequence parallelism, and cp.
@@ -53,6 +54,7 @@ class PlanSpace:
     overlap_gradients: tuple[bool, ...] = (False,)
     overlap_tensor: tuple[bool | None, ...] = (None,)
     offloads: tuple[Offload, ...] = (NOTHING,)
+    whole_micro_batches: bool = False
 
     def within(self, devices: int | None) -> PlanSpace:
         """The plans that need at most so many ``devices`` (None: any number), as far as they may leave some idle."""
@@ -108,6 +110,12 @@ class PlanSpace:
         """The rule that leaves no plan for a model of ``layers`` layers, in words; nothing where there are plans."""
         if self._has_plans(layers, cluster):
             return ""
+        if self.whole_micro_batches and replace(self, whole_micro_batches=False)._has_plans(layers, cluster):
+            return (
+                f"the global batch of {self.base.global_batch_size:,} must be a multiple of micro-batch size x dp, so that every "
+                "replica has whole micro-batches; give another --global-batch-size, --dp or --micro-batch-size, or "
+                "--whole-micro-batches false for plans whose last micro-batches are counted as whole ones"
+            )
         if replace(self, interleave=(1,))._has_plans(layers, cluster):
             return self._chunk_rule(layers)
         if replace(self, ep_degrees=(1,))._has_plans(layers, cluster):
@@ -170,6 +178,8 @@ class PlanSpace:
                 continue
             every = self._replicas(groups // pp, most_replicas)
             every = every[(every * shape.cp) % shape.ep == 0]
+            if self.whole_micro_batches:
+                every = every[shape.global_batch_size % (shape.micro_batch_size * every) == 0]
             nested = self.nested if isinstance(shape.group_order, GroupOrder) else (GroupOrder.TIERS,)
             every, lying = self._lying(shape, pp, every)
             axes = self.zero_stages, enumerate(self.overlap_gradients), enumerate(nested), self._chunks(pp, layers)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from Common.errors import SolverError
+from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import ModelGraph
 from Plans.bytes_beside import bytes_beside
 from Plans.cuts import chunk_layers
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts
+from Plans.placement import placement_of
 from Plans.plan import Plan, UniformPlan
 from Plans.pricing import PricedPlan
 from Plans.results import Iteration, Status
@@ -47,7 +49,7 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
         )
     moving_j = run.hardware.moving_j(row, bytes_beside(PricedPlan(plan, costs, machine)))
     bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
-    reported = plan_report(shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s)
+    reported = plan_report(shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s, run.hardware.cluster)
     return replace(
         reported,
         tc_utilization=_utilization(schedules, CoreType.TC),
@@ -65,9 +67,15 @@ def _share_of_own_best(run: Run, choice: Choice) -> float | None:
 
 
 def plan_report(
-    shape: Shape, plan: UniformPlan, costs: LayerCosts, iteration: Iteration, memory_bytes: int, bound_s: float
+    shape: Shape,
+    plan: UniformPlan,
+    costs: LayerCosts,
+    iteration: Iteration,
+    memory_bytes: int,
+    bound_s: float,
+    cluster: Cluster,
 ) -> ModelPlan:
-    """``plan`` and its iteration as a record."""
+    """``plan`` on ``cluster`` and its iteration as a record."""
     names, key = costs.sizes.names, shape.graph.key
     chunks = chunk_layers(plan, costs.graph)
     return ModelPlan(
@@ -101,10 +109,11 @@ def plan_report(
         breakdown_s=iteration.breakdown,
         model_flops_utilization=iteration.model_flops_utilization,
         hardware_flops_utilization=iteration.hardware_flops_utilization,
-        causal_model_flops_utilization=iteration.causal_model_flops_utilization,
+        all_scores_flops_utilization=iteration.all_scores_flops_utilization,
         energy_per_sample_j=iteration.energy_per_sample_j,
         tc_utilization=None,
         vc_utilization=None,
+        placement=placement_of(plan, cluster, cluster),
         plan=Plan.uniform(
             plan, key.model, key.sequence_length, tuple(tuple(names[layer] for layer in chunk) for chunk in chunks)
         ),

@@ -41,6 +41,7 @@ class PlanRow:
     panels: int = 1
     exchange: str = "gather"
     cluster_usd: float | None = None
+    all_scores_flops_utilization: float | None = None
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ class TrainingTime:
     ``work_s`` is the time of all iterations, ``wall_clock_s`` that with checkpoints and failures; ``parts`` add up to it.
     ``levels`` are iterations by batch size, the last of them with the global batch size that was asked for.
     FLOP/s are those while iterations run, per device and of the ``cluster`` of all devices; model FLOPs count forward and
-    backward once, hardware FLOPs also what is recomputed. ``effective_model_flops_utilization`` is that over the wall-clock.
+    backward once, without scores that masks leave out, ``all_scores`` ones with these, hardware FLOPs all that are computed.
+    ``effective_model_flops_utilization`` is that over the wall-clock.
     What follows from a number that was not given is None: ``failures``, ``energy``, ``price``.
     """
 
@@ -102,11 +103,12 @@ class TrainingTime:
     model_flops: float
     hardware_flops: float
     model_tflops_per_device: float
+    all_scores_tflops_per_device: float
     hardware_tflops_per_device: float
     model_pflops_of_cluster: float
     hardware_pflops_of_cluster: float
     model_flops_utilization: float
-    causal_model_flops_utilization: float
+    all_scores_flops_utilization: float
     hardware_flops_utilization: float
     effective_model_flops_utilization: float
     failures: FailureReport | None

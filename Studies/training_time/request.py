@@ -19,10 +19,10 @@ from Studies.plan_files import PlanFile, evaluate_request, plan_request, read_pl
 from Studies.request import Request, settings_for
 from Studies.resolve import resolve
 from Studies.training_time.settings import (
-    PLAN_KEYS,
     TrainingSettings,
     all_settings,
     samples_asked,
+    states_a_plan,
     training_fields,
     training_settings,
 )
@@ -79,7 +79,7 @@ def training_of_file(
     settings = _training(below, source, above)
     rest_below, rest_above = _rest(below), _rest(above)
     found = file.chunk_layers is not None  # the plan of a search
-    best = settings.best if settings.best is not None else not found and not PLAN_KEYS & {*rest_below, *rest_above}
+    best = settings.best if settings.best is not None else not found and not states_a_plan({**rest_below, **rest_above})
     if best and found:
         raise InputError(f"{path} holds the plan that a search found; leave --best or --plan out")
     if best:

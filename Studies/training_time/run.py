@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from Studies.run_directory import MANIFEST, RUN_FILES, Origin, check_replaceable
 from Studies.training_time.records import TrainingTime
 from Studies.training_time.request import TrainingRequest, plan_of_search
 from Studies.training_time.training import training_time_of
+
+logger = logging.getLogger(__name__)
 
 FILE = "training_time.json"
 
@@ -76,6 +79,24 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
     return answer
 
 
+def _set_other_aside(folder: Path, asked: TrainingRequest) -> None:
+    """Keep the answer to another question that is there, under a name of its own, which is said."""
+    path = folder / FILE
+    if not path.is_file():
+        return
+    content = path.read_bytes()
+    try:
+        document = json.loads(content)
+    except ValueError:
+        document = None
+    there = document.get("settings") if isinstance(document, dict) else None
+    if there == json.loads(json.dumps(asked.as_mapping(), default=str)):
+        return
+    kept = folder / f"{path.stem}-{digest_of(content)[:8]}{path.suffix}"
+    path.replace(kept)
+    logger.warning("%s held the answer to another question, which is kept as %s", path, kept.name)
+
+
 def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, Any]:
     """The answer as a document, with what was asked, the plan and the hardware it is for."""
     evaluation = answer.evaluation
@@ -101,6 +122,7 @@ def _write(folder: Path, asked: TrainingRequest, request: Request, answer: Price
     """``training_time.json``, last; of a plan that was given also what it was and what it rests on."""
     import yaml
 
+    _set_other_aside(folder, asked)
     document = json.dumps(with_digest(training_json(asked, answer)), indent=2).encode()
     if answer.search is None:
         study = yaml.safe_dump(STUDY.stamped(asked.as_mapping()), sort_keys=False, default_flow_style=None).encode()

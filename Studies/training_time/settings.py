@@ -1,24 +1,21 @@
 """What ``training-time`` is asked beyond a plan and its hardware; annotations are objects, as those of ``Studies.request``."""
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Annotated
 
 from Common.errors import InputError
 from Common.numbers import number
-from Common.settings import Setting, SettingTable
+from Common.settings import ALL, Setting, SettingTable
+from Plans.plan import MAPPED, UniformPlan
 from Studies.annotations import EVALUATE, About, Mode, StatedField, settings_of, stated_fields
 from Studies.request import request_fields, settings_for
 
 NOT_TAKEN = frozenset({"objective", "csv", "name", "force_reextract_model"})  # settings of searches
 ALONE = frozenset({"model", "sequence_length", "hbm_size"})  # of which a training has one
-PLAN_KEYS = frozenset(  # settings which say what the plan is: without any of them the best one is searched
-    {
-        *("micro_batch_size", "tp", "pp", "dp", "cp", "ep", "recompute", "sequence_parallel", "interleave", "zero_stage"),
-        *("fsdp", "group_order", "overlap_gradients", "overlap_tensor", "schedule", "stage_layers"),
-    }
-)
+OF_THE_TRAINING = frozenset({"global_batch_size", "optimizer", "precision", "attention"})  # which a search is given, as a plan is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +128,28 @@ def training_fields() -> tuple[StatedField, ...]:
 def training_settings() -> SettingTable:
     """Settings of the training alone."""
     return settings_of(training_fields(), Mode.EVALUATE)
+
+
+@cache
+def plan_keys() -> frozenset[str]:
+    """Settings that say what the plan is: those that a plan has, with their shorthands; without any the best one is searched."""
+    of_plan = ({each.name for each in fields(UniformPlan)} | {*MAPPED}) - OF_THE_TRAINING
+    mine = [field for field in request_fields() if field.key in of_plan]
+    shorthands = [field.about.shorthand for field in mine if field.about.shorthand is not None]
+    return frozenset({*(field.key for field in mine), *(each.key for each in shorthands if each.modes == EVALUATE)})
+
+
+def states_a_plan(stated: Mapping[str, object]) -> bool:
+    """Whether settings say what the plan is, and none is a word for values of which only a search chooses one."""
+    return bool(plan_keys() & stated.keys()) and not any(
+        field.key in stated and _several(stated[field.key], field.about) for field in request_fields() if field.key in plan_keys()
+    )
+
+
+def _several(value: object, about: About) -> bool:
+    """Whether a value, as it was given, stands for several of which one plan has one."""
+    words = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(word, str) and word in {ALL, *about.searched} for word in words)
 
 
 @cache

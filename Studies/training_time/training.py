@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from Common.errors import InputError
 from Plans.directions import DirectedPart, directed_parts
+from Plans.flops import utilization
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts
 from Plans.plan import UniformPlan, check_plan
@@ -75,13 +76,9 @@ def training_time_of(
     devices, samples = plan.degrees.devices, sum(each.level.samples for each in levels)
     peak = plan.machine.peak_flops * devices
     each_s = full.iteration_s / batch  # of a sample, all of which have the same FLOPs
-    model, causal, hardware = (
-        samples * each_s * peak * utilization
-        for utilization in (
-            full.model_flops_utilization,
-            full.causal_model_flops_utilization,
-            full.hardware_flops_utilization,
-        )
+    model, all_scores, hardware = (
+        samples * each_s * peak * part
+        for part in (full.model_flops_utilization, full.all_scores_flops_utilization, full.hardware_flops_utilization)
     )
     device_hours = devices * wall_clock_s / HOUR_S
     price = settings.price_per_device_hour
@@ -104,13 +101,14 @@ def training_time_of(
         model_flops=model,
         hardware_flops=hardware,
         model_tflops_per_device=model / work_s / devices / TERA,
+        all_scores_tflops_per_device=all_scores / work_s / devices / TERA,
         hardware_tflops_per_device=hardware / work_s / devices / TERA,
         model_pflops_of_cluster=model / work_s / PETA,
         hardware_pflops_of_cluster=hardware / work_s / PETA,
-        model_flops_utilization=model / work_s / peak,
-        causal_model_flops_utilization=causal / work_s / peak,
-        hardware_flops_utilization=hardware / work_s / peak,
-        effective_model_flops_utilization=model / wall_clock_s / peak,
+        model_flops_utilization=utilization(model, work_s * peak),
+        all_scores_flops_utilization=all_scores / work_s / peak,
+        hardware_flops_utilization=utilization(hardware, work_s * peak),
+        effective_model_flops_utilization=utilization(model, wall_clock_s * peak),
         failures=failures,
         energy=_energy(settings, board_power_w, device_hours, full.energy_per_sample_j, samples),
         price=None if price is None else price * device_hours,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from Common.errors import InputError
-from Common.written_files import MARKS, RECORD, clear_away, write_output, write_outputs
+from Common.written_files import MARKS, RECORD, write_output, write_outputs
 
 OURS = {"README.md": b"# ours\n", "run.sh": b"exec ours\n", "traces/0.et": b"\0\1"}
 
@@ -63,10 +63,6 @@ def test_pages_and_timelines_are_known_by_their_mark_alone(mark: bytes, packed: 
     (tmp_path / "moved.html").write_bytes(content)
     write_output(tmp_path / "moved.html", content + (b"" if packed else b"2"))
     assert not (tmp_path / RECORD).exists()
-    clear_away(tmp_path / "moved.html")
-    (tmp_path / "own.html").write_bytes(b"<!doctype html><title>mine</title>")
-    clear_away(tmp_path / "own.html")
-    assert [each.name for each in tmp_path.iterdir()] == ["own.html.kept"]
 
 
 def test_a_record_of_another_file_says_nothing_of_this_one(tmp_path: Path) -> None:

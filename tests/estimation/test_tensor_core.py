@@ -6,13 +6,15 @@ from math import ceil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from Estimator.chips.accelerator import AcceleratorSet, Dataflow, Platform, TensorCores
+from Estimator.chips.area import l2_bytes
 from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.systolic import pipelined_time
 from Estimator.chips.tensor_core import CoreEstimate, TensorCoreModel, TensorWork
+from Estimator.chips.tiling import ACCUMULATOR_BYTES, tile_traffic
 from GraphExtractor.graph import Gemm
 
 PLATFORM = load_design_space("phaze_icml24").platform
@@ -60,6 +62,56 @@ def test_more_resources_never_slow_a_product_down(gemm: Gemm) -> None:
         better = estimate(LADDERS, work(gemm), faster)
         assert (better.all_s <= base.all_s * EXACTLY).all()
         assert (better.single_s <= base.single_s * EXACTLY).all()
+
+
+HELD_ON_CHIP = replace(PLATFORM, hbm_bandwidth_bytes_per_s=1e15)  # so that what the cores do shows
+NUMBERS = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 700)), min_size=2, max_size=8, unique=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(GEMMS, NUMBERS, st.sampled_from([(16, 16), (64, 256), (8, 128)]))
+@example(Gemm(1, 512, 768, 768), [12, 24, 32, 48, 64, 96, 128], (64, 256))
+@example(Gemm(1, 1536, 4096, 3072), [96, 97, 127, 128], (64, 256))
+@example(Gemm(3, 300, 300, 300), [25, 26, 49, 50], (16, 16))
+def test_more_cores_of_any_number_never_slow_a_product_down(gemm: Gemm, numbers: list[int], array: tuple[int, int]) -> None:
+    """Numbers that are no powers of two too, each priced beside the others as it is priced alone."""
+    several = sorted(numbers)
+    for platform in (PLATFORM, HELD_ON_CHIP):
+        price = estimate(cores(*((num, *array, 16) for num in several)), work(gemm), platform)
+        assert (np.diff(price.all_s) <= price.all_s[:-1] * 1e-9).all(), dict(zip(several, price.all_s.tolist(), strict=True))
+        alone = estimate(cores((several[0], *array, 16)), work(gemm), platform)
+        assert (alone.all_s[0], alone.all_j[0]) == (price.all_s[0], price.all_j[0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.builds(Gemm, st.integers(1, 5), *[st.integers(1, 200)] * 3), st.integers(1, 14))
+def test_no_way_to_split_a_product_is_faster_than_the_one_that_is_priced(gemm: Gemm, num: int) -> None:
+    """Every count of parts along every dimension, gone through one by one; with all bandwidth there is, and one of them less."""
+    for glb in (np.inf, 8.0):
+        platform = replace(
+            HELD_ON_CHIP, startup_s=0.0, hbm_bandwidth_bytes_per_s=np.inf, glb_bandwidth_bytes_per_cycle=glb, frequency_hz=1.0
+        )
+        best = np.inf
+        for counts in itertools.product(range(1, num + 1), repeat=4):
+            if np.prod(counts) <= num:
+                best = min(best, cycles_of(gemm, counts, platform))
+        assert estimate(cores((num, 8, 8, 16)), work(gemm), platform).all_s[0] == pytest.approx(best, rel=1e-12)
+
+
+def cycles_of(gemm: Gemm, counts: tuple[int, ...], platform: Platform) -> float:
+    """Cycles of a product cut into so many parts along batch, m, k and n, on arrays of 8 x 8, by the fastest dataflow."""
+    batch, m, k, n = (ceil(size / count) for size, count in zip((gemm.batch, gemm.m, gemm.k, gemm.n), counts, strict=True))
+    local = float(l2_bytes(np.array([64]), platform)[0])
+    parts = gemm.batch * counts[1] * counts[2] * counts[3]
+    moved = parts * tile_traffic(m, k, n, local, platform.bytes_per_element).total.min()
+    reduced = 2 * ACCUMULATOR_BYTES * gemm.batch * gemm.m * gemm.n * (counts[2] - 1)
+    bandwidth = platform.glb_bandwidth_bytes_per_cycle
+    return min(
+        float(max(time.steady, moved / bandwidth) + reduced / bandwidth + time.fill)
+        for time in (
+            pipelined_time(dataflow, batch, m, k, n, 8, 8, platform.weight_rows_per_cycle) for dataflow in platform.dataflows
+        )
+    )
 
 
 @settings(max_examples=40, deadline=None)

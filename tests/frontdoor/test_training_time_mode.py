@@ -16,8 +16,10 @@ from Common.sealed import is_as_written
 from Estimator.devices.files import device_names, load_device
 from Estimator.devices.written_yaml import written_yaml
 from Solver import search
+from Studies.annotations import Mode
+from Studies.request import request_fields
 from Studies.training_time.request import plan_of_search, training_request
-from Studies.training_time.settings import PLAN_KEYS, all_settings
+from Studies.training_time.settings import OF_THE_TRAINING, all_settings, plan_keys, states_a_plan
 
 MODEL = "--model bertbase --seq 64"
 HARDWARE = "--device a100_80gb --cluster nvlink_infiniband"
@@ -78,6 +80,17 @@ def test_the_files_are_the_answer_and_ask_it_again(words: list[str], folder: Pat
     assert again == found
     changed = record(capsys, "training-time", "--plan", str(folder / "study.yaml"), "--tokens", "2e9", "--quiet")
     assert changed["iterations"] == pytest.approx(2 * found["iterations"], abs=1)
+
+
+def test_the_answer_to_another_question_is_kept_beside_a_new_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = "--model bertbase --sequence-length 64 --device a100_80gb --devices 2 --pp 2 --global-batch-size 64"
+    words = ["training-time", *plan.split(), "--output", str(tmp_path / "out"), "--quiet"]
+    first = record(capsys, *words, "--tokens", "1e9")
+    assert record(capsys, *words, "--tokens", "1e9") == first
+    assert len(list((tmp_path / "out").glob("training_time*.json"))) == 1
+    record(capsys, *words, "--tokens", "2e9")
+    (kept,) = (tmp_path / "out").glob("training_time-*.json")
+    assert json.loads(kept.read_text())["iterations"] == first["iterations"]
 
 
 def test_the_tables_say_what_the_record_says(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +177,24 @@ def test_without_a_plan_the_best_is_searched_and_with_one_it_is_priced() -> None
     assert not training_request(None, asked | {"tp": 1}).searched
     assert training_request(None, asked | {"tp": 1, "best": True}).request.tp == (1,)
     assert not training_request(None, asked | {"best": False}).searched
-    assert set(all_settings().keys) >= PLAN_KEYS
+    assert training_request(None, asked | {"tp": "all"}).searched
+    assert training_request(None, asked | {"model": "gpt2", "layout": "auto"}).searched
+
+
+def test_whatever_an_evaluation_takes_of_a_plan_and_a_search_may_choose_says_what_the_plan_is() -> None:
+    """Each setting of a plan alone: those of ``evaluate`` that are of no model, hardware, training or folder."""
+    others = {"model", "sequence_length", "devices", "strict", "name", "output", "csv", "setting", "constants", "solver"}
+    of_hardware = {each.key for each in request_fields() if each.about.hardware is not None and each.key != "offload"}
+    of_hardware |= {"cluster", "fast_domain"}
+    expected = {each.key for each in request_fields() if Mode.EVALUATE in each.about.modes}
+    assert expected - others - of_hardware - OF_THE_TRAINING == plan_keys() - {"fsdp"}
+    assert plan_keys() <= {*all_settings().keys} and "fsdp" in plan_keys()
+    asked = {"model": "bertbase", "device": "a100_80gb", "devices": 4, "tokens": 1e9, "global_batch_size": 64}
+    stated = {"layout": "2d", "tp2": 2, "panels": 4, "exchange": "ring", "offload": "optimizer", "stage_cuts": "inside", "cp": 2}
+    stated |= {"recompute": "full", "sequence_parallel": True, "group_order": "data", "schedule": "gpipe", "fsdp": True}
+    stated |= {"overlap_gradients": True, "overlap_tensor": True, "stage_layers": [14]}
+    for key in sorted(plan_keys()):
+        assert states_a_plan(asked | {key: stated.get(key, 1)}), key
 
 
 def test_gpt3_on_1024_a100_takes_as_long_as_was_published(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,6 @@ import phaze
 from Common.errors import InputError
 from Common.files import output_file, pack, unpack
 from Common.sealed import KEY, digest_of
-from Solver.search.search import search
 from Studies.finished_run import open_run
 from Studies.folders import check_output
 from Studies.resolve import resolve
@@ -217,31 +217,35 @@ def test_tables_of_an_earlier_run_are_not_left_beside_those_of_a_later_one(tmp_p
     assert {*finished.settings} == {*request.as_mapping()} and None not in finished.settings.values()
 
 
-def test_that_another_run_will_be_replaced_is_said_once_before_the_search(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    shutil.copytree(run, tmp_path / "out")
-    (tmp_path / "out" / "report.html").write_text("of the first")
-
-    def said() -> list[str]:
-        return [each.getMessage() for each in caplog.records if "another study" in each.getMessage()]
-
-    def told_before(*given: Any) -> Any:
-        assert len(said()) == told
-        return search(*given)
-
-    told = 0
-    monkeypatch.setattr("Studies.search_run.search", told_before)
+def test_a_folder_with_the_run_of_another_study_is_refused_and_of_the_same_is_answered_again(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    shutil.copytree(run, folder)
+    (folder / "report.html").write_text("of the first")
     settings = open_run(run).settings
-    solved(resolve({}, settings | {"output": str(tmp_path / "out"), "csv": True}))
-    assert said() == [] and (tmp_path / "out" / "report.html").exists()
-    told = 1
-    solved(resolve({}, settings | {"output": str(tmp_path / "out"), "global_batch_size": 32, "pp": 1}))
-    assert said() == [
-        f"{tmp_path / 'out'} holds the run of another study, which differs in pp, global_batch_size; this one will replace it, "
-        "its report and trace too; to keep it, stop this one and give another --output"
-    ]
-    assert not (tmp_path / "out" / "report.html").exists()
+    solved(resolve({}, settings | {"output": str(folder), "csv": True}))
+    assert (folder / "report.html").exists()
+    kept = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    told = f"{folder} holds the run of another study, which differs in pp, global_batch_size and which this one would replace; "
+    with pytest.raises(InputError, match=re.escape(told + "give another --output, or move the folder")):
+        solved(resolve({}, settings | {"output": str(folder), "global_batch_size": 32, "pp": 1}))
+    assert kept == {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_two_names_in_one_folder_are_two_runs_of_which_the_second_is_refused(run: Path, tmp_path: Path) -> None:
+    settings = open_run(run).settings | {"output": str(tmp_path / "out")}
+    solved(resolve({}, settings | {"name": "a"}))
+    solved(resolve({}, settings | {"name": "a"}))
+    with pytest.raises(InputError, match="holds the run of another study, which differs in name and"):
+        solved(resolve({}, settings | {"name": "b"}))
+
+
+def test_a_run_that_an_earlier_phaze_wrote_without_a_setting_of_today_is_the_same_study(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "out")
+    study = tmp_path / "out" / "study.yaml"
+    lines = study.read_text().splitlines(keepends=True)
+    study.write_text("".join(line for line in lines if not line.startswith("whole_micro_batches")))
+    assert study.read_text() != "".join(lines)
+    solved(resolve({}, open_run(run).settings | {"output": str(tmp_path / "out")}))
 
 
 def test_a_link_to_nothing_cannot_be_a_folder_of_results(tmp_path: Path) -> None:

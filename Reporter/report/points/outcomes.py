@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from Common.choices import Objective
 from Common.numbers import FINE_DIGITS, number, share, time_text
+from Reporter.conventions import mfu_share
 from Studies.sweep.points_read import PointSet, ReadPoint
 from Studies.sweep.results import PlanRow
 from Studies.wording import UNITS, unit_of_result
@@ -43,7 +44,7 @@ def outcomes_of(points: PointSet) -> tuple[Outcome, ...]:
         found.append(Outcome(UNITS[Objective.THROUGHPUT], _of_plan("throughput_samples_per_s"), _fine))
     found += [
         Outcome(ITERATION, _of_plan("time_per_batch_s"), time_text, "less"),
-        Outcome("MFU", _of_plan("model_flops_utilization"), share),
+        Outcome("MFU", _of_plan("model_flops_utilization"), mfu_share),
         Outcome("memory in use", _memory_share, share, ""),
         Outcome("joules per sample", _of_plan("energy_per_sample_j"), _fine, "less"),
         Outcome("area of a chip, mm²", _area, _fine, "less"),

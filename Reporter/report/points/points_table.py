@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from Common.numbers import gib, rate, share, time_text
 from GraphExtractor.names import label
+from Reporter.conventions import mfu_share
 from Reporter.report.figures import PageTable
 from Reporter.report.points.labels import BY_NAME, shown, title_of
 from Reporter.report.points.outcomes import unit_of
@@ -92,7 +93,7 @@ def _plan_cells(plan: PlanRow | None) -> Iterator[tuple[str, str]]:
     yield "recomputation of the plan", plan.recompute
     yield "devices in use", f"{plan.devices_used:,}"
     yield "memory GiB", gib(plan.memory_bytes)
-    yield "MFU", share(plan.model_flops_utilization)
+    yield "MFU", mfu_share(plan.model_flops_utilization)
     if plan.energy_per_sample_j is not None:
         yield "J/sample", rate(plan.energy_per_sample_j)
     yield "largest part", f"{part_text(part)} {share(seconds / plan.time_per_batch_s)}"
