@@ -4,8 +4,8 @@ from Common.errors import DefectError
 from Common.numbers import number, share
 
 MFU_MEANING = "model FLOPs (three times those of a forward pass, nothing recomputed{scores}) over the peak of the devices in use"
-_LEFT = ", without scores that a causal mask leaves out"
-MFU_OF_ANY = MFU_MEANING.format(scores=_LEFT)
+_LEFT = ", without scores of attention that a causal mask leaves out"
+MFU_OF_ANY = MFU_MEANING.format(scores=f"{_LEFT} where there is any")
 
 
 def mfu_share(utilization: float) -> str:

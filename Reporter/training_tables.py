@@ -89,7 +89,8 @@ def summary_table(evaluation: Evaluation) -> TextTable:
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     capacity_bytes = evaluation.machine.memory_bytes
     hfu = f"HFU {mfu_share(iteration.hardware_flops_utilization)} of what is computed, also again"
-    mfu = mfu_text(iteration.model_flops_utilization, iteration.all_scores_flops_utilization, iteration.all_scores_tflops_per_device)
+    all_scores = iteration.all_scores_flops_utilization, iteration.all_scores_tflops_per_device
+    mfu = mfu_text(iteration.model_flops_utilization, *all_scores)
     rows = {
         "status": f"{iteration.status.value}{reason}",
         "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {chosen}",

@@ -9,7 +9,6 @@ from typing import Annotated
 from Common.errors import InputError
 from Common.numbers import number
 from Common.settings import ALL, Setting, SettingTable
-from Plans.plan import MAPPED, UniformPlan
 from Studies.annotations import EVALUATE, About, Mode, StatedField, settings_of, stated_fields
 from Studies.request import request_fields, settings_for
 
@@ -133,6 +132,8 @@ def training_settings() -> SettingTable:
 @cache
 def plan_keys() -> frozenset[str]:
     """Settings that say what the plan is: those that a plan has, with their shorthands; without any the best one is searched."""
+    from Plans.plan import MAPPED, UniformPlan  # not for --help, which reads this module
+
     of_plan = ({each.name for each in fields(UniformPlan)} | {*MAPPED}) - OF_THE_TRAINING
     mine = [field for field in request_fields() if field.key in of_plan]
     shorthands = [field.about.shorthand for field in mine if field.about.shorthand is not None]

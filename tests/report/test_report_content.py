@@ -652,7 +652,7 @@ def test_words_are_explained_where_they_stand_on_the_page(nothing_fits: Finished
 
 
 def test_scores_of_attention_are_not_said_to_be_counted_where_there_are_none() -> None:
-    assert "all scores of attention counted" in mfu_note(0.4, None, 128)
+    assert "without scores of attention that a causal mask leaves out" in mfu_note(0.4, None, 128)
     assert "attention" not in mfu_note(0.4, None, 1)
     (meaning,) = used_in("MFU")
     assert "where there is any" in meaning.text
