@@ -19,7 +19,7 @@ from Reporter.tables import MS, breakdown_table, milliseconds_decimals
 from Reporter.text_tables import TextTable, new_table
 from Solver.results import PlanSummary
 from Studies.evaluation import Evaluation
-from Studies.launched import KeyKind, LaunchKey, LaunchReading
+from Studies.launched import KeyKind, LaunchReading
 from Studies.limits.memory_room import MOST_SHARE
 from Studies.optimum import Optimum
 from Studies.wording import plan_choices, plan_text
@@ -79,15 +79,13 @@ def _not_read(launch: LaunchReading) -> Iterator[str]:
     for kind in NOT_READ:
         keys = launch.of_kind(kind)
         if keys:
-            told = [_told(key) for key in keys[:room]]
+            told = dict[str, list[str]]()
+            for key in keys[:room]:
+                told.setdefault(key.reason, []).append(key.text)
+            texts = [f"{', '.join(names)} ({reason})" if reason else ", ".join(names) for reason, names in told.items()]
             more = [f"{len(keys) - room} more (--format json lists them)"] if len(keys) > room else []
-            yield f"{_WORDS.get(kind, kind.value)}: {', '.join([*told, *more])}"
+            yield f"{_WORDS.get(kind, kind.value)}: {', '.join([*texts, *more])}"
             room = max(0, room - len(keys))
-
-
-def _told(key: LaunchKey) -> str:
-    """A key with what it changes, where nothing else says that."""
-    return f"{key.text} ({key.reason})" if key.reason and (key.kind is not KeyKind.USUAL or not key.value) else key.text
 
 
 def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None) -> bytes:

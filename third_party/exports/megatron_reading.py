@@ -61,7 +61,9 @@ def read(
     settings = dict[str, object]()
     inexpressible: dict[str, str] = {}
     taken: dict[str, str] = {}
-    tp, pp, cp = (flags.number(f"{name}-parallel-size", 1) for name in ("tensor-model", "pipeline-model", "context"))
+    old = flags.has("model-parallel-size") and not flags.has("tensor-model-parallel-size")
+    tp = flags.number("model-parallel-size" if old else "tensor-model-parallel-size", 1)
+    pp, cp = flags.number("pipeline-model-parallel-size", 1), flags.number("context-parallel-size", 1)
     if "model" not in flags.given:
         model = model_of(flags)
         settings["model"] = model.name
@@ -192,7 +194,7 @@ def _recompute(flags: Flags, pp: int, inexpressible: dict[str, str]) -> str:
     if granularity == "selective":
         others = sorted({*modules} - {"core_attn"})
         if others:
-            inexpressible["recompute-modules"] = f"{', '.join(others)} are computed twice, beside or instead of the scores"
+            inexpressible["recompute-modules"] = f"{', '.join(others)}: computed twice, beside or instead of the scores"
         return "selective" if "core_attn" in modules else "none"
     if granularity == "full" and method == "block":
         if not flags.has("recompute-num-layers"):
@@ -266,7 +268,7 @@ def _optimizer(flags: Flags) -> dict[str, object]:
             )
         found["optimizer"] = "sgd_momentum" if name == "sgd" and not still else OPTIMIZERS[name]
     part = flags.text("optimizer-offload-fraction", "1")
-    if flags.has("optimizer-cpu-offload"):
+    if flags.has("optimizer-cpu-offload") and "offload" not in flags.given:
         if not _PART.fullmatch(part):
             raise InputError(
                 f"--optimizer-offload-fraction of the Megatron-LM command is {flags.said(part)}; give a part from 0 to 1, or "
@@ -298,6 +300,8 @@ def _keys(flags: Flags, inexpressible: Mapping[str, str]) -> Iterator[LaunchKey]
             yield LaunchKey(f"--{name}", value, KeyKind.NO_EFFECT, "its usual value")
         else:
             yield LaunchKey(f"--{name}", value, meaning.kind, meaning.reason)
+    for name in inexpressible.keys() - flags.values.keys():  # what is not given and has a usual value that differs
+        yield LaunchKey(f"--{name}", "", KeyKind.NOT_EXPRESSIBLE, inexpressible[name])
     for name, words in flags.perhaps.items():
         if known.meaning(name).kind not in (KeyKind.NO_EFFECT, KeyKind.USUAL) and flags.values.get(name) != words:
             reason = "stands in a branch that may not run, and was not read"
