@@ -45,7 +45,8 @@ class Flags:
     """Flags of a command by name without dashes, with what follows each; the last of several holds, as in Megatron-LM.
 
     ``perhaps`` are those of a branch that may not run. ``unsure`` are variables with values that they may have. ``given`` are
-    settings of the command line, which count before flags. ``program`` is the Python file that is started.
+    settings of the command line, which count before flags. ``program`` is the Python file that is started, ``source`` the
+    whole text.
     """
 
     values: Mapping[str, tuple[str, ...]]
@@ -55,6 +56,7 @@ class Flags:
     given: Mapping[str, str] = field(default_factory=dict)
     program: str = ""
     assumed: tuple[str, ...] = ()
+    source: str = ""
     asked: set[str] = field(default_factory=set)
 
     def check_spelling(self) -> None:
@@ -139,7 +141,7 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
         InputError: it is YAML that cannot be read, or holds several commands that differ.
     """
     if _YAML_FLAG.search(text):
-        return Flags(_of_yaml(text), given=given)
+        return Flags(_of_yaml(text), given=given, source=text)
     script = script_of(text, beside)
     commands = [_parsed(words) for words in script.commands]
     launches = [each for each in commands if len(LAUNCH_FLAGS & each.sure.keys()) > 1]
@@ -157,12 +159,13 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
     chosen = launches[-1]
     return Flags(
         {**directives.sure, **chosen.sure},
-        {**chosen.perhaps},
+        chosen.perhaps,
         script.unsure,
         script.variables,
         given,
         chosen.program,
         script.assumed,
+        text,
     )
 
 

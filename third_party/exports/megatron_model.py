@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from Common.errors import InputError
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
@@ -81,6 +81,11 @@ def model_of(flags: Flags) -> ModelReading:
     if flags.program == "pretrain_bert.py":
         family = "megatronbert"
     words, taken = shape.vocabulary, _normalization(flags, shape)
+    hinted = () if words else _tokenizers_in(flags.source)
+    if len(hinted) == 1:  # one tokenizer is named in the file, though not as that of the command
+        words = hinted[0]
+        shape = replace(shape, vocabulary=words)
+        taken |= _taken(words)
     alike = [name for name in listed_models() if _is_like(decoder_shape(name), shape)]
     if family is not None:
         if not words and alike and family == "llama":
@@ -91,7 +96,8 @@ def model_of(flags: Flags) -> ModelReading:
         sizes = f"layers={shape.layers},hidden={shape.hidden},heads={shape.heads},ffn={shape.ffn}"
         grouped = f",kv_heads={shape.kv_heads}" if shape.kv_heads != shape.heads else ""
         tokens = f",vocabulary={words}" if words else ""
-        dimensions = parse_dimensions(f"{family}:{sizes}{grouped}{tokens},sequence_length={places}")
+        tie = ",tied=1" if shape.tied and family == "llama" else ""
+        dimensions = parse_dimensions(f"{family}:{sizes}{grouped}{tokens}{tie},sequence_length={places}")
         assert dimensions is not None  # it is of that form
         return ModelReading(dimensions.name, mixed, taken)
     if not alike:
@@ -99,7 +105,7 @@ def model_of(flags: Flags) -> ModelReading:
         raise InputError(
             f"the model of the Megatron-LM command is none that dimensions can say or that 'phaze models' lists{counted}; {GIVE}"
         )
-    return ModelReading(alike[0], mixed, taken | ({} if words else _taken(find_model(alike[0]).vocabulary)))
+    return ModelReading(alike[0], mixed, taken if words else taken | _taken(find_model(alike[0]).vocabulary))
 
 
 def _taken(words: int) -> dict[str, str]:
@@ -183,7 +189,7 @@ def _shape(flags: Flags) -> DecoderShape:
     like_llama = activation == "silu" and rotary and not biases
     like_gpt = activation == "gelu" and not rotary and biases and tied and kv_heads == heads
     plain = not query_norm and width * heads == hidden and not flags.has("num-experts")
-    family = "llama" if plain and like_llama and not tied else "gpt" if plain and like_gpt else ""
+    family = "llama" if plain and like_llama else "gpt" if plain and like_gpt else ""
     if not family and activation not in ("silu", "gelu"):
         raise InputError(f"the Megatron-LM command trains MLPs of another kind ({activation}), which no dimensions say; {GIVE}")
     return DecoderShape(
@@ -213,9 +219,14 @@ def _vocabulary(flags: Flags) -> int:
         return flags.number("padded-vocab-size")
     if flags.has("vocab-size"):
         return flags.number("vocab-size") + (flags.text("tokenizer-type") == "NullTokenizer")
-    named = f"{' '.join(flags.words('tokenizer-type'))} {' '.join(flags.words('tokenizer-model'))}"
-    tokenizers = known_arguments().tokenizers
-    return next((words for part, words in tokenizers.items() if part.lower() in named.lower()), 0)
+    sizes = _tokenizers_in(" ".join((*flags.words("tokenizer-type"), *flags.words("tokenizer-model"))))
+    return sizes[0] if sizes else 0
+
+
+def _tokenizers_in(text: str) -> tuple[int, ...]:
+    """Vocabularies of known tokenizers that a text names, in the order of their list."""
+    named = text.lower()
+    return tuple(dict.fromkeys(words for part, words in known_arguments().tokenizers.items() if part.lower() in named))
 
 
 def _expert_blocks(flags: Flags, layers: int) -> tuple[bool, ...]:
