@@ -210,7 +210,8 @@ def test_arguments_in_yaml_are_read() -> None:
         f"  {name}: {value}\n"
         for name, value in {
             **{"--num-layers": 2, "--hidden-size": 64, "--num-attention-heads": 2, "--seq-length": 64, "--bf16": "true"},
-            **{"--max-position-embeddings": 64, "--micro-batch-size": "${MBS}", "--vocab-size": 128, "--fp16": "false"},
+            **{"--max-position-embeddings": 64, "--micro-batch-size": "${MBS}", "--vocab-size": "'128'", "--fp16": "false"},
+            **{"--tensor-model-parallel-size": "1  # one", "--recompute-modules": "[core_attn]", "--num-attention-heads ": 2},
         }.items()
     )
     with pytest.raises(InputError, match="give --micro-batch-size"):

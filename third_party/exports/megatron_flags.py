@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from itertools import groupby
 
 from Common.errors import InputError
-from Common.yaml_files import parse_yaml
 from third_party.exports.megatron_arguments import known_arguments
 from third_party.exports.shell_script import MAYBE, SURE, script_of
 
@@ -35,6 +34,9 @@ LAUNCH_FLAGS = frozenset(
 )
 PROCESSES = frozenset({"nproc-per-node", "nnodes", "nodes", "ntasks-per-node", "gpus-per-node"})
 _YAML_FLAG = re.compile(r"^[ \t]+['\"]?--[A-Za-z][\w-]*['\"]?[ \t]*:", re.MULTILINE)
+_YAML_ENTRY = re.compile(r"[ \t]+['\"]?--([A-Za-z][\w-]*)['\"]?[ \t]*:(.*)")
+_YAML_ITEM = re.compile(r"[ \t]+-[ \t]+(.*)")
+_YAML_COMMENT = re.compile(r"(^|[ \t])#.*$")
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
 _PROGRAM = re.compile(r"(?:.*/)?([A-Za-z_]\w*\.py)")
 _FLAG = re.compile(r"--[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
@@ -138,7 +140,7 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
     ``beside`` are texts of files that lie beside it, which a script may read.
 
     Raises:
-        InputError: it is YAML that cannot be read, or holds several commands that differ.
+        InputError: it holds several commands that differ.
     """
     if _YAML_FLAG.search(text):
         return Flags(_of_yaml(text), given=given, source=text)
@@ -249,24 +251,31 @@ def _alike(launches: Sequence[_Command]) -> _Command:
 
 
 def _of_yaml(text: str) -> dict[str, tuple[str, ...]]:
-    """Arguments of a YAML file whose keys are flags, such as those of Megatron-LM's own tests and of its model zoo."""
-    document = parse_yaml(text, "the YAML file of Megatron-LM's arguments")
+    """Arguments of a YAML file whose keys are flags, such as those of Megatron-LM's own tests and of its model zoo.
+
+    Read line by line, since some of these files give a flag twice; the last one holds.
+    """
     found: dict[str, tuple[str, ...]] = {}
-    sections = [document, *(document.values() if isinstance(document, dict) else ())]
-    for section in sections:
-        if not isinstance(section, dict):
-            continue
-        for key, value in section.items():
-            name = str(key)
-            if not name.startswith("--") or value in (False, None, "false"):
-                continue
-            if value in (True, "true", ""):
-                found[name[2:]] = ()
-            else:
-                found[name[2:]] = tuple(str(each) for each in value) if isinstance(value, list) else tuple(_scalar(value))
+    last = ""
+    for line in text.splitlines():
+        entry, item = _YAML_ENTRY.match(line), _YAML_ITEM.match(line)
+        if entry is not None:
+            name, value = entry[1], _bare(entry[2])
+            last = name
+            found.pop(name, None)
+            if value not in ("false", "null", "~"):
+                found[name] = () if value in ("true", "") else _values(value)
+        elif item is not None and last in found:
+            found[last] = (*found[last], _bare(item[1]))
+        elif line.strip() and not line.lstrip().startswith("#"):
+            last = ""
     return found
 
 
-def _scalar(value: object) -> list[str]:
-    text = str(value).strip()
-    return [text] if text.startswith(("(", "[", "{", '"', "'")) else text.split() or [text]
+def _bare(value: str) -> str:
+    """A value of a line without the comment behind it and the quotes around it."""
+    return _unquoted(_YAML_COMMENT.sub("", value).strip())
+
+
+def _values(value: str) -> tuple[str, ...]:
+    return (value,) if value.startswith(("(", "[", "{")) else tuple(value.split())

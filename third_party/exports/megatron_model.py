@@ -74,7 +74,7 @@ def model_of(flags: Flags) -> ModelReading:
     if flags.has("multi-latent-attention"):
         return ModelReading(_latent(flags))
     shape = _shape(flags)
-    places = flags.number("max-position-embeddings", flags.number("seq-length", 1))
+    places = _places(flags)
     pattern = _expert_blocks(flags, shape.layers) if shape.experts else ()
     mixed = {"moe-layer-freq": _mixture(shape, pattern)} if not all(pattern) else {}
     family = FAMILIES.get(shape.family)
@@ -100,12 +100,23 @@ def model_of(flags: Flags) -> ModelReading:
         dimensions = parse_dimensions(f"{family}:{sizes}{grouped}{tokens}{tie},sequence_length={places}")
         assert dimensions is not None  # it is of that form
         return ModelReading(dimensions.name, mixed, taken)
+    if not alike and not flags.has("vocab-size", "padded-vocab-size"):  # another version of its tokenizer
+        alike = [name for name in listed_models() if _is_like(decoder_shape(name), replace(shape, vocabulary=0))]
+        words = 0
     if not alike:
         counted = f" ({mixed['moe-layer-freq']})" if mixed else ""
         raise InputError(
             f"the model of the Megatron-LM command is none that dimensions can say or that 'phaze models' lists{counted}; {GIVE}"
         )
     return ModelReading(alike[0], mixed, taken if words else taken | _taken(find_model(alike[0]).vocabulary))
+
+
+def _places(flags: Flags) -> int:
+    """Tokens of the longest sequence; of rotary positions that of the launch, where a variable says another."""
+    text = flags.text("max-position-embeddings", "")
+    if text.isdecimal() or not _is_rotary(flags):
+        return flags.number("max-position-embeddings", flags.number("seq-length", 1))
+    return flags.number("seq-length", 1)
 
 
 def _taken(words: int) -> dict[str, str]:
