@@ -51,6 +51,7 @@ def test_what_counts_as_read_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> N
         f"{SMALL} --group-query-attention --num-query-groups 2 --nproc-per-node 2 --model-parallel-size 2",
         f"{SMALL} --fp8-format hybrid --tensor-model-parallel-size 2 --nodes 1 --ntasks-per-node 2",
         f"{SMALL} --num-experts 8",
+        f"{SMALL} --num-gpus 2",
         f"{stages} --num-virtual-stages-per-pipeline-rank 1 --decoder-first-pipeline-num-layers 1",
         f"{stages} --decoder-last-pipeline-num-layers 1 --pipeline-model-parallel-layout 'Et|tL'",
         f"{stages} --num-layers-per-virtual-pipeline-stage 1 --context-parallel-size 2",
@@ -71,6 +72,22 @@ def test_what_counts_as_read_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> N
         asked |= {name for flags in made for name in flags.asked}
     assert asked - known_arguments().read == set()
     assert known_arguments().read - asked == set()
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        f"torchrun --nproc_per_node 8 --nnodes 2 {SMALL}",
+        f"deepspeed --num_gpus 8 --num_nodes 2 {SMALL}",
+        f"mpirun -np 16 python {SMALL}",
+        f"srun --nodes=2 --ntasks-per-node=8 python {SMALL}",
+        f"#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nsrun python {SMALL}",
+        f"export WORLD_SIZE=$((8 * 2))\npython {SMALL}",
+        f'ARGS=({SMALL})\nCMD="torchrun --nproc-per-node 8 --nnodes 2 ${{ARGS[@]}}"\nsrun bash -c "$CMD"',
+    ],
+)
+def test_processes_are_counted_as_launchers_are_told_them(launch: str) -> None:
+    assert read(launch.replace("--global-batch-size 8", "--global-batch-size 16")).settings["dp"] == 16
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from Common.yaml_files import read_yaml
@@ -35,7 +35,13 @@ class Known:
         for each in (name, plain):
             if each in self.names:
                 return self.names[each]
-        return next((self.patterns[each] for each in self.patterns if fnmatchcase(plain, each)), Meaning(KeyKind.UNKNOWN))
+        found = self._any_pattern.fullmatch(plain)
+        return Meaning(KeyKind.UNKNOWN) if found is None else [*self.patterns.values()][(found.lastindex or 1) - 1]
+
+    @cached_property
+    def _any_pattern(self) -> re.Pattern[str]:
+        """All patterns, a group each; the first of several that match counts."""
+        return re.compile("|".join(f"({'.*'.join(map(re.escape, each.split('*')))})" for each in self.patterns))
 
     def is_known(self, name: str) -> bool:
         """Whether anything is known of an argument."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from Common.errors import InputError
 from third_party.exports.megatron_arguments import known_arguments
@@ -32,7 +32,9 @@ MODEL_FLAGS = frozenset(
 LAUNCH_FLAGS = frozenset(
     {"num-layers", "hidden-size", "micro-batch-size", "seq-length", "hybrid-layer-pattern", "encoder-num-layers"}
 )
-PROCESSES = frozenset({"nproc-per-node", "nnodes", "nodes", "ntasks-per-node", "gpus-per-node"})
+PROCESSES = frozenset(
+    {"nproc-per-node", "nnodes", "nodes", "ntasks-per-node", "gpus-per-node", "ntasks", "num-gpus", "num-nodes"}
+)
 _YAML_FLAG = re.compile(r"^[ \t]+['\"]?--[A-Za-z][\w-]*['\"]?[ \t]*:", re.MULTILINE)
 _YAML_ENTRY = re.compile(r"[ \t]+['\"]?--([A-Za-z][\w-]*)['\"]?[ \t]*:(.*)")
 _YAML_ITEM = re.compile(r"[ \t]+-[ \t]+(.*)")
@@ -192,6 +194,7 @@ def _parsed(words: Sequence[str]) -> _Command:
         if bare or not word:
             plain.append((bare, level > 0))
         level = max(0, level - word.count(SURE))
+    bare_words = [word for word, _ in plain]
     for is_flag, run in groupby(plain, key=lambda each: _FLAG.fullmatch(each[0]) is not None):
         following = list(run)
         if is_flag:
@@ -206,6 +209,9 @@ def _parsed(words: Sequence[str]) -> _Command:
             if (sure or perhaps) and open_one:
                 target = last[1]
                 target[last[0]] = tuple(word for word, _ in following)
+    if bare_words[:1] and bare_words[0] in ("mpirun", "mpiexec"):  # mpirun -np 16 python ...
+        counts = [after for word, after in pairwise(bare_words) if word in ("-np", "-n")]
+        sure |= {"ntasks": (counts[0],)} if counts else {}
     known = [name for name in programs if re.match(r"(pre)?train|finetune", name)]
     return _Command(sure, perhaps, (known or programs or [""])[-1])
 

@@ -158,15 +158,16 @@ def _processes(flags: Flags) -> int | None:
         except InputError as error:
             raise InputError(f"{error}, or give --devices") from error
 
-    if flags.has("nproc-per-node"):
-        return counted("nproc-per-node") * counted("nnodes", 1)
+    for processes, nodes in (("nproc-per-node", "nnodes"), ("num-gpus", "num-nodes")):
+        if flags.has(processes):
+            return counted(processes) * counted(nodes, 1)
     world = flags.variables.get("WORLD_SIZE", "")
     if re.fullmatch("[0-9]{1,9}", world) and int(world):
         return int(world)
     per_node = next((name for name in ("ntasks-per-node", "gpus-per-node") if flags.has(name)), None)
     if flags.has("nodes") and per_node is not None:
         return counted("nodes") * counted(per_node)
-    return None
+    return counted("ntasks") if flags.has("ntasks") else None
 
 
 def _length(flags: Flags, inexpressible: dict[str, str]) -> int:

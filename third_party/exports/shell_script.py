@@ -16,7 +16,8 @@ from third_party.exports.shell_arithmetic import value_of
 from third_party.exports.shell_words import NAME, Operator, Part, PartKind, Token, Word, parts_of, tokens_of
 
 MAYBE, SURE = "\x01", "\x02"  # around words of a branch that may not run
-MOST = 4_000_000  # characters put in for variables, of a whole script
+LONGEST = 100_000  # characters of a value that is put in; a longer one is left as the script has it
+MOST = 50_000_000  # characters put in for variables, of a whole script
 MOST_DEFAULTS = 20  # of defaults within defaults
 MOST_SOURCED = 20  # files
 MOST_DEPTH = 100  # of compound commands
@@ -131,54 +132,54 @@ class _Interpreter:
 
     def _statement(self, tokens: list[Token], ended: str) -> None:
         """One simple command, with reserved words before it, and what ended it."""
-        while tokens:
-            first = tokens[0]
+        at = 0
+        while at < len(tokens):
+            first = tokens[at]
             word = first.plain if isinstance(first, Word) else ""
-            if self._in_pattern(tokens, ended):
+            if self._awaits_pattern() and self._in_pattern(tokens[at:], ended):
                 return
+            at += 1
             if word in ("if", "while", "until"):
                 self._enter(_Frame("if" if word == "if" else "loop", None, subject=word, awaits=True))
                 self._condition = []
-                tokens = tokens[1:]
             elif word == "elif":
                 self._next_branch()
                 if self.frames:
                     self.frames[-1].awaits = True
-                tokens = tokens[1:]
             elif word in ("then", "do"):
                 self._begin_branch()
-                tokens = tokens[1:]
             elif word == "else":
-                self._next_branch()
-                if self.frames:
-                    frame = self.frames[-1]
-                    frame.covers = True
-                    frame.runs = False if frame.decided else (None if frame.branches else True)
-                tokens = tokens[1:]
+                self._else()
             elif word in ("fi", "done", "esac", "}"):
                 if self.frames:
                     self._leave()
-                tokens = tokens[1:]
             elif word in ("for", "select"):
-                self._loop(tokens[1:])
+                self._loop(tokens[at:])
                 return
             elif word == "case":
-                self._enter(_Frame("case", False, subject=self._known(tokens[1]) if len(tokens) > 1 else None, awaits=True))
-                after = [place for place, each in enumerate(tokens) if isinstance(each, Word) and each.plain == "in"]
-                tokens = tokens[after[0] + 1 :] if after else []
-            elif word in ("{", "function", "time", "exec") or (isinstance(first, Operator) and first.text == "!"):
-                if word == "{":
-                    self._enter(_Frame("group", True))
-                if word == "function":
-                    ends = isinstance(tokens[-1], Word) and tokens[-1].plain == "{"
-                    tokens = tokens[-1:] if ends else []
-                else:
-                    tokens = tokens[1:]
-            else:
-                self._simple(tokens, ended)
+                subject = self._known(tokens[at]) if at < len(tokens) else None
+                self._enter(_Frame("case", False, subject=subject, awaits=True))
+                after = [place for place in range(at, len(tokens)) if _plain(tokens[place]) == "in"]
+                at = after[0] + 1 if after else len(tokens)
+            elif word == "{":
+                self._enter(_Frame("group", True))
+            elif word == "function":
+                at = len(tokens) - (_plain(tokens[-1]) == "{")
+            elif word not in ("time", "exec"):
+                self._simple(tokens[at - 1 :], ended)
                 return
         if ended == ";;":
             self._end_pattern()
+
+    def _else(self) -> None:
+        self._next_branch()
+        if self.frames:
+            frame = self.frames[-1]
+            frame.covers = True
+            frame.runs = False if frame.decided else (None if frame.branches else True)
+
+    def _awaits_pattern(self) -> bool:
+        return bool(self.frames) and self.frames[-1].kind == "case" and self.frames[-1].awaits
 
     _condition: list[tuple[bool | None, str]] = field(default_factory=list)
     _patterns: list[str] = field(default_factory=list)
@@ -186,10 +187,7 @@ class _Interpreter:
 
     def _in_pattern(self, tokens: list[Token], ended: str) -> bool:
         """Whether a pattern of a case begins here, which then has been read."""
-        frame = self.frames[-1] if self.frames else None
-        first = tokens[0]
-        if frame is None or frame.kind != "case" or not frame.awaits:
-            return False
+        frame, first = self.frames[-1], tokens[0]
         if not isinstance(first, Word) or first.plain == "esac":
             frame.awaits = False
             return False
@@ -386,7 +384,10 @@ class _Interpreter:
     def _list(self, assigned: re.Match[str], tokens: Iterable[Token]) -> None:
         items = [text for token in tokens if isinstance(token, Word) for text in self._fields(token)]
         before = self.values.get(assigned[1])
-        if assigned[3]:
+        if assigned[3] and isinstance(before, list) and all(frame.runs is not None for frame in self.frames):
+            before += items  # in place: nothing else has it
+            items = before
+        elif assigned[3]:
             items = [*([before] if isinstance(before, str) else before or ()), *items]
         self._assign(assigned[1], items)
 
@@ -395,7 +396,7 @@ class _Interpreter:
             if frame.runs is None:
                 frame.before.setdefault(name, self.values.get(name))
                 break
-        if _flat(value) != f"${{{name}}}":
+        if value != f"${{{name}}}":
             self.unsure.pop(name, None)
         self.used.discard(name)
         self.values[name] = value
@@ -467,6 +468,8 @@ class _Interpreter:
             return self._default(default, depth) if set_one else ""
         if set_one:
             assert value is not None
+            if len(value) > LONGEST:
+                return as_written
             self._spend(len(value))
             return value
         if how and how[-1] in "-=":
@@ -582,6 +585,10 @@ def _growth(before: Value | None, after: Value) -> str | None:
 
 def _flat(value: Value) -> str:
     return value if isinstance(value, str) else " ".join(value)
+
+
+def _plain(token: Token) -> str:
+    return token.plain if isinstance(token, Word) else ""
 
 
 def _ends_pattern(token: Token) -> bool:
