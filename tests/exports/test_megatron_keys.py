@@ -40,6 +40,14 @@ def test_every_argument_of_megatron_is_of_a_known_kind() -> None:
     assert [name for name in listed if known.meaning(name).kind is KeyKind.UNKNOWN] == []
 
 
+def test_a_usual_value_is_never_refused() -> None:
+    known = known_arguments()
+    for name, entry in read_yaml(ARGUMENTS)["arguments"].items():
+        meaning, usual = known.meaning(name), entry["default"]
+        if meaning.kind is KeyKind.NOT_EXPRESSIBLE and entry["takes"] == 1 and usual is not None:
+            assert str(usual) in meaning.unless, name
+
+
 def test_what_counts_as_read_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = set[str]()
     latent = (
@@ -220,6 +228,18 @@ def test_the_width_of_dense_blocks_counts_only_where_there_are_any() -> None:
         "--num-experts 128 --moe-router-topk 8 --vocab-size 151936"
     )
     assert settings_of(f"{words} {PLAN}")["model"] == "qwen3-30b-a3b"
+
+
+def test_what_is_trained_beside_a_language_model_is_left_out_only_when_asked() -> None:
+    found = read(
+        f"torchrun examples/multimodal/train.py {SIZES} {PLAN} --decoder-seq-length 128 --vision-model-type clip --freeze-LM"
+    )
+    assert found.settings["sequence_length"] == 128
+    beside = [key.bare for key in found.of_kind(KeyKind.NOT_EXPRESSIBLE)]
+    assert beside == ["vision-model-type", "freeze-LM", "train.py"]
+    with pytest.raises(InputError, match="a vision encoder beside the language model"):
+        found.check_expressible(())
+    assert found.ignoring([",".join(beside)]).ignored == tuple(beside)
 
 
 def test_arguments_in_yaml_are_read() -> None:
