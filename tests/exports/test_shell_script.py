@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Common.errors import InputError
@@ -92,6 +94,53 @@ def test_files_that_a_script_reads_are_read_where_they_lie_beside_it() -> None:
 def test_any_text_has_words(text: str) -> None:
     tokens_of(text)
     script_of(text)
+
+
+NAMES = st.sampled_from("ABC")
+NUMBERS = st.integers(0, 9)
+STATEMENTS = st.one_of(
+    st.builds("{}={}".format, NAMES, NUMBERS),
+    st.builds("{}+={}".format, NAMES, NUMBERS),
+    st.builds("{}=$(({} {} ({} - {})))".format, NAMES, NAMES, st.sampled_from("+-*"), NAMES, NUMBERS),
+    st.builds('{}=${{{}:-{}}}; {}="${{{}}}"'.format, NAMES, NAMES, NUMBERS, NAMES, NAMES),
+    st.builds(
+        "if [ ${} -gt {} ]; then {}={}; elif [[ ${} == {} ]]; then {}=1; else {}=7; fi".format,
+        NAMES,
+        NUMBERS,
+        NAMES,
+        NUMBERS,
+        NAMES,
+        NUMBERS,
+        NAMES,
+        NAMES,
+    ),
+    st.builds(
+        "[ ${} -{} {} ] {} {}={}".format,
+        NAMES,
+        st.sampled_from(["lt", "ne", "ge"]),
+        NUMBERS,
+        st.sampled_from(["&&", "||"]),
+        NAMES,
+        NUMBERS,
+    ),
+    st.builds("case ${} in {}|1) {}=2;; {}) {}=3;; *) {}=4;; esac".format, NAMES, NUMBERS, NAMES, NUMBERS, NAMES, NAMES),
+    st.builds("for {} in {}; do {}=${}; done".format, NAMES, NUMBERS, NAMES, NAMES),
+    st.builds('L+=(${} "{} ${}")'.format, NAMES, NUMBERS, NAMES),
+    st.builds("L=(--x ${})".format, NAMES),
+)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@settings(max_examples=40)
+@given(st.lists(STATEMENTS, min_size=1, max_size=8), st.sampled_from(["\n", "; "]))
+def test_scripts_come_to_what_bash_makes_of_them(statements: list[str], between: str) -> None:
+    text = between.join(["A=1", "B=2", "C=3", "L=(0)", *statements, 'run $A $B "$C" ${L[@]} "${L[@]}" "${L[*]}"'])
+    shown = subprocess.run(
+        ["bash", "-c", "run() { printf '%s\\n' \"$@\"; }\n" + text], capture_output=True, text=True, check=True, env={}
+    ).stdout
+    script = script_of(text)
+    assert list(script.commands[-1][1:]) == shown.splitlines()
+    assert not script.unsure
 
 
 @given(st.integers(-99, 99), st.integers(-99, 99), st.sampled_from("+-*/%"))

@@ -427,7 +427,7 @@ class _Interpreter:
         """Items of a list that is put in whole."""
         used = _VARIABLE.fullmatch(part.text) if part.kind is PartKind.VARIABLE else None
         value = self.values.get(used[1]) if used is not None and used[2] in ARRAY_END else None
-        if used is None or not isinstance(value, list):
+        if used is None or not isinstance(value, list) or (part.quoted and used[2] == "*"):
             return None
         self.used.add(used[1])
         self._spend(sum(len(item) + 1 for item in value))
