@@ -104,6 +104,33 @@ class Optimizer(StrEnum):
     SGD_MOMENTUM = "sgd_momentum"
 
 
+class StateDtype(StrEnum):
+    """Number format of gradients or of the optimizer's own copy of the weights."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+    @property
+    def bytes(self) -> float:
+        """Of one number."""
+        return 4.0 if self is StateDtype.FP32 else 2.0
+
+
+class MomentDtype(StrEnum):
+    """Number format of the optimizer's moments."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"  # with a scale for each tensor, which counts as nothing
+
+    @property
+    def bytes(self) -> float:
+        """Of one number."""
+        return {MomentDtype.FP32: 4.0, MomentDtype.FP8: 1.0}.get(self, 2.0)
+
+
 class Objective(StrEnum):
     """What the search maximises. Energy is that of the operators, per sample, and of whole chips what they draw all the time."""
 

@@ -23,6 +23,7 @@ class Command:
     """A parsed command line. ``given`` holds settings as typed, under their keys or as ``--set`` names them.
 
     ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
+    ``ignore`` are keys of a launch file that is priced without them.
     ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` to ``beside``,
     ``host`` and ``port``, ``instead``, ``study`` to ``parts``, ``plot`` to ``explain``, ``tables`` to ``runs_file`` and
     ``names`` are of report, serve, explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` of profile, ``steps`` to
@@ -70,6 +71,7 @@ class Command:
     moldable: bool = False
     to: str | None = None
     launcher: str | None = None
+    ignore: tuple[str, ...] = ()
     job: str | None = None
     iterations: int | None = None
     nearest: bool = False

@@ -13,6 +13,7 @@ from FrontDoor.printing import print_answer
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from Studies.launched import LaunchReading
     from Studies.request import Request
 
 logger = logging.getLogger(__name__)
@@ -23,10 +24,14 @@ def evaluate(command: Command) -> int:
     from GraphExtractor.permission import files_to_run
     from Studies.plan_files import evaluate_request
 
+    launch = None
     if command.launcher is None:
+        if command.ignore:
+            raise InputError("--ignore is about keys of a launch file, and none is given; name one with --from, or leave it out")
         request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
     else:
-        request = _launched(command)
+        launch = _launched(command)
+        request = _request(command, launch)
     from Studies.problem import check_code
 
     check_code(request)
@@ -38,26 +43,52 @@ def evaluate(command: Command) -> int:
     from Studies.optimum import optimum_beside
 
     evaluation = evaluated(request)
-    optimum = None if command.launcher is None else optimum_beside(evaluation)
-    print_answer(evaluation_json(evaluation, optimum).decode(), lambda: evaluation_tables(evaluation, optimum), command)
+    optimum = None if launch is None else optimum_beside(evaluation)
+    as_json = evaluation_json(evaluation, optimum, launch).decode()
+    print_answer(as_json, lambda: evaluation_tables(evaluation, optimum, launch), command)
     return NOTHING_FEASIBLE if evaluation.iteration.status is Status.INFEASIBLE else DONE
 
 
-def _launched(command: Command) -> Request:
-    """What a launch file of another program says, under what the command line does.
+def _launched(command: Command) -> LaunchReading:
+    """What a launch file of another program says.
 
     Raises:
-        InputError: the file is none, a plan file is given besides, or both together make no plan.
+        InputError: the file is none, a plan file is given besides, or it gives what no plan says and --ignore does not name.
     """
     from Common.files import user_path
+    from Common.settings import COMMAND_LINE
     from Studies.annotations import Mode
-    from Studies.resolve import resolve
-    from third_party.exports.launchers import settings_from
+    from Studies.asked_constants import dotted
+    from Studies.request import settings_for
+    from third_party.exports.launchers import read_launch
 
     path = user_path(str(command.launcher))
     if command.config is not None:
         raise InputError(f"--from {path} and --plan {command.config} are two plans; give one of them")
-    found = settings_from(path)
+    given = settings_for(Mode.EVALUATE).canonical(dotted(command.given), COMMAND_LINE)
+    found = read_launch(path, {key: _plain(value) for key, value in given.items()})
+    try:
+        return found.ignoring(command.ignore)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _plain(value: object) -> str:
+    """A setting of the command line as one text."""
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _request(command: Command, launch: LaunchReading) -> Request:
+    """The plan of a launch, under what the command line says.
+
+    Raises:
+        InputError: both together make no plan.
+    """
+    from Common.files import user_path
+    from Studies.annotations import Mode
+    from Studies.resolve import resolve
+
+    path, found = user_path(str(command.launcher)), launch.settings
     logger.info("read from %s: %s", path, ", ".join(f"{key} {value}" for key, value in found.items() if value is not None))
     request = resolve(found, command.given, Mode.EVALUATE, source=str(path))
     for key in found.keys() & command.given.keys():

@@ -129,6 +129,14 @@ def _add_evaluate(parser: Parser) -> None:
         help="launch file of another program: a Megatron-LM command, a torchtitan module or a DeepSpeed configuration; what the "
         "best plan of a search would save is told besides",
     )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="with --from: price the launch without what this key of it changes, which no plan says; may be repeated, or a list "
+        "with commas",
+    )
     _add_run_code(parser)
 
 

@@ -27,7 +27,7 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = {
         *("micro_batch_size", "layout", "tp", "max_tp", "tp2", "panels", "pp", "dp", "cp", "exchange", "ep", "recompute"),
         *("sequence_parallel", "interleave"),
         *("zero_stage", "fsdp", "group_order", "overlap_gradients", "overlap_tensor", "schedule", "stage_layers"),
-        *("heterogeneous", "stage_cuts", "offload"),
+        *("heterogeneous", "stage_cuts", "offload", "gradient_dtype", "moment_dtype", "main_weight_dtype", "fp8_weights"),
     ),
     "training": ("global_batch_size", "whole_micro_batches", "optimizer", "precision", "attention"),
     "search": ("objective", "front", "combine", "solver", "strict"),

@@ -18,7 +18,7 @@ from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
 from Plans.groups import DeviceGroups, GroupLevel, Rectangle, divided_replicas, replicas
 from Plans.host_traffic import HostRates
-from Plans.policy import training_policy
+from Plans.policy import policy_under
 from Plans.rates import (
     KINDS,
     Machine,
@@ -129,7 +129,7 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
     shape, software = plans.shape, machine.software
     together = plans.dp * shape.sequence_devices
     copies = np.stack([together, together // shape.divided_by], axis=1)
-    policies = [training_policy(shape.optimizer, zero, shape.precision).under(software, shape.precision) for zero in range(4)]
+    policies = [policy_under(software, shape, zero) for zero in range(4)]
     resident, step_s = np.empty((2, len(plans), 2))
     host = host_rates(shape.offload, policies[0], copies, machine)
     for zero, policy in enumerate(policies):
@@ -148,8 +148,8 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         tp=float(shape.tp),
         overlap_tensor=hides_tensor_collectives(shape, software),
         tensor_hides=tensor_hides(shape.tp, machine),
-        weight_bytes=policies[0].weight_bytes,
-        gradient_bytes=policies[0].gradient_bytes,
+        weight_bytes=policies[0].state.weight,
+        gradient_bytes=policies[0].state.gradient,
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
         gather_copy_s=gather_copy_s(machine),

@@ -16,6 +16,7 @@ from Plans.assignment import EXAMPLE, Assignment, check_assignment
 from Plans.offload import NOTHING, Offload
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.pipeline.schedule import check as check_schedule
+from Plans.state_bytes import AS_USUAL, StateFormats
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class UniformPlan:
     dp · cp devices that hold the same parameters divide the experts among them. ``group_order`` nests the groups over consecutive
     devices, or assigns so many devices of each axis to every tier of the network. In a 2D ``layout`` weights are divided over
     tp · tp2 devices and tokens over tp2 · cp of them, all products with weights run in as many ``panels``, and keys and values
-    meet by ``exchange``. What ``offload`` says is kept in host memory. With ``stage_cuts`` inside layers the parts of layers are
+    meet by ``exchange``. What ``offload`` says is kept in host memory; ``state_formats`` are the number
+    formats of gradients and optimizer state. With ``stage_cuts`` inside layers the parts of layers are
     what it counts and recomputes as layers.
     """
 
@@ -61,6 +63,7 @@ class UniformPlan:
     overlap_tensor: bool | None = None
     stage_cuts: StageCuts = StageCuts.BETWEEN
     offload: Offload = NOTHING
+    state_formats: StateFormats = AS_USUAL
 
     @property
     def devices(self) -> int:
@@ -216,6 +219,7 @@ class Plan:
     overlap_tensor: bool | None
     stages: tuple[StagePlan, ...]
     stage_cuts: StageCuts = StageCuts.BETWEEN
+    state_formats: StateFormats = AS_USUAL  # number formats of gradients and optimizer state
 
     @staticmethod
     def uniform(plan: UniformPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]) -> Plan:
@@ -240,6 +244,7 @@ class Plan:
                 for chunk in chunks
             ),
             stage_cuts=plan.stage_cuts,
+            state_formats=plan.state_formats,
         )
 
     @property
@@ -297,6 +302,7 @@ class Plan:
             overlap_tensor=self.overlap_tensor,
             stage_cuts=self.stage_cuts,
             offload=first.offload,
+            state_formats=self.state_formats,
         )
         return plan.with_layout(first.layout)
 
@@ -313,7 +319,7 @@ MAPPED = (  # keys of a plan's settings that are its fields or properties too
 def plan_mapping(plan: UniformPlan) -> dict[str, Any]:
     """The plan by the keys of its settings, as plain values; a file of it is the same plan.
 
-    Of what is offloaded only plans tell that offload something.
+    Of what is offloaded, and of number formats, only plans tell that say something of them.
     """
 
     def plain(value: Any) -> Any:
@@ -322,7 +328,7 @@ def plan_mapping(plan: UniformPlan) -> dict[str, Any]:
         return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Assignment) else value
 
     offload = {"offload": list(plan.offload.terms)} if plan.offload else {}
-    return {name: plain(getattr(plan, name)) for name in MAPPED} | offload
+    return {name: plain(getattr(plan, name)) for name in MAPPED} | offload | plan.state_formats.settings()
 
 
 def group_order_of(text: str) -> GroupOrder | Assignment:

@@ -1,4 +1,4 @@
-"""Optimizers: bytes per parameter, what of them ZeRO divides, and the traffic of a step."""
+"""Optimizers: what ZeRO divides of a parameter's state, and what a step takes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import Precision
+from Common.choices import Precision, StateDtype
+from Common.errors import InputError
 from Common.records import read_yaml, to_record
 from Estimator.devices.software import Software
 from Plans.offload import NOTHING, Offload
+from Plans.plan import UniformPlan
+from Plans.state_bytes import AS_USUAL, OptimizerState, StateBytes, StateFormats
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -20,28 +23,10 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TrainingPolicy:
-    """Bytes per parameter and how they are sharded: ZeRO stage 1 shards optimizer state, 2 gradients too, 3 weights too.
+    """State of parameters and how it is sharded: ZeRO stage 1 shards optimizer state, 2 gradients too, 3 weights too."""
 
-    Mixed-precision Adam is 2 + 2 + 12 (Rajbhandari et al. 2020); ``optimizer_step_bytes`` is a step's HBM traffic per parameter.
-    """
-
-    optimizer: str
-    weight_bytes: float
-    gradient_bytes: float
-    optimizer_state_bytes: float
-    optimizer_step_bytes: float
+    state: StateBytes
     zero_stage: int
-    second_gradient_bytes: float = 0.0  # of gradients that are kept beside those
-
-    def under(self, software: Software, precision: Precision) -> TrainingPolicy:
-        """The policy as a framework keeps gradients in a training in ``precision``."""
-        beside = 0.0 if software.second_gradient is None else software.second_gradient.value
-        return replace(self.with_gradients_of(software.gradient_bytes_in(precision)), second_gradient_bytes=beside)
-
-    def with_gradients_of(self, gradient_bytes: float) -> TrainingPolicy:
-        """The policy of a framework that keeps, reduces and reads gradients of at least ``gradient_bytes`` each."""
-        more = max(gradient_bytes - self.gradient_bytes, 0.0)
-        return replace(self, gradient_bytes=self.gradient_bytes + more, optimizer_step_bytes=self.optimizer_step_bytes + more)
 
     def resident_bytes(self, copies: IntArray, offload: Offload = NOTHING) -> FloatArray:
         """Weight, gradient and optimizer bytes each of ``copies`` devices keeps per parameter (Rajbhandari et al., figure 1).
@@ -57,8 +42,8 @@ class TrainingPolicy:
     def parts_bytes(self, copies: IntArray) -> FloatArray:
         """Weight, gradient and optimizer bytes of each of ``copies`` devices per parameter, shape (3, ...)."""
         weight, gradient, state = (np.where(self.zero_stage >= stage, copies, 1) for stage in (3, 2, 1))
-        gradients = self.gradient_bytes + self.second_gradient_bytes
-        return np.stack([self.weight_bytes / weight, gradients / gradient, self.optimizer_state_bytes / state])
+        gradients = self.state.gradient + self.state.second_gradient
+        return np.stack([self.state.weight / weight, gradients / gradient, self.state.optimizer / state])
 
     def updated_part(self, copies: IntArray) -> FloatArray:
         """Part of the parameters that each of ``copies`` devices updates: from ZeRO-1 on its own."""
@@ -67,7 +52,7 @@ class TrainingPolicy:
     def step_s(self, copies: IntArray, bandwidth_bytes_per_s: float) -> FloatArray:
         """Seconds per parameter of the memory-bound step; from ZeRO-1 on each of ``copies`` devices updates its part."""
         parts = copies if self.zero_stage >= 1 else np.ones_like(copies)
-        seconds: FloatArray = self.optimizer_step_bytes / bandwidth_bytes_per_s / parts
+        seconds: FloatArray = self.state.step / bandwidth_bytes_per_s / parts
         return seconds
 
     @property
@@ -76,14 +61,51 @@ class TrainingPolicy:
 
         From ZeRO-2 on the whole gradient, until it is reduced; under ZeRO-3 also the gathered weights, and the next layer's.
         """
-        gradient = self.gradient_bytes if self.zero_stage >= 2 else 0.0
-        return gradient + (2 * self.weight_bytes if self.zero_stage == 3 else 0.0)
+        gradient = self.state.gradient if self.zero_stage >= 2 else 0.0
+        return gradient + (2 * self.state.weight if self.zero_stage == 3 else 0.0)
 
 
 @cache  # of the file that ships; a search asks for every plan
-def training_policy(optimizer: str, zero_stage: int, precision: Precision = Precision.BF16) -> TrainingPolicy:
-    """The entry of ``optimizer`` in ``policies.yaml``, sharded as ``zero_stage`` says; in fp32 one of its own."""
+def optimizer_state(optimizer: str) -> OptimizerState:
+    """The entry of ``optimizer`` in ``policies.yaml``."""
     path = Path(__file__).with_name("policies.yaml")
-    name = f"{optimizer}_fp32" if precision is Precision.FP32 else optimizer
-    entry = {**read_yaml(path)[name], "optimizer": optimizer, "zero_stage": zero_stage}
-    return to_record(TrainingPolicy, entry, f"{path} ({optimizer})")
+    return to_record(OptimizerState, read_yaml(path)[optimizer], f"{path} ({optimizer})")
+
+
+@cache
+def training_policy(
+    optimizer: str, zero_stage: int, precision: Precision = Precision.BF16, formats: StateFormats = AS_USUAL
+) -> TrainingPolicy:
+    """The state that ``optimizer`` keeps, sharded as ``zero_stage`` says; of gradients as wide as weights where nobody says."""
+    return TrainingPolicy(optimizer_state(optimizer).bytes_in(precision, formats), zero_stage)
+
+
+def policy_under(software: Software, plan: UniformPlan, zero_stage: int | None = None) -> TrainingPolicy:
+    """How ``plan`` trains as ``software`` keeps gradients; with another ``zero_stage`` than its own where one is given."""
+    zero = plan.zero_stage if zero_stage is None else zero_stage
+    policy = training_policy(plan.optimizer, zero, plan.precision, plan.state_formats)
+    return replace(policy, state=policy.state.under(software, plan.precision, plan.state_formats))
+
+
+def check_formats(plan: UniformPlan) -> None:
+    """Refuse number formats of state that the training of ``plan`` cannot have.
+
+    Raises:
+        InputError: says what was given and what is allowed.
+    """
+    formats, precision = plan.state_formats, plan.precision
+    if formats.fp8_weights and precision is not Precision.FP8:
+        raise InputError(
+            f"fp8_weights is true, but products in {precision} do not read weights in fp8; give precision fp8, or leave "
+            "fp8_weights out"
+        )
+    if precision is Precision.FP32 and formats.main_weight_dtype not in {None, StateDtype.FP32}:
+        raise InputError(
+            f"main_weight_dtype is {formats.main_weight_dtype}, but a training in fp32 updates its fp32 weights themselves; "
+            "leave main_weight_dtype out, or give another precision"
+        )
+    if formats.moment_dtype is not None and not optimizer_state(plan.optimizer).moments:
+        raise InputError(
+            f"moment_dtype is {formats.moment_dtype}, but the optimizer {plan.optimizer} keeps no moments; leave moment_dtype "
+            "out, or give optimizer adam"
+        )

@@ -31,7 +31,7 @@ from Plans.groups import DeviceGroups, GroupNetwork, divided_replicas, layer_gro
 from Plans.host_traffic import HostRates
 from Plans.offload import Offload
 from Plans.plan import UniformPlan
-from Plans.policy import TrainingPolicy, training_policy
+from Plans.policy import TrainingPolicy, policy_under
 from Plans.stage_price import GroupRates, PlanRates
 
 FloatArray = NDArray[np.float64]
@@ -129,7 +129,7 @@ def plan_rates(
     experts that are divided among them over the devices that have the same ones.
     """
     software, cluster = machine.software, machine.cluster
-    policy = training_policy(plan.optimizer, plan.zero_stage, plan.precision).under(software, plan.precision)
+    policy = policy_under(software, plan)
     together = plan.dp * plan.sequence_devices
     copies = np.array([together, together // plan.divided_by])  # of a parameter, and of one that some of them divide
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
@@ -148,8 +148,8 @@ def plan_rates(
         overlap_data=data,
         shown_part=shown_of(hiding.shown_part, hides),
         hidden_part=hiding.hidden_part,
-        weight_bytes=policy.weight_bytes,
-        gradient_bytes=policy.gradient_bytes,
+        weight_bytes=policy.state.weight,
+        gradient_bytes=policy.state.gradient,
         resident_bytes=policy.resident_bytes(copies, plan.offload),
         step_s=policy.step_s(copies, machine.stream_bytes_per_s),
         start_s=start_s(machine, in_pipeline or plan.pp > 1),
@@ -216,7 +216,7 @@ def host_rates(offload: Offload, policy: TrainingPolicy, copies: IntArray, machi
         return HostRates(False, 0.0, np.zeros((3, 3)), none, none, none, none, none, none, 0.0, 0.0, np.inf)
     weight, gradient, state = policy.parts_bytes(copies)
     weights, gradients, states = weight * offload.weights, gradient * offload.gradients, state * offload.optimizer
-    read = policy.weight_bytes * offload.weights + policy.gradient_bytes * offload.gradients
+    read = policy.state.weight * offload.weights + policy.state.gradient * offload.gradients
     updated = read * policy.updated_part(copies)
     return HostRates(
         used=True,
@@ -228,7 +228,7 @@ def host_rates(offload: Offload, policy: TrainingPolicy, copies: IntArray, machi
         step_in=states + updated,
         step_out=states + weights,
         kept=weights + gradients + states,
-        kept_gradient=policy.gradient_bytes * offload.gradients,
+        kept_gradient=policy.state.gradient * offload.gradients,
         in_flight=0.0,
         room_bytes=machine.host_bytes,
     )
@@ -236,8 +236,7 @@ def host_rates(offload: Offload, policy: TrainingPolicy, copies: IntArray, machi
 
 def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
     """Bytes per parameter of a layer at work beyond a device's part of it, by ZeRO stage, shape (4,)."""
-    policies = (training_policy(plan.optimizer, stage, plan.precision) for stage in range(4))
-    return np.array([policy.under(machine.software, plan.precision).whole_bytes for policy in policies])
+    return np.array([policy_under(machine.software, plan, stage).whole_bytes for stage in range(4)])
 
 
 @lru_cache(maxsize=4096)  # a search asks for those of many plans

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from Common.numbers import FINE_DIGITS, number, percent, size_text, stage_memory_text
@@ -19,17 +19,28 @@ from Reporter.tables import MS, breakdown_table, milliseconds_decimals
 from Reporter.text_tables import TextTable, new_table
 from Solver.results import PlanSummary
 from Studies.evaluation import Evaluation
+from Studies.launched import KeyKind, LaunchReading
 from Studies.limits.memory_room import MOST_SHARE
 from Studies.optimum import Optimum
 from Studies.wording import plan_choices, plan_text
 
+MOST_KEYS = 24  # of a launch that the terminal lists; JSON has all of them
+_WORDS = {KeyKind.NOT_EXPRESSIBLE: "ignored, as asked"}
+NOT_READ = (KeyKind.NOT_EXPRESSIBLE, KeyKind.UNKNOWN, KeyKind.USUAL)
 
-def evaluation_tables(evaluation: Evaluation, optimum: Optimum | None = None) -> list[TextTable]:
-    """What the iteration amounts to, where its time goes, what fills the memory of each stage, and the ``optimum`` beside it."""
+
+def evaluation_tables(
+    evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
+) -> list[TextTable]:
+    """What the iteration amounts to, where its time goes, what fills the memory of each stage, and the ``optimum`` beside it.
+
+    Of a plan that a ``launch`` file says: also what was read of it.
+    """
     iteration = evaluation.iteration
     differing = [] if evaluation.degrees is not None else [stages_table(evaluation.plan, iteration.stages)]
     return [
         summary_table(evaluation),
+        *([] if launch is None or not launch.keys else [launch_table(launch)]),
         *differing,
         breakdown_table(iteration.breakdown, label(evaluation.plan.model)),
         memory_table(iteration, evaluation.machine.memory_bytes),
@@ -44,15 +55,41 @@ def optimum_table(optimum: Optimum) -> TextTable:
     if best is None:
         table.add_row("plan", "none fits")
         return table
+    if not optimum.fits:
+        table.add_row("the launch", "does not fit; the fastest plan that fits:")
     degrees = f"tp {best.tp} x pp {best.pp} x dp {best.dp}, micro-batch {best.micro_batch_size}"
-    saved = f"{percent(optimum.saves)} less" if optimum.saves > 0.0 else "which is no less"
+    saved = "" if not optimum.fits else f", {percent(optimum.saves)} less" if optimum.saves > 0.0 else ", which is no less"
     table.add_row("plan", f"{degrees}, recomputation {best.recompute}, ZeRO stage {best.zero_stage}")
-    table.add_row("iteration", f"{number(best.time_per_batch_s)} s, {saved}")
+    table.add_row("iteration", f"{number(best.time_per_batch_s)} s{saved}")
     return table
 
 
-def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None) -> bytes:
-    """The iteration with the plan, the model and the hardware it is for, and the ``optimum`` beside it.
+def launch_table(launch: LaunchReading) -> TextTable:
+    """What a launch says that is read or changes nothing, and what is not read, in two lines."""
+    table = new_table(f"the {launch.program} launch", ["what", "keys"], words=["what", "keys"])
+    without = len(launch.of_kind(KeyKind.NO_EFFECT))
+    table.add_row("read", f"{len(launch.of_kind(KeyKind.READ))}; {without} more change nothing that is priced")
+    table.add_row("not read", "; ".join(_not_read(launch)) or "nothing")
+    return table
+
+
+def _not_read(launch: LaunchReading) -> Iterator[str]:
+    """The other keys by their kind, as many as a terminal has room for."""
+    room = MOST_KEYS
+    for kind in NOT_READ:
+        keys = launch.of_kind(kind)
+        if keys:
+            told = dict[str, list[str]]()
+            for key in keys[:room]:
+                told.setdefault(key.reason, []).append(key.text)
+            texts = [f"{', '.join(names)} ({reason})" if reason else ", ".join(names) for reason, names in told.items()]
+            more = [f"{len(keys) - room} more (--format json lists them)"] if len(keys) > room else []
+            yield f"{_WORDS.get(kind, kind.value)}: {', '.join([*texts, *more])}"
+            room = max(0, room - len(keys))
+
+
+def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None) -> bytes:
+    """The iteration with the plan, the model and the hardware it is for, and the ``optimum`` and keys of a ``launch`` beside it.
 
     Bytes are those of one device of a stage.
     """
@@ -74,6 +111,7 @@ def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None) -> b
     named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
     named |= {} if evaluation.placement is None else {"placement": json.loads(to_json(evaluation.placement))}
     named |= {} if optimum is None else {"optimum": json.loads(to_json(optimum))}
+    named |= {} if launch is None else {"launch": json.loads(to_json(launch))}
     named |= {"time_intervals": [json.loads(to_json(each)) for each in evaluation.time_intervals]}
     return json.dumps({**named, **whole, **capacity, "breakdown_s": breakdown, "stages": stages}, indent=2).encode()
 

@@ -16,6 +16,7 @@ from Plans.assignment import AXES, Assignment, check_assignment
 from Plans.cuts import balanced_cuts
 from Plans.offload import offload_of, offloads_searched
 from Plans.plan import check_cluster, check_plan
+from Plans.policy import check_formats
 from Solver.chip_figures import OF_WHOLE_CHIPS
 from Studies.annotations import Mode
 from Studies.folders import check_name, check_output, check_readable
@@ -372,6 +373,7 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
     if not searched:
         check_plan(single_plan(request))
         check_cluster(single_plan(request), cluster)
+    check_formats(plan_space(request, request.models[0].name).base)
     for model, family in families.items():
         if not family.layers or len(family.blocks) != 1 or request.stage_cuts is StageCuts.INSIDE:  # parts show in the graph
             continue

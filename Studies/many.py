@@ -68,6 +68,7 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], de
             precision=base.precision,
             attention=base.attention,
             stage_cuts=base.stage_cuts,
+            state_formats=base.state_formats,
             group_order=first["groups"],
         )
         whole = _plans_of(shape, same, hardware)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from Common.progress import Progress, SilentProgress
+from Plans.results import Status
 from Solver.results import ModelPlan
 from Solver.search.search import search
 from Studies.evaluation import Evaluation
@@ -17,10 +18,14 @@ MOST_MICRO_BATCH = 8  # that is tried, in powers of two
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best ``plan`` of a search (None: none fits), and the part of the time of the plan beside it that it ``saves``."""
+    """The best ``plan`` of a search (None: none fits), and the part of the time of the plan beside it that it ``saves``.
+
+    Where that one does not ``fit``, there is no time of it to save.
+    """
 
     plan: ModelPlan | None
     saves: float
+    fits: bool = True
 
 
 def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> Optimum:
@@ -44,6 +49,7 @@ def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> 
             "precision": plan.precision.value,
             "attention": plan.attention.value,
             "optimizer": plan.optimizer,
+            **degrees.state_formats.settings(),
             "micro_batch_size": sizes,
             "recompute": ["none", "selective", "full"],
             "zero_stage": [0, 1],
@@ -52,8 +58,9 @@ def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> 
         {},
         source="the search beside the plan",
     )
+    fits = evaluation.iteration.status is not Status.INFEASIBLE
     found = search(run_of(request, progress or SilentProgress()), hardware_report(request), "").result.best
     if found is None:
-        return Optimum(None, 0.0)
+        return Optimum(None, 0.0, fits)
     best = next(iter(found.models.values()))
-    return Optimum(best, 1.0 - best.time_per_batch_s / evaluation.iteration.iteration_s)
+    return Optimum(best, 1.0 - best.time_per_batch_s / evaluation.iteration.iteration_s if fits else 0.0, fits)

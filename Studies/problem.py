@@ -13,6 +13,7 @@ from GraphExtractor.models.registry import find_model
 from Plans.assignment import Assignment, tier_capacities
 from Plans.offload import offload_of, offloads_searched
 from Plans.plan import UniformPlan
+from Plans.state_bytes import FORMAT_KEYS, StateFormats
 from Solver.hardware import DesignedChips, ExistingDevice, Hardware
 from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
@@ -98,6 +99,7 @@ def plan_space(request: Request, model: str) -> PlanSpace:
             precision=request.precision,
             attention=request.attention,
             stage_cuts=request.stage_cuts,
+            state_formats=state_formats(request),
         ),
         sequence_length=request.sequence_length_of(model),
         tp_widths=request.tp if LayoutName.ONE_D in request.layout or LayoutName.AUTO in request.layout else (),
@@ -185,7 +187,14 @@ def single_plan(request: Request) -> UniformPlan:
         stage_cuts=request.stage_cuts,
         stage_layers=request.stage_layers,
         offload=offload_of(request.offload or ()),
+        state_formats=state_formats(request),
     )
+
+
+def state_formats(request: Request) -> StateFormats:
+    """Number formats of training state that ``request`` states."""
+    stated = {key: getattr(request, key) for key in FORMAT_KEYS}
+    return StateFormats(**{key: value for key, value in stated.items() if value is not None})
 
 
 def check_code(request: Request) -> None:

@@ -17,6 +17,7 @@ from Common.choices import (
     GroupOrder,
     KeyExchange,
     LayoutName,
+    MomentDtype,
     Objective,
     OffloadKind,
     Optimizer,
@@ -25,6 +26,7 @@ from Common.choices import (
     Recompute,
     SolverName,
     StageCuts,
+    StateDtype,
 )
 from Common.file_formats import STUDY
 from Common.numbers import number
@@ -479,6 +481,25 @@ class Request:
             hardware=Hardware.DEVICES,
             searched=frozenset({OffloadKind.AUTO.value}),
         ),
+    ] = None
+    gradient_dtype: Annotated[
+        StateDtype | None,
+        About(
+            "format in which gradients are added up over micro-batches and reduced over replicas",
+            "as the framework has it: fp32 in bf16 and fp8 under those of today",
+        ),
+    ] = None
+    moment_dtype: Annotated[MomentDtype | None, About("format in which the optimizer keeps its moments", "fp32")] = None
+    main_weight_dtype: Annotated[
+        StateDtype | None,
+        About(
+            "format of the optimizer's own copy of the weights; that of the weights themselves is none, and they are updated",
+            "fp32 with adam",
+        ),
+    ] = None
+    fp8_weights: Annotated[
+        bool | None,
+        About("whether weights are held and gathered in fp8 in a training in fp8, the optimizer's copy beside them", "false"),
     ] = None
     schedule: Annotated[
         PipelineSchedule,

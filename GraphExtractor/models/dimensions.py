@@ -64,6 +64,7 @@ class Dimensions:
     kv_heads: int
     vocabulary: int
     sequence_length: int
+    tied: int = 0  # 1: the head has the weights of the embedding, of a family whose heads have their own as a rule
 
     @property
     def name(self) -> str:
@@ -79,7 +80,9 @@ class Dimensions:
 
     def model(self) -> ModelFamily:
         """The model of these dimensions."""
-        sizes = {key: getattr(self, key) for key in _KEYS}
+        sizes = {key: getattr(self, key) for key in _KEYS if key != "tied"}
+        if self.tied:
+            sizes["tied"] = True
         return _family(self.family).model(**sizes, published_parameter_count=0)
 
 
@@ -89,6 +92,7 @@ def dimensions_of(model: ModelFamily) -> Dimensions | None:
     if family is None:
         return None
     sizes = {key: getattr(model, key, None) for key in _KEYS}
+    sizes["tied"] = int(bool(sizes["tied"]))
     if sizes["kv_heads"] is None:
         sizes["kv_heads"] = sizes["heads"]
     if not all(isinstance(size, int) for size in sizes.values()):
@@ -156,6 +160,8 @@ def _checked(name: str, family: _Family, settings: dict[str, int]) -> Dimensions
         raise InputError(f"kv_heads {found.kv_heads} do not divide heads {found.heads} of model {name!r}; give kv_heads that do")
     if found.kv_heads != found.heads and not family.grouped_queries:
         raise InputError(f"every head of a {family.name} model has its own keys and values; leave kv_heads out of {name!r}")
+    if found.tied > (family.model is Llama):
+        raise InputError(f"tied in model {name!r} is {found.tied}; give tied=1 to a llama whose head has its embedding's weights")
     if family.model is Llama and found.hidden // found.heads % 2:
         raise InputError(f"rotary positions need heads of even width; give model {name!r} other heads")
     return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 
 if TYPE_CHECKING:
+    from GraphExtractor.graph import GraphKey
     from GraphExtractor.sources.config_values import ConfigValues
 
 
@@ -20,6 +21,8 @@ class Llama(LlamaLikeFamily):
     folder: ClassVar[str] = "Llama"
     model_type: ClassVar[str] = "llama"
     divides_twice: ClassVar[bool] = True
+
+    tied: bool = False  # the head has the weights of the embedding
 
     @classmethod
     def from_config(cls, config: ConfigValues) -> Llama:
@@ -39,6 +42,10 @@ class Llama(LlamaLikeFamily):
             vocabulary=config.size("vocab_size", 32000),
             sequence_length=config.length("max_position_embeddings", 2048),
         )
+
+    def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
+        """See base class."""
+        return super().settings(key, vocabulary, attention) | {"tie_word_embeddings": self.tied}
 
 
 _llama1 = partial(

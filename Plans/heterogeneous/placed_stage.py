@@ -93,6 +93,7 @@ def stage_degrees(plan: Plan, stage: StagePlan) -> UniformPlan:
         overlap_tensor=plan.overlap_tensor,
         stage_cuts=plan.stage_cuts,
         offload=stage.offload,
+        state_formats=plan.state_formats,
     ).with_layout(stage.layout)
 
 
@@ -144,4 +145,5 @@ def plan_of(stages: Sequence[PlacedStage], model: str, sequence_length: int, nam
             for stage in stages
         ),
         stage_cuts=first.stage_cuts,
+        state_formats=first.state_formats,
     )

@@ -162,6 +162,10 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
         )
     if family.experts:
         raise InputError(f"{plan.model} has experts, whose training is not built; give a model without")
+    if plan.state_formats:
+        raise InputError(
+            f"the plan has {plan.state_formats}, but training keeps all state in the format of its weights; give a plan without"
+        )
     rows = plan.stages[0].micro_batch_size * plan.stages[0].dp
     for number, stage in enumerate(plan.stages):
         where = f"stage {number} of the plan"

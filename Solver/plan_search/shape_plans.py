@@ -18,7 +18,7 @@ from Plans.layer_costs import LayerSizes
 from Plans.many import PreparedPlans
 from Plans.many_rates import ManyRates, many_rates, many_tied_s, rates_at, replica_levels, replica_parts
 from Plans.plan import UniformPlan
-from Plans.policy import training_policy
+from Plans.policy import policy_under
 from Plans.rates import Machine, Messages, between_s, whole_bytes
 from Plans.stage_price import PlanRates
 from Plans.stage_totals import StageTimes, times_of
@@ -150,7 +150,7 @@ class ShapePlans:
         copies = self.plans.dp * shape.sequence_devices
         resident, step = np.empty(len(self)), np.empty(len(self))
         for zero in np.unique(self.plans.zero_stage).tolist():
-            policy = training_policy(shape.optimizer, zero, shape.precision).under(software, shape.precision)
+            policy = policy_under(software, shape, zero)
             here = self.plans.zero_stage == zero
             resident[here] = policy.resident_bytes(copies[here], shape.offload)
             step[here] = policy.step_s(copies[here], self.machine.stream_bytes_per_s)
@@ -275,7 +275,7 @@ class ShapePlans:
         nothing = self.plans.overlap_gradients | (plans.zero_stage == 3) | (plans.dp == 1)
         left = np.where(even | joined, 1.0, 1.0 / shape.sequence_devices)
         gradient = self._gradient_bytes * left
-        weight = training_policy(shape.optimizer, 0, shape.precision).weight_bytes * left
+        weight = policy_under(self.machine.software, shape, 0).state.weight * left
         first = CollectiveKind.ALL_REDUCE if self.machine.software.reduces_all else CollectiveKind.REDUCE_SCATTER
         wanted = (
             ({0: CollectiveKind.ALL_REDUCE, 1: first}, gradient),
@@ -385,8 +385,7 @@ class ShapePlans:
 
     @property
     def _gradient_bytes(self) -> float:
-        policy = training_policy(self.plans.shape.optimizer, 0, self.plans.shape.precision)
-        return policy.under(self.machine.software, self.plans.shape.precision).gradient_bytes
+        return policy_under(self.machine.software, self.plans.shape, 0).state.gradient
 
     def _least_messages(self, kind_of: IntArray) -> FloatArray:
         key = kind_of.tobytes()

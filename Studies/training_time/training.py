@@ -120,11 +120,12 @@ def checkpoint_bytes(plan: UniformPlan, costs: LayerCosts) -> float:
 
     Tensor-parallel devices hold some parameters alike (norms), which count on each of them.
     """
-    policy, sizes = training_policy(plan.optimizer, plan.zero_stage, plan.precision), costs.sizes
+    state = training_policy(plan.optimizer, plan.zero_stage, plan.precision, plan.state_formats).state
+    sizes = costs.sizes
     whole = sizes.summed.sum(axis=0)  # of one device: all parameters, and those of experts
     divided = float(whole[1]) - (sizes.all_tied if plan.tp2 > 1 else 0.0)  # a 2D layout divides tied ones twice, too
     parameters = plan.tp * (float(whole[0]) - sizes.all_tied + (plan.divided_by - 1) * divided)
-    return parameters * (policy.weight_bytes + policy.optimizer_state_bytes)
+    return parameters * (state.weight + state.optimizer)
 
 
 def _priced(plan: PreparedPlan, levels: Sequence[BatchLevel]) -> list[_Level]:

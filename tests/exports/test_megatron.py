@@ -29,7 +29,8 @@ from Plans.plan import GroupOrder, Precision, UniformPlan
 from third_party.exports import megatron_bridge, megatron_lm
 from third_party.exports.launch import Launch
 from third_party.exports.megatron_lm.script import script
-from third_party.exports.megatron_reading import layout_chunks, settings_of
+from third_party.exports.megatron_pipeline import layout_chunks
+from third_party.exports.megatron_reading import settings_of
 from third_party.exports.shape import decoder_shape
 
 PLANS = 1000
@@ -453,7 +454,7 @@ def test_flags_of_others_are_read(given: str) -> None:
         ("--pipeline-model-parallel-layout 'E(t*99999)*99999L'", "more than 100,000 layers"),
         ("--pipeline-model-parallel-size 5", "do not come out even"),
         ("--pipeline-model-parallel-size 999999999999", "more stages than"),
-        ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", "--recompute-method block"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", "only 2 blocks of each stage"),
         ("--nproc-per-node 3 --tensor-model-parallel-size 2", "no multiple"),
         ("--optimizer muon", "whose memory is not known"),
         ("--multi-latent-attention", "latent attention"),

@@ -78,6 +78,8 @@ def test_names_are_safe_in_files_and_stable(family, layers, heads, width, more, 
         ("llama:layers=2,hidden=256,heads=8,kv_heads=3", "kv_heads 3 do not divide heads 8"),
         ("gpt:layers=2,hidden=256,heads=8,kv_heads=4", "leave kv_heads out"),
         ("llama:layers=2,hidden=24,heads=8", "even width"),
+        ("gpt:layers=2,hidden=256,heads=8,tied=1", "give tied=1 to a llama"),
+        ("llama:layers=2,hidden=256,heads=8,tied=2", "give tied=1 to a llama"),
         ("gpt-layers24-hidden2304", "lacks heads"),
         ("gpt-layers", "unknown model 'gpt-layers'.*gpt:layers=24,hidden=2304,heads=24"),
     ],
@@ -95,6 +97,15 @@ def test_a_stretched_graph_is_the_traced_one(family, layers, extracted):
     assert replace(with_layers(made, layers), key=traced.key) == traced
     if layers > 1:
         assert with_layers(with_layers(made, layers), 4) == made
+
+
+def test_a_tied_head_has_no_weights_of_its_own(extracted):
+    name = canonical_name(SMALL["llama"].format(2))
+    tied = canonical_name(f"{name}-tied1")
+    assert parse_dimensions(tied).model().tied
+    graphs = [extracted(each, sequence_length=SMALL_LENGTH) for each in (name, tied)]
+    model = parse_dimensions(name)
+    assert graphs[0].total_parameter_count - graphs[1].total_parameter_count == model.vocabulary * model.hidden
 
 
 @pytest.mark.parametrize("family", ["gpt", "llama"])

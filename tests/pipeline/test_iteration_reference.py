@@ -17,7 +17,7 @@ from Plans.groups import LayerGroups
 from Plans.iteration import price_iteration
 from Plans.pipeline.schedule import PipelineCosts, PipelineSchedule
 from Plans.plan import UniformPlan
-from Plans.policy import training_policy
+from Plans.policy import policy_under
 from Plans.rates import Messages, between_s
 from Solver.cuts.layer_graph import edges_between
 
@@ -36,7 +36,7 @@ def test_an_iteration_is_its_pipeline_its_synchronisation_and_its_step(seed: int
             continue
         costs = case.hardware.costs(graph, plan.recompute, LayerGroups())
         sequence, layers = list(costs.sizes.sequence), len(graph.sequence)
-        policy = training_policy("adam", 0).with_gradients_of(software.gradient_bytes.value)
+        state = policy_under(software, plan).state
         tied = costs.sizes.tied_parameters[sequence].sum()
         for cut in every_cut(plan, layers, edges_between(graph.tensors)):
             order = cut.layer_order or tuple(range(layers))
@@ -58,7 +58,7 @@ def test_an_iteration_is_its_pipeline_its_synchronisation_and_its_step(seed: int
                 max(at for each, at in starts.items() if not each.forward and each.chunk == s) + backward[s] for s in range(pp)
             ]
             held = np.array([costs.sizes.parameters[stage].sum() for stage in stages]) - (tied if pp == 1 else 0.0)
-            stride, bytes_each = cut.replica_stride, policy.gradient_bytes
+            stride, bytes_each = cut.replica_stride, state.gradient
             after = [
                 max(
                     collective_s(CollectiveKind.ALL_REDUCE, each * bytes_each, dp, stride, cluster, place * cut.stage_stride)
@@ -70,6 +70,6 @@ def test_an_iteration_is_its_pipeline_its_synchronisation_and_its_step(seed: int
                 apart = (pp - 1) * cut.stage_stride
                 both_s = collective_s(CollectiveKind.ALL_REDUCE, tied * bytes_each, 2, apart, cluster)
                 after[0], after[-1] = after[0] + both_s, after[-1] + both_s
-            step_s = held.max() * policy.optimizer_step_bytes / machine.stream_bytes_per_s + between_s(machine.software)
+            step_s = held.max() * state.step / machine.stream_bytes_per_s + between_s(machine.software)
             wanted_s = max(end + more for end, more in zip(ends, after, strict=True)) + step_s
             assert price_iteration(cut, costs, machine, 1).iteration_s == pytest.approx(wanted_s, rel=1e-9)

@@ -12,7 +12,7 @@ from Plans.bytes_beside import BytesBeside, bytes_beside
 from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
 from Plans.plan import UniformPlan
-from Plans.policy import training_policy
+from Plans.policy import policy_under
 from Plans.pricing import PricedPlan
 from Plans.rates import device_machine
 
@@ -40,16 +40,16 @@ def parameters(plan: UniformPlan) -> float:
 def test_replicas_send_what_sharding_says(stage: int) -> None:
     plan = replace(plan_of(micro_batch_size=1, global_batch_size=32, dp=4), zero_stage=stage)
     often, all_of_them = plan.micro_batches, parameters(plan)
-    policy = training_policy(plan.optimizer, stage, plan.precision).under(SOFTWARE, plan.precision)
-    gradient, weight = policy.gradient_bytes, policy.weight_bytes
+    state = policy_under(SOFTWARE, plan).state
+    gradient, weight = state.gradient, state.weight
     sent = {0: 2 * gradient, 1: gradient + weight, 2: often * gradient + weight, 3: often * (gradient + 2 * weight)}
     assert beside(plan).sent == pytest.approx((4 - 1) * all_of_them * sent[stage])
 
 
 def test_steps_and_added_gradients_pass_memory() -> None:
     alone = plan_of(micro_batch_size=1, global_batch_size=1)
-    policy = training_policy(alone.optimizer, 0, alone.precision).under(SOFTWARE, alone.precision)
-    assert beside(alone) == BytesBeside(pytest.approx(policy.optimizer_step_bytes * parameters(alone)), 0.0)
+    state = policy_under(SOFTWARE, alone).state
+    assert beside(alone) == BytesBeside(pytest.approx(state.step * parameters(alone)), 0.0)
     added = priced(replace(alone, global_batch_size=4))
     added = replace(added, costs=replace(added.costs, accumulation_s=added.costs.accumulation_s + 1.0))
     seconds = 3 * len(added.costs.sizes.sequence)  # of each layer a second, of all micro-batches but the first

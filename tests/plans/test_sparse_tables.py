@@ -20,7 +20,7 @@ from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
 from Plans.many import evaluate_many
 from Plans.plan import UniformPlan
-from Plans.policy import training_policy
+from Plans.policy import policy_under
 from Plans.rates import device_machine
 from Plans.results import Iteration
 from Plans.uniform_plans import UniformPlans
@@ -51,7 +51,7 @@ DENSE = 16 * 32 + 32 + 4 * 32 + 1
 INDEX_BYTES = 8
 MODEL, CLUSTER = device_model(host_issue_s=0.0), load_cluster("dgx_a100")
 GRADIENT_BYTES = MODEL.software.gradient_bytes.value
-POLICY = training_policy("adam", 0).with_gradients_of(GRADIENT_BYTES)
+STATE = policy_under(MODEL.software, UniformPlan()).state
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_memory_synchronisation_and_step_are_those_of_the_rows_that_were_read(
     (stage,) = priced(recommender, plan_with(dp, micro_batches)).stages
     step_s = priced(recommender, plan_with(dp, micro_batches)).breakdown.optimizer_s
     own, every = rows_read(micro_batches), rows_read(micro_batches * dp)
-    whole = (POLICY.weight_bytes + POLICY.optimizer_state_bytes) * (DENSE + TABLES)
+    whole = (STATE.weight + STATE.optimizer) * (DENSE + TABLES)
     row_bytes = WIDTH * GRADIENT_BYTES + INDEX_BYTES
     assert stage.parameters == DENSE + TABLES
     assert stage.parameter_state_bytes == pytest.approx(whole + GRADIENT_BYTES * DENSE + every * row_bytes, rel=1e-12)
@@ -105,7 +105,7 @@ def test_memory_synchronisation_and_step_are_those_of_the_rows_that_were_read(
     assert stage.after_s == pytest.approx(reduced_s + gathered_s, rel=1e-12)
     assert (stage.after_s > 0.0) == (dp > 1)
     updated = DENSE + every * WIDTH
-    assert step_s == pytest.approx(updated * POLICY.optimizer_step_bytes / MODEL.stream_bytes_per_s, rel=1e-12)
+    assert step_s == pytest.approx(updated * STATE.step / MODEL.stream_bytes_per_s, rel=1e-12)
 
 
 def test_where_every_row_is_read_only_indices_are_added_and_gradients_gathered(recommender: ModelGraph) -> None:
@@ -136,7 +136,7 @@ def test_every_stage_has_the_rows_of_its_own_tables(recommender: ModelGraph) -> 
             parameters = sum(layer.parameter_count for layer in held)
             dense = parameters - sum(table.parameter_count for table in tables)
             rows = sum(min(table.rows, 2 * 3 * table.rows_read) for table in tables)
-            wanted = (POLICY.weight_bytes + POLICY.optimizer_state_bytes) * parameters + GRADIENT_BYTES * dense
+            wanted = (STATE.weight + STATE.optimizer) * parameters + GRADIENT_BYTES * dense
             assert stage.parameter_state_bytes == pytest.approx(wanted + rows * (WIDTH * GRADIENT_BYTES + INDEX_BYTES), rel=1e-12)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from Common.choices import GroupOrder, Optimizer, Precision, Recompute
 from Common.errors import InputError
+from Plans.state_bytes import FORMAT_KEYS
 from Studies.annotations import Hardware, Mode
 from Studies.request import Request, request_fields, settings_for
 from Studies.resolve import resolve
@@ -40,7 +41,7 @@ def test_every_field_is_a_setting_of_some_mode_and_reads_back(asked: dict[str, o
 
 
 def test_what_applies_is_recorded() -> None:
-    """Only what may be absent is not: names, a chip, what several models need, stages, host memory, parts, sizes of one's own."""
+    """Only what may be absent is not: names, a chip, what several models need, stages, host memory, formats, parts, own sizes."""
     for asked, mode in KINDS.values():
         request = resolve({}, asked, mode)
         kind = Hardware.DEVICES if "device" in asked else Hardware.CHIPS
@@ -48,7 +49,8 @@ def test_what_applies_is_recorded() -> None:
         own_sizes = {"fast_domain", "memory_size", "memory_bandwidth", "peak_flops"}
         own_sizes |= {"constants", "frequency", "hbm_bandwidth", "setting", "memory", "links"}
         own_sizes |= {"max_area", "max_power", "max_chip_cost", "max_cluster_cost", "prices", "front", "space_part"}
-        assert applies - set(request.as_mapping()) <= {"name", "chip", "combine", "output", "stage_layers", "offload"} | own_sizes
+        absent = {"name", "chip", "combine", "output", "stage_layers", "offload", *FORMAT_KEYS}
+        assert applies - set(request.as_mapping()) <= absent | own_sizes
 
 
 @pytest.mark.parametrize("mode", Mode)

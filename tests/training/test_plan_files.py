@@ -12,7 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plans_by_hand import whole_plan
 
-from Common.choices import GroupOrder, KeyExchange, LayoutName, OffloadKind, Optimizer, SolverName, StageCuts
+from Common.choices import (
+    GroupOrder,
+    KeyExchange,
+    LayoutName,
+    MomentDtype,
+    OffloadKind,
+    Optimizer,
+    SolverName,
+    StageCuts,
+    StateDtype,
+)
 from Common.errors import InputError
 from Common.records import to_json
 from Common.settings import Kind
@@ -23,6 +33,7 @@ from GraphExtractor.graph import Attention, Recompute
 from Plans.offload import Offload
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.plan import Layout, Precision, StagePlan, UniformPlan, plan_mapping
+from Plans.state_bytes import FORMAT_KEYS, StateFormats
 from Solver.results import HardwareReport
 from Studies.annotations import Mode
 from Studies.plan_files import evaluate_request
@@ -68,10 +79,11 @@ def test_the_default_is_one_device_one_micro_batch() -> None:
 
 
 def test_every_field_of_a_plan_can_be_asked_for() -> None:
-    asked = {field.name for field in fields(UniformPlan)} - {"gpipe", "layer_order"} | {"schedule"}
+    asked = {field.name for field in fields(UniformPlan)} - {"gpipe", "layer_order", "state_formats"} | {"schedule", *FORMAT_KEYS}
     assert asked <= set(settings_for(Mode.EVALUATE).keys)
-    assert asked - {"offload"} == set(plan_mapping(ONE))  # which only plans tell that offload something
-    assert asked == set(plan_mapping(replace(ONE, offload=Offload(optimizer=1.0))))
+    assert asked - {"offload", *FORMAT_KEYS} == set(plan_mapping(ONE))  # which only plans tell that say something of them
+    formats = StateFormats(StateDtype.BF16, MomentDtype.FP8, StateDtype.FP16, fp8_weights=True)
+    assert asked == set(plan_mapping(replace(ONE, offload=Offload(optimizer=1.0), state_formats=formats)))
 
 
 def test_the_names_of_choices_are_those_of_the_records() -> None:
@@ -88,6 +100,9 @@ def test_the_names_of_choices_are_those_of_the_records() -> None:
         "solver": SolverName,
         "stage_cuts": StageCuts,
         "offload": OffloadKind,
+        "gradient_dtype": StateDtype,
+        "moment_dtype": MomentDtype,
+        "main_weight_dtype": StateDtype,
     }
     assert {key: set(names) for key, names in choices.items()} == {
         key: {name.value for name in names} for key, names in records.items()
@@ -114,6 +129,9 @@ plans = st.builds(
     group_order=st.sampled_from([GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER]),
     overlap_gradients=st.booleans(),
     overlap_tensor=st.booleans(),
+    state_formats=st.builds(
+        StateFormats, st.none() | st.sampled_from(StateDtype), st.none(), st.none() | st.sampled_from(StateDtype)
+    ),
 )
 
 

@@ -80,7 +80,7 @@ def decoder_shape(model: str) -> DecoderShape | None:
             return DecoderShape("mixtral", *common, *rest, tied=False, experts=experts, **like_llama)  # type: ignore[arg-type]
         case Llama():
             rest = (family.hidden // heads, family.ffn, family.vocabulary)
-            return DecoderShape("llama", *common, *rest, tied=False, **like_llama)  # type: ignore[arg-type]
+            return DecoderShape("llama", *common, *rest, tied=family.tied, **like_llama)  # type: ignore[arg-type]
         case Gpt() | Opt() | Bloom() | Mpt():
             own = isinstance(family, Gpt | Opt)
             return DecoderShape(

@@ -1,0 +1,93 @@
+"""What became of each key that a launch gives: read, without effect on any price, not expressible, or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from Common.errors import InputError
+from Common.suggestions import nearest
+
+LONGEST_VALUE = 30  # characters of a value, where keys are told
+
+
+class KeyKind(StrEnum):
+    """What a reader makes of a key."""
+
+    READ = "read"
+    NO_EFFECT = "no effect"  # known, and no price depends on it: logging, paths of data, checkpoints
+    NOT_EXPRESSIBLE = "not expressible"  # known to change time or memory, in a way that no plan says
+    USUAL = "priced as usual"  # known to change a price by what the software does inside, of which a plan says nothing
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class LaunchKey:
+    """A key as the launch writes it, such as ``--moe-layer-freq`` or ``zero_optimization.stage``, with the text of its value.
+
+    ``reason`` says of one that is not expressible what it changes, of others why they are of their kind.
+    """
+
+    name: str
+    value: str
+    kind: KeyKind
+    reason: str = ""
+
+    @property
+    def bare(self) -> str:
+        """The name without dashes before it."""
+        return self.name.lstrip("-")
+
+    @property
+    def text(self) -> str:
+        """Name and value, the value clipped."""
+        value = self.value if len(self.value) <= LONGEST_VALUE else f"{self.value[: LONGEST_VALUE - 3]}..."
+        return f"{self.name} {value}".rstrip()
+
+
+@dataclass(frozen=True)
+class LaunchReading:
+    """A launch file, read: the ``program`` it is of, its plan as settings of ``phaze evaluate``, and what became of its keys.
+
+    ``ignored`` are names of keys that no plan says and that were to be left out.
+    """
+
+    program: str
+    settings: Mapping[str, object]
+    keys: tuple[LaunchKey, ...] = field(default=())
+    ignored: tuple[str, ...] = field(default=())
+
+    def of_kind(self, kind: KeyKind | str) -> tuple[LaunchKey, ...]:
+        """The keys of one kind, in the order of the launch."""
+        return tuple(key for key in self.keys if key.kind == kind)
+
+    def ignoring(self, names: Iterable[str]) -> LaunchReading:
+        """The same without what keys of these names change, several of them in one text with commas between.
+
+        Raises:
+            InputError: the launch gives no such key, or others that change the answer in a way that no plan says.
+        """
+        wanted = tuple(name.strip().lstrip("-") for text in names for name in text.split(",") if name.strip())
+        given = {key.bare for key in self.keys}
+        for name in wanted:
+            if name not in given:
+                left = [key.bare for key in self.of_kind(KeyKind.NOT_EXPRESSIBLE)]
+                which = f"it could ignore {', '.join(left)}" if left else "there is nothing in it to ignore"
+                hint = nearest(name, sorted(given), which)
+                raise InputError(f"--ignore {name!r:.60}: the {self.program} launch gives no such key; {hint}")
+        self.check_expressible(wanted)
+        return replace(self, ignored=wanted)
+
+    def check_expressible(self, ignored: Iterable[str]) -> None:
+        """Refuse keys that change the answer in a way that no plan says, but for those to be ignored.
+
+        Raises:
+            InputError: names them, what they change and how to go on without them.
+        """
+        names = {name.lstrip("-") for name in ignored}
+        left = [key for key in self.of_kind(KeyKind.NOT_EXPRESSIBLE) if key.bare not in names]
+        if left:
+            what = "; ".join(f"{key.text} ({key.reason})" for key in left)
+            flags = " ".join(f"--ignore {key.bare}" for key in left)
+            raise InputError(f"the {self.program} launch gives {what}, which no plan of phaze says; to price it without: {flags}")

@@ -1,0 +1,203 @@
+"""Bash as far as launches need it: words, variables, arithmetic and branches; every character costs the same."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from Common.errors import InputError
+from third_party.exports.megatron_reading import read
+from third_party.exports.shell_arithmetic import value_of
+from third_party.exports.shell_script import MAYBE, SURE, script_of
+from third_party.exports.shell_words import tokens_of
+
+
+def words_of(text: str) -> list[tuple[str, ...]]:
+    return list(script_of(text).commands)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("TP=${TP:-4}; PP=2; run $TP $PP", ("run", "4", "2")),
+        ("run ${X-a} ${Y:=b} $Y ${Z:+c}", ("run", "a", "b", "b")),
+        ("G=8; N=2; W=$((G*N)); run $W $((W / 3)) $(( (G + N) % 4 ))", ("run", "16", "5", "2")),
+        (
+            "A=(--x 1 '--y 2'); A+=(--z); run ${A[@]} \"${A[@]}\"",
+            ("run", "--x", "1", "--y", "2", "--z", "--x", "1", "--y 2", "--z"),
+        ),
+        ("A=(\n  --x 1  # one\n  --y\n)\nrun ${A[1]} ${A[*]}", ("run", "1", "--x", "1", "--y")),
+        ("TP=4; TP+=2; run $TP", ("run", "42")),
+        ('A="--x 1"; A="$A --y"; run $A', ("run", "--x", "1", "--y")),
+        ("run a \\\n  b # c\n", ("run", "a", "b")),
+        ("export A=1 B=2; local C=3; run $A$B$C", ("run", "123")),
+        ("run '$A' \"$B\" $(date) `date` ${C} > log 2>&1", ("run", "$A", "$B", "$(date)", "`date`", "$C")),
+        ("run --f ([0]*3+[1]*2) --p <path to data> --x", ("run", "--f", "([0]*3+[1]*2)", "--p", "<path to data>", "--x")),
+        ('run "$(dirname "$0")/x" "${A:-it\'s}"', ("run", '$(dirname "$0")/x', "its")),
+        ("S=1.7B\nif [ ${S} == '1.7B' ]; then T=1; elif [ $S = 2 ]; then T=2; else T=3; fi; run $T", ("run", "1")),
+        ("S=2\nif [[ $S -eq 1 ]]; then T=1\nelif [[ $S -ge 2 && -n $S ]]; then T=2\nelse T=3\nfi\nrun $T", ("run", "2")),
+        ("S=b; case $S in a|c) T=1;; b) T=2;; *) T=3;; esac; run $T", ("run", "2")),
+        ('[ -z "$X" ] && T=1; [[ -n $X ]] && T=2; [ a = a ] || T=3; run $T', ("run", "1")),
+        ("for T in 5; do run $T; done", ("run", "5")),
+        ("f() { T=7; }\nrun $T", ("run", "7")),
+        ("while [[ $# -gt 0 ]]; do T=$2; shift; done; T=${T:-6}; run $T", ("run", "6")),
+    ],
+)
+def test_words_are_those_of_bash(text: str, words: tuple[str, ...]) -> None:
+    assert words_of(text)[-1] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("if [ -f x ]; then T=1; else T=2; fi; run $T", ("1", "2")),
+        ("T=4; if [ -f x ]; then T=1; fi; run $T", ("1", "4")),
+        ("for T in 1 2 4; do run $T; done", ("1", "2", "4")),
+        ("[ -f x ] && T=1; run $T", ("1",)),
+        ("case $(hostname) in a) T=1;; *) T=2;; esac; run $T", ("1", "2")),
+        ("if [ $SLURM_NNODES -gt 1 ]; then T=1; else T=2; fi; run $T", ("1", "2")),
+    ],
+)
+def test_a_value_of_a_branch_that_may_not_run_is_not_taken(text: str, options: tuple[str, ...]) -> None:
+    script = script_of(text)
+    assert script.commands[-1][-1] == "${T}"
+    assert script.unsure["T"] == options
+    launch = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 --micro-batch-size $T"
+    with pytest.raises(InputError, match=rf"'\$\{{T\}}' .{' or '.join(options)}, by a branch or loop.*give --micro-batch-size"):
+        read(text.replace("run $T", f"python pretrain_gpt.py {launch}"))
+
+
+def test_both_branches_of_one_value_are_known_and_added_words_are_marked() -> None:
+    assert words_of("if [ -f x ]; then T=1; else T=1; fi; run $T")[-1] == ("run", "1")
+    assert words_of('A="--x"; if [ -f x ]; then A="$A --y 1"; fi; run $A')[-1] == ("run", "--x", MAYBE, "--y", "1", SURE)
+    launch = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 --micro-batch-size 1 --bf16"
+    found = read(f"A=({launch})\nif [ -f x ]; then A+=(--fp8-format hybrid); fi\npython pretrain_gpt.py ${{A[@]}}")
+    assert found.settings["precision"] == "bf16"
+    assert [(key.name, key.value) for key in found.of_kind("unknown")] == [("--fp8-format", "hybrid")]
+
+
+def test_files_that_a_script_reads_are_read_where_they_lie_beside_it() -> None:
+    found = script_of("TP=2\n. `pwd`/CONFIG.sh\nsource $X/other.sh\nrun $A", {"CONFIG.sh": 'A="--tp $TP"'}.get)
+    assert found.commands[-1] == ("run", "--tp", "2")
+
+
+@given(st.text(alphabet="ab $'\"`(){}[];&|<>#\\\n=+-*/!0", max_size=60))
+def test_any_text_has_words(text: str) -> None:
+    tokens_of(text)
+    script_of(text)
+
+
+NAMES = st.sampled_from("ABC")
+NUMBERS = st.integers(0, 9)
+STATEMENTS = st.one_of(
+    st.builds("{}={}".format, NAMES, NUMBERS),
+    st.builds("{}+={}".format, NAMES, NUMBERS),
+    st.builds("{}=$(({} {} ({} - {})))".format, NAMES, NAMES, st.sampled_from("+-*"), NAMES, NUMBERS),
+    st.builds('{}=${{{}:-{}}}; {}="${{{}}}"'.format, NAMES, NAMES, NUMBERS, NAMES, NAMES),
+    st.builds(
+        "if [ ${} -gt {} ]; then {}={}; elif [[ ${} == {} ]]; then {}=1; else {}=7; fi".format,
+        NAMES,
+        NUMBERS,
+        NAMES,
+        NUMBERS,
+        NAMES,
+        NUMBERS,
+        NAMES,
+        NAMES,
+    ),
+    st.builds(
+        "[ ${} -{} {} ] {} {}={}".format,
+        NAMES,
+        st.sampled_from(["lt", "ne", "ge"]),
+        NUMBERS,
+        st.sampled_from(["&&", "||"]),
+        NAMES,
+        NUMBERS,
+    ),
+    st.builds("case ${} in {}|1) {}=2;; {}) {}=3;; *) {}=4;; esac".format, NAMES, NUMBERS, NAMES, NUMBERS, NAMES, NAMES),
+    st.builds("for {} in {}; do {}=${}; done".format, NAMES, NUMBERS, NAMES, NAMES),
+    st.builds('L+=(${} "{} ${}")'.format, NAMES, NUMBERS, NAMES),
+    st.builds("L=(--x ${})".format, NAMES),
+)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@settings(max_examples=40)
+@given(st.lists(STATEMENTS, min_size=1, max_size=8), st.sampled_from(["\n", "; "]))
+def test_scripts_come_to_what_bash_makes_of_them(statements: list[str], between: str) -> None:
+    text = between.join(["A=1", "B=2", "C=3", "L=(0)", *statements, 'run $A $B "$C" ${L[@]} "${L[@]}" "${L[*]}"'])
+    shown = subprocess.run(
+        ["bash", "-c", "run() { printf '%s\\n' \"$@\"; }\n" + text], capture_output=True, text=True, check=True, env={}
+    ).stdout
+    script = script_of(text)
+    assert list(script.commands[-1][1:]) == shown.splitlines()
+    assert not script.unsure
+
+
+@given(st.integers(-99, 99), st.integers(-99, 99), st.sampled_from("+-*/%"))
+def test_arithmetic_is_that_of_c(left: int, right: int, how: str) -> None:
+    found = value_of(f"$A {how} ({right})", {"A": str(left)}.get)
+    if how in "/%" and right == 0:
+        assert found is None
+        return
+    whole = {"+": left + right, "-": left - right, "*": left * right}.get(how)
+    if whole is None:
+        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+        whole = quotient if how == "/" else left - right * quotient
+    assert found == whole
+
+
+@pytest.mark.parametrize("text", ["A", "1 if 1 else 2", "__import__('os')", "9**9**9", "(" * 300, "1.5", "A == 1"])
+def test_other_expressions_have_no_value(text: str) -> None:
+    assert value_of(text, lambda name: None) is None
+
+
+# Work.
+
+
+def lines_run(text: str) -> int:
+    """Lines of Python that reading takes: work, whatever the machine."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with contextlib.suppress(InputError):
+            read(text)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+LAUNCH = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 --micro-batch-size 1 --vocab-size 128\n"
+LONG: dict[str, Callable[[int], str]] = {
+    "one odd quote": lambda size: 'echo "it is odd\n' + 'A="--x 1" # some words\n' * size + LAUNCH,
+    "one odd apostrophe": lambda size: "echo it's\n" + "B='--x 1'\n" * size + LAUNCH,
+    "many odd quotes": lambda size: "echo \"a\n\necho 'b\n\n" * size + LAUNCH,
+    "open brackets": lambda size: "echo $((" * size + LAUNCH,
+    "doubling variables": lambda size: "A0=xxxx\n" + "".join(f"A{i + 1}=$A{i}$A{i}\n" for i in range(size)) + LAUNCH,
+    "variables of variables": lambda size: "A0=1\n" + "".join(f"A{i + 1}=$A{i}\n" for i in range(size)) + LAUNCH,
+    "branches": lambda size: "if [ -f x ]; then A=1; else A=2; fi\n" * size + LAUNCH,
+    "a long list": lambda size: "A=(" + "--x 1 " * size + ")\n" + LAUNCH,
+    "many flags": lambda size: "run " + "--lr 1 " * size + LAUNCH,
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_twice_as_long_a_launch_takes_twice_the_work(kind: str) -> None:
+    first, second = (lines_run(LONG[kind](size)) for size in (100, 200))
+    assert second < 2.6 * first

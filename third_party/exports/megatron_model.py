@@ -1,0 +1,350 @@
+"""The model of a Megatron-LM command: its dimensions or, where dimensions cannot say it, a listed model of the same shape."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from Common.errors import InputError
+from GraphExtractor.models.deepseek_v3 import DeepseekV3
+from GraphExtractor.models.dimensions import parse_dimensions
+from GraphExtractor.models.registry import find_model, listed_models
+from third_party.exports.megatron_arguments import known_arguments
+from third_party.exports.megatron_flags import Flags
+from third_party.exports.shape import DecoderShape, Experts, Positions, decoder_shape
+
+FAMILIES = {"gpt": "gpt", "llama": "llama"}  # that dimensions say
+USUAL_WORDS = {"gpt": 50257, "llama": 32000}  # of their tokenizers
+ROTARY = ("rope", "yarn", "mrope")  # --position-embedding-type
+MOST_BLOCKS = 10_000
+OTHER_MODELS = {  # what a program trains that is no decoder of blocks alike
+    "pretrain_mamba.py": "a hybrid of Mamba, attention and MLP blocks",
+    "pretrain_hybrid.py": "a hybrid of Mamba, attention and MLP blocks",
+    "pretrain_t5.py": "an encoder and a decoder",
+    "pretrain_retro.py": "a language model with a retriever",
+    "pretrain_ict.py": "two encoders",
+    "pretrain_vision_classify.py": "a model of images",
+    "pretrain_vision_dino.py": "a model of images",
+    "pretrain_vision_inpaint.py": "a model of images",
+}
+HYBRIDS = ("pretrain_mamba.py", "pretrain_hybrid.py")
+HYBRID_FLAGS = (
+    "hybrid-layer-pattern",
+    "hybrid-override-pattern",
+    "hybrid-attention-ratio",
+    "hybrid-mlp-ratio",
+    "is-hybrid-model",
+)
+GIVE = "give --model with its name or the path of its config.json"
+
+
+@dataclass(frozen=True)
+class ModelReading:
+    """The model by a name that ``phaze`` knows.
+
+    ``inexpressible`` says of flags what they change that the model has not; ``taken`` what was taken for a flag that is missing.
+    """
+
+    name: str
+    inexpressible: dict[str, str] = field(default_factory=dict)
+    taken: dict[str, str] = field(default_factory=dict)
+
+
+def blocks_of(flags: Flags) -> int:
+    """Number of blocks.
+
+    Raises:
+        InputError: it is not given.
+    """
+    alternating = _alternating(flags)
+    if alternating is not None:
+        return len(alternating) // 2
+    return flags.number("num-layers" if flags.has("num-layers") or not flags.has("encoder-num-layers") else "encoder-num-layers")
+
+
+def model_of(flags: Flags) -> ModelReading:
+    """The model of a command.
+
+    Raises:
+        InputError: a size is missing, or there is no such model here; says how to give one.
+    """
+    _check_family(flags)
+    if flags.has("multi-latent-attention"):
+        return ModelReading(_latent(flags))
+    shape = _shape(flags)
+    places = _places(flags)
+    pattern = _expert_blocks(flags, shape.layers) if shape.experts else ()
+    mixed = {"moe-layer-freq": _mixture(shape, pattern)} if not all(pattern) else {}
+    family = FAMILIES.get(shape.family)
+    if flags.program == "pretrain_bert.py":
+        family = "megatronbert"
+    words, taken = shape.vocabulary, _normalization(flags, shape)
+    hinted = () if words else _tokenizers_in(flags.source)
+    if len(hinted) == 1:  # one tokenizer is named in the file, though not as that of the command
+        words = hinted[0]
+        shape = replace(shape, vocabulary=words)
+        taken |= _taken(words)
+    alike = [name for name in listed_models() if _is_like(decoder_shape(name), shape)]
+    if family is not None:
+        if not words and alike and family == "llama":
+            return ModelReading(alike[0], mixed, taken | _taken(find_model(alike[0]).vocabulary))
+        if not words and family in USUAL_WORDS:
+            words = USUAL_WORDS[family]
+            taken |= _taken(words)
+        sizes = f"layers={shape.layers},hidden={shape.hidden},heads={shape.heads},ffn={shape.ffn}"
+        grouped = f",kv_heads={shape.kv_heads}" if shape.kv_heads != shape.heads else ""
+        tokens = f",vocabulary={words}" if words else ""
+        tie = ",tied=1" if shape.tied and family == "llama" else ""
+        dimensions = parse_dimensions(f"{family}:{sizes}{grouped}{tokens}{tie},sequence_length={places}")
+        assert dimensions is not None  # it is of that form
+        return ModelReading(dimensions.name, mixed, taken)
+    if not alike and not flags.has("vocab-size", "padded-vocab-size"):  # another version of its tokenizer
+        alike = [name for name in listed_models() if _is_like(decoder_shape(name), replace(shape, vocabulary=0))]
+        words = 0
+    if not alike:
+        counted = f" ({mixed['moe-layer-freq']})" if mixed else ""
+        raise InputError(
+            f"the model of the Megatron-LM command is none that dimensions can say or that 'phaze models' lists{counted}; {GIVE}"
+        )
+    return ModelReading(alike[0], mixed, taken if words else taken | _taken(find_model(alike[0]).vocabulary))
+
+
+def _places(flags: Flags) -> int:
+    """Tokens of the longest sequence; of rotary positions that of the launch, where a variable says another."""
+    text = flags.text("max-position-embeddings", "")
+    if text.isdecimal() or not _is_rotary(flags):
+        return flags.number("max-position-embeddings", flags.number("seq-length", 1))
+    return flags.number("seq-length", 1)
+
+
+def _taken(words: int) -> dict[str, str]:
+    return {"vocab-size": f"not given, nor known of the tokenizer; {words:,} tokens are taken"}
+
+
+def _normalization(flags: Flags, shape: DecoderShape) -> dict[str, str]:
+    stated, usual = flags.text("normalization", "LayerNorm"), "RMSNorm" if shape.gated else "LayerNorm"
+    return {} if stated == usual else {"normalization": f"{stated:.20} is priced as {usual}, which such models have"}
+
+
+def _check_family(flags: Flags) -> None:
+    """Refuse what is no decoder of blocks alike, by the program that is started and by flags of hybrids.
+
+    Raises:
+        InputError: says what it is.
+    """
+    what = OTHER_MODELS.get(flags.program)
+    spec = " ".join(flags.words("spec"))
+    hybrid = [name for name in HYBRID_FLAGS if flags.has(name)] or (["spec"] if re.search("mamba|hybrid", spec) else [])
+    if (flags.program in HYBRIDS or hybrid) and _alternating(flags) is None:
+        pattern = flags.text(hybrid[0]) if hybrid and flags.words(hybrid[0]) else ""
+        by = f"--{hybrid[0]} {pattern:.40}".rstrip() if hybrid else flags.program
+        raise InputError(f"the Megatron-LM command trains {OTHER_MODELS[HYBRIDS[0]]} ({by}), which dimensions cannot say; {GIVE}")
+    if what is not None and flags.program not in HYBRIDS:
+        raise InputError(f"the Megatron-LM command trains {what} ({flags.program}), which dimensions cannot say; {GIVE}")
+    kind = flags.text("position-embedding-type", "learned_absolute")
+    none = flags.has("no-position-embedding") and not _is_rotary(flags)
+    if none or kind in ("relative", "none"):
+        raise InputError(
+            f"the Megatron-LM command trains a model with no positions or relative ones, which dimensions cannot say; {GIVE}"
+        )
+
+
+def _alternating(flags: Flags) -> str | None:
+    """A hybrid's pattern that is one of attention followed by an MLP (or by experts) throughout: blocks of a decoder."""
+    name = next((each for each in ("hybrid-layer-pattern", "hybrid-override-pattern") if flags.has(each)), None)
+    pattern = "" if name is None else flags.text(name).split("/")[0].replace("|", "")
+    return pattern if re.fullmatch(r"(\*-)+|(\*E)+", pattern) else None
+
+
+def _is_like(listed: DecoderShape | None, shape: DecoderShape) -> bool:
+    """Whether a listed model has that shape, whatever its family is called; a vocabulary of 0 was not given.
+
+    Where all blocks have experts, no block has the width of a dense one.
+    """
+    if listed is None:
+        return False
+    told = (
+        "layers",
+        "hidden",
+        "heads",
+        "kv_heads",
+        "head_width",
+        "positions",
+        "gated",
+        "biases",
+        "tied",
+        "query_norm",
+        "experts",
+    )
+    alike = all(getattr(listed, name) == getattr(shape, name) for name in told)
+    return alike and (shape.experts is not None or listed.ffn == shape.ffn) and shape.vocabulary in (0, listed.vocabulary)
+
+
+def _shape(flags: Flags) -> DecoderShape:
+    layers, hidden = blocks_of(flags), flags.number("hidden-size")
+    heads = flags.number("num-attention-heads")
+    gated = flags.has("swiglu") or flags.has("quick-geglu")
+    if hidden % heads and not flags.has("kv-channels"):
+        raise InputError(
+            f"--hidden-size {hidden} of the Megatron-LM command is no multiple of its {heads} heads; correct one or {GIVE}"
+        )
+    kv_heads = flags.number("num-query-groups", heads) if flags.has("group-query-attention") else heads
+    ffn = flags.number("ffn-hidden-size", int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden)
+    width = flags.number("kv-channels", hidden // heads)
+    rotary = _is_rotary(flags)
+    biases, tied = not flags.has("disable-bias-linear"), not flags.has("untie-embeddings-and-output-weights")
+    query_norm = flags.has("qk-layernorm")
+    activation = "relu2" if flags.has("squared-relu") else "geglu" if flags.has("quick-geglu") else "silu" if gated else "gelu"
+    like_llama = activation == "silu" and rotary and not biases
+    like_gpt = activation == "gelu" and not rotary and biases and tied and kv_heads == heads
+    plain = not query_norm and width * heads == hidden and not flags.has("num-experts")
+    family = "llama" if plain and like_llama else "gpt" if plain and like_gpt else ""
+    if not family and activation not in ("silu", "gelu"):
+        raise InputError(f"the Megatron-LM command trains MLPs of another kind ({activation}), which no dimensions say; {GIVE}")
+    return DecoderShape(
+        family, layers, hidden, heads, kv_heads, width, ffn, _vocabulary(flags),
+        positions=Positions.ROTARY if rotary else Positions.LEARNED,
+        gated=gated, activation=activation, biases=biases, tied=tied, query_norm=query_norm,
+        experts=_experts(flags, ffn),
+    )  # fmt: skip
+
+
+def _is_rotary(flags: Flags) -> bool:
+    return flags.has("use-rotary-position-embeddings") or flags.text("position-embedding-type") in ROTARY
+
+
+def _experts(flags: Flags, ffn: int) -> Experts | None:
+    if not flags.has("num-experts"):
+        return None
+    width = flags.number("moe-ffn-hidden-size", ffn)
+    shared = flags.number("moe-shared-expert-intermediate-size", width) // width
+    shared = shared if flags.has("moe-shared-expert-intermediate-size") else 0
+    return Experts(flags.number("num-experts"), flags.number("moe-router-topk", 2), width, shared)
+
+
+def _vocabulary(flags: Flags) -> int:
+    """Tokens before padding; 0 where neither a flag nor a known tokenizer says it. The null tokenizer adds one of its own."""
+    if flags.has("padded-vocab-size"):
+        return flags.number("padded-vocab-size")
+    if flags.has("vocab-size"):
+        return flags.number("vocab-size") + (flags.text("tokenizer-type") == "NullTokenizer")
+    sizes = _tokenizers_in(" ".join((*flags.words("tokenizer-type"), *flags.words("tokenizer-model"))))
+    return sizes[0] if sizes else 0
+
+
+def _tokenizers_in(text: str) -> tuple[int, ...]:
+    """Vocabularies of known tokenizers that a text names, in the order of their list."""
+    named = text.lower()
+    return tuple(dict.fromkeys(words for part, words in known_arguments().tokenizers.items() if part.lower() in named))
+
+
+def _expert_blocks(flags: Flags, layers: int) -> tuple[bool, ...]:
+    """Which blocks have experts, by --moe-layer-freq: every so many, or a list such as ``([0]*3+[1]*58)``.
+
+    Raises:
+        InputError: it is neither, or of another number of blocks.
+    """
+    text = " ".join(flags.words("moe-layer-freq")) or "1"
+    try:
+        found = _listed(ast.parse(text.strip(" '\""), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        found = None
+    if isinstance(found, int) and found > 0:
+        return tuple(block % found == 0 for block in range(layers))
+    if not isinstance(found, list) or len(found) != layers or not {*found} <= {0, 1}:
+        raise InputError(
+            f"--moe-layer-freq of the Megatron-LM command is {flags.said(text)}; give a number, or a list of 0 and 1 for each of "
+            f"{layers} blocks, or give --model"
+        )
+    return tuple(bool(each) for each in found)
+
+
+def _listed(node: ast.expr) -> int | list[int] | None:
+    """The value of an expression of whole numbers, lists of them, + and *; None of any other."""
+    match node:
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.List(elts=elements):
+            items = [_listed(each) for each in elements]
+            return [each for each in items if isinstance(each, int)] if all(isinstance(each, int) for each in items) else None
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            first, second = _listed(left), _listed(right)
+            return first + second if isinstance(first, list) and isinstance(second, list) else None
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _repeated(_listed(left), _listed(right))
+    return None
+
+
+def _repeated(first: int | list[int] | None, second: int | list[int] | None) -> list[int] | None:
+    if isinstance(first, list) and isinstance(second, int):
+        return first * second if 0 <= second * max(1, len(first)) <= MOST_BLOCKS else None
+    return _repeated(second, first) if isinstance(second, list) and isinstance(first, int) else None
+
+
+def _mixture(shape: DecoderShape, pattern: Sequence[bool]) -> str:
+    """What blocks without experts change, in parameters."""
+    real, whole = (_parameters(shape, blocks) / 1e9 for blocks in (sum(pattern), len(pattern)))
+    blocks = f"{sum(pattern)} of {len(pattern)} blocks have experts"
+    return f"{blocks}: {real:.2f}B parameters, with experts in all {whole:.2f}B"
+
+
+def _parameters(shape: DecoderShape, with_experts: int) -> int:
+    """Parameters where so many blocks have experts and the others MLPs, norms and biases left out."""
+    assert shape.experts is not None  # others have no such blocks
+    matrices = 3 if shape.gated else 2
+    attention = 2 * shape.hidden * shape.head_width * (shape.heads + shape.kv_heads)
+    mlp = matrices * shape.hidden * shape.ffn
+    each = matrices * shape.hidden * shape.experts.ffn
+    routed = (shape.experts.count + shape.experts.shared) * each + shape.experts.count * shape.hidden
+    words = shape.vocabulary or USUAL_WORDS["llama"]
+    return (
+        words * shape.hidden * (1 if shape.tied else 2)
+        + shape.layers * attention
+        + with_experts * routed
+        + (shape.layers - with_experts) * mlp
+    )
+
+
+def _latent(flags: Flags) -> str:
+    """A listed model of latent attention with the sizes of a command.
+
+    Raises:
+        InputError: there is none; says in what the nearest differs.
+    """
+    layers = blocks_of(flags)
+    hidden = flags.number("hidden-size")
+    ffn = flags.number("ffn-hidden-size", 4 * hidden)
+    experts = _experts(flags, ffn)
+    blocks = _expert_blocks(flags, layers) if experts else (False,) * layers
+    dense = blocks.index(True) if True in blocks else layers
+    told = {
+        "layers": layers,
+        "hidden": hidden,
+        "heads": flags.number("num-attention-heads"),
+        "query_rank": flags.number("q-lora-rank", 0),
+        "key_rank": flags.number("kv-lora-rank", 32),
+        "plain_width": flags.number("qk-head-dim", 128),
+        "rotary_width": flags.number("qk-pos-emb-head-dim", 64),
+        "value_width": flags.number("v-head-dim", 128),
+        "dense_layers": dense if all(blocks[dense:]) else -1,
+        "experts": experts.count if experts else 0,
+        "chosen": experts.chosen if experts else 0,
+        "shared": experts.shared if experts else 0,
+        "expert_ffn": experts.ffn if experts else 0,
+        "ffn": ffn if dense else 0,
+    }
+    listed = {name: model for name, model in listed_models().items() if isinstance(model, DeepseekV3)}
+    differing = {
+        name: [f"{key} {value} for {getattr(model, key)}" for key, value in told.items() if getattr(model, key) != value]
+        for name, model in listed.items()
+    }
+    alike = [name for name, others in differing.items() if not others]
+    if alike:
+        return alike[0]
+    name = min(differing, key=lambda each: len(differing[each]), default="")
+    nearest = f"; of {name} it has another {', '.join(differing[name]).replace('_', ' ')}" if name else ""
+    raise InputError(
+        f"the Megatron-LM command trains latent attention of sizes that 'phaze models' does not list{nearest}; {GIVE}"
+    )

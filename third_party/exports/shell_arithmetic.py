@@ -1,0 +1,61 @@
+"""Whole-number arithmetic of bash, ``$((A * B))``, computed from assigned variables; nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+
+LONGEST = 200  # characters of an expression
+LARGEST = 2**63
+MOST_POWER = 63
+
+
+def _quotient(left: int, right: int) -> int:
+    """Rounded towards zero, as bash does."""
+    whole = abs(left) // abs(right)
+    return whole if (left < 0) == (right < 0) else -whole
+
+
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: _quotient,
+    ast.Mod: lambda left, right: left - right * _quotient(left, right),
+}
+_NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+
+
+def value_of(text: str, variable: Callable[[str], str | None]) -> int | None:
+    """The value of an expression; None where it has what is not known or is none of whole numbers, + - * / % ** and brackets."""
+    plain = _NAME.sub(r"\1", text.strip())
+    if len(plain) > LONGEST:
+        return None
+    try:
+        return _value(ast.parse(plain, mode="eval").body, variable)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _value(node: ast.expr, variable: Callable[[str], str | None]) -> int | None:
+    found: int | None = None
+    match node:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            found = number
+        case ast.Name(id=name):
+            text = (variable(name) or "").strip()
+            found = int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _value(operand, variable)
+            found = None if inner is None else -inner
+        case ast.BinOp(left=left, op=operation, right=right):
+            ends = _value(left, variable), _value(right, variable)
+            if ends[0] is None or ends[1] is None:
+                return None
+            if isinstance(operation, ast.Pow):
+                found = ends[0] ** ends[1] if 0 <= ends[1] <= MOST_POWER and abs(ends[0]) < LARGEST else None
+            elif type(operation) in _OPERATIONS:
+                found = _OPERATIONS[type(operation)](ends[0], ends[1])
+    return found if found is not None and abs(found) < LARGEST else None

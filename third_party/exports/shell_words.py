@@ -1,0 +1,337 @@
+"""Words of bash: quotes, comments, continued lines and what is to be put in are known; nothing is run.
+
+Every character is looked at a bounded number of times, whatever the text holds. A quote that never ends is taken to end with
+its line, and what follows is read anew from the next line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+RESTARTS = 3  # behind lines with a quote that never ends; then each line is read by itself
+NAME = r"[A-Za-z_]\w*"
+_BLANK = " \t\r"
+_OPERATORS = (";;", "&&", "||", "|&", ";", "&", "|")
+_REDIRECTED = re.compile(r"[0-9]*(?:<<<|<<-?|>>|>\||[<>]&?)")
+_PLACEHOLDER = re.compile(r"<[A-Za-z_][^<>\n|;&]*>")  # <path to data>
+_ASSIGNS = re.compile(rf"{NAME}\+?=")
+_NO_PARAMETERS = re.compile(r"\([ \t]*\)")
+_PLAIN = re.compile(r"[^\s\\'\"`$#;&|<>()]+")
+_VARIABLE = re.compile(rf"\$(?:({NAME})|([0-9@*#?$!-]))")
+_INNER = re.compile(r"[^\\\"'$`(){}]+")
+_IN_QUOTES = re.compile(r"[^\\\"$`]+")
+
+
+class PartKind(StrEnum):
+    """What a part of a word is."""
+
+    TEXT = "text"
+    VARIABLE = "variable"  # the text is that between the braces
+    ARITHMETIC = "arithmetic"
+    COMMAND = "command"  # what a command would print, which is not known
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a word; ``quoted`` text is never split into several words."""
+
+    kind: PartKind
+    text: str
+    quoted: bool = False
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word by its parts."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def plain(self) -> str:
+        """Its text where nothing is put in or quoted, else empty: reserved words are such."""
+        only = self.parts[0] if len(self.parts) == 1 else None
+        return only.text if only is not None and only.kind is PartKind.TEXT and not only.quoted else ""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What stands between words: ``;``, a line's end, ``&&``, ``=(`` of a list, ``()`` of a function, ...; or a redirection."""
+
+    text: str
+
+
+Token = Word | Operator
+
+
+class _UnendedError(Exception):
+    """A quote or bracket that never ends."""
+
+
+def tokens_of(text: str) -> list[Token]:
+    """Words and operators of a script."""
+    found: list[Token] = []
+    start = 0
+    for _ in range(RESTARTS):
+        lexer = _Lexer(text, start)
+        try:
+            lexer.run()
+        except _UnendedError:
+            found += lexer.tokens[: lexer.safe_tokens]
+            end = text.find("\n", lexer.safe)
+            end = len(text) if end < 0 else end
+            found += _of_line(text[lexer.safe : end])
+            start = end
+            continue
+        return found + lexer.tokens
+    for line in text[start:].splitlines():
+        found += _of_line(line)
+    return found
+
+
+def parts_of(text: str, quoted: bool) -> tuple[Part, ...]:
+    """Parts of a text that stands inside braces, such as a default."""
+    lexer = _Lexer(text, 0)
+    try:
+        return tuple(lexer.inside_quotes(None, quoted))
+    except _UnendedError:
+        return (Part(PartKind.TEXT, text, quoted),)
+
+
+def _of_line(line: str) -> list[Token]:
+    lexer = _Lexer(line, 0)
+    try:
+        lexer.run()
+        found = lexer.tokens
+    except _UnendedError:
+        found = [Word((Part(PartKind.TEXT, word),)) for word in line.split("#")[0].split()]
+    return [*found, Operator("\n")]
+
+
+@dataclass
+class _Lexer:
+    """A pass over ``text`` from ``start``; up to ``safe`` (and ``safe_tokens``) lines are whole."""
+
+    text: str
+    start: int
+    tokens: list[Token] = field(default_factory=list)
+    safe: int = 0
+    safe_tokens: int = 0
+    _parts: list[Part] = field(default_factory=list)
+    _opened: list[str] = field(default_factory=list)  # brackets that are operators
+    _literal: int = 0  # brackets open within the word
+    _begun: bool = False  # whether the statement has words
+    _after: int = 0  # the place behind the quoted text that was read last
+
+    def run(self) -> None:
+        """Read to the end."""
+        text, place, size = self.text, self.start, len(self.text)
+        self.safe = self.start
+        while place < size:
+            char = text[place]
+            if char in _BLANK:
+                self._end_word()
+                place += 1
+            elif char == "\n":
+                self._operator("\n")
+                place += 1
+                self.safe, self.safe_tokens = place, len(self.tokens)
+            elif char == "#" and not self._parts:
+                end = text.find("\n", place)
+                place = size if end < 0 else end
+            elif char == "\\":
+                place = self._escaped(place)
+            elif (plain := _PLAIN.match(text, place)) is not None:
+                self._parts.append(Part(PartKind.TEXT, plain[0]))
+                place = plain.end()
+            else:
+                place = self._special(place, char)
+        self._end_word()
+
+    def _special(self, place: int, char: str) -> int:
+        text = self.text
+        if char == "'":
+            end = _found(text, "'", place + 1)
+            self._parts.append(Part(PartKind.TEXT, text[place + 1 : end], True))
+            return end + 1
+        if char == '"':
+            inner = list(self.inside_quotes(place + 1, True))
+            self._parts += inner or [Part(PartKind.TEXT, "", True)]
+            return self._after
+        if char in "$`":
+            part, end = self._put_in(place, False)
+            self._parts.append(part)
+            return end
+        if char in "()":
+            return self._bracket(place, char)
+        if char in "<>":
+            return self._angle(place)
+        if char == "#":
+            self._parts.append(Part(PartKind.TEXT, "#"))
+            return place + 1
+        operator = next(each for each in _OPERATORS if text.startswith(each, place))
+        self._operator(operator)
+        return place + len(operator)
+
+    def _escaped(self, place: int) -> int:
+        following = self.text[place + 1 : place + 3]
+        if following.startswith("\n"):
+            return place + 2
+        if following == "\r\n":
+            return place + 3
+        self._parts.append(Part(PartKind.TEXT, following[:1] or "\\", True))
+        return place + 2
+
+    def _bracket(self, place: int, char: str) -> int:
+        if char == ")":
+            if self._literal or not self._opened:
+                self._literal = max(0, self._literal - 1)
+                self._parts.append(Part(PartKind.TEXT, ")"))
+            else:
+                self._opened.pop()
+                self._operator(")")
+            return place + 1
+        only = self._parts[0] if len(self._parts) == 1 else None
+        if only is not None and only.kind is PartKind.TEXT and _ASSIGNS.fullmatch(only.text):
+            self._opened.append("=(")
+            self._end_word()
+            self.tokens.append(Operator("=("))
+            return place + 1
+        function = _NO_PARAMETERS.match(self.text, place)
+        if function is not None and (self._parts or self._begun):
+            self._operator("()")
+            return function.end()
+        if self._parts or self._begun:  # bash takes no bracket here, but texts of flags have them
+            self._literal += 1
+            self._parts.append(Part(PartKind.TEXT, "("))
+        else:
+            self._opened.append("(")
+            self._operator("(")
+        return place + 1
+
+    def _angle(self, place: int) -> int:
+        text = self.text
+        placeholder = _PLACEHOLDER.match(text, place)
+        if placeholder is not None:
+            self._parts.append(Part(PartKind.TEXT, placeholder[0], True))
+            return placeholder.end()
+        if text.startswith(("<(", ">("), place):
+            end = _closed(text, place + 2, ")")
+            self._parts.append(Part(PartKind.COMMAND, text[place:end]))
+            return end
+        redirected = _REDIRECTED.match(text, place)
+        assert redirected is not None  # it begins with < or >
+        if len(self._parts) == 1 and self._parts[0].text.isdigit():
+            self._parts.clear()  # the number of a stream
+        self._end_word()
+        self.tokens.append(Operator(redirected[0].lstrip("0123456789")))
+        return redirected.end()
+
+    def inside_quotes(self, place: int | None, quoted: bool) -> Iterator[Part]:
+        """Parts up to the quote that ends them; up to the end of the text where ``place`` is None."""
+        text, at, whole = self.text, place or 0, place is None
+        while True:
+            if at >= len(text):
+                if whole:
+                    return
+                raise _UnendedError
+            char = text[at]
+            plain = _IN_QUOTES.match(text, at)
+            if plain is not None:
+                yield Part(PartKind.TEXT, plain[0], quoted)
+                at = plain.end()
+            elif char == '"':
+                at += 1
+                if not whole:
+                    self._after = at
+                    return
+            elif char == "\\":
+                following = text[at + 1 : at + 2]
+                if following != "\n":
+                    yield Part(PartKind.TEXT, following if following in '\\"$`' else "\\" + following, quoted)
+                at += 2
+            else:
+                part, at = self._put_in(at, quoted)
+                yield part
+
+    def _put_in(self, place: int, quoted: bool) -> tuple[Part, int]:
+        """What begins with a dollar or a backquote, and the place behind it."""
+        text = self.text
+        if text[place] == "`":
+            end = _found(text, "`", place + 1)
+            return Part(PartKind.COMMAND, text[place : end + 1], quoted), end + 1
+        if text.startswith("$(", place):
+            end = _closed(text, place + 2, ")")
+            inner = text[place + 2 : end - 1]
+            if inner.startswith("(") and inner.endswith(")"):
+                return Part(PartKind.ARITHMETIC, inner[1:-1], quoted), end
+            return Part(PartKind.COMMAND, text[place:end], quoted), end
+        if text.startswith("${", place):
+            end = _closed(text, place + 2, "}")
+            return Part(PartKind.VARIABLE, text[place + 2 : end - 1], quoted), end
+        variable = _VARIABLE.match(text, place)
+        if variable is not None:
+            return Part(PartKind.VARIABLE, variable[1] or variable[2], quoted), variable.end()
+        return Part(PartKind.TEXT, "$", quoted), place + 1
+
+    def _operator(self, text: str) -> None:
+        self._end_word()
+        self.tokens.append(Operator(text))
+        self._begun = text == ")"
+
+    def _end_word(self) -> None:
+        self._literal = 0
+        if self._parts:
+            self.tokens.append(Word(_joined(self._parts)))
+            self._parts = []
+            self._begun = True
+
+
+def _joined(parts: list[Part]) -> tuple[Part, ...]:
+    """Parts with neighbouring texts put together."""
+    found: list[Part] = []
+    for part in parts:
+        last = found[-1] if found else None
+        if last is not None and last.kind is part.kind is PartKind.TEXT and last.quoted == part.quoted:
+            found[-1] = Part(PartKind.TEXT, last.text + part.text, part.quoted)
+        else:
+            found.append(part)
+    return tuple(found)
+
+
+def _found(text: str, char: str, place: int) -> int:
+    end = text.find(char, place)
+    if end < 0:
+        raise _UnendedError
+    return end
+
+
+def _closed(text: str, place: int, bracket: str) -> int:
+    """The place behind the ``bracket`` that ends what begins at ``place``; brackets and quotes within are counted."""
+    open_ones = [bracket]
+    while open_ones:
+        if place >= len(text):
+            raise _UnendedError
+        plain = _INNER.match(text, place)
+        if plain is not None:
+            place = plain.end()
+            continue
+        char, top = text[place], open_ones[-1]
+        if char == "\\":
+            place += 2
+            continue
+        if char == top:
+            open_ones.pop()
+        elif char == '"':
+            open_ones.append('"')
+        elif char == "'" and top == ")":
+            place = _found(text, "'", place + 1)
+        elif text.startswith("${", place):
+            open_ones.append("}")
+            place += 1
+        elif char == "(" and (top == ")" or text[place - 1] == "$"):
+            open_ones.append(")")
+        place += 1
+    return place
