@@ -52,12 +52,12 @@ def _launched(command: Command) -> Request:
     from Common.files import user_path
     from Studies.annotations import Mode
     from Studies.resolve import resolve
-    from third_party.exports.launchers import settings_from
+    from third_party.exports.launchers import read_launch
 
     path = user_path(str(command.launcher))
     if command.config is not None:
         raise InputError(f"--from {path} and --plan {command.config} are two plans; give one of them")
-    found = settings_from(path)
+    found = read_launch(path).settings
     logger.info("read from %s: %s", path, ", ".join(f"{key} {value}" for key, value in found.items() if value is not None))
     request = resolve(found, command.given, Mode.EVALUATE, source=str(path))
     for key in found.keys() & command.given.keys():

@@ -90,7 +90,7 @@ def test_the_nearest_plan_is_exported_where_it_is_asked_for(tmp_path: Path, caps
         (["export", "nowhere", "--to", "megatron_lm"], "there is no"),
         (["export", "plan.yaml", "--to", "megatron"], "did you mean 'megatron_lm'"),
         (["evaluate", "--from", "nowhere.sh", "--device", "h100"], "cannot read"),
-        (["evaluate", "--from", "plan.yaml", "--device", "h100"], "no launch file that is known"),
+        (["evaluate", "--from", "plan.yaml", "--device", "h100"], "give it with --plan"),
         (["evaluate", "--from", "plan.yaml", "--plan", "plan.yaml", "--device", "h100"], "two plans; give one of them"),
     ],
 )
