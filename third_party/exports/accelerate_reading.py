@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 from Common.errors import InputError
 from Common.yaml_files import parse_yaml
@@ -31,7 +32,9 @@ MARKS = ("compute_environment", "num_processes", "num_machines", "machine_rank",
 @dataclass
 class _Given:
     content: Mapping[str, object]
+    besides: Mapping[str, str]
     untold: dict[str, str] = field(default_factory=dict)
+    steps: int = 1  # micro-batches of an iteration
 
     def value(self, home: str, name: str) -> object:
         """A value of a part; that of FSDP and Megatron-LM has the name of its part before its own."""
@@ -49,8 +52,10 @@ def recognises(content: object) -> bool:
     return isinstance(content, dict) and "distributed_type" in content and any(name in content for name in MARKS)
 
 
-def read(text: str) -> LaunchReading:
+def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchReading:
     """The plan in ``text``, YAML, as settings of ``evaluate``, and what became of its keys; what cannot be known is left out.
+
+    Settings ``given_besides`` say the micro-batch of which the file has a number.
 
     Raises:
         InputError: it is no YAML, has no mark of accelerate, or has values that accelerate does not take.
@@ -59,7 +64,7 @@ def read(text: str) -> LaunchReading:
     if not isinstance(content, dict) or not recognises(content):
         raise InputError(f"the configuration has no distributed_type beside one of {', '.join(MARKS)}; give one of accelerate")
     content = {str(key): value for key, value in content.items()}
-    given = _Given(content)
+    given = _Given(content, given_besides or {})
     kind = str(content["distributed_type"] or "NO").strip("'\"").upper()
     kind = "NO" if kind == "FALSE" else kind  # YAML reads a bare NO as false
     if kind in ("MULTI_CPU", "XLA", "TPU") or truth(content.get("use_cpu"), "use_cpu"):
@@ -78,6 +83,7 @@ def read(text: str) -> LaunchReading:
     else:
         found["zero_stage"] = 0
     found |= _precision(given, kind) | _replicas(given, found)
+    found |= accumulated(given.besides, given.steps, found.get("dp"))
     return known_keys("accelerate").reading(found, flattened(content), given.untold)
 
 
@@ -176,11 +182,21 @@ def _megatron(given: _Given) -> dict[str, object]:
 
 def _accumulated(given: _Given, home: str, name: str) -> None:
     """Micro-batches of an iteration multiply one that the file does not give."""
-    value = given.value(home, name)
-    if value != "auto" and (whole(value, f"{home}.{name}") or 1) > 1:
+    given.steps = whole(given.value(home, name), f"{home}.{name}") or 1
+    if given.steps > 1 and not {"micro_batch_size", "global_batch_size"} & given.besides.keys():
         given.untold[f"{home}.{name}"] = (
-            "it multiplies a micro-batch that the file does not give: give --micro-batch-size and --global-batch-size"
+            "it multiplies a micro-batch that the file does not give: give --micro-batch-size, or --global-batch-size"
         )
+
+
+def accumulated(given: Mapping[str, str], steps: int, dp: object, micro_batch: int | None = None) -> dict[str, object]:
+    """The global batch of ``steps`` micro-batches, where the command line does not give it and all of its factors are known."""
+    words = [given.get(name, "") for name in ("micro_batch_size", "dp")]
+    micro, replicas = (int(word) if word.isascii() and word.isdecimal() and len(word) < 10 else None for word in words)
+    factors = [micro or micro_batch, steps, replicas or dp]
+    if steps == 1 or "global_batch_size" in given or "devices" in given or not all(isinstance(each, int) for each in factors):
+        return {}
+    return {"global_batch_size": prod(each for each in factors if isinstance(each, int))}
 
 
 def _precision(given: _Given, kind: str) -> dict[str, object]:

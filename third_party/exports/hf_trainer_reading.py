@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
+from third_party.exports.accelerate_reading import accumulated
 from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
 from third_party.exports.launch_keys import LaunchReading
 from third_party.exports.python_values import Expression, Made, Module, parsed
@@ -34,21 +35,23 @@ def recognises_python(text: str) -> bool:
     return any(f"{call}(" in text for call in CALLS)
 
 
-def read(text: str) -> LaunchReading:
+def read(text: str, given: Mapping[str, str] | None = None) -> LaunchReading:
     """The plan in ``text`` as settings of ``evaluate``, and what became of its keys; what cannot be known is left out.
+
+    Settings ``given`` besides say the replicas.
 
     Raises:
         InputError: it has no such arguments, several of them, or values that Trainer does not take.
     """
     if recognises_python(text):
-        return _read_python(text)
+        return _read_python(text, given or {})
     content = parse_yaml(text, "the configuration")
     if not isinstance(content, dict) or not recognises(content):
         raise InputError(f"the configuration has no {MARK}; give arguments of Hugging Face's Trainer")
-    return _reading({str(key): value for key, value in content.items()}, {})
+    return _reading({str(key): value for key, value in content.items()}, {}, given or {})
 
 
-def _read_python(text: str) -> LaunchReading:
+def _read_python(text: str, given: Mapping[str, str]) -> LaunchReading:
     module = Module(parsed(text))
     calls = [made for name in module.functions(private=True) for made in _calls(module.returned(name))]
     calls += [made for made in module.top_level() if made.name in CALLS]
@@ -66,21 +69,22 @@ def _read_python(text: str) -> LaunchReading:
     own = {key: value for key, value in constants.items() if isinstance(value, str | int)}
     eager = module.constant("ATTENTION")
     own |= {"attention": "eager" if eager == "eager" else "flash"} if isinstance(eager, str) else {}
-    return _reading(values, own)
+    return _reading(values, own, given)
 
 
 def _calls(value: object) -> list[Made]:
     return [made for made in value.all() if made.name in CALLS] if isinstance(value, Made) else []
 
 
-def _reading(values: Mapping[str, object], own: Mapping[str, object]) -> LaunchReading:
+def _reading(values: Mapping[str, object], own: Mapping[str, object], given: Mapping[str, str]) -> LaunchReading:
     untold = dict[str, str]()
     micro = whole(_told(values, MARK), MARK)
     found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": micro or 8}  # Trainer's default
-    steps = values.get("gradient_accumulation_steps")
-    if steps != "auto" and (whole(_told(values, "gradient_accumulation_steps"), "gradient_accumulation_steps") or 1) > 1:
+    steps = whole(_told(values, "gradient_accumulation_steps"), "gradient_accumulation_steps") or 1
+    found |= accumulated(given, steps, None, micro or 8)
+    if steps > 1 and "global_batch_size" not in found and "global_batch_size" not in given:
         untold["gradient_accumulation_steps"] = (
-            "it multiplies a batch of as many replicas as the file does not say: give --dp and --global-batch-size"
+            "it multiplies the batch of replicas whose number the file does not say: give --dp, or --global-batch-size"
         )
     formats = [name for name in ("bf16", "fp16") if truth(_told(values, name), name)]
     if len(formats) > 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Content:
     text: str
     name: str = ""  # of the configuration to take, where a file has several
     folder: str = ""
+    given: Mapping[str, str] = field(default_factory=dict)  # settings of the command line by their keys
 
     @cached_property
     def json(self) -> object:
@@ -83,13 +84,13 @@ READERS = (
     Reader(
         "Hugging Face Trainer",
         lambda content: hf_trainer_reading.recognises(content.yaml) or hf_trainer_reading.recognises_python(content.text),
-        lambda content: hf_trainer_reading.read(content.text),
+        lambda content: hf_trainer_reading.read(content.text, content.given),
         ("per_device_train_batch_size",),
     ),
     Reader(
         "accelerate",
         lambda content: accelerate_reading.recognises(content.yaml),
-        lambda content: accelerate_reading.read(content.text),
+        lambda content: accelerate_reading.read(content.text, content.given),
         ("distributed_type:",),
     ),
     Reader(
@@ -122,8 +123,10 @@ READERS = (
 )
 
 
-def read_launch(path: Path) -> LaunchReading:
+def read_launch(path: Path, given: Mapping[str, str] | None = None) -> LaunchReading:
     """What a launch file says: ``FILE``, or ``FILE:NAME`` for one of the configurations that a Python file has.
+
+    Settings ``given`` besides, by their keys, count before what the file says.
 
     Raises:
         InputError: the file cannot be read, is of no program that is known, or lacks what a plan needs.
@@ -131,9 +134,16 @@ def read_launch(path: Path) -> LaunchReading:
     file, name = _chosen(path)
     text = read_text(file, "a launch file")
     try:
-        return reading_of(Content(text, name, file.parent.name))
+        return _beside(reading_of(Content(text, name, file.parent.name, given or {})), given or {})
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
+
+
+def _beside(reading: LaunchReading, given: Mapping[str, str]) -> LaunchReading:
+    """Without the replicas of the file where the command line gives devices, of which they are a part."""
+    if "devices" not in given or "dp" not in reading.settings:
+        return reading
+    return replace(reading, settings={key: value for key, value in reading.settings.items() if key != "dp"})
 
 
 def reading_of(content: Content) -> LaunchReading:
