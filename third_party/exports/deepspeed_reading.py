@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from Common.errors import InputError
 from Common.files import parse_json
 from Plans.offload import Offload
-from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole
+from third_party.exports.given_keys import flattened, has_setting, is_off, known_keys, part, shown, truth, whole
 from third_party.exports.launch_keys import LaunchReading
 
 logger = logging.getLogger(__name__)
@@ -24,6 +24,16 @@ logger = logging.getLogger(__name__)
 PROGRAM = "DeepSpeed"
 MARKS = ("train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization")
 FORMATS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16"}  # keys with a switch ``enabled``, and the precision of each
+NAMES = {
+    "bf16": "bf16",
+    "bfp16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "fp16",
+    "float16": "fp16",
+    "fp32": "fp32",
+    "float32": "fp32",
+}
+GRADIENTS, MOMENTS, STATE = ("gradient_dtype",), ("moment_dtype",), ("main_weight_dtype", "gradient_dtype")  # settings of a plan
 ADAM = ("adam", "adamw", "fusedadam", "cpuadam", "deepspeedcpuadam", "torchadam")
 NEAR_ADAM = {  # optimizers with Adam's two moments or fewer, which are priced as it where they are ignored
     "onebitadam": "gradients are compressed to one bit behind a warm-up",
@@ -84,14 +94,15 @@ def reading_of(content: Mapping[str, object]) -> LaunchReading:
     found |= _optimizer(content, untold)
     if "tp_overlap_comm" in tensor:
         found["overlap_tensor"] = truth(tensor["tp_overlap_comm"], "tensor_parallel.tp_overlap_comm")
-    _formats_between(content, found, untold)
+    taken = set[str]()
+    found |= _formats_of_state(content, found.get("precision"), taken)
     for name in ("model", "attention"):
         if isinstance(own.get(name), str):
             found[name] = own[name]
     if (length := whole(own.get("sequence_length"), "phaze.sequence_length")) is not None:
         found["sequence_length"] = length
     _note_auto(given)
-    return known_keys("deepspeed").reading(found, given, untold)
+    return known_keys("deepspeed").reading(found, given, untold, taken)
 
 
 def _note_auto(given: Mapping[str, object]) -> None:
@@ -204,13 +215,22 @@ def _optimizer(content: Mapping[str, object], untold: dict[str, str]) -> dict[st
     return {}
 
 
-def _formats_between(content: Mapping[str, object], found: Mapping[str, object], untold: dict[str, str]) -> None:
-    """Formats of gradients, on the way and in memory, that are not that of the weights."""
-    precision = found.get("precision")
-    for path, value in (
-        ("communication_data_type", content.get("communication_data_type")),
-        ("data_types.grad_accum_dtype", part(content, "data_types", PROGRAM).get("grad_accum_dtype")),
-    ):
-        names = {"bfp16": "bf16", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-        if not is_off(value) and names.get(str(value), str(value)) != precision:
-            untold[path] = known_keys("deepspeed").not_expressible[path].reason
+def _formats_of_state(content: Mapping[str, object], precision: object, taken: set[str]) -> dict[str, object]:
+    """Formats of gradients, moments and the optimizer's weights, where plans have settings of them."""
+    found = dict[str, object]()
+    asked: list[tuple[str, str | None, tuple[str, ...]]] = [
+        ("data_types.grad_accum_dtype", NAMES.get(str(part(content, "data_types", PROGRAM).get("grad_accum_dtype"))), GRADIENTS)
+    ]
+    for name in ("bf16", "fp16"):
+        switch = part(content, name, PROGRAM)
+        asked += [
+            (f"{name}.{key}", name if not is_off(switch.get(key)) and truth(switch[key], f"{name}.{key}") else None, settings)
+            for key, settings in ((f"{name}_master_weights_and_grads", STATE), (f"{name}_optimizer_states", MOMENTS))
+        ]
+    for path, dtype, settings in asked:
+        if dtype is not None and all(map(has_setting, settings)):
+            found |= {setting: found.get(setting, dtype) for setting in settings}
+            taken.add(path)
+    if NAMES.get(str(content.get("communication_data_type"))) == found.get("gradient_dtype", precision) is not None:
+        taken.add("communication_data_type")
+    return found

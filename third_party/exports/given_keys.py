@@ -7,7 +7,7 @@ every key of a part that has no line of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,13 +58,23 @@ class KnownKeys:
         return KeyKind.UNKNOWN, ""
 
     def reading(
-        self, settings: Mapping[str, object], given: Mapping[str, object], untold: Mapping[str, str] | None = None
+        self,
+        settings: Mapping[str, object],
+        given: Mapping[str, object],
+        untold: Mapping[str, str] | None = None,
+        taken: Container[str] = (),
     ) -> LaunchReading:
-        """``settings`` with every key that is ``given``; ``untold`` are those that no plan says as they are here, and why."""
+        """``settings`` with every key that is ``given``.
+
+        ``untold`` are keys that no plan says as they are here, and why; ``taken`` those that one says as they are here, although
+        the list has them among those that none does.
+        """
         keys = list[LaunchKey]()
         for path, value in given.items():
             reason = (untold or {}).get(path)
             kind, why = self.kind_of(path, value) if reason is None else (KeyKind.NOT_EXPRESSIBLE, reason)
+            if path in taken and reason is None:
+                kind, why = KeyKind.READ, ""
             keys.append(LaunchKey(path, shown(value), kind, why))
         return LaunchReading(self.program, settings, tuple(keys))
 
