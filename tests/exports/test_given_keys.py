@@ -219,7 +219,7 @@ OTHER_VALUES: dict[
         (NEMO, "model.ffn_hidden_size", 2048),
         (NEMO, "model.num_attention_heads", 16),
         (NEMO, "model.vocab_size", 32000),
-        (NEMO, "optim.name", "sgd"),
+        (NEMO, "model.optim.name", "sgd"),
         (BRIDGE, "mixed_precision", "fp16_mixed"),
         (BRIDGE, "train.micro_batch_size", 2),
         (BRIDGE, "train.global_batch_size", 16),
@@ -292,6 +292,6 @@ def test_what_is_said_to_be_read_changes_the_plan(name: str) -> None:
         met |= {path, *flattened(other).keys()} if isinstance(value, dict) else {path}
         if not isinstance(value, dict):
             assert kinds[path] in (KeyKind.READ, KeyKind.NOT_EXPRESSIBLE), path
-    spelled = {"optim.name": "optimizer.name", "trainer.plugins.precision": "mixed_precision.precision"}
+    spelled = {"model.optim.name": "optimizer.name", "trainer.plugins.precision": "mixed_precision.precision"}
     met = {spelled.get(path, path) for path in met}
     assert known_keys(name).read - met <= BY_OTHERS[name]

@@ -1,4 +1,4 @@
-"""A file is read by what it is: random files without marks are never priced, and whatever is in a file, refusals are sentences."""
+"""A file is read by what it is: files without marks are never priced, and whatever is in a file, refusals are sentences."""
 
 from __future__ import annotations
 

@@ -82,6 +82,8 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
         found |= _megatron(given)
     else:
         found["zero_stage"] = 0
+    if kind not in ("DEEPSPEED", "MEGATRON_LM"):
+        found["overlap_gradients"] = True  # torch always reduces them while the backward pass runs
     found |= _precision(given, kind) | _replicas(given, found)
     found |= accumulated(given.besides, given.steps, found.get("dp"))
     return known_keys("accelerate").reading(found, flattened(content), given.untold)

@@ -141,7 +141,7 @@ def _sharing(values: Mapping[str, object], untold: dict[str, str]) -> dict[str, 
         raise InputError(f"fsdp is {shown(words)}; Trainer has {', '.join(stages)}")
     if any(word.startswith("hybrid") for word in named):
         untold["fsdp"] = "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
-    found: dict[str, object] = {"zero_stage": stage or 0}
+    found: dict[str, object] = {"zero_stage": stage or 0, "overlap_gradients": True}  # as torch always does
     options = values.get("fsdp_config")
     options = options if isinstance(options, dict) and named else {}
     if truth(

@@ -94,6 +94,11 @@ READERS = (
         ("distributed_type:",),
     ),
     Reader(
+        "Megatron Bridge",
+        lambda content: nemo_reading.recognises_python(content.text),
+        lambda content: nemo_reading.read_python(content.text),
+    ),
+    Reader(
         "torchtitan",
         lambda content: torchtitan_reading.recognises_python(content.text),
         lambda content: torchtitan_reading.read(content.text, content.name, content.folder),
@@ -103,11 +108,6 @@ READERS = (
         lambda content: torchtitan_reading.recognises_toml(content.toml),
         lambda content: torchtitan_reading.read_toml(content.text),
         ("[parallelism]",),
-    ),
-    Reader(
-        "Megatron Bridge",
-        lambda content: nemo_reading.recognises_python(content.text),
-        lambda content: nemo_reading.read_python(content.text),
     ),
     Reader(
         "NeMo or Megatron Bridge",

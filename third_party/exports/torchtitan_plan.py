@@ -127,6 +127,7 @@ def settings_of(given: Sections) -> dict[str, object]:
         "sequence_parallel": given.flag("parallelism.enable_sequence_parallel", True),
         "optimizer": "adam",
         "attention": "flash",
+        "overlap_gradients": True,  # it always reduces them while the backward pass runs
     }
     found |= _sharding(given) | _batches(given) | _stages(given) | _arithmetic(given) | _recomputed(given)
     if found["cp"] != 1 and given.text("parallelism.context_parallel_rotate_method", "allgather") == "alltoall":
@@ -206,7 +207,9 @@ def _of_samples(given: Sections) -> dict[str, object]:
     local, batch = given.degree(name, SAMPLES), given.size("training.global_batch_size", -1)
     pipelined = given.degree("parallelism.pipeline_parallel_degree") > 1
     micro = given.degree("parallelism.pipeline_parallel_microbatch_size") if pipelined else local
-    found: dict[str, object] = {"sequence_length": given.degree("training.seq_len", LENGTH), "micro_batch_size": micro}
+    found: dict[str, object] = {"micro_batch_size": micro}
+    if not given.has("training.img_size"):  # images have lengths of their own
+        found["sequence_length"] = given.degree("training.seq_len", LENGTH)
     return found | ({"global_batch_size": batch} if batch > 0 else _over_replicas(given, local))
 
 
@@ -268,9 +271,9 @@ def _arithmetic(given: Sections) -> dict[str, object]:
 def _recomputed(given: Sections) -> dict[str, object]:
     if "activation_checkpoint" in given.values and given.values["activation_checkpoint"] is None:
         return {"recompute": "none"}
-    policy = given.text("activation_checkpoint", "SelectiveAC")
-    path = "activation_checkpoint" if policy in ("FullAC", "SelectiveAC", "MemoryBudgetAC") else "activation_checkpoint.mode"
-    if path.endswith("mode"):
+    path, policy = "activation_checkpoint", given.text("activation_checkpoint", "SelectiveAC")
+    if given.has("activation_checkpoint.mode") or policy == "ActivationCheckpointConfig":  # up to June 2026
+        path = "activation_checkpoint.mode"
         policy = given.text(path, "selective")
     if policy in ("MemoryBudgetAC", "memory_budget"):
         given.untold[path] = "the compiler chooses what is recomputed within a budget; it is priced as selective"
