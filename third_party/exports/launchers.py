@@ -113,7 +113,7 @@ READERS = (
         "NeMo or Megatron Bridge",
         lambda content: nemo_reading.recognises(content.yaml),
         lambda content: nemo_reading.read(content.text),
-        ("tensor_model_parallel_size:",),
+        ("tensor_model_parallel_size:", "global_batch_size:"),
     ),
     Reader(
         "Megatron-LM",
@@ -179,7 +179,13 @@ def _chosen(path: Path) -> tuple[Path, str]:
 
 
 def _other(content: Content) -> str:
-    """What a file that no reader takes seems to be, with the way to give it."""
+    """What a file that no reader takes seems to be, with the way to give it.
+
+    Raises:
+        InputError: it begins as JSON does and is none.
+    """
+    if content.text.lstrip().startswith("{") and content.yaml is None:
+        parse_json(content.text, "it")
     found = content.yaml if isinstance(content.yaml, dict) else {}
     if "model_type" in found or "architectures" in found:
         return "it is the configuration of a model, not of a launch; give it with --model"
