@@ -80,6 +80,10 @@ def test_offloads_that_are_off_are_none(off: object) -> None:
         ({"zero_optimization": {"stage": 3, "zero_quantized_gradients": True}}, "zero_optimization.zero_quantized_gradients"),
         ({"zero_optimization": {"stage": 3, "mics_shard_size": 8}}, "zero_optimization.mics_shard_size"),
         ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "zero_optimization.offload_param.device"),
+        (
+            {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 1e9}},
+            "zero_optimization.stage3_param_persistence_threshold",
+        ),
         ({"communication_data_type": "fp32", "bf16": {"enabled": True}}, "communication_data_type"),
         ({"optimizer": {"type": "OneBitAdam"}}, "optimizer.type"),
         ({"amp": {"enabled": True}}, "amp.enabled"),

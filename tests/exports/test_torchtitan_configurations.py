@@ -177,7 +177,8 @@ def test_what_no_plan_says_is_told_with_its_reason() -> None:
         "def f():\n return Trainer.Config(model_spec=model_registry('8B', converters=[NVFP4LinearConverter.Config()]),\n"
         " training=TrainingConfig(dtype='bfloat16'), debug=DebugConfig(deterministic=True),\n"
         " parallelism=ParallelismConfig(data_parallel_replicate_degree=2, data_parallel_shard_degree=4,\n"
-        "  pipeline_parallel_degree=2, pipeline_parallel_schedule='ZBVZeroBubble', tensor_parallel_degree=2, expert_parallel_degree=4))"
+        "  pipeline_parallel_degree=2, pipeline_parallel_schedule='ZBVZeroBubble',\n"
+        "  tensor_parallel_degree=2, expert_parallel_degree=4))"
     )
     names = {key.name for key in found.of_kind(KeyKind.NOT_EXPRESSIBLE)}
     assert names - {"training.dtype"} == {

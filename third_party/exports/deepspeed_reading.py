@@ -34,6 +34,7 @@ NAMES = {
     "float32": "fp32",
 }
 GRADIENTS, MOMENTS, STATE = ("gradient_dtype",), ("moment_dtype",), ("main_weight_dtype", "gradient_dtype")  # settings of a plan
+LARGE_TENSOR = 10**6  # parameters of the least matrix of a block, such as 1024 x 1024
 ADAM = ("adam", "adamw", "fusedadam", "cpuadam", "deepspeedcpuadam", "torchadam")
 NEAR_ADAM = {  # optimizers with Adam's two moments or fewer, which are priced as it where they are ignored
     "onebitadam": "gradients are compressed to one bit behind a warm-up",
@@ -164,6 +165,7 @@ def _zero(content: Mapping[str, object], untold: dict[str, str]) -> dict[str, ob
     overlaps = zero.get("overlap_comm")
     if stage and overlaps != "auto":
         found["overlap_gradients"] = stage == 3 if overlaps is None else truth(overlaps, "zero_optimization.overlap_comm")
+    _whole_parameters(zero, stage, untold)
     optimizer = _on_host(zero, "offload_optimizer", "cpu_offload", untold) if stage else 0.0
     weights = _on_host(zero, "offload_param", "cpu_offload_param", untold) if stage == 3 else 0.0
     ratio = part(zero, "offload_optimizer", PROGRAM).get("ratio", 1.0)
@@ -174,6 +176,14 @@ def _zero(content: Mapping[str, object], untold: dict[str, str]) -> dict[str, ob
     activations = part(content, "activation_checkpointing", PROGRAM).get("cpu_checkpointing")
     held = Offload(optimizer, optimizer, weights, float(truth(activations, "activation_checkpointing.cpu_checkpointing")))
     return found | ({"offload": list(held.terms)} if held else {})
+
+
+def _whole_parameters(zero: Mapping[str, object], stage: int, untold: dict[str, str]) -> None:
+    """A threshold above the tensors of a block leaves whole what stage 3 is said to share out; its default is 1e5."""
+    for name in ("stage3_param_persistence_threshold", "param_persistence_threshold"):
+        threshold = zero.get(name, 0)
+        if stage == 3 and isinstance(threshold, int | float) and threshold > LARGE_TENSOR:
+            untold[f"zero_optimization.{name}"] = "tensors of up to so many parameters stay whole on every device"
 
 
 def _on_host(zero: Mapping[str, object], name: str, older: str, untold: dict[str, str]) -> float:

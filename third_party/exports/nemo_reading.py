@@ -31,7 +31,7 @@ HOMES = (  # where the same keys stand in other versions: NeMo 2 has an object e
         ("optim.config.", "optimizer."),
         ("optim.", "optimizer."),
     ),
-    *(("trainer.plugins.", "mixed_precision."), ("model_config.", "model.")),
+    *(("trainer.plugins.", "mixed_precision."), ("model_config.", "model."), ("model.peft.", "peft.")),
 )
 MARKS = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size")
 BATCHES = ("micro_batch_size", "global_batch_size")

@@ -7,6 +7,7 @@ there are several, one is chosen behind the file, ``config_registry.py:llama3_8b
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 
@@ -31,11 +32,12 @@ OF_A_TRAINER = ("training", "parallelism")  # one of them is there in every conf
 OF_OTHERS = ("trainer", "generator")  # of reinforcement learning, whose configuration holds two of these
 BY_CLASS = ("activation_checkpoint", "optimizer", "compile", "loss", *SPECIFICATIONS)  # sections whose class says something
 MOST_LISTED = 40
+_IMPORTED = re.compile(r"^(from|import) torchtitan\b", re.MULTILINE)
 
 
 def recognises_python(text: str) -> bool:
-    """Whether a text may be such a Python file: it names a class of torchtitan's as one calls it."""
-    return any(f"{mark}(" in text for mark in PYTHON_MARKS)
+    """Whether a text may be such a Python file: it names a class of torchtitan's as one calls it, or imports from it."""
+    return any(f"{mark}(" in text for mark in PYTHON_MARKS) or _IMPORTED.search(text) is not None
 
 
 def recognises_toml(content: Mapping[str, object]) -> bool:
@@ -148,7 +150,7 @@ def _configuration(module: Module, name: str) -> Made:
     if not any(record.name in ("ParallelismConfig", "TrainingConfig") for record in records):
         raise InputError(
             "the file has no function that returns Trainer.Config(...), and neither ParallelismConfig(...) nor "
-            "TrainingConfig(...) that is written out; give a configuration of torchtitan"
+            "TrainingConfig(...) that is written out; where it takes them from another file, give that one"
         )
     names = [SECTIONS[record.name] for record in records]
     if len(set(names)) < len(names):
