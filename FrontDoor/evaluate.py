@@ -57,7 +57,9 @@ def _launched(command: Command) -> Request:
     path = user_path(str(command.launcher))
     if command.config is not None:
         raise InputError(f"--from {path} and --plan {command.config} are two plans; give one of them")
-    found = read_launch(path, {key: str(value) for key, value in command.given.items()}).settings
+    reading = read_launch(path, {key: str(value) for key, value in command.given.items()})
+    reading.check_expressible(())
+    found = reading.settings
     logger.info("read from %s: %s", path, ", ".join(f"{key} {value}" for key, value in found.items() if value is not None))
     request = resolve(found, command.given, Mode.EVALUATE, source=str(path))
     for key in found.keys() & command.given.keys():
