@@ -34,7 +34,7 @@ class Content:
 
     text: str
     name: str = ""  # of the configuration to take, where a file has several
-    folder: str = ""
+    folder: Path = Path()  # that the file lies in
     given: Mapping[str, str] = field(default_factory=dict)  # settings of the command line by their keys
 
     @cached_property
@@ -54,6 +54,11 @@ class Content:
         """What TOML it is; empty where it is none."""
         found = self._as(torchtitan_reading.parsed_toml) if _TABLE.search(self.text) else None
         return found if isinstance(found, dict) else {}
+
+    def beside(self, name: str) -> str | None:
+        """The text of another file in the folder; None where there is none of that name."""
+        other = self.folder / name
+        return read_text(other, "a file that a launch reads") if other.is_file() else None
 
     def _as(self, parse: Callable[[str], object]) -> object:
         if len(self.text) > MAX_YAML_BYTES:
@@ -101,7 +106,7 @@ READERS = (
     Reader(
         "torchtitan",
         lambda content: torchtitan_reading.recognises_python(content.text),
-        lambda content: torchtitan_reading.read(content.text, content.name, content.folder),
+        lambda content: torchtitan_reading.read(content.text, content.name, content.folder.name),
     ),
     Reader(
         "torchtitan",
@@ -118,7 +123,7 @@ READERS = (
     Reader(
         "Megatron-LM",
         lambda content: _MEGATRON.search(content.text) is not None,
-        lambda content: LaunchReading("Megatron-LM", megatron_settings(content.text)),
+        lambda content: _megatron(content),
     ),
 )
 
@@ -134,7 +139,7 @@ def read_launch(path: Path, given: Mapping[str, str] | None = None) -> LaunchRea
     file, name = _chosen(path)
     text = read_text(file, "a launch file")
     try:
-        return _beside(reading_of(Content(text, name, file.parent.name, given or {})), given or {})
+        return _beside(reading_of(Content(text, name, file.parent, given or {})), given or {})
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
 
@@ -160,6 +165,10 @@ def reading_of(content: Content) -> LaunchReading:
         if any(mark in content.text for mark in reader.marks):
             return reader.read(content)  # it is damaged, and the reader says where
     raise InputError(_other(content))
+
+
+def _megatron(content: Content) -> LaunchReading:
+    return LaunchReading("Megatron-LM", megatron_settings(content.text))
 
 
 def megatron_settings(text: str) -> Mapping[str, object]:
