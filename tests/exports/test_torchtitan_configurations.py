@@ -188,6 +188,13 @@ def test_what_no_plan_says_is_told_with_its_reason() -> None:
     assert found.settings["dp"] == 8 and found.settings["schedule"] == "1f1b"
 
 
+def test_an_optimizer_that_is_not_adam_is_told() -> None:
+    text = "def f():\n return Trainer.Config(training=TrainingConfig(), optimizer={}(lr=1e-3))"
+    read(text.format("default_adamw")).check_expressible(())
+    with pytest.raises(InputError, match="--ignore optimizer"):
+        read(text.format("default_muon")).check_expressible(())
+
+
 TOML = """
 [model]
 name = "llama3"

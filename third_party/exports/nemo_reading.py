@@ -83,7 +83,7 @@ class _Given:
 
     def text(self, *paths: str) -> str:
         value = self.first(*paths)
-        return "" if value is None else str(value)
+        return "" if value is None or value == {} else str(value)
 
     def tell(self, path: str, reason: str) -> None:
         self.untold[self.spelled.get(path, path)] = reason

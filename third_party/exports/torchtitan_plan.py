@@ -133,6 +133,9 @@ def settings_of(given: Sections) -> dict[str, object]:
     if found["cp"] != 1 and given.text("parallelism.context_parallel_rotate_method", "allgather") == "alltoall":
         found["exchange"] = "ring"
     _experts(given)
+    kind = given.text("optimizer", "default_adamw")  # of a Python file: what makes it
+    if "adam" not in kind.lower() and not kind.endswith("OptimizersContainer"):
+        given.untold["optimizer"] = "its state and step are not known, and it is priced as Adam"
     if given.text("optimizer.name", "AdamW") not in ("Adam", "AdamW"):
         given.untold["optimizer.name"] = "its state and step are not known, and it is priced as Adam"
     return found
