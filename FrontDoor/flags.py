@@ -126,8 +126,9 @@ def _add_evaluate(parser: Parser) -> None:
         "--from",
         dest="launcher",
         metavar="FILE",
-        help="launch file of another program: a Megatron-LM command, a torchtitan module or a DeepSpeed configuration; what the "
-        "best plan of a search would save is told besides",
+        help="launch file of another program: a Megatron-LM command, a configuration of DeepSpeed, torchtitan (of several "
+        "FILE:NAME), accelerate, NeMo or Megatron Bridge, or arguments of Hugging Face's Trainer; what the best plan of a search "
+        "would save is told besides",
     )
     parser.add_argument(
         "--ignore",

@@ -23,9 +23,33 @@ PLAN = {
     "global_batch_size": 8,
     "dp": 2,
 }
-OF_PROGRAMS = {
-    "megatron_lm": ("launch.sh", {"tp": 2, "pp": 2}),
-    "deepspeed": ("ds_config.json", {"zero_stage": 2}),
+OTHER = "llama:layers=4,hidden=256,heads=4,ffn=768,vocabulary=1024,sequence_length=128"
+SAID = ("--model", str(PLAN["model"]), "--micro-batch-size", "1", "--global-batch-size", "8", "--sequence-length", "128")
+OF_PROGRAMS: dict[str, tuple[str, str, dict[str, object], tuple[str, ...]]] = {  # its file, a plan, and what the file cannot say
+    "megatron_lm": ("megatron_lm", "launch.sh", {"tp": 2, "pp": 2}, ()),
+    "deepspeed": ("deepspeed", "ds_config.json", {"zero_stage": 2}, ()),
+    "deepspeed, recomputed": ("deepspeed", "ds_config.json", {"zero_stage": 3, "recompute": "full"}, ()),
+    "torchtitan": ("torchtitan", "phaze_plan.py", {"model": OTHER, "zero_stage": 3, "dp": 4, "overlap_gradients": True}, ()),
+    "torchtitan, fp8": (
+        "torchtitan",
+        "phaze_plan.py",
+        {"model": OTHER, "zero_stage": 2, "dp": 4, "precision": "fp8", "device": "h100"},
+        (),
+    ),
+    "accelerate": ("accelerate", "accelerate.yaml", {"zero_stage": 3, "dp": 4, "overlap_gradients": True}, SAID),
+    "accelerate, replicas": ("accelerate", "accelerate.yaml", {"zero_stage": 0, "dp": 4, "overlap_gradients": True}, SAID),
+    "hf_trainer by DeepSpeed": ("hf_trainer", "ds_config.json", {"zero_stage": 3, "dp": 4}, ()),
+    "hf_trainer, replicas": (
+        "hf_trainer",
+        "arguments.py",
+        {"zero_stage": 0, "dp": 4, "overlap_gradients": True},
+        ("--dp", "4", "--global-batch-size", "8"),
+    ),
+    "megatron_bridge": ("megatron_bridge", "phaze_recipe.py", {"tp": 2, "pp": 2}, ("--dp", "2")),
+    "megatron_bridge, mixture": (
+        *("megatron_bridge", "phaze_recipe.py", {"model": OTHER, "zero_stage": 2, "recompute": "full", "dp": 4}),
+        ("--dp", "4"),
+    ),
 }
 
 
@@ -51,13 +75,14 @@ def test_every_program_that_the_command_names_has_an_exporter() -> None:
 def test_a_plan_that_is_exported_and_read_back_has_the_same_price(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, changes = OF_PROGRAMS[name]
+    program, file, changes, said = OF_PROGRAMS[name]
     plan = write_plan(tmp_path, **changes)
-    assert phaze.main(["export", str(plan), "--to", name, "--output", str(tmp_path / "out")]) == 0
+    assert phaze.main(["export", str(plan), "--to", program, "--output", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     monkeypatch.setattr("Studies.optimum.optimum_beside", lambda evaluation: Optimum(None, 0.0))
     before = price(["--plan", str(plan)], capsys)
-    words = ["--from", str(tmp_path / "out" / file), "--device", "a100_80gb"]
+    device = ("--device", str(({**PLAN, **changes})["device"]))
+    words = ["--from", str(tmp_path / "out" / file), *device, *said]
     assert price(words, capsys) == pytest.approx(before, rel=1e-12)
 
 
@@ -90,7 +115,7 @@ def test_the_nearest_plan_is_exported_where_it_is_asked_for(tmp_path: Path, caps
         (["export", "nowhere", "--to", "megatron_lm"], "there is no"),
         (["export", "plan.yaml", "--to", "megatron"], "did you mean 'megatron_lm'"),
         (["evaluate", "--from", "nowhere.sh", "--device", "h100"], "cannot read"),
-        (["evaluate", "--from", "plan.yaml", "--device", "h100"], "no launch file that is known"),
+        (["evaluate", "--from", "plan.yaml", "--device", "h100"], "give it with --plan"),
         (["evaluate", "--from", "plan.yaml", "--plan", "plan.yaml", "--device", "h100"], "two plans; give one of them"),
     ],
 )

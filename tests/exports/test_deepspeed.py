@@ -17,7 +17,7 @@ from Plans.offload import Offload
 from Plans.plan import UniformPlan
 from tests.exports.titan_launches import launch_of, random_launch
 from third_party.exports.deepspeed import EXPORTER, REFUSALS, entries
-from third_party.exports.deepspeed_reading import settings_of
+from third_party.exports.deepspeed_reading import read as read_file
 from third_party.exports.launch import Launch
 from third_party.exports.refusals import NO_OFFLOAD
 
@@ -172,7 +172,7 @@ def test_what_is_exported_is_read_again() -> None:
         if reason(launch) is not None:
             continue
         read += 1
-        degrees, found = launch.degrees, settings_of(text_of(launch))
+        degrees, found = launch.degrees, read_file(text_of(launch)).settings
         for name in ("tp", "pp", "dp", "cp", "ep", "micro_batch_size", "global_batch_size", "zero_stage", "optimizer"):
             assert found[name] == getattr(degrees, name), name
         assert found["precision"] == degrees.precision.value
@@ -188,22 +188,24 @@ def test_what_is_exported_is_read_again() -> None:
 def test_files_of_others_are_read() -> None:
     text = """{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
     "fp16": {"enabled": true}, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}"""
-    found = settings_of(text)
+    found = read_file(text).settings
     assert {name: found[name] for name in ("dp", "micro_batch_size", "global_batch_size", "precision", "zero_stage")} == {
         **{"dp": 8, "micro_batch_size": 2, "global_batch_size": 64, "precision": "fp16", "zero_stage": 2}
     }
     assert found["offload"] == ["optimizer", "gradients"]
-    automatic = settings_of('{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}')
-    assert not {"dp", "micro_batch_size", "global_batch_size", "model"} & automatic.keys()
+    text = '{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}'
+    automatic = read_file(text).settings
+    assert not {"dp", "micro_batch_size", "global_batch_size", "model", "precision"} & automatic.keys()
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "no JSON"),
+        ("{", "not valid JSON"),
         ("[]", "holds a list"),
         ('{"zero_optimization": {"stage": 4}}', "must be 0, 1, 2 or 3"),
         ('{"zero_optimization": 2}', "takes an object"),
+        ('{"hello": 1}', "none of DeepSpeed's keys"),
         ('{"train_batch_size": -1}', "a whole number of at least 1"),
         ('{"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2}', "no multiple of"),
         ('{"fp16": {"enabled": true}, "bf16": {"enabled": true}}', "enable one"),
@@ -211,4 +213,4 @@ def test_files_of_others_are_read() -> None:
 )
 def test_files_that_are_no_plan_are_refused(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        settings_of(text)
+        read_file(text)

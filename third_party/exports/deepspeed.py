@@ -222,6 +222,7 @@ def _own(launch: Launch) -> list[Entry]:
         "dp": degrees.dp,
         "global_batch_size": degrees.global_batch_size,
         "attention": "flash" if degrees.attention is Attention.FLASH else "eager",
+        "recompute": degrees.recompute.value,
     }
     why = "not read by DeepSpeed: what of the plan its file has no word for, for your script and for phaze"
     return [Entry(("phaze", name), value, why) for name, value in given.items()]

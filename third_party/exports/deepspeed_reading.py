@@ -1,68 +1,129 @@
 """Settings of ``phaze evaluate`` out of a configuration of DeepSpeed, a JSON file.
 
-What an export wrote beside DeepSpeed's own keys, under ``phaze``, is read too: the model, its sequences and its replicas. Files
-of others have no word for them; how many replicas there are is then what the product rule leaves.
+A value ``"auto"`` follows the convention of Hugging Face's Trainer, which fills it in from its own arguments: it is left out
+here, for the command line to say. So is the precision of a file that has any such value and names no format, since Trainer and
+accelerate give one then; DeepSpeed itself trains in fp32 what names none.
+
+What an export wrote beside DeepSpeed's own keys, under ``phaze``, is read too: the model, its sequences, its replicas and whether
+blocks are recomputed. Files of others have no word for them; how many replicas there are is then what the product rule leaves.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from Common.errors import InputError
 from Common.files import parse_json
 from Plans.offload import Offload
+from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole
+from third_party.exports.launch_keys import LaunchReading
+
+logger = logging.getLogger(__name__)
+
+PROGRAM = "DeepSpeed"
+MARKS = ("train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization")
+FORMATS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16"}  # keys with a switch ``enabled``, and the precision of each
+NAMES = {
+    "bf16": "bf16",
+    "bfp16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "fp16",
+    "float16": "fp16",
+    "fp32": "fp32",
+    "float32": "fp32",
+}
+GRADIENTS, MOMENTS, STATE = ("gradient_dtype",), ("moment_dtype",), ("main_weight_dtype", "gradient_dtype")  # settings of a plan
+LARGE_TENSOR = 10**6  # parameters of the least matrix of a block, such as 1024 x 1024
+ADAM = ("adam", "adamw", "fusedadam", "cpuadam", "deepspeedcpuadam", "torchadam")
+NEAR_ADAM = {  # optimizers with Adam's two moments or fewer, which are priced as it where they are ignored
+    "onebitadam": "gradients are compressed to one bit behind a warm-up",
+    "zerooneadam": "gradients are compressed to one bit behind a warm-up",
+    "onebitlamb": "gradients are compressed to one bit behind a warm-up",
+    "lamb": "norms of layers are taken in the step, which is priced as Adam's",
+    "fusedlamb": "norms of layers are taken in the step, which is priced as Adam's",
+    "muon": "matrices are orthogonalised in the step, which is priced as Adam's",
+    "adagrad": "it keeps one moment, and is priced as Adam",
+    "lion": "it keeps one moment, and is priced as Adam",
+    "fusedlion": "it keeps one moment, and is priced as Adam",
+    "cpulion": "it keeps one moment, and is priced as Adam",
+}
 
 
-def settings_of(text: str) -> dict[str, object]:
-    """The plan in ``text``, JSON, as settings of ``evaluate``; what cannot be known, such as a value ``"auto"``, is left out.
+def recognises(content: object) -> bool:
+    """Whether parsed JSON has the marks of such a file: a batch or ZeRO by DeepSpeed's names, or formats as it writes them."""
+    if not isinstance(content, dict):
+        return False
+    formats = [content[name] for name in FORMATS if name in content]
+    return any(name in content for name in MARKS) or any(isinstance(each, dict) and "enabled" in each for each in formats)
+
+
+def read(text: str) -> LaunchReading:
+    """The plan in ``text``, JSON, as settings of ``evaluate``, and what became of its keys; what cannot be known is left out.
 
     Raises:
-        InputError: it is no JSON object, or has values that DeepSpeed does not take.
+        InputError: it is no JSON object, has no mark of DeepSpeed, or has values that DeepSpeed does not take.
     """
-    try:
-        content = parse_json(text, "the configuration")
-    except InputError as error:
-        raise InputError(f"the configuration is no JSON ({error}); give a file that DeepSpeed reads") from error
+    content = parse_json(text, "the configuration")
     if not isinstance(content, dict):
         raise InputError(f"the configuration holds a {type(content).__name__}; DeepSpeed reads an object of keys")
-    own = _part(content, "phaze")
-    tensor = _part(content, "tensor_parallel")
-    tp = _size(tensor, "autotp_size") or _size(_part(tensor, "tp"), "tp_size") or 1
-    found: dict[str, object] = {"tp": tp, "pp": 1, "cp": 1, "ep": 1}
-    found |= _batches(content, own, tp) | _zero(content) | _rest(content, tensor)
+    if not recognises(content):
+        raise InputError(f"the configuration has none of DeepSpeed's keys {', '.join(MARKS)}, bf16 and fp16; give one that has")
+    return reading_of(content)
+
+
+def reading_of(content: Mapping[str, object]) -> LaunchReading:
+    """The same of a configuration that is parsed.
+
+    Raises:
+        InputError: it has values that DeepSpeed does not take.
+    """
+    given = flattened(content)
+    untold = dict[str, str]()
+    own, tensor = part(content, "phaze", PROGRAM), part(content, "tensor_parallel", PROGRAM)
+    tp = whole(tensor.get("autotp_size"), "tensor_parallel.autotp_size")
+    tp = tp or whole(part(tensor, "tp", PROGRAM).get("tp_size"), "tensor_parallel.tp.tp_size") or 1
+    stages = whole(part(content, "pipeline", PROGRAM).get("stages"), "pipeline.stages") or 1
+    sequences = whole(content.get("sequence_parallel_size"), "sequence_parallel_size") or 1
+    found: dict[str, object] = {"tp": tp, "pp": stages, "cp": sequences, "ep": _experts(content)}
+    if sequences > 1:
+        found["exchange"] = "ulysses"
+    found |= _batches(content, own, tp)
+    found |= _precision(content, given)
+    found |= _zero(content, untold)
+    found |= _recomputed(content, own, tp, untold)
+    found |= _optimizer(content, untold)
+    if "tp_overlap_comm" in tensor:
+        found["overlap_tensor"] = truth(tensor["tp_overlap_comm"], "tensor_parallel.tp_overlap_comm")
+    taken = set[str]()
+    found |= _formats_of_state(content, found.get("precision"), taken)
     for name in ("model", "attention"):
         if isinstance(own.get(name), str):
             found[name] = own[name]
-    if (length := _size(own, "sequence_length")) is not None:
+    if (length := whole(own.get("sequence_length"), "phaze.sequence_length")) is not None:
         found["sequence_length"] = length
-    return found
+    _note_auto(given)
+    return known_keys("deepspeed").reading(found, given, untold, taken)
 
 
-def _part(content: Mapping[str, object], name: str) -> Mapping[str, object]:
-    part = content.get(name, {})
-    if not isinstance(part, dict):
-        raise InputError(f"{name} holds a {type(part).__name__}; DeepSpeed takes an object of keys")
-    return part
+def _note_auto(given: Mapping[str, object]) -> None:
+    left = [path for path, value in given.items() if value == "auto"]
+    if left:
+        logger.info('left to the command line, as the Trainer fills in "auto": %s', ", ".join(left))
 
 
-def _size(content: Mapping[str, object], name: str) -> int | None:
-    value = content.get(name, "auto")
-    if value in ("auto", None, 0):
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{name} is {value!r:.60}; give a whole number of at least 1, or auto")
-    return value
-
-
-def _flag(content: Mapping[str, object], name: str) -> bool:
-    return content.get(name) is True
+def _experts(content: Mapping[str, object]) -> int:
+    experts = part(content, "expert_parallel", PROGRAM)
+    if not truth(experts.get("enabled"), "expert_parallel.enabled"):
+        return 1
+    return whole(experts.get("autoep_size"), "expert_parallel.autoep_size") or 1
 
 
 def _batches(content: Mapping[str, object], own: Mapping[str, object], tp: int) -> dict[str, object]:
-    batch, micro = _size(content, "train_batch_size"), _size(content, "train_micro_batch_size_per_gpu")
-    steps = _size(content, "gradient_accumulation_steps")
-    dp = _size(own, "dp")
-    if dp is None and batch and micro:
+    names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    batch, micro, steps = (whole(content.get(name), name) for name in names)
+    dp = whole(own.get("dp"), "phaze.dp")
+    if dp is None and batch and micro and content.get("gradient_accumulation_steps") != "auto":
         dp, left = divmod(batch, micro * (steps or 1))
         if left or dp == 0:
             raise InputError(
@@ -73,40 +134,113 @@ def _batches(content: Mapping[str, object], own: Mapping[str, object], tp: int) 
             dp //= tp
             batch //= tp
     found: dict[str, object] = {"dp": dp, "micro_batch_size": micro}
-    found["global_batch_size"] = _size(own, "global_batch_size") or (micro * (steps or 1) * dp if micro and dp else batch)
+    whole_batch = whole(own.get("global_batch_size"), "phaze.global_batch_size")
+    found["global_batch_size"] = whole_batch or (batch if not (micro and dp) or batch else micro * (steps or 1) * dp)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _zero(content: Mapping[str, object]) -> dict[str, object]:
-    zero = _part(content, "zero_optimization")
+def _precision(content: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    asked = {name: part(content, name, PROGRAM) for name in FORMATS}
+    on = {
+        FORMATS[name] for name, switch in asked.items() if switch.get("enabled") != "auto" and truth(switch.get("enabled"), name)
+    }
+    if len(on) > 1:
+        raise InputError("fp16 and bf16 are both enabled, which DeepSpeed refuses; enable one")
+    if on:
+        return {"precision": on.pop()}
+    left = any(switch.get("enabled") == "auto" for switch in asked.values())
+    by_trainer = not any(asked.values()) and "auto" in [value for value in given.values() if isinstance(value, str)]
+    return {} if left or by_trainer else {"precision": "fp32"}
+
+
+def _zero(content: Mapping[str, object], untold: dict[str, str]) -> dict[str, object]:
+    zero = content.get("zero_optimization", {})
+    zero = {"stage": int(zero)} if isinstance(zero, bool) else part(content, "zero_optimization", PROGRAM)  # true is stage 1
     stage = zero.get("stage", 0)
+    if stage == "auto":
+        return {}
     if stage not in (0, 1, 2, 3) or isinstance(stage, bool):
-        raise InputError(f"zero_optimization.stage is {stage!r:.60}; it must be 0, 1, 2 or 3")
-    found: dict[str, object] = {"zero_stage": stage}
-    if stage:
-        found["overlap_gradients"] = zero.get("overlap_comm", stage == 3) is True
-    on_host = {name: _part(zero, name).get("device") in ("cpu", "nvme") for name in ("offload_optimizer", "offload_param")}
-    held = Offload(
-        optimizer=float(on_host["offload_optimizer"]),
-        gradients=float(on_host["offload_optimizer"]),
-        weights=float(on_host["offload_param"]),
-        activations=float(_flag(_part(content, "activation_checkpointing"), "cpu_checkpointing")),
-    )
+        raise InputError(f"zero_optimization.stage is {shown(repr(stage))}; it must be 0, 1, 2 or 3")
+    found: dict[str, object] = {"zero_stage": int(stage)}
+    overlaps = zero.get("overlap_comm")
+    if stage and overlaps != "auto":
+        found["overlap_gradients"] = stage == 3 if overlaps is None else truth(overlaps, "zero_optimization.overlap_comm")
+    _whole_parameters(zero, stage, untold)
+    optimizer = _on_host(zero, "offload_optimizer", "cpu_offload", untold) if stage else 0.0
+    weights = _on_host(zero, "offload_param", "cpu_offload_param", untold) if stage == 3 else 0.0
+    ratio = part(zero, "offload_optimizer", PROGRAM).get("ratio", 1.0)
+    if optimizer and ratio != "auto":
+        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.0 <= ratio <= 1.0:
+            raise InputError(f"zero_optimization.offload_optimizer.ratio is {shown(repr(ratio))}; it must lie between 0 and 1")
+        optimizer = float(ratio)
+    activations = part(content, "activation_checkpointing", PROGRAM).get("cpu_checkpointing")
+    held = Offload(optimizer, optimizer, weights, float(truth(activations, "activation_checkpointing.cpu_checkpointing")))
     return found | ({"offload": list(held.terms)} if held else {})
 
 
-def _rest(content: Mapping[str, object], tensor: Mapping[str, object]) -> dict[str, object]:
-    fp16, bf16 = (_flag(_part(content, name), "enabled") for name in ("fp16", "bf16"))
-    if fp16 and bf16:
-        raise InputError("fp16 and bf16 are both enabled, which DeepSpeed refuses; enable one")
-    found: dict[str, object] = {"precision": "fp16" if fp16 else "bf16" if bf16 else "fp32"}
-    found["recompute"] = "full" if "activation_checkpointing" in content else "none"
-    if "tp_overlap_comm" in tensor:
-        found["overlap_tensor"] = _flag(tensor, "tp_overlap_comm")
-    optimizer = _part(content, "optimizer")
-    name = str(optimizer.get("type", "")).lower()
-    if "adam" in name:
-        found["optimizer"] = "adam"
-    elif name == "sgd":
-        found["optimizer"] = "sgd_momentum" if _part(optimizer, "params").get("momentum") else "sgd"
+def _whole_parameters(zero: Mapping[str, object], stage: int, untold: dict[str, str]) -> None:
+    """A threshold above the tensors of a block leaves whole what stage 3 is said to share out; its default is 1e5."""
+    for name in ("stage3_param_persistence_threshold", "param_persistence_threshold"):
+        threshold = zero.get(name, 0)
+        if stage == 3 and isinstance(threshold, int | float) and threshold > LARGE_TENSOR:
+            untold[f"zero_optimization.{name}"] = "tensors of up to so many parameters stay whole on every device"
+
+
+def _on_host(zero: Mapping[str, object], name: str, older: str, untold: dict[str, str]) -> float:
+    """1 where what ``name`` says lies in host memory, else 0; null and the device none are neither."""
+    device = part(zero, name, PROGRAM).get("device", "cpu" if truth(zero.get(older), older) else "none")
+    if device == "nvme":
+        untold[f"zero_optimization.{name}.device"] = "it lies on NVMe drives, and is priced as in host memory"
+    elif device != "cpu" and not is_off(device):
+        raise InputError(f"zero_optimization.{name}.device is {shown(repr(device))}; DeepSpeed takes cpu, nvme or none")
+    return float(device in ("cpu", "nvme"))
+
+
+def _recomputed(content: Mapping[str, object], own: Mapping[str, object], tp: int, untold: dict[str, str]) -> dict[str, object]:
+    """Whether blocks are recomputed: by what an export says, else where any way to keep their inputs is asked for."""
+    asked = part(content, "activation_checkpointing", PROGRAM)
+    parted = truth(asked.get("partition_activations"), "activation_checkpointing.partition_activations")
+    if parted and tp > 1:
+        untold["activation_checkpointing.partition_activations"] = (
+            "inputs of recomputed blocks are cut over tensor-parallel devices"
+        )
+    if own.get("recompute") in ("full", "none"):
+        return {"recompute": own["recompute"]}
+    ways = ("cpu_checkpointing", "contiguous_memory_optimization", "number_checkpoints")
+    interval = part(content, "pipeline", PROGRAM).get("activation_checkpoint_interval")
+    return {"recompute": "full" if parted or not all(is_off(asked.get(way)) for way in ways) or not is_off(interval) else "none"}
+
+
+def _optimizer(content: Mapping[str, object], untold: dict[str, str]) -> dict[str, object]:
+    optimizer = part(content, "optimizer", PROGRAM)
+    name = str(optimizer.get("type", "auto")).lower().replace("_", "")
+    if name in ADAM:
+        return {"optimizer": "adam"}
+    if name == "sgd":
+        momentum = part(optimizer, "params", PROGRAM).get("momentum")
+        return {"optimizer": "sgd" if is_off(momentum) else "sgd_momentum"}
+    if name != "auto":
+        untold["optimizer.type"] = NEAR_ADAM.get(name, "its state and step are not known, and it is priced as Adam")
+        return {"optimizer": "adam"}
+    return {}
+
+
+def _formats_of_state(content: Mapping[str, object], precision: object, taken: set[str]) -> dict[str, object]:
+    """Formats of gradients, moments and the optimizer's weights, where plans have settings of them."""
+    found = dict[str, object]()
+    asked: list[tuple[str, str | None, tuple[str, ...]]] = [
+        ("data_types.grad_accum_dtype", NAMES.get(str(part(content, "data_types", PROGRAM).get("grad_accum_dtype"))), GRADIENTS)
+    ]
+    for name in ("bf16", "fp16"):
+        switch = part(content, name, PROGRAM)
+        asked += [
+            (f"{name}.{key}", name if not is_off(switch.get(key)) and truth(switch[key], f"{name}.{key}") else None, settings)
+            for key, settings in ((f"{name}_master_weights_and_grads", STATE), (f"{name}_optimizer_states", MOMENTS))
+        ]
+    for path, dtype, settings in asked:
+        if dtype is not None:
+            found |= {setting: found.get(setting, dtype) for setting in settings}
+            taken.add(path)
+    if NAMES.get(str(content.get("communication_data_type"))) == found.get("gradient_dtype", precision) is not None:
+        taken.add("communication_data_type")
     return found

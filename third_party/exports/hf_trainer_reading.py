@@ -1,0 +1,154 @@
+"""Settings of ``phaze evaluate`` out of arguments of Hugging Face's Trainer: a call in Python (nothing is run), or YAML or JSON.
+
+They say the micro-batch, formats, recomputation and FSDP. How many replicas there are is nowhere among them, so ``--dp`` or
+``--devices`` gives it, and ``--global-batch-size`` the batch where gradients are accumulated. What shares out the model by a file
+of DeepSpeed is in that file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from Common.errors import InputError
+from Common.yaml_files import parse_yaml
+from Plans.offload import Offload
+from third_party.exports.accelerate_reading import accumulated
+from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
+from third_party.exports.launch_keys import LaunchReading
+from third_party.exports.python_values import Expression, Made, Module, parsed
+
+PROGRAM = "Hugging Face Trainer"
+MARK = "per_device_train_batch_size"
+CALLS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig")
+ADAM = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adam")
+LENGTHS = ("max_length", "max_seq_length", "cutoff_len")  # of TRL and LLaMA-Factory
+OF_EXPORTS = {"MODEL": "model", "SEQUENCE_LENGTH": "sequence_length"}
+
+
+def recognises(content: object) -> bool:
+    """Whether parsed YAML or JSON has the mark of such arguments, the batch by Trainer's name."""
+    return isinstance(content, dict) and MARK in content
+
+
+def recognises_python(text: str) -> bool:
+    """Whether a text may be a Python file with such a call."""
+    return any(f"{call}(" in text for call in CALLS)
+
+
+def read(text: str, given: Mapping[str, str] | None = None) -> LaunchReading:
+    """The plan in ``text`` as settings of ``evaluate``, and what became of its keys; what cannot be known is left out.
+
+    Settings ``given`` besides say the replicas.
+
+    Raises:
+        InputError: it has no such arguments, several of them, or values that Trainer does not take.
+    """
+    if recognises_python(text):
+        return _read_python(text, given or {})
+    content = parse_yaml(text, "the configuration")
+    if not isinstance(content, dict) or not recognises(content):
+        raise InputError(f"the configuration has no {MARK}; give arguments of Hugging Face's Trainer")
+    return _reading({str(key): value for key, value in content.items()}, {}, given or {})
+
+
+def _read_python(text: str, given: Mapping[str, str]) -> LaunchReading:
+    module = Module(parsed(text))
+    calls = [made for name in module.functions(private=True) for made in _calls(module.returned(name))]
+    calls += [made for made in module.top_level() if made.name in CALLS]
+    if not calls:
+        calls = [made for name in module.all_functions() for made in _calls(module.returned(name))]
+    if len(calls) != 1:
+        what = "calls TrainingArguments(...) in no place that can be followed" if not calls else f"has {len(calls)} calls of it"
+        raise InputError(f"the file {what}; give one with the arguments of one training")
+    values = calls[0].values
+    if "**" in values:
+        raise InputError(
+            "TrainingArguments(**...) unpacks a value that only running the file would tell; write its arguments out"
+        )
+    constants = {key: module.constant(name) for name, key in OF_EXPORTS.items()}
+    own = {key: value for key, value in constants.items() if isinstance(value, str | int)}
+    eager = module.constant("ATTENTION")
+    own |= {"attention": "eager" if eager == "eager" else "flash"} if isinstance(eager, str) else {}
+    return _reading(values, own, given)
+
+
+def _calls(value: object) -> list[Made]:
+    return [made for made in value.all() if made.name in CALLS] if isinstance(value, Made) else []
+
+
+def _reading(values: Mapping[str, object], own: Mapping[str, object], given: Mapping[str, str]) -> LaunchReading:
+    untold = dict[str, str]()
+    micro = whole(_told(values, MARK), MARK)
+    found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": micro or 8}  # Trainer's default
+    steps = whole(_told(values, "gradient_accumulation_steps"), "gradient_accumulation_steps") or 1
+    found |= accumulated(given, steps, None, micro or 8)
+    if steps > 1 and "global_batch_size" not in found and "global_batch_size" not in given:
+        untold["gradient_accumulation_steps"] = (
+            "it multiplies the batch of replicas whose number the file does not say: give --dp, or --global-batch-size"
+        )
+    formats = [name for name in ("bf16", "fp16") if truth(_told(values, name), name)]
+    if len(formats) > 1:
+        raise InputError("fp16 and bf16 are both true, which Trainer refuses; leave one out")
+    found["precision"] = formats[0] if formats else "fp32"
+    names = ("gradient_checkpointing", "activation_checkpointing")  # of transformers 5 both
+    found["recompute"] = "full" if any(truth(_told(values, name), name) for name in names) else "none"
+    found |= _optimizer(values, untold) | _sharing(values, untold)
+    length = next((size for name in LENGTHS if (size := whole(_told(values, name), name)) is not None), None)
+    found |= {} if length is None else {"sequence_length": length}
+    found |= own
+    known = known_keys("hf_trainer")
+    return known.reading(found, flattened({name: _word(value) for name, value in values.items()}), untold)
+
+
+def _word(value: object) -> object:
+    return str(value) if isinstance(value, Made) else value
+
+
+def _told(values: Mapping[str, object], name: str) -> object:
+    """A value of these arguments.
+
+    Raises:
+        InputError: only running the file would tell it.
+    """
+    value = values.get(name)
+    if isinstance(value, Expression | Made):
+        raise InputError(f"{name} is {shown(value)}; only what is written out can be read")
+    return value
+
+
+def _optimizer(values: Mapping[str, object], untold: dict[str, str]) -> dict[str, object]:
+    name = str(values.get("optim") or ADAM[0]).rpartition(".")[2].lower()
+    if name in ADAM:
+        return {"optimizer": "adam"}
+    if name == "sgd":
+        return {"optimizer": "sgd"}
+    untold["optim"] = "its state and step are not those of Adam, and it is priced as Adam"
+    return {"optimizer": "adam"}
+
+
+def _sharing(values: Mapping[str, object], untold: dict[str, str]) -> dict[str, object]:
+    if not is_off(values.get("deepspeed")):
+        for path in flattened({"deepspeed": _word(values["deepspeed"])}):
+            untold[path] = "DeepSpeed shares out the model: give its configuration with --from, or --zero-stage"
+            break
+        return {}
+    words = values.get("fsdp")
+    named = str(words).split() if isinstance(words, str) else [str(word) for word in words] if isinstance(words, list) else []
+    named = ["full_shard"] if words is True else named
+    stages = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3, "hybrid_shard_zero2": 2}
+    stage = next((stages[word] for word in named if word in stages), None)
+    if named and stage is None:
+        raise InputError(f"fsdp is {shown(words)}; Trainer has {', '.join(stages)}")
+    if any(word.startswith("hybrid") for word in named):
+        untold["fsdp"] = "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
+    found: dict[str, object] = {"zero_stage": stage or 0, "overlap_gradients": True}  # as torch always does
+    options = values.get("fsdp_config")
+    options = options if isinstance(options, dict) and named else {}
+    if truth(
+        options.get("activation_checkpointing", options.get("fsdp_activation_checkpointing")),
+        "fsdp_config.activation_checkpointing",
+    ):
+        found["recompute"] = "full"
+    if "offload" in named:
+        found["offload"] = list(Offload(1.0, 1.0, 1.0).terms)
+    return found
