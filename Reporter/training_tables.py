@@ -84,7 +84,8 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         chosen = f"{len(iteration.stages)} stages that differ"
     else:
         summary = PlanSummary.of(plan, iteration.samples_per_s)
-        chosen = ", ".join([plan_text(summary), *plan_choices(summary)])
+        formats = (str(plan.state_formats),) if plan.state_formats else ()
+        chosen = ", ".join([plan_text(summary), *plan_choices(summary), *formats])
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     capacity_bytes = evaluation.machine.memory_bytes
     counted = "all scores and what is recomputed" if evaluation.plan.sequence_length > 1 else "what is recomputed"
