@@ -251,6 +251,7 @@ def _pipeline_report(priced: PricedPlan) -> PipelineReport:
         optimizer_s=priced.step_s - priced.rates.between_s,
         saved_bytes=tuple(priced.sizes.saved_bytes.tolist()),
         between_s=priced.rates.between_s,
+        whole_warm_up=costs.whole_warm_up,
     )
 
 

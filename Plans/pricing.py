@@ -147,18 +147,21 @@ class PricedPlan:
     @cached_property
     def host_bytes(self) -> FloatArray:
         """Bytes in host memory of each of a stage's devices, shape (pp,)."""
-        plan = self.plan
-        held = held_bytes(self.sizes.offloaded_bytes, plan.pp, plan.schedule, plan.micro_batches)
+        held = self._held(self.sizes.offloaded_bytes)
         kept: FloatArray = self._priced[1][6] + held
         return kept
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
         """Bytes of every stage's parameters' state, activations, workspace and what is reserved; shape (4, pp)."""
-        plan = self.plan
-        held = held_bytes(self.sizes.saved_bytes, plan.pp, plan.schedule, plan.micro_batches)
+        held = self._held(self.sizes.saved_bytes)
         state, workspace, reserved = self._priced[1][2:5]
         return np.stack([state, held, workspace, reserved])
+
+    def _held(self, saved_bytes: FloatArray) -> FloatArray:
+        """What each stage holds of activations that leave ``saved_bytes`` on a chunk, shape (pp,)."""
+        plan, whole = self.plan, self.machine.software.whole_warm_up
+        return held_bytes(saved_bytes, plan.pp, plan.schedule, plan.micro_batches, whole_warm_up=whole)
 
     def pipeline_costs(self, *, free_transfers: bool = False) -> PipelineCosts:
         """What the pipeline's passes and messages take.
@@ -166,9 +169,10 @@ class PricedPlan:
         1F1B and GPipe wait for their transfers; interleaved schedules do unless the framework overlaps them.
         """
         transfers_s = np.zeros_like(self.transfers_s) if free_transfers else self.transfers_s
-        overlap = self.machine.software.overlap_pipeline and self.plan.interleave > 1
-        forward_s, backward_s = self.chunks_s
-        return PipelineCosts(self.plan.pp, forward_s, backward_s, transfers_s[0], transfers_s[1], overlap)
+        software, (forward_s, backward_s) = self.machine.software, self.chunks_s
+        overlap = software.overlap_pipeline and self.plan.interleave > 1
+        seconds = forward_s, backward_s, transfers_s[0], transfers_s[1]
+        return PipelineCosts(self.plan.pp, *seconds, overlap, software.whole_warm_up)
 
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
         """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,)."""

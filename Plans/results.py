@@ -108,6 +108,7 @@ class PipelineReport:
     optimizer_s: float
     saved_bytes: tuple[float, ...] = ()
     between_s: float = 0.0  # of the host, behind the step
+    whole_warm_up: bool = False  # whether an interleaved schedule of only pp micro-batches runs all forward passes first
 
     def sent_s(self, forward: bool, chunk: int) -> float:
         """Seconds for which a pass on ``chunk`` sends what it made: forward to the next chunk, backward to the one before."""

@@ -92,6 +92,7 @@ class Software:
     joined_loss: bool = False  # the loss is one kernel that works in place, whatever else is ``eager``
     fragmentation: Annotated[Quantity | None, "fraction"] = None  # allocators add to activations and temporaries; None: nothing
     between_iterations: Annotated[Quantity | None, "s"] = None  # of the host, while the device waits; None: nothing
+    whole_warm_up: bool = False  # interleaved schedules of only pp micro-batches run all forward passes first
     blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
 
     def keeping(self, *, in_fp8: bool) -> Keeping:
