@@ -137,8 +137,11 @@ class LayerSizes:
         return float(self.tied_parameters[self.distinct].sum())
 
     def working_bytes(self, whole_bytes: FloatArray) -> FloatArray:
-        """Workspace of every layer with ``whole_bytes`` (4,) per parameter of what is sharded, by ZeRO stage; (layers, 4)."""
-        return (self.workspace_bytes[:, None] + self.parameters[:, None] * whole_bytes[None, :])[self.distinct]
+        """Workspace of every layer with what is whole of it (``Plans.rates.whole_bytes``, (K, 2)); shape (layers, K)."""
+        dense, experts = np.broadcast_to(whole_bytes.T, (2, len(whole_bytes)))  # of one column, both alike
+        whole = np.outer(self.parameters - self.expert_parameters, dense) + np.outer(self.expert_parameters, experts)
+        working: FloatArray = (self.workspace_bytes[:, None] + whole)[self.distinct]
+        return working
 
 
 @dataclass(frozen=True, eq=False)

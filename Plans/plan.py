@@ -93,6 +93,16 @@ class UniformPlan:
         return self.ep * self.tp2
 
     @property
+    def copies(self) -> int:
+        """Devices with the same parameters."""
+        return self.dp * self.sequence_devices
+
+    @property
+    def sharding(self) -> int:
+        """The ZeRO stage that has an effect: 0 where one device has all copies, as nothing is divided by one."""
+        return self.zero_stage if self.copies > 1 else 0
+
+    @property
     def chunks(self) -> int:
         """Model chunks of a pipeline."""
         return self.pp * self.interleave

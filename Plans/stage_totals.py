@@ -44,7 +44,7 @@ class StageSizes(NamedTuple):
     """Sizes of stages that no hardware changes; arrays of shape (stages,).
 
     ``saved_bytes`` are those of a micro-batch in flight, see ``LayerSizes.saved_by``. ``workspace_bytes`` has
-    shape (stages, 4): the largest of the layers' with what ZeRO 0 to 3 holds unsharded of it (``TrainingPolicy.whole_bytes``).
+    shape (stages, K): the largest of the layers' with what is unsharded of it (a column for each row of ``rates.whole_bytes``).
     ``tables`` (stages, kinds) is how many tables with sparse gradients a stage has of each of ``table_sizes`` (kinds, 3).
     ``largest`` (stages, 4) are the most parameters, those that are no experts', those of experts, and saved bytes of a layer.
     ``offloaded_bytes`` of a micro-batch's activations are in host memory, besides those saved on the device.
@@ -106,7 +106,7 @@ def chunk_times(costs: LayerCosts, configuration: int, order: Order, firsts: Int
 
 
 def chunk_sizes(sizes: LayerSizes, order: Order, firsts: IntArray, whole_bytes: FloatArray) -> StageSizes:
-    """Sizes of such chunks; ``whole_bytes`` (4,) as in ``stage_sizes``."""
+    """Sizes of such chunks; ``whole_bytes`` (K, 2) as in ``stage_sizes``."""
     summed, working = sizes.summed[order], sizes.working_bytes(whole_bytes)[order]
     parameters, experts = (np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T)
     counts = np.diff(firsts, append=len(summed))
@@ -122,7 +122,7 @@ def chunk_sizes(sizes: LayerSizes, order: Order, firsts: IntArray, whole_bytes: 
 def stage_sizes(sizes: LayerSizes, members: Members, whole_bytes: FloatArray) -> StageSizes:
     """Sizes of the stages whose layers are ``members``, shape (stages, layers).
 
-    ``whole_bytes`` (4,) is what a device holds per parameter of a layer at work beyond its part, by ZeRO stage.
+    ``whole_bytes`` (K, 2) is what a device holds per parameter of a layer at work beyond its part (``Plans.rates.whole_bytes``).
     """
     parameters, experts = (np.ascontiguousarray(column) for column in (members.astype(np.float64) @ sizes.summed).T)
     workspace = np.stack([_largest(members, column) for column in sizes.working_bytes(whole_bytes).T], axis=1)
