@@ -239,7 +239,7 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
 def _pipeline_report(priced: PricedPlan) -> PipelineReport:
     costs = priced.pipeline_costs()
     return PipelineReport(
-        schedule=priced.plan.schedule.value,
+        schedule=priced.plan.passes.value,
         pp=costs.pp,
         micro_batches=priced.plan.micro_batches,
         forward_s=tuple(costs.forward_s.tolist()),

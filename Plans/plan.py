@@ -120,6 +120,11 @@ class UniformPlan:
         return PipelineSchedule.INTERLEAVED if self.interleave > 1 else PipelineSchedule.ONE_F_ONE_B
 
     @property
+    def passes(self) -> PipelineSchedule:
+        """The schedule that orders its passes: one stage runs each micro-batch forward and backward, whatever is asked."""
+        return self.schedule if self.pp > 1 else PipelineSchedule.ONE_F_ONE_B
+
+    @property
     def stage_stride(self) -> int:
         """Devices between a device and its like in the next pipeline stage, by an order of groups."""
         inner = self.inner_devices

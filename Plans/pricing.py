@@ -161,7 +161,7 @@ class PricedPlan:
     def _held(self, saved_bytes: FloatArray) -> FloatArray:
         """What each stage holds of activations that leave ``saved_bytes`` on a chunk, shape (pp,)."""
         plan, whole = self.plan, self.machine.software.whole_warm_up
-        return held_bytes(saved_bytes, plan.pp, plan.schedule, plan.micro_batches, whole_warm_up=whole)
+        return held_bytes(saved_bytes, plan.pp, plan.passes, plan.micro_batches, whole_warm_up=whole)
 
     def pipeline_costs(self, *, free_transfers: bool = False) -> PipelineCosts:
         """What the pipeline's passes and messages take.
@@ -170,14 +170,16 @@ class PricedPlan:
         """
         transfers_s = np.zeros_like(self.transfers_s) if free_transfers else self.transfers_s
         software, (forward_s, backward_s) = self.machine.software, self.chunks_s
-        overlap = software.overlap_pipeline and self.plan.interleave > 1
+        chunked = self.plan.interleave > 1
         seconds = forward_s, backward_s, transfers_s[0], transfers_s[1]
-        return PipelineCosts(self.plan.pp, *seconds, overlap, software.whole_warm_up)
+        return PipelineCosts(
+            self.plan.pp, *seconds, software.overlap_pipeline and chunked, whole_warm_up=software.whole_warm_up and chunked
+        )
 
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
         """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,)."""
         costs = self.pipeline_costs(free_transfers=free_transfers)
-        ends_s = simulate(costs, self.plan.schedule, self.plan.micro_batches)
+        ends_s = simulate(costs, self.plan.passes, self.plan.micro_batches)
         finished: FloatArray = ends_s.reshape(-1, self.plan.pp).max(axis=0) + self.after_s
         return finished
 

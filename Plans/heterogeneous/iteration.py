@@ -93,7 +93,7 @@ def _stages(priced: PricedStages) -> tuple[StageReport, ...]:
 def _pipeline_report(priced: PricedStages) -> PipelineReport:
     costs = priced.pipeline_costs()
     return PipelineReport(
-        schedule=priced.placed[0].degrees.schedule.value,
+        schedule=priced.passes.value,
         pp=costs.pp,
         micro_batches=priced.micro_batches,
         forward_s=tuple(costs.forward_s.tolist()),

@@ -16,7 +16,7 @@ from Plans.heterogeneous.mixed_layers import RecomputableLayers
 from Plans.heterogeneous.placed_stage import PlacedStage, check_stages
 from Plans.iteration import StageWork, as_laid_out
 from Plans.layer_costs import LayerSizes
-from Plans.pipeline.schedule import PipelineCosts
+from Plans.pipeline.schedule import PipelineCosts, PipelineSchedule
 from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.pricing import parts_of_chunks
 from Plans.rates import Machine, plan_rates, whole_bytes
@@ -167,6 +167,11 @@ class PricedStages:
         """Micro-batches of the pipeline."""
         return self.placed[0].degrees.micro_batches
 
+    @property
+    def passes(self) -> PipelineSchedule:
+        """The schedule that orders its passes (``UniformPlan.passes``)."""
+        return self.placed[0].degrees.schedule if len(self.placed) > 1 else PipelineSchedule.ONE_F_ONE_B
+
     @cached_property
     def transfers_s(self) -> FloatArray:
         """Seconds of activations forward and gradients back over every boundary, shape (2, stages - 1)."""
@@ -202,7 +207,7 @@ class PricedStages:
     def host_bytes(self) -> FloatArray:
         """Bytes in host memory of each of a stage's devices, shape (stages,)."""
         moved = np.array([float(stage.sizes.offloaded_bytes[0]) for stage in self.stages])
-        held = held_bytes(moved, len(self.stages), self.placed[0].degrees.schedule, self.micro_batches)
+        held = held_bytes(moved, len(self.stages), self.passes, self.micro_batches)
         kept: FloatArray = np.array([stage.kept_bytes for stage in self.stages]) + held
         return kept
 
@@ -210,7 +215,7 @@ class PricedStages:
     def memory_bytes(self) -> FloatArray:
         """Bytes of every stage's parameters' state, activations, workspace and what is reserved; shape (4, stages)."""
         saved = np.array([float(stage.sizes.saved_bytes[0]) for stage in self.stages])
-        held = held_bytes(saved, len(self.stages), self.placed[0].degrees.schedule, self.micro_batches)
+        held = held_bytes(saved, len(self.stages), self.passes, self.micro_batches)
         state, workspace, reserved = np.stack([stage.fixed_bytes for stage in self.stages], axis=1)
         return np.stack([state, held, workspace, reserved])
 
@@ -224,7 +229,7 @@ class PricedStages:
 
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
         """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; (stages,)."""
-        ends_s = simulate(self.pipeline_costs(free_transfers=free_transfers), self.placed[0].degrees.schedule, self.micro_batches)
+        ends_s = simulate(self.pipeline_costs(free_transfers=free_transfers), self.passes, self.micro_batches)
         finished: FloatArray = ends_s + self.after_s
         return finished
 
