@@ -230,6 +230,7 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
             activation_bytes=float(activations[stage]),
             workspace_bytes=float(workspace[stage]),
             reserved_bytes=float(reserved[stage]),
+            allocated_bytes=float(state[stage] + activations[stage] + workspace[stage]),
             host_bytes=float(host[stage]),
         )
         for stage in range(plan.pp)
@@ -249,7 +250,7 @@ def _pipeline_report(priced: PricedPlan) -> PipelineReport:
         overlap_transfers=costs.overlap_transfers,
         sync_s=tuple(priced.after_s.tolist()),
         optimizer_s=priced.step_s - priced.rates.between_s,
-        saved_bytes=tuple(priced.sizes.saved_bytes.tolist()),
+        saved_bytes=tuple(priced.allocated_sizes.saved_bytes.tolist()),
         between_s=priced.rates.between_s,
         whole_warm_up=costs.whole_warm_up,
     )

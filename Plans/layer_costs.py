@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -94,11 +94,20 @@ class LayerSizes:
     recomputed_flops: FloatArray
     table_sizes: FloatArray  # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
     tables: FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
+    spare: float = 0.0  # of activations and temporaries, what the allocator holds beyond them; their bytes here are with it
 
     @cached_property
     def distinct(self) -> NDArray[np.int64]:
         """``sequence`` as an array, shape (layers,)."""
         return np.array(self.sequence, dtype=np.int64)
+
+    @property
+    def allocated(self) -> LayerSizes:
+        """The same with the bytes that tensors have, without what the allocator holds beyond them."""
+        if self.spare == 0.0:
+            return self
+        names = ("saved_bytes", "shared_bytes", "workspace_bytes")
+        return replace(self, **{name: getattr(self, name) / (1.0 + self.spare) for name in names}, spare=0.0)
 
     @cached_property
     def summed(self) -> FloatArray:
@@ -241,6 +250,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
         recomputed_flops=column([sum(each.flops for each in run_again(layer, mode)) for layer, mode in layers]),
         table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
         tables=column([[layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for layer, _ in layers]),
+        spare=keeping.spare,
     )
 
 

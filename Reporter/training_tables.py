@@ -69,7 +69,9 @@ def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None) -> b
         if evaluation.degrees is None
         else {**plan_mapping(evaluation.degrees), "sequence_length": plan.sequence_length},
     }
-    capacity = {"memory_bytes": evaluation.iteration.memory_bytes, "memory_capacity_bytes": machine.memory_bytes}
+    iteration = evaluation.iteration
+    capacity = {"memory_bytes": iteration.memory_bytes, "allocated_bytes": iteration.allocated_bytes}
+    capacity |= {"memory_capacity_bytes": machine.memory_bytes}
     sources = evaluation.price_sources
     named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
     named |= {} if optimum is None else {"optimum": json.loads(to_json(optimum))}
@@ -101,7 +103,7 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         **({"tokens/s": number(iteration.tokens_per_s)} if evaluation.plan.sequence_length > 1 else {}),
         "model TFLOP/s per device": f"{number(iteration.model_tflops_per_device, aligned=True)} ({mfu})",
         "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})",
-        "memory of the fullest stage": fullest_memory_text(iteration.memory_bytes, capacity_bytes),
+        "memory of the fullest stage": fullest_memory_text(iteration.memory_bytes, capacity_bytes, iteration.allocated_bytes),
     }
     if iteration.energy_per_sample_j is not None:
         rows["energy"] = f"{number(iteration.energy_per_sample_j)} J per sample"
@@ -133,9 +135,11 @@ def interval_rows(intervals: Sequence[TimeInterval], factor: float = 1.0, unit: 
     return {f"measured, {first.nominal:.0%} sure": f"{times}: {'; '.join(first.reasons)}"}
 
 
-def fullest_memory_text(used_bytes: float, capacity_bytes: float) -> str:
-    """How much of its memory the fullest stage uses, and whether that is dangerously much."""
+def fullest_memory_text(used_bytes: float, capacity_bytes: float, allocated_bytes: float | None = None) -> str:
+    """How much of its memory the fullest stage reserves, and of that allocates, and whether that is dangerously much."""
     text = stage_memory_text(used_bytes, capacity_bytes)
+    if allocated_bytes is not None and allocated_bytes < used_bytes:
+        text += f" reserved, {size_text(allocated_bytes)} allocated"
     little = MOST_SHARE * capacity_bytes < used_bytes <= capacity_bytes
     return f"{text}: more than {percent(MOST_SHARE)}, which fragmentation could overflow" if little else text
 
@@ -154,8 +158,8 @@ def _uneven_chunks(evaluation: Evaluation) -> str:
 def memory_table(iteration: Iteration, capacity_bytes: float) -> TextTable:
     """What the devices of each stage hold, and its seconds per micro-batch."""
     columns = ("stage", "layers", "parameters", "forward ms", "backward ms")
-    filled = ("state GiB", "activations GiB", "workspace GiB", "reserved GiB", "total GiB", "fits")
-    spared = ("reserved GiB", "workspace GiB", "parameters", "layers", "forward ms", "backward ms", "activations GiB")
+    filled = ("state GiB", "activations GiB", "workspace GiB", "allocated GiB", "total GiB", "fits")
+    spared = ("allocated GiB", "workspace GiB", "parameters", "layers", "forward ms", "backward ms", "activations GiB")
     outside = ("host GiB",) if any(stage.host_bytes for stage in iteration.stages) else ()
     table = new_table("stages, per device and micro-batch", (*columns, *filled, *outside), words=set(), spared=spared)
     decimals = milliseconds_decimals(min(stage.forward_s for stage in iteration.stages))
@@ -164,7 +168,7 @@ def memory_table(iteration: Iteration, capacity_bytes: float) -> TextTable:
             stage.parameter_state_bytes,
             stage.activation_bytes,
             stage.workspace_bytes,
-            stage.reserved_bytes,
+            stage.memory_bytes - stage.reserved_bytes,
             stage.memory_bytes,
         )
         table.add_row(

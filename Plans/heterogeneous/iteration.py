@@ -82,6 +82,7 @@ def _stages(priced: PricedStages) -> tuple[StageReport, ...]:
             activation_bytes=float(activations[number]),
             workspace_bytes=float(workspace[number]),
             reserved_bytes=float(reserved[number]),
+            allocated_bytes=float(state[number] + activations[number] + workspace[number]),
             forward_communication_s=work[number].forward_communication_s,
             backward_communication_s=work[number].backward_communication_s,
             host_bytes=float(priced.host_bytes[number]),
@@ -103,6 +104,6 @@ def _pipeline_report(priced: PricedStages) -> PipelineReport:
         overlap_transfers=costs.overlap_transfers,
         sync_s=tuple(priced.after_s.tolist()),
         optimizer_s=priced.step_s - between_s(priced.machine.software),
-        saved_bytes=tuple(float(stage.sizes.saved_bytes[0]) for stage in priced.stages),
+        saved_bytes=tuple(float(stage.allocated_sizes.saved_bytes[0]) for stage in priced.stages),
         between_s=between_s(priced.machine.software),
     )

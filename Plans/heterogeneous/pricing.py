@@ -70,9 +70,17 @@ class PricedStage:
 
     @cached_property
     def sizes(self) -> StageSizes:
-        """Its sizes, arrays of shape (1,)."""
+        """Its sizes, arrays of shape (1,), with what the allocator holds beyond them."""
+        return self._sizes(self.layer_sizes)
+
+    @cached_property
+    def allocated_sizes(self) -> StageSizes:
+        """The same without."""
+        return self._sizes(self.layer_sizes.allocated)
+
+    def _sizes(self, sizes: LayerSizes) -> StageSizes:
         degrees = self.placed.degrees
-        whole = stage_sizes(self.layer_sizes, self.members, whole_bytes(degrees, self.machine))
+        whole = stage_sizes(sizes, self.members, whole_bytes(degrees, self.machine))
         return whole.offloading(degrees.offload.activations)
 
     @property
@@ -82,8 +90,11 @@ class PricedStage:
 
     @cached_property
     def _priced(self) -> tuple[FloatArray, FloatArray]:
+        return self._prices(self.sizes)
+
+    def _prices(self, sizes: StageSizes) -> tuple[FloatArray, FloatArray]:
         passes_s, once = np.empty((2, 1)), np.empty((STAGE_ROWS, 1))
-        price_chunks(self.rates, self.times, self.sizes, 1, self.shared, passes_s, once)
+        price_chunks(self.rates, self.times, sizes, 1, self.shared, passes_s, once)
         return passes_s, once
 
     @property
@@ -108,9 +119,14 @@ class PricedStage:
 
     @property
     def fixed_bytes(self) -> FloatArray:
-        """Bytes of parameters' state, workspace and what is reserved, shape (3,)."""
+        """Bytes of parameters' state, workspace with what the allocator holds beyond it, and of the framework, shape (3,)."""
         fixed: FloatArray = self._priced[1][2:5, 0]
         return fixed
+
+    @property
+    def allocated_workspace_bytes(self) -> float:
+        """The workspace alone."""
+        return float(self._prices(self.allocated_sizes)[1][3, 0])
 
     @property
     def step_waiting_s(self) -> float:
@@ -213,11 +229,17 @@ class PricedStages:
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
-        """Bytes of every stage's parameters' state, activations, workspace and what is reserved; shape (4, stages)."""
-        saved = np.array([float(stage.sizes.saved_bytes[0]) for stage in self.stages])
-        held = held_bytes(saved, len(self.stages), self.passes, self.micro_batches)
-        state, workspace, reserved = np.stack([stage.fixed_bytes for stage in self.stages], axis=1)
-        return np.stack([state, held, workspace, reserved])
+        """Bytes of every stage's parameters' state, activations, workspace and what is reserved beyond these; (4, stages)."""
+        state, workspace, context = np.stack([stage.fixed_bytes for stage in self.stages], axis=1)
+        saved = self._held([stage.allocated_sizes for stage in self.stages])
+        own = np.array([stage.allocated_workspace_bytes for stage in self.stages])
+        beyond = (self._held([stage.sizes for stage in self.stages]) - saved) + (workspace - own)
+        return np.stack([state, saved, own, context + beyond])
+
+    def _held(self, sizes: Sequence[StageSizes]) -> FloatArray:
+        """What each stage holds of the activations of its ``sizes``, shape (stages,)."""
+        saved = np.array([float(each.saved_bytes[0]) for each in sizes])
+        return held_bytes(saved, len(self.stages), self.passes, self.micro_batches)
 
     def pipeline_costs(self, *, free_transfers: bool = False) -> PipelineCosts:
         """What the pipeline's passes and messages take."""

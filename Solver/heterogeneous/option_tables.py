@@ -77,6 +77,7 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
         table_sizes=kept.table_sizes,
         largest=np.concatenate(largest),
         offloaded_bytes=np.zeros(sum(rows)),
+        spare=kept.spare,
     )
     return ClassRows(np.cumsum([0, *rows]), times_of(np.maximum(np.concatenate(times), 0.0)), sizes)
 
