@@ -31,6 +31,7 @@ from Plans.groups import GroupNetwork, LayerGroups
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
+LOSS_GRADIENT = "nll_loss_backward"  # function that makes the gradient of log-probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +258,14 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
 def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> int:
     """Temporaries of the layer, buffers of what streams, and the activations that it restores before its backward pass."""
     temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
+    temporaries -= min(temporaries, loss_gradient_bytes(layer)) if keeping.loss_in_place else 0
     return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
+
+
+def loss_gradient_bytes(layer: LayerGraph) -> int:
+    """Bytes of the gradient of log-probabilities, in fp32, that a loss makes which does not work in place."""
+    made = (each.writes for each in layer.backward.operators if LOSS_GRADIENT in {work.function for work in each.vector})
+    return sum(tensor.bytes for written in made for tensor in written)
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
