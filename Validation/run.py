@@ -25,7 +25,7 @@ from Validation.run_model import dimensions_of, sequence_length_of
 from Validation.run_plan import degrees_of, possible_plans
 from Validation.runs import PUBLISHED_RUNS, ReadRun, read_runs
 from Validation.statistics import statistics_of
-from Validation.typed_run import TypedRun
+from Validation.typed_run import MemoryFigure, TypedRun
 from Validation.typed_table import write_typed
 
 logger = logging.getLogger(__name__)
@@ -120,6 +120,8 @@ class _Validator:
         plan = best.candidate.plan
         measured_s = measured_iteration_s(run, plan, dimensions, device, self._rules, notes)
         predicted = best.iteration
+        allocated = run.memory_kind is MemoryFigure.ALLOCATED
+        memory_bytes = predicted.allocated_bytes if allocated else predicted.memory_bytes
         return RunResult(
             line=run.line,
             source=run.source,
@@ -129,8 +131,8 @@ class _Validator:
             predicted_s=predicted.iteration_s,
             error=predicted.iteration_s / measured_s - 1,
             measured_memory_bytes=run.memory_bytes,
-            predicted_memory_bytes=predicted.memory_bytes,
-            memory_error=None if run.memory_bytes is None else predicted.memory_bytes / run.memory_bytes - 1,
+            predicted_memory_bytes=memory_bytes,
+            memory_error=None if run.memory_bytes is None else memory_bytes / run.memory_bytes - 1,
             fits=best.fits,
             plan=_plan_text(plan, dimensions, device, software, cluster),
             breakdown_s=predicted.breakdown,

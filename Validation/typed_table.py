@@ -15,7 +15,7 @@ from Common.errors import InputError
 from Common.files import read_text, write_atomically
 from Common.suggestions import nearest
 from GraphExtractor.models.dimensions import family_names
-from Validation.typed_run import FlopsConvention, TypedRun
+from Validation.typed_run import FlopsConvention, MemoryFigure, TypedRun
 
 NULL = "null"
 MARK = "global_batch_samples"  # a column that no other table has
@@ -24,7 +24,7 @@ REQUIRED = ("device", MARK)
 MEASURED = ("iteration_s", "tflops_per_device", "mfu")
 LARGEST = 10**15
 FEW = {"zero_stage": (0, 1, 2, 3), "gradient_bytes": (2, 4), "year": range(2012, 2100)}
-CHOICES: tuple[type[StrEnum], ...] = (Attention, Precision, Recompute, FlopsConvention)
+CHOICES: tuple[type[StrEnum], ...] = (Attention, Precision, Recompute, FlopsConvention, MemoryFigure)
 NAMES = ("device", "cluster", "software", "attention_kernel")  # of what ships: a table opens no other file
 
 
