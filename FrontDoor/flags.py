@@ -258,7 +258,8 @@ TYPED_COLUMNS = (  # of ``Validation.typed_run``, which help texts do not import
     "precision (fp16|bf16|fp8|fp32), gradient_bytes (2|4), overlap_gradients, overlap_tensor, blocking_launches, tp, pp, "
     "dp, cp, ep, etp, interleave, micro_batch_size, global_batch_samples, recompute (none|selective|full), "
     "sequence_parallel (true|false, as overlaps are), zero_stage (0 to 3), iteration_s, or tflops_per_device or mfu (a "
-    "fraction) with flops_convention (hardware|model|model_causal|parameters), memory_bytes, notes"
+    "fraction) with flops_convention (hardware|model|model_causal|parameters), memory_bytes, memory_kind "
+    "(allocated|reserved), notes"
 )
 
 

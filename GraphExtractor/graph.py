@@ -50,12 +50,15 @@ class Keeping:
 
     ``in_fp8``: inputs of products as one byte, beside the original where anything else needs it. ``joined``: element-wise
     operators behind one another are one kernel, which makes again what lies between them. ``one_by_one``: every operator writes
-    what it makes, so that more temporaries are live at once. The allocator takes ``spare`` of activations and temporaries more.
+    what it makes, so that more temporaries are live at once. ``loss_in_place``: the gradient of the loss takes
+    the place of its softmax, so that there is none in fp32 besides. The allocator takes ``spare`` of activations and temporaries
+    more.
     """
 
     in_fp8: bool = False
     joined: bool = False
     one_by_one: bool = False
+    loss_in_place: bool = False
     spare: float = 0.0
 
 

@@ -221,6 +221,7 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
             activation_bytes=float(activations[stage]),
             workspace_bytes=float(workspace[stage]),
             reserved_bytes=float(reserved[stage]),
+            allocated_bytes=float(state[stage] + activations[stage] + workspace[stage]),
             host_bytes=float(host[stage]),
         )
         for stage in range(plan.pp)
@@ -230,7 +231,7 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
 def _pipeline_report(priced: PricedPlan) -> PipelineReport:
     costs = priced.pipeline_costs()
     return PipelineReport(
-        schedule=priced.plan.schedule.value,
+        schedule=priced.plan.passes.value,
         pp=costs.pp,
         micro_batches=priced.plan.micro_batches,
         forward_s=tuple(costs.forward_s.tolist()),
@@ -240,8 +241,9 @@ def _pipeline_report(priced: PricedPlan) -> PipelineReport:
         overlap_transfers=costs.overlap_transfers,
         sync_s=tuple(priced.after_s.tolist()),
         optimizer_s=priced.step_s - priced.rates.between_s,
-        saved_bytes=tuple(priced.sizes.saved_bytes.tolist()),
+        saved_bytes=tuple(priced.allocated_sizes.saved_bytes.tolist()),
         between_s=priced.rates.between_s,
+        whole_warm_up=costs.whole_warm_up,
     )
 
 

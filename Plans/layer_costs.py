@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,7 @@ from Plans.groups import GroupNetwork, LayerGroups
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
+LOSS_GRADIENT = "nll_loss_backward"  # function that makes the gradient of log-probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +96,20 @@ class LayerSizes:
     recomputed_flops: FloatArray  # that are computed again
     table_sizes: FloatArray  # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
     tables: FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
+    spare: float = 0.0  # of activations and temporaries, what the allocator holds beyond them; their bytes here are with it
 
     @cached_property
     def distinct(self) -> NDArray[np.int64]:
         """``sequence`` as an array, shape (layers,)."""
         return np.array(self.sequence, dtype=np.int64)
+
+    @property
+    def allocated(self) -> LayerSizes:
+        """The same with the bytes that tensors have, without what the allocator holds beyond them."""
+        if self.spare == 0.0:
+            return self
+        names = ("saved_bytes", "shared_bytes", "workspace_bytes")
+        return replace(self, **{name: getattr(self, name) / (1.0 + self.spare) for name in names}, spare=0.0)
 
     @cached_property
     def summed(self) -> FloatArray:
@@ -138,8 +148,11 @@ class LayerSizes:
         return float(self.tied_parameters[self.distinct].sum())
 
     def working_bytes(self, whole_bytes: FloatArray) -> FloatArray:
-        """Workspace of every layer with ``whole_bytes`` (4,) per parameter of what is sharded, by ZeRO stage; (layers, 4)."""
-        return (self.workspace_bytes[:, None] + self.parameters[:, None] * whole_bytes[None, :])[self.distinct]
+        """Workspace of every layer with what is whole of it (``Plans.rates.whole_bytes``, (K, 2)); shape (layers, K)."""
+        dense, experts = np.broadcast_to(whole_bytes.T, (2, len(whole_bytes)))  # of one column, both alike
+        whole = np.outer(self.parameters - self.expert_parameters, dense) + np.outer(self.expert_parameters, experts)
+        working: FloatArray = (self.workspace_bytes[:, None] + whole)[self.distinct]
+        return working
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +253,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
         recomputed_flops=column([_computed(run_again(layer, mode)) for layer, mode in layers]),
         table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
         tables=column([[layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for layer, _ in layers]),
+        spare=keeping.spare,
     )
 
 
@@ -251,7 +265,14 @@ def _computed(operators: Sequence[Operator]) -> int:
 def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> int:
     """Temporaries of the layer, buffers of what streams, and the activations that it restores before its backward pass."""
     temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
+    temporaries -= min(temporaries, loss_gradient_bytes(layer)) if keeping.loss_in_place else 0
     return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
+
+
+def loss_gradient_bytes(layer: LayerGraph) -> int:
+    """Bytes of the gradient of log-probabilities, in fp32, that a loss makes which does not work in place."""
+    made = (each.writes for each in layer.backward.operators if LOSS_GRADIENT in {work.function for work in each.vector})
+    return sum(tensor.bytes for written in made for tensor in written)
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:

@@ -117,6 +117,7 @@ class PreparedPlans:
                 group.links,
                 group.layout[chosen],
                 micro_batches[here],
+                self._machine.software.whole_warm_up,
                 found,
             )
             seconds[here], step_s[here], memory_bytes[here], host_bytes[here] = found
@@ -143,16 +144,16 @@ class PreparedPlans:
         tiers = np.arange(routes(self._machine.cluster), dtype=np.int8)[:, None, None]
         layouts, layout = np.unique(place[rows], return_inverse=True)
         crossed = np.concatenate([between[layouts, : pp - 1], around[layouts, None]], axis=1)
-        whole = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)
-        sizes = whole.offloading(self.plans.shape.offload.activations)
+        on_device = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)
+        sizes, whole = on_device.offloading(self.plans.shape.offload.activations), self._machine.software.whole_warm_up
         return _Group(
             rows=rows,
             pp=pp,
             firsts=firsts,
             sizes=sizes,
             like=_first_alike(np.column_stack([sizes.counts, sizes.workspace_bytes, *_moved(sizes, self.plans.shape)]), pp),
-            held_bytes=_held(sizes.saved_bytes, pp, rounds),
-            moved_bytes=_held(sizes.offloaded_bytes, pp, rounds),
+            held_bytes=_held(sizes.saved_bytes, pp, rounds, whole_warm_up=whole),
+            moved_bytes=_held(sizes.offloaded_bytes, pp, rounds, whole_warm_up=whole),
             links=Links(
                 messages.seconds(sent, tiers),
                 np.ascontiguousarray(np.tile(crossed, rounds)[:, :-1]),
@@ -171,12 +172,12 @@ def evaluate_many(plans: UniformPlans, costs: LayerCosts, machine: Machine, conf
     return PreparedPlans(plans, costs.sizes, costs.crossing, machine).priced(costs, configuration)
 
 
-def _held(saved_bytes: FloatArray, pp: int, rounds: int) -> FloatArray:
+def _held(saved_bytes: FloatArray, pp: int, rounds: int, *, whole_warm_up: bool) -> FloatArray:
     """Activations of each stage with one, two, ... micro-batches (1F1B) or groups of pp of them, shape (counts, pp)."""
     if rounds == 1:
         return np.minimum(np.arange(1, pp + 1)[:, None], np.arange(pp, 0, -1)) * saved_bytes
-    counts = range(1, HELD_GROUPS + 1)
-    return np.stack([held_bytes(saved_bytes, pp, PipelineSchedule.INTERLEAVED, groups * pp) for groups in counts])
+    kind, counts = PipelineSchedule.INTERLEAVED, range(1, HELD_GROUPS + 1)
+    return np.stack([held_bytes(saved_bytes, pp, kind, groups * pp, whole_warm_up=whole_warm_up) for groups in counts])
 
 
 def _moved(sizes: StageSizes, shape: UniformPlan) -> tuple[FloatArray, ...]:
@@ -219,6 +220,7 @@ def price_plans(
     links: Links,
     layout: IntArray,
     micro_batches: IntArray,
+    whole_warm_up: bool,
     found: FloatArray,
 ) -> None:
     """Fill ``found`` (4, plans): seconds of the iteration and of its step, bytes of the fullest stage, and those in host memory.
@@ -247,7 +249,7 @@ def price_plans(
         if chunks == pp:
             one_f_one_b.fill_last_backward_end_s(passes.forward_s, passes.backward_s, many, scratch, end_s)
         elif many != known_micro_batches or not _equal(passes, known):
-            interleaved.fill_last_backward_end_s(passes, pp, many, end_s)
+            interleaved.fill_last_backward_end_s(passes, pp, many, whole_warm_up, end_s)
             known_micro_batches = many
             for chunk in range(chunks):
                 known.forward_s[chunk], known.backward_s[chunk] = passes.forward_s[chunk], passes.backward_s[chunk]

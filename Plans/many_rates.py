@@ -54,7 +54,6 @@ class ManyRates(NamedTuple):
     gradient_bytes: float
     reserved_bytes: float
     reduces_all: bool
-    gather_copy_s: float
     between_s: float
     expert_split: bool
     tied_split: bool
@@ -65,6 +64,8 @@ class ManyRates(NamedTuple):
     slower: FloatArray
     copies: FloatArray
     zero_stage: IntArray
+    working: IntArray
+    gather_copy_s: FloatArray
     overlap_data: BoolArray
     shown_part: FloatArray
     hidden_part: FloatArray
@@ -77,7 +78,7 @@ class ManyRates(NamedTuple):
     def some(self, rows: IntArray) -> ManyRates:
         """Those of ``rows``."""
         host = self.host._replace(**{name: getattr(self.host, name)[rows] for name in HOST_COLUMNS})
-        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[12:-1]}, host=host)
+        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[11:-1]}, host=host)
 
 
 def rates_at(rates: ManyRates, plan: int) -> PlanRates:
@@ -89,6 +90,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.micro_batches[plan],
         rates.copies[plan],
         rates.zero_stage[plan],
+        rates.working[plan],
         rates.overlap_tensor,
         rates.tensor_hides,
         rates.overlap_data[plan],
@@ -101,7 +103,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.start_s[plan],
         rates.reserved_bytes,
         rates.reduces_all,
-        rates.gather_copy_s,
+        rates.gather_copy_s[plan],
         rates.slower[plan],
         rates.between_s,
         rates.expert_split,
@@ -127,13 +129,12 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
 def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
     """``plan_rates`` of many plans."""
     shape, software = plans.shape, machine.software
-    together = plans.dp * shape.sequence_devices
-    copies = np.stack([together, together // shape.divided_by], axis=1)
+    copies, sharding = plans.copies, plans.sharding
     policies = [policy_under(software, shape, zero) for zero in range(4)]
     resident, step_s = np.empty((2, len(plans), 2))
     host = host_rates(shape.offload, policies[0], copies, machine)
     for zero, policy in enumerate(policies):
-        rows = plans.zero_stage == zero
+        rows = sharding == zero
         resident[rows] = policy.resident_bytes(copies[rows], shape.offload)
         step_s[rows] = policy.step_s(copies[rows], machine.stream_bytes_per_s)
         if shape.offload and zero:
@@ -152,7 +153,6 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         gradient_bytes=policies[0].state.gradient,
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
-        gather_copy_s=gather_copy_s(machine),
         between_s=between_s(software),
         expert_split=shape.divided_by > 1,
         tied_split=shape.tp2 > 1,
@@ -161,10 +161,12 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         accumulated=1 - 1 / plans.micro_batches,
         micro_batches=plans.micro_batches.astype(np.float64),
         slower=slower_of(machine, plans.devices),
-        copies=together.astype(np.float64),
-        zero_stage=plans.zero_stage,
+        copies=copies[:, 0].astype(np.float64),
+        zero_stage=sharding,
+        working=plans.working,
+        gather_copy_s=gather_copy_s(machine, copies),
         overlap_data=plans.overlap_gradients,
-        shown_part=np.where(plans.zero_stage == 3, shown_of(shown, hides), shown),
+        shown_part=np.where(sharding == 3, shown_of(shown, hides), shown),
         hidden_part=np.where(within, near.hidden_part, beyond.hidden_part),
         resident_bytes=resident,
         step_s=step_s,

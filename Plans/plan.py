@@ -93,6 +93,16 @@ class UniformPlan:
         return self.ep * self.tp2
 
     @property
+    def copies(self) -> int:
+        """Devices with the same parameters."""
+        return self.dp * self.sequence_devices
+
+    @property
+    def sharding(self) -> int:
+        """The ZeRO stage that has an effect: 0 where one device has all copies, as nothing is divided by one."""
+        return self.zero_stage if self.copies > 1 else 0
+
+    @property
     def chunks(self) -> int:
         """Model chunks of a pipeline."""
         return self.pp * self.interleave
@@ -108,6 +118,11 @@ class UniformPlan:
         if self.gpipe:
             return PipelineSchedule.GPIPE
         return PipelineSchedule.INTERLEAVED if self.interleave > 1 else PipelineSchedule.ONE_F_ONE_B
+
+    @property
+    def passes(self) -> PipelineSchedule:
+        """The schedule that orders its passes: one stage runs each micro-batch forward and backward, whatever is asked."""
+        return self.schedule if self.pp > 1 else PipelineSchedule.ONE_F_ONE_B
 
     @property
     def stage_stride(self) -> int:

@@ -82,7 +82,7 @@ def training_policy(
 
 def policy_under(software: Software, plan: UniformPlan, zero_stage: int | None = None) -> TrainingPolicy:
     """How ``plan`` trains as ``software`` keeps gradients; with another ``zero_stage`` than its own where one is given."""
-    zero = plan.zero_stage if zero_stage is None else zero_stage
+    zero = plan.sharding if zero_stage is None else zero_stage
     policy = training_policy(plan.optimizer, zero, plan.precision, plan.state_formats)
     return replace(policy, state=policy.state.under(software, plan.precision, plan.state_formats))
 

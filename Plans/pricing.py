@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from Plans.compiled import outer
 from Plans.cuts import Crossing, boundary_crossing, chunk_layers
 from Plans.host_traffic import host_alone_s, host_exposed_s
-from Plans.layer_costs import LayerCosts
+from Plans.layer_costs import LayerCosts, LayerSizes
 from Plans.pipeline.schedule import PipelineCosts
 from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.plan import UniformPlan, check_cluster, check_plan
@@ -88,9 +88,17 @@ class PricedPlan:
 
     @cached_property
     def sizes(self) -> StageSizes:
-        """Sizes of every chunk."""
+        """Sizes of every chunk, with what the allocator holds beyond them."""
+        return self._sizes(self.costs.sizes)
+
+    @cached_property
+    def allocated_sizes(self) -> StageSizes:
+        """The same without."""
+        return self._sizes(self.costs.sizes.allocated)
+
+    def _sizes(self, sizes: LayerSizes) -> StageSizes:
         whole = whole_bytes(self.plan, self.machine)
-        return chunk_sizes(self.costs.sizes, self._order, self.firsts, whole).offloading(self.plan.offload.activations)
+        return chunk_sizes(sizes, self._order, self.firsts, whole).offloading(self.plan.offload.activations)
 
     @property
     def tied_parameters(self) -> float:
@@ -108,8 +116,11 @@ class PricedPlan:
 
     @cached_property
     def _priced(self) -> tuple[FloatArray, FloatArray]:
+        return self._prices(self.sizes)
+
+    def _prices(self, sizes: StageSizes) -> tuple[FloatArray, FloatArray]:
         chunks_s, stages = np.empty((2, self.plan.chunks)), np.empty((STAGE_ROWS, self.plan.pp))
-        price_chunks(self.rates, self.times, self.sizes, self.plan.pp, self.tied_parameters, chunks_s, stages)
+        price_chunks(self.rates, self.times, sizes, self.plan.pp, self.tied_parameters, chunks_s, stages)
         return chunks_s, stages
 
     @property
@@ -147,18 +158,25 @@ class PricedPlan:
     @cached_property
     def host_bytes(self) -> FloatArray:
         """Bytes in host memory of each of a stage's devices, shape (pp,)."""
-        plan = self.plan
-        held = held_bytes(self.sizes.offloaded_bytes, plan.pp, plan.schedule, plan.micro_batches)
+        held = self._held(self.sizes.offloaded_bytes)
         kept: FloatArray = self._priced[1][6] + held
         return kept
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
-        """Bytes of every stage's parameters' state, activations, workspace and what is reserved; shape (4, pp)."""
-        plan = self.plan
-        held = held_bytes(self.sizes.saved_bytes, plan.pp, plan.schedule, plan.micro_batches)
-        state, workspace, reserved = self._priced[1][2:5]
-        return np.stack([state, held, workspace, reserved])
+        """Bytes of every stage's parameters' state, activations, workspace and what is reserved beyond these; shape (4, pp).
+
+        The first three are allocated; the framework and its allocator hold the last besides.
+        """
+        state, workspace, context = self._priced[1][2:5]
+        saved, own = self._held(self.allocated_sizes.saved_bytes), self._prices(self.allocated_sizes)[1][3]
+        beyond = (self._held(self.sizes.saved_bytes) - saved) + (workspace - own)
+        return np.stack([state, saved, own, context + beyond])
+
+    def _held(self, saved_bytes: FloatArray) -> FloatArray:
+        """What each stage holds of activations that leave ``saved_bytes`` on a chunk, shape (pp,)."""
+        plan, whole = self.plan, self.machine.software.whole_warm_up
+        return held_bytes(saved_bytes, plan.pp, plan.passes, plan.micro_batches, whole_warm_up=whole)
 
     def pipeline_costs(self, *, free_transfers: bool = False) -> PipelineCosts:
         """What the pipeline's passes and messages take.
@@ -166,14 +184,17 @@ class PricedPlan:
         1F1B and GPipe wait for their transfers; interleaved schedules do unless the framework overlaps them.
         """
         transfers_s = np.zeros_like(self.transfers_s) if free_transfers else self.transfers_s
-        overlap = self.machine.software.overlap_pipeline and self.plan.interleave > 1
-        forward_s, backward_s = self.chunks_s
-        return PipelineCosts(self.plan.pp, forward_s, backward_s, transfers_s[0], transfers_s[1], overlap)
+        software, (forward_s, backward_s) = self.machine.software, self.chunks_s
+        chunked = self.plan.interleave > 1
+        seconds = forward_s, backward_s, transfers_s[0], transfers_s[1]
+        return PipelineCosts(
+            self.plan.pp, *seconds, software.overlap_pipeline and chunked, whole_warm_up=software.whole_warm_up and chunked
+        )
 
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
         """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,)."""
         costs = self.pipeline_costs(free_transfers=free_transfers)
-        ends_s = simulate(costs, self.plan.schedule, self.plan.micro_batches)
+        ends_s = simulate(costs, self.plan.passes, self.plan.micro_batches)
         finished: FloatArray = ends_s.reshape(-1, self.plan.pp).max(axis=0) + self.after_s
         return finished
 

@@ -33,6 +33,7 @@ from Plans.offload import Offload
 from Plans.plan import UniformPlan
 from Plans.policy import TrainingPolicy, policy_under
 from Plans.stage_price import GroupRates, PlanRates
+from Plans.uniform_plans import ZERO_STAGES, working_column
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -130,19 +131,19 @@ def plan_rates(
     """
     software, cluster = machine.software, machine.cluster
     policy = policy_under(software, plan)
-    together = plan.dp * plan.sequence_devices
-    copies = np.array([together, together // plan.divided_by])  # of a parameter, and of one that some of them divide
+    copies = np.array([plan.copies, plan.copies // plan.divided_by])  # of a parameter, and of one that some of them divide
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
     dense = replicas(plan, cluster, first)
     experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster, first)
     hiding = machine.hiding(near=dense.within_first_tier)
-    hides = hidden_gathers(software) if plan.zero_stage == 3 else 1.0
+    hides = hidden_gathers(software) if plan.sharding == 3 else 1.0
     return PlanRates(
         tp=float(plan.tp),
         accumulated=1 - 1 / plan.micro_batches,
         micro_batches=float(plan.micro_batches),
-        copies=float(together),
-        zero_stage=plan.zero_stage,
+        copies=float(plan.copies),
+        zero_stage=plan.sharding,
+        working=int(working_column(np.array(plan.sharding), copies[1], plan.divided_by)),
         overlap_tensor=hides_tensor_collectives(plan, software),
         tensor_hides=tensor_hides(plan.tp, machine),
         overlap_data=data,
@@ -155,7 +156,7 @@ def plan_rates(
         start_s=start_s(machine, in_pipeline or plan.pp > 1),
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
-        gather_copy_s=gather_copy_s(machine),
+        gather_copy_s=gather_copy_s(machine, copies),
         slower=float(slower_of(machine, plan.devices if devices is None else devices)),
         between_s=between_s(software),
         expert_split=plan.divided_by > 1,
@@ -175,10 +176,14 @@ def shown_of(shown: Shown, hides: float) -> Shown:
     return shown + (1.0 - hides) * (1.0 - shown)
 
 
-def gather_copy_s(machine: Machine) -> float:
-    """Seconds a parameter that ZeRO stage 3 gathers is copied within the device, from and to the buffers of the collective."""
+def gather_copy_s(machine: Machine, copies: IntArray) -> FloatArray:
+    """Seconds a parameter that ZeRO stage 3 gathers is copied within the device, from and to the buffers of the collective.
+
+    Nothing is gathered of what has one copy; as ``copies``, of any shape.
+    """
     sharding = machine.software.sharding
-    return 0.0 if sharding is None else sharding.copies.value / machine.stream_bytes_per_s
+    each_s = 0.0 if sharding is None else sharding.copies.value / machine.stream_bytes_per_s
+    return np.where(copies > 1, each_s, 0.0)
 
 
 def slower_of(machine: Machine, devices: IntArray | int) -> FloatArray:
@@ -235,8 +240,14 @@ def host_rates(offload: Offload, policy: TrainingPolicy, copies: IntArray, machi
 
 
 def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
-    """Bytes per parameter of a layer at work beyond a device's part of it, by ZeRO stage, shape (4,)."""
-    return np.array([policy_under(machine.software, plan, stage).whole_bytes for stage in range(4)])
+    """Bytes per parameter of a layer at work beyond a device's part of it, of dense parameters and of experts.
+
+    Shape (4, 2), a row for each ZeRO stage; (8, 2) where some devices divide experts among them, which then may have one copy
+    each, so that nothing more of these is gathered (the last four rows).
+    """
+    dense = np.array([policy_under(machine.software, plan, stage).whole_bytes for stage in range(ZERO_STAGES)])
+    both = np.stack([dense, dense], axis=1)
+    return both if plan.divided_by == 1 else np.concatenate([both, np.stack([dense, np.zeros(ZERO_STAGES)], axis=1)])
 
 
 @lru_cache(maxsize=4096)  # a search asks for those of many plans

@@ -76,14 +76,15 @@ class StageReport:
     backward_s: float  # with what is recomputed
     after_s: float  # exposed seconds of synchronisation after its last backward pass
     parameters: int
-    memory_bytes: float
+    memory_bytes: float  # reserved: held from the device, which has to have room for it
     parameter_state_bytes: float  # weights, gradients and optimizer state
     activation_bytes: float  # saved for the micro-batches in flight
     workspace_bytes: float
-    reserved_bytes: float  # by the framework
+    reserved_bytes: float  # by the framework and its allocator, beyond what is allocated
     forward_communication_s: float = 0.0  # of ``forward_s``, as far as it shows: parts of products, tokens, sharded weights
     backward_communication_s: float = 0.0  # of ``backward_s``
     host_bytes: float = 0.0  # in host memory
+    allocated_bytes: float | None = None  # by tensors: state, activations and workspace; null in files of before
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class PipelineReport:
     optimizer_s: float
     saved_bytes: tuple[float, ...] = ()
     between_s: float = 0.0  # of the host, behind the step
+    whole_warm_up: bool = False  # whether an interleaved schedule of only pp micro-batches runs all forward passes first
 
     def sent_s(self, forward: bool, chunk: int) -> float:
         """Seconds for which a pass on ``chunk`` sends what it made: forward to the next chunk, backward to the one before."""
@@ -145,5 +147,10 @@ class Iteration:
 
     @property
     def memory_bytes(self) -> float:
-        """Of the fullest stage."""
+        """Reserved in the fullest stage."""
         return max(stage.memory_bytes for stage in self.stages)
+
+    @property
+    def allocated_bytes(self) -> float:
+        """Allocated in the stage where that is most."""
+        return max(stage.memory_bytes - stage.reserved_bytes for stage in self.stages)

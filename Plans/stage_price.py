@@ -42,7 +42,8 @@ class PlanRates(NamedTuple):
     accumulated: float  # part of the micro-batches whose gradients are added to earlier ones
     micro_batches: float  # of a pipeline
     copies: float  # devices with the same dense parameters
-    zero_stage: int
+    zero_stage: int  # that has an effect
+    working: int  # column of ``StageSizes.workspace_bytes``
     overlap_tensor: bool
     tensor_hides: float  # part of what is hidden of tensor-parallel communication that does not slow down the products beside it
     overlap_data: bool
@@ -55,7 +56,7 @@ class PlanRates(NamedTuple):
     start_s: FloatArray  # (2,): of a forward and of a backward pass, before which its stage waited
     reserved_bytes: float
     reduces_all: bool  # whether ZeRO-1 reduces whole gradients
-    gather_copy_s: float  # of copies within a device, per parameter that ZeRO-3 gathers
+    gather_copy_s: FloatArray  # (2,) of copies within a device, per parameter that ZeRO-3 gathers
     slower: float  # how much longer arithmetic takes on the slowest of the plan's devices, part of what it takes on a usual one
     between_s: float  # what the host does once per iteration, while its device waits
     expert_split: bool  # whether experts, or what a 2D layout divides twice, have fewer copies than other parameters
@@ -193,7 +194,7 @@ def synchronisation(rates: PlanRates, dense: float, experts: float, rows: Sparse
         return SyncPrice(0.0, 0.0, dense_s + collective_s(rates.groups, ALL_GATHER, DENSE, rows.sent_bytes), 0.0)
     scatter_s = parameters_s(rates, REDUCE_SCATTER, dense, experts, gradient, layers if rates.zero_stage == 3 else 1.0)
     if rates.zero_stage == 3:
-        copies_s = rates.gather_copy_s * (dense + experts)
+        copies_s = rates.gather_copy_s[DENSE] * dense + rates.gather_copy_s[EXPERTS] * experts
         return SyncPrice(parameters_s(rates, ALL_GATHER, dense, experts, weight, layers) + copies_s, scatter_s, 0.0, 0.0)
     gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, 1.0)
     if rates.zero_stage == 2:
@@ -322,7 +323,7 @@ def stage_price(rates: PlanRates, times: StageTimes, sizes: StageSizes, at: int,
     sync = synchronisation(rates, dense, experts, rows, layers)
     forward_s, backward_s = chunk_passes_s(rates, times, sync, at, layers, 1.0)
     after_s = once_s(rates, sync, forward_s, backward_s, layers)
-    update_s, workspace_bytes = step_s(rates, dense, experts, rows), sizes.workspace_bytes[at, rates.zero_stage]
+    update_s, workspace_bytes = step_s(rates, dense, experts, rows), sizes.workspace_bytes[at, rates.working]
     kept_bytes = 0.0
     if rates.host.used:
         traffic = host_traffic(rates, sizes, at, len(sizes.layers), dense, experts, rows)
@@ -375,7 +376,7 @@ def price_stage(
         layers += sizes.layers[chunk]
         parameters += sizes.parameters[chunk]
         experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
-        workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.zero_stage])
+        workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.working])
     shared = tied if pp == 1 else 0.0
     experts -= shared if rates.tied_split else 0.0
     dense = parameters - experts - shared

@@ -44,10 +44,11 @@ class StageSizes(NamedTuple):
     """Sizes of stages that no hardware changes; arrays of shape (stages,).
 
     ``saved_bytes`` are those of a micro-batch in flight, see ``LayerSizes.saved_by``. ``workspace_bytes`` has
-    shape (stages, 4): the largest of the layers' with what ZeRO 0 to 3 holds unsharded of it (``TrainingPolicy.whole_bytes``).
+    shape (stages, K): the largest of the layers' with what is unsharded of it (a column for each row of ``rates.whole_bytes``).
     ``tables`` (stages, kinds) is how many tables with sparse gradients a stage has of each of ``table_sizes`` (kinds, 3).
     ``largest`` (stages, 4) are the most parameters, those that are no experts', those of experts, and saved bytes of a layer.
-    ``offloaded_bytes`` of a micro-batch's activations are in host memory, besides those saved on the device.
+    ``offloaded_bytes`` of a micro-batch's activations are in host memory, besides those saved on the device, where no allocator
+    holds ``spare`` of them more.
     """
 
     layers: FloatArray
@@ -59,6 +60,7 @@ class StageSizes(NamedTuple):
     table_sizes: FloatArray
     largest: FloatArray
     offloaded_bytes: FloatArray
+    spare: float
 
     def offloading(self, part: float) -> StageSizes:
         """The same where so great a ``part`` of the activations is in host memory, but for two layers of it at a time.
@@ -71,7 +73,7 @@ class StageSizes(NamedTuple):
         return self._replace(
             saved_bytes=(1.0 - part) * self.saved_bytes,
             workspace_bytes=self.workspace_bytes + buffer[:, None],
-            offloaded_bytes=part * self.saved_bytes,
+            offloaded_bytes=part * self.saved_bytes / (1.0 + self.spare),
         )
 
     @property
@@ -106,7 +108,7 @@ def chunk_times(costs: LayerCosts, configuration: int, order: Order, firsts: Int
 
 
 def chunk_sizes(sizes: LayerSizes, order: Order, firsts: IntArray, whole_bytes: FloatArray) -> StageSizes:
-    """Sizes of such chunks; ``whole_bytes`` (4,) as in ``stage_sizes``."""
+    """Sizes of such chunks; ``whole_bytes`` (K, 2) as in ``stage_sizes``."""
     summed, working = sizes.summed[order], sizes.working_bytes(whole_bytes)[order]
     parameters, experts = (np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T)
     counts = np.diff(firsts, append=len(summed))
@@ -116,13 +118,14 @@ def chunk_sizes(sizes: LayerSizes, order: Order, firsts: IntArray, whole_bytes: 
     tables = np.add.reduceat(sizes.tables_of_layers[order], firsts, axis=0)
     workspace = np.maximum.reduceat(working, firsts, axis=0)
     largest, none = np.maximum.reduceat(sizes.of_layers[order], firsts, axis=0), np.zeros(len(firsts))
-    return StageSizes(layers, parameters, experts, sizes.saved_by(members), workspace, tables, sizes.table_sizes, largest, none)
+    saved, kinds = sizes.saved_by(members), sizes.table_sizes
+    return StageSizes(layers, parameters, experts, saved, workspace, tables, kinds, largest, none, sizes.spare)
 
 
 def stage_sizes(sizes: LayerSizes, members: Members, whole_bytes: FloatArray) -> StageSizes:
     """Sizes of the stages whose layers are ``members``, shape (stages, layers).
 
-    ``whole_bytes`` (4,) is what a device holds per parameter of a layer at work beyond its part, by ZeRO stage.
+    ``whole_bytes`` (K, 2) is what a device holds per parameter of a layer at work beyond its part (``Plans.rates.whole_bytes``).
     """
     parameters, experts = (np.ascontiguousarray(column) for column in (members.astype(np.float64) @ sizes.summed).T)
     workspace = np.stack([_largest(members, column) for column in sizes.working_bytes(whole_bytes).T], axis=1)
@@ -130,7 +133,8 @@ def stage_sizes(sizes: LayerSizes, members: Members, whole_bytes: FloatArray) ->
     layers = members.sum(axis=1).astype(np.float64)
     largest = np.stack([_largest(members, column) for column in sizes.of_layers.T], axis=1)
     none = np.zeros(len(members))
-    return StageSizes(layers, parameters, experts, sizes.saved_by(members), workspace, tables, sizes.table_sizes, largest, none)
+    saved, kinds = sizes.saved_by(members), sizes.table_sizes
+    return StageSizes(layers, parameters, experts, saved, workspace, tables, kinds, largest, none, sizes.spare)
 
 
 def _largest(members: Members, values: FloatArray) -> FloatArray:

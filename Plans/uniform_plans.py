@@ -29,6 +29,7 @@ BoolArray = NDArray[np.bool_]
 
 MOST_CODES = 2**62  # that one integer can tell apart
 MANY = 2**31  # devices, which no block holds
+ZERO_STAGES = 4  # 0 to 3
 ORDERS = GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER, GroupOrder.TIERS
 
 
@@ -52,6 +53,12 @@ def have_like_groups(shape: UniformPlan, cluster: Cluster) -> bool:
     sizes, strides = np.array([shape.tp, shape.sequence_devices, shape.tp2]), np.array([1, shape.tp, shape.tp])
     evenly = parts_of(sizes, strides, np.full(3, MANY), cluster.block_sizes).all()
     return shape.ep == 1 and bool(evenly)
+
+
+def working_column(sharding: IntArray, expert_copies: IntArray, divided_by: int) -> IntArray:
+    """Which of the columns of ``whole_bytes`` are those of plans: by ZeRO stage, then those whose experts have one copy each."""
+    alone: IntArray = sharding + ZERO_STAGES * ((divided_by > 1) & (expert_copies == 1))
+    return alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +99,23 @@ class UniformPlans:
         """Micro-batches per pipeline, shape (N,)."""
         count: IntArray = -(-self.global_batch_size // (self.shape.micro_batch_size * self.dp))
         return count
+
+    @cached_property
+    def copies(self) -> IntArray:
+        """Devices with the same parameters, and of them those with the same experts where these are divided, shape (N, 2)."""
+        together = self.dp * self.shape.sequence_devices
+        return np.stack([together, together // self.shape.divided_by], axis=1)
+
+    @cached_property
+    def sharding(self) -> IntArray:
+        """The ZeRO stages that have an effect (``UniformPlan.sharding``), shape (N,)."""
+        effective: IntArray = np.where(self.copies[:, 0] > 1, self.zero_stage, 0)
+        return effective
+
+    @cached_property
+    def working(self) -> IntArray:
+        """Which column of ``StageSizes.workspace_bytes`` is theirs, shape (N,)."""
+        return working_column(self.sharding, self.copies[:, 1], self.shape.divided_by)
 
     def plan(self, index: int) -> UniformPlan:
         """One of them as a record."""

@@ -106,7 +106,9 @@ def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None, laun
         if evaluation.degrees is None
         else {**plan_mapping(evaluation.degrees), "sequence_length": plan.sequence_length},
     }
-    capacity = {"memory_bytes": evaluation.iteration.memory_bytes, "memory_capacity_bytes": machine.memory_bytes}
+    iteration = evaluation.iteration
+    capacity = {"memory_bytes": iteration.memory_bytes, "allocated_bytes": iteration.allocated_bytes}
+    capacity |= {"memory_capacity_bytes": machine.memory_bytes}
     sources = evaluation.price_sources
     named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
     named |= {} if evaluation.placement is None else {"placement": json.loads(to_json(evaluation.placement))}
@@ -123,7 +125,8 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         chosen = f"{len(iteration.stages)} stages that differ"
     else:
         summary = PlanSummary.of(plan, iteration.samples_per_s)
-        chosen = ", ".join([plan_text(summary), *plan_choices(summary)])
+        formats = (str(plan.state_formats),) if plan.state_formats else ()
+        chosen = ", ".join([plan_text(summary), *plan_choices(summary), *formats])
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     capacity_bytes = evaluation.machine.memory_bytes
     hfu = f"HFU {mfu_share(iteration.hardware_flops_utilization)} of what is computed, also again"
@@ -139,7 +142,7 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         **({"tokens/s": number(iteration.tokens_per_s)} if evaluation.plan.sequence_length > 1 else {}),
         "model TFLOP/s per device": f"{number(iteration.model_tflops_per_device, aligned=True)} ({mfu})",
         "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})",
-        "memory of the fullest stage": fullest_memory_text(iteration.memory_bytes, capacity_bytes),
+        "memory of the fullest stage": fullest_memory_text(iteration.memory_bytes, capacity_bytes, iteration.allocated_bytes),
     }
     if evaluation.placement is not None and evaluation.placement.sentences:
         rows["placement"] = "; ".join(evaluation.placement.sentences)
@@ -173,9 +176,11 @@ def interval_rows(intervals: Sequence[TimeInterval], factor: float = 1.0, unit: 
     return {f"measured, {first.nominal:.0%} sure": f"{times}: {'; '.join(first.reasons)}"}
 
 
-def fullest_memory_text(used_bytes: float, capacity_bytes: float) -> str:
-    """How much of its memory the fullest stage uses, and whether that is dangerously much."""
+def fullest_memory_text(used_bytes: float, capacity_bytes: float, allocated_bytes: float | None = None) -> str:
+    """How much of its memory the fullest stage reserves, and of that allocates, and whether that is dangerously much."""
     text = stage_memory_text(used_bytes, capacity_bytes)
+    if allocated_bytes is not None and allocated_bytes < used_bytes:
+        text += f" reserved, {size_text(allocated_bytes)} allocated"
     little = MOST_SHARE * capacity_bytes < used_bytes <= capacity_bytes
     return f"{text}: more than {percent(MOST_SHARE)}, which fragmentation could overflow" if little else text
 
@@ -194,8 +199,8 @@ def _uneven_chunks(evaluation: Evaluation) -> str:
 def memory_table(iteration: Iteration, capacity_bytes: float) -> TextTable:
     """What the devices of each stage hold, and its seconds per micro-batch."""
     columns = ("stage", "layers", "parameters", "forward ms", "backward ms")
-    filled = ("state GiB", "activations GiB", "workspace GiB", "reserved GiB", "total GiB", "fits")
-    spared = ("reserved GiB", "workspace GiB", "parameters", "layers", "forward ms", "backward ms", "activations GiB")
+    filled = ("state GiB", "activations GiB", "workspace GiB", "allocated GiB", "total GiB", "fits")
+    spared = ("allocated GiB", "workspace GiB", "parameters", "layers", "forward ms", "backward ms", "activations GiB")
     outside = ("host GiB",) if any(stage.host_bytes for stage in iteration.stages) else ()
     table = new_table("stages, per device and micro-batch", (*columns, *filled, *outside), words=set(), spared=spared)
     decimals = milliseconds_decimals(min(stage.forward_s for stage in iteration.stages))
@@ -204,7 +209,7 @@ def memory_table(iteration: Iteration, capacity_bytes: float) -> TextTable:
             stage.parameter_state_bytes,
             stage.activation_bytes,
             stage.workspace_bytes,
-            stage.reserved_bytes,
+            stage.memory_bytes - stage.reserved_bytes,
             stage.memory_bytes,
         )
         table.add_row(

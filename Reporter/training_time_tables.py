@@ -49,7 +49,10 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
     many = training.micro_batches_per_pipeline
     micro_batches = f"{many:,} micro-batch{'' if many == 1 else 'es'} per pipeline"
     yield "global batch", f"{plan.global_batch_size:,} samples, {micro_batches}"
-    yield "memory of the fullest stage", fullest_memory_text(iteration.memory_bytes, machine.memory_bytes)
+    yield (
+        "memory of the fullest stage",
+        fullest_memory_text(iteration.memory_bytes, machine.memory_bytes, iteration.allocated_bytes),
+    )
     yield "trained on", _trained(training)
     yield (
         "iterations",

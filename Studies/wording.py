@@ -116,12 +116,13 @@ def hidden_s(breakdown: Breakdown) -> dict[str, float]:
 
 
 def plan_extras(plan: ModelPlan) -> tuple[str, ...]:
-    """As ``plan_choices``, with what runs beside computation."""
+    """As ``plan_choices``, with number formats of state and what runs beside computation."""
     return (*plan_choices(plan), *_overlaps(plan))
 
 
 def _overlaps(plan: ModelPlan) -> tuple[str, ...]:
     named = {
+        str(plan.plan.state_formats): bool(plan.plan.state_formats),
         "overlapped gradients": bool(plan.plan.overlap_gradients),
         "overlapped tensor parallelism": bool(plan.plan.overlap_tensor),
     }

@@ -71,7 +71,7 @@ class OwnRun:
         memory = None
         if row.memory_kind is not None:
             reserved = row.memory_kind is MemoryKind.RESERVED
-            memory = max(stage.memory_bytes - (0.0 if reserved else stage.reserved_bytes) for stage in iteration.stages)
+            memory = iteration.memory_bytes if reserved else iteration.allocated_bytes
         return result_of(
             row,
             model=self._plan.model,

@@ -26,7 +26,7 @@ from Validation.run_model import RunModel, model_of, sequence_length_of
 from Validation.run_plan import degrees_of, possible_plans
 from Validation.runs import PUBLISHED_RUNS, ReadRun, columns_not_read, read_runs
 from Validation.statistics import statistics_of
-from Validation.typed_run import TypedRun
+from Validation.typed_run import MemoryFigure, TypedRun
 from Validation.typed_table import write_typed
 
 logger = logging.getLogger(__name__)
@@ -123,6 +123,8 @@ class _Validator:
         check_possible(measured_s, best, device)
         predicted = best.iteration
         sure = Predicted(device.name, software, degrees.devices, device.evidence is Evidence.MEASURED, model.experts)
+        allocated = run.memory_kind is MemoryFigure.ALLOCATED
+        memory_bytes = predicted.allocated_bytes if allocated else predicted.memory_bytes
         return RunResult(
             line=run.line,
             source=run.source,
@@ -132,8 +134,8 @@ class _Validator:
             predicted_s=predicted.iteration_s,
             error=predicted.iteration_s / measured_s - 1,
             measured_memory_bytes=run.memory_bytes,
-            predicted_memory_bytes=predicted.memory_bytes,
-            memory_error=None if run.memory_bytes is None else predicted.memory_bytes / run.memory_bytes - 1,
+            predicted_memory_bytes=memory_bytes,
+            memory_error=None if run.memory_bytes is None else memory_bytes / run.memory_bytes - 1,
             fits=best.fits,
             plan=_plan_text(plan, model, device, software, cluster),
             breakdown_s=predicted.breakdown,

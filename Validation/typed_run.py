@@ -15,6 +15,13 @@ class FlopsConvention(StrEnum):
     PARAMETERS = "parameters"  # 6 per parameter and token, no attention (Kaplan et al. 2020)
 
 
+class MemoryFigure(StrEnum):
+    """What a published figure of memory counts."""
+
+    ALLOCATED = "allocated"  # by tensors (torch.cuda.max_memory_allocated)
+    RESERVED = "reserved"  # held from the device, as its driver shows
+
+
 @dataclass(frozen=True)
 class TypedRun:
     """A measured run. The fields behind ``line`` are the columns of a typed file, in this order.
@@ -26,6 +33,7 @@ class TypedRun:
     those of a gradient as it is kept and reduced. ``etp`` is the tensor parallel width of experts, ``interleave`` are chunks per
     pipeline stage. ``iteration_s`` is the measured time; without it follows from ``tflops_per_device`` or ``mfu`` (a
     fraction), counted by ``flops_convention``.
+    ``memory_bytes`` are those of the fullest device, counted as ``memory_kind`` says (None: reserved).
     ``notes`` are for readers: nothing reads them.
     """
 
@@ -72,4 +80,5 @@ class TypedRun:
     mfu: float | None = None
     flops_convention: FlopsConvention | None = None
     memory_bytes: float | None = None
+    memory_kind: MemoryFigure | None = None
     notes: str = ""

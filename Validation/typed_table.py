@@ -19,7 +19,7 @@ from GraphExtractor.models.dimensions import family_names
 from Validation.csv_lines import CsvLine, csv_lines
 from Validation.measured_runs import MOST_MEASURED, refuse_where_none_is_read
 from Validation.published_row import RefusedRow
-from Validation.typed_run import FlopsConvention, TypedRun
+from Validation.typed_run import FlopsConvention, MemoryFigure, TypedRun
 
 NULL = "null"
 MARK = "global_batch_samples"  # a column that no other table has
@@ -33,7 +33,7 @@ MOST_OF = {  # of what was measured
     "tflops_per_device": MOST_MEASURED["achieved_tflops_per_gpu"],
     "memory_bytes": MOST_MEASURED["mem_GB_measured"] * 1e9,
 }
-CHOICES: tuple[type[StrEnum], ...] = (Attention, Precision, Recompute, FlopsConvention)
+CHOICES: tuple[type[StrEnum], ...] = (Attention, Precision, Recompute, FlopsConvention, MemoryFigure)
 NAMES = ("device", "cluster", "software", "attention_kernel")  # of what ships: a table opens no other file
 
 

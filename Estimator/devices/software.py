@@ -89,15 +89,18 @@ class Software:
     reduces_all: bool = False  # ZeRO-1 reduces whole gradients on every device, where others scatter them
     composed: dict[str, Composed] = field(default_factory=dict)  # functions made of several kernels, by name
     joins: bool = False  # element-wise operators behind one another are one kernel, which makes again what lies between them
-    joined_loss: bool = False  # the loss is one kernel that works in place, whatever else is ``eager``
+    joined_loss: bool = False  # the loss is one kernel, whatever else is ``eager``
+    loss_in_place: bool = False  # the gradient of the loss takes the place of its softmax: there is none in fp32 besides
     fragmentation: Annotated[Quantity | None, "fraction"] = None  # allocators add to activations and temporaries; None: nothing
     between_iterations: Annotated[Quantity | None, "s"] = None  # of the host, while the device waits; None: nothing
+    whole_warm_up: bool = False  # interleaved schedules of only pp micro-batches run all forward passes first
     blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
 
     def keeping(self, *, in_fp8: bool) -> Keeping:
         """What it makes of the bytes that a traced step keeps, in fp8 if that is trained in."""
         spare = 0.0 if self.fragmentation is None else self.fragmentation.value
-        return Keeping(in_fp8=in_fp8, joined=self.joins, one_by_one=self.eager and not self.joined_loss, spare=spare)
+        one_by_one = self.eager and not self.joined_loss
+        return Keeping(in_fp8, self.joins, one_by_one, self.loss_in_place, spare=spare)
 
     def gradient_bytes_in(self, precision: Precision) -> float:
         """Bytes of a parameter's gradient in the data-parallel reduction of a training in ``precision``."""

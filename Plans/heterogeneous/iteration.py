@@ -74,6 +74,7 @@ def _stages(priced: PricedStages) -> tuple[StageReport, ...]:
             activation_bytes=float(activations[number]),
             workspace_bytes=float(workspace[number]),
             reserved_bytes=float(reserved[number]),
+            allocated_bytes=float(state[number] + activations[number] + workspace[number]),
             forward_communication_s=work[number].forward_communication_s,
             backward_communication_s=work[number].backward_communication_s,
             host_bytes=float(priced.host_bytes[number]),
@@ -85,7 +86,7 @@ def _stages(priced: PricedStages) -> tuple[StageReport, ...]:
 def _pipeline_report(priced: PricedStages) -> PipelineReport:
     costs = priced.pipeline_costs()
     return PipelineReport(
-        schedule=priced.placed[0].degrees.schedule.value,
+        schedule=priced.passes.value,
         pp=costs.pp,
         micro_batches=priced.micro_batches,
         forward_s=tuple(costs.forward_s.tolist()),
@@ -95,6 +96,6 @@ def _pipeline_report(priced: PricedStages) -> PipelineReport:
         overlap_transfers=costs.overlap_transfers,
         sync_s=tuple(priced.after_s.tolist()),
         optimizer_s=priced.step_s - between_s(priced.machine.software),
-        saved_bytes=tuple(float(stage.sizes.saved_bytes[0]) for stage in priced.stages),
+        saved_bytes=tuple(float(stage.allocated_sizes.saved_bytes[0]) for stage in priced.stages),
         between_s=between_s(priced.machine.software),
     )

@@ -16,7 +16,7 @@ from Plans.heterogeneous.mixed_layers import RecomputableLayers
 from Plans.heterogeneous.placed_stage import PlacedStage, check_stages
 from Plans.iteration import StageWork, as_laid_out
 from Plans.layer_costs import LayerSizes
-from Plans.pipeline.schedule import PipelineCosts
+from Plans.pipeline.schedule import PipelineCosts, PipelineSchedule
 from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.pricing import parts_of_chunks
 from Plans.rates import Machine, plan_rates, whole_bytes
@@ -70,9 +70,17 @@ class PricedStage:
 
     @cached_property
     def sizes(self) -> StageSizes:
-        """Its sizes, arrays of shape (1,)."""
+        """Its sizes, arrays of shape (1,), with what the allocator holds beyond them."""
+        return self._sizes(self.layer_sizes)
+
+    @cached_property
+    def allocated_sizes(self) -> StageSizes:
+        """The same without."""
+        return self._sizes(self.layer_sizes.allocated)
+
+    def _sizes(self, sizes: LayerSizes) -> StageSizes:
         degrees = self.placed.degrees
-        whole = stage_sizes(self.layer_sizes, self.members, whole_bytes(degrees, self.machine))
+        whole = stage_sizes(sizes, self.members, whole_bytes(degrees, self.machine))
         return whole.offloading(degrees.offload.activations)
 
     @property
@@ -82,8 +90,11 @@ class PricedStage:
 
     @cached_property
     def _priced(self) -> tuple[FloatArray, FloatArray]:
+        return self._prices(self.sizes)
+
+    def _prices(self, sizes: StageSizes) -> tuple[FloatArray, FloatArray]:
         passes_s, once = np.empty((2, 1)), np.empty((STAGE_ROWS, 1))
-        price_chunks(self.rates, self.times, self.sizes, 1, self.shared, passes_s, once)
+        price_chunks(self.rates, self.times, sizes, 1, self.shared, passes_s, once)
         return passes_s, once
 
     @property
@@ -108,9 +119,14 @@ class PricedStage:
 
     @property
     def fixed_bytes(self) -> FloatArray:
-        """Bytes of parameters' state, workspace and what is reserved, shape (3,)."""
+        """Bytes of parameters' state, workspace with what the allocator holds beyond it, and of the framework, shape (3,)."""
         fixed: FloatArray = self._priced[1][2:5, 0]
         return fixed
+
+    @property
+    def allocated_workspace_bytes(self) -> float:
+        """The workspace alone."""
+        return float(self._prices(self.allocated_sizes)[1][3, 0])
 
     @property
     def step_waiting_s(self) -> float:
@@ -167,6 +183,11 @@ class PricedStages:
         """Micro-batches of the pipeline."""
         return self.placed[0].degrees.micro_batches
 
+    @property
+    def passes(self) -> PipelineSchedule:
+        """The schedule that orders its passes (``UniformPlan.passes``)."""
+        return self.placed[0].degrees.schedule if len(self.placed) > 1 else PipelineSchedule.ONE_F_ONE_B
+
     @cached_property
     def transfers_s(self) -> FloatArray:
         """Seconds of activations forward and gradients back over every boundary, shape (2, stages - 1)."""
@@ -202,17 +223,23 @@ class PricedStages:
     def host_bytes(self) -> FloatArray:
         """Bytes in host memory of each of a stage's devices, shape (stages,)."""
         moved = np.array([float(stage.sizes.offloaded_bytes[0]) for stage in self.stages])
-        held = held_bytes(moved, len(self.stages), self.placed[0].degrees.schedule, self.micro_batches)
+        held = held_bytes(moved, len(self.stages), self.passes, self.micro_batches)
         kept: FloatArray = np.array([stage.kept_bytes for stage in self.stages]) + held
         return kept
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
-        """Bytes of every stage's parameters' state, activations, workspace and what is reserved; shape (4, stages)."""
-        saved = np.array([float(stage.sizes.saved_bytes[0]) for stage in self.stages])
-        held = held_bytes(saved, len(self.stages), self.placed[0].degrees.schedule, self.micro_batches)
-        state, workspace, reserved = np.stack([stage.fixed_bytes for stage in self.stages], axis=1)
-        return np.stack([state, held, workspace, reserved])
+        """Bytes of every stage's parameters' state, activations, workspace and what is reserved beyond these; (4, stages)."""
+        state, workspace, context = np.stack([stage.fixed_bytes for stage in self.stages], axis=1)
+        saved = self._held([stage.allocated_sizes for stage in self.stages])
+        own = np.array([stage.allocated_workspace_bytes for stage in self.stages])
+        beyond = (self._held([stage.sizes for stage in self.stages]) - saved) + (workspace - own)
+        return np.stack([state, saved, own, context + beyond])
+
+    def _held(self, sizes: Sequence[StageSizes]) -> FloatArray:
+        """What each stage holds of the activations of its ``sizes``, shape (stages,)."""
+        saved = np.array([float(each.saved_bytes[0]) for each in sizes])
+        return held_bytes(saved, len(self.stages), self.passes, self.micro_batches)
 
     def pipeline_costs(self, *, free_transfers: bool = False) -> PipelineCosts:
         """What the pipeline's passes and messages take."""
@@ -224,7 +251,7 @@ class PricedStages:
 
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
         """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; (stages,)."""
-        ends_s = simulate(self.pipeline_costs(free_transfers=free_transfers), self.placed[0].degrees.schedule, self.micro_batches)
+        ends_s = simulate(self.pipeline_costs(free_transfers=free_transfers), self.passes, self.micro_batches)
         finished: FloatArray = ends_s + self.after_s
         return finished
 

@@ -5,7 +5,7 @@ in ``kernels``), without the backward one while it warms up and without the forw
 i + p-1-s. Then a pass waits only for its stage and for a pass of the step before: a forward pass for that of the stage ahead, on
 the first stage that of the last; a backward pass for that of the stage behind, on the last stage that of the first. So all there
 is between two steps is when each stage is free and when the input of its next pass of each kind arrives. Where all forward
-passes come first (as many micro-batches as stages) the same holds with their steps moved ahead.
+passes come first (``whole_warm_up``, of as many micro-batches as stages) the same holds with their steps moved ahead.
 
 **Jumps.** While all stages have both passes, each group of p micro-batches takes the same sums and maxima of that state x, a map
 A that is monotone, moves no two states apart, and is convex along a line (Baccelli et al. 1992, Synchronization and Linearity).
@@ -143,15 +143,14 @@ def _reach(groups: int, move_s: FloatArray, found_s: FloatArray, later_s: float,
 
 
 @outer
-def fill_last_backward_end_s(chunks: Chunks, pp: int, micro_batches: int, end_s: FloatArray) -> None:
+def fill_last_backward_end_s(chunks: Chunks, pp: int, micro_batches: int, whole_warm_up: bool, end_s: FloatArray) -> None:
     """When each chunk has ended its last backward pass, into ``end_s`` (chunks,), seconds from the start of the iteration.
 
     ``micro_batches`` is a multiple of ``pp``, which is at least 2, as is the number of chunks per stage.
     """
     group = len(end_s)  # passes of each kind that a stage runs for pp micro-batches, and steps that this takes
     passes = micro_batches // pp * group
-    # All forward passes come before step 0 where there are only pp micro-batches.
-    lead = group - 1 if micro_batches > pp else passes + pp - 1
+    lead = passes + pp - 1 if whole_warm_up and micro_batches == pp else group - 1  # all forward passes come before step 0
     now_s, states = np.zeros((4, pp)), np.zeros((5, 3, pp + 1))
     state_s, before_s, after_s, move_s, moved_s = states[0], states[1], states[2], states[3], states[4]
     step = pp

@@ -8,8 +8,8 @@ length of the warm-up (``warm_up``) alone:
 - GPipe (Huang et al. 2019): all forward passes.
 - 1F1B (Narayanan et al. 2021, SC'21, section 2.2.1): one for each stage behind.
 - Interleaved 1F1B (the same, section 2.2.2, and Megatron-LM): two for each stage behind, after pp micro-batches on all chunks
-  but the last; all forward passes where there are only pp micro-batches (as the Megatron-LM of the published runs; later
-  versions make no exception, which takes equal chunks with short transfers as long and lets the last stages hold less).
+  but the last. Megatron-LM before core_r0.9.0 ran all forward passes where there were only pp micro-batches
+  (``Software.whole_warm_up``), which takes equal chunks with short transfers as long and makes the last stages hold more.
 
 With chunks, a stage takes pp micro-batches through its first chunk, the same ones through its second and so on before the next
 pp micro-batches; backward in the reverse order of the chunks.
@@ -39,6 +39,7 @@ class PipelineCosts:
     ``overlap_transfers`` the sender goes on computing meanwhile; without, it is occupied until the transfer has ended. The
     receiver is never occupied. With 1F1B on equal stages and transfers shorter than passes, that takes exactly as long as
     Megatron-LM's blocking exchanges, in which both sides meet and send at once; on unequal stages it takes slightly less.
+    ``whole_warm_up``: an interleaved schedule of only pp micro-batches runs all forward passes first.
     """
 
     pp: int
@@ -47,6 +48,7 @@ class PipelineCosts:
     transfer_s: FloatArray
     backward_transfer_s: FloatArray
     overlap_transfers: bool
+    whole_warm_up: bool = False
 
     @property
     def chunks_per_stage(self) -> int:
@@ -63,11 +65,16 @@ def costs_of(report: PipelineReport) -> PipelineCosts:
         np.array(report.transfer_s),
         np.array(report.backward_transfer_s),
         report.overlap_transfers,
+        report.whole_warm_up,
     )
 
 
-def warm_up(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int) -> IntArray:
+def warm_up(
+    schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int, *, whole_warm_up: bool = False
+) -> IntArray:
     """Forward passes that each stage runs before its forward and backward passes alternate; shape (pp,).
+
+    With ``whole_warm_up`` these are all where an interleaved schedule has only pp micro-batches.
 
     Raises:
         InputError: the schedule does not exist for these numbers.
@@ -75,7 +82,7 @@ def warm_up(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_ba
     check(schedule, pp, chunks_per_stage, micro_batches)
     behind = np.arange(pp - 1, -1, -1, dtype=np.int64)
     passes = micro_batches * chunks_per_stage
-    if schedule is PipelineSchedule.GPIPE or (schedule is PipelineSchedule.INTERLEAVED and micro_batches == pp):
+    if schedule is PipelineSchedule.GPIPE or (schedule is PipelineSchedule.INTERLEAVED and whole_warm_up and micro_batches == pp):
         return np.full_like(behind, passes)
     wanted = behind if schedule is PipelineSchedule.ONE_F_ONE_B else 2 * behind + (chunks_per_stage - 1) * pp
     warm: IntArray = np.minimum(wanted, passes)

@@ -42,7 +42,7 @@ def simulate(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: in
     else:
         end_s = np.empty(len(costs.forward_s))
         if schedule is PipelineSchedule.INTERLEAVED:
-            interleaved.fill_last_backward_end_s(chunks, costs.pp, micro_batches, end_s)
+            interleaved.fill_last_backward_end_s(chunks, costs.pp, micro_batches, costs.whole_warm_up, end_s)
         else:
             kernels.run(pipeline, end_s, np.empty((0, 0)))
     if not costs.overlap_transfers:
@@ -93,18 +93,20 @@ def held_over_time(passes: PipelinePasses, saved_bytes: FloatArray, stage: int) 
     return HeldActivations(time_s, np.cumsum(np.where(forward, saved, -saved)))
 
 
-def held_bytes(saved_bytes: FloatArray, pp: int, schedule: PipelineSchedule, micro_batches: int) -> FloatArray:
+def held_bytes(
+    saved_bytes: FloatArray, pp: int, schedule: PipelineSchedule, micro_batches: int, *, whole_warm_up: bool = False
+) -> FloatArray:
     """Most bytes of activations that each stage holds at once, shape (pp,).
 
     ``saved_bytes[c]`` is what one micro-batch leaves on chunk c from its forward to its backward pass, shape (chunks,). Where a
-    stage's chunks differ, this is less than their number times the largest.
+    stage's chunks differ, this is less than their number times the largest. ``whole_warm_up`` as of ``PipelineCosts``.
 
     Raises:
         InputError: an array of another shape, or numbers the schedule does not exist for.
     """
     if saved_bytes.ndim != 1 or pp < 1 or len(saved_bytes) % pp:
         raise InputError(f"saved_bytes has shape {saved_bytes.shape}; give one entry per chunk, a multiple of pp {pp}")
-    warm = warm_up(schedule, pp, len(saved_bytes) // pp, micro_batches)
+    warm = warm_up(schedule, pp, len(saved_bytes) // pp, micro_batches, whole_warm_up=whole_warm_up)
     most = np.empty(pp)
     kernels.most_held(np.require(saved_bytes, np.float64, ["C", "W"]), warm, micro_batches, most)
     return most
@@ -140,5 +142,5 @@ def _pipeline(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: i
             raise InputError("a pass or transfer of a pipeline takes a negative or infinite time; give seconds of at least 0")
     # Another layout, or arrays that may not be written to, would be compiled for anew.
     forward_s, backward_s, transfer_s, backward_transfer_s = (np.require(seconds, np.float64, ["C", "W"]) for seconds in given)
-    warm = warm_up(schedule, costs.pp, costs.chunks_per_stage, micro_batches)
+    warm = warm_up(schedule, costs.pp, costs.chunks_per_stage, micro_batches, whole_warm_up=costs.whole_warm_up)
     return kernels.Pipeline(forward_s, backward_s, transfer_s, backward_transfer_s, costs.overlap_transfers, warm, micro_batches)

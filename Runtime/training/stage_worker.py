@@ -41,7 +41,7 @@ class Pass:
 
 def passes(schedule: PipelineSchedule, stage: int, stages: int, micro_batches: int) -> Iterator[Pass]:
     """The passes of a stage in order."""
-    ahead = micro_batches if schedule is PipelineSchedule.GPIPE else min(stages - stage - 1, micro_batches)
+    ahead = micro_batches if schedule is PipelineSchedule.GPIPE and stages > 1 else min(stages - stage - 1, micro_batches)
     yield from (Pass(True, number) for number in range(ahead))
     for number in range(ahead, micro_batches):
         yield Pass(True, number)

@@ -90,7 +90,7 @@ class StageGraph:
 def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -> StageGraph:
     """The stages of ``graph``; all there can be, unless its layers branch too much (``lattice.omitted``).
 
-    ``whole_bytes`` (4,) is what a device holds unsharded per parameter of a layer at work, by ZeRO stage.
+    ``whole_bytes`` (K, 2) is what a device holds unsharded per parameter of a layer at work (``Plans.rates.whole_bytes``).
     """
     lattice = lattice_of(len(graph.sequence), edges_between(graph.tensors))
     nodes, whole = len(lattice.members), lattice.whole

@@ -52,7 +52,7 @@ class ClassRows:
 
 
 def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatArray) -> ClassRows:
-    """Rows of ``classes`` of stages made of ``layers``; ``whole`` (4,) as in ``stage_sizes``."""
+    """Rows of ``classes`` of stages made of ``layers``; ``whole`` (K, 2) as in ``stage_sizes``."""
     kept, again = layers.kept.sizes, layers.again.sizes
     working = kept.working_bytes(whole), again.working_bytes(whole)
     saved = kept.saved_bytes[kept.distinct], again.saved_bytes[again.distinct]
@@ -77,6 +77,7 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
         table_sizes=kept.table_sizes,
         largest=np.concatenate(largest),
         offloaded_bytes=np.zeros(sum(rows)),
+        spare=kept.spare,
     )
     return ClassRows(np.cumsum([0, *rows]), times_of(np.maximum(np.concatenate(times), 0.0)), sizes)
 

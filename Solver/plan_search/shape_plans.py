@@ -22,7 +22,7 @@ from Plans.policy import policy_under
 from Plans.rates import Machine, Messages, between_s, whole_bytes
 from Plans.stage_price import PlanRates
 from Plans.stage_totals import StageTimes, times_of
-from Plans.uniform_plans import UniformPlans
+from Plans.uniform_plans import ZERO_STAGES, UniformPlans
 from Solver.cuts.cut_bounds import ROUNDING
 from Solver.cuts.memory import least_fullest_bytes
 from Solver.cuts.stage_graph import StageGraph, stage_graph
@@ -149,9 +149,9 @@ class ShapePlans:
         shape, software = self.plans.shape, self.machine.software
         copies = self.plans.dp * shape.sequence_devices
         resident, step = np.empty(len(self)), np.empty(len(self))
-        for zero in np.unique(self.plans.zero_stage).tolist():
+        for zero in np.unique(self.plans.sharding).tolist():
             policy = policy_under(software, shape, zero)
-            here = self.plans.zero_stage == zero
+            here = self.plans.sharding == zero
             resident[here] = policy.resident_bytes(copies[here], shape.offload)
             step[here] = policy.step_s(copies[here], self.machine.stream_bytes_per_s)
         return resident, step
@@ -230,7 +230,7 @@ class ShapePlans:
     def _least_stage_bytes(self) -> FloatArray:
         """What every stage holds at least with one micro-batch, shape (edges,)."""
         plans = self.plans
-        kinds = (self._kept_in_flight * 4 + plans.zero_stage) * 2 + (plans.pp == 1)
+        kinds = (self._kept_in_flight * 2 * ZERO_STAGES + plans.working) * 2 + (plans.pp == 1)
         more = np.where(self._tables.used, -self._tables.lookups, plans.dp)  # which hold less, but for rows that they read
         most = np.lexsort((more, kinds))[np.flatnonzero(np.diff(np.sort(kinds), append=-1))]  # replicas of each kind
         fixed: FloatArray = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
@@ -256,7 +256,7 @@ class ShapePlans:
     def _least_fullest_bytes(self, index: int) -> float:
         plans, graph = self.plans, self.stages
         pp, micro_batches = int(plans.pp[index]), int(plans.micro_batches[index])
-        zero, replicas = int(plans.zero_stage[index]), int(plans.dp[index])
+        zero, replicas = int(plans.sharding[index]), int(plans.dp[index])
         lookups = int(self._tables.lookups[index]) if self._tables.used[index] else 0
         key = pp, min(pp, micro_batches), zero, replicas if zero else lookups  # without ZeRO replicas hold the same
         if key not in self._fullest:
@@ -350,7 +350,7 @@ class ShapePlans:
         plans, part = self.plans, index // AT_ONCE
         return DegreesKey(
             dp=int(plans.dp[index]),
-            zero_stage=int(plans.zero_stage[index]),
+            zero_stage=int(plans.sharding[index]),
             overlap=bool(plans.overlap_gradients[index]),
             groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),
             single=bool(plans.pp[index] == 1),

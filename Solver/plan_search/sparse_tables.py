@@ -24,7 +24,7 @@ class TablesOfStages:
     @cached_property
     def used(self) -> NDArray[np.bool_]:
         """Plans under which the gradients of tables are sparse (``stage_price.sparse_rows``), shape (plans,)."""
-        used: NDArray[np.bool_] = (self.plans.zero_stage == 0) & bool(self.sizes.tables.any())
+        used: NDArray[np.bool_] = (self.plans.sharding == 0) & bool(self.sizes.tables.any())
         return used
 
     @cached_property

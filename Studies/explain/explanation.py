@@ -255,7 +255,7 @@ def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
         "weights, gradients and optimizer state": fullest.parameter_state_bytes,
         "activations": fullest.activation_bytes,
         "working memory": fullest.workspace_bytes,
-        "reserved by the framework": fullest.reserved_bytes,
+        "reserved beyond that by the framework and its allocator": fullest.reserved_bytes,
     }
     words = ", ".join(f"{size_text(size)} {what}" for what, size in filled.items() if size)
     which = f"The fullest of the {len(plan.stages)} stages of {label(model)}" if len(plan.stages) > 1 else label(model)

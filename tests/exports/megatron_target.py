@@ -39,6 +39,8 @@ OF_TRAINING = {  # what the parser keeps and its records do not have
     *("group-query-attention", "swiglu", "num-layers-per-virtual-pipeline-stage", "use-tp-pp-dp-mapping", "seq-length"),
     *("micro-batch-size", "global-batch-size", "use-megatron-fsdp", "ckpt-format", "mock-data", "tokenizer-type", "vocab-size"),
     *("train-iters", "lr-decay-style", "eval-iters", "log-interval", "log-throughput", "data-parallel-sharding-strategy"),
+    *("grad-reduce-in-bf16", "accumulate-allreduce-grads-in-fp32", "fp8-param-gather", "use-precision-aware-optimizer"),
+    *("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"),
     *("use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather", "optimizer", "lr", "sgd-momentum"),
 }
 

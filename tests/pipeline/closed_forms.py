@@ -16,6 +16,7 @@ def closed_form_s(
     transfer_s: float,
     backward_transfer_s: float,
     overlap_transfers: bool,
+    whole_warm_up: bool = False,
 ) -> float:
     """Exactly ``simulate``'s total seconds for equal chunks, whose passes and transfers take the seconds given.
 
@@ -32,7 +33,7 @@ def closed_form_s(
     compute_s = slots * (forward_s + backward_s)
     if schedule is PipelineSchedule.INTERLEAVED:
         # In turn with the other direction's passes, a transfer hides behind one; what is left is the way of one micro-batch.
-        hidden = micro_batches == pp or (transfer_s <= backward_s and backward_transfer_s <= forward_s)
+        hidden = (whole_warm_up and micro_batches == pp) or (transfer_s <= backward_s and backward_transfer_s <= forward_s)
         if both_ways_s == 0.0 or (overlap_transfers and hidden):
             return compute_s + (pp * chunks_per_stage - 1) * both_ways_s
         raise InputError("no closed form holds for an interleaved schedule with blocking or long transfers; simulate it")

@@ -20,14 +20,16 @@ class Pass:
     micro_batch: int
 
 
-def stage_order(schedule: PipelineSchedule, pp: int, rounds: int, micro_batches: int, stage: int) -> list[Pass]:
-    """The passes of a stage in the order in which it runs them."""
+def stage_order(
+    schedule: PipelineSchedule, pp: int, rounds: int, micro_batches: int, stage: int, *, whole_warm_up: bool
+) -> list[Pass]:
+    """The passes of a stage in the order in which it runs them; all forward ones first with ``whole_warm_up`` of pp of them."""
     if schedule is PipelineSchedule.INTERLEAVED:
         groups = range(0, micro_batches, pp)
         chunks = [turn * pp + stage for turn in range(rounds)]
         forward = [Pass(True, c, k) for first in groups for c in chunks for k in range(first, first + pp)]
         backward = [Pass(False, c, k) for first in groups for c in reversed(chunks) for k in range(first, first + pp)]
-        warm_up = 2 * (pp - 1 - stage) + (rounds - 1) * pp if micro_batches > pp else len(forward)
+        warm_up = len(forward) if whole_warm_up and micro_batches == pp else 2 * (pp - 1 - stage) + (rounds - 1) * pp
     else:
         forward = [Pass(True, stage, k) for k in range(micro_batches)]
         backward = [Pass(False, stage, k) for k in range(micro_batches)]
@@ -56,7 +58,7 @@ def starts_s(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: in
         graph.add_edge(first, then, length=length)
 
     for stage in range(costs.pp):
-        order = stage_order(schedule, costs.pp, chunks // costs.pp, micro_batches, stage)
+        order = stage_order(schedule, costs.pp, chunks // costs.pp, micro_batches, stage, whole_warm_up=costs.whole_warm_up)
         graph.add_nodes_from(order)
         for first, then in pairwise(order):
             edge(first, then, seconds(first) + (0.0 if costs.overlap_transfers else sent_s(first)))

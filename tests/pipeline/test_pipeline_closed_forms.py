@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from closed_forms import closed_form_s
@@ -56,12 +58,13 @@ def test_closed_forms_are_exact(
 
 @settings(max_examples=100, deadline=None)
 @given(pp=st.integers(2, 6), rounds=st.integers(2, 4), transfer_s=SECONDS, backward_transfer_s=SECONDS)
-def test_as_many_micro_batches_as_stages_hide_nothing(
+def test_as_many_micro_batches_as_stages_hide_nothing_where_all_go_forward_first(
     pp: int, rounds: int, transfer_s: float, backward_transfer_s: float
 ) -> None:
     seconds = (1.0, 2.0, transfer_s, backward_transfer_s, True)
-    simulated_s = simulate(like_chunks(pp, rounds, *seconds), INTERLEAVED, pp)[0]
-    assert closed_form_s(INTERLEAVED, pp, rounds, pp, *seconds) == pytest.approx(simulated_s, rel=1e-9)
+    costs = replace(like_chunks(pp, rounds, *seconds), whole_warm_up=True)
+    simulated_s = simulate(costs, INTERLEAVED, pp)[0]
+    assert closed_form_s(INTERLEAVED, pp, rounds, pp, *seconds, whole_warm_up=True) == pytest.approx(simulated_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("seconds", [(1.0, 2.0, 0.1, 0.1, False), (1.0, 2.0, 2.1, 0.0, True), (1.0, 2.0, 0.0, 1.1, True)])
@@ -101,4 +104,6 @@ def test_in_flight_in_the_papers_words() -> None:
         for rounds in (2, 3):
             first = held_bytes(np.ones(pp * rounds), pp, INTERLEAVED, 64 * pp)[0]
             assert first == pytest.approx(pp * rounds * (1 + (pp - 1) / (pp * rounds)))
-            assert held_bytes(np.ones(pp * rounds), pp, INTERLEAVED, pp)[-1] == pp * rounds
+            alike = np.ones(pp * rounds)
+            assert held_bytes(alike, pp, INTERLEAVED, pp, whole_warm_up=True).tolist() == [pp * rounds] * pp  # as GPipe
+            assert held_bytes(alike, pp, INTERLEAVED, pp)[-1] == (rounds - 1) * pp + 1

@@ -62,6 +62,7 @@ def cases(draw: st.DrawFn, schedule: PipelineSchedule) -> Case:
         scale * draw(seconds(chunks - 1)),
         scale * draw(seconds(chunks - 1)),
         overlap_transfers=draw(st.booleans()),
+        whole_warm_up=draw(st.booleans()),
     )
     return Case(costs, schedule, micro_batches)
 

@@ -46,6 +46,7 @@ def cases(draw: st.DrawFn) -> Case:
         transfer_s=seconds(chunks - 1, most),
         backward_transfer_s=seconds(chunks - 1, most),
         overlap_transfers=draw(st.booleans()),
+        whole_warm_up=draw(st.booleans()),
     )
     return Case(costs, schedule, micro_batches)
 
@@ -110,7 +111,9 @@ def test_the_timeline_is_every_pass_where_the_longest_path_puts_it(case: Case) -
     expected = starts_s(costs, case.schedule, micro_batches)
     passes = timeline(costs, case.schedule, micro_batches)
     for stage in range(costs.pp):
-        order = stage_order(case.schedule, costs.pp, costs.chunks_per_stage, micro_batches, stage)
+        order = stage_order(
+            case.schedule, costs.pp, costs.chunks_per_stage, micro_batches, stage, whole_warm_up=costs.whole_warm_up
+        )
         for position, each in enumerate(order):
             found = (passes.forward[stage, position], passes.chunk[stage, position], passes.micro_batch[stage, position])
             assert found == (each.forward, each.chunk, each.micro_batch)
@@ -123,12 +126,25 @@ def test_the_timeline_is_every_pass_where_the_longest_path_puts_it(case: Case) -
 def test_what_stages_hold_is_counted_along_their_orders(case: Case, saved: list[int]) -> None:
     pp, rounds, micro_batches = case.costs.pp, case.costs.chunks_per_stage, case.micro_batches
     saved_bytes = np.array(saved[: pp * rounds], dtype=np.float64)
-    held = held_bytes(saved_bytes, pp, case.schedule, micro_batches)
+    held = held_bytes(saved_bytes, pp, case.schedule, micro_batches, whole_warm_up=case.costs.whole_warm_up)
     for stage in range(pp):
-        order = stage_order(case.schedule, pp, rounds, micro_batches, stage)
+        order = stage_order(case.schedule, pp, rounds, micro_batches, stage, whole_warm_up=case.costs.whole_warm_up)
         signs = np.array([1 if each.forward else -1 for each in order])
         sizes = saved_bytes[[each.chunk for each in order]]
         assert held[stage] == (signs * sizes).cumsum().max()
+
+
+@settings(max_examples=200, deadline=None)
+@given(case=cases(), saved=st.lists(st.integers(0, 9), min_size=12, max_size=12))
+def test_more_micro_batches_never_hold_less(case: Case, saved: list[int]) -> None:
+    """Under today's software; that of before held most of all with pp of them."""
+    pp, rounds = case.costs.pp, case.costs.chunks_per_stage
+    step = pp if case.schedule is INTERLEAVED else 1
+    saved_bytes, held = np.array(saved[: pp * rounds], dtype=np.float64), np.zeros(pp)
+    for micro_batches in range(step, case.micro_batches + step + 1, step):
+        more = held_bytes(saved_bytes, pp, case.schedule, micro_batches)
+        assert (more >= held).all()
+        held = more
 
 
 @settings(max_examples=200, deadline=None)

@@ -155,9 +155,25 @@ def test_stages_of_a_pipeline_hold_the_micro_batches_in_flight() -> None:
     stages = priced(plan).stages
     graph = graph_for(plan)
     block = graph.layers[graph.sequence[1]].saved.none
-    spare = 1.0 + load_software("megatron_2022").fragmentation.value
-    assert stages[1].activation_bytes == pytest.approx(3 * 2 * block * spare)
-    assert stages[2].activation_bytes == pytest.approx(2 * 2 * block * spare)
+    assert stages[1].activation_bytes == pytest.approx(3 * 2 * block)
+    assert stages[2].activation_bytes == pytest.approx(2 * 2 * block)
+
+
+def test_allocators_hold_more_than_tensors_which_is_reserved_and_has_to_fit() -> None:
+    """Of the framework's ``fragmentation`` and ``reserved_memory`` nothing is allocated, and all of it counts against memory."""
+    plan = plan_of(micro_batch_size=1, global_batch_size=8, pp=2)
+    software = load_software("megatron_2022")
+    assert software.fragmentation is not None
+    for stage in priced(plan).stages:
+        allocated = stage.parameter_state_bytes + stage.activation_bytes + stage.workspace_bytes
+        spare = software.fragmentation.value * (stage.activation_bytes + stage.workspace_bytes)
+        assert stage.allocated_bytes == pytest.approx(allocated, rel=1e-12)
+        assert stage.reserved_bytes == pytest.approx(spare + software.reserved_memory.value, rel=1e-9)
+        assert stage.memory_bytes == pytest.approx(allocated + stage.reserved_bytes, rel=1e-12)
+    found = priced(plan)
+    assert found.allocated_bytes < found.memory_bytes
+    model = device_model(memory_bytes=(found.allocated_bytes + found.memory_bytes) / 2)
+    assert iteration_of(graph_for(plan), plan, model, load_cluster("dgx_a100")).status is Status.INFEASIBLE
 
 
 def test_faster_links_and_larger_memories_never_hurt() -> None:

@@ -1,7 +1,5 @@
 """Activation memory of the first stage against Korthikanti et al. 2022 for their four models (tables 3 and 5)."""
 
-from dataclasses import replace
-
 import pytest
 from training_cases import iteration_of
 
@@ -46,8 +44,7 @@ def test_first_stage_holds_what_the_paper_says(run: tuple[str, int, int, int, in
         attention=Attention.EAGER,
     )
     family = find_model(name)
-    software = replace(load_software("megatron_2022"), fragmentation=None)  # the paper counts what is allocated
-    model = DeviceModel(load_device("a100_80gb"), software, "float16")
+    model = DeviceModel(load_device("a100_80gb"), load_software("megatron_2022"), "float16")
     graph = extract.extract_graph(plan.graph_key(name, 2048))
     held = iteration_of(graph, plan, model, load_cluster("dgx_a100")).stages[0].activation_bytes
     tokens_wide = 2048 * size * family.hidden
@@ -58,4 +55,4 @@ def test_first_stage_holds_what_the_paper_says(run: tuple[str, int, int, int, in
     wanted = per_layer * family.layers * in_flight + tokens_wide * masks / parts
     if pp == 1:
         wanted += 4 * tokens_wide / parts + 4 * 2048 * size * family.padded_vocabulary(tp) / tp
-    assert held == pytest.approx(wanted, rel=0.01)
+    assert held == pytest.approx(wanted, rel=0.01)  # what is allocated; the allocator holds more besides

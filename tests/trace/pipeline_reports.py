@@ -32,6 +32,7 @@ def pipeline_reports(draw: st.DrawFn) -> PipelineReport:
         overlap_transfers=draw(st.booleans()),
         sync_s=seconds(pp),
         optimizer_s=draw(SECONDS),
+        whole_warm_up=draw(st.booleans()),
     )
 
 

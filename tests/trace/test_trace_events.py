@@ -72,7 +72,8 @@ def test_the_drawing_agrees_with_the_simulation(report: PipelineReport) -> None:
     pipeline = traced(report, 7e6)
     schedule = PipelineSchedule(report.schedule)
     times = simulate(costs_of(report), schedule, report.micro_batches)
-    most_held = held_bytes(np.ones(len(report.forward_s)), report.pp, schedule, report.micro_batches)
+    whole, alike = report.whole_warm_up, np.ones(len(report.forward_s))
+    most_held = held_bytes(alike, report.pp, schedule, report.micro_batches, whole_warm_up=whole)
     events = list(pipeline.draw(2, 1, EVERY))
     passes = [each for each in events if isinstance(each, Slice) and each.category in {"forward", "backward"}]
     assert len(passes) == 2 * report.micro_batches * len(report.forward_s)

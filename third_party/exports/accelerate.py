@@ -23,6 +23,7 @@ from Common.choices import Attention, KeyExchange, Precision, Recompute
 from Plans.offload import NOTHING
 from third_party.exports.launch import ExportedFile, Inexpressible, Launch
 from third_party.exports.refusals import (
+    IN_FP32,
     NO_OFFLOAD,
     ON_HOST,
     Settings,
@@ -30,6 +31,7 @@ from third_party.exports.refusals import (
     divided_heads,
     experts,
     first_of,
+    formats_but,
     other_order,
     part_batches,
     part_nodes,
@@ -106,7 +108,8 @@ def _offload(launch: Launch) -> Inexpressible | None:
 
 REFUSALS = (
     *(two_axes, pipeline("accelerate"), cut_layers, experts("accelerate"), sequence_parallel("accelerate"), divided_heads),
-    *(_numbers, _sharding, _sequences, _offload, part_batches, other_order, part_nodes, serial_gradients),
+    *(_numbers, formats_but("accelerate", IN_FP32), _sharding, _sequences, _offload, part_batches, other_order),
+    *(part_nodes, serial_gradients),
 )
 
 

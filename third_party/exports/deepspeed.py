@@ -19,8 +19,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from Common.choices import Attention, Precision, Recompute
+from Common.choices import Attention, MomentDtype, Precision, Recompute, StateDtype
 from Plans.offload import NOTHING
+from Plans.state_bytes import StateFormats
 from third_party.exports.launch import ExportedFile, Inexpressible, Launch
 from third_party.exports.refusals import (
     NO_OFFLOAD,
@@ -28,6 +29,7 @@ from third_party.exports.refusals import (
     divided_heads,
     experts,
     first_of,
+    formats_but,
     more_replicas,
     other_order,
     part_batches,
@@ -91,9 +93,32 @@ def _offload(launch: Launch) -> Inexpressible | None:
     return None
 
 
+def added_in(precision: Precision, zero_stage: int) -> tuple[str, ...]:
+    """Formats in which its engine adds up gradients (``_do_optimizer_sanity_check``)."""
+    if precision is not Precision.BF16:
+        return (precision.value,)
+    return (("fp32",), ("bf16", "fp32"), ("bf16",), ("bf16",))[zero_stage]
+
+
+def _gradients(launch: Launch) -> Inexpressible | None:
+    degrees, stated = launch.degrees, launch.degrees.state_formats.gradient_dtype
+    known = added_in(degrees.precision, degrees.zero_stage)
+    if stated is None or stated.value in known:
+        return None
+    return Inexpressible(
+        f"in {degrees.precision} with ZeRO {degrees.zero_stage} it adds up gradients in {' or '.join(known)}, not in {stated}",
+        (("gradient_dtype", known[0]),),
+    )
+
+
+def _state(launch: Launch) -> Inexpressible | None:
+    own = StateFormats(launch.degrees.state_formats.gradient_dtype, MomentDtype.FP32, StateDtype.FP32)
+    return formats_but("its optimizer", own)(launch)
+
+
 REFUSALS = (
     *(two_axes, pipeline("DeepSpeed's file"), cut_layers, _sequences, experts("its file"), sequence_parallel("it")),
-    *(divided_heads, _numbers, _offload, part_batches, other_order, part_nodes),
+    *(divided_heads, _numbers, _gradients, _state, _offload, part_batches, other_order, part_nodes),
 )
 
 
@@ -149,12 +174,16 @@ def _batches(launch: Launch) -> list[Entry]:
 
 def _formats(launch: Launch) -> list[Entry]:
     precision = launch.degrees.precision
+    gradients = launch.degrees.state_formats.gradient_dtype
     if precision is Precision.FP32:
         return []
     why = "products and weights; the optimizer's state and master weights are fp32"
     found = [Entry((precision.value, "enabled"), True, why)]
     if precision is Precision.FP16:
         found.append(Entry(("fp16", "loss_scale"), 0, "losses are scaled as large as gradients allow"))
+    if gradients is not None:
+        found.append(Entry(("data_types", "grad_accum_dtype"), gradients.value, "in which the plan adds up gradients"))
+        found.append(Entry(("communication_data_type",), gradients.value, "in which replicas reduce them"))
     return found
 
 

@@ -40,7 +40,7 @@ def stage_traffic(priced: PricedPlan, stage: int, parts: StageParts) -> StageTra
 
     ZeRO stage 3 gathers and scatters layer by layer, so each of its collectives stands for as many.
     """
-    flows, zero = _Flows(priced, stage), priced.plan.zero_stage
+    flows, zero = _Flows(priced, stage), priced.plan.sharding
     weight, gradient = priced.rates.weight_bytes, priced.rates.gradient_bytes
     gathers = flows.of(CollectiveKind.ALL_GATHER, weight) if zero else ()
     scatters = flows.of(CollectiveKind.REDUCE_SCATTER, gradient) if zero else ()
@@ -81,7 +81,7 @@ class _Flows:
         plan, cluster, sizes, rates = priced.plan, priced.machine.cluster, priced.sizes, priced.rates
         chunks = slice(stage, None, plan.pp)
         self.held = stage_parameters(priced, stage)
-        self._pieces = float(sizes.layers[chunks].sum()) if plan.zero_stage == 3 else 1.0
+        self._pieces = float(sizes.layers[chunks].sum()) if plan.sharding == 3 else 1.0
         self._networks = {
             Members.REPLICAS: GroupNetwork(replicas(plan, cluster), cluster),
             Members.EXPERT_REPLICAS: GroupNetwork(

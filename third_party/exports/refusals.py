@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import gcd
 
-from Common.choices import GroupOrder, StageCuts, TensorLayout
+from Common.choices import GroupOrder, MomentDtype, StageCuts, StateDtype, TensorLayout
 from Plans.assignment import AXES, Assignment
 from Plans.offload import Offload
+from Plans.state_bytes import StateFormats
 from third_party.exports.launch import Inexpressible, Launch
 
 Refusal = Callable[[Launch], Inexpressible | None]
 Settings = tuple[tuple[str, object], ...]
 
 ON_HOST = Offload(optimizer=1.0, gradients=1.0, weights=1.0)  # what FSDP2 and ZeRO-Infinity move to the host together
+IN_FP32 = StateFormats(StateDtype.FP32, MomentDtype.FP32, StateDtype.FP32)  # gradients, moments and main weights
 NO_OFFLOAD = ("optimizer=0.0",)  # nothing in host memory; a setting with no terms is none
 
 
@@ -145,3 +147,17 @@ def sequence_parallel(program: str) -> Refusal:
         return None
 
     return refusal
+
+
+def formats_but(what: str, own: StateFormats) -> Refusal:
+    """A refusal of number formats of training state other than a program's ``own``, where it has one."""
+
+    def stated_formats(launch: Launch) -> Inexpressible | None:
+        its = own.settings()
+        for key, value in launch.degrees.state_formats.settings().items():
+            if value != its.get(key):
+                words = StateFormats(**{key: getattr(launch.degrees.state_formats, key)})
+                return Inexpressible(f"{what} has no {words}", ((key, its.get(key, False)),))
+        return None
+
+    return stated_formats

@@ -29,12 +29,14 @@ from Plans.offload import NOTHING
 from Plans.pipeline.schedule import PipelineSchedule
 from third_party.exports.launch import ExportedFile, Inexpressible, Launch
 from third_party.exports.refusals import (
+    IN_FP32,
     NO_OFFLOAD,
     ON_HOST,
     Settings,
     cut_layers,
     divided_heads,
     first_of,
+    formats_but,
     other_order,
     part_batches,
     part_nodes,
@@ -151,8 +153,8 @@ def _offload(launch: Launch) -> Inexpressible | None:
 
 
 REFUSALS = (
-    *(two_axes, cut_layers, _model, _training, divided_heads, _sequences, _experts, _sharding, _offload),
-    *(part_batches, _pipeline, other_order, part_nodes, serial_gradients),
+    *(two_axes, cut_layers, _model, _training, formats_but("it", IN_FP32), divided_heads, _sequences, _experts),
+    *(_sharding, _offload, part_batches, _pipeline, other_order, part_nodes, serial_gradients),
 )
 
 

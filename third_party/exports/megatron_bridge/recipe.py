@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from Common.choices import StateDtype
 from Plans.plan import Precision
 from third_party.exports.launch import Launch
 from third_party.exports.megatron_bridge.settings import Setting, model_settings, records
@@ -94,8 +95,13 @@ def _precision(launch: Launch) -> Iterator[str]:
         yield "    precision = None  # fp32: weights, gradients and all products"
         return
     yield f'    precision = get_mixed_precision_config("{RECIPES[precision]}")  # the plan\'s precision {precision.value}'
+    formats = launch.degrees.state_formats
     if precision is Precision.FP8:
-        yield "    precision.fp8_param_gather = False  # priced so: weights are kept and gathered in bf16"
+        how = "fp8" if formats.fp8_weights else "bf16"
+        yield f"    precision.fp8_param_gather = {formats.fp8_weights}  # priced so: weights are kept and gathered in {how}"
+    if formats.gradient_dtype is not None:
+        whole = formats.gradient_dtype is StateDtype.FP32
+        yield f"    precision.grad_reduce_in_fp32 = {whole}  # the plan adds up gradients in {formats.gradient_dtype}"
 
 
 def _records(launch: Launch) -> Iterator[str]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from Common.choices import StateDtype
 from GraphExtractor.graph import Recompute
 from Plans.plan import Precision
 from third_party.exports.launch import Launch
 from third_party.exports.megatron_lm.arguments import BACKENDS, CONTEXT_EXCHANGES, SHARDING, shape_of, vocabulary_multiple
+from third_party.exports.megatron_lm.formats import narrow_state
 from third_party.exports.megatron_lm.layout import is_even, layout_string
 from third_party.exports.megatron_lm.limits import pipeline_inner
 from third_party.exports.shape import Positions
 
 FORMATS = {Precision.BF16: "bfloat16", Precision.FP16: "float16", Precision.FP8: "bfloat16", Precision.FP32: "float32"}
+
+TORCH_DTYPES = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp16": "torch.float16", "fp8": "torch.uint8"}
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,16 @@ def _optimizer(launch: Launch) -> Iterator[Setting]:
         yield Setting("sgd_momentum", repr(0.9 if name == "sgd_momentum" else 0.0), "with momentum, or with none to keep")
     yield Setting("lr", "1e-4", "no recommendation")
     yield Setting("use_distributed_optimizer", repr(launch.degrees.zero_stage > 0), "as of replicas")
+    if narrow_state(launch):
+        formats = launch.degrees.state_formats
+        yield Setting("use_precision_aware_optimizer", "True", "the plan's optimizer keeps state in fewer bits than fp32")
+        gradient = "bf16" if formats.gradient_dtype is StateDtype.BF16 else "fp32"
+        yield Setting("main_grads_dtype", TORCH_DTYPES[gradient], "that the optimizer reads, as they are added up")
+        main = "fp32" if formats.main_weight_dtype is None else formats.main_weight_dtype.value
+        yield Setting("main_params_dtype", TORCH_DTYPES[main], "of its own copy of the weights")
+        moment = TORCH_DTYPES["fp32" if formats.moment_dtype is None else formats.moment_dtype.value]
+        yield Setting("exp_avg_dtype", moment, "the plan's moment_dtype")
+        yield Setting("exp_avg_sq_dtype", moment, "likewise")
 
 
 def _replicas(launch: Launch) -> Iterator[Setting]:

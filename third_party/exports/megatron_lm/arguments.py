@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from Common.choices import KeyExchange
+from Common.choices import KeyExchange, StateDtype
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
 from Plans.plan import Precision
 from third_party.exports.launch import Launch
+from third_party.exports.megatron_lm.formats import narrow_state
 from third_party.exports.megatron_lm.layout import is_even, layout_string
 from third_party.exports.megatron_lm.limits import pipeline_inner
 from third_party.exports.shape import DecoderShape, Positions
@@ -197,12 +198,33 @@ def _numbers(launch: Launch) -> Iterator[Argument]:
     if precision is Precision.FP16:
         yield switch("--fp16", "weights and activations; the loss is scaled")
     elif precision in (Precision.BF16, Precision.FP8):
-        yield switch("--bf16", "weights and activations; gradients are added up in fp32")
+        yield switch("--bf16", "weights and activations")
     if precision is Precision.FP8:
         yield Argument("--fp8-format", "hybrid", "products with weights in fp8: e4m3 forward, e5m2 backward")
+    yield from _state(launch)
     yield Argument("--attention-backend", BACKENDS[launch.plan.attention], f"the plan's attention {launch.plan.attention.value}")
     if optimizer == "adam":
         yield Argument("--optimizer", "adam", "the plan's optimizer")
     else:
         yield Argument("--optimizer", "sgd", "the plan's optimizer")
         yield Argument("--sgd-momentum", 0.9 if optimizer == "sgd_momentum" else 0.0, "with momentum, or with none to keep")
+
+
+def _state(launch: Launch) -> Iterator[Argument]:
+    """Formats of gradients and optimizer state that are not its own; gradients are its own where nobody says."""
+    formats, precision = launch.degrees.state_formats, launch.plan.precision
+    if formats.gradient_dtype is StateDtype.BF16:
+        yield switch("--grad-reduce-in-bf16", "the plan adds up and reduces gradients in bf16; else it does in fp32")
+    elif formats.gradient_dtype is StateDtype.FP32 and precision is Precision.FP16:
+        yield switch("--accumulate-allreduce-grads-in-fp32", "the plan adds up and reduces gradients in fp32")
+    if formats.fp8_weights:
+        yield switch("--fp8-param-gather", "the plan holds and gathers weights in fp8")
+    if narrow_state(launch):
+        moment = "fp32" if formats.moment_dtype is None else formats.moment_dtype.value
+        yield switch("--use-precision-aware-optimizer", "the plan's optimizer keeps state in fewer bits than fp32")
+        gradient = "bf16" if formats.gradient_dtype is StateDtype.BF16 else "fp32"
+        yield Argument("--main-grads-dtype", gradient, "that the optimizer reads, as they are added up")
+        main = "fp32" if formats.main_weight_dtype is None else formats.main_weight_dtype.value
+        yield Argument("--main-params-dtype", main, "of its own copy of the weights")
+        yield Argument("--exp-avg-dtype", moment, "the plan's moment_dtype")
+        yield Argument("--exp-avg-sq-dtype", moment, "likewise")

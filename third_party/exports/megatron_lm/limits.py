@@ -23,6 +23,7 @@ from Plans.assignment import Assignment
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.plan import GroupOrder, Precision
 from third_party.exports.launch import Inexpressible, Launch
+from third_party.exports.megatron_lm.formats import format_limits
 from third_party.exports.shape import DecoderShape, Positions
 
 FP8_MULTIPLE = 16  # columns of products (Transformer Engine, assert_dim_for_fp8_exec); rows have to be a multiple of 8
@@ -31,7 +32,7 @@ FP8_ROWS = 8
 
 def first_limit(launch: Launch) -> Inexpressible | None:
     """The first thing about ``launch`` that Megatron cannot be told; None where there is none."""
-    for check in (_kind, _of_model, _stages, _widths, _sequences, _experts, _arithmetic, _sharding, _order, _batch, _nodes):
+    for check in CHECKS:
         found = next(check(launch), None)
         if found is not None:
             return found
@@ -215,3 +216,8 @@ def pipeline_inner(launch: Launch) -> bool:
 def _shape(launch: Launch) -> DecoderShape:
     assert launch.shape is not None  # _of_model has looked
     return launch.shape
+
+
+CHECKS = (
+    *(_kind, _of_model, _stages, _widths, _sequences, _experts, _arithmetic, format_limits, _sharding, _order, _batch, _nodes),
+)
