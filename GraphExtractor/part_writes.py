@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from GraphExtractor.torch_internals import OpOverload
-from GraphExtractor.tracing import TracedStep
+from GraphExtractor.tracing import TracedStep, drop_unread
 from GraphExtractor.values import is_view, tensors_of
 
 MOST_WRITES = 64  # of a step: a loop that fills a tensor token by token would be priced as that many copies of it
@@ -32,7 +32,7 @@ def with_whole_writes(step: TracedStep) -> TracedStep:
     rewriting = _Rewriting(step)
     for write in writes:
         rewriting.replace(write)
-    step.graph.eliminate_dead_code()
+    drop_unread(step.graph, products_too=False)
     results = next(node for node in step.graph.nodes if node.op == "output").args[0]
     alive = set(step.graph.nodes)
     gradients = {

@@ -38,6 +38,7 @@ from GraphExtractor.torch_internals import (
 from GraphExtractor.user_lines import line_of, remember_lines
 
 logger = logging.getLogger(__name__)
+_PRODUCTS = frozenset(getattr(torch.ops.aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "convolution"))
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ def trace_step(
             "which a traced training step does not have; make the code depend on shapes only"
         ) from error
 
-    traced.graph.eliminate_dead_code()
+    drop_unread(traced.graph, products_too=not undescribed)
     placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
     results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
     missing = [name for name, result in zip(parameters, results, strict=True) if result is None]
@@ -230,6 +231,22 @@ def trace_step(
         gradients={name: result for name, result in zip(parameters, results, strict=True) if result is not None},
         places=places,
     )
+
+
+def drop_unread(graph: torch.fx.Graph, *, products_too: bool) -> None:
+    """Leave out what nobody reads, and what gives nothing: checks of values, which a trace does not have.
+
+    Forward products that nobody reads (the state behind the last chunk of a recurrence) run all the same where code is run as
+    it stands.
+    """
+    for node in [node for node in graph.nodes if node.op == "call_function" and "val" not in node.meta and not node.users]:
+        graph.erase_node(node)
+
+    def stays(node: torch.fx.Node) -> bool:
+        runs = node.target in _PRODUCTS and not node.meta.get("custom", {}).get("backward", True)
+        return bool(node.is_impure()) or (runs and not products_too)
+
+    graph.eliminate_dead_code(stays)
 
 
 def shortened(names: Sequence[str], most: int = 6) -> str:
