@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from Common.errors import PhazeError
+from Common.errors import InputError, PhazeError
 from Common.requirements import check_versions
 from GraphExtractor.attention import register_attention
 from GraphExtractor.check import check_structure
@@ -50,13 +50,25 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
         key = replace(key, model=canonical_name(key.model))
         family = find_model(key.model)
     check_key(key, family)
-    with family.failures():
-        graph = _extract(key, family)
+    graph = _extracted(key, family)
     check_tokens_apart(graph)
     broken = check_structure(graph)
     if broken:
         raise PhazeError(f"the graph of {key.model} is not a training graph: {'; '.join(broken)}")
     return graph
+
+
+def _extracted(key: GraphKey, family: ModelFamily) -> ModelGraph:
+    """The graph of the first form of the model that can be traced; what is said where there is none is of the first one."""
+    first: Exception | None = None
+    while True:
+        try:
+            with family.failures():
+                return _extract(key, family)
+        except InputError as error:
+            if not family.tried_otherwise(error):
+                raise (first or error) from (first or error).__cause__
+            first = first or error
 
 
 def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:

@@ -18,7 +18,13 @@ from Common.suggestions import nearest
 from GraphExtractor.layer_modules import LayerModules, find_layer_modules
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
 from GraphExtractor.sources.config_bounds import check_sizes
-from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, InexpressibleError, with_floats
+from GraphExtractor.sources.config_values import (
+    LONGEST_DEFAULT,
+    ConfigValues,
+    HuggingFaceForm,
+    InexpressibleError,
+    with_floats,
+)
 from GraphExtractor.sources.hf_files import (
     architecture_name,
     default_values,
@@ -162,6 +168,20 @@ class HuggingFaceModule(ModelFamily):
     tokens: bool = True
 
     @cached_property
+    def _forms(self) -> list[HuggingFaceForm]:
+        """How it is built and fed: the last one counts."""
+        return [HuggingFaceForm()]
+
+    def tried_otherwise(self, error: Exception) -> bool:
+        """See base class: with masks where its code reads them, then without images where it can do without."""
+        from GraphExtractor.sources.hf_building import other_form
+
+        found = other_form(ConfigValues(self.path, _content(self.path)), self._forms, error)
+        if found is not None:
+            self._forms.append(found)
+        return found is not None
+
+    @cached_property
     def _image_tokens(self) -> dict[tuple[int, int], int]:
         """Tokens that stand for an image, by micro-batch size and sequence length, of the models that were built."""
         return {}
@@ -199,8 +219,10 @@ class HuggingFaceModule(ModelFamily):
         from GraphExtractor.sources.hf_building import build, image_tokens
 
         config = ConfigValues(self.path, _content(self.path))
-        model = build(config, attention)
-        self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(model, config, key)
+        form = self._forms[-1]
+        model = build(config, attention, form)
+        if form.images:
+            self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(model, config, key)
         return model
 
     def left_out(self, graph: ModelGraph) -> tuple[str, ...]:
@@ -222,8 +244,9 @@ class HuggingFaceModule(ModelFamily):
         """See base class."""
         from GraphExtractor.sources.hf_building import inputs
 
-        tokens = self._image_tokens.get((key.micro_batch_size, key.sequence_length), 0)
-        return inputs(ConfigValues(self.path, _content(self.path)), key, tokens)
+        form = self._forms[-1]
+        tokens = self._image_tokens.get((key.micro_batch_size, key.sequence_length), 0) if form.images else 0
+        return inputs(ConfigValues(self.path, _content(self.path)), key, tokens, form)
 
     def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
         """See base class."""
