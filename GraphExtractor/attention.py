@@ -188,8 +188,8 @@ def register_attention(attention: Attention, shared: SharedTokens = UNSHARED) ->
 def with_masks(name: str) -> str:
     """The attention of this ``name`` for models whose own code reads the mask (an indexer, windows in chunks); returns its name.
 
-    Such a model gets one, of shape (batch, 1, queries, keys): 0 where a key may be seen, the least number elsewhere. Attention that
-    is handed just this mask is as it is without one.
+    Such a model gets one, of shape (batch, 1, queries, keys): 0 where a key may be seen, the least number elsewhere. Attention
+    that is handed just this mask is as it is without one.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface

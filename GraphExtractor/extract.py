@@ -25,6 +25,7 @@ from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.part_writes import with_whole_writes
 from GraphExtractor.regather import gather_again
 from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
+from GraphExtractor.run_again import with_parts_again
 from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
 from GraphExtractor.sources.step_check import check_step
 from GraphExtractor.tensor_parallel import shard
@@ -59,16 +60,14 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
 
 
 def _extracted(key: GraphKey, family: ModelFamily) -> ModelGraph:
-    """The graph of the first form of the model that can be traced; what is said where there is none is of the first one."""
-    first: Exception | None = None
+    """The graph of the first form of the model that can be traced; where there is none, what is said is of the last one."""
     while True:
         try:
             with family.failures():
                 return _extract(key, family)
         except InputError as error:
             if not family.tried_otherwise(error):
-                raise (first or error) from (first or error).__cause__
-            first = first or error
+                raise
 
 
 def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
@@ -142,10 +141,23 @@ def trace_model(
 ) -> TracedStep:
     """Reduce ``model`` in place to the ``chosen`` blocks of every stack of one device and trace a training step of it."""
     derived = key.tp > 1 and not family.described and not family.divided_sizes
-    if derived:
-        from GraphExtractor.derived_sharding import shard_traced
+    if not derived:
+        return with_parts_again(_trace_model(key, family, modules, chosen, model, fake))
+    from GraphExtractor.derived_sharding import shard_traced
 
-        return shard_traced(trace_model(replace(key, tp=1), family, modules, chosen, model, fake), key.tp)
+    whole = _trace_model(replace(key, tp=1), family, modules, chosen, model, fake)
+    return with_parts_again(shard_traced(whole, key.tp))
+
+
+def _trace_model(
+    key: GraphKey,
+    family: ModelFamily,
+    modules: LayerModules,
+    chosen: Mapping[str, Representatives],
+    model: torch.nn.Module,
+    fake: FakeMode,
+) -> TracedStep:
+    """``trace_model`` where the model is whole, or divided before it is traced; what it checkpoints runs once."""
     _reduce(model, chosen)
     layer_modules = each_layer_module(model, modules)
     with default_dtype(key.dtype), fake:

@@ -155,9 +155,11 @@ class GraphBuilder:
     def selective(self, groups: tuple[Group, ...], backward: OperatorGraph, dropped: frozenset[Value]) -> OperatorGraph:
         """Backward pass preceded by the core-attention operators, feeding the readers of what was ``dropped``.
 
-        What they read of what was gathered is the backward pass's own, gathered again.
+        What they read of what was gathered is the backward pass's own, gathered again. What a checkpoint of the model's own runs
+        again anyway is there already.
         """
-        core = tuple(group for group in self.forward if group.head.core_attention)
+        made_again = {group.head.forward for group in groups if group.head.yields is Yields.OUTPUT}
+        core = tuple(group for group in self.forward if group.head.core_attention and group.head.node not in made_again)
         if not core:
             return backward
         again = tuple(self._operator(group) for group in core)

@@ -5,7 +5,8 @@ units run them: they are vector work of so many multiply-adds, in steps that eac
 eliminated, levels of a transform). Leading terms of the counts are those of Golub and Van Loan, Matrix Computations (4th edition,
 2013): triangular systems section 3.1, LU 3.2, Cholesky 4.2, LDL 4.1, QR 5.2, inverses 3.4, singular values 8.6, symmetric
 eigenvalues 8.3, others 7.5; two of their FLOPs are a multiply-add. A matrix exponential is a Taylor polynomial of degree 18,
-of 5 products (Bader, Blanes and Casas 2019), with as many squarings; a transform of n elements 5 n log2 n FLOPs (Cooley and Tukey).
+of 5 products (Bader, Blanes and Casas 2019), with as many squarings; a transform of n elements 5 n log2 n FLOPs (Cooley and
+Tukey 1965).
 """
 
 from __future__ import annotations

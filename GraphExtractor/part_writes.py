@@ -154,6 +154,7 @@ _SCATTERS: Mapping[Any, Callable[[Node, Node], _Steps]] = MappingProxyType(
         _aten.select.int: _into(_aten.select_scatter.default),
         _aten.as_strided.default: _into(_aten.as_strided_scatter.default),
         _aten.view.default: _back(lambda view: (_shape(view.args[0]),), _aten.reshape.default),
+        _aten.reshape.default: _back(lambda view: (_shape(view.args[0]),), _aten.reshape.default),
         _aten.t.default: _back(lambda view: (), _aten.t.default),
         _aten.transpose.int: _back(lambda view: tuple(view.args[1:]), _aten.transpose.int),
         _aten.permute.default: _back(_inverse, _aten.permute.default),

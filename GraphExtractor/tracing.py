@@ -18,6 +18,7 @@ from torch.nn.modules import module as module_hooks
 from Common.errors import InputError, PhazeError
 from Common.progress import said_while
 from GraphExtractor.attention import whole_operators
+from GraphExtractor.checkpoints import CHECKPOINTS, Checkpoint, CheckpointedPart
 from GraphExtractor.context_parallel import UNSHARED, SharedTokens
 from GraphExtractor.graph import Attention
 from GraphExtractor.inner_cuts import with_inner_cuts
@@ -84,6 +85,8 @@ class Stamper:
         self.runs: list[LayerModule] = []
         self.path = [""]
         self.inside = False
+        self.checkpoints: list[Checkpoint] = []  # that are running
+        self.checkpoints_begun = 0
 
     def place(self) -> str:
         """Where the trace is, in words."""
@@ -94,7 +97,10 @@ class Stamper:
     def write(self, *, backward: bool = False) -> None:
         """Stamp what is traced from now on."""
         stamp = Stamp(len(self.runs), self.inside, self.path[-1])
-        traceback.current_meta["custom"] = {"stamp": stamp, "backward": backward}
+        notes: dict[str, Any] = {"stamp": stamp, "backward": backward}
+        if self.checkpoints:
+            notes[CHECKPOINTS] = tuple(self.checkpoints)
+        traceback.current_meta["custom"] = notes
 
     def begin(self, module: torch.nn.Module, *_: Any) -> None:
         """A layer module runs."""
@@ -104,6 +110,10 @@ class Stamper:
 
     def enter(self, module: torch.nn.Module, *_: Any) -> None:
         """A module runs."""
+        if isinstance(module, CheckpointedPart):
+            self.checkpoints_begun += 1
+            self.checkpoints.append(Checkpoint(self.checkpoints_begun, module.stops_early))
+            self.write()
         if module in self.names:
             self.path.append(self.names[module])
             self.write()
@@ -114,6 +124,9 @@ class Stamper:
             self.inside = False
         if module in self.names:
             self.path.pop()
+            self.write()
+        if isinstance(module, CheckpointedPart):
+            self.checkpoints.pop()
             self.write()
 
     @contextmanager
