@@ -58,15 +58,14 @@ def warn_of(graph: ModelGraph, family: ModelFamily) -> None:
 def _checkpointed(graph: ModelGraph) -> tuple[str, ...]:
     """What the model's own code recomputes, in words."""
     layers = [graph.layers[index] for index in graph.sequence]
-    again = [
-        [each for each in layer.backward.operators if each.yields is Yields.OUTPUT and not each.collective] for layer in layers
-    ]
+    passes = [layer.backward.operators for layer in layers]
+    again = [[each for each in operators if each.yields is Yields.OUTPUT and not each.collective] for operators in passes]
     if not any(again):
         return ()
     flops = sum(operator.flops for operators in again for operator in operators)
     return (
-        f"{graph.key.model}: its code checkpoints {sum(map(bool, again))} of {len(layers)} layers, which keep their inputs and make "
-        f"{number(flops / 1e9)} GFLOP of their forward pass again in backward; recomputation full runs layers again besides, "
+        f"{graph.key.model}: its code checkpoints {sum(map(bool, again))} of {len(layers)} layers, which keep their inputs and "
+        f"make {number(flops / 1e9)} GFLOP of their forward pass again in backward; recomputation full runs them once more, "
         "selective nothing more of these",
     )
 
