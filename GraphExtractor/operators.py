@@ -4,7 +4,7 @@ Views are contracted: an operator reading a transposed slice reads from the oper
 bookkeeping (position ids, lengths, the initial gradient of the loss) moves no data worth pricing and is no operator either.
 
 Matrix products are described in ``products``, decompositions and solvers in ``linear_algebra``, vector work in ``vocabulary``. An
-unknown operator is priced by its bytes, under its full name, which whoever prices it says: nothing is silently free.
+unknown operator is priced by its bytes, under its own name, which whoever prices it says: nothing is silently free.
 """
 
 from collections.abc import Mapping, Sequence
@@ -156,7 +156,8 @@ def _by_bytes(node: Node, elements: int) -> Work:
     Only what torch says works on each element by itself can be joined with others.
     """
     pointwise = torch.Tag.pointwise in node.target.tags
-    function = node.target._schema.name.replace("::", ".")
+    namespace, function = node.target._schema.name.split("::")
+    function = operator_name(node) if namespace == "aten" else f"{namespace}.{function}"
     return Work(OperatorKind.ELEMENTWISE if pointwise else OperatorKind.REDUCTION, (), (VectorWork(function, elements),))
 
 

@@ -24,6 +24,7 @@ from GraphExtractor.graph import (
     Phase,
     Recompute,
     SparseTable,
+    Yields,
 )
 from GraphExtractor.score_mask import masked_flops
 from Plans.cuts import Crossing, boundary_crossing
@@ -235,7 +236,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
         workspace_bytes=more * column([workspace_bytes(layer, mode, panels, keeping) for layer, mode in layers]),
         forward_flops=column([layer.forward.flops for layer, _ in layers]),
         masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
-        recomputed_flops=column([sum(each.flops for each in run_again(layer, mode)) for layer, mode in layers]),
+        recomputed_flops=column([sum(each.flops for each in _recomputed(layer, mode)) for layer, mode in layers]),
         table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
         tables=column([[layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for layer, _ in layers]),
     )
@@ -245,6 +246,11 @@ def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = 1, ke
     """Temporaries of the layer, buffers of what streams, and the activations that it restores before its backward pass."""
     temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
     return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
+
+
+def _recomputed(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
+    """Operators that make again what was made: those of ``recompute``, and of checkpoints in the model's own code."""
+    return (*run_again(layer, recompute), *(each for each in layer.backward.operators if each.yields is Yields.OUTPUT))
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from Common.choices import Combine
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
+from Estimator.coverage import PricedByBytes
 from Estimator.devices.device import Device
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
@@ -195,6 +196,7 @@ class ModelPlan:
     share_of_own_best: float | None = None  # of several models: the objective over the best that this one reaches alone
     time_intervals: tuple[TimeInterval, ...] = ()  # of an iteration, as far as published runs tell
     beside_operators_j: float | None = None
+    priced_by_bytes: tuple[PricedByBytes, ...] = ()  # operators that no formula describes
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property
