@@ -2,7 +2,7 @@
 
 None of these is a product of matrices as FLOPs are published (``torch.utils.flop_counter`` counts none of them), and vector
 units run them: they are vector work of so many multiply-adds, in steps that each need the one before (columns that are
-eliminated, levels of a transform). Leading terms of the counts are those of Golub and Van Loan, Matrix Computations (4th edition,
+eliminated, levels of a transform, terms of a sum). Leading terms of the counts are those of Golub and Van Loan, Matrix Computations (4th edition,
 2013): triangular systems section 3.1, LU 3.2, Cholesky 4.2, LDL 4.1, QR 5.2, inverses 3.4, singular values 8.6, symmetric
 eigenvalues 8.3, others 7.5; two of their FLOPs are a multiply-add. A matrix exponential is a Taylor polynomial of degree 18,
 of 5 products (Bader, Blanes and Casas 2019), with as many squarings; a transform of n elements 5 n log2 n FLOPs (Cooley and
@@ -116,9 +116,10 @@ def algebra_work(node: Node, name: str) -> Work | None:
         return _work(2.5 * whole.numel() * levels, math.ceil(levels))
     if name in _DISTANCES:
         first, second = [each for each in _tensors(node) if each.dim() > 1][-2 if name != "_cdist_backward" else 1 :][:2]
-        return _work(2 * math.prod(first.shape[:-1]) * second.shape[-2] * first.shape[-1], 1)
+        return _work(2 * math.prod(first.shape[:-1]) * second.shape[-2] * first.shape[-1], first.shape[-1])
     if name == "_trilinear":
-        return _work(math.prod(max(sizes) for sizes in zip(*_expanded(node), strict=True)), 1)
+        sizes = [max(each) for each in zip(*_expanded(node), strict=True)]
+        return _work(math.prod(sizes), math.prod(sizes[axis] for axis in node.args[6]))
     return None
 
 

@@ -112,7 +112,7 @@ def _shape(flags: Flags) -> DecoderShape:
     biases, tied = not flags.has("disable-bias-linear"), not flags.has("untie-embeddings-and-output-weights")
     query_norm = flags.has("qk-layernorm")
     like_llama = gated and rotary and not biases and flags.text("normalization") == "RMSNorm"
-    like_gpt = not gated and not rotary and biases and tied and kv_heads == heads
+    like_gpt = not gated and not rotary and biases and tied
     plain = not query_norm and width * heads == hidden and not flags.has("num-experts", "multi-latent-attention")
     family = "llama" if plain and like_llama and not tied else "gpt" if plain and like_gpt else ""
     if flags.has("multi-latent-attention"):
