@@ -2,11 +2,11 @@
 
 None of these is a product of matrices as FLOPs are published (``torch.utils.flop_counter`` counts none of them), and vector
 units run them: they are vector work of so many multiply-adds, in steps that each need the one before (columns that are
-eliminated, levels of a transform, terms of a sum). Leading terms of the counts are those of Golub and Van Loan, Matrix Computations (4th edition,
-2013): triangular systems section 3.1, LU 3.2, Cholesky 4.2, LDL 4.1, QR 5.2, inverses 3.4, singular values 8.6, symmetric
-eigenvalues 8.3, others 7.5; two of their FLOPs are a multiply-add. A matrix exponential is a Taylor polynomial of degree 18,
-of 5 products (Bader, Blanes and Casas 2019), with as many squarings; a transform of n elements 5 n log2 n FLOPs (Cooley and
-Tukey 1965).
+eliminated, levels of a transform, terms of a sum). Leading terms of the counts are those of Golub and Van Loan, Matrix
+Computations (4th edition, 2013): triangular systems section 3.1, LU 3.2, inverses 3.4, LDL 4.1, Cholesky 4.2, QR 5.2, others 7.5,
+symmetric eigenvalues 8.3, singular values 8.6; two of their FLOPs are a multiply-add. A matrix exponential is a Taylor polynomial
+of degree 18, of 5 products (Bader, Blanes and Casas 2019), with as many squarings; a transform of n elements 5 n log2 n FLOPs
+(Cooley and Tukey 1965).
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ _MULTIPLY_ADDS: Mapping[str, Callable[[_Matrices], float]] = MappingProxyType(
         "linalg_lu_solve": _two_triangular,
         "linalg_ldl_solve": _two_triangular,
         "cholesky_inverse": lambda given: given.order**3 / 3,
+        "unit_lower_inverse": _cholesky,
+        "unit_lower_inverse_backward": lambda given: given.order**3,  # two products of triangular matrices
         "linalg_lu_factor_ex": _lu,
         "linalg_lu": _lu,
         "_linalg_det": _lu,

@@ -153,9 +153,10 @@ def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ..
 def _by_bytes(node: Node, elements: int) -> Work:
     """What nothing is known of besides its operands: it reads and writes them once, in a kernel of its own.
 
-    Only what torch says works on each element by itself can be joined with others.
+    Only what torch says works on each element by itself, draws or makes it, can be joined with others.
     """
-    pointwise = torch.Tag.pointwise in node.target.tags
+    tags = node.target.tags
+    pointwise = torch.Tag.pointwise in tags or torch.Tag.nondeterministic_seeded in tags or not node.all_input_nodes
     namespace, function = node.target._schema.name.split("::")
     function = operator_name(node) if namespace == "aten" else f"{namespace}.{function}"
     return Work(OperatorKind.ELEMENTWISE if pointwise else OperatorKind.REDUCTION, (), (VectorWork(function, elements),))

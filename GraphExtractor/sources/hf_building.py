@@ -13,6 +13,7 @@ import torch
 from Common.echo import as_given
 from Common.errors import InputError
 from GraphExtractor.attention import with_masks
+from GraphExtractor.expert_shares import share_experts
 from GraphExtractor.known_values import KnownValues, with_value
 from GraphExtractor.sources.building import MixedProducts, as_fake, built_on_fake, shapes_only
 from GraphExtractor.sources.config_values import ConfigValues, HuggingFaceForm
@@ -56,8 +57,8 @@ def other_form(config: ConfigValues, tried: Sequence[HuggingFaceForm], error: Ex
     return None
 
 
-def build(config: ConfigValues, attention: str, form: HuggingFaceForm) -> torch.nn.Module:
-    """The module of a configuration, on fake tensors; call under a fake mode.
+def build(config: ConfigValues, attention: str, form: HuggingFaceForm, ep: int = 1) -> torch.nn.Module:
+    """The module of a configuration, on fake tensors; call under a fake mode. Its experts are to be divided over ``ep`` devices.
 
     Raises:
         InputError: transformers cannot build it.
@@ -70,6 +71,8 @@ def build(config: ConfigValues, attention: str, form: HuggingFaceForm) -> torch.
         except (ValueError, KeyError):  # it has but one attention of its own
             model = built_on_fake(lambda: _built(architecture, _settings(config), "eager"))
         model.tie_weights()
+    if ep > 1:
+        share_experts(model, config.path)
     for module in model.modules():  # a write in place through a view hides from the trace what reads the tensor next
         if getattr(module, "inplace", False) is True:
             module.inplace = False

@@ -31,6 +31,7 @@ from GraphExtractor.sources.hf_files import (
     forward_parameters,
     known_model_types,
     places_tokens_behind_padding,
+    stacks_experts,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _POSITIONS = (
     *("max_target_positions", "max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length"),
     *("n_ctx", "context_length", "max_context_length"),
 )
+_EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", "num_routed_experts")
 _TEXT_PARTS = ("text_config", "decoder", "decoder_config", "language_config", "text_encoder", "llm_config")
 LONGEST_SOUND = 250_000  # samples of a crop in pre-training, 15.6 s at 16 kHz (Baevski et al. 2020, section 4.2)
 
@@ -71,6 +73,7 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
         layers=0,
         sequence_length=length,
         tokens=tokens,
+        experts=_experts(config.values, model_type),
         path=path,
         version=hashlib.blake2b(json.dumps(config.values, sort_keys=True).encode(), digest_size=10).hexdigest(),
     )
@@ -104,6 +107,22 @@ def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bo
         padding = parts[0].get("pad_token_id")
         found -= (padding if type(padding) is int else 0) + 1
     return max(min(found, LONGEST_DEFAULT), 1), True
+
+
+def _experts(values: Mapping[str, Any], model_type: str) -> int:
+    """How many experts a layer has of those that can be divided; 0 where there are none."""
+    defaults = default_values(model_type)
+    parts: list[Mapping[str, Any]] = [{**defaults, **values}]
+    for name in _TEXT_PARTS:
+        own = values.get(name)
+        known = defaults.get(name) if isinstance(defaults.get(name), Mapping) else {}
+        if isinstance(own, Mapping) or known:
+            parts.append({**known, **(own if isinstance(own, Mapping) else {})})
+    types = {model_type, *(part.get("model_type") for part in parts)}
+    if not any(stacks_experts(each) for each in types if isinstance(each, str)):
+        return 0
+    found = (part[key] for part in parts for key in _EXPERTS if type(part.get(key)) is int)
+    return next((count for count in found if count > 1), 0)
 
 
 def named_architecture(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str | None:
@@ -220,7 +239,7 @@ class HuggingFaceModule(ModelFamily):
 
         config = ConfigValues(self.path, _content(self.path))
         form = self._forms[-1]
-        model = build(config, attention, form)
+        model = build(config, attention, form, key.ep)
         if form.images:
             self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(model, config, key)
         return model
