@@ -69,6 +69,19 @@ _wkv_backward = define(
 )
 
 
+# state by state what went before times a gate, and what comes in (Griffin's RG-LRU; De et al. 2024)
+_linear_scan = define(
+    "linear_scan",
+    "(Tensor x, Tensor gate) -> Tensor",
+    lambda x, gate: torch.empty_like(x, memory_format=torch.contiguous_format),
+)
+_linear_scan_backward = define(
+    "linear_scan_backward",
+    "(Tensor gradient, Tensor gate, Tensor out) -> (Tensor, Tensor)",
+    lambda gradient, gate, out: (_like(out, out), _like(gate, gate)),
+)
+
+
 def _recurrence_shapes(gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode: str) -> Any:
     (batch, tokens, _), width = gates.shape, weight.shape[1]
     # what cuDNN reserves: gates, with the state of an LSTM or the recurrent part of a GRU's candidate; an RNN needs its output
@@ -124,6 +137,20 @@ class _Wkv(torch.autograd.Function):  # type: ignore[misc]
         return _wkv_backward(gradient, *ctx.saved_tensors)
 
 
+class _LinearScan(torch.autograd.Function):  # type: ignore[misc]
+    """Saves its gates and its output."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, gate: Any) -> Any:
+        out = _linear_scan(x, gate)
+        ctx.save_for_backward(gate, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return _linear_scan_backward(gradient, *ctx.saved_tensors)
+
+
 class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
     """The steps of a recurrent layer in one direction; the gradient of its weights is one product over all tokens."""
 
@@ -169,6 +196,12 @@ def _scanned(
 def _weighted(time_decay: Any, time_first: Any, key: Any, value: Any, state: Any = None, return_state: bool = False) -> Any:
     """In the place of ``rwkv_linear_attention``."""
     return _Wkv.apply(time_decay, time_first, key, value), state
+
+
+def _gated(_: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, *others: Any, **named: Any) -> Any:
+    """In the place of ``_rnn_scan`` of transformers: operands of (batch, tokens, width), resets of (batch, tokens, 1)."""
+    out = _LinearScan.apply(hidden_states, recurrent_gate * ~reset)
+    return out, out[:, -1]
 
 
 def _recurrent(module: Any, input: Any, hx: Any = None) -> Any:
@@ -227,4 +260,6 @@ def whole_scans() -> Iterator[None]:
             for name, replacement in replaced.items():
                 if name in vars(module):
                     patches.enter_context(patch.object(module, name, replacement))
+            for kind in [each for each in vars(module).values() if isinstance(each, type) and "_rnn_scan" in vars(each)]:
+                patches.enter_context(patch.object(kind, "_rnn_scan", _gated))
         yield

@@ -114,10 +114,8 @@ def _experts(values: Mapping[str, Any], model_type: str) -> int:
     defaults = default_values(model_type)
     parts: list[Mapping[str, Any]] = [{**defaults, **values}]
     for name in _TEXT_PARTS:
-        own = values.get(name)
-        known = defaults.get(name) if isinstance(defaults.get(name), Mapping) else {}
-        if isinstance(own, Mapping) or known:
-            parts.append({**known, **(own if isinstance(own, Mapping) else {})})
+        own, known = (each if isinstance(each, Mapping) else {} for each in (values.get(name), defaults.get(name)))
+        parts.append({**known, **own})
     types = {model_type, *(part.get("model_type") for part in parts)}
     if not any(stacks_experts(each) for each in types if isinstance(each, str)):
         return 0
