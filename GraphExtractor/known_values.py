@@ -18,10 +18,18 @@ from unittest.mock import patch
 import torch
 from torch.overrides import TorchFunctionMode
 
-from GraphExtractor.torch_internals import FakeTensor, TorchDispatchMode, WeakIdKeyDictionary, disable_current_modes, pytree
+from GraphExtractor.torch_internals import (
+    DataDependentOutputException,
+    FakeTensor,
+    TorchDispatchMode,
+    WeakIdKeyDictionary,
+    disable_current_modes,
+    pytree,
+)
 
 MOST_ELEMENTS = 2**18  # of a tensor whose values are followed
 _VALUE = "_phaze_value"
+_CHECKS = ("_check_tensor_all", "_check_tensor_all_with")  # of torch: whether all of a tensor is true
 _CHOICES = ("topk", "argmax", "argmin", "max", "min")
 _MASKED = ("index", "index_put", "_unsafe_index", "_unsafe_index_put", "_index_put_impl")
 _FINITE = MappingProxyType({torch.isfinite: True, torch.isinf: False, torch.isnan: False})
@@ -60,6 +68,8 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         patches = ExitStack()
         patches.enter_context(patch.object(FakeTensor, "tolist", self._listed(FakeTensor.tolist)))
         patches.enter_context(patch.object(FakeTensor, "__format__", self._written(FakeTensor.__format__)))
+        for name in _CHECKS:
+            patches.enter_context(patch.object(torch, name, _passed(getattr(torch, name))))
         self._patches.append(patches)
         return super().__enter__()
 
@@ -182,6 +192,18 @@ class _Answers(TorchFunctionMode):  # type: ignore[misc]
             numbers = pytree.tree_map_only(FakeTensor, lambda number: number.item(), arguments[0])
             return function(numbers, *arguments[1:], **(named or {}))
         return function(*arguments, **(named or {}))
+
+
+def _passed(check: Callable[..., Any]) -> Callable[..., Any]:
+    """A check of values that passes where they are not known."""
+
+    def checked(*arguments: Any, **named: Any) -> Any:
+        try:
+            return check(*arguments, **named)
+        except DataDependentOutputException:
+            return None
+
+    return checked
 
 
 def _are_positions(value: Any) -> bool:

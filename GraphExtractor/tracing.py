@@ -283,6 +283,7 @@ def _origins(
         origins[node] = NodeOrigin(found.layer[node], stamp.module, False, core, None, causal=causal)
         # the first node of a number owns the gradient function, later ones are not differentiable
         by_sequence_number.setdefault(node.meta["seq_nr"], node)
+    late: list[torch.fx.Node] = []
     for node in calls:
         if node in origins:
             continue
@@ -295,10 +296,21 @@ def _origins(
             gradients = (origins[each] for each in reversed(node.all_input_nodes) if each in origins)
             forward = next((each.forward for each in gradients if each.forward is not None), None)
         if forward is None:
+            late.append(node)
+            continue
+        origins[node] = _backward_of(forward, origins)
+    for node in reversed(late):  # made from parameters and constants: they go with what reads them first
+        forward = next((origins[user].forward for user in node.users if user in origins), None)
+        if forward is None:
             raise PhazeError(
                 f"the gradient made for {line_of(node) or node.target} belongs to no operator of the forward pass; write that "
                 "line with plain torch operators"
             )
-        origin = origins[forward]
-        origins[node] = NodeOrigin(origin.layer, origin.module, True, False, forward, causal=origin.causal)
+        origins[node] = _backward_of(forward, origins)
     return origins, found.places
+
+
+def _backward_of(forward: torch.fx.Node, origins: Mapping[torch.fx.Node, NodeOrigin]) -> NodeOrigin:
+    """Of a node that differentiates another one."""
+    origin = origins[forward]
+    return NodeOrigin(origin.layer, origin.module, True, False, forward, causal=origin.causal)
