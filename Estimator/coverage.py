@@ -27,7 +27,7 @@ class PricedByBytes:
     @property
     def words(self) -> str:
         """As part of a sentence."""
-        return f"{self.operator} ({self.times:,} times, {share(self.share_of_seconds)} of the time of operators)"
+        return f"{self.operator} ({_often(self.times)}, {share(self.share_of_seconds)} of the time of operators)"
 
 
 def words_of(found: Iterable[PricedByBytes]) -> str:
@@ -91,6 +91,10 @@ def _in_torch(function: str) -> str:
     return function if "." in function else f"aten.{function}"
 
 
+def _often(times: int) -> str:
+    return "once" if times == 1 else f"{times:,} times"
+
+
 def check_functions(graphs: Iterable[ModelGraph], known: Collection[str], *, strict: bool) -> None:
     """Warn of operators of ``graphs``, all of one model, whose cost is not ``known``.
 
@@ -104,7 +108,7 @@ def check_functions(graphs: Iterable[ModelGraph], known: Collection[str], *, str
     model = graphs[0].key.label
     times = times_by_bytes(graphs[0], known)
     words = ", ".join(
-        f"{_in_torch(function)} ({times.get(_in_torch(function), 1):,} times, in {', '.join(layers)})"
+        f"{_in_torch(function)} ({_often(times.get(_in_torch(function), 1))}, in {', '.join(layers)})"
         for function, layers in unknown.items()
     )
     if strict:

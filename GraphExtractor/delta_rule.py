@@ -1,8 +1,10 @@
-"""Linear attention by the delta rule with a decay per channel, in chunks (Kimi Team 2025, Kimi Linear, section 3).
+"""Linear attention by the delta rule with a decay, in chunks.
 
-transformers' fallback for the kernel of flash-linear-attention solves the triangular system of a chunk row by row in a loop of
-Python, whose trace takes minutes. In its place stands the same with the solution as one operator; all products are those of the
-fallback, and so are the pairwise decays of a chunk, which it keeps in memory. Importing this module registers the operators.
+The decay is one per head (Yang et al. 2025, Gated DeltaNet, section 3.3) or per channel (Kimi Team 2025, Kimi Linear, section 3).
+transformers' fallbacks for the kernels of flash-linear-attention write each chunk's output into a tensor, and one solves the
+triangular system of a chunk row by row in a loop of Python: their traces take minutes, or hold a copy of the whole output for
+every chunk. In their place stand the same without either; all products are those of the fallbacks. Importing this module
+registers operators with torch.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class _Inverse(torch.autograd.Function):  # type: ignore[misc]
         return _inverse_backward(gradient, *ctx.saved_tensors)
 
 
-def chunked_delta_rule(
+def gated_delta_rule(
     query: Any,
     key: Any,
     value: Any,
@@ -49,23 +51,49 @@ def chunked_delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
     **_: Any,
 ) -> tuple[Any, Any]:
-    """Outputs (batch, tokens, heads, value width) and the last state; operands are (batch, tokens, heads, width) or less."""
-    dtype, tokens = query.dtype, query.shape[1]
-    padding = -tokens % chunk_size
-    q, k, v, decay, rate = (each.transpose(1, 2).float() for each in (query, key, value, g, beta))
-    if use_qk_l2norm_in_kernel:
-        q, k = (each * torch.rsqrt((each * each).sum(-1, keepdim=True) + 1e-6) for each in (q, k))
-    q = q * q.shape[-1] ** -0.5
-    q, k, v, decay = (functional.pad(each, (0, 0, 0, padding)).unflatten(2, (-1, chunk_size)) for each in (q, k, v, decay))
-    rate = functional.pad(rate, (0, padding)).unflatten(2, (-1, chunk_size)).unsqueeze(-1)
+    """Outputs (batch, tokens, heads, width) and the last state; queries and keys may have fewer heads."""
+    groups = value.shape[2] // key.shape[2]
+    if groups > 1:
+        query, key = (each.repeat_interleave(groups, 2) for each in (query, key))
+    q, k, v, rate, decay = _in_chunks((query, key, value, beta, g), chunk_size, normalised=use_qk_l2norm_in_kernel)
+    decay = decay.squeeze(-1).cumsum(-1)
+    later = torch.ones(chunk_size, chunk_size, dtype=torch.bool).triu(1)
+    pairwise = (decay.unsqueeze(-1) - decay.unsqueeze(-2)).masked_fill(later, float("-inf")).exp()
+    weighted, since = k * rate, decay.exp().unsqueeze(-1)
+    system, scores = (each @ k.transpose(-1, -2) * pairwise for each in (weighted, q))
+    new, read = (
+        torch.linalg.solve_triangular(system, each, upper=False, unitriangular=True) for each in (v * rate, weighted * since)
+    )
+    q, kept = q * since, k * (decay[..., -1:] - decay).exp().unsqueeze(-1)
+    state, outputs = _first(initial_state, k, v), []
+    for chunk in range(q.shape[2]):
+        fresh = new[:, :, chunk] - read[:, :, chunk] @ state
+        outputs.append(q[:, :, chunk] @ state + scores[:, :, chunk] @ fresh)
+        state = state * since[:, :, chunk, -1:] + kept[:, :, chunk].transpose(-1, -2) @ fresh
+    return _joined(outputs, query), state if output_final_state else None
+
+
+def channel_delta_rule(
+    query: Any,
+    key: Any,
+    value: Any,
+    g: Any,
+    beta: Any,
+    chunk_size: int = CHUNK,
+    initial_state: Any = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    **_: Any,
+) -> tuple[Any, Any]:
+    """Outputs (batch, tokens, heads, width) and the last state; the decay is of the width of keys, beta of none."""
+    q, k, v, rate, decay = _in_chunks((query, key, value, beta, g), chunk_size, normalised=use_qk_l2norm_in_kernel)
     decay = decay.cumsum(-2)
     later = torch.ones(chunk_size, chunk_size, dtype=torch.bool).triu(1)
     pairwise = (decay.unsqueeze(-2) - decay.unsqueeze(-3)).masked_fill(later.unsqueeze(-1), float("-inf")).exp()
     weighted = k * rate
     solution = _Inverse.apply((weighted.unsqueeze(-2) * k.unsqueeze(-3) * pairwise).sum(-1).tril(-1) + torch.eye(chunk_size))
     new, read = solution @ (v * rate), solution @ (weighted * decay.exp())
-    state = q.new_zeros(*q.shape[:2], k.shape[-1], v.shape[-1]) if initial_state is None else initial_state
-    outputs = []
+    state, outputs = _first(initial_state, k, v), []
     for chunk in range(q.shape[2]):
         own, keys, left = q[:, :, chunk], k[:, :, chunk], decay[:, :, chunk]
         scores = (own.unsqueeze(-2) * keys.unsqueeze(-3) * pairwise[:, :, chunk]).sum(-1).masked_fill(later, 0)
@@ -73,5 +101,23 @@ def chunked_delta_rule(
         outputs.append((own * left.exp()) @ state + scores @ fresh)
         kept = (keys * (left[:, :, -1:] - left).exp()).transpose(-1, -2)
         state = state * left[:, :, -1].exp().unsqueeze(-1) + kept @ fresh
-    out = torch.stack(outputs, 2).flatten(2, 3)[:, :, :tokens].transpose(1, 2).to(dtype)
-    return out, state if output_final_state else None
+    return _joined(outputs, query), state if output_final_state else None
+
+
+def _in_chunks(operands: tuple[Any, ...], size: int, *, normalised: bool) -> tuple[Any, ...]:
+    """Queries, keys and others of (batch, tokens, heads, width), in fp32, as (batch, heads, chunks, size, width)."""
+    whole = [each.transpose(1, 2).float() for each in operands]
+    if normalised:
+        whole[:2] = [each * torch.rsqrt((each * each).sum(-1, keepdim=True) + 1e-6) for each in whole[:2]]
+    whole[0] = whole[0] * whole[0].shape[-1] ** -0.5
+    wide = [each if each.dim() == 4 else each.unsqueeze(-1) for each in whole]
+    return tuple(functional.pad(each, (0, 0, 0, -each.shape[2] % size)).unflatten(2, (-1, size)) for each in wide)
+
+
+def _first(state: Any, k: Any, v: Any) -> Any:
+    return k.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1]) if state is None else state.float()
+
+
+def _joined(outputs: list[Any], query: Any) -> Any:
+    """Chunks one behind the other, as many tokens as queries and in their format."""
+    return torch.stack(outputs, 2).flatten(2, 3)[:, :, : query.shape[1]].transpose(1, 2).to(query.dtype)

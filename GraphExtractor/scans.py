@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from Common.errors import InputError
 from GraphExtractor.custom_operators import define
-from GraphExtractor.delta_rule import chunked_delta_rule
+from GraphExtractor.delta_rule import channel_delta_rule, gated_delta_rule
 
 GATES = MappingProxyType({"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1})
 CHUNK = 2048  # tokens between the states that the kernel of mamba-ssm keeps for its backward pass (selective_scan_fwd_kernel.cuh)
@@ -251,7 +251,8 @@ def whole_scans() -> Iterator[None]:
     replaced = {
         "mamba_selective_scan": _scanned,
         "rwkv_linear_attention": _weighted,
-        "chunk_kimi_delta_attention": chunked_delta_rule,
+        "torch_chunk_gated_delta_rule": gated_delta_rule,
+        "chunk_kimi_delta_attention": channel_delta_rule,
     }
     with ExitStack() as patches:
         for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
