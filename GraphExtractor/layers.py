@@ -87,7 +87,12 @@ def _layer(
     builder = GraphBuilder(users, results, passes[0])
     forward = builder.graph(passes[0])
     backward = builder.graph(passes[1])
-    parameters = {use.value for traced in operators for use in traced.uses if use.value.source is Source.PARAMETER}
+    parameters = {
+        use.value
+        for traced in operators
+        for use in traced.uses
+        if use.value.source is Source.PARAMETER and step.parameters[use.value.node] in step.gradients
+    }
     parameters |= {value for value, first in owners.items() if value.elements == 1 and first == layer}
     multiplied = {
         use.value

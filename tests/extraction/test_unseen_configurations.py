@@ -118,7 +118,6 @@ def test_delta_rules_are_those_of_transformers(monkeypatch, tokens, heads):
     if heads == 3:
         pairs.append((kimi.chunk_kimi_delta_attention, delta_rule.channel_delta_rule, -torch.rand(2, tokens, heads, 8)))
     for theirs, ours, decay in pairs:
-        for one, other in zip(
-            theirs(query, key, value, g=decay, **settings), ours(query, key, value, g=decay, **settings), strict=True
-        ):
+        given, found = (rule(query, key, value, g=decay, **settings) for rule in (theirs, ours))
+        for one, other in zip(given, found, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
