@@ -78,10 +78,10 @@ def extract_graph(command: Command) -> int:
     request = _request(command)
     if command.dry_run:
         return _print_size(request, command)
-    rows = [_described(graph) for graph in _graphs(request, _progress(command))]
+    rows = [_described(graph) | _by_bytes(graph, request) for graph in _graphs(request, _progress(command))]
     unused = () if any(row["sparse_parameters"] for row in rows) else ("sparse_parameters",)
     spared = (*unused, "saved_bytes", "distinct_layers", "operators", "tp")
-    print_rows("training graphs, per device", rows, command, spared, json_only=_alike(rows))
+    print_rows("training graphs, per device", rows, command, spared, json_only=[*_alike(rows), "priced_by_bytes"])
     logger.info("graphs are in %s", request.folders.graphs)
     return DONE
 
@@ -264,6 +264,14 @@ def _described(graph: ModelGraph) -> dict[str, object]:
         "masked_scores": masked_scores(layers),
         "saved_bytes": layer_sizes(graph, Recompute.NONE).all_saved_bytes,
     }
+
+
+def _by_bytes(graph: ModelGraph, request: Request) -> dict[str, object]:
+    """The operators that no formula describes, with their part of the time on the hardware of the request."""
+    from GraphExtractor.graph import Recompute
+    from Studies.problem import hardware_of
+
+    return {"priced_by_bytes": [asdict(each) for each in hardware_of(request).by_bytes(graph, Recompute.NONE)]}
 
 
 def _sequence_length(key: GraphKey) -> int | None:

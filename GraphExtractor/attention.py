@@ -18,6 +18,7 @@ from GraphExtractor.head_exchange import heads_for_tokens, own_heads, tokens_for
 from GraphExtractor.torch_internals import annotate
 
 logger = logging.getLogger(__name__)
+_OURS = "_phaze_mask"
 _PRICED = frozenset({"is_causal", "position_bias", "s_aux", "softcap", "sliding_window"})  # of what models tell their attention
 
 
@@ -182,6 +183,33 @@ def register_attention(attention: Attention, shared: SharedTokens = UNSHARED) ->
     name += f"_{shared.exchange}_{shared.devices}" if shared.devices > 1 else ""
     AttentionInterface.register(name, routed)
     return name
+
+
+def with_masks(name: str) -> str:
+    """The attention of this ``name`` for models whose own code reads the mask (an indexer, windows in chunks); returns its name.
+
+    Such a model gets one, of shape (batch, 1, queries, keys): 0 where a key may be seen, the least number elsewhere. Attention
+    that is handed just this mask is as it is without one.
+    """
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    attend = AttentionInterface()[name]
+
+    def masked(batch_size: int, q_length: int, kv_length: int, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
+        seen = torch.zeros(batch_size, 1, q_length, kv_length, dtype=dtype)
+        if "allow_is_bidirectional_skip" not in settings:
+            later = torch.ones(q_length, kv_length, dtype=torch.bool).triu(1 + kv_length - q_length)
+            seen = seen.masked_fill(later, torch.finfo(dtype).min)
+        setattr(seen, _OURS, True)
+        return seen
+
+    def routed(module: Any, q: Any, k: Any, v: Any, mask: Any = None, *others: Any, **settings: Any) -> Any:
+        return attend(module, q, k, v, None if getattr(mask, _OURS, False) else mask, *others, **settings)
+
+    AttentionInterface.register(f"{name}_masked", routed)
+    AttentionMaskInterface.register(f"{name}_masked", masked)
+    return f"{name}_masked"
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from Common.numbers import number
-from GraphExtractor.graph import LayerGraph, ModelGraph, OperandRole, OperatorKind, Recompute
+from GraphExtractor.graph import LayerGraph, ModelGraph, OperandRole, OperatorKind, Recompute, Yields
 from GraphExtractor.models.base import ModelFamily
 
 logger = logging.getLogger(__name__)
@@ -51,8 +51,23 @@ def warn_of(graph: ModelGraph, family: ModelFamily) -> None:
     """Say which invariants the graph of a model breaks, and what ``family`` knows that it leaves out."""
     for violation in check_invariants(graph) if family.described else ():  # what nobody described may have good reasons
         logger.warning("%s: %s", graph.key.model, violation)
-    for sentence in family.left_out(graph):
+    for sentence in (*family.left_out(graph), *_checkpointed(graph)):
         logger.warning("%s", sentence)
+
+
+def _checkpointed(graph: ModelGraph) -> tuple[str, ...]:
+    """What the model's own code recomputes, in words."""
+    layers = [graph.layers[index] for index in graph.sequence]
+    passes = [layer.backward.operators for layer in layers]
+    again = [[each for each in operators if each.yields is Yields.OUTPUT and not each.collective] for operators in passes]
+    if not any(again):
+        return ()
+    flops = sum(operator.flops for operators in again for operator in operators)
+    return (
+        f"{graph.key.model}: its code checkpoints {sum(map(bool, again))} of {len(layers)} layers, which keep their inputs and "
+        f"make {number(flops / 1e9)} GFLOP of their forward pass again in backward; recomputation full runs them once more, "
+        "selective nothing more of these",
+    )
 
 
 def check_invariants(graph: ModelGraph) -> list[str]:
@@ -149,7 +164,8 @@ def product_flops(layer: LayerGraph) -> ProductFlops:
     core = {operator.id for operator in layer.forward.operators if operator.core_attention}
     score_forward = sum(operator.flops for operator in layer.forward.operators if operator.id in core)
     scores = [operator for operator in layer.backward.operators if operator.forward_id in core]
-    again = sum(2 * operator.gemms[0].macs for operator in scores if operator.kind is OperatorKind.ATTENTION)
+    fused = [each for each in scores if each.kind is OperatorKind.ATTENTION and each.yields is not Yields.OUTPUT]
+    again = sum(2 * operator.gemms[0].macs for operator in fused)
     score_total = sum(operator.flops for operator in scores)
     return ProductFlops(
         forward=layer.forward.flops - score_forward,

@@ -115,6 +115,28 @@ class _SwiGlu(torch.autograd.Function):  # type: ignore[misc]
         return _swiglu_backward(gradient, *ctx.saved_tensors)
 
 
+def gathered_rows(tokens: torch.Tensor, index: torch.Tensor) -> Any:
+    """Rows (row, width) of the tokens (token, width) that ``index`` (row,) names."""
+    return _GatherRows.apply(tokens, index)
+
+
+def summed_rows(rows: torch.Tensor, index: torch.Tensor, weights: torch.Tensor) -> Any:
+    """Weighted sum of each token's rows, (token, width); ``weights`` are (token, choice)."""
+    return _SumRows.apply(rows, index, weights)
+
+
+def exchanged(rows: torch.Tensor, ep: int) -> Any:
+    """All-to-all over the expert-parallel group, in backward too."""
+    return custom_operators.communicate(rows, ep, _all_to_all, _all_to_all) if ep > 1 else rows
+
+
+def tokens_by_expert(chosen: torch.Tensor, experts: int) -> torch.Tensor:
+    """Token of every row, expert by expert, as many rows for each of them; ``chosen`` is (token, choice)."""
+    rows = -(-chosen.numel() // experts) * experts
+    tokens = chosen.flatten().argsort() // chosen.shape[-1]
+    return functional.pad(tokens, (0, rows - chosen.numel()))
+
+
 class Router(torch.nn.Module):  # type: ignore[misc]
     """Routing weights (token, choice) and the experts they belong to.
 
@@ -205,28 +227,17 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
             x = custom_operators.copy_to_group(x, self.tp)
         tokens = x.flatten(0, -2)
         weights, chosen = self.router(tokens)
-        index = self._tokens_by_expert(chosen)
-        rows = self._exchanged(_GatherRows.apply(tokens, index))
+        index = tokens_by_expert(chosen, self.router.experts)
+        rows = exchanged(gathered_rows(tokens, index), self.ep)
         if self.sequence_parallel:
             rows = custom_operators.communicate(rows, self.tp, _all_gather_rows, _reduce_scatter_rows)
         rows = self.experts(rows, self.ep * (self.tp if self.sequence_parallel else 1))
         if self.sequence_parallel:
             rows = custom_operators.communicate(rows, self.tp, _reduce_scatter_rows, _all_gather_rows)
-        out = _SumRows.apply(self._exchanged(rows), index, weights).view_as(x)
+        out = summed_rows(exchanged(rows, self.ep), index, weights).view_as(x)
         if self.shared_expert is not None:
             out = out + self.shared_expert(x)
         return custom_operators.reduce_from_group(out, self.tp) if alone else out
-
-    def _exchanged(self, rows: torch.Tensor) -> Any:
-        """All-to-all over the expert-parallel group, in backward too."""
-        return custom_operators.communicate(rows, self.ep, _all_to_all, _all_to_all) if self.ep > 1 else rows
-
-    def _tokens_by_expert(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Token of every row, expert by expert, as many rows for each of them."""
-        experts = self.router.experts
-        rows = -(-chosen.numel() // experts) * experts
-        tokens = chosen.flatten().argsort() // chosen.shape[-1]
-        return functional.pad(tokens, (0, rows - chosen.numel()))
 
 
 def put_experts(model: torch.nn.Module, block: type[torch.nn.Module], *sizes: int) -> None:

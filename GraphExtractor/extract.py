@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from Common.errors import PhazeError
+from Common.errors import InputError, PhazeError
 from Common.requirements import check_versions
 from GraphExtractor.attention import register_attention
 from GraphExtractor.check import check_structure
@@ -25,6 +25,7 @@ from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.part_writes import with_whole_writes
 from GraphExtractor.regather import gather_again
 from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
+from GraphExtractor.run_again import with_parts_again
 from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
 from GraphExtractor.sources.step_check import check_step
 from GraphExtractor.tensor_parallel import shard
@@ -50,13 +51,23 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
         key = replace(key, model=canonical_name(key.model))
         family = find_model(key.model)
     check_key(key, family)
-    with family.failures():
-        graph = _extract(key, family)
+    graph = _extracted(key, family)
     check_tokens_apart(graph)
     broken = check_structure(graph)
     if broken:
         raise PhazeError(f"the graph of {key.model} is not a training graph: {'; '.join(broken)}")
     return graph
+
+
+def _extracted(key: GraphKey, family: ModelFamily) -> ModelGraph:
+    """The graph of the first form of the model that can be traced; where there is none, what is said is of the last one."""
+    while True:
+        try:
+            with family.failures():
+                return _extract(key, family)
+        except InputError as error:
+            if not family.tried_otherwise(error):
+                raise
 
 
 def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
@@ -130,10 +141,23 @@ def trace_model(
 ) -> TracedStep:
     """Reduce ``model`` in place to the ``chosen`` blocks of every stack of one device and trace a training step of it."""
     derived = key.tp > 1 and not family.described and not family.divided_sizes
-    if derived:
-        from GraphExtractor.derived_sharding import shard_traced
+    if not derived:
+        return with_parts_again(_trace_model(key, family, modules, chosen, model, fake))
+    from GraphExtractor.derived_sharding import shard_traced
 
-        return shard_traced(trace_model(replace(key, tp=1), family, modules, chosen, model, fake), key.tp)
+    whole = _trace_model(replace(key, tp=1), family, modules, chosen, model, fake)
+    return with_parts_again(shard_traced(whole, key.tp))
+
+
+def _trace_model(
+    key: GraphKey,
+    family: ModelFamily,
+    modules: LayerModules,
+    chosen: Mapping[str, Representatives],
+    model: torch.nn.Module,
+    fake: FakeMode,
+) -> TracedStep:
+    """``trace_model`` where the model is whole, or divided before it is traced; what it checkpoints runs once."""
     _reduce(model, chosen)
     layer_modules = each_layer_module(model, modules)
     with default_dtype(key.dtype), fake:

@@ -3,9 +3,14 @@
 A model may ask how many patches an image has, which of its tokens stand for the image, or whether a mask leaves anything out:
 none of that depends on data or weights. While ``KnownValues`` is active such tensors are computed besides being traced, and code
 that asks for them is answered. Activations are finite: a model that looks for infinities finds none.
+
+Choices among computed numbers (the experts of a token, the keys of a query) are not known, but that they are balanced is what
+mixtures train for and what ``experts`` assumes: the choices of one row follow those of the row before, around all there are. So
+a model that sizes the parts of its experts by what was chosen is traced with equal parts.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
@@ -13,10 +18,19 @@ from unittest.mock import patch
 import torch
 from torch.overrides import TorchFunctionMode
 
-from GraphExtractor.torch_internals import FakeTensor, TorchDispatchMode, WeakIdKeyDictionary, disable_current_modes, pytree
+from GraphExtractor.torch_internals import (
+    DataDependentOutputException,
+    FakeTensor,
+    TorchDispatchMode,
+    WeakIdKeyDictionary,
+    disable_current_modes,
+    pytree,
+)
 
 MOST_ELEMENTS = 2**18  # of a tensor whose values are followed
 _VALUE = "_phaze_value"
+_CHECKS = ("_check_tensor_all", "_check_tensor_all_with")  # of torch: whether all of a tensor is true
+_CHOICES = ("topk", "argmax", "argmin", "max", "min")
 _MASKED = ("index", "index_put", "_unsafe_index", "_unsafe_index_put", "_index_put_impl")
 _FINITE = MappingProxyType({torch.isfinite: True, torch.isinf: False, torch.isnan: False})
 
@@ -35,6 +49,7 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         self._before_each = before_each
         self._values = WeakIdKeyDictionary()
         self._answers = _Answers()
+        self._patches: list[ExitStack] = []  # one for every time that it is active within itself
         self._changed: set[int] = set()  # storages that something unknown was written into
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -50,13 +65,17 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
 
     def __enter__(self) -> Any:
         self._answers.__enter__()
-        self._lists = patch.object(FakeTensor, "tolist", self._listed(FakeTensor.tolist))
-        self._lists.start()
+        patches = ExitStack()
+        patches.enter_context(patch.object(FakeTensor, "tolist", self._listed(FakeTensor.tolist)))
+        patches.enter_context(patch.object(FakeTensor, "__format__", self._written(FakeTensor.__format__)))
+        for name in _CHECKS:
+            patches.enter_context(patch.object(torch, name, _passed(getattr(torch, name))))
+        self._patches.append(patches)
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        self._lists.stop()
+        self._patches.pop().close()
         self._answers.__exit__(*error)
 
     def __torch_dispatch__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
@@ -78,7 +97,25 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
                 return self._followed(function, name, (arguments, named), pytree.tree_unflatten(own, form), asks)
         elif function._schema.is_mutable and isinstance(arguments[0], torch.Tensor):
             self._changed.add(arguments[0].untyped_storage()._cdata)
-        return function(*arguments, **named)
+        result = function(*arguments, **named)
+        if name in _CHOICES:
+            self._choose(function, arguments, named, result)
+        return result
+
+    def _choose(self, function: Any, arguments: Any, named: Any, result: Any) -> None:
+        """Positions that are chosen along an axis become known: balanced ones."""
+        given = dict(zip((each.name for each in function._schema.arguments), arguments, strict=False)) | named
+        axis = given.get("dim", -1 if "topk" in str(function) else None)
+        chosen = next((each for each in pytree.tree_leaves(result) if _are_positions(each)), None)
+        if axis is None or chosen is None or not given["self"].dim() or chosen.numel() > MOST_ELEMENTS:
+            return
+        of, apart = given["self"].shape[axis], chosen.dim() < given["self"].dim()
+        with disable_current_modes():
+            order = torch.arange(chosen.numel()) % of
+            shape = list(chosen.unsqueeze(axis).shape if apart else chosen.shape)
+            shape.append(shape.pop(axis))
+            value = order.reshape(shape).movedim(-1, axis)
+            self._values[chosen] = value.squeeze(axis) if apart else value
 
     def _followed(self, function: Any, name: str, traced: Any, own: Any, asks: bool) -> Any:
         """What an operator gives, traced and computed."""
@@ -118,6 +155,15 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
 
         return tolist
 
+    def _written(self, original: Callable[[Any, str], str]) -> Callable[[Any, str], str]:
+        """How a number in a tensor of its own is written: experts are looked up by names with it."""
+
+        def written(tensor: Any, how: str) -> str:
+            value = self.value(tensor) if not tensor.dim() else None
+            return original(tensor, how) if value is None else format(value.item(), how)
+
+        return written
+
     def _without_masks(self, arguments: Any) -> Any:
         """Arguments whose boolean indices, where they are known, are lists of positions."""
         indices: list[Any] = []
@@ -146,6 +192,22 @@ class _Answers(TorchFunctionMode):  # type: ignore[misc]
             numbers = pytree.tree_map_only(FakeTensor, lambda number: number.item(), arguments[0])
             return function(numbers, *arguments[1:], **(named or {}))
         return function(*arguments, **(named or {}))
+
+
+def _passed(check: Callable[..., Any]) -> Callable[..., Any]:
+    """A check of values that passes where they are not known."""
+
+    def checked(*arguments: Any, **named: Any) -> Any:
+        try:
+            return check(*arguments, **named)
+        except DataDependentOutputException:
+            return None
+
+    return checked
+
+
+def _are_positions(value: Any) -> bool:
+    return isinstance(value, FakeTensor) and value.dtype == torch.int64
 
 
 def _on_cpu(named: dict[str, Any]) -> dict[str, Any]:

@@ -87,7 +87,12 @@ def _layer(
     builder = GraphBuilder(users, results, passes[0])
     forward = builder.graph(passes[0])
     backward = builder.graph(passes[1])
-    parameters = {use.value for traced in operators for use in traced.uses if use.value.source is Source.PARAMETER}
+    parameters = {
+        use.value
+        for traced in operators
+        for use in traced.uses
+        if use.value.source is Source.PARAMETER and step.parameters[use.value.node] in step.gradients
+    }
     parameters |= {value for value, first in owners.items() if value.elements == 1 and first == layer}
     multiplied = {
         use.value
@@ -155,9 +160,11 @@ class GraphBuilder:
     def selective(self, groups: tuple[Group, ...], backward: OperatorGraph, dropped: frozenset[Value]) -> OperatorGraph:
         """Backward pass preceded by the core-attention operators, feeding the readers of what was ``dropped``.
 
-        What they read of what was gathered is the backward pass's own, gathered again.
+        What they read of what was gathered is the backward pass's own, gathered again. What a checkpoint of the model's own runs
+        again anyway is there already.
         """
-        core = tuple(group for group in self.forward if group.head.core_attention)
+        made_again = {group.head.forward for group in groups if group.head.yields is Yields.OUTPUT}
+        core = tuple(group for group in self.forward if group.head.core_attention and group.head.node not in made_again)
         if not core:
             return backward
         again = tuple(self._operator(group) for group in core)

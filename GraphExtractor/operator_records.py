@@ -15,13 +15,13 @@ DTYPE_BYTES = {
     "float32": 4,
     "float64": 8,
     "complex64": 8,
+    "complex32": 4,
     "complex128": 16,
-    "int64": 8,
-    "int32": 4,
-    "int16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1),
+    **dict.fromkeys(("int64", "uint64"), 8),
+    **dict.fromkeys(("int32", "uint32"), 4),
+    **dict.fromkeys(("int16", "uint16"), 2),
+    **dict.fromkeys(("int8", "uint8", "bool"), 1),
 }
 
 

@@ -3,18 +3,20 @@
 Views are contracted: an operator reading a transposed slice reads from the operator that made the data. Integer and scalar
 bookkeeping (position ids, lengths, the initial gradient of the loss) moves no data worth pricing and is no operator either.
 
-Matrix products are described in ``products``, vector work in ``vocabulary``. An unknown torch operator becomes element-wise work
-under its own name, which whoever prices it warns of: nothing is silently free.
+Matrix products are described in ``products``, decompositions and solvers in ``linear_algebra``, vector work in ``vocabulary``. An
+unknown operator is priced by its bytes, under its own name, which whoever prices it says: nothing is silently free.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import torch
 from torch.fx import Node
 
 from GraphExtractor.divided_norms import norm_work
 from GraphExtractor.graph import DTYPE_BYTES, Collective, CollectiveGroup, CollectiveKind, Gemm, OperatorKind, VectorWork, Yields
+from GraphExtractor.linear_algebra import algebra_work
 from GraphExtractor.linking import operator_nodes
 from GraphExtractor.products import Work, product_work, received
 from GraphExtractor.scan_work import scan_work
@@ -124,6 +126,7 @@ def _label(module: str, name: str, kind: OperatorKind, yields: Yields) -> str:
 
 def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ...]) -> Work:
     product = product_work(node, name, outputs) or scan_work(node, name) or summa_work(node, name) or norm_work(node, name)
+    product = product or algebra_work(node, name)
     if product is not None:
         return product
     if name in _COLLECTIVES:
@@ -141,8 +144,22 @@ def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ..
     if name in ("bag", "rows_gradient"):  # every lookup is added, however often its row is read
         added = node.args[1].meta["val"].numel() * outputs[0].shape[-1]
         return Work(OperatorKind.GATHER, (), (VectorWork("embedding" if name == "bag" else "embedding_backward", added),))
-    kind, function = VECTOR_FUNCTIONS.get(name, (OperatorKind.ELEMENTWISE, name))
-    return Work(kind, (), (VectorWork(function, elements),))
+    if name in VECTOR_FUNCTIONS:
+        kind, function = VECTOR_FUNCTIONS[name]
+        return Work(kind, (), (VectorWork(function, elements),))
+    return _by_bytes(node, elements)
+
+
+def _by_bytes(node: Node, elements: int) -> Work:
+    """What nothing is known of besides its operands: it reads and writes them once, in a kernel of its own.
+
+    Only what torch says works on each element by itself, draws or makes it, can be joined with others.
+    """
+    tags = node.target.tags
+    pointwise = torch.Tag.pointwise in tags or torch.Tag.nondeterministic_seeded in tags or not node.all_input_nodes
+    namespace, function = node.target._schema.name.split("::")
+    function = operator_name(node) if namespace == "aten" else f"{namespace}.{function}"
+    return Work(OperatorKind.ELEMENTWISE if pointwise else OperatorKind.REDUCTION, (), (VectorWork(function, elements),))
 
 
 def _weight_gradient_makers(step: TracedStep, values: ValueTable, nodes: Sequence[Node]) -> frozenset[Node]:

@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from GraphExtractor.torch_internals import OpOverload
-from GraphExtractor.tracing import TracedStep
+from GraphExtractor.tracing import TracedStep, drop_unread
 from GraphExtractor.values import is_view, tensors_of
 
 MOST_WRITES = 64  # of a step: a loop that fills a tensor token by token would be priced as that many copies of it
@@ -32,7 +32,7 @@ def with_whole_writes(step: TracedStep) -> TracedStep:
     rewriting = _Rewriting(step)
     for write in writes:
         rewriting.replace(write)
-    step.graph.eliminate_dead_code()
+    drop_unread(step.graph, products_too=False)
     results = next(node for node in step.graph.nodes if node.op == "output").args[0]
     alive = set(step.graph.nodes)
     gradients = {
@@ -154,6 +154,7 @@ _SCATTERS: Mapping[Any, Callable[[Node, Node], _Steps]] = MappingProxyType(
         _aten.select.int: _into(_aten.select_scatter.default),
         _aten.as_strided.default: _into(_aten.as_strided_scatter.default),
         _aten.view.default: _back(lambda view: (_shape(view.args[0]),), _aten.reshape.default),
+        _aten.reshape.default: _back(lambda view: (_shape(view.args[0]),), _aten.reshape.default),
         _aten.t.default: _back(lambda view: (), _aten.t.default),
         _aten.transpose.int: _back(lambda view: tuple(view.args[1:]), _aten.transpose.int),
         _aten.permute.default: _back(_inverse, _aten.permute.default),

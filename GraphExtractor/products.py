@@ -28,14 +28,16 @@ class Work:
 def product_work(node: Node, name: str, outputs: tuple[Value, ...]) -> Work | None:
     """The work of a matrix product; None for any other operator."""
     shapes = [tuple(argument.meta["val"].shape) for argument in node.args if isinstance(argument, Node)]
-    if name in {"mm", "bmm"}:
+    if name in {"mm", "bmm", "_scaled_mm"}:
         return Work(OperatorKind.GEMM, (_gemm(shapes[0], node.meta["val"].shape),))
     if name in {"addmm", "baddbmm"}:
         return Work(OperatorKind.GEMM, (_gemm(shapes[1], node.meta["val"].shape),), (VectorWork("add", outputs[0].elements),))
-    if name == "_grouped_mm":
+    if name in {"_grouped_mm", "_scaled_grouped_mm"}:
         return Work(OperatorKind.GEMM, _grouped(shapes[0], shapes[1], node.meta["val"].shape))
     if name in {"attention", "attention_backward"}:
         return _attention_backward(node) if name.endswith("backward") else _attention(node)
+    if name.startswith("_scaled_dot_product_"):
+        return _fused_attention(node, backward="backward" in name)
     if name == "convolution":
         return _convolution(node, outputs)
     return _convolution_backward(node) if name == "convolution_backward" else None
@@ -158,6 +160,16 @@ def _attention_backward(node: Node) -> Work:
         *((VectorWork("mul", batch * rows), VectorWork("sum", batch * rows)) if of_sinks else ()),
     )
     return Work(OperatorKind.ATTENTION, gemms, vector, None, scores.causal, scores.window, _passed(node, 2))
+
+
+def _fused_attention(node: Node, *, backward: bool) -> Work:
+    """A kernel of torch's own that code calls by a name nothing else stands in for: two products, or five backward."""
+    q, k, v = (tuple(argument(node, name).meta["val"].shape) for name in ("query", "key", "value"))
+    batch, rows, columns, width, value_width = math.prod(q[:-2]), q[-2], k[-2], q[-1], v[-1]
+    scores, values = Gemm(batch, rows, width, columns), Gemm(batch, rows, columns, value_width)
+    gemms = (scores, values) if not backward else (scores, *(values,) * 2, *(scores,) * 2)
+    softmax = VectorWork("softmax_backward" if backward else "softmax", batch * rows * columns)
+    return Work(OperatorKind.ATTENTION, gemms, (softmax,), causal=bool(argument(node, "is_causal")) and rows == columns)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ def scan_work(node: Node, name: str) -> Work | None:
     """The work of a recurrence; None for any other operator."""
     if name in ("selective_scan", "selective_scan_backward"):
         return _selective_scan(node, name)
+    if name in ("linear_scan", "linear_scan_backward"):  # a selective scan of one state, which nothing reads out
+        gate = _shape(node.args[1])
+        function = name.replace("linear", "selective")
+        return Work(OperatorKind.SCAN, (), (VectorWork(function, math.prod(gate), steps=gate[1]),))
     if name in ("wkv", "wkv_backward"):
         key = _shape(node.args[2 if name == "wkv" else 3])
         return Work(OperatorKind.SCAN, (), (VectorWork(name, math.prod(key), steps=key[1]),))

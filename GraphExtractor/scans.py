@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from Common.errors import InputError
 from GraphExtractor.custom_operators import define
+from GraphExtractor.delta_rule import channel_delta_rule, gated_delta_rule
 
 GATES = MappingProxyType({"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1})
 CHUNK = 2048  # tokens between the states that the kernel of mamba-ssm keeps for its backward pass (selective_scan_fwd_kernel.cuh)
@@ -65,6 +66,19 @@ _wkv_backward = define(
     "wkv_backward",
     "(Tensor gradient, Tensor decay, Tensor first, Tensor key, Tensor value, Tensor out) -> (Tensor, Tensor, Tensor, Tensor)",
     lambda gradient, decay, first, key, value, out: tuple(_like(each, key) for each in (decay, first, key, value)),
+)
+
+
+# state by state what went before times a gate, and what comes in (Griffin's RG-LRU; De et al. 2024)
+_linear_scan = define(
+    "linear_scan",
+    "(Tensor x, Tensor gate) -> Tensor",
+    lambda x, gate: torch.empty_like(x, memory_format=torch.contiguous_format),
+)
+_linear_scan_backward = define(
+    "linear_scan_backward",
+    "(Tensor gradient, Tensor gate, Tensor out) -> (Tensor, Tensor)",
+    lambda gradient, gate, out: (_like(out, out), _like(gate, gate)),
 )
 
 
@@ -123,6 +137,20 @@ class _Wkv(torch.autograd.Function):  # type: ignore[misc]
         return _wkv_backward(gradient, *ctx.saved_tensors)
 
 
+class _LinearScan(torch.autograd.Function):  # type: ignore[misc]
+    """Saves its gates and its output."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, gate: Any) -> Any:
+        out = _linear_scan(x, gate)
+        ctx.save_for_backward(gate, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return _linear_scan_backward(gradient, *ctx.saved_tensors)
+
+
 class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
     """The steps of a recurrent layer in one direction; the gradient of its weights is one product over all tokens."""
 
@@ -170,6 +198,12 @@ def _weighted(time_decay: Any, time_first: Any, key: Any, value: Any, state: Any
     return _Wkv.apply(time_decay, time_first, key, value), state
 
 
+def _gated(_: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, *others: Any, **named: Any) -> Any:
+    """In the place of ``_rnn_scan`` of transformers: operands of (batch, tokens, width), resets of (batch, tokens, 1)."""
+    out = _LinearScan.apply(hidden_states, recurrent_gate * ~reset)
+    return out, out[:, -1]
+
+
 def _recurrent(module: Any, input: Any, hx: Any = None) -> Any:
     """In the place of the forward pass of torch's ``LSTM``, ``GRU`` and ``RNN``."""
     if module.proj_size:
@@ -214,7 +248,12 @@ def _recurrent(module: Any, input: Any, hx: Any = None) -> Any:
 @contextmanager
 def whole_scans() -> Iterator[None]:
     """While active, recurrences of transformers' models and of torch's recurrent modules stay whole in the trace."""
-    replaced = {"mamba_selective_scan": _scanned, "rwkv_linear_attention": _weighted}
+    replaced = {
+        "mamba_selective_scan": _scanned,
+        "rwkv_linear_attention": _weighted,
+        "torch_chunk_gated_delta_rule": gated_delta_rule,
+        "chunk_kimi_delta_attention": channel_delta_rule,
+    }
     with ExitStack() as patches:
         for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
             patches.enter_context(patch.object(kind, "forward", _recurrent))
@@ -222,4 +261,6 @@ def whole_scans() -> Iterator[None]:
             for name, replacement in replaced.items():
                 if name in vars(module):
                     patches.enter_context(patch.object(module, name, replacement))
+            for kind in [each for each in vars(module).values() if isinstance(each, type) and "_rnn_scan" in vars(each)]:
+                patches.enter_context(patch.object(kind, "_rnn_scan", _gated))
         yield

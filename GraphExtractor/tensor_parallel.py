@@ -45,12 +45,17 @@ def shard(model: torch.nn.Module, first_block: torch.nn.Module, plan: TensorPara
         for pattern, attributes in plan.divided.items():
             if fnmatch(path, pattern):
                 for name in attributes:
-                    setattr(module, name, getattr(module, name) // key.tp)
+                    setattr(module, name, divided(getattr(module, name), key.tp))
     sharder.retie()
     sharder.communicate(plan)
     if key.sequence_parallel:
         for first in [module for path, module in _within(model) if fnmatch(path, plan.first)] or [first_block]:
             first.register_forward_pre_hook(_on_input(custom_operators.split_sequence, key.tp), with_kwargs=True)
+
+
+def divided(width: Any, tp: int) -> Any:
+    """One device's part of a width, or of each of several."""
+    return [each // tp for each in width] if isinstance(width, list) else width // tp
 
 
 def _within(model: torch.nn.Module) -> Iterable[tuple[str, torch.nn.Module]]:

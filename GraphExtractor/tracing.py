@@ -18,6 +18,7 @@ from torch.nn.modules import module as module_hooks
 from Common.errors import InputError, PhazeError
 from Common.progress import said_while
 from GraphExtractor.attention import whole_operators
+from GraphExtractor.checkpoints import CHECKPOINTS, Checkpoint, CheckpointedPart
 from GraphExtractor.context_parallel import UNSHARED, SharedTokens
 from GraphExtractor.graph import Attention
 from GraphExtractor.inner_cuts import with_inner_cuts
@@ -38,6 +39,7 @@ from GraphExtractor.torch_internals import (
 from GraphExtractor.user_lines import line_of, remember_lines
 
 logger = logging.getLogger(__name__)
+_PRODUCTS = frozenset(getattr(torch.ops.aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "convolution"))
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Stamper:
         self.runs: list[LayerModule] = []
         self.path = [""]
         self.inside = False
+        self.checkpoints: list[Checkpoint] = []  # that are running
+        self.checkpoints_begun = 0
 
     def place(self) -> str:
         """Where the trace is, in words."""
@@ -93,7 +97,10 @@ class Stamper:
     def write(self, *, backward: bool = False) -> None:
         """Stamp what is traced from now on."""
         stamp = Stamp(len(self.runs), self.inside, self.path[-1])
-        traceback.current_meta["custom"] = {"stamp": stamp, "backward": backward}
+        notes: dict[str, Any] = {"stamp": stamp, "backward": backward}
+        if self.checkpoints:
+            notes[CHECKPOINTS] = tuple(self.checkpoints)
+        traceback.current_meta["custom"] = notes
 
     def begin(self, module: torch.nn.Module, *_: Any) -> None:
         """A layer module runs."""
@@ -103,6 +110,10 @@ class Stamper:
 
     def enter(self, module: torch.nn.Module, *_: Any) -> None:
         """A module runs."""
+        if isinstance(module, CheckpointedPart):
+            self.checkpoints_begun += 1
+            self.checkpoints.append(Checkpoint(self.checkpoints_begun, module.stops_early))
+            self.write()
         if module in self.names:
             self.path.append(self.names[module])
             self.write()
@@ -113,6 +124,9 @@ class Stamper:
             self.inside = False
         if module in self.names:
             self.path.pop()
+            self.write()
+        if isinstance(module, CheckpointedPart):
+            self.checkpoints.pop()
             self.write()
 
     @contextmanager
@@ -209,7 +223,7 @@ def trace_step(
             "which a traced training step does not have; make the code depend on shapes only"
         ) from error
 
-    traced.graph.eliminate_dead_code()
+    drop_unread(traced.graph, products_too=not undescribed)
     placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
     results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
     missing = [name for name, result in zip(parameters, results, strict=True) if result is None]
@@ -230,6 +244,22 @@ def trace_step(
         gradients={name: result for name, result in zip(parameters, results, strict=True) if result is not None},
         places=places,
     )
+
+
+def drop_unread(graph: torch.fx.Graph, *, products_too: bool) -> None:
+    """Leave out what nobody reads, and what gives nothing: checks of values, which a trace does not have.
+
+    Forward products that nobody reads (the state behind the last chunk of a recurrence) run all the same where code is run as
+    it stands.
+    """
+    for node in [node for node in graph.nodes if node.op == "call_function" and "val" not in node.meta and not node.users]:
+        graph.erase_node(node)
+
+    def stays(node: torch.fx.Node) -> bool:
+        runs = node.target in _PRODUCTS and not node.meta.get("custom", {}).get("backward", True)
+        return bool(node.is_impure()) or (runs and not products_too)
+
+    graph.eliminate_dead_code(stays)
 
 
 def shortened(names: Sequence[str], most: int = 6) -> str:
@@ -253,6 +283,7 @@ def _origins(
         origins[node] = NodeOrigin(found.layer[node], stamp.module, False, core, None, causal=causal)
         # the first node of a number owns the gradient function, later ones are not differentiable
         by_sequence_number.setdefault(node.meta["seq_nr"], node)
+    late: list[torch.fx.Node] = []
     for node in calls:
         if node in origins:
             continue
@@ -265,10 +296,21 @@ def _origins(
             gradients = (origins[each] for each in reversed(node.all_input_nodes) if each in origins)
             forward = next((each.forward for each in gradients if each.forward is not None), None)
         if forward is None:
+            late.append(node)
+            continue
+        origins[node] = _backward_of(forward, origins)
+    for node in reversed(late):  # made from parameters and constants: they go with what reads them first
+        forward = next((origins[user].forward for user in node.users if user in origins), None)
+        if forward is None:
             raise PhazeError(
                 f"the gradient made for {line_of(node) or node.target} belongs to no operator of the forward pass; write that "
                 "line with plain torch operators"
             )
-        origin = origins[forward]
-        origins[node] = NodeOrigin(origin.layer, origin.module, True, False, forward, causal=origin.causal)
+        origins[node] = _backward_of(forward, origins)
     return origins, found.places
+
+
+def _backward_of(forward: torch.fx.Node, origins: Mapping[torch.fx.Node, NodeOrigin]) -> NodeOrigin:
+    """Of a node that differentiates another one."""
+    origin = origins[forward]
+    return NodeOrigin(origin.layer, origin.module, True, False, forward, causal=origin.causal)

@@ -19,7 +19,7 @@ from GraphExtractor.divided_norms import DividedNorm
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import TensorParallelPlan
 from GraphExtractor.summa import SummaLinear
-from GraphExtractor.tensor_parallel import ShardsItself
+from GraphExtractor.tensor_parallel import ShardsItself, divided
 
 _gather_ids = define(
     "gather_ids", "(Tensor ids, int tp2) -> Tensor", lambda ids, tp2: ids.new_empty(*ids.shape[:-1], ids.shape[-1] * tp2)
@@ -80,7 +80,7 @@ def shard_twice(model: torch.nn.Module, plan: TensorParallelPlan, hidden: int, k
         for pattern, attributes in plan.divided.items():
             if fnmatch(path, pattern):
                 for name in attributes:
-                    setattr(module, name, getattr(module, name) // key.tp)
+                    setattr(module, name, divided(getattr(module, name), key.tp))
     sharder.retie(model)
 
 

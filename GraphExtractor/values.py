@@ -156,7 +156,7 @@ def is_view(node: Node) -> bool:
 def is_bookkeeping(node: Node) -> bool:
     """Whether a node only allocates, or computes nothing but integers or scalars."""
     tensors = [*tensors_of(node.meta["val"]), *(t for argument in node.all_input_nodes for t in tensors_of(argument.meta["val"]))]
-    integers = all(not tensor.dtype.is_floating_point for tensor in tensors)
+    integers = all(not (tensor.dtype.is_floating_point or tensor.dtype.is_complex) for tensor in tensors)
     return integers or all(tensor.numel() <= 1 for tensor in tensors) or operator_name(node) in _ALLOCATIONS
 
 

@@ -1,6 +1,6 @@
 """What torch's operators are as priced work: the closed vocabulary of vector functions that the Estimator has prices for.
 
-An operator that is not listed becomes element-wise work under its own name, with a warning: nothing is silently free.
+An operator that is not listed is priced by its bytes, under its own name, which is said beside the result.
 """
 
 from types import MappingProxyType

@@ -24,6 +24,7 @@ from GraphExtractor.graph import (
     Phase,
     Recompute,
     SparseTable,
+    Yields,
 )
 from GraphExtractor.score_mask import masked_flops, skipped_flops
 from Plans.cuts import Crossing, boundary_crossing
@@ -250,7 +251,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
         forward_flops=column([layer.forward.flops for layer, _ in layers]),
         masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
         skipped_flops=column([skipped_flops(layer.forward.operators) for layer, _ in layers]),
-        recomputed_flops=column([_computed(run_again(layer, mode)) for layer, mode in layers]),
+        recomputed_flops=column([_computed(_recomputed(layer, mode)) for layer, mode in layers]),
         table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
         tables=column([[layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for layer, _ in layers]),
         spare=keeping.spare,
@@ -273,6 +274,11 @@ def loss_gradient_bytes(layer: LayerGraph) -> int:
     """Bytes of the gradient of log-probabilities, in fp32, that a loss makes which does not work in place."""
     made = (each.writes for each in layer.backward.operators if LOSS_GRADIENT in {work.function for work in each.vector})
     return sum(tensor.bytes for written in made for tensor in written)
+
+
+def _recomputed(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
+    """Operators that make again what was made: those of ``recompute``, and of checkpoints in the model's own code."""
+    return (*run_again(layer, recompute), *(each for each in layer.backward.operators if each.yields is Yields.OUTPUT))
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:

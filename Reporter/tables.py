@@ -7,6 +7,7 @@ from typing import TextIO
 
 from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage_memory_text, time_text
 from Common.units import GIB
+from Estimator.coverage import words_of
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
 from Reporter.chip_tables import chip_sentences, chip_table
@@ -117,6 +118,8 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     for name, plan in best.models.items():
         if plan.price_sources is not None:
             yield f"{label(name)}: {plan.price_sources.words}"
+        if plan.priced_by_bytes:
+            yield f"{label(name)}: priced by bytes alone: {words_of(plan.priced_by_bytes)}"
     yield from (f"{label(name)}: {plan.plans_omitted}" for name, plan in best.models.items() if plan.plans_omitted)
     if result.in_noise is not None:
         yield in_noise_text(result.in_noise)

@@ -10,6 +10,7 @@ from typing import Any
 from Common.numbers import FINE_DIGITS, number, percent, size_text, stage_memory_text
 from Common.records import to_json
 from Common.units import GIB
+from Estimator.coverage import words_of
 from GraphExtractor.names import label
 from Plans.plan import plan_mapping
 from Plans.results import Iteration, Status, TimeInterval
@@ -112,6 +113,7 @@ def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None, laun
     sources = evaluation.price_sources
     named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
     named |= {} if evaluation.placement is None else {"placement": json.loads(to_json(evaluation.placement))}
+    named |= {"priced_by_bytes": [json.loads(to_json(each)) for each in evaluation.by_bytes]} if evaluation.by_bytes else {}
     named |= {} if optimum is None else {"optimum": json.loads(to_json(optimum))}
     named |= {} if launch is None else {"launch": json.loads(to_json(launch))}
     named |= {"time_intervals": [json.loads(to_json(each)) for each in evaluation.time_intervals]}
@@ -150,6 +152,8 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         rows["energy"] = f"{number(iteration.energy_per_sample_j)} J per sample"
     if evaluation.price_sources is not None:
         rows["prices"] = evaluation.price_sources.words
+    if evaluation.by_bytes:
+        rows["priced by bytes alone"] = words_of(evaluation.by_bytes)
     uneven = _uneven_chunks(evaluation)
     if uneven:
         rows["interleaving"] = uneven

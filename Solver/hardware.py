@@ -17,6 +17,8 @@ from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.design_space import DesignSpace, ReferenceChip
 from Estimator.chips.latency_table import load_or_populate, populate_estimates
 from Estimator.chips.tensor_core import JOULES_PER_PJ
+from Estimator.cost_model import OperatorCostModel
+from Estimator.coverage import PricedByBytes, priced_by_bytes, unknown_functions
 from Estimator.devices.device import Device
 from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
@@ -109,6 +111,17 @@ class Hardware(ABC):
         """How much of a step was measured; None where nothing is."""
         return None
 
+    def operator_prices(self, graph: ModelGraph, row: int) -> OperatorCostModel | None:
+        """What prices the operators of ``graph`` on configuration ``row`` alone; None where nothing does one by one."""
+        return None
+
+    def by_bytes(self, graph: ModelGraph, mode: Recompute, row: int = 0) -> tuple[PricedByBytes, ...]:
+        """The operators of a step that no formula describes; most models have none."""
+        prices = self.operator_prices(graph, row) if unknown_functions((graph,), self.known_functions) else None
+        if prices is None:
+            return ()
+        return priced_by_bytes(graph, mode, self.known_functions, lambda each: prices.price(each).alone.seconds[0])
+
     @abstractmethod
     def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
         """``costs`` of configuration ``row`` alone, every pass attributed to what its seconds go to."""
@@ -199,6 +212,10 @@ class ExistingDevice(Hardware):
     def source_counts(self, graph: ModelGraph, mode: Recompute) -> SourceCounts | None:
         """How much of a step was measured; None where the device was not profiled."""
         return source_counts(step_operators(graph, mode), self._model) if isinstance(self._model, ProfiledModel) else None
+
+    def operator_prices(self, graph: ModelGraph, row: int) -> OperatorCostModel:
+        """What prices its operators."""
+        return self._model
 
     def model_times(self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]) -> StageTimes:
         """What a stage of all layers takes for each of ``groups``."""
@@ -301,6 +318,10 @@ class DesignedChips(Hardware):
         scheduled = scheduled_graph(graph, table, self._network(graph, groups), self.solver, path)
         self._scheduled[graph.key, groups] = scheduled
         return _by_mode(scheduled, modes)
+
+    def operator_prices(self, graph: ModelGraph, row: int) -> OperatorCostModel:
+        """What prices the operators of ``graph`` on one chip."""
+        return populate_estimates((graph,), self.accelerators.some(np.array([row])), self.platform)
 
     def _network(self, graph: ModelGraph, groups: LayerGroups) -> PassNetwork:
         return self.pass_network(lambda cluster: GraphNetwork(graph, cluster, groups).seconds, groups.panels)

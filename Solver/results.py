@@ -9,6 +9,7 @@ from typing import ClassVar
 from Common.choices import Combine
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
+from Estimator.coverage import PricedByBytes
 from Estimator.devices.device import Device
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
@@ -197,6 +198,7 @@ class ModelPlan:
     time_intervals: tuple[TimeInterval, ...] = ()  # of an iteration, as far as published runs tell
     beside_operators_j: float | None = None
     placement: Placement | None = None  # None in records of before
+    priced_by_bytes: tuple[PricedByBytes, ...] = ()  # operators that no formula describes
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property

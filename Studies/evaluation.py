@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from Common.errors import InputError
-from Estimator.coverage import check_functions
+from Estimator.coverage import PricedByBytes, check_functions
 from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import ModelGraph, Recompute
 from GraphExtractor.storage import load_or_extract
@@ -29,7 +29,7 @@ class Evaluation:
     """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its degrees (None: stages differ).
 
     ``price_sources`` say how much was measured, of hardware that was profiled, ``placement`` where the groups of a plan lie whose
-    stages are alike.
+    stages are alike, ``by_bytes`` what no formula describes.
     """
 
     plan: Plan
@@ -39,6 +39,7 @@ class Evaluation:
     iteration: Iteration
     price_sources: SourceCounts | None = None
     placement: Placement | None = None
+    by_bytes: tuple[PricedByBytes, ...] = ()
 
     @property
     def time_intervals(self) -> tuple[TimeInterval, ...]:
@@ -71,6 +72,7 @@ class PreparedPlan:
     machine: Machine
     price_sources: SourceCounts | None = None
     placement: Placement | None = None
+    by_bytes: tuple[PricedByBytes, ...] = ()
 
 
 def evaluated(request: Request) -> Evaluation:
@@ -139,7 +141,9 @@ def prepared(request: Request) -> PreparedPlan:
     groups = layer_groups(degrees, used)
     costs = hardware.attributed(hardware.proven(graph, degrees.recompute, groups), groups, 0)
     sources = hardware.source_counts(graph, degrees.recompute)
-    return PreparedPlan(degrees, costs, hardware.machine(0, float(memory_sizes(request)[0])), sources, placement)
+    by_bytes = hardware.by_bytes(graph, degrees.recompute)
+    machine = hardware.machine(0, float(memory_sizes(request)[0]))
+    return PreparedPlan(degrees, costs, machine, sources, placement, by_bytes)
 
 
 def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
@@ -149,7 +153,9 @@ def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
     names = layer_names(graph)
     chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
     whole = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
-    return Evaluation(whole, degrees, hardware_report(request), plan.machine, iteration, plan.price_sources, plan.placement)
+    return Evaluation(
+        whole, degrees, hardware_report(request), plan.machine, iteration, plan.price_sources, plan.placement, plan.by_bytes
+    )
 
 
 def _as_stated(request: Request, stated: StatedChunks, degrees: UniformPlan, graph: ModelGraph) -> UniformPlan:

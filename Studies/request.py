@@ -554,7 +554,7 @@ class Request:
         ),
     ] = None
     solver: Annotated[SolverName, About("scheduler of operators", "native", hardware=Hardware.CHIPS)] = SolverName.NATIVE
-    strict: Annotated[bool, About("refuse a model with operators that have no cost, instead of pricing them as element-wise")] = (
+    strict: Annotated[bool, About("refuse a model with operators that have no cost, instead of pricing them by their bytes")] = (
         False
     )
 

@@ -114,7 +114,9 @@ def dimensions_of(run: TypedRun, sequence_length: int, rules: Assumptions, notes
         candidates += _grouped(candidates[-1])
     if run.kv_heads is not None:
         candidates = [
-            replace(each, kv_heads=run.kv_heads) for each in candidates if run.kv_heads == heads or each.family == "llama"
+            replace(each, kv_heads=run.kv_heads)
+            for each in candidates
+            if run.kv_heads == heads or each.family == "llama" or run.family == "gpt"
         ]
     chosen = _nearest(_distinct(candidates, run), run, rules)
     if run.family is None:

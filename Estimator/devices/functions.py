@@ -54,5 +54,5 @@ PARALLEL_SCANS = frozenset({"selective_scan", "selective_scan_backward"})
 
 
 def traffic_bytes(function: str, elements: float, element_bytes: int) -> float:
-    """Bytes that ``function`` moves for ``elements`` elements of its (first) operand."""
-    return elements * (TENSORS_MOVED[function] * element_bytes + (MASK_BYTES if function in DROPOUTS else 0))
+    """Bytes that ``function`` moves for ``elements`` elements of its (first) operand; an unknown one moves three tensors."""
+    return elements * (TENSORS_MOVED.get(function, 3) * element_bytes + (MASK_BYTES if function in DROPOUTS else 0))

@@ -277,7 +277,18 @@ class DeviceModel(OperatorCostModel):
                 traffic += operator.reads[0].bytes * self.device.reads_again(functions[0], row_bytes)
             if functions[0] in SOFTMAX:
                 return self._softmax(operator, functions)
+            arithmetic_s = self._in_steps(operator)
+            if arithmetic_s > 0.0:
+                traffic_s = traffic / self.device.memory.stream_bytes_per_s(functions)
+                return self._launched(arithmetic_s, max(traffic_s - arithmetic_s, 0.0))
         return self._stream(traffic, functions)
+
+    def _in_steps(self, operator: Operator) -> float:
+        """Seconds of vector units in what decomposes, solves or transforms in steps; nothing is known of some devices."""
+        scans, work = self.device.scans, [each for each in operator.vector if each.steps > 1]
+        if scans is None:
+            return 0.0
+        return sum(max(2 * each.elements / scans.peak.value, each.steps * scans.step.value) for each in work)
 
     def _softmax(self, operator: Operator, functions: tuple[str, ...]) -> KernelTime:
         """Softmax of scores kept in memory, or its gradient, and the dropout of its result."""

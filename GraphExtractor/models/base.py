@@ -132,6 +132,10 @@ class ModelFamily(ABC):
             logger.info("position table enlarged from %s to %s rows", number(self.sequence_length), number(sequence_length))
         return max(self.sequence_length, sequence_length)
 
+    def tried_otherwise(self, error: Exception) -> bool:
+        """Whether the model, which ``error`` kept from being traced, has another form to be built in next; it then is."""
+        return False
+
     @abstractmethod
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """Build the model from configuration alone, full depth and width, for ``vocabulary`` tokens.

@@ -42,7 +42,7 @@ class _Family:
 
 
 _FAMILIES = (
-    _Family("gpt", Gpt, 50257, 1024),
+    _Family("gpt", Gpt, 50257, 1024, grouped_queries=True),
     _Family("llama", Llama, 32000, 4096, grouped_queries=True),
     _Family("opt", Opt, 50272, 2048),
     _Family("bloom", Bloom, 250880, 2048),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt(LanguageModelFamily):
-    """GPT2LMHeadModel with the tanh-approximated GELU as one operator."""
+    """GPT2LMHeadModel with the tanh-approximated GELU as one operator; heads may share keys and values, as in Megatron's GPT."""
 
     folder: ClassVar[str] = "GPT"
     model_type: ClassVar[str] = "gpt2"
@@ -62,6 +62,7 @@ class Gpt(LanguageModelFamily):
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
         from transformers import GPT2Config, GPT2LMHeadModel
+        from transformers.pytorch_utils import Conv1D
 
         config = GPT2Config(
             vocab_size=vocabulary,
@@ -74,7 +75,13 @@ class Gpt(LanguageModelFamily):
             use_cache=False,
             attn_implementation=attention,
         )
-        return GPT2LMHeadModel(config)
+        model = GPT2LMHeadModel(config)
+        if self.kv_heads != self.heads:
+            shared = self.hidden // self.heads * self.kv_heads
+            for block in model.transformer.h:
+                block.attn.c_attn = Conv1D(self.hidden + 2 * shared, self.hidden)
+                block.attn.split_size = [self.hidden, shared, shared]
+        return model
 
 
 _gpt = partial(Gpt.sized, vocabulary=50257, sequence_length=1024)

@@ -1,16 +1,21 @@
 """Modules of other people built without their weights: what their code does to devices, weights and kernels is passed over."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.utils.checkpoint
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from GraphExtractor.checkpoints import checkpointed
 from GraphExtractor.torch_internals import FakeTensor, pytree, unset_fake_temporarily
 
+_CHECKPOINT = torch.utils.checkpoint.checkpoint
+_CHECKPOINT_NAMES = ("checkpoint", "torch_utils_checkpoint")
 _DEVICES = ("cuda", "mps", "xpu", "hpu", "npu")
 
 
@@ -53,16 +58,16 @@ def _on_cpu(value: Any) -> Any:
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """While active, weights are not initialised, modules neither moved nor cast, nothing is compiled or checkpointed.
+    """While active, weights are not initialised, modules neither moved nor cast, nothing is compiled, and checkpoints are seen.
 
-    Precision and recomputation are what a study asks for, not what the code does.
+    Precision is what a study asks for, not what the code does.
     """
     names = [name for name in dir(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
     patches: list[Any] = [patch.object(torch.nn.init, name, lambda tensor, *_, **__: tensor) for name in names]
     patches += [
         patch.object(torch.nn.Module, "_apply", lambda module, *_, **__: module),
         patch.object(torch, "compile", _uncompiled),
-        patch.object(torch.utils.checkpoint, "checkpoint", _not_again),
+        *(patch.object(module, name, checkpointed) for module, name in _holding_checkpoint()),
         *(patch.object(torch, name, _by_value(name)) for name in ("cond", "while_loop")),
     ]
     for each in patches:
@@ -86,9 +91,12 @@ def _by_value(name: str) -> Callable[..., Any]:
     return refused
 
 
-def _not_again(function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
-    own = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
-    return function(*arguments, **{name: value for name, value in settings.items() if name not in own})
+def _holding_checkpoint() -> Iterator[tuple[Any, str]]:
+    """Modules of other people that have torch's function under a name of theirs."""
+    for module in [torch.utils.checkpoint, *sys.modules.values()]:
+        for name in _CHECKPOINT_NAMES:
+            if getattr(module, "__dict__", {}).get(name) is _CHECKPOINT:
+                yield module, name
 
 
 def built_on_fake(build: Callable[[], Any]) -> Any:

@@ -29,6 +29,14 @@ def with_floats(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class HuggingFaceForm:
+    """How a module of transformers is built and fed: whether its code gets ``masks`` of its attention, and ``images``."""
+
+    masks: bool = False
+    images: bool = True
+
+
+@dataclass(frozen=True)
 class ConfigValues:
     """The content of a ``config.json``, read from ``path``; what it leaves out has the default that transformers gives it."""
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from Common.echo import as_given
 from Common.errors import InputError
+from GraphExtractor.attention import with_masks
+from GraphExtractor.expert_shares import share_experts
 from GraphExtractor.known_values import KnownValues, with_value
 from GraphExtractor.sources.building import MixedProducts, as_fake, built_on_fake, shapes_only
-from GraphExtractor.sources.config_values import ConfigValues
+from GraphExtractor.sources.config_values import ConfigValues, HuggingFaceForm
 from GraphExtractor.sources.hf_config import named_architecture
 from GraphExtractor.sources.hf_files import default_values
 from GraphExtractor.sources.hf_inputs import Reader
@@ -31,12 +34,36 @@ REMEDY = "change the configuration, or give the model as a model.py of your own"
 _RANDOM_DEPTH = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")  # blocks left out by chance are priced
 
 
-def build(config: ConfigValues, attention: str) -> torch.nn.Module:
-    """The module of a configuration, on fake tensors; call under a fake mode.
+def other_form(config: ConfigValues, tried: Sequence[HuggingFaceForm], error: Exception) -> HuggingFaceForm | None:
+    """The form to try after those that were ``tried``, the last of which came to ``error``; None where there is no other.
+
+    Code that misses something (None where it reads a mask) gets masks. Text that an image cannot be put into, since code asks for
+    more than a configuration tells of it or counts its tokens otherwise, is priced alone.
+    """
+    cause, last = error.__cause__, tried[-1]
+    if not isinstance(cause, Exception) or isinstance(cause, NotImplementedError):
+        return None
+    if not last.masks and isinstance(cause, TypeError | AttributeError) and "NoneType" in str(cause):
+        return replace(last, masks=True)
+    reads = Reader(_architecture(config), _settings(config), config.path)
+    if last.images and reads.can_do_without_images and isinstance(cause, TypeError | ValueError | RuntimeError):
+        logger.warning(
+            "%s: %s cannot be given an image from its configuration alone (%s): its text is priced, without images",
+            config.path,
+            reads.name,
+            " ".join(str(cause).split())[:160],
+        )
+        return replace(last, images=False)
+    return None
+
+
+def build(config: ConfigValues, attention: str, form: HuggingFaceForm, ep: int = 1) -> torch.nn.Module:
+    """The module of a configuration, on fake tensors; call under a fake mode. Its experts are to be divided over ``ep`` devices.
 
     Raises:
         InputError: transformers cannot build it.
     """
+    attention = with_masks(attention) if form.masks else attention
     with users_code(config.path, "building the model", REMEDY), shapes_only():
         settings, architecture = _settings(config), _architecture(config)
         try:
@@ -44,6 +71,8 @@ def build(config: ConfigValues, attention: str) -> torch.nn.Module:
         except (ValueError, KeyError):  # it has but one attention of its own
             model = built_on_fake(lambda: _built(architecture, _settings(config), "eager"))
         model.tie_weights()
+    if ep > 1:
+        share_experts(model, config.path)
     for module in model.modules():  # a write in place through a view hides from the trace what reads the tensor next
         if getattr(module, "inplace", False) is True:
             module.inplace = False
@@ -118,7 +147,7 @@ def _architecture(config: ConfigValues) -> Any:
     return found
 
 
-def inputs(config: ConfigValues, key: GraphKey, image_tokens: int) -> dict[str, torch.Tensor]:
+def inputs(config: ConfigValues, key: GraphKey, image_tokens: int, form: HuggingFaceForm) -> dict[str, torch.Tensor]:
     """What the module of a configuration reads, with labels where it has a loss of its own; call under a fake mode.
 
     Raises:
@@ -126,7 +155,7 @@ def inputs(config: ConfigValues, key: GraphKey, image_tokens: int) -> dict[str, 
     """
     with users_code(config.path, "making inputs", REMEDY):
         with unset_fake_temporarily():
-            given = Reader(_architecture(config), _settings(config), config.path, image_tokens).inputs(key)
+            given = Reader(_architecture(config), _settings(config), config.path, image_tokens, form.images).inputs(key)
         return {name: _faked(value) for name, value in given.items()}
 
 

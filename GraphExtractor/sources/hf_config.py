@@ -18,13 +18,20 @@ from Common.suggestions import nearest
 from GraphExtractor.layer_modules import LayerModules, find_layer_modules
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
 from GraphExtractor.sources.config_bounds import check_sizes
-from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, InexpressibleError, with_floats
+from GraphExtractor.sources.config_values import (
+    LONGEST_DEFAULT,
+    ConfigValues,
+    HuggingFaceForm,
+    InexpressibleError,
+    with_floats,
+)
 from GraphExtractor.sources.hf_files import (
     architecture_name,
     default_values,
     forward_parameters,
     known_model_types,
     places_tokens_behind_padding,
+    stacks_experts,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +45,7 @@ _POSITIONS = (
     *("max_target_positions", "max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length"),
     *("n_ctx", "context_length", "max_context_length"),
 )
+_EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", "num_routed_experts")
 _TEXT_PARTS = ("text_config", "decoder", "decoder_config", "language_config", "text_encoder", "llm_config")
 LONGEST_SOUND = 250_000  # samples of a crop in pre-training, 15.6 s at 16 kHz (Baevski et al. 2020, section 4.2)
 
@@ -65,6 +73,7 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
         layers=0,
         sequence_length=length,
         tokens=tokens,
+        experts=_experts(config.values, model_type),
         path=path,
         version=hashlib.blake2b(json.dumps(config.values, sort_keys=True).encode(), digest_size=10).hexdigest(),
     )
@@ -98,6 +107,20 @@ def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bo
         padding = parts[0].get("pad_token_id")
         found -= (padding if type(padding) is int else 0) + 1
     return max(min(found, LONGEST_DEFAULT), 1), True
+
+
+def _experts(values: Mapping[str, Any], model_type: str) -> int:
+    """How many experts a layer has of those that can be divided; 0 where there are none."""
+    defaults = default_values(model_type)
+    parts: list[Mapping[str, Any]] = [{**defaults, **values}]
+    for name in _TEXT_PARTS:
+        own, known = (each if isinstance(each, Mapping) else {} for each in (values.get(name), defaults.get(name)))
+        parts.append({**known, **own})
+    types = {model_type, *(part.get("model_type") for part in parts)}
+    if not any(stacks_experts(each) for each in types if isinstance(each, str)):
+        return 0
+    found = (part[key] for part in parts for key in _EXPERTS if type(part.get(key)) is int)
+    return next((count for count in found if count > 1), 0)
 
 
 def named_architecture(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str | None:
@@ -162,6 +185,20 @@ class HuggingFaceModule(ModelFamily):
     tokens: bool = True
 
     @cached_property
+    def _forms(self) -> list[HuggingFaceForm]:
+        """How it is built and fed: the last one counts."""
+        return [HuggingFaceForm()]
+
+    def tried_otherwise(self, error: Exception) -> bool:
+        """See base class: with masks where its code reads them, then without images where it can do without."""
+        from GraphExtractor.sources.hf_building import other_form
+
+        found = other_form(ConfigValues(self.path, _content(self.path)), self._forms, error)
+        if found is not None:
+            self._forms.append(found)
+        return found is not None
+
+    @cached_property
     def _image_tokens(self) -> dict[tuple[int, int], int]:
         """Tokens that stand for an image, by micro-batch size and sequence length, of the models that were built."""
         return {}
@@ -199,8 +236,10 @@ class HuggingFaceModule(ModelFamily):
         from GraphExtractor.sources.hf_building import build, image_tokens
 
         config = ConfigValues(self.path, _content(self.path))
-        model = build(config, attention)
-        self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(model, config, key)
+        form = self._forms[-1]
+        model = build(config, attention, form, key.ep)
+        if form.images:
+            self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(model, config, key)
         return model
 
     def left_out(self, graph: ModelGraph) -> tuple[str, ...]:
@@ -222,8 +261,9 @@ class HuggingFaceModule(ModelFamily):
         """See base class."""
         from GraphExtractor.sources.hf_building import inputs
 
-        tokens = self._image_tokens.get((key.micro_batch_size, key.sequence_length), 0)
-        return inputs(ConfigValues(self.path, _content(self.path)), key, tokens)
+        form = self._forms[-1]
+        tokens = self._image_tokens.get((key.micro_batch_size, key.sequence_length), 0) if form.images else 0
+        return inputs(ConfigValues(self.path, _content(self.path)), key, tokens, form)
 
     def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
         """See base class."""

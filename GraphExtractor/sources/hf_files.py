@@ -149,7 +149,16 @@ def _forward(name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
 
 def places_tokens_behind_padding(model_type: str) -> bool:
     """Whether positions begin behind the number of the padding token, as RoBERTa's do."""
+    return _mentions(model_type, "def create_position_ids_from_input_ids")
+
+
+def stacks_experts(model_type: str) -> bool:
+    """Whether its experts are stacked, and asked of an interface how they run."""
+    return _mentions(model_type, "@use_experts_implementation")
+
+
+def _mentions(model_type: str, words: str) -> bool:
     try:
-        return "def create_position_ids_from_input_ids" in _file("modeling", model_type).read_text(encoding="utf-8")
+        return words in _file("modeling", model_type).read_text(encoding="utf-8")
     except OSError:
         return False

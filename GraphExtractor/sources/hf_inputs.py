@@ -43,6 +43,7 @@ class Reader:
     settings: Any
     path: str
     image_tokens: int = 0  # that stand for the image of a sample in its text
+    with_images: bool = True
 
     @property
     def name(self) -> str:
@@ -94,7 +95,8 @@ class Reader:
         batch, length, names = key.micro_batch_size, key.sequence_length, self.parameters
         if "input_ids" in names:
             yield "input_ids", self._text(batch, length)
-        yield from self.images(batch, length)
+        if self.with_images:
+            yield from self.images(batch, length)
         if self.image_tokens:
             for name in _KINDS_OF_TOKENS:
                 if name in names:
@@ -105,6 +107,12 @@ class Reader:
             yield "input_features", torch.zeros(batch, *self._features(length))
         if "input_values" in names:
             yield "input_values", torch.zeros(batch, *self._sound(length))
+
+    @property
+    def can_do_without_images(self) -> bool:
+        """Whether it reads a text that need have no images."""
+        names = self.parameters
+        return {"input_ids", "pixel_values"} <= names.keys() and names["pixel_values"].default is None
 
     @property
     def joins_images(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a traced step may not hold: operators, number formats and writes that a training graph could only get wrong."""
+"""What a traced step may not hold: parts, number formats and writes that a training graph could only get wrong."""
 
 import operator as python_operator
 from collections.abc import Iterator
@@ -11,11 +11,7 @@ from GraphExtractor.graph import DTYPE_BYTES
 from GraphExtractor.torch_internals import OpOverload
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.user_lines import line_of
-from GraphExtractor.values import is_view, operator_name, tensors_of
-
-_NOT_ELEMENTWISE = ("_scaled_mm", "_scaled_grouped_mm", "mkldnn_rnn_layer", "_cdist_forward", "_trilinear")
-_PRICED = frozenset({"linalg_vector_norm"})
-_NOT_ELEMENTWISE_PREFIXES = ("linalg_", "_linalg_", "fft_", "_fft_", "_sparse", "sparse_", "cholesky", "triangular_solve")
+from GraphExtractor.values import is_view, tensors_of
 
 
 def check_step(step: TracedStep, model: str) -> None:
@@ -25,10 +21,6 @@ def check_step(step: TracedStep, model: str) -> None:
             continue
         if not isinstance(node.target, OpOverload):
             raise InputError(_refused(step, node, model, "runs a part of the model that a graph cannot show; write it out"))
-        name = operator_name(node)
-        if name in _NOT_ELEMENTWISE or (name.startswith(_NOT_ELEMENTWISE_PREFIXES) and name not in _PRICED):
-            reason = "has no price and is more than element-wise work; write it out with products and element-wise operators"
-            raise InputError(_refused(step, node, model, reason))
         for tensor in tensors_of(node.meta["val"]):
             if tensor.layout is not torch.strided:
                 raise InputError(_refused(step, node, model, f"makes a tensor of layout {tensor.layout}; use dense tensors"))

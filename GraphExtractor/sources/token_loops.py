@@ -12,6 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from Common.errors import InputError
+from GraphExtractor import delta_rule
 
 MOST_STEPS = 96  # of a loop that is traced step by step; beyond, tracing takes minutes
 _TORCH = str(Path(torch.__file__).parent)
@@ -47,7 +48,7 @@ class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
     def _count(self, caller: FrameType | None) -> None:
         """Count an operator for the place that calls it, the line of the model's code behind that, and the module."""
         frame = _left(caller, (_TORCH, _OURS))
-        if caller is None or frame is None:
+        if caller is None or frame is None or _runs(caller, frame, delta_rule.__file__):
             return
         module = self._module(caller)
         key = (caller.f_code.co_filename, caller.f_lasti, frame.f_code.co_filename, frame.f_lasti, module)
@@ -68,6 +69,15 @@ class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
                 return id(owner)
             frame = frame.f_back
         return 0
+
+
+def _runs(frame: FrameType | None, until: FrameType, file: str) -> bool:
+    """Whether code of a file of ours, which loops over chunks, runs within a frame."""
+    while frame is not None and frame is not until:
+        if frame.f_code.co_filename == file:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _left(frame: FrameType | None, files: tuple[str, ...]) -> FrameType | None:

@@ -56,6 +56,7 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
         vc_utilization=_utilization(schedules, CoreType.VC),
         beside_operators_j=None if moving_j is None else moving_j / plan.global_batch_size,
         price_sources=run.hardware.source_counts(shape.graph, plan.recompute),
+        priced_by_bytes=run.hardware.by_bytes(shape.graph, plan.recompute, row),
         share_of_own_best=_share_of_own_best(run, choice),
         plans_omitted=group.omitted,
     )

@@ -154,8 +154,8 @@ def test_unknown_operators_are_priced_and_named(caplog):
     graph = extract_graph(KEY, nano(Odd))
     with caplog.at_level(logging.WARNING):
         check_functions([graph], TENSORS_MOVED, strict=False)
-    assert "nano have no cost and are priced as element-wise work: atan (in block)" in caplog.text
-    with pytest.raises(InputError, match=r"nano have no cost: atan \(in block\); leave out --strict"):
+    assert "nano have no cost and are priced by bytes alone: aten.atan (6 times, in block)" in caplog.text
+    with pytest.raises(InputError, match=r"nano have no cost: aten.atan \(6 times, in block\); leave out --strict"):
         check_functions([graph], TENSORS_MOVED, strict=True)
     assert any(work.function == "atan" for operator in graph.layers[1].forward.operators for work in operator.vector)
 

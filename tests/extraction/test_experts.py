@@ -11,7 +11,7 @@ from samples import sampled
 from Common.errors import InputError
 from GraphExtractor import extract
 from GraphExtractor.check import check_invariants, check_structure
-from GraphExtractor.experts import MixtureOfExperts
+from GraphExtractor.experts import tokens_by_expert
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import Attention, CollectiveGroup, CollectiveKind, GraphKey, OperatorKind, Yields
 from GraphExtractor.models.registry import find_model
@@ -228,10 +228,9 @@ def test_routed_rows_and_what_combining_them_needs_are_kept():
 
 
 def test_rows_go_to_their_experts():
-    moe = MixtureOfExperts(8, 8, experts=4, chosen=2)
     chosen = torch.tensor([[0, 1], [2, 3], [1, 0], [3, 2]])
-    assert moe._tokens_by_expert(chosen).view(4, 2).sort(-1).values.tolist() == [[0, 2], [0, 2], [1, 3], [1, 3]]
-    assert len(moe._tokens_by_expert(chosen[:3])) == 8  # 6 choices are rounded up to 2 rows for each expert
+    assert tokens_by_expert(chosen, 4).view(4, 2).sort(-1).values.tolist() == [[0, 2], [0, 2], [1, 3], [1, 3]]
+    assert len(tokens_by_expert(chosen[:3], 4)) == 8  # 6 choices are rounded up to 2 rows for each expert
 
 
 @pytest.mark.parametrize(

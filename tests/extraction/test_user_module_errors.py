@@ -103,10 +103,6 @@ BROKEN = {
     "no loss": (REST + "def loss(output): pass\n", r"loss\(\) in .* returns NoneType"),
     "loss fails": (REST + "def loss(output): return output.logits\n", r"loss\(\) fails at .*:5 with AttributeError"),
     "sparse": (module("return torch.sparse.mm(x[0].to_sparse(), self.a(x)[0, :4])"), r"_to_sparse at .*mine\.py:7 .* use dense"),
-    "transforms": (
-        module("return torch.fft.rfft(self.a(x).float()).abs()"),
-        r"fft.* at .*mine\.py:7 has no price and is more than",
-    ),
     "recurrence": (
         module("return self.r(self.a(x))[0]", "self.r = nn.LSTM(4, 4, proj_size=2)"),
         r"LSTM with proj_size is not priced",

@@ -198,7 +198,7 @@ def _shape(flags: Flags) -> DecoderShape:
     query_norm = flags.has("qk-layernorm")
     activation = "relu2" if flags.has("squared-relu") else "geglu" if flags.has("quick-geglu") else "silu" if gated else "gelu"
     like_llama = activation == "silu" and rotary and not biases
-    like_gpt = activation == "gelu" and not rotary and biases and tied and kv_heads == heads
+    like_gpt = activation == "gelu" and not rotary and biases and tied
     plain = not query_norm and width * heads == hidden and not flags.has("num-experts")
     family = "llama" if plain and like_llama else "gpt" if plain and like_gpt else ""
     if not family and activation not in ("silu", "gelu"):

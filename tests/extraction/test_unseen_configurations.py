@@ -1,0 +1,123 @@
+"""Configurations of transformers that were refused once, against what torch counts of them, and the kinds behind them."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from GraphExtractor import delta_rule
+from GraphExtractor.check import check_invariants, product_flops
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import CollectiveGroup, GraphKey, TensorLayout
+from GraphExtractor.known_values import KnownValues
+from GraphExtractor.torch_internals import FakeTensorMode
+
+CASES = ("hf_deepseek_v32", "hf_jetmoe", "hf_llama4_multimodal", "hf_qwen3next")
+MIXTURES = {
+    "gpt_oss": {
+        "architectures": ["GptOssForCausalLM"],
+        "num_local_experts": 4,
+        "head_dim": 32,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 16,
+    },
+    "deepseek_v2": {
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "n_routed_experts": 4,
+        "moe_intermediate_size": 48,
+        "num_key_value_heads": 4,
+        "q_lora_rank": None,
+        "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 16,
+        "first_k_dense_replace": 1,
+    },
+}
+SIZES = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 256,
+    "max_position_embeddings": 64,
+    "num_experts_per_tok": 2,
+}
+GROUPED = "gpt:layers=2,hidden=64,heads=8,kv_heads=2,vocabulary=256,sequence_length=32"
+
+
+def forward_flops(graph):
+    found = [product_flops(graph.layers[index]) for index in graph.sequence]
+    return sum(each.forward + each.score_forward for each in found)
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("case", CASES)
+def test_forward_products_are_those_that_torch_counts(shared_data, case):
+    folder = shared_data / "cases_2026" / case
+    if not folder.is_dir():
+        pytest.skip(f"cases_2026/{case} is not among the shared data")
+    counted = re.search(r"(\d+\.\d+) GFLOP", (folder / "NOTE.md").read_text(encoding="utf-8"))
+    graph = extract_graph(GraphKey(str(folder / "config.json"), 1, 128, 1))
+    assert round(forward_flops(graph) / 1e9, 5) == float(counted[1])
+
+
+@pytest.mark.parametrize("model_type", MIXTURES)
+def test_experts_of_a_configuration_are_divided(tmp_path, model_type):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": model_type, **SIZES, **MIXTURES[model_type]}), encoding="utf-8")
+    key = GraphKey(str(path), 2, 32, 1)
+    whole, shared = extract_graph(key), extract_graph(replace(key, ep=2))
+    assert forward_flops(shared) == forward_flops(whole)
+    assert shared.total_parameter_count == whole.total_parameter_count
+    experts = [sum(each.layers[index].expert_parameter_count for index in each.sequence) for each in (whole, shared)]
+    assert experts[0] == 2 * experts[1] > 0
+    exchanges = [
+        each.collective
+        for index in shared.sequence
+        for each in shared.layers[index].forward.operators
+        if each.collective is not None
+    ]
+    assert {each.group for each in exchanges} == {CollectiveGroup.EXPERT}
+    assert {each.payload_bytes for each in exchanges} == {2 * 32 * 2 * 64 * 2}  # tokens, choices, width, bf16
+
+
+@pytest.mark.parametrize("degrees", [{}, {"tp": 2}, {"tp": 2, "sequence_parallel": True}, {"cp": 2}, {"tp2": 2}], ids=str)
+def test_heads_of_gpt_share_keys_and_values(degrees):
+    key = replace(GraphKey(GROUPED, 2, 32, 1), **degrees)
+    key = replace(key, layout=TensorLayout.TWO_D) if key.tp2 > 1 else key
+    graph = extract_graph(key)
+    plain = extract_graph(GraphKey(GROUPED.replace("kv_heads=2,", ""), 2, 32, 1))
+    assert check_invariants(graph) == []
+    assert plain.total_parameter_count - graph.total_parameter_count == 2 * (64 + 1) * 2 * (64 - 16)
+
+
+@pytest.mark.parametrize(("rows", "options", "chosen"), [(8, 4, 1), (8, 4, 2), (6, 5, 3)])
+def test_choices_among_computed_numbers_are_balanced(rows, options, chosen):
+    with FakeTensorMode(), KnownValues():
+        scores = torch.empty(rows, options).sigmoid()
+        of_each = torch.zeros(rows, options).scatter(1, scores.topk(chosen, 1).indices, 1).long().sum(0).tolist()
+        best = torch.nn.functional.one_hot(scores.argmax(-1), options).sum(0).tolist()
+    assert sum(of_each) == rows * chosen and max(of_each) - min(of_each) <= 1
+    assert sum(best) == rows and max(best) - min(best) <= 1
+
+
+@pytest.mark.parametrize(("tokens", "heads"), [(64, 3), (100, 6)])
+def test_delta_rules_are_those_of_transformers(monkeypatch, tokens, heads):
+    kimi = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")
+    qwen = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+    monkeypatch.setattr(delta_rule._Inverse, "apply", torch.linalg.inv)  # the operator itself is a shape
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 2, tokens, 3, 8).unbind()
+    value, beta = torch.randn(2, tokens, heads, 8), torch.rand(2, tokens, heads)
+    settings = {"beta": beta, "use_qk_l2norm_in_kernel": True, "output_final_state": True}
+    pairs = [(qwen.torch_chunk_gated_delta_rule, delta_rule.gated_delta_rule, -torch.rand(2, tokens, heads))]
+    if heads == 3:
+        pairs.append((kimi.chunk_kimi_delta_attention, delta_rule.channel_delta_rule, -torch.rand(2, tokens, heads, 8)))
+    for theirs, ours, decay in pairs:
+        given, found = (rule(query, key, value, g=decay, **settings) for rule in (theirs, ours))
+        for one, other in zip(given, found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
