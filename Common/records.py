@@ -35,11 +35,11 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
         held, keys = "nothing" if data is None else f"a {type(data).__name__}", ", ".join(each.name for each in fields(cls)[:3])
         raise InputError(f"{source} holds {held}, but must be a mapping of keys such as {keys}")
     data = in_base_units(cls, data, source)
-    check_finite(data, source)
     try:
-        text = json.dumps(data, default=str, allow_nan=False)
+        text = json.dumps(data, default=str)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source}: a value contains itself, or is no number that can be written; correct it") from error
+    check_finite(data, source)  # what contains itself has no end
     check_ranges(data, source)
     return from_json(cls, text, source)
 

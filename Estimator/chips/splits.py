@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from Estimator.chips.accelerator import IntArray
 from GraphExtractor.graph import Gemm
 
-EVERY_COUNT_TO = 256  # parts; of more, counts of a dimension are powers of two, and three and five times these
+EVERY_COUNT_TO = 256  # parts; of more, counts of a dimension are those of ``_coarse``
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +70,15 @@ def _distinct(size: int, most: int) -> list[int]:
 
 
 def _coarse(size: int, most: int) -> list[int]:
-    """Counts of parts up to ``most``, but for those after one that already cuts the dimension into single rows."""
-    counts = sorted({factor << power for factor in (1, 3, 5) for power in range(most.bit_length()) if factor << power <= most})
+    """Counts of parts up to ``most`` without other factors than two and three, or five or eleven times a power of two.
+
+    Numbers of cores that chips have are made of them, such as 432 and 528. Left out are those after one that already cuts the
+    dimension into single rows.
+    """
+    of_two = [1 << power for power in range(most.bit_length())]
+    of_three = [3**power for power in range(most.bit_length())]
+    made = {two * other for two in of_two for other in (*of_three, 5, 11)}
+    counts = sorted(count for count in made if count <= most)
     return [count for count, before in zip(counts, [0, *counts], strict=False) if before < size]
 
 

@@ -115,9 +115,16 @@ class _Chosen:
         if not len(cycles):
             return self
         way, arrays = cycles.argmin(axis=0), np.arange(cycles.shape[1])
-        faster = cycles[way, arrays] < self.cycles
-        others = (each[way, arrays] for each in (cycles, compute_cycles, glb_bytes))
-        return _Chosen(*(np.where(faster, new, old) for new, old in zip(others, vars(self).values(), strict=True)))
+        return self.or_faster_on(arrays, *(each[way, arrays] for each in (cycles, compute_cycles, glb_bytes)))
+
+    def or_faster_on(self, arrays: IntArray, cycles: FloatArray, compute_cycles: FloatArray, glb_bytes: FloatArray) -> _Chosen:
+        """The fastest of these and others, each on one of ``arrays``, which may be there several times."""
+        order = np.lexsort((np.arange(len(arrays)), cycles, arrays))
+        order = order[np.unique(arrays[order], return_index=True)[1]]  # the fastest of each array
+        order = order[cycles[order] < self.cycles[arrays[order]]]
+        chosen = np.stack([*vars(self).values()])
+        chosen[:, arrays[order]] = np.stack([cycles, compute_cycles, glb_bytes])[:, order]
+        return _Chosen(*chosen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,18 +214,18 @@ class TensorCoreModel:
         doubling = np.flatnonzero(splits.doubling)
         none = np.zeros((0, len(self._rows)))
         ways = _Spread(splits, batch, m, k, n, reduction, least, doubling, none)
-        return replace(ways, doubling_bytes=self._glb_bytes(gemm, ways, doubling))
-
-    def _glb_bytes(self, gemm: Gemm, ways: _Spread, which: IntArray) -> FloatArray:
-        """Bytes that all cores exchange with the GLB in the ways at the places ``which``, (places, arrays)."""
         # the batch never changes what a single product of it moves: price each (m, k, n) once
-        sizes, index = np.unique(np.concatenate([ways.m, ways.k, ways.n], axis=1)[which], axis=0, return_inverse=True)
-        part_m, part_k, part_n = sizes.T[:, :, None]
-        traffic = tile_traffic(part_m, part_k, part_n, self._l2_capacities, self.platform.bytes_per_element)
-        per_product = traffic.total.min(axis=0)[index.reshape(-1)]
+        sizes = np.concatenate([m, k, n], axis=1)[doubling]
+        _, once, index = np.unique(sizes, axis=0, return_index=True, return_inverse=True)
+        moved = self._glb_bytes(gemm, ways, doubling[once, None], self._l2_capacities)
+        return replace(ways, doubling_bytes=moved[index.reshape(-1)][:, self._l2_of])
+
+    def _glb_bytes(self, gemm: Gemm, ways: _Spread, which: IntArray, capacities: IntArray) -> FloatArray:
+        """Bytes that cores exchange with the GLB in the ways at the places ``which``, with local buffers of ``capacities``."""
+        m, k, n = (each[which, 0] for each in (ways.m, ways.k, ways.n))
+        traffic = tile_traffic(m, k, n, capacities, self.platform.bytes_per_element)
         splits = ways.splits
-        products = (gemm.batch * splits.m[which] * splits.k[which] * splits.n[which])[:, None]
-        moved: FloatArray = (products * per_product)[:, self._l2_of]
+        moved: FloatArray = gemm.batch * splits.m[which] * splits.k[which] * splits.n[which] * traffic.total.min(axis=0)
         return moved
 
     def _time(self, dataflow: Dataflow, batch: ArrayLike, m: ArrayLike, k: ArrayLike, n: ArrayLike) -> SystolicTime:
@@ -272,53 +279,54 @@ class TensorCoreModel:
         cycles = np.maximum(steady, moved / bandwidth) + ways.reduction_bytes[some] / bandwidth
         glb_bytes = moved + ways.reduction_bytes[some]
         found = np.empty((3, len(self._num_of)))
-        for place, num in enumerate(self._nums.tolist()):
-            configurations = np.flatnonzero(self._num_of == place)
-            arrays, own = np.unique(self._array_of[configurations], return_inverse=True)
-            end = int(np.searchsorted(some, ways.splits.ending(num)))
-            best = _Chosen(*np.full((3, len(arrays)), np.inf))
-            best = best.or_faster(*(each[:end, arrays] for each in (cycles, steady, glb_bytes)))
-            best = best.or_faster(*self._other_splits(gemm, ways, dataflow, part, num, arrays, best.cycles))
-            found[:, configurations] = np.stack([*vars(best).values()])[:, own.reshape(-1)]
+        best, begun = _Chosen(*np.full((3, len(self._rows)), np.inf)), 0
+        for place, num in enumerate(self._nums.tolist()):  # ascending: more cores can do all that fewer can
+            end = ways.splits.ending(num)
+            doubling = slice(*np.searchsorted(some, (begun, end)))
+            best = best.or_faster(cycles[doubling], steady[doubling], glb_bytes[doubling])
+            arrays = np.unique(self._array_of[self._num_of >= place])
+            others = np.flatnonzero(~ways.splits.doubling[begun:end]) + begun
+            best = self._with_others(best, gemm, ways, others, dataflow, part, arrays)
+            configurations = self._num_of == place
+            found[:, configurations] = np.stack([*vars(best).values()])[:, self._array_of[configurations]]
+            begun = end
         done = part.work[self._array_of]
         chosen_cycles, compute_cycles, chosen_bytes = found
         return _OnChip(chosen_cycles, compute_cycles, chosen_bytes, self._l2_traffic(gemm, dataflow) * done, gemm.macs * done)
 
-    def _other_splits(
-        self,
-        gemm: Gemm,
-        ways: _Spread,
-        dataflow: Dataflow,
-        part: Executed,
-        num: int,
-        arrays: IntArray,
-        known: FloatArray,
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Splits over ``num`` cores that may take less than the ``known`` cycles on ``arrays``.
+    def _with_others(
+        self, best: _Chosen, gemm: Gemm, ways: _Spread, others: IntArray, dataflow: Dataflow, part: Executed, arrays: IntArray
+    ) -> _Chosen:
+        """The fastest of ``best`` and of the ways at the places ``others``, on ``arrays``.
 
-        Cycles (infinite where they may not), those of the arrays alone and GLB bytes, each (splits, arrays). A part of a split
-        streams at most a useful row a cycle, so too few parts are too slow; and it moves its operands at least once.
+        A part of a split streams at most a useful row a cycle, so too few parts are too slow; and it moves its operands at least
+        once. By that bound the way that may be fastest is priced first, and then those that may still be faster.
         """
         bandwidth, splits = self.platform.glb_bandwidth_bytes_per_cycle, ways.splits
-        elements = self._rows[arrays] * self._columns[arrays]
-        fewest = (gemm.macs / (elements * known) * part.cycles[arrays]).min() * (1 - 1e-9)
-        first = int(np.searchsorted(splits.parts, fewest))
-        places = np.arange(first, splits.ending(num))
-        places = places[~splits.doubling[places]]
-        if not len(places):
-            nothing = np.empty((0, len(arrays)))
-            return nothing, nothing, nothing
-        steady = self._steady(dataflow, ways, places, arrays) * part.cycles[arrays]
-        reduction = ways.reduction_bytes[places]
-        least = np.maximum(steady, ways.least_bytes[places] * part.work[arrays] / bandwidth) + reduction / bandwidth
-        candidates = least < known
-        kept = np.flatnonzero(candidates.any(axis=1))
-        steady, reduction, candidates = steady[kept], reduction[kept], candidates[kept]
-        if not len(kept):
-            return steady, steady, steady
-        moved = self._glb_bytes(gemm, ways, places[kept])[:, arrays] * part.work[arrays]
-        cycles = np.where(candidates, np.maximum(steady, moved / bandwidth) + reduction / bandwidth, np.inf)
-        return cycles, steady, moved + reduction
+        known = best.cycles[arrays]
+        fewest = (gemm.macs / (self._rows[arrays] * self._columns[arrays] * known) * part.cycles[arrays]).min() * (1 - 1e-9)
+        others = others[np.searchsorted(splits.parts[others], fewest) :]
+        if not len(others):
+            return best
+        steady = self._steady(dataflow, ways, others, arrays) * part.cycles[arrays]
+        reduction = ways.reduction_bytes[others]
+        least = np.maximum(steady, ways.least_bytes[others] * part.work[arrays] / bandwidth) + reduction / bandwidth
+        bytes_of = np.empty((len(others), len(self._l2_capacities)))
+        first = np.zeros_like(least, dtype=bool)
+        first[least.argmin(axis=0), np.arange(len(arrays))] = True
+        for tried in (first, ~first):
+            way, on = np.nonzero(tried & (least < best.cycles[arrays]))
+            if len(way):
+                asked = np.zeros(bytes_of.shape, dtype=bool)
+                buffer = self._l2_of[arrays[on]]
+                asked[way, buffer] = True  # arrays of one size share what they move
+                some, one = np.nonzero(asked)
+                bytes_of[some, one] = self._glb_bytes(gemm, ways, others[some], self._l2_capacities[one])
+                moved = bytes_of[way, buffer] * part.work[arrays[on]]
+                glb_bytes = moved + reduction[way, 0]
+                cycles = np.maximum(steady[way, on], moved / bandwidth) + reduction[way, 0] / bandwidth
+                best = best.or_faster_on(arrays[on], cycles, steady[way, on], glb_bytes)
+        return best
 
     def _hbm_traffic(self, work: TensorWork, dataflow: Dataflow) -> tuple[FloatArray, FloatArray]:
         """HBM bytes loaded before the arrays start, and those moved behind them: (candidate tilings, GLB capacities).
