@@ -74,21 +74,26 @@ def _of_core(node: Node | None, by_node: Mapping[Node, TracedOperator]) -> bool:
 def less_in_fp8(layer: int, kept: Kept, readers: Readers) -> LessBytes:
     """What ``layer`` keeps less where inputs of products are kept in fp8, one byte each.
 
-    What nothing but products read again is kept so alone, whatever else reads it keeps it as it is too.
+    What nothing but products read again is kept so alone, whatever else reads it keeps it as it is too. What sequence-parallel
+    devices gather for a product they keep, and gather, in the product's format (Transformer Engine, ``LayerNormLinear``).
     """
 
     def less(values: frozenset[Value]) -> int:
         total = 0
         for value in values:
             again = [user for user in readers.get(value, ()) if user.backward and user.layer == layer]
-            products = [_multiplies(user) for user in again]
+            products = [_multiplies(user, readers) for user in again]
             total += (value.bytes - value.elements) if all(products) and again else -value.elements if any(products) else 0
         return total
 
     return LessBytes(less(kept.none), less(kept.selective))
 
 
-def _multiplies(operator: TracedOperator) -> bool:
+def _multiplies(operator: TracedOperator, readers: Readers) -> bool:
+    """Whether it is a product, or gathers what nothing but products read."""
+    if operator.kind is OperatorKind.COLLECTIVE:
+        users = [user for made in operator.outputs for user in readers.get(made, ())]
+        return bool(users) and all(_multiplies(user, readers) for user in users)
     return operator.kind is OperatorKind.GEMM and not operator.core_attention
 
 

@@ -167,6 +167,16 @@ def test_frameworks_keep_less_in_fp8_and_where_they_join_operators():
     assert saved.restored(Recompute.FULL, both) == saved.restored_full - saved.none + saved.under(Recompute.NONE, both)
 
 
+def test_sequence_parallel_devices_keep_their_part_of_what_products_read_in_fp8():
+    """What is gathered for a product before the pass and before its gradient is kept in one byte by the devices that hold it."""
+    model = canonical_name("llama:layers=2,hidden=64,heads=4,kv_heads=4,ffn=96,vocabulary=128")
+    keys = GraphKey(model, 1, 64, 1), GraphKey(model, 1, 64, 2, sequence_parallel=True)
+    blocks = [next(layer.saved for layer in extract_graph(key).layers if layer.name == "block") for key in keys]
+    for mode in (Recompute.NONE, Recompute.SELECTIVE):
+        less, of_two = (saved.under(mode) - saved.under(mode, Keeping(in_fp8=True)) for saved in blocks)
+        assert less == 2 * of_two > 0
+
+
 def test_operators_one_by_one_have_more_temporaries_and_allocators_take_more():
     graph = extract_graph(
         GraphKey(canonical_name("llama:layers=2,hidden=64,heads=4,kv_heads=4,ffn=96,vocabulary=4096"), 1, 64, 1)

@@ -88,6 +88,22 @@ def test_the_year_is_that_of_source_and_version(rules, source, framework, year):
     assert rules.year_of(row_with(source=source, framework=framework)) == year
 
 
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        ("Megatron-Bridge 26.06 performance summary", 2),  # scripts/performance/configs: grad_reduce_in_fp32 is False
+        ("Megatron-Bridge 25.11 performance summary, pre-training", 2),
+        ("Megatron-Bridge model verification card", None),  # of its other recipes, as the software has it
+        ("NeMo 24.07 performance summary", None),
+    ],
+)
+def test_performance_recipes_of_megatron_bridge_keep_gradients_in_two_bytes(rules, source, kept):
+    row = row_with(source=source, framework="NeMo 26.06 container / Megatron-Bridge v0.5.0")
+    found = rules.framework_of(row, "fp8")
+    assert (found.software, found.gradient_bytes.get("fp8")) == ("megatron_core", kept)
+    assert rules.framework_with("megatron_core", 2026, "fp8").gradient_bytes.get("fp8") is None  # nothing else is taken for them
+
+
 def test_bf16_defaults_are_not_those_of_fp16_runs(rules):
     bloom = {"framework": "Megatron-DeepSpeed", "source": "a paper of 2022", "model": "BLOOM 176B"}
     assert rules.framework_of(row_with(**bloom), "bf16").software == "megatron_deepspeed_bf16"
