@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 PHOTOGRAPH = (224, 224)  # of models without a size of their own: ImageNet's crops
 DETECTION_IMAGE = (800, 1333)  # shortest and longest side that detectors scale images to (Carion et al. 2020, section 4)
+SQUARE_IMAGE = (640, 640)  # that real-time detectors scale images to (Zhao et al. 2024, RT-DETR, section 5.1)
+_OF_SQUARES = ("RTDetr", "DFine", "PPDocLayout", "Deimv2")
 _VISION_PARTS = ("vision_config", "image_config", "vision", "encoder", "backbone_config", "vit_config", "qformer_config")
 _TEXT_TASKS = ("LMHeadModel", "WithLMHead", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "ForTokenClassification")
 _SAMPLE_TASKS = ("Classification", "WithTeacher", "ForNextSentencePrediction")
@@ -190,9 +192,10 @@ class Reader:
 
     def _image(self) -> tuple[int, ...]:
         channels = self._setting("num_channels", "in_channels", "in_chans")
-        size = self._setting("image_size", "img_size", "input_size")
-        if size is None:
-            size = DETECTION_IMAGE if self.name.endswith("ObjectDetection") else PHOTOGRAPH
+        size = self._setting("image_size", "img_size", "input_size", "anchor_image_size")
+        if size is None and self.name.endswith("ObjectDetection"):
+            size = SQUARE_IMAGE if self.name.startswith(_OF_SQUARES) else DETECTION_IMAGE
+        size = PHOTOGRAPH if size is None else size
         if isinstance(size, Mapping):
             size = size.get("height", size.get("shortest_edge", PHOTOGRAPH[0])), size.get("width", size.get("shortest_edge", 224))
         height, width = size[:2] if isinstance(size, list | tuple) else (size, size)
