@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REMEDY = "change the configuration, or give the model as a model.py of your own"
+_OF_LOSSES = ("target size", "target batch_size", "training is not", "training not")
 _RANDOM_DEPTH = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")  # blocks left out by chance are priced
 
 
@@ -40,9 +41,12 @@ def other_form(config: ConfigValues, tried: Sequence[HuggingFaceForm], error: Ex
 
     Code that misses something (None where it reads a mask) gets masks. Sections of heads that rotate by time, height and width
     are made to fit heads that are not of released widths. Text that an image cannot be put into, since code asks for more than a
-    configuration tells of it or counts its tokens otherwise, is priced alone.
+    configuration tells of it or counts its tokens otherwise, is priced alone. A loss that is not implemented, or compares targets
+    of another shape, is left out.
     """
     cause, last = error.__cause__, tried[-1]
+    if last.labels and isinstance(cause, Exception) and any(words in str(cause).lower() for words in _OF_LOSSES):
+        return replace(last, labels=False)
     if not isinstance(cause, Exception) or isinstance(cause, NotImplementedError):
         return None
     if not last.masks and isinstance(cause, TypeError | AttributeError) and "NoneType" in str(cause):
@@ -179,7 +183,9 @@ def inputs(config: ConfigValues, key: GraphKey, image_tokens: int, form: Hugging
     """
     with users_code(config.path, "making inputs", REMEDY):
         with unset_fake_temporarily():
-            given = Reader(_architecture(config), _settings(config), config.path, image_tokens, form.images).inputs(key)
+            given = Reader(_architecture(config), _settings(config), config.path, image_tokens, form.images, form.labels).inputs(
+                key
+            )
         return {name: _faked(value) for name, value in given.items()}
 
 
@@ -194,7 +200,8 @@ def loss(model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], config: Con
     own = own_loss(output)
     if own is None and reads.takes_labels and "labels" not in inputs:
         logger.warning(
-            "%s: the loss of %s looks for its targets by their values and is not priced; the mean of its output stands for it",
+            "%s: the loss of %s looks for its targets by their values, or reads others, and is not priced; "
+            "the mean of its output stands for it",
             path,
             reads.name,
         )

@@ -46,6 +46,7 @@ class Reader:
     path: str
     image_tokens: int = 0  # that stand for the image of a sample in its text
     with_images: bool = True
+    with_labels: bool = True
 
     @property
     def name(self) -> str:
@@ -84,7 +85,7 @@ class Reader:
                     f"{self.path}: {self.name} reads {name!r}, whose shape the configuration does not tell; give the model as a "
                     "model.py with build() and example_inputs()"
                 )
-        labels = dict(self._labels(key, given))
+        labels = dict(self._labels(key, given)) if self.with_labels else {}
         if not labels and "decoder_input_ids" in self.parameters:
             given["decoder_input_ids"] = _ids(key.micro_batch_size, key.sequence_length)
         return given | labels
