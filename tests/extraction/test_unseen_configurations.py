@@ -13,6 +13,7 @@ from GraphExtractor.check import check_invariants, product_flops
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import Attention, CollectiveGroup, GraphKey, TensorLayout
 from GraphExtractor.known_values import KnownValues
+from GraphExtractor.models.registry import find_model
 from GraphExtractor.sources.hf_inputs import Reader
 from GraphExtractor.torch_internals import FakeTensorMode
 
@@ -85,6 +86,24 @@ def test_experts_of_a_configuration_are_divided(tmp_path, model_type):
     ]
     assert {each.group for each in exchanges} == {CollectiveGroup.EXPERT}
     assert {each.payload_bytes for each in exchanges} == {2 * 32 * 2 * 64 * 2}  # tokens, choices, width, bf16
+
+
+@pytest.mark.parametrize(
+    ("model_type", "more", "divisible", "mixture"),
+    [
+        ("jetmoe", {"num_local_experts": 4}, 0, True),  # whose code holds each expert by itself
+        ("llama4", {}, 0, True),
+        ("gpt_oss", {"num_local_experts": 4}, 4, True),
+        ("olmo2", {}, 0, False),
+        ("doge", {}, 0, False),
+        ("doge", {"is_moe": True}, 0, True),
+    ],
+)
+def test_what_has_experts_is_a_mixture_whether_they_can_be_divided_or_not(tmp_path, model_type, more, divisible, mixture):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": model_type, **SIZES, **more}), encoding="utf-8")
+    family = find_model(str(path))
+    assert (family.experts, family.is_mixture) == (divisible, mixture)
 
 
 @pytest.mark.parametrize("degrees", [{}, {"tp": 2}, {"tp": 2, "sequence_parallel": True}, {"cp": 2}, {"tp2": 2}], ids=str)
