@@ -54,8 +54,13 @@ def other_form(config: ConfigValues, tried: Sequence[HuggingFaceForm], error: Ex
     by_sections = rotates_by_sections(config.values["model_type"])
     if by_sections and not last.sections and isinstance(cause, RuntimeError) and "split_with_sizes" in str(cause):
         return replace(last, sections=True)
-    reads = Reader(_architecture(config), _settings(config), config.path)
-    if last.images and reads.can_do_without_images and isinstance(cause, TypeError | ValueError | RuntimeError | LookupError):
+    if not last.images or not isinstance(cause, TypeError | ValueError | RuntimeError | LookupError):
+        return None
+    try:
+        reads = Reader(_architecture(config), _settings(config), config.path)
+    except Exception:  # noqa: BLE001 - transformers refuses the configuration itself, which is what came up
+        return None
+    if reads.can_do_without_images:
         logger.warning(
             "%s: %s cannot be given an image from its configuration alone (%s): its text is priced, without images",
             config.path,
