@@ -160,8 +160,16 @@ def register_attention(attention: Attention, shared: SharedTokens = UNSHARED) ->
     left_out: set[str] = set()  # so that a model of many layers is warned of once
 
     def routed(
-        module: Any, q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, scaling: float | None = None, **settings: Any
+        module: Any,
+        q: Any,
+        k: Any,
+        v: Any,
+        attention_mask: Any = None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        **settings: Any,
     ) -> Any:
+        mask = attention_mask  # by the name that models may give it by
         for name, value in settings.items():
             if name not in _PRICED and isinstance(value, torch.Tensor) and value.requires_grad and name not in left_out:
                 left_out.add(name)
@@ -204,8 +212,8 @@ def with_masks(name: str) -> str:
         setattr(seen, _OURS, True)
         return seen
 
-    def routed(module: Any, q: Any, k: Any, v: Any, mask: Any = None, *others: Any, **settings: Any) -> Any:
-        return attend(module, q, k, v, None if getattr(mask, _OURS, False) else mask, *others, **settings)
+    def routed(module: Any, q: Any, k: Any, v: Any, attention_mask: Any = None, *others: Any, **settings: Any) -> Any:
+        return attend(module, q, k, v, None if getattr(attention_mask, _OURS, False) else attention_mask, *others, **settings)
 
     AttentionInterface.register(f"{name}_masked", routed)
     AttentionMaskInterface.register(f"{name}_masked", masked)

@@ -18,5 +18,5 @@ def time_intervals(records: HardwareRecords, model: str, devices: int, seconds: 
     if device is None or device.profile is not None:
         return ()
     measured = device.evidence is Evidence.MEASURED
-    predicted = Predicted(device.name, records.software.name, devices, measured, find_model(model).experts > 0)
+    predicted = Predicted(device.name, records.software.name, devices, measured, find_model(model).is_mixture)
     return intervals_of_time(load_residuals(), predicted, seconds)

@@ -77,6 +77,11 @@ class ModelFamily(ABC):
     experts: int = 0
     source: str = field(default="", compare=False)
 
+    @property
+    def is_mixture(self) -> bool:
+        """Whether a token meets a part of it alone: ``experts`` are those that can be divided over devices."""
+        return self.experts > 0
+
     @classmethod
     def from_config(cls, config: ConfigValues) -> ModelFamily:
         """The model of a Hugging Face configuration of ``model_type``.

@@ -47,8 +47,24 @@ class MixedProducts(TorchFunctionMode):  # type: ignore[misc]
         return function(*arguments, **(named or {}))
 
 
+_TRANSFORMS = frozenset(getattr(torch.fft, name) for name in torch.fft.__all__ if name != "Tensor") | {torch.stft}
+
+
+class _WideTransforms(TorchFunctionMode):  # type: ignore[misc]
+    """Fourier transforms in float32: torch has none in bfloat16."""
+
+    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+        if function in _TRANSFORMS:
+            arguments, named = pytree.tree_map_only(torch.Tensor, _in_float32, (arguments, named))
+        return function(*arguments, **(named or {}))
+
+
 def _in_training_precision(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+
+
+def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 def _on_cpu(value: Any) -> Any:
@@ -73,7 +89,7 @@ def shapes_only() -> Iterator[None]:
     for each in patches:
         each.start()
     try:
-        with _OnCpu():
+        with _OnCpu(), _WideTransforms():
             yield
     finally:
         for each in reversed(patches):

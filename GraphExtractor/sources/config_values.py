@@ -30,10 +30,15 @@ def with_floats(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class HuggingFaceForm:
-    """How a module of transformers is built and fed: whether its code gets ``masks`` of its attention, and ``images``."""
+    """How a module of transformers is built and fed: whether its code gets ``masks`` of its attention, ``images`` and ``labels``.
+
+    ``sections``: the parts of a head that rotate by time, height and width are made to fit heads that they were not said for.
+    """
 
     masks: bool = False
+    sections: bool = False
     images: bool = True
+    labels: bool = True
 
 
 @dataclass(frozen=True)

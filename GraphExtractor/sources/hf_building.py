@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,10 +19,10 @@ from GraphExtractor.known_values import KnownValues, with_value
 from GraphExtractor.sources.building import MixedProducts, as_fake, built_on_fake, shapes_only
 from GraphExtractor.sources.config_values import ConfigValues, HuggingFaceForm
 from GraphExtractor.sources.hf_config import named_architecture
-from GraphExtractor.sources.hf_files import default_values
+from GraphExtractor.sources.hf_files import default_values, rotates_by_sections
 from GraphExtractor.sources.hf_inputs import Reader
 from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss, tensors_in
-from GraphExtractor.sources.token_loops import CONFIGURATION, TokenLoops
+from GraphExtractor.sources.token_loops import MOST_STEPS, OF_CHUNKS, SHORTER, TokenLoops
 from GraphExtractor.sources.user_errors import users_code
 from GraphExtractor.torch_internals import unset_fake_temporarily
 
@@ -31,22 +32,35 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REMEDY = "change the configuration, or give the model as a model.py of your own"
+_OF_LOSSES = ("target size", "target batch_size", "training is not", "training not")
 _RANDOM_DEPTH = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")  # blocks left out by chance are priced
 
 
 def other_form(config: ConfigValues, tried: Sequence[HuggingFaceForm], error: Exception) -> HuggingFaceForm | None:
     """The form to try after those that were ``tried``, the last of which came to ``error``; None where there is no other.
 
-    Code that misses something (None where it reads a mask) gets masks. Text that an image cannot be put into, since code asks for
-    more than a configuration tells of it or counts its tokens otherwise, is priced alone.
+    Code that misses something (None where it reads a mask) gets masks. Sections of heads that rotate by time, height and width
+    are made to fit heads that are not of released widths. Text that an image cannot be put into, since code asks for more than a
+    configuration tells of it or counts its tokens otherwise, is priced alone. A loss that is not implemented, or compares targets
+    of another shape, is left out.
     """
     cause, last = error.__cause__, tried[-1]
+    if last.labels and isinstance(cause, Exception) and any(words in str(cause).lower() for words in _OF_LOSSES):
+        return replace(last, labels=False)
     if not isinstance(cause, Exception) or isinstance(cause, NotImplementedError):
         return None
     if not last.masks and isinstance(cause, TypeError | AttributeError) and "NoneType" in str(cause):
         return replace(last, masks=True)
-    reads = Reader(_architecture(config), _settings(config), config.path)
-    if last.images and reads.can_do_without_images and isinstance(cause, TypeError | ValueError | RuntimeError):
+    by_sections = rotates_by_sections(config.values["model_type"])
+    if by_sections and not last.sections and isinstance(cause, RuntimeError) and "split_with_sizes" in str(cause):
+        return replace(last, sections=True)
+    if not last.images or not isinstance(cause, TypeError | ValueError | RuntimeError | LookupError):
+        return None
+    try:
+        reads = Reader(_architecture(config), _settings(config), config.path)
+    except Exception:  # noqa: BLE001 - transformers refuses the configuration itself, which is what came up
+        return None
+    if reads.can_do_without_images:
         logger.warning(
             "%s: %s cannot be given an image from its configuration alone (%s): its text is priced, without images",
             config.path,
@@ -71,12 +85,31 @@ def build(config: ConfigValues, attention: str, form: HuggingFaceForm, ep: int =
         except (ValueError, KeyError):  # it has but one attention of its own
             model = built_on_fake(lambda: _built(architecture, _settings(config), "eager"))
         model.tie_weights()
+    if form.sections:
+        _fit_sections(model, config.path)
     if ep > 1:
         share_experts(model, config.path)
     for module in model.modules():  # a write in place through a view hides from the trace what reads the tensor next
         if getattr(module, "inplace", False) is True:
             module.inplace = False
     return model
+
+
+def _fit_sections(model: torch.nn.Module, path: str) -> None:
+    """Scale the parts of a head that rotate by time, height and width to how wide the head is."""
+    for module in model.modules():
+        given, frequencies = getattr(module, "mrope_section", None), getattr(module, "inv_freq", None)
+        if not isinstance(given, list | tuple) or frequencies is None or sum(given) == frequencies.numel():
+            continue
+        ends = [round(frequencies.numel() * sum(given[:place]) / sum(given)) for place in range(len(given) + 1)]
+        module.mrope_section = [end - start for start, end in pairwise(ends)]
+        logger.warning(
+            "%s: mrope_section %s is not of heads with %d frequencies: %s is priced",
+            path,
+            given,
+            frequencies.numel(),
+            module.mrope_section,
+        )
 
 
 def image_tokens(model: torch.nn.Module, config: ConfigValues, key: GraphKey) -> int:
@@ -155,7 +188,9 @@ def inputs(config: ConfigValues, key: GraphKey, image_tokens: int, form: Hugging
     """
     with users_code(config.path, "making inputs", REMEDY):
         with unset_fake_temporarily():
-            given = Reader(_architecture(config), _settings(config), config.path, image_tokens, form.images).inputs(key)
+            given = Reader(_architecture(config), _settings(config), config.path, image_tokens, form.images, form.labels).inputs(
+                key
+            )
         return {name: _faked(value) for name, value in given.items()}
 
 
@@ -163,12 +198,15 @@ def loss(model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], config: Con
     """The loss of a forward pass, or the mean of its output."""
     path = config.path
     reads = Reader(type(model), model.config, path)
-    with users_code(path, "the forward pass", REMEDY), shapes_only(), TokenLoops(model, CONFIGURATION), MixedProducts():
+    longest = max((size for each in inputs.values() for size in each.shape), default=0)
+    remedy = SHORTER if longest > MOST_STEPS else OF_CHUNKS
+    with users_code(path, "the forward pass", REMEDY), shapes_only(), TokenLoops(model, remedy), MixedProducts():
         output = model(**inputs, **reads.switches())
     own = own_loss(output)
     if own is None and reads.takes_labels and "labels" not in inputs:
         logger.warning(
-            "%s: the loss of %s looks for its targets by their values and is not priced; the mean of its output stands for it",
+            "%s: the loss of %s looks for its targets by their values, or reads others, and is not priced; "
+            "the mean of its output stands for it",
             path,
             reads.name,
         )

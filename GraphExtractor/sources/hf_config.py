@@ -46,6 +46,7 @@ _POSITIONS = (
     *("n_ctx", "context_length", "max_context_length"),
 )
 _EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", "num_routed_experts")
+_WITH_EXPERTS = ("is_moe", "use_moe", "enable_moe_block")  # switches, of models that are dense without
 _TEXT_PARTS = ("text_config", "decoder", "decoder_config", "language_config", "text_encoder", "llm_config")
 LONGEST_SOUND = 250_000  # samples of a crop in pre-training, 15.6 s at 16 kHz (Baevski et al. 2020, section 4.2)
 
@@ -69,11 +70,13 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
             _say_that_own(path, f"family {model_type} reads no configurations")
     _check_known(path, model_type)
     length, tokens = _default_length(config.values, model_type)
+    experts, stacked = _experts(config.values, model_type)
     return HuggingFaceModule(
         layers=0,
         sequence_length=length,
         tokens=tokens,
-        experts=_experts(config.values, model_type),
+        experts=experts if stacked else 0,
+        mixture=experts > 0,
         path=path,
         version=hashlib.blake2b(json.dumps(config.values, sort_keys=True).encode(), digest_size=10).hexdigest(),
     )
@@ -109,18 +112,18 @@ def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bo
     return max(min(found, LONGEST_DEFAULT), 1), True
 
 
-def _experts(values: Mapping[str, Any], model_type: str) -> int:
-    """How many experts a layer has of those that can be divided; 0 where there are none."""
+def _experts(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:
+    """How many experts a layer has, 0 where there are none, and whether they are stacked and so can be divided."""
     defaults = default_values(model_type)
     parts: list[Mapping[str, Any]] = [{**defaults, **values}]
     for name in _TEXT_PARTS:
         own, known = (each if isinstance(each, Mapping) else {} for each in (values.get(name), defaults.get(name)))
         parts.append({**known, **own})
     types = {model_type, *(part.get("model_type") for part in parts)}
-    if not any(stacks_experts(each) for each in types if isinstance(each, str)):
-        return 0
-    found = (part[key] for part in parts for key in _EXPERTS if type(part.get(key)) is int)
-    return next((count for count in found if count > 1), 0)
+    stacked = any(stacks_experts(each) for each in types if isinstance(each, str))
+    told = [part for part in parts if not any(part.get(name) is False for name in _WITH_EXPERTS)]
+    found = (part[key] for part in told for key in _EXPERTS if type(part.get(key)) is int)
+    return next((count for count in found if count > 1), 0), stacked
 
 
 def named_architecture(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str | None:
@@ -173,7 +176,10 @@ def _check_known(path: str, model_type: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFaceModule(ModelFamily):
-    """A configuration of transformers as it stands; ``version`` is a hash of its content, ``tokens`` whether it has a length."""
+    """A configuration of transformers as it stands; ``version`` is a hash of its content, ``tokens`` whether it has a length.
+
+    ``mixture``: it has experts, though its code may hold each by itself, which no plan divides.
+    """
 
     folder: ClassVar[str] = "HuggingFace"
     blocks: ClassVar[tuple[str, ...]] = ()
@@ -183,6 +189,12 @@ class HuggingFaceModule(ModelFamily):
     path: str
     version: str
     tokens: bool = True
+    mixture: bool = False
+
+    @property
+    def is_mixture(self) -> bool:
+        """See base class."""
+        return self.mixture
 
     @cached_property
     def _forms(self) -> list[HuggingFaceForm]:

@@ -157,6 +157,11 @@ def stacks_experts(model_type: str) -> bool:
     return _mentions(model_type, "@use_experts_implementation")
 
 
+def rotates_by_sections(model_type: str) -> bool:
+    """Whether its heads have parts of their own for time, height and width."""
+    return _mentions(model_type, "mrope_section")
+
+
 def _mentions(model_type: str, words: str) -> bool:
     try:
         return words in _file("modeling", model_type).read_text(encoding="utf-8")

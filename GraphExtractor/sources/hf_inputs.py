@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 PHOTOGRAPH = (224, 224)  # of models without a size of their own: ImageNet's crops
 DETECTION_IMAGE = (800, 1333)  # shortest and longest side that detectors scale images to (Carion et al. 2020, section 4)
+SQUARE_IMAGE = (640, 640)  # that real-time detectors scale images to (Zhao et al. 2024, RT-DETR, section 5.1)
+_OF_SQUARES = ("RTDetr", "DFine", "PPDocLayout", "Deimv2")
 _VISION_PARTS = ("vision_config", "image_config", "vision", "encoder", "backbone_config", "vit_config", "qformer_config")
 _TEXT_TASKS = ("LMHeadModel", "WithLMHead", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "ForTokenClassification")
 _SAMPLE_TASKS = ("Classification", "WithTeacher", "ForNextSentencePrediction")
@@ -44,6 +46,7 @@ class Reader:
     path: str
     image_tokens: int = 0  # that stand for the image of a sample in its text
     with_images: bool = True
+    with_labels: bool = True
 
     @property
     def name(self) -> str:
@@ -82,7 +85,7 @@ class Reader:
                     f"{self.path}: {self.name} reads {name!r}, whose shape the configuration does not tell; give the model as a "
                     "model.py with build() and example_inputs()"
                 )
-        labels = dict(self._labels(key, given))
+        labels = dict(self._labels(key, given)) if self.with_labels else {}
         if not labels and "decoder_input_ids" in self.parameters:
             given["decoder_input_ids"] = _ids(key.micro_batch_size, key.sequence_length)
         return given | labels
@@ -190,9 +193,10 @@ class Reader:
 
     def _image(self) -> tuple[int, ...]:
         channels = self._setting("num_channels", "in_channels", "in_chans")
-        size = self._setting("image_size", "img_size", "input_size")
-        if size is None:
-            size = DETECTION_IMAGE if self.name.endswith("ObjectDetection") else PHOTOGRAPH
+        size = self._setting("image_size", "img_size", "input_size", "anchor_image_size")
+        if size is None and self.name.endswith("ObjectDetection"):
+            size = SQUARE_IMAGE if self.name.startswith(_OF_SQUARES) else DETECTION_IMAGE
+        size = PHOTOGRAPH if size is None else size
         if isinstance(size, Mapping):
             size = size.get("height", size.get("shortest_edge", PHOTOGRAPH[0])), size.get("width", size.get("shortest_edge", 224))
         height, width = size[:2] if isinstance(size, list | tuple) else (size, size)

@@ -21,9 +21,8 @@ _OURS = str(Path(__file__).parents[1])
 
 
 OWN_CODE = f"use torch.nn.LSTM, GRU or RNN, a form that works on all steps or on chunks of them, or at most {MOST_STEPS} steps"
-CONFIGURATION = (
-    f"give a sequence length of at most {MOST_STEPS}, or the model as a model.py of your own that works on chunks of tokens"
-)
+OF_CHUNKS = "give the model as a model.py of your own that works on chunks of tokens, and on all experts at once"
+SHORTER = f"give a sequence length of at most {MOST_STEPS} where the loop is over tokens, or {OF_CHUNKS.removeprefix('give ')}"
 
 
 class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
@@ -42,7 +41,8 @@ class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
         self._runs: Counter[tuple[str, int, str, int, int]] = Counter()
 
     def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
-        self._count(_left(sys._getframe(1), (_OVERRIDES,)))
+        if getattr(function, "__name__", "") != "__get__":  # what only asks for a tensor's shape or type is no operator
+            self._count(_left(sys._getframe(1), (_OVERRIDES,)))
         return function(*arguments, **(named or {}))
 
     def _count(self, caller: FrameType | None) -> None:
@@ -57,8 +57,8 @@ class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
             name = self._names.get(module)
             where = f" in module {name}" if name else ""
             raise InputError(
-                f"{frame.f_code.co_filename}:{frame.f_lineno}{where} runs more than {MOST_STEPS} "
-                f"times in one forward pass, as loops over tokens do, and a trace would hold every step of it; {self._remedy}"
+                f"{frame.f_code.co_filename}:{frame.f_lineno}{where} runs more than {MOST_STEPS} times in one forward pass, "
+                f"as loops over tokens or over many experts do, and a trace would hold every step of it; {self._remedy}"
             )
 
     def _module(self, frame: FrameType | None) -> int:

@@ -114,6 +114,19 @@ def test_every_operator_is_priced_and_named_where_no_formula_describes_it(tmp_pa
     assert all(each.bytes_read + each.bytes_written > 0 for each in moving)
 
 
+@pytest.mark.parametrize("made", ["torch.fft.rfft({}).abs()", "torch.fft.fft2({}).real", "torch.fft.irfft(torch.fft.rfft({}))"])
+def test_transforms_run_in_the_precision_that_torch_has_for_them(tmp_path, made):
+    """Models are traced in bfloat16, in which torch has no transforms; code written for float32 casts nothing."""
+    narrow, wide = (module_of(tmp_path, made.format(given)) for given in ("self.b(given)", "self.b(given).float()"))
+    flops = [sum(each.forward.flops for each in graph.layers) for graph in (narrow, wide)]
+    assert flops[0] > 0 and narrow.total_parameter_count == wide.total_parameter_count
+    names = [
+        {work.function for each in graph.layers for op in each.forward.operators for work in op.vector}
+        for graph in (narrow, wide)
+    ]
+    assert names[0] == names[1]
+
+
 def node_of(target, *shapes):
     graph = Graph()
     operands = [graph.placeholder(f"given{place}") for place in range(len(shapes))]

@@ -199,6 +199,13 @@ def test_a_loop_over_many_tokens_is_refused_with_its_line_and_module(tmp_path):
         extract_graph(GraphKey(str(path), 1, 100_000, 1))
 
 
+def test_a_loop_that_only_asks_for_what_tensors_are_is_none(tmp_path):
+    asked = "assert all(h.dtype == x.dtype and h.is_cpu for _ in range(99))"
+    asking = LOOP.replace("out.append(h)", f"out.append(h)\n            {asked}")
+    assert asking != LOOP
+    extract_graph(GraphKey(str(write(tmp_path, asking)), 1, 4, 1))
+
+
 def test_a_loop_over_few_tokens_is_traced_step_by_step(tmp_path):
     graph = extract_graph(GraphKey(str(write(tmp_path, LOOP)), 1, 4, 1))
     assert sum(gemm == Gemm(1, 1, 8, 8) for operator in operators(graph) for gemm in operator.gemms) == 2 * 4

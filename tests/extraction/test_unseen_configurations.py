@@ -8,10 +8,13 @@ import pytest
 import torch
 
 from GraphExtractor import delta_rule
+from GraphExtractor.attention import register_attention
 from GraphExtractor.check import check_invariants, product_flops
 from GraphExtractor.extract import extract_graph
-from GraphExtractor.graph import CollectiveGroup, GraphKey, TensorLayout
+from GraphExtractor.graph import Attention, CollectiveGroup, GraphKey, TensorLayout
 from GraphExtractor.known_values import KnownValues
+from GraphExtractor.models.registry import find_model
+from GraphExtractor.sources.hf_inputs import Reader
 from GraphExtractor.torch_internals import FakeTensorMode
 
 CASES = ("hf_deepseek_v32", "hf_jetmoe", "hf_llama4_multimodal", "hf_qwen3next")
@@ -85,6 +88,24 @@ def test_experts_of_a_configuration_are_divided(tmp_path, model_type):
     assert {each.payload_bytes for each in exchanges} == {2 * 32 * 2 * 64 * 2}  # tokens, choices, width, bf16
 
 
+@pytest.mark.parametrize(
+    ("model_type", "more", "divisible", "mixture"),
+    [
+        ("jetmoe", {"num_local_experts": 4}, 0, True),  # whose code holds each expert by itself
+        ("llama4", {}, 0, True),
+        ("gpt_oss", {"num_local_experts": 4}, 4, True),
+        ("olmo2", {}, 0, False),
+        ("doge", {}, 0, False),
+        ("doge", {"is_moe": True}, 0, True),
+    ],
+)
+def test_what_has_experts_is_a_mixture_whether_they_can_be_divided_or_not(tmp_path, model_type, more, divisible, mixture):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": model_type, **SIZES, **more}), encoding="utf-8")
+    family = find_model(str(path))
+    assert (family.experts, family.is_mixture) == (divisible, mixture)
+
+
 @pytest.mark.parametrize("degrees", [{}, {"tp": 2}, {"tp": 2, "sequence_parallel": True}, {"cp": 2}, {"tp2": 2}], ids=str)
 def test_heads_of_gpt_share_keys_and_values(degrees):
     key = replace(GraphKey(GROUPED, 2, 32, 1), **degrees)
@@ -93,6 +114,64 @@ def test_heads_of_gpt_share_keys_and_values(degrees):
     plain = extract_graph(GraphKey(GROUPED.replace("kv_heads=2,", ""), 2, 32, 1))
     assert check_invariants(graph) == []
     assert plain.total_parameter_count - graph.total_parameter_count == 2 * (64 + 1) * 2 * (64 - 16)
+
+
+def with_sections(**rotation):
+    text = {name: value for name, value in SIZES.items() if name != "num_experts_per_tok"}
+    text["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e6, **rotation}
+    vision = {"depth": 1, "embed_dim": 64, "hidden_size": 64, "num_heads": 4, "mlp_ratio": 2, "patch_size": 14}
+    special = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 3, "vision_end_token_id": 4}
+    return {"model_type": "qwen2_vl", "text_config": text, "vision_config": vision, **special}
+
+
+def test_sections_of_heads_fit_heads_that_are_smaller_than_released_ones(tmp_path, caplog):
+    graphs = []
+    for place, rotation in enumerate(({}, {"mrope_section": [4, 6, 6]}, {"mrope_section": [2, 3, 3]})):
+        path = tmp_path / f"{place}.json"
+        path.write_text(json.dumps(with_sections(**rotation)), encoding="utf-8")
+        graphs.append(extract_graph(GraphKey(str(path), 1, 32, 1)))
+        assert ("[2, 3, 3] is priced" in caplog.text) == (place < 2)
+        caplog.clear()
+    assert len({forward_flops(graph) for graph in graphs}) == 1
+    assert len({graph.total_parameter_count for graph in graphs}) == 1
+
+
+@pytest.mark.parametrize("attention", Attention)
+def test_a_mask_given_by_its_name_is_one_given_in_its_place(attention):
+    from transformers import AttentionInterface
+
+    attend = AttentionInterface()[register_attention(attention)]
+    with FakeTensorMode():
+        q, k, v = torch.empty(3, 2, 4, 8, 16, requires_grad=True).unbind()
+        for mask in (torch.empty(2, 4, 8, 8, requires_grad=True), torch.empty(2, 1, 8, 8)):
+            results = [
+                attend(torch.nn.Module(), q, k, v, mask, scaling=1.0),
+                attend(torch.nn.Module(), q, k, v, attention_mask=mask, scaling=1.0),
+            ]
+            shapes = []
+            for out, _ in results:
+                reached = [each for each in (q, k, v, mask) if each.requires_grad]
+                shapes.append([each.shape for each in torch.autograd.grad(out.sum(), reached)])
+            assert shapes[0] == shapes[1] == [each.shape for each in reached]
+
+
+def test_a_loss_of_other_targets_is_left_out(tmp_path, caplog):
+    path = tmp_path / "config.json"
+    sizes = {**SIZES, "max_position_embeddings": 40, "image_size": 32, "patch_size": 16}
+    path.write_text(json.dumps({"model_type": "vilt", "architectures": ["ViltForQuestionAnswering"], **sizes}), encoding="utf-8")
+    graph = extract_graph(GraphKey(str(path), 2, 32, 1))
+    assert "the mean of its output stands for it" in caplog.text and "without images" not in caplog.text
+    assert forward_flops(graph) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("RTDetr", (640, 640)), ("RTDetrV2", (640, 640)), ("DFine", (640, 640)), ("Detr", (800, 1333))]
+)
+def test_detectors_read_images_as_large_as_they_scale_them_to(name, size):
+    transformers = pytest.importorskip("transformers")
+    architecture = getattr(transformers, f"{name}ForObjectDetection")
+    images = dict(Reader(architecture, architecture.config_class(), "config.json").images(2, 1))
+    assert images["pixel_values"].shape == (2, 3, *size)
 
 
 @pytest.mark.parametrize(("rows", "options", "chosen"), [(8, 4, 1), (8, 4, 2), (6, 5, 3)])
