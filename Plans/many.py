@@ -249,7 +249,10 @@ def price_plans(
         if chunks == pp:
             one_f_one_b.fill_last_backward_end_s(passes.forward_s, passes.backward_s, many, scratch, end_s)
         elif many != known_micro_batches or not _equal(passes, known):
-            interleaved.fill_last_backward_end_s(passes, pp, many, whole_warm_up, end_s)
+            if whole_warm_up and many == pp:  # two calls with words: with a variable the whole loop runs a fifth slower
+                interleaved.fill_last_backward_end_s(passes, pp, many, True, end_s)
+            else:
+                interleaved.fill_last_backward_end_s(passes, pp, many, False, end_s)
             known_micro_batches = many
             for chunk in range(chunks):
                 known.forward_s[chunk], known.backward_s[chunk] = passes.forward_s[chunk], passes.backward_s[chunk]

@@ -10,6 +10,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -125,6 +126,30 @@ def check_replaceable(folder: Path, names: Sequence[str] = RUN_FILES) -> None:
     """
     if not _of_a_run(folder / MANIFEST):
         refuse_replacing(folder, names, "run")
+
+
+class Holds(StrEnum):
+    """What the folder of an answer is of, as messages say it; only one of these keeps its files there."""
+
+    SEARCH = "the run of a search"
+    SWEEP = "a sweep"
+    TRAINING = "the training time of a given plan"
+
+
+_MARKS = {Holds.SEARCH: "best.json", Holds.SWEEP: "sweep.yaml", Holds.TRAINING: "training_time.json"}  # the first that is there
+
+
+def refuse_other_kind(folder: Path, kind: Holds, flag: str) -> None:
+    """Refuse a ``folder`` of another kind of answer than ``kind``: some of their files have the same names.
+
+    Raises:
+        InputError: says what it is of; ``flag`` is what is to be given otherwise.
+    """
+    there = next((each for each, name in _MARKS.items() if (folder / name).is_file()), kind)
+    if there is not kind:
+        raise InputError(
+            f"{folder} holds {there}, and {kind} would replace some of its files; give another {flag}, or move the folder"
+        )
 
 
 def refuse_other_run(folder: Path, settings: Mapping[str, Any], flag: str, as_today: Callable[[Any], Mapping[str, Any]]) -> None:

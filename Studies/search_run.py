@@ -35,10 +35,12 @@ from Studies.request import Request
 from Studies.resolve import resolve
 from Studies.run_directory import (
     POINT_MEANING,
+    Holds,
     Manifest,
     PartsRecord,
     RunFiles,
     check_replaceable,
+    refuse_other_kind,
     refuse_other_run,
     write_run,
 )
@@ -73,10 +75,12 @@ def prepared(request: Request) -> dict[str, str]:
     """
     check_writable(request.folders.run)
     check_replaceable(request.folders.run)
+    flag = "--name" if request.output is None else "--output"
+    refuse_other_kind(request.folders.run, Holds.SEARCH, flag)
     refuse_other_run(
         request.folders.run,
         request.as_mapping(),
-        "--name" if request.output is None else "--output",
+        flag,
         lambda there: resolve({}, there, request.mode).as_mapping(),
     )
     return file_contents(request)

@@ -50,7 +50,7 @@ class Sweep:
     """What a sweep asks. ``folder`` gets its table, ``store`` its points; without ``output`` they are where runs are.
 
     ``run_code`` are the model files (Python) that may be run (None: all), ``source`` says what asks: the file,
-    and the settings that the command line put in place of its own.
+    and the settings that the command line put in place of its own; ``named`` says that the name was given.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Sweep:
     csv: bool
     run_code: frozenset[str] | None = frozenset()
     source: str = field(default="the sweep", compare=False)
+    named: bool = field(default=False, compare=False)
 
     @property
     def folder(self) -> Path:
@@ -135,7 +136,9 @@ def read_sweep(
                 raise InputError(withheld.refusal)
     set_by_hand = [axis.key for axis in axes if axis.key in above]
     source = f"{path} with --set {', '.join(set_by_hand)}" if set_by_hand else str(path)
-    sweep = Sweep(name, axes, None if chosen is None else user_path(chosen), csv or bool(own.get("csv")), allowed, source)
+    sweep = Sweep(
+        name, axes, None if chosen is None else user_path(chosen), csv or bool(own.get("csv")), allowed, source, "name" in own
+    )
     if sweep.count > MOST_POINTS:
         raise InputError(f"{path} asks for {sweep.count:,} points, at most {MOST_POINTS:,} are possible; list fewer values")
     return sweep

@@ -7,13 +7,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from Common.errors import ArtefactError, InputError, PhazeError
 from Common.files import artefact_bytes, check_writable, refuse_replacing, write_atomically
 from Common.numbers import number
 from Common.progress import Progress
+from Common.records import parse_yaml
 from Studies.hardware import HardwareFiles
+from Studies.run_directory import Holds, refuse_other_kind
 from Studies.sweep.axes import SWEEP, TABLE, TABLE_CSV, Combination, Sweep
 from Studies.sweep.executors import Executor
 from Studies.sweep.points import SweepPoint, sweep_point
@@ -80,12 +83,20 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
 
 
 def _claim(sweep: Sweep) -> None:
-    """Write what the sweep asks, behind its store, by which a folder of sweeps is known; that it replaces another's is said.
+    """Write what the sweep asks, behind its store, by which a folder of sweeps is known; that its table is replaced is said.
 
     Raises:
-        InputError: a file that no sweep wrote would be replaced.
+        InputError: a file that no sweep wrote would be replaced, or the folder is of a sweep of another name.
     """
     asked, path = sweep.to_yaml().encode(), sweep.folder / SWEEP
+    flag = "name" if sweep.output is None else "--output"
+    refuse_other_kind(sweep.folder, Holds.SWEEP, flag)
+    there = _name_there(path) if sweep.named else None
+    if there not in (None, sweep.name):
+        raise InputError(
+            f"{sweep.folder} holds the sweep {there}, whose table that of {sweep.name} would replace; give another {flag}, or "
+            "leave its name out to go on with its points"
+        )
     if not sweep.store.is_dir():
         refuse_replacing(sweep.folder, (SWEEP, TABLE, TABLE_CSV), "sweep")
     with suppress(OSError, ArtefactError):
@@ -93,6 +104,15 @@ def _claim(sweep: Sweep) -> None:
             logger.warning("%s held the table of another sweep, which this one replaces; its points are kept", path.parent)
     check_writable(sweep.store)
     write_atomically(path, asked)
+
+
+def _name_there(path: Path) -> str | None:
+    """The name of the sweep whose ``sweep.yaml`` is at ``path``; None where it says none."""
+    with suppress(OSError, PhazeError, UnicodeDecodeError):
+        document = parse_yaml(artefact_bytes(path).decode(), str(path))
+        name = document.get("name") if isinstance(document, dict) else None
+        return name if isinstance(name, str) else None
+    return None
 
 
 def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: OnPoint) -> list[SweptPoint]:

@@ -19,7 +19,7 @@ from Solver.results import SearchResult
 from Studies.evaluation import Evaluation, evaluation_of, prepared
 from Studies.problem import check_code
 from Studies.request import Request
-from Studies.run_directory import MANIFEST, RUN_FILES, Origin, check_replaceable
+from Studies.run_directory import MANIFEST, RUN_FILES, Holds, Origin, check_replaceable, refuse_other_kind
 from Studies.training_time.records import TrainingTime
 from Studies.training_time.request import TrainingRequest, plan_of_search
 from Studies.training_time.training import training_time_of
@@ -58,6 +58,8 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
     """
     request, search = asked.request, None
     folder = request.folders.run if asked.searched or request.output is not None else None
+    if folder is not None and not asked.searched:
+        refuse_other_kind(folder, Holds.TRAINING, "--output")
     check_code(request)
     if asked.searched:
         from Studies.search_run import run_search

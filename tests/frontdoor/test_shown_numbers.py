@@ -79,6 +79,7 @@ def test_an_evaluation_of_any_plan_says_what_can_be(
     parts = {key: value for key, value in found["breakdown_s"].items() if not key.startswith("hidden_")}
     assert math.fsum(parts.values()) == pytest.approx(found["iteration_s"], rel=1e-9)
     assert found["model_flops_utilization"] <= found["all_scores_flops_utilization"]
+    assert found["model_flops_utilization"] <= found["hardware_flops_utilization"] * (1 + 1e-9)
     for stage in found["stages"]:
         held = (stage[f"{part}_bytes"] for part in ("parameter_state", "activation", "workspace", "reserved"))
         assert math.fsum(held) == pytest.approx(stage["memory_bytes"], rel=1e-9)
