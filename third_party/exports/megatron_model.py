@@ -15,8 +15,8 @@ from third_party.exports.megatron_arguments import known_arguments
 from third_party.exports.megatron_flags import Flags
 from third_party.exports.shape import DecoderShape, Experts, Positions, decoder_shape
 
-FAMILIES = {"gpt": "gpt", "llama": "llama"}  # that dimensions say
-USUAL_WORDS = {"gpt": 50257, "llama": 32000}  # of their tokenizers
+USUAL_WORDS = {"gpt": 50257, "llama": 32000, "mixtral": 32000, "qwen3": 151936, "qwen3moe": 151936}  # of their tokenizers
+LISTED_FIRST = ("qwen3", "qwen3moe", "mixtral")  # whose listed models are called by their names
 ROTARY = ("rope", "yarn", "mrope")  # --position-embedding-type
 MOST_BLOCKS = 10_000
 OTHER_MODELS = {  # what a program trains that is no decoder of blocks alike
@@ -77,9 +77,7 @@ def model_of(flags: Flags) -> ModelReading:
     places = _places(flags)
     pattern = _expert_blocks(flags, shape.layers) if shape.experts else ()
     mixed = {"moe-layer-freq": _mixture(shape, pattern)} if not all(pattern) else {}
-    family = FAMILIES.get(shape.family)
-    if flags.program == "pretrain_bert.py":
-        family = "megatronbert"
+    family = "megatronbert" if flags.program == "pretrain_bert.py" else shape.family
     words, taken = shape.vocabulary, _normalization(flags, shape)
     hinted = () if words else _tokenizers_in(flags.source)
     if len(hinted) == 1:  # one tokenizer is named in the file, though not as that of the command
@@ -87,28 +85,34 @@ def model_of(flags: Flags) -> ModelReading:
         shape = replace(shape, vocabulary=words)
         taken |= _taken(words)
     alike = [name for name in listed_models() if _is_like(decoder_shape(name), shape)]
-    if family is not None:
-        if not words and alike and family == "llama":
-            return ModelReading(alike[0], mixed, taken | _taken(find_model(alike[0]).vocabulary))
-        if not words and family in USUAL_WORDS:
-            words = USUAL_WORDS[family]
-            taken |= _taken(words)
-        sizes = f"layers={shape.layers},hidden={shape.hidden},heads={shape.heads},ffn={shape.ffn}"
-        grouped = f",kv_heads={shape.kv_heads}" if shape.kv_heads != shape.heads else ""
-        tokens = f",vocabulary={words}" if words else ""
-        tie = ",tied=1" if shape.tied and family == "llama" else ""
-        dimensions = parse_dimensions(f"{family}:{sizes}{grouped}{tokens}{tie},sequence_length={places}")
-        assert dimensions is not None  # it is of that form
-        return ModelReading(dimensions.name, mixed, taken)
-    if not alike and not flags.has("vocab-size", "padded-vocab-size"):  # another version of its tokenizer
+    if not alike and family in LISTED_FIRST and not flags.has("vocab-size", "padded-vocab-size"):
         alike = [name for name in listed_models() if _is_like(decoder_shape(name), replace(shape, vocabulary=0))]
-        words = 0
-    if not alike:
+        words = 0 if alike else words  # it is listed with another version of its tokenizer
+    if alike and (family in LISTED_FIRST or not family or (family == "llama" and not words)):
+        return ModelReading(alike[0], mixed, taken if words else taken | _taken(find_model(alike[0]).vocabulary))
+    if not family:
         counted = f" ({mixed['moe-layer-freq']})" if mixed else ""
         raise InputError(
             f"the model of the Megatron-LM command is none that dimensions can say or that 'phaze models' lists{counted}; {GIVE}"
         )
-    return ModelReading(alike[0], mixed, taken if words else taken | _taken(find_model(alike[0]).vocabulary))
+    if not words and family in USUAL_WORDS:
+        words = USUAL_WORDS[family]
+        taken |= _taken(words)
+    return ModelReading(_dimensions(family, replace(shape, vocabulary=words), places), mixed, taken)
+
+
+def _dimensions(family: str, shape: DecoderShape, places: int) -> str:
+    """The name of a model by its sizes."""
+    experts = shape.experts
+    sizes = {"layers": shape.layers, "hidden": shape.hidden, "heads": shape.heads, "ffn": experts.ffn if experts else shape.ffn}
+    sizes |= {"kv_heads": shape.kv_heads, "vocabulary": shape.vocabulary, "sequence_length": places}
+    if shape.positions is Positions.ROTARY:
+        sizes |= {"head_width": shape.head_width, "tied": int(shape.tied and not experts)}
+    if experts:
+        sizes |= {"experts": experts.count, "chosen": experts.chosen}
+    dimensions = parse_dimensions(f"{family}:{','.join(f'{key}={size}' for key, size in sizes.items() if size)}")
+    assert dimensions is not None  # it is of that form
+    return dimensions.name
 
 
 def _places(flags: Flags) -> int:
@@ -197,17 +201,20 @@ def _shape(flags: Flags) -> DecoderShape:
     biases, tied = not flags.has("disable-bias-linear"), not flags.has("untie-embeddings-and-output-weights")
     query_norm = flags.has("qk-layernorm")
     activation = "relu2" if flags.has("squared-relu") else "geglu" if flags.has("quick-geglu") else "silu" if gated else "gelu"
-    like_llama = activation == "silu" and rotary and not biases
-    like_gpt = activation == "gelu" and not rotary and biases and tied
-    plain = not query_norm and width * heads == hidden and not flags.has("num-experts")
-    family = "llama" if plain and like_llama else "gpt" if plain and like_gpt else ""
+    experts = _experts(flags, ffn)
+    like_gpt = activation == "gelu" and not rotary and biases and tied and not query_norm and not experts
+    family = "gpt" if like_gpt and width * heads == hidden else ""
+    if activation == "silu" and rotary and not biases:
+        family = "qwen3" if query_norm else "llama"
+        if experts:
+            family = "" if tied or experts.shared else "qwen3moe" if query_norm else "mixtral"
     if not family and activation not in ("silu", "gelu"):
         raise InputError(f"the Megatron-LM command trains MLPs of another kind ({activation}), which no dimensions say; {GIVE}")
     return DecoderShape(
         family, layers, hidden, heads, kv_heads, width, ffn, _vocabulary(flags),
         positions=Positions.ROTARY if rotary else Positions.LEARNED,
         gated=gated, activation=activation, biases=biases, tied=tied, query_norm=query_norm,
-        experts=_experts(flags, ffn),
+        experts=experts,
     )  # fmt: skip
 
 
