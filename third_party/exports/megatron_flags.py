@@ -48,7 +48,8 @@ _FLAG = re.compile(r"--[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
 class Flags:
     """Flags of a command by name without dashes, with what follows each; the last of several holds, as in Megatron-LM.
 
-    ``perhaps`` are those of a branch that may not run. ``unsure`` are variables with values that they may have. ``given`` are
+    ``perhaps`` are those of a branch that may not run. ``unsure`` are variables with values that they may have. ``unread`` are
+    files that a script reads and that are not there. ``given`` are
     settings of the command line, which count before flags. ``program`` is the Python file that is started, ``source`` the
     whole text.
     """
@@ -60,6 +61,7 @@ class Flags:
     given: Mapping[str, str] = field(default_factory=dict)
     program: str = ""
     assumed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     source: str = ""
     asked: set[str] = field(default_factory=set)
 
@@ -169,6 +171,7 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
         given,
         chosen.program,
         script.assumed,
+        script.unread,
         text,
     )
 

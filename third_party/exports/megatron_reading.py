@@ -317,6 +317,8 @@ def _other_keys(flags: Flags, taken: Mapping[str, str]) -> Iterator[LaunchKey]:
         yield LaunchKey(flags.program, "", KeyKind.NOT_EXPRESSIBLE, ENCODERS[flags.program])
     elif _NO_TRAINING.fullmatch(flags.program):
         yield LaunchKey(flags.program, "", KeyKind.USUAL, "trains nothing; an iteration of training is priced")
+    for name in flags.unread:
+        yield LaunchKey(f"source {name}", "", KeyKind.UNKNOWN, "no such file lies beside it; what that sets was not read")
     for name in flags.assumed:
         if re.fullmatch(r"[A-Za-z_]\w*", name):
             yield LaunchKey(f"${name}", "", KeyKind.USUAL, "a branch was chosen as if it were not set")

@@ -31,6 +31,8 @@ _TESTS = ("[", "[[", "test", "true", "false", "!")
 _SILENT = ("echo", "printf", ":")  # commands whose words are no commands themselves
 _SOURCES = (".", "source")
 _SOURCED = re.compile(r"(?:.*/)?([\w.-]+)")
+_OF_SYSTEM = ("/etc/", "/opt/", "/usr/", "~")
+_SHELL_SET_UP = re.compile(r"conda|/bin/activate|bashrc|profile|modules?/|setvars")  # of environments of programs
 _FROM_OUTSIDE = re.compile(r"(SLURM|PBS|LSB|OMPI|PMI|MASTER|RANK|LOCAL_RANK|NODE|WORLD_SIZE|HOST|USER|HOME|PWD|PATH)\w*")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _COMPARED = {
@@ -47,7 +49,8 @@ _COMPARED = {
 class Script:
     """``commands`` by their words; ``variables`` at the end, ``unsure`` ones with values that they may have.
 
-    ``unused`` are texts of variables that no command has. ``assumed`` are variables that conditions took as not set.
+    ``unused`` are texts of variables that no command has. ``assumed`` are variables that conditions took as not set, ``unread``
+    files that it reads and that do not lie beside it.
     """
 
     commands: tuple[tuple[str, ...], ...]
@@ -55,6 +58,7 @@ class Script:
     unsure: Mapping[str, tuple[str, ...]]
     unused: tuple[str, ...]
     assumed: tuple[str, ...]
+    unread: tuple[str, ...]
 
 
 def script_of(text: str, beside: Callable[[str], str | None] = lambda name: None) -> Script:
@@ -98,6 +102,7 @@ class _Interpreter:
     frames: list[_Frame] = field(default_factory=list)
     left: int = MOST
     sourced: int = 0
+    unread: dict[str, None] = field(default_factory=dict)
 
     # statements
 
@@ -108,7 +113,7 @@ class _Interpreter:
             self._leave()
         flat = {name: _flat(value) for name, value in self.values.items()}
         unused = tuple(text for name, text in flat.items() if name not in self.used and "--" in text)
-        return Script(tuple(self.commands), flat, self.unsure, unused, tuple(self.assumed))
+        return Script(tuple(self.commands), flat, self.unsure, unused, tuple(self.assumed), tuple(self.unread))
 
     def _go_over(self, tokens: Sequence[Token]) -> None:
         statement: list[Token] = []
@@ -349,19 +354,22 @@ class _Interpreter:
             for word in words[1:]:
                 self.values.pop(word.plain, None)
             return
+        if words[0].plain in _SOURCES and len(words) > 1:
+            self._source(self._text(words[1]))
+            return
         made = tuple(text for word in words for text in self._fields(word))
-        if made and made[0] in _SOURCES and len(made) > 1:
-            self._source(made[1])
-        elif made and made[0] not in _SILENT:
+        if made and made[0] not in _SILENT:
             self.commands.append(made)
 
     def _source(self, name: str) -> None:
-        """Read a file that the script reads, where it lies beside it."""
+        """Read a file that the script reads, where it lies beside it; one of the system's says nothing of a launch."""
         found = _SOURCED.fullmatch(name)
         text = None if found is None or self.sourced >= MOST_SOURCED else self.beside(found[1])
         if text is not None:
             self.sourced += 1
             self._go_over(tokens_of(_unmarked(text)))
+        elif not name.startswith(_OF_SYSTEM) and not _SHELL_SET_UP.search(name):
+            self.unread[name] = None
 
     def _scalar(self, assigned: re.Match[str], token: Word) -> None:
         name, index, more = assigned[1], assigned[2], assigned[3]
