@@ -10,7 +10,8 @@ from itertools import groupby, pairwise
 
 from Common.errors import InputError
 from third_party.exports.megatron_arguments import known_arguments
-from third_party.exports.shell_script import MAYBE, SURE, script_of
+from third_party.exports.shell_script import script_of
+from third_party.exports.shell_variables import MAYBE, SURE
 
 NEARLY = 0.93  # of the letters of two names are the same, where one is the other misspelt
 MOST_ENTRIES = 3  # of differing flags that a refusal names
