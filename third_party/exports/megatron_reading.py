@@ -71,8 +71,9 @@ def read(
         taken |= model.taken
     settings |= {"tp": tp, "pp": pp, "cp": cp, "ep": flags.number("expert-model-parallel-size", 1)}
     settings |= _pipeline(flags, pp)
-    if predicts_further(flags.text("pipeline-model-parallel-layout", "")) and not flags.has("mtp-num-layers"):
-        inexpressible["pipeline-model-parallel-layout"] = "its layers m predict further tokens"
+    own_stages = {"pp", "stage_layers"} & flags.given.keys() or "mtp-num-layers" in flags.values  # a flag that says it
+    if predicts_further(flags.text("pipeline-model-parallel-layout", "")) and not own_stages:
+        inexpressible["pipeline-model-parallel-layout"] = "its layers m predict further tokens; or give --stage-layers"
     settings |= _batch(flags, tp * pp * cp, taken)
     settings["sequence_length"] = _length(flags, inexpressible)
     settings["recompute"] = _recompute(flags, pp, inexpressible)
@@ -215,7 +216,7 @@ def _recompute(flags: Flags, pp: int, inexpressible: dict[str, str]) -> str:
 
 
 def _zero_stage(flags: Flags) -> int:
-    if flags.has("zero-stage"):  # of Megatron-DeepSpeed
+    if flags.has("zero-stage") and "zero_stage" not in flags.given:  # of Megatron-DeepSpeed
         stage = flags.number("zero-stage", least=0)
         if stage > 3:
             raise InputError(f"--zero-stage of the Megatron-LM command is {stage}; give 0, 1, 2 or 3, or --zero-stage of phaze")
