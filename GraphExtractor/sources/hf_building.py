@@ -45,10 +45,8 @@ def other_form(config: ConfigValues, tried: Sequence[HuggingFaceForm], error: Ex
         return None
     if not last.masks and isinstance(cause, TypeError | AttributeError) and "NoneType" in str(cause):
         return replace(last, masks=True)
-    if not last.images or not isinstance(cause, TypeError | ValueError | RuntimeError):
-        return None  # among others of a value that the configuration's class does not take
     reads = Reader(_architecture(config), _settings(config), config.path)
-    if reads.can_do_without_images:
+    if last.images and reads.can_do_without_images and isinstance(cause, TypeError | ValueError | RuntimeError):
         logger.warning(
             "%s: %s cannot be given an image from its configuration alone (%s): its text is priced, without images",
             config.path,
