@@ -90,7 +90,8 @@ def model_of(flags: Flags) -> ModelReading:
         return ModelReading(alike[0], mixed, taken if words else taken | _taken(find_model(alike[0]).vocabulary))
     if not family:
         family, differing = _nearest_family(flags, shape)
-        mixed = {name: f"{reason}; or {GIVE}" for name, reason in differing.items()} | mixed
+        last = list(differing)[-1:]  # says once how to give the model itself
+        mixed = differing | {name: f"{differing[name]}; or {GIVE}" for name in last} | mixed
     if not family:
         counted = f" ({mixed['moe-layer-freq']})" if "moe-layer-freq" in mixed else ""
         raise InputError(
@@ -114,7 +115,9 @@ def _nearest_family(flags: Flags, shape: DecoderShape) -> tuple[str, dict[str, s
         differing["quick-geglu"] = "it is priced as SwiGLU"
     if shape.experts is not None:
         if shape.experts.shared:
-            differing["moe-shared-expert-intermediate-size"] = f"{shape.experts.shared} experts more that all tokens meet"
+            differing["moe-shared-expert-intermediate-size"] = (
+                f"all tokens meet shared experts, {shape.experts.shared} in each block"
+            )
         return ("qwen3moe" if shape.query_norm else "mixtral") if like_llama and not shape.tied else "", differing
     if shape.gated:
         if not like_llama:
