@@ -69,7 +69,8 @@ def launch_table(launch: LaunchReading) -> TextTable:
     """What a launch says that is read or changes nothing, and what is not read, in two lines."""
     table = new_table(f"the {launch.program} launch", ["what", "keys"], words=["what", "keys"])
     without = len(launch.of_kind(KeyKind.NO_EFFECT))
-    table.add_row("read", f"{len(launch.of_kind(KeyKind.READ))}; {without} more change nothing that is priced")
+    more = f"; {without} more change nothing that is priced" if without else ""
+    table.add_row("read", f"{len(launch.of_kind(KeyKind.READ))}{more}")
     table.add_row("not read", "; ".join(_not_read(launch)) or "nothing")
     return table
 

@@ -14,6 +14,7 @@ from Validation.assumptions import Assumptions, Convention, Notes
 from Validation.typed_run import TypedRun
 
 KV_HEADS = (8, 1)  # besides as many as heads: grouped queries of Llama 2 and 3, multi-query attention
+GATED = ("llama", "qwen3")  # families with three matrices in an MLP, and heads of their own as a rule
 CLOSE = 0.05  # a family whose parameters are this near is taken before a nearer but less usual one
 
 
@@ -43,7 +44,8 @@ def model_of(run: TypedRun, sequence_length: int, rules: Assumptions, notes: Not
     Raises:
         InputError: the run does not say it, or it is of no family that can be traced.
     """
-    if _is_as_listed(run) and model_dimensions(find_model(run.model)) is None:
+    listed = find_model(run.model) if _is_as_listed(run) else None
+    if listed is not None and (listed.experts or model_dimensions(listed) is None):
         return _as_listed(run, sequence_length, notes)
     found = dimensions_of(run, sequence_length, rules, notes)
     return RunModel(found.name, found.layers, sequence_length, False, parameter_count(found), found)
@@ -152,8 +154,8 @@ def sequence_length_of(run: TypedRun) -> int:
 
 def _listed_dimensions(run: TypedRun, sequence_length: int, notes: Notes) -> Dimensions:
     found = model_dimensions(find_model(run.model))
-    if found is None:
-        families = ", ".join(family_names())
+    if found is None or found.experts:
+        families = ", ".join(family_names(mixtures=False))
         raise InputError(f"its model {run.model} is not of the families that are predicted ({families})")
     if (run.ep or 1) > 1:
         raise InputError(f"expert parallelism over {run.ep}: {run.model} has no experts")
@@ -190,8 +192,8 @@ def _dimensions(family: str, run: TypedRun, heads: int, sequence_length: int, ru
     found = parse_dimensions(
         f"{family}:{','.join(words + [f'{key}={value}' for key, value in given.items() if value is not None])}"
     )
-    if found is None:
-        raise InputError(f"{family} is no family that is named by dimensions")
+    if found is None or found.experts:
+        raise InputError(f"{family} is no family of one kind of blocks that is named by dimensions")
     return found
 
 
@@ -227,12 +229,12 @@ def _nearest(candidates: list[Dimensions], run: TypedRun, rules: Assumptions) ->
 def block_parameters(dimensions: Dimensions) -> float:
     """Parameters of a block in matrix products: the projections of attention, and two matrices of the MLP (three if gated)."""
     hidden, group = dimensions.hidden, dimensions.kv_heads / dimensions.heads
-    return hidden * (2 * hidden + 2 * hidden * group + (3 if dimensions.family == "llama" else 2) * dimensions.ffn)
+    return hidden * (2 * hidden + 2 * hidden * group + (3 if dimensions.family in GATED else 2) * dimensions.ffn)
 
 
 def parameter_count(dimensions: Dimensions) -> float:
     """Parameters of a model but for biases, norms and positions; the head of Llama is its own, that of the others is tied."""
-    tables = 2 if dimensions.family == "llama" else 1
+    tables = 2 if dimensions.family in GATED and not dimensions.tied else 1
     return dimensions.layers * block_parameters(dimensions) + tables * dimensions.vocabulary * dimensions.hidden
 
 

@@ -186,7 +186,7 @@ def _name(text: str) -> str:
 def _reader(name: str, kind: object) -> Callable[[str], object]:
     kinds = [each for each in get_args(kind) if each is not NoneType] or [kind]
     if name == "family":
-        return _one_of(tuple(family_names()))
+        return _one_of(family_names(mixtures=False))
     if name in FEW:
         return _few(FEW[name])
     if name in NAMES:

@@ -1,22 +1,27 @@
 """A model by its dimensions, as a name: ``gpt:layers=24,hidden=2304,heads=24,vocabulary=51200,sequence_length=2048``.
 
-Its canonical name is safe in file names, leaves out what is the family's default and is itself accepted as a name:
+Mixtures of experts have two sizes more, as in ``mixtral:layers=32,hidden=4096,heads=32,ffn=14336,experts=8,chosen=2``. The
+canonical name is safe in file names, leaves out what is the family's default and is itself accepted as a name:
 ``gpt-layers24-hidden2304-heads24-vocabulary51200-sequence_length2048``.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from Common.errors import InputError
-from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 from GraphExtractor.models.bert import Bert, MegatronBert
 from GraphExtractor.models.bloom import Bloom
 from GraphExtractor.models.gpt import Gpt
 from GraphExtractor.models.llama import Llama
+from GraphExtractor.models.mixtral import Mixtral
 from GraphExtractor.models.mpt import Mpt
 from GraphExtractor.models.opt import Opt
+from GraphExtractor.models.qwen3 import Qwen3
+from GraphExtractor.models.qwen3_moe import Qwen3Moe
 from GraphExtractor.models.resnet_dimensions import FAMILY as RESNET
 
 SHARED_LAYERS = 4  # blocks of the trace that models differing only in depth share: two ends and two between
@@ -28,27 +33,40 @@ _SETTING = re.compile(r"(?P<key>[a-z_]+)=(?P<value>[0-9]{1,12})")
 
 @dataclass(frozen=True)
 class _Family:
-    """A family that can be named by dimensions, with the vocabulary and sequence length of its published models."""
+    """A family that can be named by dimensions, with the vocabulary and sequence length of its published models.
+
+    ``own`` are sizes that not every family has, with those of its models where none is given; a head_width of 0 stands for
+    hidden / heads.
+    """
 
     name: str
     model: type[ModelFamily]
     vocabulary: int
     sequence_length: int
     grouped_queries: bool = False
+    own: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def like_llama(self) -> bool:
+        """Whether its heads are turned by pairs of columns and its MLPs are gated."""
+        return issubclass(self.model, LlamaLikeFamily)
 
     def ffn(self, hidden: int) -> int:
         """4·hidden; Llama's gated MLP has 8/3·hidden, rounded up to a multiple of 256 (Touvron et al. 2023)."""
-        return -(-8 * hidden // (3 * 256)) * 256 if self.model is Llama else 4 * hidden
+        return -(-8 * hidden // (3 * 256)) * 256 if self.like_llama else 4 * hidden
 
 
 _FAMILIES = (
     _Family("gpt", Gpt, 50257, 1024, grouped_queries=True),
-    _Family("llama", Llama, 32000, 4096, grouped_queries=True),
+    _Family("llama", Llama, 32000, 4096, grouped_queries=True, own={"tied": 0, "head_width": 0}),
     _Family("opt", Opt, 50272, 2048),
     _Family("bloom", Bloom, 250880, 2048),
     _Family("mpt", Mpt, 50432, 2048),
     _Family("bert", Bert, 30522, 512),
     _Family("megatronbert", MegatronBert, 29056, 512),
+    _Family("qwen3", Qwen3, 151936, 4096, grouped_queries=True, own={"tied": 0, "head_width": 128}),
+    _Family("mixtral", Mixtral, 32000, 4096, grouped_queries=True, own={"head_width": 0, "experts": 8, "chosen": 2}),
+    _Family("qwen3moe", Qwen3Moe, 151936, 4096, grouped_queries=True, own={"head_width": 128, "experts": 128, "chosen": 8}),
 )
 
 
@@ -65,6 +83,9 @@ class Dimensions:
     vocabulary: int
     sequence_length: int
     tied: int = 0  # 1: the head has the weights of the embedding, of a family whose heads have their own as a rule
+    head_width: int = 0  # of a family whose heads need not be hidden / heads wide
+    experts: int = 0  # in each block, each of ``ffn`` columns; 0: an MLP
+    chosen: int = 0  # of the experts, by each token
 
     @property
     def name(self) -> str:
@@ -80,10 +101,11 @@ class Dimensions:
 
     def model(self) -> ModelFamily:
         """The model of these dimensions."""
-        sizes = {key: getattr(self, key) for key in _KEYS if key != "tied"}
-        if self.tied:
-            sizes["tied"] = True
-        return _family(self.family).model(**sizes, published_parameter_count=0)
+        family = _family(self.family)
+        sizes = {key: getattr(self, key) for key in _KEYS if key in family.own or key not in _OWN}
+        if "tied" in sizes:
+            sizes["tied"] = bool(self.tied)
+        return family.model(**sizes, published_parameter_count=0)
 
 
 def dimensions_of(model: ModelFamily) -> Dimensions | None:
@@ -91,8 +113,7 @@ def dimensions_of(model: ModelFamily) -> Dimensions | None:
     family = next((each for each in _FAMILIES if each.model is type(model)), None)
     if family is None:
         return None
-    sizes = {key: getattr(model, key, None) for key in _KEYS}
-    sizes["tied"] = int(bool(sizes["tied"]))
+    sizes = {key: getattr(model, key, None) for key in _KEYS if key in family.own or key not in _OWN}
     if sizes["kv_heads"] is None:
         sizes["kv_heads"] = sizes["heads"]
     if not all(isinstance(size, int) for size in sizes.values()):
@@ -103,13 +124,17 @@ def dimensions_of(model: ModelFamily) -> Dimensions | None:
     return found if alike else None
 
 
-_KEYS = tuple(field.name for field in fields(Dimensions) if field.name != "family")
+_KEYS = tuple(each.name for each in fields(Dimensions) if each.name != "family")
+_OWN = ("tied", "head_width", "experts", "chosen")  # sizes that not every family has
 _CANONICAL = re.compile(rf"({'|'.join(each.name for each in _FAMILIES)})((?:-(?:{'|'.join(_KEYS)})[0-9]+)+)")
 
 
-def family_names() -> tuple[str, ...]:
-    """Families of transformers whose models can be named by these dimensions; ResNets have others."""
-    return tuple(family.name for family in _FAMILIES)
+def family_names(*, mixtures: bool = True) -> tuple[str, ...]:
+    """Families of transformers whose models can be named by these dimensions, with or without ``mixtures`` of experts.
+
+    ResNets have other dimensions.
+    """
+    return tuple(family.name for family in _FAMILIES if mixtures or "experts" not in family.own)
 
 
 def parse_dimensions(name: str) -> Dimensions | None:
@@ -153,16 +178,26 @@ def _settings(name: str, pairs: list[str]) -> dict[str, int]:
 
 def _checked(name: str, family: _Family, settings: dict[str, int]) -> Dimensions:
     default = _defaults(family, *(settings[key] for key in _REQUIRED))
+    for key in settings.keys() & {*_OWN} - family.own.keys():
+        having = " or a ".join(each.name for each in _FAMILIES if key in each.own)
+        what = "tied=1" if key == "tied" else key
+        raise InputError(f"{family.name} models have no {key}; leave it out of {name!r}, or give {what} to a {having}")
     found = Dimensions(family=family.name, **{key: settings.get(key, getattr(default, key)) for key in _KEYS})
-    if found.hidden % found.heads:
+    if found.hidden % found.heads and "head_width" not in settings:
         raise InputError(f"heads {found.heads} do not divide hidden {found.hidden} of model {name!r}; give heads that do")
     if found.heads % found.kv_heads:
         raise InputError(f"kv_heads {found.kv_heads} do not divide heads {found.heads} of model {name!r}; give kv_heads that do")
     if found.kv_heads != found.heads and not family.grouped_queries:
         raise InputError(f"every head of a {family.name} model has its own keys and values; leave kv_heads out of {name!r}")
-    if found.tied > (family.model is Llama):
-        raise InputError(f"tied in model {name!r} is {found.tied}; give tied=1 to a llama whose head has its embedding's weights")
-    if family.model is Llama and found.hidden // found.heads % 2:
+    if found.tied > 1:
+        raise InputError(
+            f"tied in model {name!r} is {found.tied}; give tied=1 to a {family.name} whose head has its embedding's weights"
+        )
+    if found.chosen > found.experts:
+        raise InputError(
+            f"a token of model {name!r} meets {found.chosen} of {found.experts} experts; give no more chosen than experts"
+        )
+    if family.like_llama and (found.head_width or found.hidden // found.heads) % 2:
         raise InputError(f"rotary positions need heads of even width; give model {name!r} other heads")
     return found
 
@@ -184,4 +219,5 @@ def _defaults(family: _Family, layers: int, hidden: int, heads: int) -> Dimensio
         kv_heads=heads,
         vocabulary=family.vocabulary,
         sequence_length=family.sequence_length,
+        **{key: size or (hidden // heads if key == "head_width" else 0) for key, size in family.own.items()},
     )

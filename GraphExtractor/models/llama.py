@@ -32,11 +32,11 @@ class Llama(LlamaLikeFamily):
         config.expect_each(
             hidden_act="silu", attention_bias=False, mlp_bias=False, attention_dropout=0.0, tie_word_embeddings=False
         )
-        config.expect("head_dim", None, None, hidden // heads)
         return cls(
             layers=config.size("num_hidden_layers", 32),
             hidden=hidden,
             heads=heads,
+            head_width=config.size("head_dim", hidden // heads),
             kv_heads=config.size("num_key_value_heads", heads),
             ffn=config.size("intermediate_size", 11008),
             vocabulary=config.size("vocab_size", 32000),

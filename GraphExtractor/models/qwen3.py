@@ -43,15 +43,9 @@ class Qwen3(LlamaLikeFamily):
             tied=config.values.get("tie_word_embeddings", False),
         )
 
-    @property
-    def summed_sizes(self) -> Mapping[str, int]:
-        """See base class; heads are wider than their part of hidden."""
-        return {**super().summed_sizes, "columns of heads": self.heads * self.head_width}
-
     def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """See base class."""
         return super().settings(key, vocabulary, attention) | {
-            "head_dim": self.head_width,
             "tie_word_embeddings": self.tied,
         }
 

@@ -56,7 +56,6 @@ class Qwen3Moe(LlamaLikeFamily):
     def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """See base class."""
         return super().settings(key, vocabulary, attention) | {
-            "head_dim": self.head_width,
             "moe_intermediate_size": self.ffn,
             "num_experts": self.experts,
             "num_experts_per_tok": self.chosen,

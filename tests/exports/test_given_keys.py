@@ -91,7 +91,7 @@ LIKE_LLAMA["model"] |= {
     "share_embeddings_and_output_weights": False,
 }
 NOT_LIKE_LLAMA: dict[str, object] = {  # a dense decoder of Llama's form with one of these is another model, or none that is known
-    **{"normalization": "layernorm", "activation": "gelu", "bias": True, "position_embedding_type": "learned_absolute"},
+    **{"activation": "gelu", "bias": True, "position_embedding_type": "learned_absolute"},
     **{"share_embeddings_and_output_weights": True, "kv_channels": 128, "qk_layernorm": True, "num_moe_experts": 8},
 }
 OTHER_VALUES: dict[
@@ -291,6 +291,18 @@ BY_OTHERS = {  # keys that are read in another way than by a change of one value
     },
     "hf_trainer": {"gradient_accumulation_steps", "fsdp_config.*", "deepspeed", "deepspeed.*"},
 }
+
+
+def test_a_normalization_that_is_priced_as_another_is_told() -> None:
+    """Of NeMo as of Megatron-LM, and once."""
+    for content in (
+        json.dumps(changed(LIKE_LLAMA, "model.normalization", "layernorm")),
+        "python pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 --micro-batch-size 1 "
+        "--normalization RMSNorm",
+    ):
+        found = [key for key in reading_of(Content(content)).keys if key.name.endswith("normalization")]
+        assert [key.kind for key in found] == [KeyKind.USUAL]
+        assert "is priced as" in found[0].reason
 
 
 @pytest.mark.parametrize("name", OTHER_VALUES)

@@ -253,3 +253,16 @@ def test_reading_is_bounded(text: str) -> None:
         reading_of(Content(text))
     except InputError as error:
         assert len(str(error)) < 2000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#!/bin/bash\ndeepspeed main.py --per_device_train_batch_size 8 --zero_stage 2 --deepspeed\n",
+        "python run.py \\\n  --per_device_train_batch_size 8\n",
+        'cat > ds.json <<EOF\n{"zero_optimization": {"stage": 2}}\nEOF\ntorchrun train.py --deepspeed ds.json\n',
+    ],
+)
+def test_a_command_line_of_other_programs_is_called_one(text: str) -> None:
+    with pytest.raises(InputError, match=r"on a command line.*give the configuration of DeepSpeed or accelerate"):
+        reading_of(Content(text))

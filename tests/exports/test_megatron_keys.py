@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -270,6 +271,10 @@ REMEDIES = {  # a launch, and what its refusal says will do
     f"{SMALL} --num-experts 3": ["--model", TINY],
     f"{SMALL} --squared-relu": ["--model", TINY],
     f"{SMALL} --position-embedding-type none": ["--model", TINY],
+    f"{SMALL} --position-embedding-type rope --untie-embeddings-and-output-weights": [
+        *("--ignore", "position-embedding-type", "--ignore", "untie-embeddings-and-output-weights")
+    ],
+    f"{SMALL} --zero-stage 4": ["--zero-stage", "1"],
     f"pretrain_gpt.py {PLAN}": ["--model", TINY],
     f"{SMALL} --hidden-size 65": ["--model", TINY],
     f"{SMALL} --num-experts 4 --moe-layer-freq x": ["--model", TINY],
@@ -400,3 +405,37 @@ def test_cases_are_read_rightly(shared_data: Path) -> None:
             assert str(right.get("refused", "not to be refused")) in str(error)
             continue
         assert {key: found.settings.get(key) for key in right} == right
+
+
+def test_other_decoders_are_the_nearest_one_and_say_in_what_they_differ() -> None:
+    dense = (
+        "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size 1 --vocab-size 512 --bf16 "
+    )
+    rotary = dense + "--swiglu --disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope "
+    experts = rotary + "--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 32 "
+    for command, model, differing in (
+        (dense, "gpt-", set()),
+        (dense + "--squared-relu --disable-bias-linear", "gpt-", {"squared-relu", "disable-bias-linear"}),
+        (dense + "--use-rotary-position-embeddings --qk-layernorm", "gpt-", {"use-rotary-position-embeddings", "qk-layernorm"}),
+        (dense + "--swiglu", "llama-", {"disable-bias-linear", "position-embedding-type"}),
+        (rotary, "llama-", set()),
+        (rotary + "--kv-channels 32", "llama-.*-head_width32", set()),
+        (rotary + "--qk-layernorm", "qwen3-.*-head_width16", set()),
+        (experts, "mixtral-.*-ffn32-vocabulary512", set()),
+        (experts + "--qk-layernorm", "qwen3moe-.*-experts8-chosen2", set()),
+        (experts + "--moe-shared-expert-intermediate-size 64", "mixtral-", {"moe-shared-expert-intermediate-size"}),
+    ):
+        found = read(f"python pretrain_gpt.py {command}")
+        assert re.match(model, str(found.settings["model"])), command
+        assert {key.bare for key in found.of_kind("not expressible")} == differing, command
+        assert sum("give --model" in key.reason for key in found.of_kind("not expressible")) == (1 if differing else 0)
+
+
+def test_a_file_that_a_script_reads_and_that_is_not_there_is_named(tmp_path: Path) -> None:
+    launch = 'source $(dirname "$0")/common.sh\nsource /opt/conda/bin/activate\n' + f"{SMALL} $MORE"
+    (tmp_path / "launch.sh").write_text(launch)
+    unknown = [key.name for key in read_launch(tmp_path / "launch.sh").of_kind("unknown")]
+    assert any(name.endswith("common.sh") for name in unknown) and not any("conda" in name for name in unknown)
+    (tmp_path / "common.sh").write_text("MORE='--bf16 --tensor-model-parallel-size 2'")
+    found = read_launch(tmp_path / "launch.sh")
+    assert found.settings["tp"] == 2 and not found.of_kind("unknown")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from Common.errors import InputError
 from third_party.exports.megatron_reading import read
 from third_party.exports.shell_arithmetic import value_of
-from third_party.exports.shell_script import MAYBE, SURE, script_of
+from third_party.exports.shell_script import script_of
+from third_party.exports.shell_variables import MAYBE, SURE
 from third_party.exports.shell_words import tokens_of
 
 
@@ -49,6 +51,9 @@ def words_of(text: str) -> list[tuple[str, ...]]:
         ('[ -z "$X" ] && T=1; [[ -n $X ]] && T=2; [ a = a ] || T=3; run $T', ("run", "1")),
         ("for T in 5; do run $T; done", ("run", "5")),
         ("f() { T=7; }\nrun $T", ("run", "7")),
+        ("let T=2*3 S=T+1; (( S += 2 )); ((T--)); (cd x; run $T $S); run $T $S", ("run", "5", "9")),
+        ("T=4; if (( T > 2 )); then S=1; else S=2; fi; (( T == 4 && 1 )); run $S", ("run", "1")),
+        ("T=$(expr 6 / 2); S=`expr $T \\* 2`; run $T $S", ("run", "3", "6")),
         ("while [[ $# -gt 0 ]]; do T=$2; shift; done; T=${T:-6}; run $T", ("run", "6")),
     ],
 )
@@ -62,6 +67,8 @@ def test_words_are_those_of_bash(text: str, words: tuple[str, ...]) -> None:
         ("if [ -f x ]; then T=1; else T=2; fi; run $T", ("1", "2")),
         ("T=4; if [ -f x ]; then T=1; fi; run $T", ("1", "4")),
         ("for T in 1 2 4; do run $T; done", ("1", "2", "4")),
+        ("T=1; for ((i = 1; i < 3; i++)); do T=$i; done; run $T", ("$i", "1")),
+        ("T=1; if (( SLURM_NNODES > 1 )); then T=2; fi; run $T", ("2", "1")),
         ("[ -f x ] && T=1; run $T", ("1",)),
         ("case $(hostname) in a) T=1;; *) T=2;; esac; run $T", ("1", "2")),
         ("if [ $SLURM_NNODES -gt 1 ]; then T=1; else T=2; fi; run $T", ("1", "2")),
@@ -72,7 +79,9 @@ def test_a_value_of_a_branch_that_may_not_run_is_not_taken(text: str, options: t
     assert script.commands[-1][-1] == "${T}"
     assert script.unsure["T"] == options
     launch = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 --micro-batch-size $T"
-    with pytest.raises(InputError, match=rf"'\$\{{T\}}' .{' or '.join(options)}, by a branch or loop.*give --micro-batch-size"):
+    with pytest.raises(
+        InputError, match=rf"'\$\{{T\}}' .{re.escape(' or '.join(options))}, by a branch or loop.*give --micro-batch-size"
+    ):
         read(text.replace("run $T", f"python pretrain_gpt.py {launch}"))
 
 
@@ -101,6 +110,9 @@ NUMBERS = st.integers(0, 9)
 STATEMENTS = st.one_of(
     st.builds("{}={}".format, NAMES, NUMBERS),
     st.builds("{}+={}".format, NAMES, NUMBERS),
+    st.builds("let {}={}*{}".format, NAMES, NUMBERS, NUMBERS),
+    st.builds("(( {} {}= {} + {} )) || true".format, NAMES, st.sampled_from(["", "+", "-", "*"]), NUMBERS, NUMBERS),
+    st.builds("if (( {} {} {} )); then {}={}; fi".format, NUMBERS, st.sampled_from(["<", ">=", "=="]), NUMBERS, NAMES, NUMBERS),
     st.builds("{}=$(({} {} ({} - {})))".format, NAMES, NAMES, st.sampled_from("+-*"), NAMES, NUMBERS),
     st.builds('{}=${{{}:-{}}}; {}="${{{}}}"'.format, NAMES, NAMES, NUMBERS, NAMES, NAMES),
     st.builds(

@@ -195,6 +195,36 @@ def test_an_optimizer_that_is_not_adam_is_told() -> None:
         read(text.format("default_muon")).check_expressible(())
 
 
+OLDER_TOML = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+batch_size = 4
+seq_len = 8192
+data_parallel_shard_degree = 4
+tensor_parallel_degree = 2
+[experimental]
+context_parallel_degree = 2
+pipeline_parallel_degree = 2
+pipeline_parallel_split_points = ["layers.16"]
+enable_async_tensor_parallel = true
+"""
+
+
+def test_degrees_under_their_older_homes() -> None:
+    """Before 0.1.0 they stood in [training] and [experimental], and a pipeline's micro-batches were its stages by default."""
+    found = read_toml(OLDER_TOML)
+    right = {"tp": 2, "pp": 2, "cp": 2, "dp": 4, "micro_batch_size": 2, "global_batch_size": 16, "overlap_tensor": True}
+    assert right.items() <= found.settings.items()
+    kinds = {key.name: key.kind for key in found.keys}
+    assert kinds.pop("experimental.pipeline_parallel_split_points") == "not expressible"
+    named = [name for name in kinds if name.startswith(("experimental", "training"))]
+    assert len(named) > 6 and {kinds[name] for name in named} == {"read"}
+    with pytest.raises(InputError, match="no multiple of 3 micro-batches"):
+        read_toml(OLDER_TOML + "pipeline_parallel_microbatches = 3\n")
+
+
 TOML = """
 [model]
 name = "llama3"
@@ -217,7 +247,7 @@ def test_train_configurations_in_toml() -> None:
     assert right.items() <= found.items() and found["dp"] == 8 and found["zero_stage"] == 3
     with pytest.raises(InputError, match="finite"):
         read_toml(TOML + "[optimizer]\nlr = nan\n")
-    with pytest.raises(InputError, match="no TOML"):
+    with pytest.raises(InputError, match="not valid TOML"):
         read_toml(TOML + "[[")
 
 

@@ -25,6 +25,14 @@ def test_dimensions_are_those_given_or_the_familys():
     )
     grouped = find_model("llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672")
     assert replace(grouped, published_parameter_count=68_976_648_192) == find_model("llama2-70b")
+    for name, sizes in (
+        ("qwen3-4b", "qwen3:layers=36,hidden=2560,heads=32,kv_heads=8,ffn=9728,tied=1"),
+        ("mixtral-8x7b", "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336"),
+        ("qwen3-30b-a3b", "qwen3moe:layers=48,hidden=2048,heads=32,kv_heads=4,ffn=768"),
+    ):
+        listed = find_model(name)
+        counts = {key: getattr(listed, key) for key in ("published_parameter_count", "published_active_count")}
+        assert replace(find_model(sizes), **counts) == listed
     for family, published in (("bert", "bertlarge"), ("megatronbert", "megatronbert"), ("opt", "opt-1.3b"), ("mpt", "mpt-1b")):
         listed = find_model(published)
         named = find_model(f"{family}:layers={listed.layers},hidden={listed.hidden},heads={listed.heads}")
@@ -80,6 +88,9 @@ def test_names_are_safe_in_files_and_stable(family, layers, heads, width, more, 
         ("llama:layers=2,hidden=24,heads=8", "even width"),
         ("gpt:layers=2,hidden=256,heads=8,tied=1", "give tied=1 to a llama"),
         ("llama:layers=2,hidden=256,heads=8,tied=2", "give tied=1 to a llama"),
+        ("gpt:layers=2,hidden=256,heads=8,experts=4", "gpt models have no experts; .* experts to a mixtral or a qwen3moe"),
+        ("mixtral:layers=2,hidden=256,heads=8,experts=4,chosen=5", "meets 5 of 4 experts"),
+        ("llama:layers=2,hidden=256,heads=8,head_width=33", "even width"),
         ("gpt-layers24-hidden2304", "lacks heads"),
         ("gpt-layers", "unknown model 'gpt-layers'.*gpt:layers=24,hidden=2304,heads=24"),
     ],
@@ -106,6 +117,20 @@ def test_a_tied_head_has_no_weights_of_its_own(extracted):
     graphs = [extracted(each, sequence_length=SMALL_LENGTH) for each in (name, tied)]
     model = parse_dimensions(name)
     assert graphs[0].total_parameter_count - graphs[1].total_parameter_count == model.vocabulary * model.hidden
+
+
+def test_heads_and_experts_have_the_sizes_that_are_given(extracted):
+    """Parameters of one more block, by hand."""
+    attention, norms = 2 * 160 * 64 * (4 + 2), 2 * 160
+    for family, mlp in (
+        ("llama", 3 * 160 * 512),
+        ("qwen3", 3 * 160 * 512 + 2 * 64),
+        ("mixtral", 4 * 3 * 160 * 320 + 4 * 160),
+        ("qwen3moe", 8 * 3 * 160 * 96 + 8 * 160 + 2 * 64),
+    ):
+        name = SMALL[family] if "head_width" in SMALL[family] else f"{SMALL[family]},head_width=64"
+        graph = extracted(canonical_name(name.format(2)), sequence_length=SMALL_LENGTH)
+        assert graph.block_parameter_count == attention + norms + mlp
 
 
 @pytest.mark.parametrize("family", ["gpt", "llama"])

@@ -192,13 +192,20 @@ def test_the_sizes_of_the_configuration_are_those_of_the_graph(tmp_path):
     assert graph.total_parameter_count == 2 * 512 * 64 + 6 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 64
 
 
+@pytest.mark.parametrize("model_type", ["llama", "mixtral"])
+def test_heads_may_be_wider_than_their_part_of_hidden(tmp_path, model_type):
+    wider = find_model(config(tmp_path, model_type, **(SMALL | {"head_dim": 32})))
+    assert type(wider).__name__.lower() == model_type and wider.head_width == 32
+    usual = find_model(config(tmp_path, model_type, **SMALL))
+    assert usual.head_width == usual.hidden // usual.heads
+
+
 @pytest.mark.parametrize(
     ("model_type", "values", "named"),
     [
         ("llama", {"attention_bias": True}, "attention_bias True"),
         ("llama", {"tie_word_embeddings": True}, "tie_word_embeddings True"),
         ("llama", {"hidden_act": "relu"}, "hidden_act 'relu'"),
-        ("llama", {"head_dim": 32}, "head_dim 32"),
         ("llama", {"architectures": ["LlamaForSequenceClassification"]}, "architectures"),
         ("bert", {"hidden_act": "relu"}, "hidden_act 'relu'"),
         ("mixtral", {"sliding_window": 64}, "sliding_window 64"),

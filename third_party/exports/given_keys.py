@@ -61,11 +61,12 @@ class KnownKeys:
         given: Mapping[str, object],
         untold: Mapping[str, str] | None = None,
         taken: Container[str] = (),
+        usual: Mapping[str, str] | None = None,
     ) -> LaunchReading:
         """``settings`` with every key that is ``given``.
 
         ``untold`` are keys that no plan says as they are here, and why; ``taken`` those that one says as they are here, although
-        the list has them among those that none does.
+        the list has them among those that none does; ``usual`` those priced as is usual, and what that is.
         """
         keys = list[LaunchKey]()
         for path, value in given.items():
@@ -73,6 +74,8 @@ class KnownKeys:
             kind, why = self.kind_of(path, value) if reason is None else (KeyKind.NOT_EXPRESSIBLE, reason)
             if path in taken and reason is None:
                 kind, why = KeyKind.READ, ""
+            if path in (usual or {}):
+                kind, why = KeyKind.USUAL, (usual or {})[path]
             keys.append(LaunchKey(path, shown(value), kind, why))
         return LaunchReading(self.program, settings, tuple(keys))
 

@@ -31,6 +31,8 @@ READABLE = (
     "configuration of accelerate (YAML), of NeMo or Megatron Bridge (YAML or a recipe), or arguments of Hugging Face's Trainer "
     "(Python, YAML or JSON)"
 )
+_FLAGS = re.compile(r"^#!.*sh\b|^[^\"'{}]*\s--[a-z]", re.MULTILINE)  # a script or a command
+_TRAINER_FLAGS = re.compile(r"--per_device_train_batch_size\b|--(?:ds|deepspeed)_config\b|--deepspeed[ =]\S*\.json")
 _TABLE = re.compile(r"^\s*\[[A-Za-z0-9_.\"-]+\]\s*(#.*)?$", re.MULTILINE)
 _KEY = re.compile(r"^[\"']?[A-Za-z_][A-Za-z0-9_. -]*[\"']?\s*:(\s|$)", re.MULTILINE)
 
@@ -167,7 +169,7 @@ def reading_of(content: Content) -> LaunchReading:
     for reader in READERS:
         if reader.recognises(content):
             return reader.read(content)
-    damaged = content.json is None and content.yaml is None and not content.toml
+    damaged = content.json is None and content.yaml is None and not content.toml and not _FLAGS.search(content.text)
     for reader in READERS if damaged else ():
         if any(mark in content.text for mark in reader.marks):
             return reader.read(content)  # it is damaged, and the reader says where
@@ -192,6 +194,11 @@ def _other(content: Content) -> str:
     if content.text.lstrip().startswith("{") and content.yaml is None:
         parse_json(content.text, "it")
     found = content.yaml if isinstance(content.yaml, dict) else {}
+    if _TRAINER_FLAGS.search(content.text):
+        return (
+            "it gives a training script its arguments on a command line, of which only Megatron-LM's are read; give the "
+            "configuration of DeepSpeed or accelerate that it names, and the rest by flags such as --micro-batch-size and --dp"
+        )
     if "model_type" in found or "architectures" in found:
         return "it is the configuration of a model, not of a launch; give it with --model"
     if "num_stages" in found and "num_gpus" in found:

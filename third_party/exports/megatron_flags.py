@@ -10,7 +10,8 @@ from itertools import groupby, pairwise
 
 from Common.errors import InputError
 from third_party.exports.megatron_arguments import known_arguments
-from third_party.exports.shell_script import MAYBE, SURE, script_of
+from third_party.exports.shell_script import script_of
+from third_party.exports.shell_variables import MAYBE, SURE
 
 NEARLY = 0.93  # of the letters of two names are the same, where one is the other misspelt
 MOST_ENTRIES = 3  # of differing flags that a refusal names
@@ -48,7 +49,8 @@ _FLAG = re.compile(r"--[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
 class Flags:
     """Flags of a command by name without dashes, with what follows each; the last of several holds, as in Megatron-LM.
 
-    ``perhaps`` are those of a branch that may not run. ``unsure`` are variables with values that they may have. ``given`` are
+    ``perhaps`` are those of a branch that may not run. ``unsure`` are variables with values that they may have. ``unread`` are
+    files that a script reads and that are not there. ``given`` are
     settings of the command line, which count before flags. ``program`` is the Python file that is started, ``source`` the
     whole text.
     """
@@ -60,6 +62,7 @@ class Flags:
     given: Mapping[str, str] = field(default_factory=dict)
     program: str = ""
     assumed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     source: str = ""
     asked: set[str] = field(default_factory=set)
 
@@ -169,6 +172,7 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
         given,
         chosen.program,
         script.assumed,
+        script.unread,
         text,
     )
 

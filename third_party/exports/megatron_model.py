@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from Common.errors import InputError
@@ -13,12 +11,12 @@ from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import find_model, listed_models
 from third_party.exports.megatron_arguments import known_arguments
 from third_party.exports.megatron_flags import Flags
+from third_party.exports.megatron_mixtures import expert_blocks, mixture
 from third_party.exports.shape import DecoderShape, Experts, Positions, decoder_shape
 
-FAMILIES = {"gpt": "gpt", "llama": "llama"}  # that dimensions say
-USUAL_WORDS = {"gpt": 50257, "llama": 32000}  # of their tokenizers
+USUAL_WORDS = {"gpt": 50257, "llama": 32000, "mixtral": 32000, "qwen3": 151936, "qwen3moe": 151936}  # of their tokenizers
+LISTED_FIRST = ("qwen3", "qwen3moe", "mixtral")  # whose listed models are called by their names
 ROTARY = ("rope", "yarn", "mrope")  # --position-embedding-type
-MOST_BLOCKS = 10_000
 OTHER_MODELS = {  # what a program trains that is no decoder of blocks alike
     "pretrain_mamba.py": "a hybrid of Mamba, attention and MLP blocks",
     "pretrain_hybrid.py": "a hybrid of Mamba, attention and MLP blocks",
@@ -75,11 +73,9 @@ def model_of(flags: Flags) -> ModelReading:
         return ModelReading(_latent(flags))
     shape = _shape(flags)
     places = _places(flags)
-    pattern = _expert_blocks(flags, shape.layers) if shape.experts else ()
-    mixed = {"moe-layer-freq": _mixture(shape, pattern)} if not all(pattern) else {}
-    family = FAMILIES.get(shape.family)
-    if flags.program == "pretrain_bert.py":
-        family = "megatronbert"
+    pattern = expert_blocks(flags, shape.layers) if shape.experts else ()
+    mixed = {"moe-layer-freq": mixture(shape, pattern)} if not all(pattern) else {}
+    family = "megatronbert" if flags.program == "pretrain_bert.py" else shape.family
     words, taken = shape.vocabulary, _normalization(flags, shape)
     hinted = () if words else _tokenizers_in(flags.source)
     if len(hinted) == 1:  # one tokenizer is named in the file, though not as that of the command
@@ -87,28 +83,73 @@ def model_of(flags: Flags) -> ModelReading:
         shape = replace(shape, vocabulary=words)
         taken |= _taken(words)
     alike = [name for name in listed_models() if _is_like(decoder_shape(name), shape)]
-    if family is not None:
-        if not words and alike and family == "llama":
-            return ModelReading(alike[0], mixed, taken | _taken(find_model(alike[0]).vocabulary))
-        if not words and family in USUAL_WORDS:
-            words = USUAL_WORDS[family]
-            taken |= _taken(words)
-        sizes = f"layers={shape.layers},hidden={shape.hidden},heads={shape.heads},ffn={shape.ffn}"
-        grouped = f",kv_heads={shape.kv_heads}" if shape.kv_heads != shape.heads else ""
-        tokens = f",vocabulary={words}" if words else ""
-        tie = ",tied=1" if shape.tied and family == "llama" else ""
-        dimensions = parse_dimensions(f"{family}:{sizes}{grouped}{tokens}{tie},sequence_length={places}")
-        assert dimensions is not None  # it is of that form
-        return ModelReading(dimensions.name, mixed, taken)
-    if not alike and not flags.has("vocab-size", "padded-vocab-size"):  # another version of its tokenizer
+    if not alike and family in LISTED_FIRST and not flags.has("vocab-size", "padded-vocab-size"):
         alike = [name for name in listed_models() if _is_like(decoder_shape(name), replace(shape, vocabulary=0))]
-        words = 0
-    if not alike:
-        counted = f" ({mixed['moe-layer-freq']})" if mixed else ""
+        words = 0 if alike else words  # it is listed with another version of its tokenizer
+    if alike and (family in LISTED_FIRST or not family or (family == "llama" and not words)):
+        return ModelReading(alike[0], mixed, taken if words else taken | _taken(find_model(alike[0]).vocabulary))
+    if not family:
+        family, differing = _nearest_family(flags, shape)
+        last = list(differing)[-1:]  # says once how to give the model itself
+        mixed = differing | {name: f"{differing[name]}; or {GIVE}" for name in last} | mixed
+    if not family:
+        counted = f" ({mixed['moe-layer-freq']})" if "moe-layer-freq" in mixed else ""
         raise InputError(
             f"the model of the Megatron-LM command is none that dimensions can say or that 'phaze models' lists{counted}; {GIVE}"
         )
-    return ModelReading(alike[0], mixed, taken if words else taken | _taken(find_model(alike[0]).vocabulary))
+    if not words and family in USUAL_WORDS:
+        words = USUAL_WORDS[family]
+        taken |= _taken(words)
+    return ModelReading(_dimensions(family, replace(shape, vocabulary=words), places), mixed, taken)
+
+
+def _nearest_family(flags: Flags, shape: DecoderShape) -> tuple[str, dict[str, str]]:
+    """The family whose blocks have the same products, but for what flags change; none where a block has others."""
+    rotary = "position-embedding-type" if flags.has("position-embedding-type") else "use-rotary-position-embeddings"
+    own_head = f"the head has its own weights, {shape.vocabulary * shape.hidden / 1e6:,.0f}M parameters"
+    like_llama = shape.gated and shape.positions is Positions.ROTARY
+    differing: dict[str, str] = {}
+    if shape.biases and shape.gated:
+        differing["disable-bias-linear"] = "it is not given, and linear layers have biases"
+    if shape.activation == "geglu":
+        differing["quick-geglu"] = "it is priced as SwiGLU"
+    if shape.experts is not None:
+        if shape.experts.shared:
+            differing["moe-shared-expert-intermediate-size"] = (
+                f"all tokens meet shared experts, {shape.experts.shared} in each block"
+            )
+        return ("qwen3moe" if shape.query_norm else "mixtral") if like_llama and not shape.tied else "", differing
+    if shape.gated:
+        if not like_llama:
+            differing["position-embedding-type"] = "positions are a table, and are priced as rotary ones"
+        return "qwen3" if shape.query_norm else "llama", differing
+    if shape.head_width * shape.heads != shape.hidden:
+        return "", {}
+    if shape.positions is Positions.ROTARY:
+        differing[rotary] = "positions are rotary, and are priced as a table"
+    if not shape.biases:
+        differing["disable-bias-linear"] = "linear layers have no biases"
+    if not shape.tied:
+        differing["untie-embeddings-and-output-weights"] = own_head
+    if shape.query_norm:
+        differing["qk-layernorm"] = "queries and keys are normalised"
+    if shape.activation == "relu2":
+        differing["squared-relu"] = "it is priced as GELU"
+    return "gpt", differing
+
+
+def _dimensions(family: str, shape: DecoderShape, places: int) -> str:
+    """The name of a model by its sizes."""
+    experts = shape.experts
+    sizes = {"layers": shape.layers, "hidden": shape.hidden, "heads": shape.heads, "ffn": experts.ffn if experts else shape.ffn}
+    sizes |= {"kv_heads": shape.kv_heads, "vocabulary": shape.vocabulary, "sequence_length": places}
+    if family not in ("gpt", "megatronbert"):
+        sizes |= {"head_width": shape.head_width, "tied": int(shape.tied and not experts)}
+    if experts:
+        sizes |= {"experts": experts.count, "chosen": experts.chosen}
+    dimensions = parse_dimensions(f"{family}:{','.join(f'{key}={size}' for key, size in sizes.items() if size)}")
+    assert dimensions is not None  # it is of that form
+    return dimensions.name
 
 
 def _places(flags: Flags) -> int:
@@ -197,17 +238,18 @@ def _shape(flags: Flags) -> DecoderShape:
     biases, tied = not flags.has("disable-bias-linear"), not flags.has("untie-embeddings-and-output-weights")
     query_norm = flags.has("qk-layernorm")
     activation = "relu2" if flags.has("squared-relu") else "geglu" if flags.has("quick-geglu") else "silu" if gated else "gelu"
-    like_llama = activation == "silu" and rotary and not biases
-    like_gpt = activation == "gelu" and not rotary and biases and tied
-    plain = not query_norm and width * heads == hidden and not flags.has("num-experts")
-    family = "llama" if plain and like_llama else "gpt" if plain and like_gpt else ""
-    if not family and activation not in ("silu", "gelu"):
-        raise InputError(f"the Megatron-LM command trains MLPs of another kind ({activation}), which no dimensions say; {GIVE}")
+    experts = _experts(flags, ffn)
+    like_gpt = activation == "gelu" and not rotary and biases and tied and not query_norm and not experts
+    family = "gpt" if like_gpt and width * heads == hidden else ""
+    if activation == "silu" and rotary and not biases:
+        family = "qwen3" if query_norm else "llama"
+        if experts:
+            family = "" if tied or experts.shared else "qwen3moe" if query_norm else "mixtral"
     return DecoderShape(
         family, layers, hidden, heads, kv_heads, width, ffn, _vocabulary(flags),
         positions=Positions.ROTARY if rotary else Positions.LEARNED,
         gated=gated, activation=activation, biases=biases, tied=tied, query_norm=query_norm,
-        experts=_experts(flags, ffn),
+        experts=experts,
     )  # fmt: skip
 
 
@@ -240,73 +282,6 @@ def _tokenizers_in(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(words for part, words in known_arguments().tokenizers.items() if part.lower() in named))
 
 
-def _expert_blocks(flags: Flags, layers: int) -> tuple[bool, ...]:
-    """Which blocks have experts, by --moe-layer-freq: every so many, or a list such as ``([0]*3+[1]*58)``.
-
-    Raises:
-        InputError: it is neither, or of another number of blocks.
-    """
-    text = " ".join(flags.words("moe-layer-freq")) or "1"
-    try:
-        found = _listed(ast.parse(text.strip(" '\""), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        found = None
-    if isinstance(found, int) and found > 0:
-        return tuple(block % found == 0 for block in range(layers))
-    if not isinstance(found, list) or len(found) != layers or not {*found} <= {0, 1}:
-        raise InputError(
-            f"--moe-layer-freq of the Megatron-LM command is {flags.said(text)}; give a number, or a list of 0 and 1 for each of "
-            f"{layers} blocks, or give --model"
-        )
-    return tuple(bool(each) for each in found)
-
-
-def _listed(node: ast.expr) -> int | list[int] | None:
-    """The value of an expression of whole numbers, lists of them, + and *; None of any other."""
-    match node:
-        case ast.Constant(value=int() as number):
-            return number
-        case ast.List(elts=elements):
-            items = [_listed(each) for each in elements]
-            return [each for each in items if isinstance(each, int)] if all(isinstance(each, int) for each in items) else None
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            first, second = _listed(left), _listed(right)
-            return first + second if isinstance(first, list) and isinstance(second, list) else None
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return _repeated(_listed(left), _listed(right))
-    return None
-
-
-def _repeated(first: int | list[int] | None, second: int | list[int] | None) -> list[int] | None:
-    if isinstance(first, list) and isinstance(second, int):
-        return first * second if 0 <= second * max(1, len(first)) <= MOST_BLOCKS else None
-    return _repeated(second, first) if isinstance(second, list) and isinstance(first, int) else None
-
-
-def _mixture(shape: DecoderShape, pattern: Sequence[bool]) -> str:
-    """What blocks without experts change, in parameters."""
-    real, whole = (_parameters(shape, blocks) / 1e9 for blocks in (sum(pattern), len(pattern)))
-    blocks = f"{sum(pattern)} of {len(pattern)} blocks have experts"
-    return f"{blocks}: {real:.2f}B parameters, with experts in all {whole:.2f}B"
-
-
-def _parameters(shape: DecoderShape, with_experts: int) -> int:
-    """Parameters where so many blocks have experts and the others MLPs, norms and biases left out."""
-    assert shape.experts is not None  # others have no such blocks
-    matrices = 3 if shape.gated else 2
-    attention = 2 * shape.hidden * shape.head_width * (shape.heads + shape.kv_heads)
-    mlp = matrices * shape.hidden * shape.ffn
-    each = matrices * shape.hidden * shape.experts.ffn
-    routed = (shape.experts.count + shape.experts.shared) * each + shape.experts.count * shape.hidden
-    words = shape.vocabulary or USUAL_WORDS["llama"]
-    return (
-        words * shape.hidden * (1 if shape.tied else 2)
-        + shape.layers * attention
-        + with_experts * routed
-        + (shape.layers - with_experts) * mlp
-    )
-
-
 def _latent(flags: Flags) -> str:
     """A listed model of latent attention with the sizes of a command.
 
@@ -317,7 +292,7 @@ def _latent(flags: Flags) -> str:
     hidden = flags.number("hidden-size")
     ffn = flags.number("ffn-hidden-size", 4 * hidden)
     experts = _experts(flags, ffn)
-    blocks = _expert_blocks(flags, layers) if experts else (False,) * layers
+    blocks = expert_blocks(flags, layers) if experts else (False,) * layers
     dense = blocks.index(True) if True in blocks else layers
     told = {
         "layers": layers,

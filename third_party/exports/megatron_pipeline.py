@@ -61,18 +61,23 @@ def _stage_blocks(flags: Flags, layers: int, pp: int) -> tuple[int, ...]:
 
 
 def layout_chunks(layout: str) -> tuple[str, ...]:
-    """Stages of a layout such as ``Et*3|(tt|)*4L`` written out.
+    """Stages of a layout such as ``Et*3|(tt|)*4mL`` written out, without layers that predict further tokens (m).
 
     Raises:
-        InputError: it has other tokens, or layers that predict several tokens.
+        InputError: it has other tokens, or a stage of nothing but such layers.
     """
-    written = _expanded(layout.replace(",", ""))
-    if "m" in written:
+    chunks = _expanded(layout.replace(",", "")).split("|")
+    if any(chunk and not chunk.strip("m") for chunk in chunks):
         raise InputError(
-            "the layout of the Megatron-LM command has multi-token prediction, which no plan has; leave m out, or "
-            "give --stage-layers"
+            "a stage of the layout of the Megatron-LM command has nothing but layers that predict further tokens (m), which no "
+            "plan has; give --pp"
         )
-    return tuple(written.split("|"))
+    return tuple(chunk.replace("m", "") for chunk in chunks)
+
+
+def predicts_further(layout: str) -> bool:
+    """Whether a layout has layers that predict further tokens, which no plan has."""
+    return "m" in layout
 
 
 def _expanded(text: str) -> str:

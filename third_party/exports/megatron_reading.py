@@ -13,7 +13,7 @@ from third_party.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
 from third_party.exports.megatron_arguments import known_arguments
 from third_party.exports.megatron_flags import Flags, flags_of
 from third_party.exports.megatron_model import blocks_of, model_of
-from third_party.exports.megatron_pipeline import blocks_of_chunks, chunks_of
+from third_party.exports.megatron_pipeline import blocks_of_chunks, chunks_of, predicts_further
 
 PROGRAM = "Megatron-LM"
 EXCHANGES = {"allgather": "gather", "all_gather": "gather", "p2p": "ring", "a2a": "ulysses"}  # --cp-comm-type
@@ -71,6 +71,9 @@ def read(
         taken |= model.taken
     settings |= {"tp": tp, "pp": pp, "cp": cp, "ep": flags.number("expert-model-parallel-size", 1)}
     settings |= _pipeline(flags, pp)
+    own_stages = {"pp", "stage_layers"} & flags.given.keys() or "mtp-num-layers" in flags.values  # a flag that says it
+    if predicts_further(flags.text("pipeline-model-parallel-layout", "")) and not own_stages:
+        inexpressible["pipeline-model-parallel-layout"] = "its layers m predict further tokens; or give --stage-layers"
     settings |= _batch(flags, tp * pp * cp, taken)
     settings["sequence_length"] = _length(flags, inexpressible)
     settings["recompute"] = _recompute(flags, pp, inexpressible)
@@ -90,7 +93,7 @@ def read(
     if width != tp and flags.has("num-experts"):
         inexpressible["expert-tensor-parallel-size"] = f"experts are cut over {width} devices, not over tp {tp}"
     settings = {key: value for key, value in settings.items() if key not in flags.given}
-    return LaunchReading(PROGRAM, settings, (*_keys(flags, inexpressible), *_other_keys(flags, taken)))
+    return LaunchReading(PROGRAM, settings, (*_keys(flags, inexpressible, taken), *_other_keys(flags, taken)))
 
 
 def _pipeline(flags: Flags, pp: int) -> dict[str, object]:
@@ -213,6 +216,11 @@ def _recompute(flags: Flags, pp: int, inexpressible: dict[str, str]) -> str:
 
 
 def _zero_stage(flags: Flags) -> int:
+    if flags.has("zero-stage") and "zero_stage" not in flags.given:  # of Megatron-DeepSpeed
+        stage = flags.number("zero-stage", least=0)
+        if stage > 3:
+            raise InputError(f"--zero-stage of the Megatron-LM command is {stage}; give 0, 1, 2 or 3, or --zero-stage of phaze")
+        return stage
     if flags.has("use-torch-fsdp2"):
         return 3
     if flags.has("use-megatron-fsdp", "use-custom-fsdp"):
@@ -290,13 +298,15 @@ def _exchange(flags: Flags) -> str:
     return EXCHANGES[kind]
 
 
-def _keys(flags: Flags, inexpressible: Mapping[str, str]) -> Iterator[LaunchKey]:
+def _keys(flags: Flags, inexpressible: Mapping[str, str], taken: Mapping[str, str]) -> Iterator[LaunchKey]:
     """What became of each flag of the command."""
     known = known_arguments()
     for name, words in flags.values.items():
         value, meaning = " ".join(words), known.meaning(name)
         if name in inexpressible:
             yield LaunchKey(f"--{name}", value, KeyKind.NOT_EXPRESSIBLE, inexpressible[name])
+        elif name in taken:
+            yield LaunchKey(f"--{name}", value, KeyKind.USUAL, taken[name])
         elif meaning.kind is KeyKind.NOT_EXPRESSIBLE and value in meaning.unless:
             yield LaunchKey(f"--{name}", value, KeyKind.NO_EFFECT, "its usual value")
         else:
@@ -312,11 +322,14 @@ def _keys(flags: Flags, inexpressible: Mapping[str, str]) -> Iterator[LaunchKey]
 def _other_keys(flags: Flags, taken: Mapping[str, str]) -> Iterator[LaunchKey]:
     """What the command does not say, and what its program is."""
     for name, reason in taken.items():
-        yield LaunchKey(f"--{name}", "", KeyKind.USUAL, reason)
+        if name not in flags.values:
+            yield LaunchKey(f"--{name}", "", KeyKind.USUAL, reason)
     if flags.program in ENCODERS and "model" not in flags.given:
         yield LaunchKey(flags.program, "", KeyKind.NOT_EXPRESSIBLE, ENCODERS[flags.program])
     elif _NO_TRAINING.fullmatch(flags.program):
         yield LaunchKey(flags.program, "", KeyKind.USUAL, "trains nothing; an iteration of training is priced")
+    for name in flags.unread:
+        yield LaunchKey(f"source {name}", "", KeyKind.UNKNOWN, "no such file lies beside it; what that sets was not read")
     for name in flags.assumed:
         if re.fullmatch(r"[A-Za-z_]\w*", name):
             yield LaunchKey(f"${name}", "", KeyKind.USUAL, "a branch was chosen as if it were not set")

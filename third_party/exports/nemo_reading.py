@@ -67,6 +67,7 @@ class _Given:
     values: dict[str, object]
     spelled: dict[str, str]
     untold: dict[str, str] = field(default_factory=dict)
+    usual: dict[str, str] = field(default_factory=dict)  # by today's path, what is taken for it
 
     def first(self, *paths: str) -> object:
         """The first value that is given and not null."""
@@ -202,7 +203,8 @@ def _sorted(placed: _Given, given: Mapping[str, object], found: Mapping[str, obj
     known = known_keys("nemo")
     of_place = placed.spelled
     untold = {place: placed.untold[original] for place, original in of_place.items() if original in placed.untold}
-    sorted_keys = known.reading(found, {place: given[original] for place, original in of_place.items()}, untold)
+    values = {place: given[original] for place, original in of_place.items()}
+    sorted_keys = known.reading(found, values, untold, usual=placed.usual)
     keys = tuple(LaunchKey(of_place[key.name], key.value, key.kind, key.reason) for key in sorted_keys.keys)
     return LaunchReading(sorted_keys.program, sorted_keys.settings, keys)
 
@@ -320,9 +322,11 @@ def _stages(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
     pp = whole(found.get("pp"), "pp") or 1
     layout = given.first("model.pipeline_model_parallel_layout")
     if pp > 1 and isinstance(layout, str):
-        from third_party.exports.megatron_pipeline import layout_chunks
+        from third_party.exports.megatron_pipeline import layout_chunks, predicts_further
 
         chunks = layout_chunks(layout)
+        if predicts_further(layout):
+            given.tell("model.pipeline_model_parallel_layout", "its layers m predict further tokens")
         if len(chunks) % pp:
             raise InputError(
                 f"pipeline_model_parallel_layout has {len(chunks)} stages, which is no multiple of pp {pp}; correct one"
@@ -350,7 +354,7 @@ def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
 
 def _model(given: _Given) -> dict[str, object]:
     """The model by the words of a Megatron-LM command, where its sizes are all there and such a command can say it."""
-    from third_party.exports.megatron_reading import settings_of
+    from third_party.exports.megatron_reading import read as read_command
 
     needed = ("num_layers", "hidden_size", "num_attention_heads")
     sizes = [given.first(f"model.{name}") for name in needed]
@@ -387,7 +391,10 @@ def _model(given: _Given) -> dict[str, object]:
         words.append("--qk-layernorm")
     words += _vocabulary(given)
     try:
-        return {"model": settings_of(" ".join(words))["model"]}
+        command = read_command(" ".join(words))
+        command.check_expressible(())
+        given.usual |= {f"model.{key.bare}": key.reason for key in command.keys if key.name == "--normalization" and key.reason}
+        return {"model": command.settings["model"]}
     except (InputError, KeyError) as error:
         logger.info("the sizes of the model are not read (%s)", error)
         return {}

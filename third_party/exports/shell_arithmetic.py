@@ -25,11 +25,19 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Div: _quotient,
     ast.Mod: lambda left, right: left - right * _quotient(left, right),
 }
+_COMPARED: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 
 
 def value_of(text: str, variable: Callable[[str], str | None]) -> int | None:
-    """The value of an expression; None where it has what is not known or is none of whole numbers, + - * / % ** and brackets."""
+    """The value of an expression of whole numbers, + - * / % **, comparisons and brackets; None of any other or unknown one."""
     plain = _NAME.sub(r"\1", text.strip())
     if len(plain) > LONGEST:
         return None
@@ -50,6 +58,9 @@ def _value(node: ast.expr, variable: Callable[[str], str | None]) -> int | None:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             inner = _value(operand, variable)
             found = None if inner is None else -inner
+        case ast.Compare(left=left, ops=[compared], comparators=[right]) if type(compared) in _COMPARED:
+            both = _value(left, variable), _value(right, variable)
+            found = None if both[0] is None or both[1] is None else int(_COMPARED[type(compared)](both[0], both[1]))
         case ast.BinOp(left=left, op=operation, right=right):
             ends = _value(left, variable), _value(right, variable)
             if ends[0] is None or ends[1] is None:

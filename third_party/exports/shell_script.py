@@ -13,41 +13,29 @@ from fnmatch import fnmatchcase
 
 from Common.errors import InputError
 from third_party.exports.shell_arithmetic import value_of
-from third_party.exports.shell_words import NAME, Operator, Part, PartKind, Token, Word, parts_of, tokens_of
+from third_party.exports.shell_conditions import Conditions, arithmetic_of, combined
+from third_party.exports.shell_variables import MAYBE, MOST_OPTIONS, SURE, Value, flat
+from third_party.exports.shell_words import NAME, Operator, Part, PartKind, Token, Word, tokens_of
 
-MAYBE, SURE = "\x01", "\x02"  # around words of a branch that may not run
-LONGEST = 100_000  # characters of a value that is put in; a longer one is left as the script has it
-MOST = 50_000_000  # characters put in for variables, of a whole script
-MOST_DEFAULTS = 20  # of defaults within defaults
 MOST_SOURCED = 20  # files
 MOST_DEPTH = 100  # of compound commands
-MOST_OPTIONS = 4  # values of a variable that a refusal names
-ARRAY_END = ("@", "*")
-Value = str | list[str]
 _ASSIGNED = re.compile(rf"({NAME})(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
-_VARIABLE = re.compile(rf"({NAME}|[0-9@*#?$!-])(?:\[([^\]]*)\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
+_CHANGED = re.compile(rf"({NAME})\s*([-+*/%]?)=(?!=)\s*(.*)|({NAME})(\+\+|--)", re.DOTALL)
 _DECLARING = ("export", "local", "readonly", "declare", "typeset")
 _TESTS = ("[", "[[", "test", "true", "false", "!")
 _SILENT = ("echo", "printf", ":")  # commands whose words are no commands themselves
 _SOURCES = (".", "source")
 _SOURCED = re.compile(r"(?:.*/)?([\w.-]+)")
-_FROM_OUTSIDE = re.compile(r"(SLURM|PBS|LSB|OMPI|PMI|MASTER|RANK|LOCAL_RANK|NODE|WORLD_SIZE|HOST|USER|HOME|PWD|PATH)\w*")
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
-_COMPARED = {
-    "-eq": lambda left, right: left == right,
-    "-ne": lambda left, right: left != right,
-    "-lt": lambda left, right: left < right,
-    "-le": lambda left, right: left <= right,
-    "-gt": lambda left, right: left > right,
-    "-ge": lambda left, right: left >= right,
-}
+_OF_SYSTEM = ("/etc/", "/opt/", "/usr/", "~")
+_SHELL_SET_UP = re.compile(r"conda|/bin/activate|bashrc|profile|modules?/|setvars")  # of environments of programs
 
 
 @dataclass(frozen=True)
 class Script:
     """``commands`` by their words; ``variables`` at the end, ``unsure`` ones with values that they may have.
 
-    ``unused`` are texts of variables that no command has. ``assumed`` are variables that conditions took as not set.
+    ``unused`` are texts of variables that no command has. ``assumed`` are variables that conditions took as not set, ``unread``
+    files that it reads and that do not lie beside it.
     """
 
     commands: tuple[tuple[str, ...], ...]
@@ -55,6 +43,7 @@ class Script:
     unsure: Mapping[str, tuple[str, ...]]
     unused: tuple[str, ...]
     assumed: tuple[str, ...]
+    unread: tuple[str, ...]
 
 
 def script_of(text: str, beside: Callable[[str], str | None] = lambda name: None) -> Script:
@@ -63,7 +52,7 @@ def script_of(text: str, beside: Callable[[str], str | None] = lambda name: None
     Raises:
         InputError: its variables grow beyond all measure.
     """
-    return _Interpreter(beside).read(tokens_of(_unmarked(text)))
+    return _Interpreter(beside=beside).read(tokens_of(_unmarked(text)))
 
 
 def _unmarked(text: str) -> str:
@@ -88,16 +77,12 @@ class _Frame:
 
 
 @dataclass
-class _Interpreter:
-    beside: Callable[[str], str | None]
-    values: dict[str, Value] = field(default_factory=dict)
-    unsure: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-    assumed: dict[str, None] = field(default_factory=dict)
+class _Interpreter(Conditions):
+    beside: Callable[[str], str | None] = lambda name: None
     commands: list[tuple[str, ...]] = field(default_factory=list)
     frames: list[_Frame] = field(default_factory=list)
-    left: int = MOST
     sourced: int = 0
+    unread: dict[str, None] = field(default_factory=dict)
 
     # statements
 
@@ -106,9 +91,9 @@ class _Interpreter:
         self._go_over(tokens)
         while self.frames:
             self._leave()
-        flat = {name: _flat(value) for name, value in self.values.items()}
-        unused = tuple(text for name, text in flat.items() if name not in self.used and "--" in text)
-        return Script(tuple(self.commands), flat, self.unsure, unused, tuple(self.assumed))
+        texts = {name: flat(value) for name, value in self.values.items()}
+        unused = tuple(text for name, text in texts.items() if name not in self.used and "--" in text)
+        return Script(tuple(self.commands), texts, self.unsure, unused, tuple(self.assumed), tuple(self.unread))
 
     def _go_over(self, tokens: Sequence[Token]) -> None:
         statement: list[Token] = []
@@ -157,7 +142,7 @@ class _Interpreter:
                 self._loop(tokens[at:])
                 return
             elif word == "case":
-                subject = self._known(tokens[at]) if at < len(tokens) else None
+                subject = self.known(tokens[at]) if at < len(tokens) else None
                 self._enter(_Frame("case", False, subject=subject, awaits=True))
                 after = [place for place in range(at, len(tokens)) if _plain(tokens[place]) == "in"]
                 at = after[0] + 1 if after else len(tokens)
@@ -192,7 +177,7 @@ class _Interpreter:
             frame.awaits = False
             return False
         place = next((at for at, each in enumerate(tokens) if _ends_pattern(each)), None)
-        self._patterns.append((self._known(tokens[place or 0]) or "").removesuffix(")" if place is not None else ""))
+        self._patterns.append((self.known(tokens[place or 0]) or "").removesuffix(")" if place is not None else ""))
         if place is None and ended != ")":  # one of several, a|b)
             return True
         patterns, self._patterns, frame.awaits = self._patterns, [], False
@@ -213,12 +198,12 @@ class _Interpreter:
         frame = self.frames[-1] if self.frames else None
         if frame is not None and frame.awaits and frame.kind != "case":
             if not self._skipping(self.frames[:-1]):
-                self._condition.append((self._test(tokens), ended))
+                self._condition.append((self.test(tokens), ended))
             return
         head = tokens[0].plain if isinstance(tokens[0], Word) else ""
         met: bool | None = True
-        if self._open_test or head in _TESTS:
-            met = self._test(tokens)
+        if self.open_test or head in _TESTS:
+            met = self.test(tokens)
         elif not self._skipping(self.frames):
             self._execute(tokens)
         if frame is not None and frame.kind == "single":
@@ -246,7 +231,7 @@ class _Interpreter:
         frame = self.frames[-1]
         if not frame.awaits or frame.kind == "case":
             return
-        met = _combined(self._condition)
+        met = combined(self._condition)
         self._condition, frame.awaits = [], False
         if frame.subject == "until" and met is not None:
             met = not met
@@ -280,38 +265,19 @@ class _Interpreter:
             every = frame.covers and len(options) == frame.branches
             before = frame.origins[name]
             met = options if every else [*options, *([] if before is None else [before])]
-            self._assign(name, self._merged(name, met, before))
-
-    def _merged(self, name: str, options: list[Value], before: Value | None) -> Value:
-        first = options[0]
-        if first == f"${{{name}}}" and name in self.unsure:
-            return first
-        if all(each == first for each in options) and (len(options) > 1 or before is not None):
-            return first
-        grown = [_growth(before, each) for each in options]
-        if all(each is not None for each in grown):
-            words = " ".join(dict.fromkeys(each for each in grown if each))
-            marked = f"{MAYBE} {words} {SURE}"
-            return [*before, marked] if isinstance(before, list) else f"{before or ''} {marked}"
-        if isinstance(before, str) and before and all(isinstance(each, str) and each.endswith(before) for each in options):
-            ahead = " ".join(_flat(each).removesuffix(before) for each in options)
-            return f"{MAYBE} {ahead} {SURE} {before}"
-        if before is None and all("--" in _flat(each) for each in options):
-            return f"{MAYBE} {' '.join(_flat(each) for each in options)} {SURE}"
-        self.unsure[name] = tuple(dict.fromkeys(_flat(each) for each in options))[:MOST_OPTIONS]
-        return f"${{{name}}}"
+            self.assign(name, self.merged(name, met, before))
 
     def _loop(self, tokens: list[Token]) -> None:
         """``for name in words``: one word is a value, several are not known."""
         name = tokens[0].plain if tokens and isinstance(tokens[0], Word) else ""
-        words = [text for each in tokens[2:] if isinstance(each, Word) for text in self._fields(each)]
+        words = [text for each in tokens[2:] if isinstance(each, Word) for text in self.fields(each)]
         self._enter(_Frame("loop", True if len(words) == 1 else None))
         if re.fullmatch(NAME, name):
             if len(words) == 1:
-                self._assign(name, words[0])
+                self.assign(name, words[0])
             else:
                 self.unsure[name] = tuple(dict.fromkeys(words))[:MOST_OPTIONS]
-                self._assign(name, f"${{{name}}}")
+                self.assign(name, f"${{{name}}}")
 
     # commands
 
@@ -345,28 +311,46 @@ class _Interpreter:
             words.append(token)
         if not words:
             return
+        expression = arithmetic_of(words)
+        if expression is not None or words[0].plain == "let":
+            for each in [self.text(word) for word in words[1:]] if expression is None else expression.split(","):
+                self._let(each.strip())
+            return
         if words[0].plain in ("unset",):
             for word in words[1:]:
                 self.values.pop(word.plain, None)
             return
-        made = tuple(text for word in words for text in self._fields(word))
-        if made and made[0] in _SOURCES and len(made) > 1:
-            self._source(made[1])
-        elif made and made[0] not in _SILENT:
+        if words[0].plain in _SOURCES and len(words) > 1:
+            self._source(self.text(words[1]))
+            return
+        made = tuple(text for word in words for text in self.fields(word))
+        if made and made[0] not in _SILENT:
             self.commands.append(made)
 
+    def _let(self, expression: str) -> None:
+        """``NAME = A * B``, ``NAME += 1`` or ``NAME++`` of ((...)) and let; a value that cannot be computed is not known."""
+        changed = _CHANGED.fullmatch(expression)
+        if changed is None:
+            return
+        name, how, right = changed[1] or changed[4], changed[2] or "", changed[3] or ""
+        made = f"{name} {changed[5][0]} 1" if changed[4] else f"{name} {how} ({right})" if how else right
+        result = value_of(made, self.number)
+        self.assign(name, f"${{{name}}}" if result is None else str(result))
+
     def _source(self, name: str) -> None:
-        """Read a file that the script reads, where it lies beside it."""
+        """Read a file that the script reads, where it lies beside it; one of the system's says nothing of a launch."""
         found = _SOURCED.fullmatch(name)
         text = None if found is None or self.sourced >= MOST_SOURCED else self.beside(found[1])
         if text is not None:
             self.sourced += 1
             self._go_over(tokens_of(_unmarked(text)))
+        elif not name.startswith(_OF_SYSTEM) and not _SHELL_SET_UP.search(name):
+            self.unread[name] = None
 
     def _scalar(self, assigned: re.Match[str], token: Word) -> None:
         name, index, more = assigned[1], assigned[2], assigned[3]
         rest = Word((Part(PartKind.TEXT, assigned[4], token.parts[0].quoted), *token.parts[1:]))
-        value = self._text(rest)
+        value = self.text(rest)
         before = self.values.get(name)
         if index is not None:
             items = list(before) if isinstance(before, list) else [before] if before is not None else []
@@ -374,217 +358,30 @@ class _Interpreter:
             if not 0 <= at <= len(items):
                 return
             items[at : at + 1] = [value]
-            self._assign(name, items)
+            self.assign(name, items)
         elif more:
             grown: Value = [*before[:-1], before[-1] + value] if isinstance(before, list) and before else f"{before or ''}{value}"
-            self._assign(name, grown)
+            self.assign(name, grown)
         else:
-            self._assign(name, value)
+            self.assign(name, value)
 
     def _list(self, assigned: re.Match[str], tokens: Iterable[Token]) -> None:
-        items = [text for token in tokens if isinstance(token, Word) for text in self._fields(token)]
+        items = [text for token in tokens if isinstance(token, Word) for text in self.fields(token)]
         before = self.values.get(assigned[1])
         if assigned[3] and isinstance(before, list) and all(frame.runs is not None for frame in self.frames):
             before += items  # in place: nothing else has it
             items = before
         elif assigned[3]:
             items = [*([before] if isinstance(before, str) else before or ()), *items]
-        self._assign(assigned[1], items)
+        self.assign(assigned[1], items)
 
-    def _assign(self, name: str, value: Value) -> None:
+    def assign(self, name: str, value: Value) -> None:
+        """See base class; what a branch that may run changes is put aside."""
         for frame in reversed(self.frames):
             if frame.runs is None:
                 frame.before.setdefault(name, self.values.get(name))
                 break
-        if value != f"${{{name}}}":
-            self.unsure.pop(name, None)
-        self.used.discard(name)
-        self.values[name] = value
-
-    # words
-
-    def _text(self, word: Word) -> str:
-        """A word with variables put in, not split."""
-        return "".join(self._part(part) for part in word.parts)
-
-    def _fields(self, word: Word) -> list[str]:
-        """A word with variables put in; several where an unquoted variable holds several, or a list is put in."""
-        found, joined = list[str](), False
-        for part in word.parts:
-            items = self._items(part)
-            if items is None:
-                text = self._part(part)
-                items = [text] if part.quoted or part.kind is PartKind.TEXT else text.split()
-            for place, item in enumerate(items):
-                if joined and place == 0:
-                    found[-1] += item
-                else:
-                    found.append(item)
-            joined = bool(found)
-        return found
-
-    def _items(self, part: Part) -> list[str] | None:
-        """Items of a list that is put in whole."""
-        used = _VARIABLE.fullmatch(part.text) if part.kind is PartKind.VARIABLE else None
-        value = self.values.get(used[1]) if used is not None and used[2] in ARRAY_END else None
-        if used is None or not isinstance(value, list) or (part.quoted and used[2] == "*"):
-            return None
-        self.used.add(used[1])
-        self._spend(sum(len(item) + 1 for item in value))
-        return value if part.quoted else [field for item in value for field in item.split()]
-
-    def _part(self, part: Part, depth: int = 0) -> str:
-        if part.kind is PartKind.TEXT:
-            return part.text
-        if part.kind is PartKind.ARITHMETIC:
-            result = value_of(part.text, self._number)
-            return f"$(({part.text}))" if result is None else str(result)
-        if part.kind is PartKind.COMMAND:
-            return part.text
-        return self._variable(part, depth)
-
-    def _number(self, name: str) -> str | None:
-        self.used.add(name)
-        value = self.values.get(name)
-        return value if isinstance(value, str) else None
-
-    def _variable(self, part: Part, depth: int) -> str:
-        used = _VARIABLE.fullmatch(part.text)
-        as_written = f"${part.text}" if re.fullmatch(r"\w+", part.text) else f"${{{part.text}}}"
-        if used is None or depth > MOST_DEFAULTS:
-            return as_written
-        name, index, how, default = used[1], used[2], used[3], used[4]
-        self.used.add(name)
-        value = self.values.get(name)
-        if isinstance(value, list):
-            items = (
-                value if index in ARRAY_END else value[int(index or 0) :][:1] if re.fullmatch("[0-9]{0,4}", index or "") else []
-            )
-            value = " ".join(items) if items else None
-        elif index not in (None, "0", *ARRAY_END):
-            value = None
-        set_one = value is not None and not (how and how.startswith(":") and not value)
-        if how and how[-1] == "+":
-            return self._default(default, depth) if set_one else ""
-        if set_one:
-            assert value is not None
-            if len(value) > LONGEST:
-                return as_written
-            self._spend(len(value))
-            return value
-        if how and how[-1] in "-=":
-            made = self._default(default, depth)
-            if how[-1] == "=":
-                self._assign(name, made)
-            return made
-        return as_written if value is None else value
-
-    def _default(self, text: str, depth: int) -> str:
-        return "".join(self._part(each, depth + 1) for each in parts_of(text.replace("'", ""), True))
-
-    def _spend(self, size: int) -> None:
-        self.left -= size
-        if self.left < 0:
-            raise InputError(f"the variables of the command put in are more than {MOST:,} characters; write their values out")
-
-    # conditions
-
-    def _known(self, token: Token) -> str | None:
-        """The text of a word of a condition; None where it is not known."""
-        if not isinstance(token, Word):
-            return None
-        texts = list[str]()
-        for part in token.parts:
-            text = self._part(part)
-            if part.kind is PartKind.COMMAND or (part.kind is PartKind.ARITHMETIC and text.startswith("$(")):
-                return None
-            if part.kind is PartKind.VARIABLE and text.startswith("$"):
-                name = re.sub(r"\W.*", "", part.text) or part.text
-                if name in self.unsure or _FROM_OUTSIDE.fullmatch(name) or name in self.values or name in "?$!":
-                    return None
-                self.assumed[name] = None
-                text = "0" if part.text == "#" else ""
-            if MAYBE in text or "$" in text:
-                return None
-            texts.append(text)
-        return "".join(texts)
-
-    def _test(self, tokens: Sequence[Token]) -> bool | None:
-        """What a test comes to; None where it is not known, and for other commands."""
-        words = [token for token in tokens if isinstance(token, Word)]
-        head = words[0].plain if words else ""
-        if head == "true":
-            return True
-        if head == "false":
-            return False
-        if head == "!":
-            inner = self._test(words[1:])
-            return None if inner is None else not inner
-        if head not in ("[", "[[", "test") and not self._open_test:
-            return None
-        ends = words[-1].plain in ("]", "]]")
-        self._open_test = (head == "[[" or self._open_test) and not ends
-        body = words[1:] if head in ("[", "[[", "test") else words
-        operators = any(isinstance(token, Operator) for token in tokens)  # comparisons of texts by their order
-        return None if operators else self._compared(body[:-1] if ends else body)
-
-    def _compared(self, words: list[Word]) -> bool | None:
-        if words and words[0].plain == "!":
-            inner = self._compared(words[1:])
-            return None if inner is None else not inner
-        if len(words) == 2 and words[0].plain == "-v":
-            name = words[1].plain
-            if name not in self.values and not _FROM_OUTSIDE.fullmatch(name):
-                self.assumed[name] = None
-            return None if name not in self.values and _FROM_OUTSIDE.fullmatch(name) else name in self.values
-        if len(words) == 2 and words[0].plain in ("-z", "-n"):
-            text = self._known(words[1])
-            return None if text is None else (text == "") == (words[0].plain == "-z")
-        if len(words) == 1:
-            text = self._known(words[0])
-            return None if text is None else text != ""
-        if len(words) != 3:
-            return None
-        left, how, right = self._known(words[0]), words[1].plain, self._known(words[2])
-        if left is None or right is None:
-            return None
-        if how in ("==", "=", "!="):
-            return fnmatchcase(left, right) == (how != "!=")
-        if how in _COMPARED:
-            numbers = [int(each) if _NUMBER.fullmatch(each) else 0 if each == "" else None for each in (left, right)]
-            return None if None in numbers else bool(_COMPARED[how](*numbers))
-        return None
-
-
-def _combined(conditions: Sequence[tuple[bool | None, str]]) -> bool | None:
-    """Tests joined by && and ||, from the left; of several commands the last one counts."""
-    found: bool | None = None
-    how = ";"
-    for met, following in conditions:
-        if how == "&&":
-            found = False if found is False or met is False else None if None in (found, met) else True
-        elif how == "||":
-            found = True if found is True or met is True else None if None in (found, met) else False
-        else:
-            found = met
-        how = following
-    return found
-
-
-def _growth(before: Value | None, after: Value) -> str | None:
-    """What was added behind a value, None where it is another one."""
-    if before is None or isinstance(before, list) != isinstance(after, list):
-        return None
-    if isinstance(before, list):
-        return " ".join(after[len(before) :]) if list(after[: len(before)]) == before else None
-    assert isinstance(after, str)
-    grown = after.removeprefix(before) if after.startswith(before) else after.strip().removeprefix(before.strip())
-    worth = after.strip().startswith(before.strip()) and (grown[:1] in ("", " ", MAYBE) or not before.strip())
-    return grown if worth and (not grown or "--" in grown) else None
-
-
-def _flat(value: Value) -> str:
-    return value if isinstance(value, str) else " ".join(value)
+        super().assign(name, value)
 
 
 def _plain(token: Token) -> str:

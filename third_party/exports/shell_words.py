@@ -14,6 +14,7 @@ from enum import StrEnum
 RESTARTS = 3  # behind lines with a quote that never ends; then each line is read by itself
 NAME = r"[A-Za-z_]\w*"
 _BLANK = " \t\r"
+_BEFORE_COMMANDS = ("if", "elif", "while", "until", "for", "then", "else", "do", "!", "{")  # reserved words
 _OPERATORS = (";;", "&&", "||", "|&", ";", "&", "|")
 _REDIRECTED = re.compile(r"[0-9]*(?:<<<|<<-?|>>|>\||[<>]&?)")
 _PLACEHOLDER = re.compile(r"<[A-Za-z_][^<>\n|;&]*>")  # <path to data>
@@ -199,6 +200,11 @@ class _Lexer:
             self._end_word()
             self.tokens.append(Operator("=("))
             return place + 1
+        if self.text.startswith("((", place) and not self._parts and (not self._begun or self._behind_reserved()):
+            end = _closed(self.text, place + 2, ")")
+            if self.text.startswith(")", end):
+                self._parts.append(Part(PartKind.ARITHMETIC, self.text[place + 2 : end - 1].strip()))
+                return end + 1
         function = _NO_PARAMETERS.match(self.text, place)
         if function is not None and (self._parts or self._begun):
             self._operator("()")
@@ -210,6 +216,10 @@ class _Lexer:
             self._opened.append("(")
             self._operator("(")
         return place + 1
+
+    def _behind_reserved(self) -> bool:
+        last = self.tokens[-1] if self.tokens else None
+        return isinstance(last, Word) and last.plain in _BEFORE_COMMANDS
 
     def _angle(self, place: int) -> int:
         text = self.text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from Common.errors import InputError
 from Common.suggestions import nearest
@@ -16,7 +17,7 @@ from Common.toml_text import parse_toml
 from third_party.exports.given_keys import flattened, known_keys, shown
 from third_party.exports.launch_keys import LaunchReading
 from third_party.exports.python_values import Expression, Made, Module, parsed
-from third_party.exports.torchtitan_plan import FLAVORS, Sections, model_of, settings_of
+from third_party.exports.torchtitan_plan import FLAVORS, SAMPLES, Sections, model_of, settings_of
 
 PROGRAM = "torchtitan"
 PYTHON_MARKS = ("ParallelismConfig", "TrainingConfig", "Trainer.Config")
@@ -32,6 +33,20 @@ OF_A_TRAINER = ("training", "parallelism")  # one of them is there in every conf
 OF_OTHERS = ("trainer", "generator")  # of reinforcement learning, whose configuration holds two of these
 BY_CLASS = ("activation_checkpoint", "optimizer", "compile", "loss", *SPECIFICATIONS)  # sections whose class says something
 MOST_LISTED = 40
+OLDER = {  # keys of TOML before 0.1.0, by what they became
+    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
+    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
+    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
+    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
+    "training.disable_loss_parallel": "parallelism.disable_loss_parallel",
+    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
+    "experimental.context_parallel_rotate_method": "parallelism.context_parallel_rotate_method",
+    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
+    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
+    "experimental.pipeline_parallel_split_points": "parallelism.pipeline_parallel_split_points",
+    "experimental.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
+}
+OLDER_PASSES = "experimental.pipeline_parallel_microbatches"  # micro-batches of a pipeline by their number, by default pp
 _IMPORTED = re.compile(r"^(from|import) torchtitan\b", re.MULTILINE)
 
 
@@ -95,9 +110,35 @@ def read_toml(text: str) -> LaunchReading:
     names = given.get("model.converters", [])
     if not isinstance(names, list):
         raise InputError(f"model.converters is {shown(names)}; torchtitan takes a list of names")
-    sections = Sections(given, tuple(map(str, names)))
+    placed, spelled = _placed(given)
+    sections = Sections(placed, tuple(map(str, names)))
     settings = settings_of(sections) | model_of(str(given.get("model.name")), given.get("model.flavor"))
-    return known_keys("torchtitan").reading(settings, given, sections.untold)
+    found = known_keys("torchtitan").reading(settings, placed, sections.untold)
+    return replace(found, keys=tuple(replace(key, name=spelled.get(key.name, key.name)) for key in found.keys))
+
+
+def _placed(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, str]]:
+    """Values by the keys of today, and the keys as the file has them where they are older.
+
+    Raises:
+        InputError: micro-batches of a pipeline do not come out whole.
+    """
+    spelled = {name: path for path, name in OLDER.items() if given.get(path) is not None and given.get(name) is None}
+    placed = dict(given)
+    for name, path in spelled.items():
+        placed[name] = placed.pop(path)
+    stages = placed.get("parallelism.pipeline_parallel_degree")
+    if "parallelism.pipeline_parallel_degree" in spelled and isinstance(stages, int) and stages > 1:
+        passes, local = given.get(OLDER_PASSES) or stages, given.get("training.batch_size", SAMPLES)
+        if not isinstance(passes, int) or not isinstance(local, int) or passes < 1 or local % passes:
+            raise InputError(
+                f"training.batch_size {shown(local)} is no multiple of {shown(passes)} micro-batches of the pipeline "
+                f"({OLDER_PASSES}, by default its stages); correct one of them"
+            )
+        placed["parallelism.pipeline_parallel_microbatch_size"] = local // passes
+        spelled["parallelism.pipeline_parallel_microbatch_size"] = OLDER_PASSES
+    placed.pop(OLDER_PASSES, None)
+    return placed, spelled
 
 
 def configurations(module: Module) -> dict[str, Made]:
