@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from Common.errors import ArtefactError, InputError
 from Common.file_formats import STUDY, TRAINING_TIME
-from Common.files import check_writable, write_atomically
+from Common.files import MAX_TEXT_BYTES, artefact_bytes, check_writable, write_atomically
+from Common.json_text import parse_json
 from Common.progress import Progress, SilentProgress
 from Common.records import to_json
 from Common.sealed import digest_of, with_digest
@@ -86,13 +88,15 @@ def _set_other_aside(folder: Path, asked: TrainingRequest) -> None:
     path = folder / FILE
     if not path.is_file():
         return
-    content = path.read_bytes()
     try:
-        document = json.loads(content)
-    except ValueError:
+        content = artefact_bytes(path, MAX_TEXT_BYTES)
+        document = parse_json(content, str(path))
+    except ArtefactError as error:
+        raise InputError(f"{error}, so phaze did not write it; move it away, or give another --output") from error
+    except InputError:
         document = None
     there = document.get("settings") if isinstance(document, dict) else None
-    if there == json.loads(json.dumps(asked.as_mapping(), default=str)):
+    if there == parse_json(json.dumps(asked.as_mapping(), default=str), FILE):
         return
     kept = folder / f"{path.stem}-{digest_of(content)[:8]}{path.suffix}"
     path.replace(kept)

@@ -161,7 +161,7 @@ def test_nothing_possible_is_status_3(tmp_path: Path, capsys: pytest.CaptureFixt
         ("\x00\x01", "control character"),
         (json.dumps(document(layers=0)), "layers is 0"),
         (json.dumps(document(layers=-1)), "layers is -1"),
-        (json.dumps(document(tokens_to_train=float("inf"))), "tokens_to_train is inf"),
+        (json.dumps(document(tokens_to_train=float("inf"))), "is Infinity in line 1"),
         (json.dumps(document(tokens_to_train=1e300)), "tokens_to_train"),
         (json.dumps(document(frequency=1e-300)), "frequency"),
         (json.dumps(document(layers=LEFT_OUT)), "parameter 'layers'"),

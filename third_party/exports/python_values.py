@@ -195,7 +195,7 @@ class Module:
                 case ast.AnnAssign(target=target, value=ast.expr() as value):
                     self._assign(target, self._value(value, local), local)
                 case ast.AugAssign(target=target, op=op, value=value):
-                    place = ast.copy_location(ast.BinOp(_loaded(target), op, value), statement)
+                    place = ast.copy_location(ast.BinOp(target, op, value), statement)
                     self._assign(target, self._value(place, local), local)
                 case ast.Expr(value=ast.Call() as call):
                     self._value(call, local)
@@ -369,10 +369,6 @@ def _dotted(node: ast.expr) -> tuple[str, ...]:
     else:
         return ()
     return tuple(reversed(words))
-
-
-def _loaded(target: ast.expr) -> ast.expr:
-    return copy.copy(target)
 
 
 def _expression(node: ast.expr) -> Expression:
