@@ -28,7 +28,7 @@ class StageView:
 
 
 LOAD_PARTS = {"forward": "forward", "backward": "backward", "send": "transfer"}
-MEMORY_PARTS = {"parameter state": "state", "activations": "activations", "workspace": "workspace", "reserved": "reserved"}
+MEMORY_PARTS = {"parameter state": "state", "activations": "activations", "workspace": "workspace", "beyond tensors": "reserved"}
 
 
 def stages_of(plan: ModelPlan) -> tuple[StageView, ...]:
@@ -43,7 +43,7 @@ def stages_of(plan: ModelPlan) -> tuple[StageView, ...]:
                 "parameter state": report.parameter_state_bytes,
                 "activations": report.activation_bytes,
                 "workspace": report.workspace_bytes,
-                "reserved": report.reserved_bytes,
+                "beyond tensors": report.reserved_bytes,
             },
         )
         for number, report in enumerate(plan.stages)
