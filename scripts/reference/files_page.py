@@ -73,6 +73,11 @@ FILES = (
     LeftFile("`profile`", "`machine.yaml`", "the machine; [keys](#machineyaml)"),
     LeftFile("", "`*.parquet`, `*.csv`", "measured operators, exchanges and passes"),
     LeftFile("`calibrate`", "a YAML file", "a device, a cluster or a framework; [keys](yaml.md#device)"),
+    LeftFile(
+        "`export`, `report`, `trace`, `train`, `calibrate`",
+        "`.phaze-written`",
+        "digests of what was written there: a file that is not as phaze left it is not replaced without `--force`",
+    ),
     LeftFile("caches", "`GraphExtractor/out/FAMILY/*_graph.json.gz`", "training graphs; [keys](#graphs)"),
     LeftFile("", "`Estimator/estimates/MODEL/`", "prices of operators, as arrays"),
     LeftFile("", "`Estimator/arch_configs/cores.json`", "of `accelerators`: the design space in the original's form"),
