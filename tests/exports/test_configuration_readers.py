@@ -111,7 +111,11 @@ def test_formats_of_state_are_read() -> None:
 
 def test_contexts_experts_and_stages_of_deepspeed() -> None:
     found = deepspeed(
-        sequence_parallel_size=2, expert_parallel={"enabled": True, "autoep_size": 4}, pipeline={"stages": 2}, train_batch_size=16
+        sequence_parallel_size=2,
+        expert_parallel={"enabled": True, "autoep_size": 4},
+        pipeline={"stages": 2},
+        train_batch_size=16,
+        gradient_accumulation_steps=1,
     ).settings
     assert (found["cp"], found["exchange"], found["ep"], found["pp"], found["dp"]) == (2, "ulysses", 4, 2, 8)
 
@@ -253,7 +257,7 @@ TRAINER: dict[str, Any] = {"per_device_train_batch_size": 4, "gradient_accumulat
 
 
 def test_arguments_of_trainer_in_yaml_and_in_python() -> None:
-    with pytest.raises(InputError, match="give --dp, or --global-batch-size"):
+    with pytest.raises(InputError, match="give --devices, --dp or --global-batch-size"):
         from_yaml(TRAINER).check_expressible(())
     found = from_yaml(TRAINER, dp="8")  # as the refusal says
     found.check_expressible(())

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 
 from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
 from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole
+from third_party.exports.launch_batches import accumulated
 from third_party.exports.launch_keys import LaunchReading
 
 PROGRAM = "accelerate"
@@ -35,6 +35,7 @@ class _Given:
     besides: Mapping[str, str]
     untold: dict[str, str] = field(default_factory=dict)
     steps: int = 1  # micro-batches of an iteration
+    accumulation: str = ""  # the key that says them
 
     def value(self, home: str, name: str) -> object:
         """A value of a part; that of FSDP and Megatron-LM has the name of its part before its own."""
@@ -85,7 +86,13 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if kind not in ("DEEPSPEED", "MEGATRON_LM"):
         found["overlap_gradients"] = True  # torch always reduces them while the backward pass runs
     found |= _precision(given, kind) | _replicas(given, found)
-    found |= accumulated(given.besides, given.steps, found.get("dp"))
+    batch = accumulated(given.besides, given.steps, found)
+    if given.steps > 1 and not batch and "global_batch_size" not in given.besides:
+        given.untold[given.accumulation] = (
+            "it multiplies micro-batches that the file does not give: give --micro-batch-size and, where it does not say them, "
+            "--devices, or --global-batch-size"
+        )
+    found |= batch
     return known_keys("accelerate").reading(found, flattened(content), given.untold)
 
 
@@ -185,20 +192,7 @@ def _megatron(given: _Given) -> dict[str, object]:
 def _accumulated(given: _Given, home: str, name: str) -> None:
     """Micro-batches of an iteration multiply one that the file does not give."""
     given.steps = whole(given.value(home, name), f"{home}.{name}") or 1
-    if given.steps > 1 and not {"micro_batch_size", "global_batch_size"} & given.besides.keys():
-        given.untold[f"{home}.{name}"] = (
-            "it multiplies a micro-batch that the file does not give: give --micro-batch-size, or --global-batch-size"
-        )
-
-
-def accumulated(given: Mapping[str, str], steps: int, dp: object, micro_batch: int | None = None) -> dict[str, object]:
-    """The global batch of ``steps`` micro-batches, where the command line does not give it and all of its factors are known."""
-    words = [given.get(name, "") for name in ("micro_batch_size", "dp")]
-    micro, replicas = (int(word) if word.isascii() and word.isdecimal() and len(word) < 10 else None for word in words)
-    factors = [micro or micro_batch, steps, replicas or dp]
-    if steps == 1 or "global_batch_size" in given or "devices" in given or not all(isinstance(each, int) for each in factors):
-        return {}
-    return {"global_batch_size": prod(each for each in factors if isinstance(each, int))}
+    given.accumulation = f"{home}.{name}"
 
 
 def _precision(given: _Given, kind: str) -> dict[str, object]:

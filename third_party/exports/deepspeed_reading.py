@@ -5,18 +5,21 @@ here, for the command line to say. So is the precision of a file that has any su
 accelerate give one then; DeepSpeed itself trains in fp32 what names none.
 
 What an export wrote beside DeepSpeed's own keys, under ``phaze``, is read too: the model, its sequences, its replicas and whether
-blocks are recomputed. Files of others have no word for them; how many replicas there are is then what the product rule leaves.
+blocks are recomputed. Files of others have no word for them; how many replicas there are is then what the product rule leaves,
+or the command line says.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from Common.errors import InputError
 from Common.files import parse_json
 from Plans.offload import Offload
 from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole
+from third_party.exports.launch_batches import ProductRule, given_number, replicas_of
 from third_party.exports.launch_keys import LaunchReading
 
 logger = logging.getLogger(__name__)
@@ -58,26 +61,20 @@ def recognises(content: object) -> bool:
     return any(name in content for name in MARKS) or any(isinstance(each, dict) and "enabled" in each for each in formats)
 
 
-def read(text: str) -> LaunchReading:
+def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchReading:
     """The plan in ``text``, JSON, as settings of ``evaluate``, and what became of its keys; what cannot be known is left out.
 
+    Settings ``given_besides`` say the devices among which the file's batch is shared out.
+
     Raises:
-        InputError: it is no JSON object, has no mark of DeepSpeed, or has values that DeepSpeed does not take.
+        InputError: it is no JSON object, has no mark of DeepSpeed, has values that DeepSpeed does not take, or a batch that
+            says nothing without the number of devices.
     """
     content = parse_json(text, "the configuration")
     if not isinstance(content, dict):
         raise InputError(f"the configuration holds a {type(content).__name__}; DeepSpeed reads an object of keys")
     if not recognises(content):
         raise InputError(f"the configuration has none of DeepSpeed's keys {', '.join(MARKS)}, bf16 and fp16; give one that has")
-    return reading_of(content)
-
-
-def reading_of(content: Mapping[str, object]) -> LaunchReading:
-    """The same of a configuration that is parsed.
-
-    Raises:
-        InputError: it has values that DeepSpeed does not take.
-    """
     given = flattened(content)
     untold = dict[str, str]()
     own, tensor = part(content, "phaze", PROGRAM), part(content, "tensor_parallel", PROGRAM)
@@ -88,7 +85,7 @@ def reading_of(content: Mapping[str, object]) -> LaunchReading:
     found: dict[str, object] = {"tp": tp, "pp": stages, "cp": sequences, "ep": _experts(content)}
     if sequences > 1:
         found["exchange"] = "ulysses"
-    found |= _batches(content, own, tp)
+    found |= _batches(content, own, found, given_besides or {})
     found |= _precision(content, given)
     found |= _zero(content, untold)
     found |= _recomputed(content, own, tp, untold)
@@ -119,24 +116,22 @@ def _experts(content: Mapping[str, object]) -> int:
     return whole(experts.get("autoep_size"), "expert_parallel.autoep_size") or 1
 
 
-def _batches(content: Mapping[str, object], own: Mapping[str, object], tp: int) -> dict[str, object]:
+def _batches(
+    content: Mapping[str, object], own: Mapping[str, object], found: Mapping[str, object], given: Mapping[str, str]
+) -> dict[str, object]:
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     batch, micro, steps = (whole(content.get(name), name) for name in names)
-    dp = whole(own.get("dp"), "phaze.dp")
-    if dp is None and batch and micro and content.get("gradient_accumulation_steps") != "auto":
-        dp, left = divmod(batch, micro * (steps or 1))
-        if left or dp == 0:
-            raise InputError(
-                f"train_batch_size {batch} is no multiple of train_micro_batch_size_per_gpu {micro} x "
-                f"gradient_accumulation_steps {steps or 1}; correct one of them"
-            )
-        if dp % tp == 0:  # DeepSpeed counts tensor-parallel devices in the product while it reads a file
-            dp //= tp
-            batch //= tp
-    found: dict[str, object] = {"dp": dp, "micro_batch_size": micro}
+    rule = ProductRule(batch, micro, steps, whole(found["tp"], "tp") or 1)
+    left = [name for name in names if content.get(name) == "auto"]  # to the command line
+    dp = whole(own.get("dp"), "phaze.dp") or (None if left else rule.replicas)
+    sizes: dict[str, object] = {} if dp is None else {"dp": dp}
     whole_batch = whole(own.get("global_batch_size"), "phaze.global_batch_size")
-    found["global_batch_size"] = whole_batch or (batch if not (micro and dp) or batch else micro * (steps or 1) * dp)
-    return {name: value for name, value in found.items() if value is not None}
+    if whole_batch or left or "global_batch_size" in given:
+        sizes |= {"global_batch_size": whole_batch or batch, "micro_batch_size": micro}
+        return {name: value for name, value in sizes.items() if value is not None}
+    if (by_command := given_number(given, "micro_batch_size")) is not None:
+        rule = replace(rule, micro_batch=by_command, steps=steps if batch is None else None)
+    return sizes | rule.settings(replicas_of(given, {**found, **sizes}))
 
 
 def _precision(content: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:

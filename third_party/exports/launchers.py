@@ -92,7 +92,7 @@ READERS = (
     Reader(
         "DeepSpeed",
         lambda content: deepspeed_reading.recognises(content.json),
-        lambda content: deepspeed_reading.read(content.text),
+        lambda content: deepspeed_reading.read(content.text, content.given),
         ('"zero_optimization"', '"train_micro_batch_size_per_gpu"', '"train_batch_size"'),
     ),
     Reader(

@@ -1,0 +1,99 @@
+"""Batches of launches: what a file leaves open follows from the devices of the command line, as the program has it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from Common.errors import InputError
+from third_party.exports.launchers import read_launch
+
+SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+
+def read(folder: Path, content: dict[str, object], **besides: object) -> dict[str, object]:
+    path = folder / "launch.json"
+    path.write_text(json.dumps(content))
+    return dict(read_launch(path, {key: str(value) for key, value in besides.items()}).settings)
+
+
+@given(some.data(), some.integers(1, 6), some.integers(1, 6), some.integers(1, 6))
+def test_any_two_sizes_and_the_devices_give_the_third(
+    tmp_path_factory: pytest.TempPathFactory, data: some.DataObject, micro: int, steps: int, replicas: int
+) -> None:
+    """DeepSpeed's ``_set_batch_related_parameters``: all three, two of them, or one with one micro-batch or one replica's."""
+    folder = tmp_path_factory.mktemp("sizes")
+    whole = dict(zip(SIZES, (micro * steps * replicas, micro, steps), strict=True))
+    kept = data.draw(some.lists(some.sampled_from(SIZES[:2]), min_size=1, unique=True), label="kept")
+    if (steps > 1 and len(kept) == 1) or data.draw(some.booleans(), label="steps too"):
+        kept.append(SIZES[2])
+    told = {name: whole[name] for name in kept}
+    counted = {"devices": replicas} if data.draw(some.booleans(), label="by devices") else {"dp": replicas}
+    found = read(folder, told, **counted)
+    assert found["micro_batch_size"] == micro
+    assert found["global_batch_size"] == micro * steps * replicas
+    if len(told) < 3 if SIZES[0] in told else steps > 1:
+        with pytest.raises(InputError, match="give --devices or --dp"):
+            read(folder, told)
+
+
+@pytest.mark.parametrize(
+    ("content", "besides", "micro", "batch"),
+    [
+        ({"train_batch_size": 32}, {"devices": 8}, 4, 32),
+        ({"train_batch_size": 32}, {"devices": 8, "tp": 2}, 8, 32),
+        ({"train_batch_size": 32, "tensor_parallel": {"autotp_size": 2}}, {"devices": 8}, 4, 16),
+        ({"train_batch_size": 32, "pipeline": {"stages": 2}}, {"devices": 8}, 8, 32),
+        ({"train_batch_size": 32}, {"devices": 8, "micro_batch_size": 2}, 2, 32),
+        ({"train_batch_size": 32}, {"devices": 8, "global_batch_size": 64}, None, 32),
+        ({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 2}, {"devices": 8}, 2, None),
+        ({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}, {"devices": 8}, 2, 64),
+    ],
+)
+def test_batches_by_hand(
+    tmp_path: Path, content: dict[str, object], besides: dict[str, object], micro: int | None, batch: int | None
+) -> None:
+    found = read(tmp_path, content, **besides)
+    assert (found.get("micro_batch_size"), found.get("global_batch_size")) == (micro, batch)
+
+
+@pytest.mark.parametrize(
+    ("content", "besides", "sentence"),
+    [
+        ({"train_batch_size": 30}, {"devices": 8}, "not shared out evenly by 8 devices"),
+        ({"train_batch_size": 4}, {"devices": 8}, "not shared out evenly by 8 devices"),
+        (dict(zip(SIZES, (64, 2, 4), strict=True)), {"devices": 16}, "which DeepSpeed refuses"),
+        ({"train_batch_size": 32, "pipeline": {"stages": 3}}, {"devices": 8}, "no multiple of tp x pp x cp, 3"),
+    ],
+)
+def test_sizes_that_contradict_the_devices_are_refused(
+    tmp_path: Path, content: dict[str, object], besides: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        read(tmp_path, content, **besides)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (
+            "distributed_type: MEGATRON_LM\nmegatron_lm_config:\n  megatron_lm_num_micro_batches: 8\nnum_processes: 4\n",
+            "megatron_lm_config.megatron_lm_num_micro_batches",
+        ),
+        (
+            "distributed_type: DEEPSPEED\ndeepspeed_config:\n  gradient_accumulation_steps: 8\nnum_processes: 4\n",
+            "deepspeed_config.gradient_accumulation_steps",
+        ),
+        ("per_device_train_batch_size: 2\ngradient_accumulation_steps: 8\nbf16: true\n", "gradient_accumulation_steps"),
+    ],
+)
+def test_micro_batches_of_an_iteration_are_never_dropped(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "launch.yaml"
+    path.write_text(text)
+    assert read_launch(path, {"devices": "16", "micro_batch_size": "2"}).settings["global_batch_size"] == 2 * 8 * 16
+    by_file = read_launch(path, {"micro_batch_size": "2"})
+    asked = [each.name for each in by_file.of_kind("not expressible")]
+    assert by_file.settings.get("global_batch_size") == 2 * 8 * 4 or asked == [key]
