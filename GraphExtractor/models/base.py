@@ -218,7 +218,7 @@ class LanguageModelFamily(TransformerFamily):
 class LlamaLikeFamily(LanguageModelFamily):
     """Decoder blocks with the modules of Llama: rotary positions, RMSNorms, and a gated MLP or experts in its place.
 
-    The names of transformers' classes begin with ``folder``. ``head_width`` is hidden / heads where it is 0.
+    The names of transformers' classes begin with ``folder``. ``head_width`` is 0 where heads are hidden / heads wide.
     """
 
     blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
@@ -234,14 +234,19 @@ class LlamaLikeFamily(LanguageModelFamily):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.head_width:
-            object.__setattr__(self, "head_width", self.hidden // self.heads)
+        if self.head_width * self.heads == self.hidden:
+            object.__setattr__(self, "head_width", 0)  # one form for one model
+
+    @property
+    def width_of_heads(self) -> int:
+        """Columns of a head's queries."""
+        return self.head_width or self.hidden // self.heads
 
     @property
     def summed_sizes(self) -> Mapping[str, int]:
         """See base class; heads may be wider than their part of hidden."""
-        wider = self.heads * self.head_width != self.hidden
-        return {**super().summed_sizes, **({"columns of heads": self.heads * self.head_width} if wider else {})}
+        wider = {"columns of heads": self.heads * self.head_width} if self.head_width else {}
+        return {**super().summed_sizes, **wider}
 
     def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """What the configurations of all of them say alike."""
@@ -251,7 +256,7 @@ class LlamaLikeFamily(LanguageModelFamily):
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.kv_heads,
-            "head_dim": self.head_width,
+            "head_dim": self.width_of_heads,
             "intermediate_size": self.ffn,
             "max_position_embeddings": max(self.sequence_length, key.sequence_length),
             "use_cache": False,

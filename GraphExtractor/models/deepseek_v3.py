@@ -93,6 +93,7 @@ class DeepseekV3(LlamaLikeFamily):
             "kv_lora_rank": self.key_rank,
             "qk_nope_head_dim": self.plain_width,
             "qk_rope_head_dim": self.rotary_width,
+            "head_dim": self.rotary_width,  # of rotary positions
             "v_head_dim": self.value_width,
         }
 

@@ -114,6 +114,8 @@ def dimensions_of(model: ModelFamily) -> Dimensions | None:
     if family is None:
         return None
     sizes = {key: getattr(model, key, None) for key in _KEYS if key in family.own or key not in _OWN}
+    if "head_width" in sizes:
+        sizes["head_width"] = getattr(model, "width_of_heads", None)
     if sizes["kv_heads"] is None:
         sizes["kv_heads"] = sizes["heads"]
     if not all(isinstance(size, int) for size in sizes.values()):

@@ -27,16 +27,16 @@ class Llama(LlamaLikeFamily):
     @classmethod
     def from_config(cls, config: ConfigValues) -> Llama:
         """See base class."""
-        hidden, heads = config.size("hidden_size", 4096), config.size("num_attention_heads", 32)
+        heads = config.size("num_attention_heads", 32)
         config.expect_architecture("LlamaForCausalLM")
         config.expect_each(
             hidden_act="silu", attention_bias=False, mlp_bias=False, attention_dropout=0.0, tie_word_embeddings=False
         )
         return cls(
             layers=config.size("num_hidden_layers", 32),
-            hidden=hidden,
+            hidden=config.size("hidden_size", 4096),
             heads=heads,
-            head_width=config.size("head_dim", hidden // heads),
+            head_width=config.stated_size("head_dim"),
             kv_heads=config.size("num_key_value_heads", heads),
             ffn=config.size("intermediate_size", 11008),
             vocabulary=config.size("vocab_size", 32000),

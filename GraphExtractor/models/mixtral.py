@@ -29,14 +29,14 @@ class Mixtral(LlamaLikeFamily):
     @classmethod
     def from_config(cls, config: ConfigValues) -> Mixtral:
         """See base class."""
-        hidden, heads = config.size("hidden_size", 4096), config.size("num_attention_heads", 32)
+        heads = config.size("num_attention_heads", 32)
         config.expect_architecture("MixtralForCausalLM")
         config.expect_each(hidden_act="silu", attention_dropout=0.0, sliding_window=None, tie_word_embeddings=False)
         return cls(
             layers=config.size("num_hidden_layers", 32),
-            hidden=hidden,
+            hidden=config.size("hidden_size", 4096),
             heads=heads,
-            head_width=config.size("head_dim", hidden // heads),
+            head_width=config.stated_size("head_dim"),
             kv_heads=config.size("num_key_value_heads", 8),
             ffn=config.size("intermediate_size", 14336),
             experts=config.size("num_local_experts", 8),

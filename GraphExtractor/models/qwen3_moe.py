@@ -45,7 +45,7 @@ class Qwen3Moe(LlamaLikeFamily):
             hidden=config.size("hidden_size", 2048),
             heads=config.size("num_attention_heads", 32),
             kv_heads=config.size("num_key_value_heads", 4),
-            head_width=config.size("head_dim", config.size("hidden_size", 2048) // config.size("num_attention_heads", 32)),
+            head_width=config.stated_size("head_dim"),
             ffn=config.size("moe_intermediate_size", 768),
             experts=config.size("num_experts", config.size("num_local_experts", 128)),
             chosen=config.size("num_experts_per_tok", 8),

@@ -60,6 +60,14 @@ class ConfigValues:
             raise InputError(f"{self.path}: {key} is {value!r:.80}, but must be a positive whole number")
         return value
 
+    def stated_size(self, key: str) -> int:
+        """A positive whole number; 0 where it is not said.
+
+        Raises:
+            InputError: it is something else.
+        """
+        return 0 if self.values.get(key) is None else self.size(key, 0)
+
     def length(self, key: str, default: int) -> int:
         """Default sequence length of a model with so many positions."""
         return min(self.size(key, default), LONGEST_DEFAULT)

@@ -137,8 +137,7 @@ def named_architecture(values: Mapping[str, Any], defaults: Mapping[str, Any]) -
 
 def _checked(family: ModelFamily, path: str) -> ModelFamily:
     if isinstance(family, TransformerFamily):
-        stated_width = getattr(family, "head_width", family.hidden // family.heads) != family.hidden // family.heads
-        own_width = stated_width or hasattr(family, "value_width")
+        own_width = getattr(family, "head_width", 0) or hasattr(family, "value_width")
         for what, size, heads in (("hidden width", family.hidden, family.heads), ("heads", family.heads, family.kv_heads)):
             if size % heads and not (own_width and what == "hidden width"):
                 by = "key/value heads" if what == "heads" else "attention heads"

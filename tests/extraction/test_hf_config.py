@@ -197,7 +197,7 @@ def test_heads_may_be_wider_than_their_part_of_hidden(tmp_path, model_type):
     wider = find_model(config(tmp_path, model_type, **(SMALL | {"head_dim": 32})))
     assert type(wider).__name__.lower() == model_type and wider.head_width == 32
     usual = find_model(config(tmp_path, model_type, **SMALL))
-    assert usual.head_width == usual.hidden // usual.heads
+    assert usual.width_of_heads == usual.hidden // usual.heads
 
 
 @pytest.mark.parametrize(

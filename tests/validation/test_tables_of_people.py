@@ -34,6 +34,8 @@ from Validation.translation import translated
 from Validation.typed_table import read_typed, write_typed
 from Validation.words import precision_in, recompute_in, stated_stage_in
 
+QWEN = "qwen3-layers28-hidden1024-heads16-ffn3072-kv_heads8-sequence_length1024-tied1"  # Qwen3-0.6B
+
 BRIDGE = {  # columns of a table of today, and a run of a small model
     "source": "a table of 2025",
     "date": "2025-11",
@@ -80,7 +82,7 @@ def test_a_table_of_today_is_read_and_what_nothing_reads_is_said(tmp_path: Path,
     report = validated(path, graphs)
     by_time, by_tokens = report.runs
     assert by_time.plan is not None and by_tokens.plan == by_time.plan and by_tokens.predicted_s == by_time.predicted_s
-    assert (by_time.plan.device, by_time.plan.model, by_time.plan.recompute) == ("h100", "qwen3-0.6b", "none")
+    assert (by_time.plan.device, by_time.plan.model, by_time.plan.recompute) == ("h100", QWEN, "none")
     assert (by_time.measured_memory_bytes, by_time.measured_s) == (40e9, 0.5)
     assert by_tokens.measured_s == pytest.approx(64 * 1024 / (16384 * 8))
     assert report.unread == unread_columns(path) == ("colour of the rack",)

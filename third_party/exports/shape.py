@@ -69,17 +69,17 @@ def decoder_shape(model: str) -> DecoderShape | None:
     match family:
         case Qwen3Moe():
             experts = Experts(family.experts, family.chosen, family.ffn)
-            rest = (family.head_width, family.ffn, family.vocabulary)
+            rest = (family.width_of_heads, family.ffn, family.vocabulary)
             return DecoderShape("qwen3_moe", *common, *rest, tied=False, query_norm=True, experts=experts, **like_llama)  # type: ignore[arg-type]
         case Qwen3():
-            rest = (family.head_width, family.ffn, family.vocabulary)
+            rest = (family.width_of_heads, family.ffn, family.vocabulary)
             return DecoderShape("qwen3", *common, *rest, tied=family.tied, query_norm=True, **like_llama)  # type: ignore[arg-type]
         case Mixtral():
             experts = Experts(family.experts, family.chosen, family.ffn)
-            rest = (family.head_width, family.ffn, family.vocabulary)
+            rest = (family.width_of_heads, family.ffn, family.vocabulary)
             return DecoderShape("mixtral", *common, *rest, tied=False, experts=experts, **like_llama)  # type: ignore[arg-type]
         case Llama():
-            rest = (family.head_width, family.ffn, family.vocabulary)
+            rest = (family.width_of_heads, family.ffn, family.vocabulary)
             return DecoderShape("llama", *common, *rest, tied=family.tied, **like_llama)  # type: ignore[arg-type]
         case Gpt() | Opt() | Bloom() | Mpt():
             own = isinstance(family, Gpt | Opt)
