@@ -14,7 +14,13 @@ from Studies.request import request_fields, settings_for
 
 NOT_TAKEN = frozenset({"objective", "csv", "name", "force_reextract_model"})  # settings of searches
 ALONE = frozenset({"model", "sequence_length", "hbm_size"})  # of which a training has one
-OF_THE_TRAINING = frozenset({"global_batch_size", "optimizer", "precision", "attention"})  # which a search is given, as a plan is
+FORMATS_OF_STATE = frozenset({"gradient_dtype", "moment_dtype", "main_weight_dtype", "fp8_weights"})
+OF_THE_TRAINING = FORMATS_OF_STATE | {
+    "global_batch_size",
+    "optimizer",
+    "precision",
+    "attention",
+}  # as searches are
 
 
 @dataclass(frozen=True, kw_only=True)

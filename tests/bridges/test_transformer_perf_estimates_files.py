@@ -159,7 +159,7 @@ REFUSED = {
         "hbm_capacity is 0; it must be a number above 0",
     ),
     "an efficiency above one": (CASE | {"system": SYSTEM | {"ib_eff": 1.5}}, "ib_eff is 1.5; it must be a share"),
-    "an endless bandwidth": (CASE | {"system": SYSTEM | {"ib_bandwidth": 1e400}}, "ib_bandwidth is inf"),
+    "an endless bandwidth": (CASE | {"system": SYSTEM | {"ib_bandwidth": 1e400}}, "ib_bandwidth is Infinity in line 1"),
     "a bandwidth without range": (CASE | {"system": SYSTEM | {"ib_bandwidth": 1e300}}, "ib_bandwidth is 1e+300"),
     "measurements nobody has": (CASE | {"system": SYSTEM | {"empirical": True}}, "empirical is true; it must be false"),
     "a file that is not there": (CASE | {"model": "missing.json"}, "missing.json"),

@@ -167,6 +167,7 @@ def test_from_python_it_is_one_line(folder: Path) -> None:
     assert parameters == ["progress", *all_settings().keys]
     with pytest.raises(InfeasibleError):
         small = {"micro_batch_size": 4096, "global_batch_size": 4096, "pp": 1, "best": True, "recompute": "none"}
+        small["output"] = folder / "no plan"
         search.training_time(**stated | small | {"devices": 1}, tp=1, zero_stage=0, sequence_parallel=False, tokens=1e9)
 
 

@@ -54,7 +54,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         (UNIFORM, ["--steps", "2", "--check"], "give --steps 3"),
         (UNIFORM, ["--check", "--resume", "/nowhere"], "leave out --check or --resume"),
         (tiny_plan(Stage(FRONT + BACK), Stage(())), [], "stage 1 of the plan has no layers; give it some"),
-        (UNIFORM, ["--data", "/nowhere/text"], "--data /nowhere/text cannot be read"),
+        (UNIFORM, ["--data", "/nowhere/text"], "--data: cannot read /nowhere/text"),
         (UNIFORM, ["--resume", "/nowhere"], "--resume /nowhere holds no checkpoint"),
         (UNIFORM, ["--model", "gpt2"], "holds no plan of gpt2"),
         (replace(UNIFORM, schedule=PipelineSchedule.INTERLEAVED), [], "interleaved"),

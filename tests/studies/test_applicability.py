@@ -9,6 +9,7 @@ from Common.refusals import SeveralProblemsError
 from Studies import library
 from Studies import resolve as resolving
 from Studies.annotations import Hardware, Mode
+from Studies.finished_run import FinishedRun
 from Studies.request import request_fields
 from Studies.resolve import resolve
 
@@ -94,11 +95,14 @@ def test_a_value_that_is_refused_still_counts_as_given() -> None:
 
 
 def test_what_an_alternative_names_is_checked_before_the_run_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    class OfDevices:
+    class OfDevices(FinishedRun):
         on_device = True
         folder = Path("nowhere")
 
+        def __init__(self) -> None:
+            pass
+
     monkeypatch.setattr("Studies.explain.explanation.explain", lambda run: pytest.fail("it was explained first"))
     with pytest.raises(SeveralProblemsError) as refused:
-        library.explain(OfDevices(), ["num_tc=4", "pp=x"])  # type: ignore[arg-type]
+        library.explain(OfDevices(), ["num_tc=4", "pp=x"])
     assert len(refused.value.problems) == 2
