@@ -284,9 +284,10 @@ def refreshed(expected: Sequence[str], output: Output) -> list[str]:
             if wanted[0] not in shape[place:]:
                 return everything
             first = shape.index(wanted[0], place)
-            if wanted[-1] not in shape[first:]:
+            least = first + len(wanted) - 1  # rows of a table have one shape
+            if wanted[-1] not in shape[least:]:
                 return everything
-            place = shape.index(wanted[-1], first) + 1
+            place = shape.index(wanted[-1], least) + 1
             result += printed[first:place]
         result.append(LEFT_OUT)
         segment = []

@@ -92,7 +92,11 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     ("objective", "changes"),
     [
         (Objective.THROUGHPUT, {"sequence_parallel": "all", "zero_stage": [0, 1]}),
-        (Objective.CARBON_PER_TOKEN, {"model": "gpt:layers=3,hidden=256,heads=4,vocabulary=1000", "layout": "auto"}),
+        pytest.param(
+            Objective.CARBON_PER_TOKEN,
+            {"model": "gpt:layers=3,hidden=256,heads=4,vocabulary=1000", "layout": "auto"},
+            marks=pytest.mark.thorough,
+        ),
         pytest.param(Objective.THROUGHPUT_PER_JOULE, {"interleave": "all"}, marks=pytest.mark.thorough),
         pytest.param(Objective.COST_PER_TOKEN, {"overlap_gradients": True, "cluster": "dgx_a100"}, marks=pytest.mark.thorough),
         (Objective.THROUGHPUT, LINKED),
