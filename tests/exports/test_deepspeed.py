@@ -207,7 +207,7 @@ def test_files_of_others_are_read() -> None:
         ('{"zero_optimization": 2}', "takes an object"),
         ('{"hello": 1}', "none of DeepSpeed's keys"),
         ('{"train_batch_size": -1}', "a whole number of at least 1"),
-        ('{"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2}', "no multiple of"),
+        ('{"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1}', "no multiple of"),
         ('{"fp16": {"enabled": true}, "bf16": {"enabled": true}}', "enable one"),
     ],
 )

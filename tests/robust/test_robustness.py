@@ -116,6 +116,7 @@ def test_regrets_are_shares_and_the_choice_is_among_the_contenders(folder: Path,
     assert "Does the choice survive what is not known?" in (folder / "report.html").read_text()
 
 
+@pytest.mark.thorough
 def test_samples_in_which_nothing_works_are_told_and_are_nobodys_regret(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "space.yaml").write_text(SPACE)
     space = physics_of(searched_again(open_run(folder))).space

@@ -181,7 +181,7 @@ def test_least_prices_are_below_prices(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("objective", "changes"),
     [
-        (Objective.THROUGHPUT, LINKED),
+        pytest.param(Objective.THROUGHPUT, LINKED, marks=pytest.mark.thorough),
         (Objective.COST_PER_TOKEN, {}),
         *(pytest.param(each, {}, marks=pytest.mark.thorough) for each in Objective if each is not Objective.COST_PER_TOKEN),
         pytest.param(Objective.CARBON_PER_TOKEN, LINKED, marks=pytest.mark.thorough),

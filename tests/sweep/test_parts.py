@@ -68,7 +68,7 @@ def whole_of(request: Request, folder: Path) -> SearchResult:
     return solved(replace(request, front=resolve({}, {"model": "bertbase", "front": "none"}).front, output=folder))
 
 
-@pytest.fixture(params=sampled(SEEDS, [3]))
+@pytest.fixture(params=sampled(SEEDS, [1]))
 def random_request(request: pytest.FixtureRequest, warm: Path, tmp_path: Path) -> Request:
     random = np.random.default_rng(request.param)
     axes = {name: sorted(random.choice(all_, random.integers(1, 4), replace=False).tolist()) for name, all_ in AXES.items()}
