@@ -126,12 +126,16 @@ def _batches(
     dp = whole(own.get("dp"), "phaze.dp") or (None if left else rule.replicas)
     sizes: dict[str, object] = {} if dp is None else {"dp": dp}
     whole_batch = whole(own.get("global_batch_size"), "phaze.global_batch_size")
+    given_batch, replicas = given_number(given, "global_batch_size"), replicas_of(given, {**found, **sizes})
+    if batch and given_batch and replicas and micro is None and not left and "micro_batch_size" not in given:
+        rule = replace(rule, batch=given_batch * rule.tensor_parallel)  # shared out as the file's own would be
+        return sizes | rule.settings(replicas)
     if whole_batch or left or "global_batch_size" in given:
         sizes |= {"global_batch_size": whole_batch or batch, "micro_batch_size": micro}
         return {name: value for name, value in sizes.items() if value is not None}
     if (by_command := given_number(given, "micro_batch_size")) is not None:
         rule = replace(rule, micro_batch=by_command, steps=steps if batch is None else None)
-    return sizes | rule.settings(replicas_of(given, {**found, **sizes}))
+    return sizes | rule.settings(replicas)
 
 
 def _precision(content: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
