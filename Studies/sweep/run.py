@@ -91,25 +91,27 @@ def _claim(sweep: Sweep) -> None:
     asked, path = sweep.to_yaml().encode(), sweep.folder / SWEEP
     flag = "name" if sweep.output is None else "--output"
     refuse_other_kind(sweep.folder, Holds.SWEEP, flag)
-    there = _name_there(path) if sweep.named else None
-    if there not in (None, sweep.name):
+    there = None
+    with suppress(OSError, ArtefactError):
+        there = artefact_bytes(path)
+    name = _name_in(there, path) if sweep.named and there is not None else None
+    if name not in (None, sweep.name):
         raise InputError(
-            f"{sweep.folder} holds the sweep {there}, whose table that of {sweep.name} would replace; give another {flag}, or "
+            f"{sweep.folder} holds the sweep {name}, whose table that of {sweep.name} would replace; give another {flag}, or "
             "leave its name out to go on with its points"
         )
     if not sweep.store.is_dir():
         refuse_replacing(sweep.folder, (SWEEP, TABLE, TABLE_CSV), "sweep")
-    with suppress(OSError, ArtefactError):
-        if artefact_bytes(path) != asked:
-            logger.warning("%s held the table of another sweep, which this one replaces; its points are kept", path.parent)
+    if there not in (None, asked):
+        logger.warning("%s held the table of another sweep, which this one replaces; its points are kept", path.parent)
     check_writable(sweep.store)
     write_atomically(path, asked)
 
 
-def _name_there(path: Path) -> str | None:
-    """The name of the sweep whose ``sweep.yaml`` is at ``path``; None where it says none."""
-    with suppress(OSError, PhazeError, UnicodeDecodeError):
-        document = parse_yaml(artefact_bytes(path).decode(), str(path))
+def _name_in(content: bytes, path: Path) -> str | None:
+    """The name of the sweep whose ``sweep.yaml`` at ``path`` has that content; None where it says none."""
+    with suppress(PhazeError, UnicodeDecodeError):
+        document = parse_yaml(content.decode(), str(path))
         name = document.get("name") if isinstance(document, dict) else None
         return name if isinstance(name, str) else None
     return None

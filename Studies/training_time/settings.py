@@ -15,12 +15,7 @@ from Studies.request import request_fields, settings_for
 NOT_TAKEN = frozenset({"objective", "csv", "name", "force_reextract_model"})  # settings of searches
 ALONE = frozenset({"model", "sequence_length", "hbm_size"})  # of which a training has one
 FORMATS_OF_STATE = frozenset({"gradient_dtype", "moment_dtype", "main_weight_dtype", "fp8_weights"})
-OF_THE_TRAINING = FORMATS_OF_STATE | {
-    "global_batch_size",
-    "optimizer",
-    "precision",
-    "attention",
-}  # as searches are
+OF_THE_TRAINING = FORMATS_OF_STATE | {"global_batch_size", "optimizer", "precision", "attention"}  # a search is given them too
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -13,6 +14,7 @@ from Plans.cuts import balanced_cuts
 from Plans.offload import Offload
 from Plans.plan import GroupOrder, Plan, Precision, UniformPlan
 from third_party.exports.launch import Launch
+from third_party.exports.megatron_reading import read
 from third_party.exports.shape import decoder_shape
 
 MIXTURES = ("mixtral-8x7b", "qwen3-30b-a3b")
@@ -137,3 +139,14 @@ def _with_rarities(rng: Random, chances: Chances, launch: Launch) -> Launch:
         replace(launch, plan=replace(plan, stages=plan.stages[::-1])),
     ]
     return rng.choice(changes) if rng.random() < 3 * chances.rare else launch
+
+
+def settings_of(text: str, given: Mapping[str, str] | None = None) -> dict[str, object]:
+    """The settings of a Megatron-LM command that ``read`` finds, by their keys.
+
+    Raises:
+        InputError: as ``read``, or the command gives what no plan says.
+    """
+    found = read(text, given or {})
+    found.check_expressible(())
+    return dict(found.settings)

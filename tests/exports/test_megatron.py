@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from launches import launch_of, random_launch
+from launches import launch_of, random_launch, settings_of
 
 from Common.choices import KeyExchange, TensorLayout
 from Common.errors import InputError
@@ -30,7 +30,6 @@ from third_party.exports import megatron_bridge, megatron_lm
 from third_party.exports.launch import Launch
 from third_party.exports.megatron_lm.script import script
 from third_party.exports.megatron_pipeline import layout_chunks
-from third_party.exports.megatron_reading import settings_of
 from third_party.exports.shape import decoder_shape
 
 PLANS = 1000

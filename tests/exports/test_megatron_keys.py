@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from launches import settings_of
 
 import phaze
 from Common.errors import InputError
@@ -18,7 +19,7 @@ from third_party.exports.launchers import read_launch
 from third_party.exports.megatron_arguments import known_arguments
 from third_party.exports.megatron_flags import Flags
 from third_party.exports.megatron_model import OTHER_MODELS
-from third_party.exports.megatron_reading import read, settings_of
+from third_party.exports.megatron_reading import read
 
 ARGUMENTS = Path(__file__).resolve().parents[2] / "third_party" / "exports" / "megatron_arguments.yaml"
 SIZES = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --max-position-embeddings 64 --vocab-size 128"

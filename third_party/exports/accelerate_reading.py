@@ -13,7 +13,7 @@ from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
 from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole
-from third_party.exports.launch_batches import accumulated
+from third_party.exports.launch_batches import accumulated, devices_of_a_replica
 from third_party.exports.launch_keys import LaunchReading
 
 PROGRAM = "accelerate"
@@ -190,7 +190,7 @@ def _megatron(given: _Given) -> dict[str, object]:
 
 
 def _accumulated(given: _Given, home: str, name: str) -> None:
-    """Micro-batches of an iteration multiply one that the file does not give."""
+    """Keep how many micro-batches an iteration has, and the key that says it."""
     given.steps = whole(given.value(home, name), f"{home}.{name}") or 1
     given.accumulation = f"{home}.{name}"
 
@@ -213,9 +213,7 @@ def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
     devices = None if processes in (-1, None) else whole(processes, "num_processes")
     if devices is None:
         return {}
-    others = 1
-    for axis in ("tp", "pp", "cp"):
-        others *= whole(found[axis], axis) or 1
+    others = devices_of_a_replica(found)
     if devices % others:
         raise InputError(f"num_processes {devices} is no multiple of tp x pp x cp, {others}; correct one of them")
     dp = devices // others

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from Common.errors import InputError
+from third_party.exports.given_keys import whole
 
 OF_REPLICAS = "give --devices or --dp"
 SHARING = ("tp", "pp", "cp")  # axes whose devices share a replica
@@ -18,6 +19,11 @@ def given_number(given: Mapping[str, str], key: str) -> int | None:
     return int(word) if word.isascii() and word.isdecimal() and len(word) < 10 and int(word) else None
 
 
+def devices_of_a_replica(found: Mapping[str, object], given: Mapping[str, str] | None = None) -> int:
+    """Devices that share a replica, by what a file says (``found``); degrees of the command line count before."""
+    return prod(given_number(given or {}, axis) or whole(found.get(axis), axis) or 1 for axis in SHARING)
+
+
 def replicas_of(given: Mapping[str, str], found: Mapping[str, object]) -> int | None:
     """Data-parallel replicas: those of the command line, else of its devices, else of what a file says (``found``).
 
@@ -26,8 +32,8 @@ def replicas_of(given: Mapping[str, str], found: Mapping[str, object]) -> int | 
     """
     devices = given_number(given, "devices")
     if (replicas := given_number(given, "dp")) is not None or devices is None:
-        return replicas or _whole(found.get("dp"))
-    shared = prod(given_number(given, axis) or _whole(found.get(axis)) or 1 for axis in SHARING)
+        return replicas or whole(found.get("dp"), "dp")
+    shared = devices_of_a_replica(found, given)
     if devices % shared:
         raise InputError(f"{devices} devices are no multiple of tp x pp x cp, {shared}; give other --devices")
     return devices // shared
@@ -35,7 +41,8 @@ def replicas_of(given: Mapping[str, str], found: Mapping[str, object]) -> int | 
 
 def accumulated(given: Mapping[str, str], steps: int, found: Mapping[str, object]) -> dict[str, object]:
     """The global batch of ``steps`` micro-batches, where the command line does not give it and all of its factors are known."""
-    micro, replicas = given_number(given, "micro_batch_size") or _whole(found.get("micro_batch_size")), replicas_of(given, found)
+    micro = given_number(given, "micro_batch_size") or whole(found.get("micro_batch_size"), "micro_batch_size")
+    replicas = replicas_of(given, found)
     if steps == 1 or "global_batch_size" in given or micro is None or replicas is None:
         return {}
     return {"global_batch_size": micro * steps * replicas}
@@ -83,8 +90,8 @@ class ProductRule:
         if self.batch is None:
             return micro | ({"global_batch_size": self.micro_batch * steps * replicas} if self.micro_batch else {})
         product = (self.micro_batch or 1) * steps * replicas * self._counted
-        whole = self.batch == product if self.micro_batch and self.steps else self.batch % product == 0
-        if not whole:
+        even = self.batch == product if self.micro_batch and self.steps else self.batch % product == 0
+        if not even:
             sizes = "train_micro_batch_size_per_gpu x gradient_accumulation_steps"
             raise InputError(
                 f"train_batch_size {self.batch} is not shared out evenly by {replicas * self._counted} devices with {sizes} "
@@ -111,7 +118,3 @@ class ProductRule:
                 f"gradient_accumulation_steps {self.steps}; correct one of them"
             )
         return found
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

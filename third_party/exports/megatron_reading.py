@@ -32,17 +32,6 @@ def is_megatron(text: str) -> bool:
     return any(mark in text for mark in MARKS)
 
 
-def settings_of(text: str, given: Mapping[str, str] | None = None) -> dict[str, object]:
-    """The settings that ``read`` finds, by their keys.
-
-    Raises:
-        InputError: as ``read``, or the command gives what no plan says.
-    """
-    found = read(text, given or {})
-    found.check_expressible(())
-    return dict(found.settings)
-
-
 def read(
     text: str, given: Mapping[str, str] | None = None, beside: Callable[[str], str | None] = lambda name: None
 ) -> LaunchReading:

@@ -17,6 +17,7 @@ from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.plan import GroupOrder
 from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
+from third_party.exports.launch_batches import devices_of_a_replica
 from third_party.exports.launch_keys import LaunchKey, LaunchReading
 from third_party.exports.python_values import Expression, Made, Module, parsed
 
@@ -343,9 +344,7 @@ def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
     if nodes is None or each in (None, -1, "auto"):
         return {}
     devices = (whole(nodes, "trainer.num_nodes") or 1) * (whole(each, "trainer.devices") or 1)
-    others = 1
-    for axis in ("tp", "pp", "cp"):
-        others *= whole(found.get(axis), axis) or 1
+    others = devices_of_a_replica(found)
     if devices % others:
         logger.info("%d devices of the trainer are no multiple of tp x pp x cp, %d; give --devices or --dp", devices, others)
         return {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -13,13 +14,13 @@ from third_party.exports.shell_words import Operator, PartKind, Token, Word
 
 _FROM_OUTSIDE = re.compile(r"(SLURM|PBS|LSB|OMPI|PMI|MASTER|RANK|LOCAL_RANK|NODE|WORLD_SIZE|HOST|USER|HOME|PWD|PATH)\w*")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-_COMPARED = {
-    "-eq": lambda left, right: left == right,
-    "-ne": lambda left, right: left != right,
-    "-lt": lambda left, right: left < right,
-    "-le": lambda left, right: left <= right,
-    "-gt": lambda left, right: left > right,
-    "-ge": lambda left, right: left >= right,
+_COMPARED: dict[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-lt": operator.lt,
+    "-le": operator.le,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
 }
 
 
@@ -96,8 +97,8 @@ class Conditions(Variables):
         if how in ("==", "=", "!="):
             return fnmatchcase(left, right) == (how != "!=")
         if how in _COMPARED:
-            numbers = [int(each) if _NUMBER.fullmatch(each) else 0 if each == "" else None for each in (left, right)]
-            return None if None in numbers else bool(_COMPARED[how](*numbers))
+            first, second = (int(each) if _NUMBER.fullmatch(each) else 0 if each == "" else None for each in (left, right))
+            return None if first is None or second is None else _COMPARED[how](first, second)
         return None
 
 

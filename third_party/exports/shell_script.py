@@ -168,7 +168,6 @@ class _Interpreter(Conditions):
 
     _condition: list[tuple[bool | None, str]] = field(default_factory=list)
     _patterns: list[str] = field(default_factory=list)
-    _open_test: bool = False  # [[ without its ]], which && and || divide
 
     def _in_pattern(self, tokens: list[Token], ended: str) -> bool:
         """Whether a pattern of a case begins here, which then has been read."""
@@ -316,7 +315,7 @@ class _Interpreter(Conditions):
             for each in [self.text(word) for word in words[1:]] if expression is None else expression.split(","):
                 self._let(each.strip())
             return
-        if words[0].plain in ("unset",):
+        if words[0].plain == "unset":
             for word in words[1:]:
                 self.values.pop(word.plain, None)
             return

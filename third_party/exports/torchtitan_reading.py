@@ -21,7 +21,6 @@ from third_party.exports.torchtitan_plan import FLAVORS, SAMPLES, Sections, mode
 
 PROGRAM = "torchtitan"
 PYTHON_MARKS = ("ParallelismConfig", "TrainingConfig", "Trainer.Config")
-TOML_MARKS = ("training", "parallelism")  # sections, one of them with a key of torchtitan's
 SECTIONS = {  # of Trainer.Config, by the class of each; of an argument that is not written out its name is enough
     "ParallelismConfig": "parallelism",
     "TrainingConfig": "training",
