@@ -23,7 +23,7 @@ from Studies.evaluation import Evaluation
 from Studies.launched import KeyKind, LaunchReading
 from Studies.limits.memory_room import MOST_SHARE
 from Studies.optimum import Optimum
-from Studies.wording import plan_choices, plan_text
+from Studies.wording import plan_choices, plan_text, whole_plan_text
 
 MOST_KEYS = 24  # of a launch that the terminal lists; JSON has all of them
 _WORDS = {KeyKind.NOT_EXPRESSIBLE: "ignored, as asked"}
@@ -58,9 +58,8 @@ def optimum_table(optimum: Optimum) -> TextTable:
         return table
     if not optimum.fits:
         table.add_row("the launch", "does not fit; the fastest plan that fits:")
-    degrees = f"tp {best.tp} x pp {best.pp} x dp {best.dp}, micro-batch {best.micro_batch_size}"
     saved = "" if not optimum.fits else f", {percent(optimum.saves)} less" if optimum.saves > 0.0 else ", which is no less"
-    table.add_row("plan", f"{degrees}, recomputation {best.recompute}, ZeRO stage {best.zero_stage}")
+    table.add_row("plan", whole_plan_text(best))
     table.add_row("iteration", f"{number(best.time_per_batch_s)} s{saved}")
     return table
 

@@ -324,3 +324,46 @@ def test_what_is_said_to_be_read_changes_the_plan(name: str) -> None:
     }
     met = {spelled.get(path, path) for path in met}
     assert known_keys(name).read - met <= BY_OTHERS[name]
+
+
+@pytest.mark.parametrize("name", [*LISTS, "hf_trainer"])
+def test_a_key_of_which_a_letter_lacks_is_refused_by_the_name_that_is_meant(name: str) -> None:
+    known = known_keys(name)
+    for path in sorted(known.read):
+        home, dot, last = path.rpartition(".")
+        if len(last) < 10 or "*" in home:
+            continue
+        misspelt = f"{home}{dot}{last[: len(last) // 2]}{last[len(last) // 2 + 1 :]}"
+        with pytest.raises(InputError, match=rf"{misspelt} is no key of .* did you mean "):
+            known.check_spelling({misspelt: "x"})
+
+
+@pytest.mark.parametrize(
+    ("content", "meant"),
+    [
+        ({"train_micro_batch_per_gpu": 4}, "train_micro_batch_size_per_gpu"),
+        ({"zero_optimisation": {"stage": 3}}, "zero_optimization.stage"),
+        ({"zero_optimization": {"offload_optimiser": {"device": "cpu"}}}, "zero_optimization.offload_optimizer.device"),
+    ],
+)
+def test_a_near_miss_is_refused(content: dict[str, Any], meant: str) -> None:
+    whole = {"train_batch_size": 8, "bf16": {"enabled": True}} | content
+    with pytest.raises(InputError, match=rf"is no key of DeepSpeed that is read; did you mean {meant}\?"):
+        reading_of(Content(json.dumps(whole)))
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        (json.dumps(ACCELERATE | {"fsdp_config": {"fsdp_sharding_stategy": "NO_SHARD"}}), "fsdp_config.fsdp_sharding_strategy"),
+        (json.dumps({"per_device_train_batch_size": 4, "gradient_checkpoint": True}), "gradient_checkpointing"),
+        (toml(TITAN).replace("tensor_parallel_degree", "tensor_paralel_degree"), "parallelism.tensor_parallel_degree"),
+        (
+            json.dumps(NEMO).replace("pipeline_model_parallel_size", "pipeline_model_paralel_size"),
+            "model.pipeline_model_parallel_size",
+        ),
+    ],
+)
+def test_a_near_miss_of_other_programs_is_refused(text: str, meant: str) -> None:
+    with pytest.raises(InputError, match=rf"that is read; did you mean {meant}\?"):
+        reading_of(Content(text))

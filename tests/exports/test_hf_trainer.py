@@ -12,10 +12,12 @@ import pytest
 import yaml
 
 from Common.choices import Precision, Recompute
+from Common.errors import InputError
 from Plans.offload import Offload
 from Plans.plan import UniformPlan
 from tests.exports.titan_launches import launch_of, random_launch
 from third_party.exports.hf_trainer import EXPORTER, by_deepspeed
+from third_party.exports.hf_trainer_reading import read
 from third_party.exports.launch import Launch
 
 PLAIN = UniformPlan(micro_batch_size=2, global_batch_size=32, dp=4, zero_stage=2, recompute=Recompute.FULL)
@@ -114,3 +116,20 @@ def test_blocks_are_recomputed_once() -> None:
     files = files_of(launch_of(replace(PLAIN, tp=2)))
     assert "gradient_checkpointing=False,  # FSDP recomputes blocks itself" in files["arguments.py"]
     assert yaml.safe_load(files["accelerate.yaml"])["fsdp_config"]["fsdp_activation_checkpointing"] is True
+
+
+@pytest.mark.parametrize(
+    ("argument", "setting", "value"),
+    [
+        ("bf16", "precision", "bf16"),
+        ("gradient_checkpointing", "recompute", "full"),
+        ("optim", "optimizer", "adam"),
+        ("gradient_accumulation_steps", "global_batch_size", "8"),
+        ("max_length", "sequence_length", "128"),
+    ],
+)
+def test_a_value_that_only_running_tells_is_given_by_the_flag_that_is_named(argument: str, setting: str, value: str) -> None:
+    text = f"SFTConfig(per_device_train_batch_size=2, {argument}=made_at_run_time())"
+    with pytest.raises(InputError, match=rf"{argument} is .*, or give --{setting.replace('_', '-')}$"):
+        read(text)
+    assert setting not in read(text, {setting: value}).settings

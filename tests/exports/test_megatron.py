@@ -458,7 +458,7 @@ def test_flags_of_others_are_read(given: str) -> None:
         ("--nproc-per-node 3 --tensor-model-parallel-size 2", "no multiple"),
         ("--optimizer muon", "whose memory is not known"),
         ("--multi-latent-attention", "latent attention"),
-        ("--num-experts 3", "is none that dimensions can say"),
+        ("--num-experts 3", "none that are not gated"),
         ("--context-parallel-size 2 --cp-comm-type a2a+p2p", "--cp-comm-type"),
     ],
 )

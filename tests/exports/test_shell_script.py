@@ -54,6 +54,14 @@ def words_of(text: str) -> list[tuple[str, ...]]:
         ("let T=2*3 S=T+1; (( S += 2 )); ((T--)); (cd x; run $T $S); run $T $S", ("run", "5", "9")),
         ("T=4; if (( T > 2 )); then S=1; else S=2; fi; (( T == 4 && 1 )); run $S", ("run", "1")),
         ("T=$(expr 6 / 2); S=`expr $T \\* 2`; run $T $S", ("run", "3", "6")),
+        ('run `# --x 1` $(: --y) $(echo --z 2) "$(echo -n a b)"', ("run", "--z", "2", "a b")),
+        ("run $(make --x 1) `make --y` $(cat other)", ("run", "$(make...)", "`make...`", "$(cat other)")),
+        ("T=1; T=2 run $T; run $T", ("run", "1")),
+        ("set -- --x 'a b'; run $# $2 \"$@\" $*", ("run", "2", "a", "b", "--x", "a b", "--x", "a", "b")),
+        ("eval 'T=3 S=\"a b\"'; run $T $S", ("run", "3", "a", "b")),
+        ("read -r T <<< 4; printf -v S 5; run ${T:-1} ${S:-1}", ("run", "${T}", "${S}")),
+        ("while IFS= read -r T; do :; done < x; run ${T-1}", ("run", "${T}")),
+        ("for T in $(seq 3); do run $T; done", ("run", "${T}")),
         ("while [[ $# -gt 0 ]]; do T=$2; shift; done; T=${T:-6}; run $T", ("run", "6")),
     ],
 )
@@ -92,6 +100,17 @@ def test_both_branches_of_one_value_are_known_and_added_words_are_marked() -> No
     found = read(f"A=({launch})\nif [ -f x ]; then A+=(--fp8-format hybrid); fi\npython pretrain_gpt.py ${{A[@]}}")
     assert found.settings["precision"] == "bf16"
     assert [(key.name, key.value) for key in found.of_kind("unknown")] == [("--fp8-format", "hybrid")]
+
+
+def test_files_that_a_script_prints_are_read_where_they_lie_beside_it() -> None:
+    assert script_of("run $(cat a.txt) `cat ./a.txt` $(< a.txt)", {"a.txt": "--x 1\n"}.get).commands[-1] == (
+        *("run", "--x", "1", "--x", "1", "--x", "1"),
+    )
+
+
+def test_commands_put_in_within_others_end() -> None:
+    deep = "$(echo " * 3000 + "x" + ")" * 3000
+    assert script_of(f"run {deep}").commands[-1][0] == "run"
 
 
 def test_files_that_a_script_reads_are_read_where_they_lie_beside_it() -> None:

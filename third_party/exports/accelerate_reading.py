@@ -65,6 +65,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if not isinstance(content, dict) or not recognises(content):
         raise InputError(f"the configuration has no distributed_type beside one of {', '.join(MARKS)}; give one of accelerate")
     content = {str(key): value for key, value in content.items()}
+    known_keys("accelerate").check_spelling(flattened(content))
     given = _Given(content, given_besides or {})
     kind = str(content["distributed_type"] or "NO").strip("'\"").upper()
     kind = "NO" if kind == "FALSE" else kind  # YAML reads a bare NO as false

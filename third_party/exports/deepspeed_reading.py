@@ -76,6 +76,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if not recognises(content):
         raise InputError(f"the configuration has none of DeepSpeed's keys {', '.join(MARKS)}, bf16 and fp16; give one that has")
     given = flattened(content)
+    known_keys("deepspeed").check_spelling(given)
     untold = dict[str, str]()
     own, tensor = part(content, "phaze", PROGRAM), part(content, "tensor_parallel", PROGRAM)
     tp = whole(tensor.get("autotp_size"), "tensor_parallel.autotp_size")

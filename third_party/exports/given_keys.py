@@ -16,6 +16,7 @@ from Common.echo import clipped
 from Common.errors import InputError
 from Common.yaml_files import read_yaml
 from third_party.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
+from third_party.exports.near_names import near_name
 
 HOME = Path(__file__).parent / "known_keys"
 OFF = (None, False, "auto", "none", "None", "no", "NO", "", (), 0)  # values that turn any key off, or leave it to the program
@@ -54,6 +55,22 @@ class KnownKeys:
             if name in self.no_effect:
                 return KeyKind.NO_EFFECT, ""
         return KeyKind.UNKNOWN, ""
+
+    def check_spelling(self, given: Mapping[str, object]) -> None:
+        """Refuse a key that no list names itself and whose name is nearly that of one that is read.
+
+        Raises:
+            InputError: says which it may have been.
+        """
+        left = self.read.difference(given)
+        listed = self.read | self.no_effect | self.not_expressible.keys()
+        for path, value in given.items():
+            read = path in listed or self.kind_of(path, value)[0] is KeyKind.READ
+            near = None if read else near_name(path, left)
+            if near is not None:
+                raise InputError(
+                    f"{path} is no key of {self.program} that is read; did you mean {near}? Correct it or leave it out"
+                )
 
     def reading(
         self,

@@ -22,6 +22,16 @@ MARK = "per_device_train_batch_size"
 CALLS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig")
 ADAM = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adam")
 LENGTHS = ("max_length", "max_seq_length", "cutoff_len")  # of TRL and LLaMA-Factory
+SETTINGS = {  # of phaze evaluate that say what an argument does
+    MARK: "micro_batch_size",
+    "gradient_accumulation_steps": "global_batch_size",
+    "bf16": "precision",
+    "fp16": "precision",
+    "gradient_checkpointing": "recompute",
+    "activation_checkpointing": "recompute",
+    "optim": "optimizer",
+    **dict.fromkeys(LENGTHS, "sequence_length"),
+}
 OF_EXPORTS = {"MODEL": "model", "SEQUENCE_LENGTH": "sequence_length"}
 
 
@@ -77,47 +87,54 @@ def _calls(value: object) -> list[Made]:
 
 
 def _reading(values: Mapping[str, object], own: Mapping[str, object], given: Mapping[str, str]) -> LaunchReading:
+    known = known_keys("hf_trainer")
+    words = flattened({name: _word(value) for name, value in values.items()})
+    known.check_spelling(words)
     untold = dict[str, str]()
-    micro = whole(_told(values, MARK), MARK)
+    micro = whole(_told(values, MARK, given), MARK)
     found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": micro or 8}  # Trainer's default
-    steps = whole(_told(values, "gradient_accumulation_steps"), "gradient_accumulation_steps") or 1
+    steps = whole(_told(values, "gradient_accumulation_steps", given), "gradient_accumulation_steps") or 1
     found |= accumulated(given, steps, found)
     if steps > 1 and "global_batch_size" not in found and "global_batch_size" not in given:
         untold["gradient_accumulation_steps"] = (
             "it multiplies the batch of replicas whose number the file does not say: give --devices, --dp or --global-batch-size"
         )
-    formats = [name for name in ("bf16", "fp16") if truth(_told(values, name), name)]
+    formats = [name for name in ("bf16", "fp16") if truth(_told(values, name, given), name)]
     if len(formats) > 1:
         raise InputError("fp16 and bf16 are both true, which Trainer refuses; leave one out")
     found["precision"] = formats[0] if formats else "fp32"
     names = ("gradient_checkpointing", "activation_checkpointing")  # of transformers 5 both
-    found["recompute"] = "full" if any(truth(_told(values, name), name) for name in names) else "none"
-    found |= _optimizer(values, untold) | _sharing(values, untold)
-    length = next((size for name in LENGTHS if (size := whole(_told(values, name), name)) is not None), None)
+    found["recompute"] = "full" if any(truth(_told(values, name, given), name) for name in names) else "none"
+    found |= _optimizer(values, given, untold) | _sharing(values, untold)
+    length = next((size for name in LENGTHS if (size := whole(_told(values, name, given), name)) is not None), None)
     found |= {} if length is None else {"sequence_length": length}
     found |= own
-    known = known_keys("hf_trainer")
-    return known.reading(found, flattened({name: _word(value) for name, value in values.items()}), untold)
+    hidden = {SETTINGS[name] for name, value in values.items() if name in SETTINGS and isinstance(value, Expression | Made)}
+    found = {key: value for key, value in found.items() if key not in hidden & given.keys()}
+    return known.reading(found, words, untold)
 
 
 def _word(value: object) -> object:
     return str(value) if isinstance(value, Made) else value
 
 
-def _told(values: Mapping[str, object], name: str) -> object:
-    """A value of these arguments.
+def _told(values: Mapping[str, object], name: str, given: Mapping[str, str]) -> object:
+    """A value of these arguments; None where the command line says the setting.
 
     Raises:
         InputError: only running the file would tell it.
     """
-    value = values.get(name)
+    value, setting = values.get(name), SETTINGS.get(name, "")
+    if setting in given:
+        return None
     if isinstance(value, Expression | Made):
-        raise InputError(f"{name} is {shown(value)}; only what is written out can be read")
+        remedy = f"; write its value out, or give --{setting.replace('_', '-')}" if setting else ""
+        raise InputError(f"{name} is {shown(value)}, which only running the file would tell{remedy}")
     return value
 
 
-def _optimizer(values: Mapping[str, object], untold: dict[str, str]) -> dict[str, object]:
-    name = str(values.get("optim") or ADAM[0]).rpartition(".")[2].lower()
+def _optimizer(values: Mapping[str, object], given: Mapping[str, str], untold: dict[str, str]) -> dict[str, object]:
+    name = str(_told(values, "optim", given) or ADAM[0]).rpartition(".")[2].lower()
     if name in ADAM:
         return {"optimizer": "adam"}
     if name == "sgd":

@@ -11,6 +11,8 @@ from pathlib import Path
 from Common.yaml_files import read_yaml
 from third_party.exports.launch_keys import KeyKind
 
+MOST_VALUES = 10_000  # behind one argument
+
 
 @dataclass(frozen=True)
 class Meaning:
@@ -66,3 +68,15 @@ def known_arguments() -> Known:
                 every.setdefault(name, Meaning(kind, reason))
     patterns = {name: meaning for name, meaning in every.items() if "*" in name}
     return Known({name: each for name, each in every.items() if name not in patterns}, patterns, document["tokenizers"])
+
+
+def values_of(name: str) -> int | None:
+    """How many values an argument of Megatron-LM takes; the most that any does of those that take some; None of other names."""
+    takes = _taken_values().get(name)
+    return MOST_VALUES if isinstance(takes, str) else takes
+
+
+@cache
+def _taken_values() -> Mapping[str, int | str]:
+    arguments = read_yaml(Path(__file__).with_name("megatron_arguments.yaml"))["arguments"]
+    return {name: entry["takes"] for name, entry in arguments.items()}

@@ -70,7 +70,8 @@ def _parameters(shape: DecoderShape, with_experts: int) -> int:
     attention = 2 * shape.hidden * shape.head_width * (shape.heads + shape.kv_heads)
     mlp = matrices * shape.hidden * shape.ffn
     each = matrices * shape.hidden * shape.experts.ffn
-    routed = (shape.experts.count + shape.experts.shared) * each + shape.experts.count * shape.hidden
+    shared = matrices * shape.hidden * shape.experts.shared_width
+    routed = shape.experts.count * (each + shape.hidden) + shared
     words = shape.vocabulary or USUAL_WORDS
     return (
         words * shape.hidden * (1 if shape.tied else 2)

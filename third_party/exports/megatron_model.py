@@ -76,7 +76,7 @@ def model_of(flags: Flags) -> ModelReading:
     pattern = expert_blocks(flags, shape.layers) if shape.experts else ()
     mixed = {"moe-layer-freq": mixture(shape, pattern)} if not all(pattern) else {}
     family = "megatronbert" if flags.program == "pretrain_bert.py" else shape.family
-    words, taken = shape.vocabulary, _normalization(flags, shape)
+    words, taken = shape.vocabulary, _normalization(flags, shape) | _groups(flags)
     hinted = () if words else _tokenizers_in(flags.source)
     if len(hinted) == 1:  # one tokenizer is named in the file, though not as that of the command
         words = hinted[0]
@@ -90,6 +90,7 @@ def model_of(flags: Flags) -> ModelReading:
         return ModelReading(alike[0], mixed, taken if words else taken | _taken(find_model(alike[0]).vocabulary))
     if not family:
         family, differing = _nearest_family(flags, shape)
+        shape = _dense(shape) if "num-experts" in differing else shape
         last = list(differing)[-1:]  # says once how to give the model itself
         mixed = differing | {name: f"{differing[name]}; or {GIVE}" for name in last} | mixed
     if not family:
@@ -114,11 +115,17 @@ def _nearest_family(flags: Flags, shape: DecoderShape) -> tuple[str, dict[str, s
     if shape.activation == "geglu":
         differing["quick-geglu"] = "it is priced as SwiGLU"
     if shape.experts is not None:
-        if shape.experts.shared:
-            differing["moe-shared-expert-intermediate-size"] = (
-                f"all tokens meet shared experts, {shape.experts.shared} in each block"
-            )
-        return ("qwen3moe" if shape.query_norm else "mixtral") if like_llama and not shape.tied else "", differing
+        if not shape.gated:
+            whole, changed = _nearest_family(flags, _dense(shape))
+            return whole, changed | {"num-experts": "phaze lists none that are not gated; a dense block as wide as one is priced"}
+        if shape.experts.shared_width:
+            width = f"of width {shape.experts.shared_width:,} in each block, beside those of {shape.experts.ffn:,}"
+            differing["moe-shared-expert-intermediate-size"] = f"all tokens meet shared experts {width}"
+        if not like_llama:
+            differing["position-embedding-type"] = "positions are a table, and are priced as rotary ones"
+        if shape.tied:
+            differing["untie-embeddings-and-output-weights"] = "it is not given, and the head is priced with weights of its own"
+        return "qwen3moe" if shape.query_norm else "mixtral", differing
     if shape.gated:
         if not like_llama:
             differing["position-embedding-type"] = "positions are a table, and are priced as rotary ones"
@@ -136,6 +143,11 @@ def _nearest_family(flags: Flags, shape: DecoderShape) -> tuple[str, dict[str, s
     if shape.activation == "relu2":
         differing["squared-relu"] = "it is priced as GELU"
     return "gpt", differing
+
+
+def _dense(shape: DecoderShape) -> DecoderShape:
+    """The same with one expert in each block, which all tokens meet."""
+    return replace(shape, ffn=shape.ffn if shape.experts is None else shape.experts.ffn, experts=None)
 
 
 def _dimensions(family: str, shape: DecoderShape, places: int) -> str:
@@ -167,6 +179,19 @@ def _taken(words: int) -> dict[str, str]:
 def _normalization(flags: Flags, shape: DecoderShape) -> dict[str, str]:
     stated, usual = flags.text("normalization", "LayerNorm"), "RMSNorm" if shape.gated else "LayerNorm"
     return {} if stated == usual else {"normalization": f"{stated:.20} is priced as {usual}, which such models have"}
+
+
+def _groups(flags: Flags) -> dict[str, str]:
+    """What Megatron-LM makes of one of the two flags of grouped queries without the other."""
+    if flags.has("group-query-attention") == flags.has("num-query-groups"):
+        return {}
+    name, what = "num-query-groups", "not given; Megatron-LM takes 1 group beside --group-query-attention"
+    return {name: "has no effect in Megatron-LM without --group-query-attention" if flags.has(name) else what}
+
+
+def _count_of(whole: int, width: int) -> int | float:
+    """How many of that width; a part of one where it does not come out."""
+    return whole // width if whole % width == 0 else whole / width
 
 
 def _check_family(flags: Flags) -> None:
@@ -231,7 +256,7 @@ def _shape(flags: Flags) -> DecoderShape:
         raise InputError(
             f"--hidden-size {hidden} of the Megatron-LM command is no multiple of its {heads} heads; correct one or {GIVE}"
         )
-    kv_heads = flags.number("num-query-groups", heads) if flags.has("group-query-attention") else heads
+    kv_heads = flags.number("num-query-groups", 1) if flags.has("group-query-attention") else heads  # as Megatron-LM has it
     ffn = flags.number("ffn-hidden-size", int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden)
     width = flags.number("kv-channels", hidden // heads)
     rotary = _is_rotary(flags)
@@ -244,7 +269,7 @@ def _shape(flags: Flags) -> DecoderShape:
     if activation == "silu" and rotary and not biases:
         family = "qwen3" if query_norm else "llama"
         if experts:
-            family = "" if tied or experts.shared else "qwen3moe" if query_norm else "mixtral"
+            family = "" if tied or experts.shared_width else "qwen3moe" if query_norm else "mixtral"
     return DecoderShape(
         family, layers, hidden, heads, kv_heads, width, ffn, _vocabulary(flags),
         positions=Positions.ROTARY if rotary else Positions.LEARNED,
@@ -261,8 +286,7 @@ def _experts(flags: Flags, ffn: int) -> Experts | None:
     if not flags.has("num-experts"):
         return None
     width = flags.number("moe-ffn-hidden-size", ffn)
-    shared = flags.number("moe-shared-expert-intermediate-size", width) // width
-    shared = shared if flags.has("moe-shared-expert-intermediate-size") else 0
+    shared = flags.number("moe-shared-expert-intermediate-size", 0, least=0)
     return Experts(flags.number("num-experts"), flags.number("moe-router-topk", 2), width, shared)
 
 
@@ -306,7 +330,7 @@ def _latent(flags: Flags) -> str:
         "dense_layers": dense if all(blocks[dense:]) else -1,
         "experts": experts.count if experts else 0,
         "chosen": experts.chosen if experts else 0,
-        "shared": experts.shared if experts else 0,
+        "shared": _count_of(experts.shared_width, experts.ffn) if experts else 0,
         "expert_ffn": experts.ffn if experts else 0,
         "ffn": ffn if dense else 0,
     }

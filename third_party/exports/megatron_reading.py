@@ -243,8 +243,11 @@ def _formats(flags: Flags, inexpressible: dict[str, str], taken: dict[str, str])
         found["moment_dtype"] = first
     if flags.text("main-params-dtype", "fp32") != "fp32":
         found["main_weight_dtype"] = flags.text("main-params-dtype")
-    if flags.has("fp8-param-gather") and precision == "fp8":
-        found["fp8_weights"] = True
+    if flags.has("fp8-param-gather"):
+        if precision == "fp8":
+            found["fp8_weights"] = True
+        else:
+            taken["fp8-param-gather"] = "has no effect without --fp8-format"
     return found
 
 
@@ -302,6 +305,12 @@ def _keys(flags: Flags, inexpressible: Mapping[str, str], taken: Mapping[str, st
             yield LaunchKey(f"--{name}", value, meaning.kind, meaning.reason)
     for name in inexpressible.keys() - flags.values.keys():  # what is not given and has a usual value that differs
         yield LaunchKey(f"--{name}", "", KeyKind.NOT_EXPRESSIBLE, inexpressible[name])
+    for name, earlier in flags.repeated.items():
+        if known.meaning(name).kind in (KeyKind.READ, KeyKind.NOT_EXPRESSIBLE):
+            reason = "given again with another value, which holds, as in Megatron-LM"
+            yield LaunchKey(f"--{name}", " and ".join(earlier), KeyKind.USUAL, reason)
+    for word, reason in flags.stray.items():
+        yield LaunchKey(word, "", KeyKind.UNKNOWN, reason)
     for name, words in flags.perhaps.items():
         if known.meaning(name).kind not in (KeyKind.NO_EFFECT, KeyKind.USUAL) and flags.values.get(name) != words:
             reason = "stands in a branch that may not run, and was not read"

@@ -170,6 +170,7 @@ def _referred(values: dict[str, object]) -> dict[str, object]:
 
 def _reading(given: Mapping[str, object]) -> LaunchReading:
     placed = _placed(given)
+    known_keys("nemo").check_spelling(placed.values)
     found: dict[str, object] = {}
     sizes = {
         **{"tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size"},

@@ -28,12 +28,12 @@ class Positions(StrEnum):
 
 @dataclass(frozen=True)
 class Experts:
-    """``count`` experts of width ``ffn`` in a block, of which a token meets ``chosen``, and ``shared`` ones that all meet."""
+    """``count`` experts of width ``ffn`` in a block, of which a token meets ``chosen``; all meet ``shared_width`` besides."""
 
     count: int
     chosen: int
     ffn: int
-    shared: int = 0
+    shared_width: int = 0
 
 
 @dataclass(frozen=True)

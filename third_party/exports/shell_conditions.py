@@ -12,7 +12,7 @@ from third_party.exports.shell_arithmetic import value_of
 from third_party.exports.shell_variables import MAYBE, Variables
 from third_party.exports.shell_words import Operator, PartKind, Token, Word
 
-_FROM_OUTSIDE = re.compile(r"(SLURM|PBS|LSB|OMPI|PMI|MASTER|RANK|LOCAL_RANK|NODE|WORLD_SIZE|HOST|USER|HOME|PWD|PATH)\w*")
+FROM_OUTSIDE = re.compile(r"(SLURM|PBS|LSB|OMPI|PMI|MASTER|RANK|LOCAL_RANK|NODE|WORLD_SIZE|HOST|USER|HOME|PWD|PATH)\w*")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _COMPARED: dict[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
@@ -42,7 +42,7 @@ class Conditions(Variables):
                 return None
             if part.kind is PartKind.VARIABLE and text.startswith("$"):
                 name = re.sub(r"\W.*", "", part.text) or part.text
-                if name in self.unsure or _FROM_OUTSIDE.fullmatch(name) or name in self.values or name in "?$!":
+                if name in self.unsure or FROM_OUTSIDE.fullmatch(name) or name in self.values or name in "?$!":
                     return None
                 self.assumed[name] = None
                 text = "0" if part.text == "#" else ""
@@ -80,9 +80,9 @@ class Conditions(Variables):
             return None if inner is None else not inner
         if len(words) == 2 and words[0].plain == "-v":
             name = words[1].plain
-            if name not in self.values and not _FROM_OUTSIDE.fullmatch(name):
+            if name not in self.values and not FROM_OUTSIDE.fullmatch(name):
                 self.assumed[name] = None
-            return None if name not in self.values and _FROM_OUTSIDE.fullmatch(name) else name in self.values
+            return None if name not in self.values and FROM_OUTSIDE.fullmatch(name) else name in self.values
         if len(words) == 2 and words[0].plain in ("-z", "-n"):
             text = self.known(words[1])
             return None if text is None else (text == "") == (words[0].plain == "-z")

@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 from Common.errors import InputError
 from third_party.exports.shell_arithmetic import value_of
-from third_party.exports.shell_conditions import Conditions, arithmetic_of, combined
-from third_party.exports.shell_variables import MAYBE, MOST_OPTIONS, SURE, Value, flat
+from third_party.exports.shell_conditions import FROM_OUTSIDE, Conditions, arithmetic_of, combined
+from third_party.exports.shell_variables import ARGUMENTS, MAYBE, MOST_OPTIONS, SURE, Value, flat
 from third_party.exports.shell_words import NAME, Operator, Part, PartKind, Token, Word, tokens_of
 
 MOST_SOURCED = 20  # files
@@ -23,7 +24,9 @@ _ASSIGNED = re.compile(rf"({NAME})(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
 _CHANGED = re.compile(rf"({NAME})\s*([-+*/%]?)=(?!=)\s*(.*)|({NAME})(\+\+|--)", re.DOTALL)
 _DECLARING = ("export", "local", "readonly", "declare", "typeset")
 _TESTS = ("[", "[[", "test", "true", "false", "!")
+_FROM_INPUT = ("read", "mapfile", "readarray", "getopts", "printf")  # give variables values that are not known
 _SILENT = ("echo", "printf", ":")  # commands whose words are no commands themselves
+_OPEN = re.compile(f"[$`{MAYBE}]")  # in a text of which not all is known
 _SOURCES = (".", "source")
 _SOURCED = re.compile(r"(?:.*/)?([\w.-]+)")
 _OF_SYSTEM = ("/etc/", "/opt/", "/usr/", "~")
@@ -46,13 +49,19 @@ class Script:
     unread: tuple[str, ...]
 
 
-def script_of(text: str, beside: Callable[[str], str | None] = lambda name: None) -> Script:
-    """What a script or any other text with commands in it says; ``beside`` are texts of files that lie beside it, by name.
+def script_of(
+    text: str,
+    beside: Callable[[str], str | None] = lambda name: None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Script:
+    """What a script or any other text with commands in it says.
+
+    ``beside`` are texts of files that lie beside it, by name; ``environment`` are variables that it begins with.
 
     Raises:
         InputError: its variables grow beyond all measure.
     """
-    return _Interpreter(beside=beside).read(tokens_of(_unmarked(text)))
+    return _Interpreter(beside=beside, values=dict(environment)).read(tokens_of(_unmarked(text)))
 
 
 def _unmarked(text: str) -> str:
@@ -74,6 +83,15 @@ class _Frame:
     found: dict[str, list[Value]] = field(default_factory=dict)  # by branches that may run
     branches: int = 0  # of those
     origins: dict[str, Value | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Assignment:
+    """``name`` is what matched before the value, which begins in ``word``; ``items`` are those of a list."""
+
+    name: re.Match[str]
+    word: Word
+    items: Sequence[Token] | None
 
 
 @dataclass
@@ -197,6 +215,7 @@ class _Interpreter(Conditions):
         frame = self.frames[-1] if self.frames else None
         if frame is not None and frame.awaits and frame.kind != "case":
             if not self._skipping(self.frames[:-1]):
+                self._take_input([token for token in tokens if isinstance(token, Word)])
                 self._condition.append((self.test(tokens), ended))
             return
         head = tokens[0].plain if isinstance(tokens[0], Word) else ""
@@ -270,9 +289,10 @@ class _Interpreter(Conditions):
         """``for name in words``: one word is a value, several are not known."""
         name = tokens[0].plain if tokens and isinstance(tokens[0], Word) else ""
         words = [text for each in tokens[2:] if isinstance(each, Word) for text in self.fields(each)]
-        self._enter(_Frame("loop", True if len(words) == 1 else None))
+        once = len(words) == 1 and not words[0].startswith(("$", "`"))
+        self._enter(_Frame("loop", True if once else None))
         if re.fullmatch(NAME, name):
-            if len(words) == 1:
+            if once:
                 self.assign(name, words[0])
             else:
                 self.unsure[name] = tuple(dict.fromkeys(words))[:MOST_OPTIONS]
@@ -281,50 +301,69 @@ class _Interpreter(Conditions):
     # commands
 
     def _execute(self, tokens: list[Token]) -> None:
-        place, words = 0, list[Word]()
-        declaring = False
-        while place < len(tokens):
-            token = tokens[place]
-            place += 1
-            if isinstance(token, Operator):
-                if token.text.startswith(("<", ">")) and place < len(tokens) and not _is_flag(tokens[place]):
-                    place += 1
-                continue
-            if not words or declaring:
-                if token.plain in _DECLARING:
-                    declaring = True
-                    continue
-                head = token.parts[0]
-                assigned = _ASSIGNED.fullmatch(head.text) if head.kind is PartKind.TEXT and not head.quoted else None
-                if assigned is not None and not (declaring and assigned[1].startswith("-")):
-                    following = tokens[place] if place < len(tokens) else None
-                    if isinstance(following, Operator) and following.text == "=(":
-                        end = next((at for at in range(place, len(tokens)) if tokens[at] == Operator(")")), len(tokens))
-                        self._list(assigned, tokens[place + 1 : end])
-                        place = end + 1
-                    else:
-                        self._scalar(assigned, token)
-                    continue
-                if declaring:
-                    continue
-            words.append(token)
-        if not words:
+        assignments, words, declaring = _divided(tokens)
+        own = [each for each in assignments if not words or declaring]  # others are those of the command that follows alone
+        for each in own:
+            self._give(each)
+        if not words or declaring:
             return
+        self._command(words)
+        for each in assignments:
+            if FROM_OUTSIDE.fullmatch(each.name[1]):  # tells the program its processes
+                self._give(each)
+
+    def _give(self, assignment: _Assignment) -> None:
+        if assignment.items is None:
+            self._scalar(assignment.name, assignment.word)
+        else:
+            self._list(assignment.name, assignment.items)
+
+    def _command(self, words: list[Word]) -> None:
+        """A command that is no assignment."""
+        head = words[0].plain
         expression = arithmetic_of(words)
-        if expression is not None or words[0].plain == "let":
+        if expression is not None or head == "let":
             for each in [self.text(word) for word in words[1:]] if expression is None else expression.split(","):
                 self._let(each.strip())
-            return
-        if words[0].plain == "unset":
+        elif head == "unset":
             for word in words[1:]:
                 self.values.pop(word.plain, None)
-            return
-        if words[0].plain in _SOURCES and len(words) > 1:
+        elif head in _SOURCES and len(words) > 1:
             self._source(self.text(words[1]))
-            return
-        made = tuple(text for word in words for text in self.fields(word))
-        if made and made[0] not in _SILENT:
-            self.commands.append(made)
+        elif head == "eval" and self.sourced < MOST_SOURCED and not _OPEN.search(text := " ".join(self._fields(words[1:]))):
+            self.sourced += 1
+            self._go_over(tokens_of(text))
+        elif head == "set" and len(words) > 1 and words[1].plain == "--":
+            self._start_with(self._fields(words[2:]))
+        elif head == "shift" and ARGUMENTS in self.values:
+            self.assign(ARGUMENTS, "$@")  # how often is not counted
+        elif not self._take_input(words):
+            made = self._fields(words)
+            if made and made[0] not in _SILENT:
+                self.commands.append(made)
+
+    def _fields(self, words: Iterable[Word]) -> tuple[str, ...]:
+        return tuple(text for word in words for text in self.fields(word))
+
+    def _start_with(self, words: Sequence[str]) -> None:
+        """Give the script other words than it was started with."""
+        self.assign(ARGUMENTS, list(words))
+        self.assign("#", str(len(words)))
+        for place, word in enumerate(words[:9], 1):
+            self.assign(str(place), word)
+
+    def _take_input(self, words: Sequence[Word]) -> bool:
+        """Whether a command gives variables values of which nothing is known; it has then."""
+        place = next((at for at, word in enumerate(words) if not _ASSIGNED.fullmatch(word.parts[0].text)), len(words))
+        head = words[place].plain if place < len(words) else ""
+        names = [word.plain for word in words[place + 1 :] if re.fullmatch(NAME, word.plain)]
+        if head == "printf":
+            names = names[:1] if [word.plain for word in words[place + 1 : place + 2]] == ["-v"] else []
+        if head not in _FROM_INPUT or (head == "printf" and not names):
+            return False
+        for name in names or ["REPLY"]:
+            self.assign(name, f"${{{name}}}")
+        return True
 
     def _let(self, expression: str) -> None:
         """``NAME = A * B``, ``NAME += 1`` or ``NAME++`` of ((...)) and let; a value that cannot be computed is not known."""
@@ -345,6 +384,11 @@ class _Interpreter(Conditions):
             self._go_over(tokens_of(_unmarked(text)))
         elif not name.startswith(_OF_SYSTEM) and not _SHELL_SET_UP.search(name):
             self.unread[name] = None
+
+    def file(self, name: str) -> str | None:
+        """See base class: those beside the script."""
+        found = _SOURCED.fullmatch(name)
+        return None if found is None else self.beside(found[1])
 
     def _scalar(self, assigned: re.Match[str], token: Word) -> None:
         name, index, more = assigned[1], assigned[2], assigned[3]
@@ -381,6 +425,38 @@ class _Interpreter(Conditions):
                 frame.before.setdefault(name, self.values.get(name))
                 break
         super().assign(name, value)
+
+
+def _divided(tokens: Sequence[Token]) -> tuple[list[_Assignment], list[Word], bool]:
+    """Assignments of a simple command, its words, and whether it declares variables; redirections are left out."""
+    assignments, words = list[_Assignment](), list[Word]()
+    place, declaring = 0, False
+    while place < len(tokens):
+        token = tokens[place]
+        place += 1
+        if isinstance(token, Operator):
+            if token.text.startswith(("<", ">")) and place < len(tokens) and not _is_flag(tokens[place]):
+                place += 1
+            continue
+        if not words or declaring:
+            if token.plain in _DECLARING:
+                declaring = True
+                continue
+            head = token.parts[0]
+            assigned = _ASSIGNED.fullmatch(head.text) if head.kind is PartKind.TEXT and not head.quoted else None
+            if assigned is not None and not (declaring and assigned[1].startswith("-")):
+                following = tokens[place] if place < len(tokens) else None
+                items = None
+                if isinstance(following, Operator) and following.text == "=(":
+                    end = next((at for at in range(place, len(tokens)) if tokens[at] == Operator(")")), len(tokens))
+                    items = tokens[place + 1 : end]
+                    place = end + 1
+                assignments.append(_Assignment(assigned, token, items))
+                continue
+            if declaring:
+                continue
+        words.append(token)
+    return assignments, words, declaring
 
 
 def _plain(token: Token) -> str:

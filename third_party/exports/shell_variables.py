@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 
 from Common.errors import InputError
 from third_party.exports.shell_arithmetic import value_of
-from third_party.exports.shell_words import NAME, Part, PartKind, Word, parts_of
+from third_party.exports.shell_words import NAME, Operator, Part, PartKind, Word, parts_of, tokens_of
 
 MAYBE, SURE = "\x01", "\x02"  # around words of a branch that may not run
 LONGEST = 100_000  # characters of a value that is put in; a longer one is left as the script has it
 MOST = 50_000_000  # characters put in for variables, of a whole script
 MOST_DEFAULTS = 20  # of defaults within defaults
+MOST_NESTED = 20  # of commands put in within commands put in
 MOST_OPTIONS = 4  # values of a variable that a refusal names
 ARRAY_END = ("@", "*")
+ARGUMENTS = "@"  # the list of what a script was started with
 Value = str | list[str]
 _VARIABLE = re.compile(rf"({NAME}|[0-9@*#?$!-])(?:\[([^\]]*)\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
-_EXPR = re.compile(r"(?:\$\(|`)\s*expr\s+(.*?)\s*[)`]", re.DOTALL)
+_PUT_IN = re.compile(r"\$\{[^{}]*\}|\$\([^()]*\)|`[^`]*`")  # of which it is not known what it comes to
 
 
 @dataclass
@@ -31,6 +33,7 @@ class Variables:
     unsure: dict[str, tuple[str, ...]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     left: int = MOST
+    nested: int = 0  # commands put in that are being looked at
 
     def assign(self, name: str, value: Value) -> None:
         """Give a variable a value; its own name put in is one that is not known."""
@@ -70,7 +73,8 @@ class Variables:
             items = self._items(part)
             if items is None:
                 text = self.part(part)
-                items = [text] if part.quoted or part.kind is PartKind.TEXT else text.split()
+                whole = part.quoted or part.kind is PartKind.TEXT or _PUT_IN.fullmatch(text)
+                items = [text] if whole else text.split()
             for place, item in enumerate(items):
                 if joined and place == 0:
                     found[-1] += item
@@ -82,8 +86,11 @@ class Variables:
     def _items(self, part: Part) -> list[str] | None:
         """Items of a list that is put in whole."""
         used = _VARIABLE.fullmatch(part.text) if part.kind is PartKind.VARIABLE else None
-        value = self.values.get(used[1]) if used is not None and used[2] in ARRAY_END else None
-        if used is None or not isinstance(value, list) or (part.quoted and used[2] == "*"):
+        if used is None:
+            return None
+        end = used[1] if used[1] in ARRAY_END else used[2]
+        value = self.values.get(ARGUMENTS if used[1] in ARRAY_END else used[1]) if end in ARRAY_END else None
+        if not isinstance(value, list) or (part.quoted and end == "*"):
             return None
         self.used.add(used[1])
         self._spend(sum(len(item) + 1 for item in value))
@@ -97,10 +104,39 @@ class Variables:
             result = value_of(part.text, self.number)
             return f"$(({part.text}))" if result is None else str(result)
         if part.kind is PartKind.COMMAND:
-            computed = _EXPR.fullmatch(part.text)
-            result = None if computed is None else value_of(computed[1].replace("\\*", "*"), self.number)
-            return part.text if result is None else str(result)
+            printed = None if self.nested >= MOST_NESTED else self._printed(part.text)
+            return _short(part.text) if printed is None else printed
         return self._variable(part, depth)
+
+    def _printed(self, text: str) -> str | None:
+        """What a command put in prints, where it is one that only says its words, a number or a file; None of any other."""
+        if not text.startswith(("$(", "`")):
+            return None
+        inner = tokens_of(text[1:-1] if text.startswith("`") else text[2:-1])
+        words = [each for each in inner if isinstance(each, Word)]
+        operators = [each.text for each in inner if isinstance(each, Operator) and each.text != "\n"]
+        if operators == ["<"] and len(words) == 1:
+            return self.file(self.text(words[0]))
+        if operators or not words:
+            return None if operators else ""
+        self.nested += 1
+        texts = [field for word in words for field in self.fields(word)]
+        self.nested -= 1
+        match texts:
+            case [":" | "true", *_]:
+                return ""
+            case ["echo", *said]:
+                return " ".join(said[1:] if said[:1] == ["-n"] else said)
+            case ["expr", *_]:
+                result = value_of(" ".join(texts[1:]), self.number)
+                return None if result is None else str(result)
+            case ["cat", name]:
+                return self.file(name)
+        return None
+
+    def file(self, name: str) -> str | None:
+        """The text of a file that the script prints; None where it is not known."""
+        return None
 
     def number(self, name: str) -> str | None:
         """The value of a variable in an expression."""
@@ -114,6 +150,8 @@ class Variables:
         if used is None or depth > MOST_DEFAULTS:
             return as_written
         name, index, how, default = used[1], used[2], used[3], used[4]
+        if name in ARRAY_END:
+            name, index = ARGUMENTS, index or ARGUMENTS
         self.used.add(name)
         value = self.values.get(name)
         if isinstance(value, list):
@@ -148,6 +186,14 @@ class Variables:
             raise InputError(f"the variables of the command put in are more than {MOST:,} characters; write their values out")
 
 
+def _short(text: str) -> str:
+    """A command put in as it is shown: by its first word where it holds flags, which are not those of the command around it."""
+    if "--" not in text:
+        return text
+    opened, closed = ("`", "`") if text.startswith("`") else (text[:2], ")")
+    return f"{opened}{text[len(opened) :].split()[0].rstrip(closed)}...{closed}"
+
+
 def flat(value: Value) -> str:
     """A value as one text."""
     return value if isinstance(value, str) else " ".join(value)
@@ -162,4 +208,5 @@ def _growth(before: Value | None, after: Value) -> str | None:
     assert isinstance(after, str)
     grown = after.removeprefix(before) if after.startswith(before) else after.strip().removeprefix(before.strip())
     worth = after.strip().startswith(before.strip()) and (grown[:1] in ("", " ", MAYBE) or not before.strip())
-    return grown if worth and (not grown or "--" in grown) else None
+    words = "--" in grown or " " in before.strip()  # of a command, not letters behind a value
+    return grown if worth and (not grown or words) else None

@@ -83,6 +83,7 @@ def read(text: str, name: str = "", folder: str = "") -> LaunchReading:
     if unpacked:
         raise InputError(f"{unpacked[0]}(**...) unpacks a value that only running the file would tell; write its arguments out")
     given = _given(config)
+    known_keys("torchtitan").check_spelling(given)
     converters = tuple(
         record.name for record in config.all() if record.name.endswith("Converter") or record.name.startswith("LoRA")
     )
@@ -110,6 +111,7 @@ def read_toml(text: str) -> LaunchReading:
     if not isinstance(names, list):
         raise InputError(f"model.converters is {shown(names)}; torchtitan takes a list of names")
     placed, spelled = _placed(given)
+    known_keys("torchtitan").check_spelling(placed)
     sections = Sections(placed, tuple(map(str, names)))
     settings = settings_of(sections) | model_of(str(given.get("model.name")), given.get("model.flavor"))
     found = known_keys("torchtitan").reading(settings, placed, sections.untold)

@@ -98,8 +98,8 @@ def _experts(launch: Launch) -> Iterator[Setting]:
     yield Setting("num_moe_experts", repr(experts.count), "experts of a block")
     yield Setting("moe_router_topk", repr(experts.chosen), "that a token meets")
     yield Setting("moe_ffn_hidden_size", repr(experts.ffn), "inner width of one expert")
-    if experts.shared:
-        yield Setting("moe_shared_expert_intermediate_size", repr(experts.shared * experts.ffn), "of shared experts")
+    if experts.shared_width:
+        yield Setting("moe_shared_expert_intermediate_size", repr(experts.shared_width), "of shared experts")
     if experts.chosen == 1:
         yield Setting("moe_router_pre_softmax", "True", "a softmax over one chosen expert has no gradient")
     yield Setting("moe_token_dispatcher_type", repr("alltoall"), "priced so: tokens go to their experts' devices and back")

@@ -124,10 +124,8 @@ def _experts(launch: Launch) -> Iterator[Argument]:
     yield Argument("--num-experts", experts.count, "experts of a block")
     yield Argument("--moe-router-topk", experts.chosen, "that a token meets")
     yield Argument("--moe-ffn-hidden-size", experts.ffn, "inner width of one expert")
-    if experts.shared:
-        yield Argument(
-            "--moe-shared-expert-intermediate-size", experts.shared * experts.ffn, "of the experts that all tokens meet"
-        )
+    if experts.shared_width:
+        yield Argument("--moe-shared-expert-intermediate-size", experts.shared_width, "of the experts that all tokens meet")
     if experts.chosen == 1:
         yield switch("--moe-router-pre-softmax", "a softmax over one chosen expert has no gradient")
     yield Argument("--moe-token-dispatcher-type", "alltoall", "priced so: tokens go to their experts' devices and back")

@@ -1,0 +1,180 @@
+"""Commands that launch Megatron-LM: their words as flags with values, and what of them is neither."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from Common.errors import InputError
+from third_party.exports.megatron_arguments import known_arguments, values_of
+from third_party.exports.shell_variables import MAYBE, SURE
+
+MOST_ENTRIES = 3  # of differing flags that a refusal names
+PROCESSES = frozenset(
+    {"nproc-per-node", "nnodes", "nodes", "ntasks-per-node", "gpus-per-node", "ntasks", "num-gpus", "num-nodes"}
+)
+NOT_SET = "not known from the file; what it holds was not read"
+_PROGRAM = re.compile(r"(?:.*/)?([A-Za-z_]\w*\.py)")
+_FLAG = re.compile(r"--[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
+_PUT_IN = re.compile(r"\$(\{.*\}|\w+)|\$\(.*\)|`.*`", re.DOTALL)  # all of the word, whose value is not known
+_ARGUMENTS = re.compile(r"\$[{]?[@*][}]?")  # of the script, which is read as started with none
+_LIST = re.compile(r"\$\{!?\w+\[[@*]\]\}|\$\{?\w*(args?|opt(ion)?s|flags|params)\w*\}?", re.IGNORECASE)  # holds several words
+_PIECE = re.compile(r"(?:\$\([^()]*\)|`[^`]*`|<[A-Za-z_][^<>\n]*>|\S)+")  # a word of a text of several
+_DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"
+_CUT = re.compile(r"\\[ \t]+\r?$|\\\r?\n[ \t]*(#.*)?$", re.MULTILINE)  # a continued line that is none
+
+
+@dataclass(frozen=True)
+class Command:
+    """Flags that are given and those that perhaps are, and the Python program.
+
+    ``repeated`` has earlier values of flags that are given again with others; ``stray`` are words that are no flag and no value
+    of one, with why they were not read.
+    """
+
+    sure: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    perhaps: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    repeated: dict[str, list[str]] = field(default_factory=dict)
+    stray: dict[str, str] = field(default_factory=dict)
+    program: str = ""
+
+
+def parsed(words: Sequence[str]) -> Command:
+    """The flags of a command's words, marked ones (``MAYBE``) apart."""
+    found = Command()
+    programs: list[str] = []
+    level, run = 0, _Run(found)
+    bare_words: list[str] = []
+    for word in _apart(words):
+        level += word.count(MAYBE)
+        bare = word.replace(MAYBE, "").replace(SURE, "")
+        if bare or not word:
+            bare_words.append(bare)
+            if _FLAG.fullmatch(bare):
+                run = run.next(bare, level > 0)
+            else:
+                programs += [program[1]] if (program := _PROGRAM.fullmatch(bare)) else []
+                run.add(bare)
+        level = max(0, level - word.count(SURE))
+    run.end()
+    if bare_words[:1] and bare_words[0] in ("mpirun", "mpiexec"):  # mpirun -np 16 python ...
+        counts = [after for word, after in pairwise(bare_words) if word in ("-np", "-n")]
+        found.sure.update({"ntasks": (counts[0],)} if counts else {})
+    known = [name for name in programs if re.match(r"(pre)?train|finetune", name)]
+    return replace(found, program=(known or programs or [""])[-1])
+
+
+@dataclass
+class _Run:
+    """A flag of a command and the words that follow it; before the first flag, words of the program that is started."""
+
+    command: Command
+    name: str = ""
+    unsure: bool = False
+    equals: bool = False
+    words: list[str] = field(default_factory=list)
+
+    def next(self, word: str, unsure: bool) -> _Run:
+        """End this one and begin that of another flag."""
+        self.end()
+        name, equals, value = word[2:].partition("=")
+        name = name.replace("_", "-") if known_arguments().is_known(name.replace("_", "-")) else name
+        return _Run(self.command, name, unsure, bool(equals), [unquoted(value)] if equals else [])
+
+    def add(self, word: str) -> None:
+        """A word that is no flag."""
+        self.words.append(word)
+
+    def end(self) -> None:
+        """Give the flag those of the words that are its values; of others say that they were not read."""
+        most = 1 if self.equals else values_of(self.name)
+        if not self.name:
+            self._tell([word for word in self.words if word == "xargs" or _LIST.fullmatch(word)])
+            return
+        kept = self.words[:most]
+        self._tell(self.words[len(kept) :])
+        if most is None:  # of torchrun before the program, say
+            self._tell([word for place, word in enumerate(kept) if (_PUT_IN if place else _LIST).fullmatch(word)])
+        elif most > 1:
+            self._tell([word for word in kept if _LIST.fullmatch(word)])
+        target = self.command.perhaps if self.unsure else self.command.sure
+        earlier = target.get(self.name)
+        if earlier is not None and earlier != tuple(kept):
+            self.command.repeated.setdefault(self.name, []).append(" ".join(earlier))
+        target[self.name] = tuple(kept)
+
+    def _tell(self, words: Iterable[str]) -> None:
+        for word in words:
+            if word == "xargs":
+                self.command.stray[word] = "adds words from its input, which were not read"
+            elif _PUT_IN.fullmatch(word) and not _ARGUMENTS.fullmatch(word):
+                self.command.stray[word] = NOT_SET
+            elif word.strip(_DASHES) in known_arguments().read:
+                self.command.stray[word] = f"has not two dashes before it, and stands behind --{self.name} as no value of it"
+
+
+def _apart(words: Iterable[str]) -> list[str]:
+    """Words, those that hold several flags taken apart."""
+    found: list[str] = []
+    for word in words:
+        several = MAYBE in word or SURE in word or ("--" in word and len(word.split()) > 1)
+        found += [unquoted(each) for each in _PIECE.findall(word)] if several else [word]
+    return found
+
+
+def unquoted(word: str) -> str:
+    """A word without the quotes around it."""
+    return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else word
+
+
+def check_whole(commands: Sequence[Sequence[str]], text: str) -> None:
+    """Refuse a command that ends in the midst of its flags, so that those behind would be lost.
+
+    Raises:
+        InputError: names the lines between which it is cut.
+    """
+    cut = next((words for words in commands if words and re.match(r"--[A-Za-z]|[0-9.]+$", words[0])), None)
+    if cut is None:
+        return
+    place = _CUT.search(text)
+    behind = re.search(rf"^[ \t]*{re.escape(cut[0])}(?![\w-]).*$", text, re.MULTILINE)
+    if place is not None:
+        line = text.count("\n", 0, place.start()) + 1
+        why = "a blank behind its backslash" if place[0].startswith(("\\ ", "\\\t")) else "a comment or an empty line behind it"
+        where = f"line {line} is to be continued and is not, for {why}"
+    elif behind is not None:
+        where = (
+            f"line {text.count(chr(10), 0, behind.start()) + 1} continues none, since the line before has no backslash at its end"
+        )
+    else:
+        where = "the words before it are a command of their own"
+    raise InputError(f"the Megatron-LM command is cut before {' '.join(cut):.60}: {where}; join the lines")
+
+
+def check_one(launches: Sequence[Command]) -> None:
+    """Refuse several commands that say different things.
+
+    Raises:
+        InputError: names some of the flags in which they differ.
+    """
+    read = known_arguments().read - PROCESSES
+    first = launches[0].sure
+    for other in launches[1:]:
+        names = [name for name in {**first, **other.sure} if name in read and first.get(name) != other.sure.get(name)]
+        if names:
+            shown = ", ".join(
+                f"--{name} {' '.join(first.get(name, ('not given',)))} and {' '.join(other.sure.get(name, ('not given',)))}"
+                for name in names[:MOST_ENTRIES]
+            )
+            raise InputError(
+                f"the file holds {len(launches)} Megatron-LM commands that differ ({shown}); keep one of them in a file"
+            )
+
+
+def alike(launches: Sequence[Command]) -> Command:
+    """The last of several commands, without processes in whose numbers they differ, as in those of a debugger and of a queue."""
+    last = launches[-1]
+    differing = {name for name in PROCESSES if len({each.sure.get(name) for each in launches}) > 1}
+    return replace(last, sure={name: words for name, words in last.sure.items() if name not in differing})
