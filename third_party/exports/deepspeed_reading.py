@@ -15,6 +15,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from Common.echo import kind_of
 from Common.errors import InputError
 from Common.files import parse_json
 from Plans.offload import Offload
@@ -72,7 +73,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     """
     content = parse_json(text, "the configuration")
     if not isinstance(content, dict):
-        raise InputError(f"the configuration holds a {type(content).__name__}; DeepSpeed reads an object of keys")
+        raise InputError(f"the configuration holds {kind_of(content)}; DeepSpeed reads an object of keys")
     if not recognises(content):
         raise InputError(f"the configuration has none of DeepSpeed's keys {', '.join(MARKS)}, bf16 and fp16; give one that has")
     given = flattened(content)
