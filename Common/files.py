@@ -10,13 +10,14 @@ import logging
 import os
 import re
 import secrets
+import stat
 import tempfile
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from Common.errors import ArtefactError, InputError, PhazeError, StaleArtefactError
 from Common.json_text import LONGEST_INTEGER as LONGEST_INTEGER
@@ -27,6 +28,8 @@ Loaded = TypeVar("Loaded")
 
 ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})  # inside packages, where the original puts them
 MAX_TEXT_BYTES = 64 * 2**20  # of a text file; parsed, the worst JSON of that size takes some 2 GiB
+PIPED_IN = ("/dev/fd", "/proc/self/fd")  # where a shell puts <(what a command prints)
+NAMED_PIPE = "it is a named pipe, which may never end"
 GZIP = b"\x1f\x8b"  # begins what is packed
 MAX_ARTEFACT_BYTES = 64 * 2**20  # of an artefact when unpacked: the largest graphs are a few MiB
 PRIVATE_FOLDER = 0o700
@@ -95,6 +98,24 @@ def _is_path(text: str) -> bool:
     return "/" in text or text.endswith((".yaml", ".yml"))
 
 
+def opened(path: Path) -> BinaryIO:
+    """``path``, open to be read: no named pipe, whose other end may never come; what a shell or a program pipes in is read.
+
+    Raises:
+        OSError: it is such a pipe, or cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # of a named pipe, without waiting for a writer
+    try:
+        piped_in = path == Path("/dev/stdin") or str(path.parent) in PIPED_IN
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and not piped_in:
+            raise OSError(errno.EINVAL, NAMED_PIPE, str(path))
+        os.set_blocking(descriptor, True)
+        return open(descriptor, "rb")  # noqa: PTH123 - of a descriptor
+    except OSError:  # it is a folder, too
+        os.close(descriptor)
+        raise
+
+
 def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
     """Content of a file that a user named, which should be ``wanted``: no more than ``most`` bytes are ever read of it.
 
@@ -102,7 +123,7 @@ def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
         InputError: the file is missing, not readable, or larger.
     """
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             content = stream.read(most + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "no path"
@@ -138,7 +159,7 @@ def artefact_bytes(path: Path, most: int = MAX_ARTEFACT_BYTES) -> bytes:
         OSError: it is missing, or cannot be read.
         ArtefactError: it is larger than any that phaze writes.
     """
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         content = stream.read(most + 1)
     if len(content) > most:
         raise ArtefactError(f"{path} holds more than {most} bytes")
@@ -268,7 +289,7 @@ def unpack(path: Path) -> bytes:
         ArtefactError: the file is truncated, not gzip, or too large.
     """
     try:
-        with gzip.open(path, "rb") as stream:
+        with opened(path) as packed, gzip.open(packed, "rb") as stream:
             text = stream.read(MAX_ARTEFACT_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None)  # of the disk, rather than of what is on it
