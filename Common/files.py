@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from Common.errors import ArtefactError, InputError, PhazeError, StaleArtefactError
 from Common.json_text import LONGEST_INTEGER as LONGEST_INTEGER
@@ -98,22 +98,19 @@ def _is_path(text: str) -> bool:
     return "/" in text or text.endswith((".yaml", ".yml"))
 
 
-def opened(path: Path) -> BinaryIO:
-    """``path``, open to be read: no named pipe, whose other end may never come; what a shell or a program pipes in is read.
+def at_once(path: str, flags: int) -> int:
+    """An opener for ``open``: no named pipe, whose other end may never come; what a shell or a program pipes in is read.
 
     Raises:
         OSError: it is such a pipe, or cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # of a named pipe, without waiting for a writer
-    try:
-        piped_in = path == Path("/dev/stdin") or str(path.parent) in PIPED_IN
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and not piped_in:
-            raise OSError(errno.EINVAL, NAMED_PIPE, str(path))
-        os.set_blocking(descriptor, True)
-        return open(descriptor, "rb")  # noqa: PTH123 - of a descriptor
-    except OSError:  # it is a folder, too
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # of a named pipe, without waiting for a writer
+    piped_in = path == "/dev/stdin" or os.path.dirname(path) in PIPED_IN  # noqa: PTH120 - of text
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and not piped_in:
         os.close(descriptor)
-        raise
+        raise OSError(errno.EINVAL, NAMED_PIPE, path)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
@@ -123,7 +120,7 @@ def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
         InputError: the file is missing, not readable, or larger.
     """
     try:
-        with opened(path) as stream:
+        with open(path, "rb", opener=at_once) as stream:
             content = stream.read(most + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "no path"
@@ -159,7 +156,7 @@ def artefact_bytes(path: Path, most: int = MAX_ARTEFACT_BYTES) -> bytes:
         OSError: it is missing, or cannot be read.
         ArtefactError: it is larger than any that phaze writes.
     """
-    with opened(path) as stream:
+    with open(path, "rb", opener=at_once) as stream:
         content = stream.read(most + 1)
     if len(content) > most:
         raise ArtefactError(f"{path} holds more than {most} bytes")
@@ -289,7 +286,7 @@ def unpack(path: Path) -> bytes:
         ArtefactError: the file is truncated, not gzip, or too large.
     """
     try:
-        with opened(path) as packed, gzip.open(packed, "rb") as stream:
+        with gzip.open(io.BytesIO(artefact_bytes(path)), "rb") as stream:
             text = stream.read(MAX_ARTEFACT_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None)  # of the disk, rather than of what is on it
