@@ -1,18 +1,18 @@
 """Front door: arguments -> one call per execution mode."""
 
-import importlib.util
-import os
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-
 try:
+    import importlib.util
+    import os
+    import sys
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from Common.compiled_code import find_place
     from Common.errors import PhazeError
     from Common.logs import configure_logs
     from FrontDoor import modes
     from FrontDoor.arguments import parse
-    from FrontDoor.exit_status import guarded
+    from FrontDoor.exit_status import INTERRUPTED, guarded
 except ImportError as error:  # all of these are ours and need nothing of others
     raise SystemExit(
         f"phaze: another package of the same name hides one of phaze's ({error}); start phaze in another folder, or install it "
@@ -24,8 +24,11 @@ except KeyboardInterrupt as stop:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's) and return its exit status."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(lambda: _run(words), verbose=not {"--verbose", "-v"}.isdisjoint(words), whole_process=arguments is None)
+    try:
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        return guarded(lambda: _run(words), verbose=not {"--verbose", "-v"}.isdisjoint(words), whole_process=arguments is None)
+    except KeyboardInterrupt:  # before or behind what tells of one
+        return INTERRUPTED
 
 
 def _run(words: Sequence[str]) -> int:
@@ -47,5 +50,8 @@ def _in_own_environment() -> None:
 
 
 if __name__ == "__main__":
-    _in_own_environment()
+    try:
+        _in_own_environment()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     sys.exit(main())

@@ -52,6 +52,12 @@ def as_given(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
+def kind_of(value: object) -> str:
+    """What a file holds where something else is due, in the words of the file: ``a list``, ``text``, ``nothing``."""
+    known = {type(None): "nothing", dict: "a mapping", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return known.get(type(value), f"a {type(value).__name__}")
+
+
 def in_words_of_files(representation: str) -> str:
     """Python's representation of a value, as ``as_given``."""
     return {"True": "true", "False": "false", "None": "null"}.get(representation, clipped(representation))

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import secrets
+import stat
 import tempfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ Loaded = TypeVar("Loaded")
 
 ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})  # inside packages, where the original puts them
 MAX_TEXT_BYTES = 64 * 2**20  # of a text file; parsed, the worst JSON of that size takes some 2 GiB
+PIPED_IN = ("/dev/fd", "/proc/self/fd")  # where a shell puts <(what a command prints)
+NAMED_PIPE = "it is a named pipe, which may never end"
 GZIP = b"\x1f\x8b"  # begins what is packed
 MAX_ARTEFACT_BYTES = 64 * 2**20  # of an artefact when unpacked: the largest graphs are a few MiB
 PRIVATE_FOLDER = 0o700
@@ -95,6 +98,21 @@ def _is_path(text: str) -> bool:
     return "/" in text or text.endswith((".yaml", ".yml"))
 
 
+def at_once(path: str, flags: int) -> int:
+    """An opener for ``open``: no named pipe, whose other end may never come; what a shell or a program pipes in is read.
+
+    Raises:
+        OSError: it is such a pipe, or cannot be opened.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # of a named pipe, without waiting for a writer
+    piped_in = path == "/dev/stdin" or os.path.dirname(path) in PIPED_IN  # noqa: PTH120 - of text
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and not piped_in:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, NAMED_PIPE, path)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
 def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
     """Content of a file that a user named, which should be ``wanted``: no more than ``most`` bytes are ever read of it.
 
@@ -102,7 +120,7 @@ def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
         InputError: the file is missing, not readable, or larger.
     """
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=at_once) as stream:
             content = stream.read(most + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "no path"
@@ -138,7 +156,7 @@ def artefact_bytes(path: Path, most: int = MAX_ARTEFACT_BYTES) -> bytes:
         OSError: it is missing, or cannot be read.
         ArtefactError: it is larger than any that phaze writes.
     """
-    with path.open("rb") as stream:
+    with open(path, "rb", opener=at_once) as stream:
         content = stream.read(most + 1)
     if len(content) > most:
         raise ArtefactError(f"{path} holds more than {most} bytes")
@@ -268,7 +286,7 @@ def unpack(path: Path) -> bytes:
         ArtefactError: the file is truncated, not gzip, or too large.
     """
     try:
-        with gzip.open(path, "rb") as stream:
+        with gzip.open(io.BytesIO(artefact_bytes(path)), "rb") as stream:
             text = stream.read(MAX_ARTEFACT_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None)  # of the disk, rather than of what is on it

@@ -17,6 +17,7 @@ from Common.errors import InputError
 
 LONGEST_INTEGER = 40  # digits of a whole number in a file: what is longer cannot even be shown by Python
 MOST_VALUES = 20_000_000  # of a document that is read at once: parsed, the worst of these take some 2 GiB
+CORRECT_IT = "; correct it"
 _TOKEN = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*")(?P<key>\s*:)?|[{}\[\],\n]|-?Infinity|NaN|-?[0-9][0-9.eE+-]*', re.DOTALL)
 _BEGINS = (b"{", b"[", b",")
 
@@ -37,6 +38,8 @@ def parse_json(text: str | bytes, source: str) -> Any:
             number that is not finite or of more than ``LONGEST_INTEGER`` digits; names the key and the line.
     """
     content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if not content.strip():
+        raise InputError(f"{source} is empty, which is not valid JSON; give one that has content")
     if len(content) > MOST_VALUES and sum(map(content.count, _BEGINS)) > MOST_VALUES:
         raise InputError(f"{source} has more than {MOST_VALUES:,} values, which is too large for JSON; give a smaller file")
     try:
@@ -44,12 +47,22 @@ def parse_json(text: str | bytes, source: str) -> Any:
             text, parse_int=_integer, parse_float=_float, parse_constant=_not_finite, object_pairs_hook=_of_distinct_keys
         )
     except RecursionError as error:
-        raise InputError(f"{source} is not valid JSON: it is nested too deeply; correct it") from error
+        raise InputError(f"{source} is not valid JSON: it is nested too deeply{CORRECT_IT}") from error
     except (_NotFiniteError, _TwiceError) as error:
-        problem = _where(content.decode("utf-8", "replace")) or error
-        raise InputError(f"{source} is not valid JSON: {problem}; correct it") from error
+        problem = _where(content.decode("utf-8", "replace")) or str(error)
+        raise InputError(f"{source} is not valid JSON: {problem}{CORRECT_IT}") from error
     except ValueError as error:
-        raise InputError(f"{source} is not valid JSON: {error}; correct it") from error
+        problem = _cut_off(error) or str(error)
+        raise InputError(f"{source} is not valid JSON: {problem}{CORRECT_IT}") from error
+
+
+def _cut_off(error: ValueError) -> str:
+    """What is wrong with text that stops before it is done, as that of a file that was cut off does."""
+    if not isinstance(error, json.JSONDecodeError):
+        return ""
+    ended = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+    line = error.doc.rstrip().count("\n") + 1
+    return f"it stops in line {line} before it is complete, as a file that was cut off" if ended else ""
 
 
 def _integer(digits: str) -> int:

@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from Common.echo import kind_of
 from Common.errors import InputError
 from Common.json_text import parse_json
 from Common.quantity_fields import in_base_units
@@ -32,8 +33,8 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
         InputError: all that is wrong; names ``source``, the key and what was expected.
     """
     if is_dataclass(cls) and not isinstance(data, dict):
-        held, keys = "nothing" if data is None else f"a {type(data).__name__}", ", ".join(each.name for each in fields(cls)[:3])
-        raise InputError(f"{source} holds {held}, but must be a mapping of keys such as {keys}")
+        keys = ", ".join(each.name for each in fields(cls)[:3])
+        raise InputError(f"{source} holds {kind_of(data)}, but must be a mapping of keys such as {keys}")
     data = in_base_units(cls, data, source)
     try:
         text = json.dumps(data, default=str)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from Common.errors import InputError, PhazeError
-from Common.files import GZIP, artefact_bytes, parse_json, write_atomically
+from Common.files import GZIP, artefact_bytes, at_once, parse_json, write_atomically
 from Common.sealed import digest_of
 
 RECORD = ".phaze-written"
@@ -75,7 +75,7 @@ def _is_ours(path: Path, content: bytes | None, recorded: str | None) -> bool:
 
 
 def _begins(path: Path) -> bytes:
-    with path.open("rb") as stream:
+    with open(path, "rb", opener=at_once) as stream:
         return stream.read(_HEAD_BYTES)
 
 

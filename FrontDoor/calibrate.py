@@ -71,7 +71,7 @@ def _to_runs(command: Command, key: str, text: object) -> int:
     from Common.files import user_path, write_atomically
     from Common.progress import progress_for
     from Common.sealed import text_with_digest
-    from Studies.folders import folders_of
+    from Studies.folders import cached_folders
     from Studies.hardware import HardwareFiles
     from Validation.fitted_runs import cluster_text, device_text, fit_runs
     from Validation.run import validate
@@ -84,12 +84,12 @@ def _to_runs(command: Command, key: str, text: object) -> int:
     output, runs, start = _output(command), user_path(command.runs_file), HardwareFiles().named(key, str(text))
     named = {"device": None, "cluster": None} | {key: start}
     progress = progress_for(sys.stderr, quiet=command.quiet)
-    report = validate(runs, named["device"], named["cluster"], None, folders_of(None).graphs, progress, _no_plans)
+    report = validate(runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans)
     fit = fit_runs(report.runs)
     written = device_text if key == "device" else cluster_text
     write_atomically(output, text_with_digest(_versioned(key, written(start, fit, output.stem, runs.name))).encode())
     named |= {key: str(output)}
-    fitted = validate(runs, named["device"], named["cluster"], None, folders_of(None).graphs, progress, _no_plans)
+    fitted = validate(runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans)
     again = fitted.overall.time_mape
     answer = {"file": str(output), **asdict(fit), "priced_again": again}
     print_answer(json.dumps(answer, indent=2), lambda: [_fit_table(fit, key, again)], command)

@@ -32,6 +32,7 @@ def evaluate(command: Command) -> int:
     else:
         launch = _launched(command)
         request = _request(command, launch)
+        launch = launch.taking(_taken(command, launch, request))
     from Studies.problem import check_code
 
     check_code(request)
@@ -96,6 +97,20 @@ def _request(command: Command, launch: LaunchReading) -> Request:
             logger.info("%s is %s, as the command line says, and not %s as the file does", key, command.given[key], found[key])
     _check_batch(request, path)
     return request
+
+
+def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[str, object]:
+    """The batches and replicas that neither the launch nor the command line says, as they are priced."""
+    from Common.settings import COMMAND_LINE
+    from Studies.annotations import Mode
+    from Studies.asked_constants import dotted
+    from Studies.problem import single_plan
+    from Studies.request import settings_for
+
+    said = {**launch.settings, **settings_for(Mode.EVALUATE).canonical(dotted(command.given), COMMAND_LINE)}
+    plan = single_plan(request)
+    found = {"micro_batch_size": plan.micro_batch_size, "global_batch_size": plan.global_batch_size, "dp": plan.dp}
+    return {key: value for key, value in found.items() if said.get(key) is None and (key != "dp" or "devices" not in said)}
 
 
 def _check_batch(request: Request, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import io
@@ -48,6 +49,9 @@ class _Signals:
 
     What is raised within a library can come out as an error of its own, or not at all: a serializer written in another language
     makes a sentence of it, a callback prints it and goes on, an import becomes an ImportError. What was told stays.
+
+    Of a ``whole_process`` they last until it ends: one that comes while the interpreter ends decides the status, and the second
+    one ends it at once. Those that come after all that Python code does at the end are passed over: nothing is left to cut off.
     """
 
     def __init__(self, *, whole_process: bool) -> None:
@@ -55,8 +59,11 @@ class _Signals:
         self.ending = False
         self._whole_process = whole_process
         self._before: dict[int, Any] = {}
+        self._told_before: int | None = None  # how many when the command had ended
 
     def __enter__(self) -> _Signals:
+        if self._whole_process:
+            atexit.register(self._end)  # before the command loads what ends with a function of its own: the last to run
         if current_thread() is main_thread():  # no other can
             for number in (signal.SIGTERM, signal.SIGINT):
                 if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # of a shell's background
@@ -64,23 +71,37 @@ class _Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.ending = True
+        self._told_before = len(self.told)
         for number, handler in self._before.items():
-            signal.signal(number, signal.SIG_DFL if self._whole_process else handler)  # nothing is left to be said or kept
+            if not self._whole_process:
+                signal.signal(number, handler)
 
     def _tell(self, number: int, _: object) -> None:
         self.told.append(128 + number)
         if not self.ending:
             raise KeyboardInterrupt
+        if self._told_before is not None and len(self.told) > self._told_before + 1:
+            os._exit(self.told[0])
+
+    def _end(self) -> None:
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+        if len(self.told) > (self._told_before or 0):
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(self.told[0])  # a function of those that run at the end can say no status
 
 
 def guarded(run: Callable[[], int], *, verbose: bool, whole_process: bool = False) -> int:
     """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it.
 
-    An interruption ends with the status of one wherever it falls. After a ``whole_process`` it ends the interpreter at once.
+    An interruption ends with the status of one wherever it falls, of a ``whole_process`` in its last moments too.
     """
-    _prepare_streams()
     with _Signals(whole_process=whole_process) as signals:
         try:
+            _prepare_streams()
             try:
                 status = run()
             except SystemExit as stop:  # --help and --version

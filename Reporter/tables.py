@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TextIO
 
@@ -46,6 +47,7 @@ from Studies.wording import (
 MS = 1e-3
 WORTH_A_WORD = 0.0005  # of an iteration: what is 0.1% when rounded
 FOUND = frozenset({Status.OPTIMAL, Status.FEASIBLE})
+_SAYS_MEMORY = re.compile(r" with [\d.,]+ GiB\b")
 
 
 def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) -> None:
@@ -89,7 +91,7 @@ def _print_stages_that_differ(answer: HeterogeneousAnswer, stream: TextIO, *, wi
 def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     """The answer and what it rests on."""
     yield (
-        f"best: {hardware_text(best.accelerator, result.hardware)} with {memory_text(best.hbm_bytes)} GiB HBM, "
+        f"best: {_equipped(hardware_text(best.accelerator, result.hardware), best.hbm_bytes)}, "
         f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} {unit_of(best)}, {_proof(best)}"
     )
     beyond = better_beyond(result)
@@ -125,6 +127,11 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         yield in_noise_text(result.in_noise)
     yield _counted(result)
     yield f"files: {result.run_directory}"
+
+
+def _equipped(hardware: str, memory_bytes: float) -> str:
+    """Hardware with its memory, which the title of a device says already where its size was asked for."""
+    return hardware if _SAYS_MEMORY.search(hardware) else f"{hardware} with {memory_text(memory_bytes)} GiB HBM"
 
 
 def memory_text(size_bytes: float) -> str:

@@ -18,6 +18,7 @@ from Plans.offload import offload_of, offloads_searched
 from Plans.plan import check_cluster, check_plan
 from Plans.policy import check_formats
 from Solver.chip_figures import OF_WHOLE_CHIPS
+from Solver.plan_search.empty_spaces import why_empty
 from Studies.annotations import Mode
 from Studies.folders import check_name, check_output, check_readable
 from Studies.request import Request
@@ -378,7 +379,7 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
         if not family.layers or len(family.blocks) != 1 or request.stage_cuts is StageCuts.INSIDE:  # parts show in the graph
             continue
         layers = family.layers + 2
-        why = plan_space(request, model).why_empty(layers, cluster) if searched else ""
+        why = why_empty(plan_space(request, model), layers, cluster) if searched else ""
         if why:
             raise InputError(f"no plan of {model} is as asked: {why}")
         if not searched and request.stage_layers is None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from Common.echo import kind_of
 from Common.errors import InputError
 from Common.file_formats import STUDY
 from Common.files import beside
@@ -27,9 +28,7 @@ def read_config(path: Path) -> dict[str, object]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise InputError(
-            f"{path} holds a {type(content).__name__}, but a study is a mapping of settings such as 'model: bertlarge'"
-        )
+        raise InputError(f"{path} holds {kind_of(content)}, but a study is a mapping of settings such as 'model: bertlarge'")
     stated = STUDY.current(content, str(path))
     return {key: setting_beside(path.parent, str(key), value) for key, value in stated.items()}
 

@@ -1,6 +1,7 @@
 """One plan, priced: what an evaluation found of the plan of a request."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from Common.errors import InputError
 from Estimator.coverage import PricedByBytes, check_functions
@@ -29,7 +30,7 @@ class Evaluation:
     """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its degrees (None: stages differ).
 
     ``price_sources`` say how much was measured, of hardware that was profiled, ``placement`` where the groups of a plan lie whose
-    stages are alike, ``by_bytes`` what no formula describes.
+    stages are alike, ``by_bytes`` what no formula describes. Graphs are kept below ``output``, as of a request.
     """
 
     plan: Plan
@@ -40,6 +41,7 @@ class Evaluation:
     price_sources: SourceCounts | None = None
     placement: Placement | None = None
     by_bytes: tuple[PricedByBytes, ...] = ()
+    output: Path | None = None
 
     @property
     def time_intervals(self) -> tuple[TimeInterval, ...]:
@@ -109,7 +111,7 @@ def _of_stages(request: Request, stated: StatedStages) -> Evaluation:
         iteration = iteration_of_stages(stages, layers, machine)
     except InputError as error:
         raise InputError(f"{stated.source}: {error}") from error
-    return Evaluation(plan, None, hardware_report(request), machine, iteration)
+    return Evaluation(plan, None, hardware_report(request), machine, iteration, output=request.output)
 
 
 def prepared(request: Request) -> PreparedPlan:
@@ -153,9 +155,8 @@ def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
     names = layer_names(graph)
     chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
     whole = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
-    return Evaluation(
-        whole, degrees, hardware_report(request), plan.machine, iteration, plan.price_sources, plan.placement, plan.by_bytes
-    )
+    of_costs = plan.price_sources, plan.placement, plan.by_bytes
+    return Evaluation(whole, degrees, hardware_report(request), plan.machine, iteration, *of_costs, output=request.output)
 
 
 def _as_stated(request: Request, stated: StatedChunks, degrees: UniformPlan, graph: ModelGraph) -> UniformPlan:

@@ -12,6 +12,8 @@ from Common.errors import ArtefactError, InputError
 from Common.files import artefact_bytes, parse_json, unpack
 from Common.parquet import MAX_FILE_BYTES, read_parquet
 from Common.records import parse_yaml, to_record
+from Common.run_files import BEST, run_document
+from Common.run_files import unreadable as _unreadable
 from Common.sealed import KEY, digest_of, is_as_written
 from Common.settings import ALL
 from Solver.results import DesignPoint, SearchResult
@@ -67,9 +69,9 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
     Raises:
         InputError: there is no finished run in it, or a file of it is missing, damaged or of another version.
     """
-    if folder.name == "best.json":
+    if folder.name == BEST:
         folder = folder.parent
-    best = folder / "best.json"
+    best = folder / BEST
     try:
         found, is_folder = best.is_file(), folder.is_dir()
     except OSError as error:  # a name the file system cannot hold
@@ -85,7 +87,7 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
         given = "has no best.json: it is not a run, or one that did not finish"
         raise InputError(f"{folder} {given}; give the folder that run_solver wrote, or run the study again to finish it")
     files = _RunReader(folder)
-    result = _result(files.mapping("best.json"), best)
+    result = _result(files.mapping(BEST), best)
     settings = _settings(files.text("study.yaml"), folder / "study.yaml", on_device=result.hardware.device is not None)
     kept = to_record_of_run(KeptSchedules, files.schedules(), folder / "schedules.json.gz")
     designs, plans = files.table("designs.parquet"), files.table("plans.parquet")
@@ -125,8 +127,9 @@ class _RunReader:
         path = self._folder / name
         content = _content(path)
         if name != "manifest.json" and digest_of(content) != self.manifest.files.get(name):
-            if name == "best.json":
-                self._parsed(path, content)  # of one that is damaged, that is what there is to say
+            if name == BEST:
+                current = file_formats.BEST.current(run_document(path, content), str(path))
+                _result({key: value for key, value in current.items() if key != KEY}, path)  # if damaged, that is to be said
                 raise InputError(
                     f"{path} was changed since the run wrote it, and a run is told as it was found; undo the change, run the "
                     f"study again, or price the plan as it is now with 'phaze evaluate --plan {path}'"
@@ -140,21 +143,12 @@ class _RunReader:
     def mapping(self, name: str) -> dict[str, Any]:
         """A JSON document, without its digest."""
         path = self._folder / name
-        document = self._parsed(path, self.text(name))
-        if not isinstance(document, dict):
-            raise _unreadable(path, "it is not a mapping")
+        document = run_document(path, self.text(name))
         kind = file_formats.MANIFEST if name == "manifest.json" else file_formats.BEST
         current = kind.current(document, str(path))
         if name == "manifest.json" and not is_as_written(document):
             raise _unreadable(path, CHANGED)
         return {key: value for key, value in current.items() if key != KEY}
-
-    @staticmethod
-    def _parsed(path: Path, content: bytes) -> Any:
-        try:
-            return parse_json(content, str(path))
-        except InputError as error:
-            raise _unreadable(path, "it is not JSON") from error
 
     def schedules(self) -> Any:
         """The kept schedules, unpacked."""
@@ -248,7 +242,3 @@ def _content(path: Path) -> bytes:
         raise _unreadable(path, (error.strerror or str(error)).lower()) from error
     except ArtefactError as error:
         raise _unreadable(path, f"it has more than {MAX_FILE_BYTES // 2**20} MiB") from error
-
-
-def _unreadable(path: Path, why: str) -> InputError:
-    return InputError(f"{path} cannot be read ({why}); run the study again to make it anew")

@@ -4,10 +4,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from Common.compiled_code import user_cache
 from Common.echo import steers
 from Common.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+RUNS = "runs"  # in the user's cache
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -30,6 +32,12 @@ def folders_of(output: Path | None, name: str = "") -> Folders:
     root = output or working_root(Path.cwd())
     run = output or root / "Solver" / "output" / name
     return Folders(root / "GraphExtractor" / "out", root / "Estimator" / "estimates", root / "Estimator" / "arch_configs", run)
+
+
+def cached_folders() -> Folders:
+    """Those of a mode that writes no run: in the user's cache or, without a home folder, where those of a run are."""
+    cache = user_cache()
+    return folders_of(None if cache is None else cache / RUNS)
 
 
 def working_root(current: Path) -> Path:

@@ -79,6 +79,12 @@ class LaunchReading:
         self.check_expressible(wanted)
         return replace(self, ignored=wanted)
 
+    def taking(self, taken: Mapping[str, object]) -> LaunchReading:
+        """The same with settings that were ``taken`` since neither it nor the command line says them."""
+        reason = "taken, since neither the file nor the command line says it"
+        keys = [LaunchKey(name, str(value), KeyKind.USUAL, reason) for name, value in taken.items()]
+        return replace(self, keys=(*self.keys, *keys))
+
     def check_expressible(self, ignored: Iterable[str]) -> None:
         """Refuse keys that change the answer in a way that no plan says, but for those to be ignored.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from Common.progress import Progress, SilentProgress
 from Plans.results import Status
@@ -32,7 +32,8 @@ def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> 
     """The best plan on as many devices as that of ``evaluation``, which is on a device that exists.
 
     Searched are all degrees of tensor, pipeline and data parallelism, recomputation, ZeRO 0 and 1, sequence parallelism and
-    micro-batches of 1 to 8 samples that the global batch has for each replica.
+    micro-batches of 1 to 8 samples that the global batch has for each replica. Graphs are kept where those of
+    ``evaluation`` are.
     """
     plan, degrees, hardware = evaluation.plan, evaluation.uniform, evaluation.hardware
     sizes = [size for size in (1, 2, 4, MOST_MICRO_BATCH) if size <= plan.global_batch_size]
@@ -58,6 +59,7 @@ def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> 
         {},
         source="the search beside the plan",
     )
+    request = replace(request, output=evaluation.output)
     fits = evaluation.iteration.status is not Status.INFEASIBLE
     found = search(run_of(request, progress or SilentProgress()), hardware_report(request), "").result.best
     if found is None:

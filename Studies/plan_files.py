@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from Common.echo import kind_of
 from Common.errors import InputError
 from Common.file_formats import BEST, STUDY
-from Common.files import read_json
-from Common.records import read_yaml, to_record
+from Common.records import to_record
+from Common.run_files import plan_document
 from Common.sealed import KEY, is_as_written
 from Common.units import GIB
 from Plans.heterogeneous.placed_stage import stage_degrees
@@ -111,13 +112,11 @@ def read_plan(path: Path, model: str | None) -> PlanFile:
     Raises:
         InputError: the file is not readable, not a mapping, or has no plan of the model.
     """
-    content = _parsed(path)
+    content = plan_document(path)
     if content is None:
         raise InputError(f"{path} is empty; give a plan, a mapping of settings such as 'tp: 8', or leave --plan out")
     if not isinstance(content, dict):
-        raise InputError(
-            f"{path} holds a {type(content).__name__}, but a plan is a mapping of settings such as 'tp: 8', or a best.json"
-        )
+        raise InputError(f"{path} holds {kind_of(content)}, but a plan is a mapping of settings such as 'tp: 8', or a best.json")
     if "optimal" in content:
         current = BEST.current(content, str(path))
         if KEY in content and not is_as_written(content):
@@ -125,11 +124,6 @@ def read_plan(path: Path, model: str | None) -> PlanFile:
         return _of_search(current, path, model)
     stated = STUDY.current(content, str(path))
     return PlanFile({key: setting_beside(path.parent, str(key), value) for key, value in stated.items()})
-
-
-def _parsed(path: Path) -> Any:
-    """Content of a YAML file, or of a JSON file, which a search may have made large."""
-    return read_json(path, "a plan file") if path.suffix == ".json" else read_yaml(path)
 
 
 def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> PlanFile:

@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from Common.echo import kind_of
 from Common.errors import InputError
 from Common.files import read_json
 from Common.suggestions import nearest
@@ -162,7 +163,7 @@ def _unchanged(path: str, modified_ns: int, size_bytes: int) -> Mapping[str, Any
 def _parsed(path: str) -> Mapping[str, Any]:
     content = read_json(Path(path), "a config.json")
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__}, but a configuration is a mapping with a model_type")
+        raise InputError(f"{path} holds {kind_of(content)}, but a configuration is a mapping with a model_type")
     check_sizes(content, path)
     return {key: with_floats(value) for key, value in content.items()}
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.file_formats import BEST, PLAN
-from Common.files import read_json
-from Common.records import read_yaml, to_record
+from Common.records import to_record
+from Common.run_files import plan_document
 from GraphExtractor.models.registry import canonical_name, find_model
 from Plans.pipeline.schedule import PipelineSchedule, costs_of
 from Plans.pipeline.simulation import timeline
@@ -37,7 +37,7 @@ def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
     Raises:
         InputError: the file cannot be read, or holds no such plan.
     """
-    content = read_json(path, "a plan file") if path.suffix == ".json" else read_yaml(path)
+    content = plan_document(path)
     if not isinstance(content, Mapping):
         raise InputError(f"{path} holds no plan; give the best.json of a search")
     content = (PLAN if "stages" in content else BEST).current(content, str(path))

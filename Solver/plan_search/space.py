@@ -97,6 +97,10 @@ class PlanSpace:
         """Orders of groups over consecutive devices."""
         return tuple(order for order in self.group_orders if isinstance(order, GroupOrder) and order is not GroupOrder.TIERS)
 
+    def has_plans(self, layers: int, cluster: Cluster) -> bool:
+        """Whether there is any plan for a model of ``layers`` layers."""
+        return any(len(self.plans(shape, layers, cluster)) for shape in self.shapes())
+
     def _orders_of(self, shape: UniformPlan) -> Iterator[GroupOrder | Assignment]:
         """Where the groups that communicate within a layer of ``shape`` may lie; any order of groups stands for all of them."""
         yield from self.nested[:1]
@@ -105,44 +109,6 @@ class PlanSpace:
                 yield from of_groups(shape, self.capacities)
             elif isinstance(order, Assignment) and order.has(tp=shape.tp, tp2=shape.tp2, cp=shape.cp, ep=shape.ep):
                 yield order.groups
-
-    def why_empty(self, layers: int, cluster: Cluster) -> str:
-        """The rule that leaves no plan for a model of ``layers`` layers, in words; nothing where there are plans."""
-        if self._has_plans(layers, cluster):
-            return ""
-        if self.whole_micro_batches and replace(self, whole_micro_batches=False)._has_plans(layers, cluster):
-            return (
-                f"the global batch of {self.base.global_batch_size:,} must be a multiple of micro-batch size x dp, so that every "
-                "replica has whole micro-batches; give another --global-batch-size, --dp or --micro-batch-size, or "
-                "--whole-micro-batches false for plans whose last micro-batches are counted as whole ones"
-            )
-        if replace(self, interleave=(1,))._has_plans(layers, cluster):
-            return self._chunk_rule(layers)
-        if replace(self, ep_degrees=(1,))._has_plans(layers, cluster):
-            return "ep must divide dp x cp"
-        if replace(self, pp_degrees=None)._has_plans(layers, cluster):
-            return f"pp must be at most the {layers} layers of the model"
-        return f"tp x cp x pp x dp must be {'exactly' if self.use_all_devices else 'at most'} {self.devices:,} devices"
-
-    def _has_plans(self, layers: int, cluster: Cluster) -> bool:
-        return any(len(self.plans(shape, layers, cluster)) for shape in self.shapes())
-
-    def _chunk_rule(self, layers: int) -> str:
-        """What keeps every plan from interleaving, where that is what leaves none."""
-        given, blocks = ", ".join(map(str, self.interleave or ())), layers - 2
-        degrees = [pp for pp in self.pp_degrees or range(2, layers) if pp > 1]
-        if not degrees:
-            return f"interleave {given} needs pp of at least 2; give a larger --pp, or --interleave 1"
-        would = {chunks for pp in degrees for chunks in range(1, blocks // pp + 1) if blocks % (pp * chunks) == 0} | {1}
-        if would.isdisjoint(self.interleave or ()):
-            allowed = ", ".join(map(str, sorted(would)))
-            return (
-                f"pp x interleave must divide the {blocks} blocks of the model, given interleave {given}; possible are {allowed}"
-            )
-        return (
-            f"interleave {given} needs micro-batches in multiples of pp; give a --global-batch-size that is a multiple of "
-            "micro-batch size x dp x pp, or --interleave 1"
-        )
 
     def plans(self, shape: UniformPlan, layers: int, cluster: Cluster, *others: Cluster) -> UniformPlans:
         """Plans of one shape for ``layers`` layers, embedding and head among them: the ``undominated`` ones.

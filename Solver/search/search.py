@@ -18,6 +18,7 @@ from Plans.results import Status
 from Solver.chip_records import ChipReport
 from Solver.chip_report import chip_report
 from Solver.hardware import DesignedChips
+from Solver.plan_search.empty_spaces import why_empty
 from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, ModelPlan, SearchResult, SizeRow
 from Solver.search.best_designs import model_plan, with_expert
 from Solver.search.confirmed_schedules import LayerSchedule, confirm_schedules, schedule_layers
@@ -75,7 +76,7 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
             layers = {len(load_or_extract(key, run.stores.graphs, code=problem.code).sequence) for key in keys}
             bought = run.hardware.figures.most_devices
             space = model.space.within(bought)
-            why = space.why_empty(max(layers, default=2), run.hardware.cluster)
+            why = why_empty(space, max(layers, default=2), run.hardware.cluster)
             most = "" if space is model.space else f"; max_cluster_cost buys at most {bought:,}"
             raise InputError(f"no plan of {model.name} is as asked: {why}{most}")
     alone = run.kept is not None and len(problem.models) == 1

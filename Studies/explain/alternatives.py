@@ -14,6 +14,7 @@ from Plans.assignment import Assignment
 from Plans.plan import group_order_of
 from Plans.results import Status
 from Solver.hardware import DesignedChips, Hardware
+from Solver.plan_search.empty_spaces import why_empty
 from Solver.results import DesignPoint
 from Solver.search.requery import PricedHardware
 from Studies.explain.constraints import AXES, Constraint
@@ -248,7 +249,7 @@ def _not_searched(request: Request, constraint: Constraint) -> str:
 def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, model: str) -> str:
     """Refusal where no plan of ``model`` has what was asked for."""
     layers = sum(len(stage.layers) for stage in search.best.point.models[model].stages)
-    why = plan_space(request, model).why_empty(layers, request.hardware.cluster)
+    why = why_empty(plan_space(request, model), layers, request.hardware.cluster)
     return f"--instead {constraint.asked}: no plan has that; {why}"
 
 

@@ -20,7 +20,7 @@ from Solver.search.run import Run, Stores
 from Studies.annotations import Mode
 from Studies.explain.constraints import constraint_of
 from Studies.finished_run import FinishedRun
-from Studies.folders import folders_of
+from Studies.folders import RUNS, folders_of
 from Studies.hardware import CORES
 from Studies.problem import hardware_of, search_problem
 from Studies.request import Request, settings_for
@@ -155,7 +155,7 @@ def place_of(folder: Path) -> Path:
     used = (place for place in (folder, of_sweep, root) if any(each.exists() for each in _kept(place)))
     place = next(used, folder)
     cache = user_cache()
-    return place if cache is None or _is_for_writing(place) else cache / "runs"
+    return place if cache is None or _is_for_writing(place) else cache / RUNS
 
 
 def _kept(place: Path) -> tuple[Path, Path]:

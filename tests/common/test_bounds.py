@@ -6,6 +6,8 @@ import io
 import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import phaze
 from Common import files
 from Common.echo import LONGEST_NAME, clipped, shown, tidy
 from Common.errors import ArtefactError, InputError, PhazeError
-from Common.files import check_writable, parse_json, read_text, write_atomically
+from Common.files import artefact_bytes, check_writable, parse_json, read_packed, read_text, unpack, write_atomically
 from Common.parquet import MAX_ROWS, read_parquet
 from Common.ranges import LEAST, LONGEST_TEXT, MOST, check_ranges
 from Common.sealed import is_as_written, sealed, text_is_as_written, text_with_digest, unsealed, with_digest
@@ -230,3 +233,65 @@ def test_an_edited_yaml_file_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
     path.write_text(path.read_text().replace("a: 1", "a: 2"))
     assert read_yaml(path) == {"a": 2} and f"{path} was edited" in caplog.text
     assert text_is_as_written("a: 1\n")  # nobody claims anything of it
+
+
+WAYS_TO_READ = {
+    "of people": lambda path: read_text(path, "a file"),
+    "zipped": lambda path: read_packed(path, "a file"),
+    "of a run": artefact_bytes,
+    "packed": unpack,
+}
+
+
+@pytest.mark.parametrize("read", WAYS_TO_READ.values(), ids=WAYS_TO_READ)
+def test_what_is_no_file_is_refused_without_waiting(read: Callable[[Path], object], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises((InputError, OSError, ArtefactError)) as refused:
+            read(path)
+        assert "named pipe" in str(refused.value) or "is a directory" in str(refused.value).lower()
+
+
+def test_what_is_piped_in_is_read() -> None:
+    code = "import sys; from pathlib import Path; from Common.files import read_text; print(read_text(Path(sys.argv[1]), 'it'))"
+    here = Path(files.__file__).parent.parent
+    for shell in (
+        f'"{sys.executable}" -c "{code}" <(sleep 0.1; echo found)',
+        f'echo found | "{sys.executable}" -c "{code}" /dev/stdin',
+    ):
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, cwd=here, timeout=60, check=False)
+        assert done.stdout.strip() == "found", done.stderr
+
+
+DOORS_FOR_FILES = [
+    "evaluate --from PIPE --model bertbase --device h100",
+    "evaluate --plan PIPE",
+    "evaluate --model PIPE.py --device h100",
+    "evaluate --model PIPE.json --device h100",
+    "evaluate --model bertbase --device PIPE.yaml",
+    "evaluate --model bertbase --device h100 --cluster PIPE.yaml",
+    "evaluate --model bertbase --device h100 --software PIPE.yaml",
+    "evaluate --model bertbase --chip PIPE.yaml",
+    "run_solver --config PIPE.yaml",
+    "run_solver --model bertbase --design-space PIPE.yaml",
+    "sweep PIPE.yaml",
+    "compare PIPE.json --model bertbase --device h100",
+    "validate --runs PIPE.csv",
+    "calibrate --device h100 --table PIPE.csv --output OUT.yaml",
+    "train --plan PIPE.json",
+    "export PIPE --to megatron_lm",
+    "explain PIPE",
+    "report PIPE",
+    "trace PIPE",
+]
+
+
+@pytest.mark.parametrize("words", DOORS_FOR_FILES)
+def test_no_mode_waits_for_a_pipe_or_takes_a_folder(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for suffix in ("", ".py", ".json", ".yaml", ".csv"):
+        os.mkfifo(tmp_path / f"pipe{suffix}")
+        (tmp_path / f"folder{suffix}").mkdir()
+    for name in ("pipe", "folder"):
+        named = [word.replace("PIPE", str(tmp_path / name)).replace("OUT", str(tmp_path / "out")) for word in words.split()]
+        assert phaze.main(named) == 2
+        assert "unexpected" not in capsys.readouterr().err

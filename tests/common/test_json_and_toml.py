@@ -106,3 +106,19 @@ def test_a_document_of_too_many_values_is_refused(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InputError, match="more than 100 values"):
         parse_json("[" + "[]," * 200 + "[]]", "file.json")
     assert len(parse_json('"' + "," * 50 + '"', "file.json")) == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty, which is not valid JSON; give one that has content"),
+        (" \n", "is empty"),
+        ('{"a": 1,\n"b": [1, 2', "it stops in line 2 before it is complete, as a file that was cut off; correct it"),
+        ('{"a": "b', "it stops in line 1 before it is complete"),
+        ('{"a": 1,, "b"}', "Expecting property name"),
+    ],
+)
+def test_a_file_that_stops_is_told_from_one_with_a_slip(text: str, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_json(text, "file.json")
+    assert said in str(refused.value) and str(refused.value).startswith("file.json is ")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+import phaze
 from Common.errors import InputError
 from third_party.exports.launchers import read_launch
 
@@ -99,3 +100,56 @@ def test_micro_batches_of_an_iteration_are_never_dropped(tmp_path: Path, text: s
     by_file = read_launch(path, {"micro_batch_size": "2"})
     asked = [each.name for each in by_file.of_kind("not expressible")]
     assert by_file.settings.get("global_batch_size") == 2 * 8 * 4 or asked == [key]
+
+
+def test_a_batch_that_counts_devices_of_tensor_parallelism_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "ds.json"
+    for content, batch in (
+        ({"train_batch_size": 32, "tensor_parallel": {"autotp_size": 2}}, 16),
+        ({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2, "tensor_parallel": {"autotp_size": 4}}, 8),
+        ({"train_batch_size": 32}, 32),
+        ({"train_micro_batch_size_per_gpu": 2, "tensor_parallel": {"autotp_size": 4}}, None),
+    ):
+        path.write_text(json.dumps(content))
+        found = read_launch(path, {"devices": "8"})
+        said = [each.reason for each in found.of_kind("priced as usual") if each.name == "train_batch_size"]
+        if batch is not None:
+            assert found.settings["global_batch_size"] == batch
+        assert len(said) == (batch in (16, 8)) and all(f"{batch} are trained on" in each for each in said)
+
+
+LEFT_OPEN = {
+    "accelerate": (
+        "distributed_type: MULTI_GPU\nnum_processes: 2\nmixed_precision: bf16\n",
+        {"micro_batch_size", "global_batch_size"},
+    ),
+    "all auto": (
+        json.dumps(dict.fromkeys(SIZES, "auto") | {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1}}),
+        {"micro_batch_size", "global_batch_size", "dp"},
+    ),
+    "one replica": ("per_device_train_batch_size: 2\nbf16: true\n", {"global_batch_size", "dp"}),
+}
+
+
+@pytest.mark.parametrize(("text", "open_to"), LEFT_OPEN.values(), ids=LEFT_OPEN)
+def test_batches_that_nobody_gives_are_said_beside_the_result(
+    text: str, open_to: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "launch.yaml"
+    path.write_text(text)
+    model = "gpt:layers=1,hidden=64,heads=1,vocabulary=100,sequence_length=32"
+    words = ["evaluate", "--from", str(path), "--model", model, "--device", "h100_sxm", "--output", str(tmp_path / "output")]
+    for flags in ([], ["--devices", "2"], ["--micro-batch-size", "2", "--global-batch-size", "4", "--devices", "2"]):
+        said = {key.lstrip("-").replace("-", "_") for key in flags[::2]}
+        left = open_to - said - ({"dp"} if "devices" in said else set())
+        assert phaze.main([*words, *flags, "--format", "json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        taken = {key["name"]: key["value"] for key in answer["launch"]["keys"] if key["reason"].startswith("taken")}
+        assert taken.keys() == left
+        for name, value in taken.items():
+            assert value == str(answer["plan"]["global_batch_size"]) if name == "global_batch_size" else value
+    assert phaze.main(words) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(name in shown for name in open_to) and "taken, since neither the file nor the command line" in " ".join(
+        shown.split()
+    )

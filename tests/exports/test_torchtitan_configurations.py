@@ -260,3 +260,78 @@ def test_the_case_of_several_configurations(shared_data: Path) -> None:
     found = read_launch(Path(f"{file}:eight_billion")).settings
     right = {"model": "llama3-8b", "micro_batch_size": 1, "sequence_length": 8192, "precision": "bf16", "recompute": "selective"}
     assert right.items() <= found.items()
+
+
+PIPELINED = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+seq_len = 2048
+local_batch_size = 8
+global_batch_size = {batch}
+[parallelism]
+pipeline_parallel_degree = {pp}
+data_parallel_shard_degree = {shards}
+"""
+
+
+@pytest.mark.parametrize(
+    ("pp", "shards", "batch", "given", "rounds"),
+    [
+        (4, 2, 16, {}, None),
+        (4, 2, 64, {}, 4),
+        (1, 2, 64, {}, None),  # without a pipeline there is nothing to empty
+        (4, 2, 64, {"devices": "32"}, None),  # eight replicas
+        (4, -1, 64, {"devices": "8"}, 4),
+        (4, 2, -1, {}, None),
+        (4, 2, -1, {"global_batch_size": "32"}, 2),
+    ],
+)
+def test_a_pipeline_that_is_emptied_between_rounds_is_not_priced_as_one_in_silence(
+    pp: int, shards: int, batch: int, given: dict[str, str], rounds: int | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.toml"
+    path.write_text(PIPELINED.format(pp=pp, shards=shards, batch=batch))
+    found = read_launch(path, given)
+    refused = found.of_kind(KeyKind.NOT_EXPRESSIBLE)
+    assert [f"over {rounds} rounds" in key.reason for key in refused] == ([] if rounds is None else [True])
+    if rounds is not None:
+        with pytest.raises(InputError, match="--ignore " + refused[0].name):
+            found.check_expressible(())
+        found.check_expressible([refused[0].name])
+
+
+def test_rounds_of_tokens_empty_the_pipeline_too() -> None:
+    text = (
+        "from torchtitan.config import ParallelismConfig\n"
+        "def one():\n"
+        "    return Trainer.Config(\n"
+        "        training=TrainingConfig(max_context_length=1024, num_tokens_per_microbatch_per_dp_rank=2048,\n"
+        "            num_tokens_per_train_step={tokens}),\n"
+        "        parallelism=ParallelismConfig(\n"
+        "            pipeline_parallel_degree=2, num_pp_microbatches=4, data_parallel_shard_degree=2),\n"
+        "    )\n"
+    )
+    one, two = (read(text.format(tokens=tokens)) for tokens in (2048 * 4 * 2, 2048 * 4 * 2 * 2))
+    assert not one.of_kind(KeyKind.NOT_EXPRESSIBLE)
+    assert [key.name for key in two.of_kind(KeyKind.NOT_EXPRESSIBLE)] == ["training.num_tokens_per_train_step"]
+
+
+def test_all_devices_that_are_left_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "train.toml"
+    path.write_text(PIPELINED.format(pp=2, shards=-1, batch=-1))
+    with pytest.raises(InputError, match=r"data_parallel_shard_degree is -1, .*give --devices or --dp"):
+        read_launch(path, {})
+    assert read_launch(path, {"devices": "16"}).settings["global_batch_size"] == 8 * 8
+    assert read_launch(path, {"dp": "3"}).settings["global_batch_size"] == 3 * 8
+
+
+def test_weights_that_are_gathered_in_fp8_are_read() -> None:
+    found = read_toml(TOML + "[float8]\nenable_fsdp_float8_all_gather = true\n")
+    assert found.settings["fp8_weights"] is True and not found.of_kind(KeyKind.NOT_EXPRESSIBLE)
+    assert "fp8_weights" not in read_toml(TOML).settings
+    made = REGISTRY.replace("Float8LinearConverter.Config()", "Float8LinearConverter.Config(enable_fsdp_float8_all_gather=True)")
+    found = read(made, "small")
+    assert found.settings["fp8_weights"] is True and not found.of_kind(KeyKind.NOT_EXPRESSIBLE)
+    assert "fp8_weights" not in read(REGISTRY, "small").settings

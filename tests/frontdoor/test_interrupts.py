@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 import subprocess
 import sys
@@ -153,44 +155,107 @@ raise SystemExit(phaze.main(["doctor"]))
 
 @pytest.mark.kill
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("when", ["at exit", "while it is imported", "while it says that it was interrupted"])
+@pytest.mark.parametrize(
+    "when",
+    ["while it is imported", "while it says that it was interrupted", "at exit", "when threads are joined", "at the very end"],
+)
 def test_a_whole_process_ends_so_before_and_after_its_command_too(when: str, sent: signal.Signals, tmp_path: Path) -> None:
     if when == "while it is imported" and sent is signal.SIGTERM:
         pytest.skip("which ends a process at once, as ever")
     tell = f"os.kill(os.getpid(), {int(sent)})"
-    at = {
-        "at exit": f"import atexit, os; atexit.register(lambda: {tell})",
-        "while it is imported": f"import os; {tell}",
-        "while it says that it was interrupted": "",
-    }[when]
-    (tmp_path / "told.py").write_text(at)
+    of_the_command = {
+        "while it says that it was interrupted": tell,
+        "at exit": f"atexit.register(lambda: {tell})",
+        "when threads are joined": f"threading._register_atexit(lambda: {tell})",
+        "at the very end": f"sys.modules['told'] = type('Told', (), {{'__del__': lambda self, os=os: {tell}}})()",
+    }.get(when, "pass")
     wrapped = f"""
-import os, signal, sys
-sys.argv = ["phaze", "--version"]
+import atexit, os, signal, sys, threading
+sys.argv = ["phaze", "doctor"]
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.path[:0] = [{str(tmp_path)!r}, {str(REPOSITORY)!r}]
+sys.path[:0] = [{str(REPOSITORY)!r}]
 class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "Common.logs" and {when == "while it is imported"}:
-            import told
+            {tell}
 sys.meta_path.insert(0, Finder())
 import phaze
-if {when == "at exit"}:
-    import told
+from FrontDoor import exit_status, modes
 if {when.startswith("while it says")}:
-    from FrontDoor import exit_status, modes
     say = exit_status.say
     def twice(*given):
         {tell}
         say(*given)
     exit_status.say = twice
-    def run(command):
-        {tell}
-    modes.RUNNERS["doctor"] = run
-    sys.argv = ["phaze", "doctor"]
+def run(command):
+    {of_the_command}
+    print("done")
+    return 0
+modes.RUNNERS["doctor"] = run
 sys.exit(phaze.main())
 """
     done = subprocess.run([sys.executable, "-c", wrapped], capture_output=True, text=True, timeout=60, check=False)
-    of_shell = 128 - done.returncode if done.returncode < 0 else done.returncode
-    assert of_shell == (INTERRUPTED if sent is signal.SIGINT else TERMINATED), done.stderr
+    status = 0 if when == "at the very end" else INTERRUPTED if sent is signal.SIGINT else TERMINATED  # all is done by then
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ("done\n" if when.startswith(("at", "when")) else "")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.kill
+def test_a_second_interruption_ends_what_hangs_at_the_end() -> None:
+    tell = "os.kill(os.getpid(), signal.SIGINT)"
+    code = f"""
+import atexit, os, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = ["phaze", "doctor"]
+import phaze
+from FrontDoor import modes
+def hang():
+    {tell}
+    {tell}
+    threading.Event().wait()
+modes.RUNNERS["doctor"] = lambda command: atexit.register(hang) and 0
+sys.exit(phaze.main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == INTERRUPTED, done.stderr
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("seed", range(3))
+def test_at_whatever_moment_it_comes_the_status_is_one_of_a_command(seed: int, tmp_path: Path) -> None:
+    """The moments are calls of functions, so that how fast the machine is decides nothing; the last ones are at the end."""
+    code = f"""
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path.insert(0, {str(REPOSITORY)!r})
+sys.argv = ["phaze", "list", "devices"]
+left = int(os.environ["CALLS"])
+def count(frame, event, argument, os=os, signal=signal):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGINT)
+try:
+    from phaze import main
+finally:
+    sys.setprofile(count)
+code = main()
+if left > 0 and os.environ["CALLS"] == str(10**9):
+    print(10**9 - left, file=sys.stderr)
+sys.exit(code)
+"""
+
+    def ended(calls: int) -> subprocess.CompletedProcess[str]:
+        given = {**os.environ, "CALLS": str(calls), "XDG_CACHE_HOME": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False, env=given, cwd=tmp_path
+        )
+
+    whole = ended(10**9)
+    assert whole.returncode == 0, whole.stderr
+    calls, chance = int(whole.stderr.split()[-1]), random.Random(seed)
+    moments = [chance.randrange(1, calls) for _ in range(4)] + [calls - chance.randrange(60) for _ in range(4)]
+    for moment in [*moments, calls + chance.randrange(1, 40)]:
+        done = ended(moment)
+        assert done.returncode == INTERRUPTED or (done.returncode == 0 and done.stdout == whole.stdout), (moment, done)

@@ -193,6 +193,14 @@ def test_a_device_s_result_names_it_and_its_memory_and_the_rest_of_its_plan() ->
         assert absent not in text
 
 
+def test_memory_that_the_title_of_a_device_says_is_not_said_twice() -> None:
+    found = on_a_device()
+    asked = {"model": "bertlarge", "device": "a100_80gb", "devices": 8, "memory_size": 79.26, "memory_bandwidth": 1500}
+    sized = hardware_report(resolve({}, asked)).title
+    text = shown(replace(found, hardware=replace(found.hardware, title=sized)))
+    assert f"best: {sized}, throughput" in text and " with 79.26 GiB, 1,500 GB/s" in sized
+
+
 def test_utilisation_and_memory_are_part_of_the_answer() -> None:
     text = shown(result())
     said = next(line for line in text.splitlines() if line.startswith("bertlarge: tp 2"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from Solver import search
 from Solver.results import SearchResult, SpaceSize
 from Studies.annotations import Mode
 from Studies.finished_run import FinishedRun
+from Studies.python_words import reworded
 from Studies.request import WeightedModel, settings_for
 from tests.search.small_study import write_hardware
 
@@ -151,3 +153,47 @@ def test_refusals_are_typed_and_say_what_is_allowed(settings: dict[str, object],
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no best"):
         search.open_run(tmp_path)
+
+
+GPT = "gpt:layers=4,hidden=256,heads=4,vocabulary=1000,sequence_length=128"
+REFUSED: dict[str, tuple[dict[str, object], str]] = {
+    "width": ({"tp": 2, "pp": 2, "dp": 4}, "tp 1, or pp 1"),
+    "replicas": ({"dp": 8, "global_batch_size": 4}, "raise global_batch_size, or lower dp"),
+    "interleaving": ({"pp": 1, "interleave": 2}, "give a larger pp, or interleave 1"),
+    "whole micro-batches": ({"global_batch_size": 9, "pp": 1}, "whole_micro_batches false"),
+    "two at once": ({"device": "h10", "model": "brt"}, ""),
+}
+
+
+@pytest.mark.parametrize(("settings", "words"), REFUSED.values(), ids=REFUSED)
+def test_refusals_name_the_keywords_that_python_has(settings: dict[str, object], words: str, tmp_path: Path) -> None:
+    settings = {"model": GPT, "device": "a100_80gb", "devices": 8, "output": str(tmp_path / "run")} | settings
+    with pytest.raises(InputError) as refused:
+        search.run_solver(search.study(**settings))
+    said = str(refused.value)
+    assert "--" not in said and words in said, said
+    with contextlib.suppress(InputError):  # by rules of its own
+        try:
+            search.training_time(tokens=1e9, **settings)
+        except InputError as error:
+            assert "--" not in str(error)
+            raise
+
+
+def test_the_command_line_still_names_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run_solver", "--model", GPT, "--device", "a100_80gb", "--devices", "8", "--pp", "1", "--interleave", "2"]
+    assert phaze.main(words) == 2
+    assert "give a larger --pp, or --interleave 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("give --global-batch-size 64", "give global_batch_size 64"),
+        ("leave --tp, --run-code and --set out", "leave tp, run_code and --set out"),
+        ("a--tp and x -- y", "a--tp and x -- y"),
+        ("--force to replace it", "--force to replace it"),
+    ],
+)
+def test_only_flags_of_settings_are_reworded(sentence: str, expected: str) -> None:
+    assert reworded(sentence) == expected

@@ -20,10 +20,13 @@ import phaze
 from Common.errors import InputError
 from Common.files import output_file, pack, unpack
 from Common.sealed import KEY, digest_of
+from Runtime.training.plan_file import read_plan_to_train
 from Studies.finished_run import open_run
 from Studies.folders import check_output
+from Studies.plan_files import read_plan
 from Studies.resolve import resolve
 from Studies.run_directory import RUN_FILES
+from third_party.exports.reading import launch_of
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,37 @@ def test_a_damaged_file_is_named_in_one_sentence(run: Path, tmp_path: Path, name
     message = str(caught.value)
     assert name in message and "run" in message and "\n" not in message
     assert "Errno" not in message and message.count(str(copy)) <= 1 + (name == "best.json")
+
+
+DAMAGED = {
+    "empty": b"",
+    "of blanks": b" \n",
+    "half": None,
+    "a list": b"[1, 2]",
+    "a word": b'"plan"',
+    "nothing": b"null",
+    "no text": b"\x00\xff" * 40,
+    "a number that is none": b'{"optimal": NaN}',
+}
+DOORS: dict[str, Callable[[Path], Any]] = {
+    "explain": open_run,
+    "evaluate": lambda folder: read_plan(folder / "best.json", None),
+    "export": lambda folder: launch_of(folder, {}),
+    "train": lambda folder: read_plan_to_train(folder / "best.json", None),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_one_damaged_answer_is_told_alike_at_every_door(run: Path, tmp_path: Path, content: bytes | None) -> None:
+    best = copied(run, tmp_path) / "best.json"
+    best.write_bytes(best.read_bytes()[:900] if content is None else content)
+    said = set[str]()
+    for door in DOORS.values():
+        with pytest.raises(InputError) as refused:
+            door(best.parent)
+        said.add(str(refused.value))
+    (only,) = said
+    assert only.startswith(f"{best} cannot be read (it ") and only.endswith("run the study again to make it anew")
 
 
 CONTRADICTIONS = {

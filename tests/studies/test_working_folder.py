@@ -72,3 +72,45 @@ def test_what_is_written_elsewhere_is_below_the_current_folder(
     assert phaze.main(["accelerators", "--quiet"]) == 0
     assert str(tmp_path / "Estimator" / "arch_configs" / "cores.json") in capsys.readouterr().out
     assert [path.name for path in tmp_path.rglob("*.json")] == ["cores.json"]
+
+
+GPT = "gpt:layers=1,hidden=64,heads=1,vocabulary=100,sequence_length=32"
+ON_TWO = ["--model", GPT, "--device", "h100_sxm", "--devices", "2"]
+DEEPSPEED = '{"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "bf16": {"enabled": true}}'
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run and a launch file."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    assert phaze.main(["run_solver", *ON_TWO, "--micro-batch-size", "1", "--output", str(folder / "run")]) == 0
+    (folder / "ds.json").write_text(DEEPSPEED)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", *ON_TWO],
+        ["evaluate", "--from", "ELSEWHERE/ds.json", *ON_TWO],
+        ["evaluate", "--plan", "ELSEWHERE/run/best.json", "--micro-batch-size", "2"],
+        ["export", "ELSEWHERE/run", "--to", "megatron_lm", "--micro-batch-size", "2"],
+        ["training-time", *ON_TWO, "--tokens", "1e6"],
+        ["explain", "ELSEWHERE/run", "--instead", "micro_batch_size=4"],
+        ["trace", "ELSEWHERE/run", "--output", "FILE.json"],
+        ["report", "ELSEWHERE/run", "--output", "FILE.html"],
+        ["extract_graph", "--model", GPT],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_what_is_derived_goes_to_the_output_or_beside_the_run_and_not_here(
+    words: list[str], elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    named = [word.replace("ELSEWHERE", str(elsewhere)).replace("FILE", str(tmp_path / "file")) for word in words]
+    named += [] if {"--output", "explain"} & {*words} else ["--output", str(tmp_path / "output")]
+    assert phaze.main(named) == 0
+    assert not list(here.rglob("*"))

@@ -13,7 +13,7 @@ from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
 from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole
-from third_party.exports.launch_batches import accumulated, devices_of_a_replica
+from third_party.exports.launch_batches import accumulation, devices_of_a_replica
 from third_party.exports.launch_keys import LaunchReading
 
 PROGRAM = "accelerate"
@@ -87,13 +87,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if kind not in ("DEEPSPEED", "MEGATRON_LM"):
         found["overlap_gradients"] = True  # torch always reduces them while the backward pass runs
     found |= _precision(given, kind) | _replicas(given, found)
-    batch = accumulated(given.besides, given.steps, found)
-    if given.steps > 1 and not batch and "global_batch_size" not in given.besides:
-        given.untold[given.accumulation] = (
-            "it multiplies micro-batches that the file does not give: give --micro-batch-size and, where it does not say them, "
-            "--devices, or --global-batch-size"
-        )
-    found |= batch
+    found |= accumulation(given.besides, given.steps, found, given.accumulation, given.untold)
     return known_keys("accelerate").reading(found, flattened(content), given.untold)
 
 

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from Common.echo import kind_of
 from Common.errors import InputError
 from Common.files import parse_json
 from Plans.offload import Offload
@@ -72,12 +73,12 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     """
     content = parse_json(text, "the configuration")
     if not isinstance(content, dict):
-        raise InputError(f"the configuration holds a {type(content).__name__}; DeepSpeed reads an object of keys")
+        raise InputError(f"the configuration holds {kind_of(content)}; DeepSpeed reads an object of keys")
     if not recognises(content):
         raise InputError(f"the configuration has none of DeepSpeed's keys {', '.join(MARKS)}, bf16 and fp16; give one that has")
     given = flattened(content)
     known_keys("deepspeed").check_spelling(given)
-    untold = dict[str, str]()
+    untold, usual = dict[str, str](), dict[str, str]()
     own, tensor = part(content, "phaze", PROGRAM), part(content, "tensor_parallel", PROGRAM)
     tp = whole(tensor.get("autotp_size"), "tensor_parallel.autotp_size")
     tp = tp or whole(part(tensor, "tp", PROGRAM).get("tp_size"), "tensor_parallel.tp.tp_size") or 1
@@ -86,7 +87,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     found: dict[str, object] = {"tp": tp, "pp": stages, "cp": sequences, "ep": _experts(content)}
     if sequences > 1:
         found["exchange"] = "ulysses"
-    found |= _batches(content, own, found, given_besides or {})
+    found |= _batches(content, own, found, given_besides or {}, usual)
     found |= _precision(content, given)
     found |= _zero(content, untold)
     found |= _recomputed(content, own, tp, untold)
@@ -101,7 +102,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if (length := whole(own.get("sequence_length"), "phaze.sequence_length")) is not None:
         found["sequence_length"] = length
     _note_auto(given)
-    return known_keys("deepspeed").reading(found, given, untold, taken)
+    return known_keys("deepspeed").reading(found, given, untold, taken, usual)
 
 
 def _note_auto(given: Mapping[str, object]) -> None:
@@ -118,8 +119,13 @@ def _experts(content: Mapping[str, object]) -> int:
 
 
 def _batches(
-    content: Mapping[str, object], own: Mapping[str, object], found: Mapping[str, object], given: Mapping[str, str]
+    content: Mapping[str, object],
+    own: Mapping[str, object],
+    found: Mapping[str, object],
+    given: Mapping[str, str],
+    usual: dict[str, str],
 ) -> dict[str, object]:
+    """Batches and replicas, and in ``usual`` what the file's batch counts besides."""
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     batch, micro, steps = (whole(content.get(name), name) for name in names)
     rule = ProductRule(batch, micro, steps, whole(found["tp"], "tp") or 1)
@@ -136,7 +142,10 @@ def _batches(
         return {name: value for name, value in sizes.items() if value is not None}
     if (by_command := given_number(given, "micro_batch_size")) is not None:
         rule = replace(rule, micro_batch=by_command, steps=steps if batch is None else None)
-    return sizes | rule.settings(replicas)
+    sizes |= rule.settings(replicas)
+    if said := rule.note(sizes.get("global_batch_size")):
+        usual["train_batch_size"] = said
+    return sizes
 
 
 def _precision(content: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:

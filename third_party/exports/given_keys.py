@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from Common.echo import clipped
+from Common.echo import clipped, kind_of
 from Common.errors import InputError
 from Common.yaml_files import read_yaml
 from third_party.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
@@ -152,7 +152,7 @@ def part(content: Mapping[str, object], name: str, program: str) -> Mapping[str,
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InputError(f"{name} holds a {type(value).__name__}; {program} takes an object of keys there")
+        raise InputError(f"{name} holds {kind_of(value)}; {program} takes an object of keys there")
     return value
 
 

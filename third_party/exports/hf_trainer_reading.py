@@ -13,7 +13,7 @@ from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
 from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
-from third_party.exports.launch_batches import accumulated
+from third_party.exports.launch_batches import accumulation
 from third_party.exports.launch_keys import LaunchReading
 from third_party.exports.python_values import Expression, Made, Module, parsed
 
@@ -94,11 +94,7 @@ def _reading(values: Mapping[str, object], own: Mapping[str, object], given: Map
     micro = whole(_told(values, MARK, given), MARK)
     found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": micro or 8}  # Trainer's default
     steps = whole(_told(values, "gradient_accumulation_steps", given), "gradient_accumulation_steps") or 1
-    found |= accumulated(given, steps, found)
-    if steps > 1 and "global_batch_size" not in found and "global_batch_size" not in given:
-        untold["gradient_accumulation_steps"] = (
-            "it multiplies the batch of replicas whose number the file does not say: give --devices, --dp or --global-batch-size"
-        )
+    found |= accumulation(given, steps, found, "gradient_accumulation_steps", untold)
     formats = [name for name in ("bf16", "fp16") if truth(_told(values, name, given), name)]
     if len(formats) > 1:
         raise InputError("fp16 and bf16 are both true, which Trainer refuses; leave one out")

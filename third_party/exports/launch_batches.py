@@ -48,6 +48,21 @@ def accumulated(given: Mapping[str, str], steps: int, found: Mapping[str, object
     return {"global_batch_size": micro * steps * replicas}
 
 
+def accumulation(
+    given: Mapping[str, str], steps: int, found: Mapping[str, object], key: str, untold: dict[str, str]
+) -> dict[str, object]:
+    """As ``accumulated``; where a factor is nowhere, ``key``, which says the steps, is noted in ``untold`` with what to give."""
+    batch = accumulated(given, steps, found)
+    if steps > 1 and not batch and "global_batch_size" not in {**found, **given}:
+        known = "micro_batch_size" in {**found, **given}
+        untold[key] = (
+            "it multiplies micro-batches of replicas, of which the file does not say both size and number: give "
+            f"{'--devices, --dp' if known else '--micro-batch-size (and --devices or --dp, where it does not say them)'} "
+            "or --global-batch-size"
+        )
+    return batch
+
+
 @dataclass(frozen=True)
 class ProductRule:
     """Three sizes of DeepSpeed: the batch is the product of a micro-batch, of ``steps`` and of replicas.
@@ -101,6 +116,15 @@ class ProductRule:
             "micro_batch_size": self.micro_batch or self.batch // product,
             "global_batch_size": self.batch // self._counted,
         }
+
+    def note(self, batch: object) -> str:
+        """What is to be said of the file's batch where ``batch``, which is trained on, is less; empty where it is not."""
+        if self.batch is None or self.tensor_parallel == 1 or batch == self.batch or not isinstance(batch, int):
+            return ""
+        return (
+            f"DeepSpeed counts each of the {self.tensor_parallel} devices of tensor parallelism in it, which read the same "
+            f"sequences: {batch} are trained on, micro-batch x steps x dp"
+        )
 
     @property
     def _counted(self) -> int:

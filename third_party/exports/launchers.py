@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Content:
     text: str
     name: str = ""  # of the configuration to take, where a file has several
     folder: Path = Path()  # that the file lies in
-    given: Mapping[str, str] = field(default_factory=dict)  # settings of the command line by their keys
+    given: Mapping[str, str] | None = None  # settings of the command line by their keys; None: there is none
 
     @cached_property
     def json(self) -> object:
@@ -115,12 +115,12 @@ READERS = (
     Reader(
         "torchtitan",
         lambda content: torchtitan_reading.recognises_python(content.text),
-        lambda content: torchtitan_reading.read(content.text, content.name, content.folder.name),
+        lambda content: torchtitan_reading.read(content.text, content.name, content.folder.name, content.given),
     ),
     Reader(
         "torchtitan",
         lambda content: torchtitan_reading.recognises_toml(content.toml),
-        lambda content: torchtitan_reading.read_toml(content.text),
+        lambda content: torchtitan_reading.read_toml(content.text, content.given),
         ("[parallelism]",),
     ),
     Reader(
@@ -148,7 +148,7 @@ def read_launch(path: Path, given: Mapping[str, str] | None = None) -> LaunchRea
     file, name = _chosen(path)
     text = read_text(file, "a launch file")
     try:
-        return _beside(reading_of(Content(text, name, file.parent, given or {})), given or {})
+        return _beside(reading_of(Content(text, name, file.parent, given)), given or {})
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.run_files import BEST
 from Estimator.network.cluster import Cluster
 from Plans.layer_costs import layer_names
 from Plans.pricing import PricedPlan
 from Studies.evaluation import Evaluation, PreparedPlan, evaluation_of, prepared
+from Studies.explain.repeat import place_of
+from Studies.folders import cached_folders
 from Studies.plan_files import evaluate_request
 from third_party.exports.launch import Exporter, Launch
 
-BEST = "best.json"
 MOST_CHANGES = 8  # of a plan until a program can be told it
 
 
@@ -36,6 +38,8 @@ def launch_of(path: Path, given: Mapping[str, object], run_code: frozenset[str] 
     """
     file = path / BEST if path.is_dir() else path
     request = evaluate_request(file, given, run_code)
+    if request.output is None:  # what is exported goes to a folder of its own, and graphs to where those of the run are
+        request = replace(request, output=place_of(file.parent) if file.name == BEST else cached_folders().run)
     if request.stages is not None:
         raise InputError(
             f"the stages of the plan in {file} differ in more than their layers, which no program here can be told; give a plan "

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from Common.choices import PipelineSchedule
 from Common.errors import InputError
 from third_party.exports.given_keys import shown
+from third_party.exports.launch_batches import OF_REPLICAS, given_number, replicas_of
 from third_party.exports.python_values import Expression
 from third_party.exports.refusals import ON_HOST
 from third_party.exports.torchtitan_files import SCHEDULES
@@ -57,6 +58,7 @@ FP8: tuple[str, ...] = (
     *("MXFP8GroupedExpertsConverter", "MXFP8Converter", "MXLinearConverter", "quantize.linear.float8", "quantize.linear.mx"),
     *("quantize.grouped_mm.float8", "quantize.grouped_mm.mx", "MXGroupedMMConverter"),
 )
+GATHERS_FP8 = "enable_fsdp_float8_all_gather"
 EVERY_SECOND = "2"  # blocks that are recomputed by default, up to the policies of June 2026
 
 
@@ -66,7 +68,9 @@ class Sections:
 
     values: Mapping[str, object]
     converters: tuple[str, ...] = ()
+    besides: Mapping[str, str] | None = None  # settings of the command line; None: there is none
     untold: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)  # paths that the plan says, although most plans have no word for them
 
     def has(self, path: str) -> bool:
         """Whether it is given, and not null."""
@@ -129,7 +133,9 @@ def settings_of(given: Sections) -> dict[str, object]:
         "attention": "flash",
         "overlap_gradients": True,  # it always reduces them while the backward pass runs
     }
-    found |= _sharding(given) | _batches(given) | _stages(given) | _arithmetic(given) | _recomputed(given)
+    found |= _sharding(given, found)
+    dp = replicas_of(given.besides or {}, found)
+    found |= _batches(given, dp) | _stages(given) | _arithmetic(given) | _recomputed(given)
     if found["cp"] != 1 and given.text("parallelism.context_parallel_rotate_method", "allgather") == "alltoall":
         found["exchange"] = "ring"
     _experts(given)
@@ -147,7 +153,7 @@ def model_of(folder: str, flavor: object) -> dict[str, object]:
     return {} if known is None else {"model": known}
 
 
-def _sharding(given: Sections) -> dict[str, object]:
+def _sharding(given: Sections, degrees: Mapping[str, object]) -> dict[str, object]:
     replicas = given.degree("parallelism.data_parallel_replicate_degree")
     shards = given.size("parallelism.data_parallel_shard_degree", -1)
     cp, pipelined = given.degree("parallelism.context_parallel_degree"), given.degree("parallelism.pipeline_parallel_degree") > 1
@@ -161,6 +167,11 @@ def _sharding(given: Sections) -> dict[str, object]:
             "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
         )
     if shards == -1:  # all ranks that are left: the file does not say how many
+        if given.besides is not None and replicas_of(given.besides, degrees) is None:
+            raise InputError(
+                "parallelism.data_parallel_shard_degree is -1, also by default: all devices that are left share the weights, and "
+                f"the file does not say how many there are; {OF_REPLICAS}"
+            )
         return {"zero_stage": _stage(policy, pipelined)}
     stage: dict[str, object] = {"zero_stage": _stage(policy, pipelined) if shards * cp > 1 else 0}
     return {"dp": replicas * shards} | (stage if replicas * shards * cp > 1 else {})
@@ -173,7 +184,7 @@ def _stage(policy: str, pipelined: bool) -> int:
     return 2 if policy == "never" else 3
 
 
-def _batches(given: Sections) -> dict[str, object]:
+def _batches(given: Sections, dp: int | None) -> dict[str, object]:
     tokens = [name for name in OF_TOKENS if given.has(f"training.{name}")]
     samples = [name for name in OF_SAMPLES if given.has(f"training.{name}")]
     if tokens and samples:
@@ -181,10 +192,10 @@ def _batches(given: Sections) -> dict[str, object]:
             f"training has {tokens[0]} and {samples[0]}, names of two versions of torchtitan; leave those of one out"
         )
     by_number = given.has("parallelism.num_pp_microbatches") and not samples
-    return _of_tokens(given) if tokens or by_number else _of_samples(given)
+    return _of_tokens(given, dp) if tokens or by_number else _of_samples(given, dp)
 
 
-def _of_tokens(given: Sections) -> dict[str, object]:
+def _of_tokens(given: Sections, dp: int | None) -> dict[str, object]:
     length = given.degree("training.max_context_length", LENGTH)
     tokens = given.degree("training.num_tokens_per_microbatch_per_dp_rank", LENGTH * SAMPLES)
     micro, left = divmod(tokens, length)
@@ -194,18 +205,20 @@ def _of_tokens(given: Sections) -> dict[str, object]:
             "has whole samples; correct one of them"
         )
     whole = given.size("training.num_tokens_per_train_step", -1)
+    passes = given.degree("parallelism.num_pp_microbatches") if given.degree("parallelism.pipeline_parallel_degree") > 1 else 1
     found: dict[str, object] = {"sequence_length": length, "micro_batch_size": micro}
     if whole > 0:
         if whole % length:
             raise InputError(
                 f"training.num_tokens_per_train_step {whole} is no multiple of max_context_length {length}; correct it"
             )
+        _note_rounds(given, "training.num_tokens_per_train_step", whole // length, micro * passes, dp)
         return found | {"global_batch_size": whole // length}
-    passes = given.degree("parallelism.num_pp_microbatches") if given.degree("parallelism.pipeline_parallel_degree") > 1 else 1
-    return found | _over_replicas(given, micro * passes)
+    _note_rounds(given, "parallelism.pipeline_parallel_degree", 0, micro * passes, dp)
+    return found | _over_replicas(micro * passes, dp)
 
 
-def _of_samples(given: Sections) -> dict[str, object]:
+def _of_samples(given: Sections, dp: int | None) -> dict[str, object]:
     name = "training.local_batch_size" if given.has("training.local_batch_size") else "training.batch_size"
     local, batch = given.degree(name, SAMPLES), given.size("training.global_batch_size", -1)
     pipelined = given.degree("parallelism.pipeline_parallel_degree") > 1
@@ -213,13 +226,31 @@ def _of_samples(given: Sections) -> dict[str, object]:
     found: dict[str, object] = {"micro_batch_size": micro}
     if not given.has("training.img_size"):  # images have lengths of their own
         found["sequence_length"] = given.degree("training.seq_len", LENGTH)
-    return found | ({"global_batch_size": batch} if batch > 0 else _over_replicas(given, local))
+    if batch > 0:
+        _note_rounds(given, "training.global_batch_size", batch, local, dp)
+        return found | {"global_batch_size": batch}
+    _note_rounds(given, "parallelism.pipeline_parallel_degree", 0, local, dp)
+    return found | _over_replicas(local, dp)
 
 
-def _over_replicas(given: Sections, each: int) -> dict[str, object]:
-    shards = given.size("parallelism.data_parallel_shard_degree", -1)
-    replicas = given.degree("parallelism.data_parallel_replicate_degree")
-    return {"global_batch_size": each * shards * replicas} if shards > 0 else {}
+def _over_replicas(each: int, dp: int | None) -> dict[str, object]:
+    return {} if dp is None else {"global_batch_size": each * dp}
+
+
+def _note_rounds(given: Sections, path: str, batch: int, each: int, dp: int | None) -> None:
+    """Gradients of several rounds are summed by ``Trainer.train_step``, each of which fills and empties the pipeline.
+
+    A batch of the command line counts before that of the file.
+    """
+    batch = given_number(given.besides or {}, "global_batch_size") or batch
+    if given.degree("parallelism.pipeline_parallel_degree") == 1 or dp is None:
+        return
+    rounds = batch // (each * dp)
+    if rounds > 1:
+        given.untold[path] = (
+            f"gradients are accumulated over {rounds} rounds of {each * dp} sequences, each of which fills and empties the "
+            "pipeline; it is priced as one round of all"
+        )
 
 
 def _stages(given: Sections) -> dict[str, object]:
@@ -254,6 +285,9 @@ def _arithmetic(given: Sections) -> dict[str, object]:
     found: dict[str, object] = {"precision": DTYPES[dtypes[1]]}
     if any(name in FP8 for name in given.converters):
         found["precision"] = "fp8"
+        gathers = [path for home in ("float8", "quantize.linear.float8") if given.flag(path := f"{home}.{GATHERS_FP8}")]
+        given.taken.update(gathers)
+        found |= {"fp8_weights": True} if gathers else {}
     for name in given.converters:
         if name not in FP8:
             path = "model.converters" if given.has("model.converters") else "model_spec"

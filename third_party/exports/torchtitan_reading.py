@@ -17,7 +17,7 @@ from Common.toml_text import parse_toml
 from third_party.exports.given_keys import flattened, known_keys, shown
 from third_party.exports.launch_keys import LaunchReading
 from third_party.exports.python_values import Expression, Made, Module, parsed
-from third_party.exports.torchtitan_plan import FLAVORS, SAMPLES, Sections, model_of, settings_of
+from third_party.exports.torchtitan_plan import FLAVORS, GATHERS_FP8, SAMPLES, Sections, model_of, settings_of
 
 PROGRAM = "torchtitan"
 PYTHON_MARKS = ("ParallelismConfig", "TrainingConfig", "Trainer.Config")
@@ -65,13 +65,14 @@ def recognises_toml(content: Mapping[str, object]) -> bool:
     return isinstance(training, dict) and isinstance(model, dict) and "flavor" in model and "seq_len" in training
 
 
-def read(text: str, name: str = "", folder: str = "") -> LaunchReading:
+def read(text: str, name: str = "", folder: str = "", besides: Mapping[str, str] | None = None) -> LaunchReading:
     """The plan in ``text``, a Python file, as settings of ``evaluate``; what cannot be known is left out.
 
     Args:
         text: the file.
         name: of the function to take, where there are several.
         folder: that the file lies in, which is the model's where its imports are relative (``from . import model_registry``).
+        besides: settings of the command line, which say the devices of a file that takes all there are (None: nobody was asked).
 
     Raises:
         InputError: it is no Python, configures nothing or several things, or configures what no plan of phaze is.
@@ -87,13 +88,16 @@ def read(text: str, name: str = "", folder: str = "") -> LaunchReading:
     converters = tuple(
         record.name for record in config.all() if record.name.endswith("Converter") or record.name.startswith("LoRA")
     )
-    sections = Sections(given, tuple(dict.fromkeys(converters)))
+    for record in config.all():
+        if record.name.endswith("Converter") and GATHERS_FP8 in record.values:
+            given[f"float8.{GATHERS_FP8}"] = record.values[GATHERS_FP8]
+    sections = Sections(given, tuple(dict.fromkeys(converters)), besides)
     settings = settings_of(sections) | _model(config, module, tree, folder)
-    return known_keys("torchtitan").reading(settings, given, sections.untold)
+    return known_keys("torchtitan").reading(settings, given, sections.untold, sections.taken)
 
 
-def read_toml(text: str) -> LaunchReading:
-    """The plan of a train configuration in TOML.
+def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchReading:
+    """The plan of a train configuration in TOML; settings ``besides`` as of ``read``.
 
     Raises:
         InputError: it is no TOML, has no mark of torchtitan, or configures what no plan of phaze is.
@@ -112,9 +116,9 @@ def read_toml(text: str) -> LaunchReading:
         raise InputError(f"model.converters is {shown(names)}; torchtitan takes a list of names")
     placed, spelled = _placed(given)
     known_keys("torchtitan").check_spelling(placed)
-    sections = Sections(placed, tuple(map(str, names)))
+    sections = Sections(placed, tuple(map(str, names)), besides)
     settings = settings_of(sections) | model_of(str(given.get("model.name")), given.get("model.flavor"))
-    found = known_keys("torchtitan").reading(settings, placed, sections.untold)
+    found = known_keys("torchtitan").reading(settings, placed, sections.untold, sections.taken)
     return replace(found, keys=tuple(replace(key, name=spelled.get(key.name, key.name)) for key in found.keys))
 
 

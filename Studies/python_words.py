@@ -1,0 +1,45 @@
+"""Refusals in the words of Python: what a command line calls ``--global-batch-size`` is the keyword ``global_batch_size``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import ParamSpec, TypeVar
+
+from Common.errors import PhazeError
+from Common.refusals import SeveralProblemsError
+from Studies.annotations import Mode
+from Studies.request import settings_for
+from Studies.training_time.settings import all_settings
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+_FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
+PARAMETERS = frozenset({"run_code", "instead", "what_if", "moldable"})  # of functions, which are no settings
+
+
+def in_words_of_python(door: Callable[Given, Answer]) -> Callable[Given, Answer]:
+    """``door``, whose refusals name keywords where those of the same rules name flags on a command line."""
+
+    @wraps(door)
+    def called(*args: Given.args, **keywords: Given.kwargs) -> Answer:
+        try:
+            return door(*args, **keywords)
+        except PhazeError as error:
+            if isinstance(error, SeveralProblemsError):
+                error.problems, error.listed = tuple(map(reworded, error.problems)), tuple(map(reworded, error.listed))
+            error.args = tuple(reworded(each) if isinstance(each, str) else each for each in error.args)
+            raise
+
+    return called
+
+
+def reworded(sentence: str) -> str:
+    """``sentence`` with every flag of a setting as the keyword that it is; other flags stay."""
+    return _FLAG.sub(lambda found: name if (name := found[1].replace("-", "_")) in _keywords() else found[0], sentence)
+
+
+@cache
+def _keywords() -> frozenset[str]:
+    return PARAMETERS.union(*(settings_for(mode).keys for mode in Mode), all_settings().keys)
