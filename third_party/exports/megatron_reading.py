@@ -303,7 +303,7 @@ def _keys(flags: Flags, inexpressible: Mapping[str, str], taken: Mapping[str, st
             yield LaunchKey(f"--{name}", value, KeyKind.NO_EFFECT, "its usual value")
         else:
             yield LaunchKey(f"--{name}", value, meaning.kind, meaning.reason)
-    for name in inexpressible.keys() - flags.values.keys():  # what is not given and has a usual value that differs
+    for name in [each for each in inexpressible if each not in flags.values]:  # not given, and its usual value differs
         yield LaunchKey(f"--{name}", "", KeyKind.NOT_EXPRESSIBLE, inexpressible[name])
     for name, earlier in flags.repeated.items():
         if known.meaning(name).kind in (KeyKind.READ, KeyKind.NOT_EXPRESSIBLE):
