@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 
@@ -91,9 +91,10 @@ class LayerSizes:
     shared_bytes: FloatArray  # (shared tensors,)
     shared_by: Members  # (layers, shared tensors): whether a layer of the model saves it
     workspace_bytes: FloatArray
-    forward_flops: FloatArray
+    forward_flops: FloatArray  # of the model: a device's part of those that all devices add up to
     masked_flops: FloatArray  # those of the forward ones whose scores masks leave out
-    skipped_flops: FloatArray  # of these what no kernel computes
+    repeated_flops: FloatArray  # of the model, computed again
+    computed_flops: FloatArray  # that a forward pass computes, padding and what other devices compute alike too
     recomputed_flops: FloatArray  # that are computed again
     table_sizes: FloatArray  # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
     tables: FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
@@ -248,9 +249,10 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
             dtype=np.bool_,
         ).reshape(len(sequence), len(graph.shared)),
         workspace_bytes=more * column([workspace_bytes(layer, mode, panels, keeping) for layer, mode in layers]),
-        forward_flops=column([layer.forward.flops for layer, _ in layers]),
-        masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
-        skipped_flops=column([skipped_flops(layer.forward.operators) for layer, _ in layers]),
+        forward_flops=column([model_flops(layer.forward.operators) for layer, _ in layers]),
+        masked_flops=column([_masked_of_model(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
+        repeated_flops=column([_of_model(_recomputed(layer, mode)) for layer, mode in layers]),
+        computed_flops=column([_computed(layer.forward.operators) for layer, _ in layers]),
         recomputed_flops=column([_computed(_recomputed(layer, mode)) for layer, mode in layers]),
         table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
         tables=column([[layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for layer, _ in layers]),
@@ -261,6 +263,20 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
 def _computed(operators: Sequence[Operator]) -> int:
     """FLOPs that ``operators`` compute, without scores that they skip."""
     return sum(each.flops for each in operators) - skipped_flops(operators)
+
+
+def _of_model(operators: Sequence[Operator]) -> float:
+    """FLOPs of the model among those that ``operators`` compute, without scores that they skip."""
+    return sum(each.model_share * _computed([each]) for each in operators)
+
+
+def _masked_of_model(operators: Sequence[Operator], sequence_length: int) -> float:
+    return sum(each.model_share * masked_flops([each], sequence_length) for each in operators)
+
+
+def model_flops(operators: Iterable[Operator]) -> float:
+    """FLOPs of the model that a device's ``operators`` do their part of, all scores counted."""
+    return sum(each.model_flops for each in operators)
 
 
 def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> int:

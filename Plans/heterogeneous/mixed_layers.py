@@ -17,7 +17,7 @@ from Plans.stage_totals import time_columns
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
 
-OF_MODE = ("saved_bytes", "workspace_bytes", "recomputed_flops")  # sizes that recomputation changes
+OF_MODE = ("saved_bytes", "workspace_bytes", "repeated_flops", "recomputed_flops")  # sizes that recomputation changes
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class RecomputableLayers:
             shared_by=np.where(recomputed[:, None], again.shared_by, kept.shared_by),
             forward_flops=kept.forward_flops[kept.distinct],
             masked_flops=kept.masked_flops[kept.distinct],
-            skipped_flops=kept.skipped_flops[kept.distinct],
+            computed_flops=kept.computed_flops[kept.distinct],
             tables=kept.tables[kept.distinct],
         )
 
