@@ -76,7 +76,7 @@ class StateBytes:
         stated = formats.gradient_dtype
         gradient = max(self.gradient, software.gradient_bytes_in(precision)) if stated is None else stated.bytes
         second = 0.0 if software.second_gradient is None else software.second_gradient.value
-        beside = stated is None or gradient > second  # sums no wider than the gradients of a pass are those themselves
+        beside = gradient > second  # sums no wider than the gradients of a pass are those themselves
         return replace(self, gradient=gradient, second_gradient=second if beside else 0.0)
 
 

@@ -134,7 +134,7 @@ EVERYWHERE: Mapping[str, str] = {
     "micro_batch": "its number within the step",
     "micro_batches": "of a replica in an iteration",
     "micro_batches_per_pipeline": "micro-batches of a replica in an iteration",
-    "model_flops": "three times those of a forward pass, however it is divided, without scores that a causal mask leaves out, of the whole training",
+    "model_flops": "three times those of a forward pass, without scores that a causal mask leaves out, of the whole training",
     "model_flops_utilization": "MFU: model FLOPs, without scores that a causal mask leaves out, over the peak of the devices",
     "model_pflops_of_cluster": "model FLOPs per second, of all devices",
     "model_tflops_per_device": "model FLOPs per second and device",

@@ -19,6 +19,7 @@ from Plans.policy import check_formats, optimizer_state, policy_under, training_
 from Plans.results import Iteration
 from Plans.state_bytes import StateBytes, StateFormats
 
+MEGATRON = ("megatron_2021", "megatron_2022", "megatron_core_2023", "megatron_core_2024", "megatron_core")
 FRAMEWORK, DEEPSPEED = load_software("megatron_core"), load_software("megatron_deepspeed_bf16")
 PUBLISHED = {  # weight, gradient, optimizer state, and traffic of a step (Rajbhandari et al. 2020; what updates read and write)
     ("adam", Precision.BF16): (2, 2, 12, 28),
@@ -58,6 +59,26 @@ def test_megatron_keeps_two_bytes_less_of_a_gradient_where_it_is_told() -> None:
     assert policy_under(FRAMEWORK, replace(plan, state_formats=told)).state == StateBytes(2.0, 2.0, 2.0, 2.0)
     held = replace(plan, precision=Precision.FP8, state_formats=StateFormats(fp8_weights=True))
     assert policy_under(FRAMEWORK, held).state == StateBytes(1.0, 4.0, 4.0, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("software", "precision", "published"),
+    [
+        *((name, Precision.BF16, (4.0, 0.0)) for name in MEGATRON),
+        *((name, Precision.FP16, (2.0, 0.0)) for name in MEGATRON),
+        *((name, Precision.FP32, (4.0, 0.0)) for name in MEGATRON),
+        ("megatron_core", Precision.FP8, (4.0, 0.0)),
+        ("megatron_deepspeed_bf16", Precision.BF16, (4.0, 2.0)),
+        ("megatron_deepspeed_bf16", Precision.FP16, (2.0, 0.0)),
+    ],
+)
+def test_gradients_are_as_wide_as_programs_keep_them(software: str, precision: Precision, published: tuple[float, float]) -> None:
+    """Megatron-LM's arguments.py of 2021 to 2025: those of bf16 weights are added up in fp32, of fp16 weights in fp16.
+
+    DeepSpeed's BF16_Optimizer, which keeps those of a pass beside its fp32 sums, is for bf16 alone.
+    """
+    state = policy_under(load_software(software), UniformPlan(precision=precision)).state
+    assert (state.gradient, state.second_gradient) == published
 
 
 def test_weights_of_the_main_format_are_updated_in_place() -> None:
