@@ -59,7 +59,8 @@ class RecomputableLayers:
             return kept
         if recomputed.all():
             return again
-        own = {name: getattr(kept, name)[kept.distinct] for name in ("parameters", "expert_parameters", "tied_parameters")}
+        names = ("parameters", "expert_parameters", "wide_parameters", "tied_parameters")
+        own = {name: getattr(kept, name)[kept.distinct] for name in names}
         mixed = {
             name: np.where(recomputed, getattr(again, name)[again.distinct], getattr(kept, name)[kept.distinct])
             for name in OF_MODE
