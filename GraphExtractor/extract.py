@@ -20,6 +20,7 @@ from GraphExtractor.graph import GraphKey, ModelGraph, StageCuts, TensorLayout
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.layers import layers_of
+from GraphExtractor.model_work import division_of, padded_tables
 from GraphExtractor.models.base import ModelFamily, TransformerFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.part_writes import with_whole_writes
@@ -140,12 +141,13 @@ def trace_model(
     fake: FakeMode,
 ) -> TracedStep:
     """Reduce ``model`` in place to the ``chosen`` blocks of every stack of one device and trace a training step of it."""
+    padded = family.padded_vocabulary(key.tp)
     derived = key.tp > 1 and not family.described and not family.divided_sizes
     if not derived:
-        return with_parts_again(_trace_model(key, family, modules, chosen, model, fake))
+        return with_parts_again(_trace_model(key, family, modules, chosen, model, fake, padded))
     from GraphExtractor.derived_sharding import shard_traced
 
-    whole = _trace_model(replace(key, tp=1), family, modules, chosen, model, fake)
+    whole = _trace_model(replace(key, tp=1), family, modules, chosen, model, fake, padded)
     return with_parts_again(shard_traced(whole, key.tp))
 
 
@@ -156,10 +158,16 @@ def _trace_model(
     chosen: Mapping[str, Representatives],
     model: torch.nn.Module,
     fake: FakeMode,
+    padded: int,
 ) -> TracedStep:
-    """``trace_model`` where the model is whole, or divided before it is traced; what it checkpoints runs once."""
+    """``trace_model`` where the model is whole, or divided before it is traced; what it checkpoints runs once.
+
+    ``padded`` is the vocabulary that it was built with.
+    """
     _reduce(model, chosen)
     layer_modules = each_layer_module(model, modules)
+    tables = padded_tables(model.named_parameters(), family.parallel_plan, padded)
+    whole = {name: parameter.numel() for name, parameter in model.named_parameters()}
     with default_dtype(key.dtype), fake:
         first = model.get_submodule(layer_modules[0].path) if layer_modules else model
         if key.layout is TensorLayout.TWO_D:
@@ -185,6 +193,8 @@ def _trace_model(
         inner_cuts=key.cuts is StageCuts.INSIDE,
         name=key.label,
     )
+    words = family.vocabulary / padded if tables else 1.0
+    step = replace(step, division=division_of(whole, model.named_parameters(), key.tp, tables, words))
     if not family.described:
         step = with_whole_writes(step)
         check_step(step, key.model)
@@ -241,9 +251,10 @@ def default_dtype(name: str) -> Iterator[None]:
 
 def _published_size(model: torch.nn.Module, family: ModelFamily, padded: int) -> int:
     """Parameters of the whole model without the padding of the vocabulary, tied ones once."""
+    tables = padded_tables(model.named_parameters(), family.parallel_plan, padded)
     return sum(
-        parameter.numel() // padded * family.vocabulary if padded and padded in parameter.shape else parameter.numel()
-        for parameter in model.parameters()
+        parameter.numel() // padded * family.vocabulary if name in tables else parameter.numel()
+        for name, parameter in model.named_parameters()
     )
 
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from GraphExtractor.graph import (
     Yields,
 )
 from GraphExtractor.linking import linked
+from GraphExtractor.model_work import model_shares
 from GraphExtractor.operators import TracedOperator, readers, traced_operators
 from GraphExtractor.saved import Kept, Shared, keeping, less_in_fp8, less_joined, peak_temporaries, shared
 from GraphExtractor.segments import LayerPlace
@@ -54,6 +56,7 @@ def layers_of(step: TracedStep) -> TracedLayers:
     owners = _parameter_owners(operators, step, values)
     tables = _sparse_tables(step, values)
     hashes = _structural_hashes(step)
+    shares = model_shares(step.graph, step.parameters, step.division)
     layers = tuple(
         _layer(
             layer,
@@ -65,6 +68,7 @@ def layers_of(step: TracedStep) -> TracedLayers:
             owners,
             tables,
             hashes,
+            shares,
         )
         for layer in range(step.layer_count)
     )
@@ -81,10 +85,11 @@ def _layer(
     owners: Mapping[Value, int],
     tables: Mapping[Value, SparseTable],
     hashes: Mapping[int, str],
+    shares: Mapping[Node, float],
 ) -> LayerGraph:
     passes = [fuse(tuple(traced for traced in operators if traced.backward == backward), users) for backward in (False, True)]
     single = [tuple(Group((traced,)) for traced in operators if traced.backward == backward) for backward in (False, True)]
-    builder = GraphBuilder(users, results, passes[0])
+    builder = GraphBuilder(users, results, passes[0], shares)
     forward = builder.graph(passes[0])
     backward = builder.graph(passes[1])
     parameters = {
@@ -143,8 +148,15 @@ def _layer(
 class GraphBuilder:
     """Numbers the groups of one layer, forward first, and turns them into operator graphs."""
 
-    def __init__(self, users: Readers, results: frozenset[Value], forward: tuple[Group, ...]) -> None:
+    def __init__(
+        self,
+        users: Readers,
+        results: frozenset[Value],
+        forward: tuple[Group, ...],
+        shares: Mapping[Node, float] = MappingProxyType({}),
+    ) -> None:
         self.users = users
+        self.shares = shares
         self.results = results
         self.forward = forward
         self.ids: dict[Node, int] = {}
@@ -201,6 +213,7 @@ class GraphBuilder:
             causal=head.causal,
             window=head.window,
             streamed=head.streamed,
+            model_share=self.shares.get(head.node, 1.0) if head.yields is Yields.OUTPUT and _multiplies(head) else 1.0,
         )
 
     def _edges(
@@ -217,6 +230,10 @@ class GraphBuilder:
             if user.node in inside
         }
         return tuple(sorted(edge for edge in found if edge[0] != edge[1]))
+
+
+def _multiplies(traced: TracedOperator) -> bool:
+    return bool(traced.gemms) or any(work.macs for work in traced.vector)
 
 
 def _parameter_owners(operators: tuple[TracedOperator, ...], step: TracedStep, values: ValueTable) -> dict[Value, int]:

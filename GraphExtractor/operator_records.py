@@ -174,6 +174,8 @@ class Operator:
     ``streamed`` are collectives that run beside a product, piece by piece, whose results no memory ever holds as a whole:
     broadcasts and reductions of the panels of a 2D product (how many panels is for whoever prices it to choose), keys and values
     that pass around a ring (as many pieces as devices). What a product so receives is among its ``reads``, as it reads it.
+    ``model_share`` is the part of the FLOPs of a forward operator that is the model's where those of all devices are added up:
+    the rest is padding, or what all devices of a tensor-parallel group compute alike.
     """
 
     id: int
@@ -191,11 +193,17 @@ class Operator:
     causal: bool = False
     window: int | None = None
     streamed: tuple[Collective, ...] = ()
+    model_share: float = 1.0
 
     @property
     def flops(self) -> int:
         """Floating-point operations of the matrix products (2 per multiply-accumulate)."""
         return 2 * (sum(gemm.macs for gemm in self.gemms) + sum(work.macs for work in self.vector))
+
+    @property
+    def model_flops(self) -> float:
+        """Those of them that are the model's."""
+        return self.model_share * self.flops
 
     @property
     def ring(self) -> int:

@@ -8,6 +8,7 @@ since layers on one device keep it once.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch.fx import Node
 
 from GraphExtractor.fusion import Group, Readers
@@ -100,7 +101,8 @@ def _multiplies(operator: TracedOperator, readers: Readers) -> bool:
 def less_joined(layer: int, kept: Kept, operators: tuple[TracedOperator, ...], readers: Readers) -> LessBytes:
     """What ``layer`` keeps less where element-wise operators behind one another are one kernel.
 
-    That is what such an operator made of nothing but what is kept, and nothing but such operators read again.
+    That is what such an operator made of nothing but what is kept, and nothing but such operators read again. What was drawn at
+    random (a dropout's mask) nobody makes again.
     """
     makers = {value: traced for traced in operators if not traced.backward for value in traced.outputs}
 
@@ -109,13 +111,17 @@ def less_joined(layer: int, kept: Kept, operators: tuple[TracedOperator, ...], r
         for value in values:
             maker = makers.get(value)
             again = [user for user in readers.get(value, ()) if user.backward and user.layer == layer]
-            if maker is None or any(each.kind is not OperatorKind.ELEMENTWISE for each in (maker, *again)):
+            if maker is None or _draws(maker) or any(each.kind is not OperatorKind.ELEMENTWISE for each in (maker, *again)):
                 continue
             if all(use.value in values or use.value.source is Source.PARAMETER for use in maker.uses):
                 total += value.bytes
         return total
 
     return LessBytes(less(kept.none), less(kept.selective))
+
+
+def _draws(operator: TracedOperator) -> bool:
+    return torch.Tag.nondeterministic_seeded in operator.node.target.tags
 
 
 def shared(operators: tuple[TracedOperator, ...], readers: Readers, kept: Sequence[Kept]) -> tuple[Shared, ...]:

@@ -24,6 +24,7 @@ from GraphExtractor.graph import Attention
 from GraphExtractor.inner_cuts import with_inner_cuts
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
+from GraphExtractor.model_work import WHOLE, Division
 from GraphExtractor.scans import whole_scans
 from GraphExtractor.segments import LayerPlace, Stamp, segments
 from GraphExtractor.sparse_rows import sparse_gradients
@@ -61,7 +62,7 @@ class NodeOrigin:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A traced step; ``places`` are its layers in execution order."""
+    """A traced step; ``places`` are its layers in execution order, ``division`` is what a device has of its parameters."""
 
     graph: torch.fx.Graph
     origins: Mapping[torch.fx.Node, NodeOrigin]
@@ -69,6 +70,7 @@ class TracedStep:
     inputs: Mapping[torch.fx.Node, str]
     gradients: Mapping[str, torch.fx.Node]  # of every parameter that takes part in the loss
     places: tuple[LayerPlace, ...]
+    division: Division = WHOLE
 
     @property
     def layer_count(self) -> int:

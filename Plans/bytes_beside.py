@@ -11,6 +11,7 @@ from Estimator.network.collectives import wire_bytes
 from GraphExtractor.graph import CollectiveKind
 from Plans.pricing import PricedPlan, layers_of
 from Plans.stage_parameters import stage_parameters
+from Plans.stage_price import SENT
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,14 @@ def bytes_beside(priced: PricedPlan) -> BytesBeside:
 def _sent_bytes(priced: PricedPlan, stage: int) -> float:
     """Bytes that a device of ``stage`` sends to those with the same parameters (Rajbhandari et al. 2020, section 7)."""
     held, copies = stage_parameters(priced, stage), int(priced.rates.copies)
-    dense = _to_copies(priced, held.dense - held.tables, copies)
+    dense = _to_copies(priced, held.dense - held.tables, copies, held.wide)
     sparse = wire_bytes(CollectiveKind.ALL_GATHER, held.row_bytes, copies)
     return dense + sparse + _to_copies(priced, held.experts, copies // priced.plan.divided_by)
 
 
-def _to_copies(priced: PricedPlan, parameters: float, copies: int) -> float:
+def _to_copies(priced: PricedPlan, parameters: float, copies: int, wide: float = 0.0) -> float:
     rates, often = priced.rates, priced.plan.micro_batches
-    gradients, weights = parameters * rates.gradient_bytes, parameters * rates.weight_bytes
+    gradients, weights = parameters * rates.gradient_bytes, parameters * rates.weight_bytes + wide * rates.wide[SENT]
     gathered, scattered = (
         wire_bytes(kind, payload, copies)
         for kind, payload in ((CollectiveKind.ALL_GATHER, weights), (CollectiveKind.REDUCE_SCATTER, gradients))

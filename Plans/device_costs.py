@@ -35,6 +35,7 @@ from Plans.layer_costs import (
     ModedLayer,
     PassCosts,
     check_groups,
+    ends_of,
     layer_sizes,
     moded_layers,
     run_again,
@@ -147,8 +148,7 @@ class _GraphWork:
         self._passes: dict[tuple[str, ModedLayer, int], PassWork] = {}
         self._sizes: dict[tuple[Recompute, int], LayerSizes] = {}
         self._layers = lru_cache(maxsize=None)(partial(moded_layers, graph))
-        ends = {graph.sequence[0], graph.sequence[-1]} if len(graph.sequence) > 1 else set[int]()
-        self._ends = frozenset(each for each in ends if graph.sequence.count(each) == 1)
+        self._ends = ends_of(graph)
         self._model_of_ends = model.outside_blocks
         self._keeping = model.software.keeping(in_fp8=model.number_format in REDUCED_FORMATS)
 

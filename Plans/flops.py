@@ -1,10 +1,12 @@
 """FLOPs of an iteration by what is counted, and the utilisation of the hardware that follows.
 
 A model's FLOPs are three times those of its forward pass, without the scores of attention that its mask leaves out (Dao 2023,
-section 4.1): what a kernel that skips them computes too, so that no utilisation is above one. Papers also count all scores, as
-if attention were not causal (Chowdhery et al. 2022, appendix B; Korthikanti et al. 2022, appendix A), which stands beside it;
-hardware that skips them may reach more of those than its peak. Hardware FLOPs are what is computed: with what recomputation
-repeats, and with masked scores where separate products compute them.
+section 4.1): what a kernel that skips them computes too, so that no utilisation is above one. They do not depend on how the model
+is divided: neither padding nor what all devices of a tensor-parallel group compute alike counts (``GraphExtractor.model_work``).
+Papers also count all scores, as if attention were not causal (Chowdhery et al. 2022, appendix B; Korthikanti et al. 2022,
+appendix A), which stands beside it; hardware that skips them may reach more of those than its peak. Hardware FLOPs are what is
+computed: with what recomputation repeats, with padding and what devices compute alike, and with masked scores where separate
+products compute them.
 """
 
 from __future__ import annotations
@@ -53,18 +55,18 @@ class TrainedFlops:
             all_scores_tflops_per_device=self.all_scores / device_s / TERA,
             hardware_tflops_per_device=self.computed / device_s / TERA,
             model_flops_utilization=utilization(self.model, device_s * peak_flops),
-            all_scores_flops_utilization=self.all_scores / device_s / peak_flops,
+            all_scores_flops_utilization=self.all_scores / (device_s * peak_flops),
             hardware_flops_utilization=utilization(self.computed, device_s * peak_flops),
         )
 
 
 def trained_flops(sizes: LayerSizes, layers: Sequence[int], runs: float) -> TrainedFlops:
     """Of ``layers``, places among the distinct ones, on all devices together, which run a micro-batch ``runs`` times."""
-    forward, masked, skipped, again = (
+    forward, masked, computed, again = (
         float(values[list(layers)].sum()) * runs
-        for values in (sizes.forward_flops, sizes.masked_flops, sizes.skipped_flops, sizes.recomputed_flops)
+        for values in (sizes.forward_flops, sizes.masked_flops, sizes.computed_flops, sizes.recomputed_flops)
     )
-    return TrainedFlops(3.0 * (forward - masked), 3.0 * forward, 3.0 * (forward - skipped) + again)
+    return TrainedFlops(3.0 * (forward - masked), 3.0 * forward, 3.0 * computed + again)
 
 
 def utilization(flops: float, peak: float) -> float:

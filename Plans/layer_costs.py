@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 
@@ -86,14 +86,16 @@ class LayerSizes:
     sequence: tuple[int, ...]
     parameters: FloatArray
     expert_parameters: FloatArray
+    wide_parameters: FloatArray  # of embedding, head, norms and biases, which stay as they are where weights are held in fp8
     tied_parameters: FloatArray
     saved_bytes: FloatArray
     shared_bytes: FloatArray  # (shared tensors,)
     shared_by: Members  # (layers, shared tensors): whether a layer of the model saves it
     workspace_bytes: FloatArray
-    forward_flops: FloatArray
+    forward_flops: FloatArray  # of the model: a device's part of those that all devices add up to
     masked_flops: FloatArray  # those of the forward ones whose scores masks leave out
-    skipped_flops: FloatArray  # of these what no kernel computes
+    repeated_flops: FloatArray  # of the model, computed again
+    computed_flops: FloatArray  # that a forward pass computes, padding and what other devices compute alike too
     recomputed_flops: FloatArray  # that are computed again
     table_sizes: FloatArray  # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
     tables: FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
@@ -114,8 +116,8 @@ class LayerSizes:
 
     @cached_property
     def summed(self) -> FloatArray:
-        """Parameters and those of experts of every layer in execution order, shape (layers, 2)."""
-        return np.stack([self.parameters, self.expert_parameters], axis=1)[self.distinct]
+        """Parameters, those of experts and those of wide weights of every layer in execution order, shape (layers, 3)."""
+        return np.stack([self.parameters, self.expert_parameters, self.wide_parameters], axis=1)[self.distinct]
 
     def saved_by(self, members: Members) -> FloatArray:
         """Bytes of a micro-batch that stages of the layers ``members`` (stages, layers) save, each tensor once; shape (stages,).
@@ -148,12 +150,14 @@ class LayerSizes:
         """Parameters that layers own together: each but the first has a copy of its own, unless all are on one stage."""
         return float(self.tied_parameters[self.distinct].sum())
 
-    def working_bytes(self, whole_bytes: FloatArray) -> FloatArray:
-        """Workspace of every layer with what is whole of it (``Plans.rates.whole_bytes``, (K, 2)); shape (layers, K)."""
-        dense, experts = np.broadcast_to(whole_bytes.T, (2, len(whole_bytes)))  # of one column, both alike
-        whole = np.outer(self.parameters - self.expert_parameters, dense) + np.outer(self.expert_parameters, experts)
-        working: FloatArray = (self.workspace_bytes[:, None] + whole)[self.distinct]
-        return working
+    def working_bytes(self, whole_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Workspace of every layer with what is whole of it, and what is whole of it beside another one; shapes (layers, K).
+
+        ``whole_bytes`` (K, 3, 2) are per parameter (``Plans.rates.whole_bytes``).
+        """
+        kinds = np.stack([self.parameters - self.expert_parameters, self.expert_parameters, self.wide_parameters], axis=1)
+        own, beside = (kinds[self.distinct] @ whole_bytes[:, :, which].T for which in (0, 1))
+        return self.workspace_bytes[self.distinct][:, None] + own, beside
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +222,22 @@ def moded_layers(graph: ModelGraph, recompute: Recompute) -> tuple[tuple[ModedLa
     return distinct, tuple(place_of[each] for each in every)
 
 
+def ends_of(graph: ModelGraph) -> frozenset[int]:
+    """Embedding and head among the distinct layers: the first and the last one, unless they are like others.
+
+    What frameworks train in fp8 are blocks alone (Transformer Engine, fp8_autocast around them; torchtitan, filter_fqns: output).
+    """
+    ends = {graph.sequence[0], graph.sequence[-1]} if len(graph.sequence) > 1 else set[int]()
+    return frozenset(each for each in ends if graph.sequence.count(each) == 1)
+
+
+def wide_parameters(graph: ModelGraph, index: int) -> int:
+    """Parameters of a distinct layer whose weights stay as they are where others are held in fp8: all but matrices of blocks."""
+    layer = graph.layers[index]
+    held = 0 if index in ends_of(graph) else layer.matmul_parameter_count + layer.expert_parameter_count
+    return layer.parameter_count - held
+
+
 def layer_names(graph: ModelGraph) -> tuple[str, ...]:
     """Name of every layer in execution order; those of one name, alike or not, are numbered from 0."""
     names = [graph.layers[index].name for index in graph.sequence]
@@ -227,7 +247,8 @@ def layer_names(graph: ModelGraph) -> tuple[str, ...]:
 
 def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> LayerSizes:
     """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in ``panels`` pieces."""
-    more = 1.0 + keeping.spare
+    more, ends = 1.0 + keeping.spare, ends_of(graph)
+    keepings = {index: replace(keeping, in_fp8=keeping.in_fp8 and index not in ends) for index in graph.sequence}
     distinct, sequence = moded_layers(graph, recompute)
     layers = [(graph.layers[each.index], each.mode) for each in distinct]
     kinds = sorted({astuple(table) for layer, _ in layers for table in layer.sparse_tables})
@@ -240,17 +261,20 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
         sequence=sequence,
         parameters=column([layer.parameter_count for layer, _ in layers]),
         expert_parameters=column([layer.expert_parameter_count + layer.twice_divided_count for layer, _ in layers]),
+        wide_parameters=column([wide_parameters(graph, each.index) for each in distinct]),
         tied_parameters=column([layer.tied_count for layer, _ in layers]),
-        saved_bytes=more * column([layer.saved.under(mode, keeping) for layer, mode in layers]),
+        saved_bytes=more * column([graph.layers[each.index].saved.under(each.mode, keepings[each.index]) for each in distinct]),
         shared_bytes=more * column([tensor.bytes for tensor in graph.shared]),
         shared_by=np.array(
             [[place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared] for place, each in enumerate(sequence)],
             dtype=np.bool_,
         ).reshape(len(sequence), len(graph.shared)),
-        workspace_bytes=more * column([workspace_bytes(layer, mode, panels, keeping) for layer, mode in layers]),
-        forward_flops=column([layer.forward.flops for layer, _ in layers]),
-        masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
-        skipped_flops=column([skipped_flops(layer.forward.operators) for layer, _ in layers]),
+        workspace_bytes=more
+        * column([workspace_bytes(graph.layers[each.index], each.mode, panels, keepings[each.index]) for each in distinct]),
+        forward_flops=column([model_flops(layer.forward.operators) for layer, _ in layers]),
+        masked_flops=column([_masked_of_model(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
+        repeated_flops=column([_of_model(_recomputed(layer, mode)) for layer, mode in layers]),
+        computed_flops=column([_computed(layer.forward.operators) for layer, _ in layers]),
         recomputed_flops=column([_computed(_recomputed(layer, mode)) for layer, mode in layers]),
         table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
         tables=column([[layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for layer, _ in layers]),
@@ -261,6 +285,20 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
 def _computed(operators: Sequence[Operator]) -> int:
     """FLOPs that ``operators`` compute, without scores that they skip."""
     return sum(each.flops for each in operators) - skipped_flops(operators)
+
+
+def _of_model(operators: Sequence[Operator]) -> float:
+    """FLOPs of the model among those that ``operators`` compute, without scores that they skip."""
+    return sum(each.model_share * _computed([each]) for each in operators)
+
+
+def _masked_of_model(operators: Sequence[Operator], sequence_length: int) -> float:
+    return sum(each.model_share * masked_flops([each], sequence_length) for each in operators)
+
+
+def model_flops(operators: Iterable[Operator]) -> float:
+    """FLOPs of the model that a device's ``operators`` do their part of, all scores counted."""
+    return sum(each.model_flops for each in operators)
 
 
 def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> int:

@@ -71,6 +71,7 @@ class ManyRates(NamedTuple):
     hidden_part: FloatArray
     resident_bytes: FloatArray
     step_s: FloatArray
+    wide: FloatArray
     start_s: FloatArray
     in_flight: FloatArray
     host: HostRates
@@ -100,6 +101,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.gradient_bytes,
         rates.resident_bytes[plan],
         rates.step_s[plan],
+        rates.wide[plan],
         rates.start_s[plan],
         rates.reserved_bytes,
         rates.reduces_all,
@@ -132,11 +134,13 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
     copies, sharding = plans.copies, plans.sharding
     policies = [policy_under(software, shape, zero) for zero in range(4)]
     resident, step_s = np.empty((2, len(plans), 2))
+    wide = np.empty((len(plans), 4))
     host = host_rates(shape.offload, policies[0], copies, machine)
     for zero, policy in enumerate(policies):
         rows = sharding == zero
         resident[rows] = policy.resident_bytes(copies[rows], shape.offload)
         step_s[rows] = policy.step_s(copies[rows], machine.stream_bytes_per_s)
+        wide[rows] = policy.wide(copies[rows, 0], shape.offload, machine.stream_bytes_per_s)
         if shape.offload and zero:
             sharded = host_rates(shape.offload, policy, copies[rows], machine)
             for name in HOST_COLUMNS:
@@ -170,6 +174,7 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         hidden_part=np.where(within, near.hidden_part, beyond.hidden_part),
         resident_bytes=resident,
         step_s=step_s,
+        wide=wide,
         start_s=start_s(machine, plans.pp > 1),
         in_flight=np.minimum(plans.pp, plans.micro_batches).astype(np.float64),
         host=host,

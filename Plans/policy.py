@@ -45,6 +45,17 @@ class TrainingPolicy:
         gradients = self.state.gradient + self.state.second_gradient
         return np.stack([self.state.weight / weight, gradients / gradient, self.state.optimizer / state])
 
+    def wide(self, copies: IntArray, offload: Offload, bandwidth_bytes_per_s: float) -> FloatArray:
+        """What a parameter takes more whose weight is not held in fp8 where others are, shape (..., 4).
+
+        Bytes on a device, bytes that are gathered, seconds of a step, and bytes in host memory (``PlanRates.wide``); ``copies``
+        have any shape.
+        """
+        whole = self.state.wider / np.where(self.zero_stage == 3, copies, 1)
+        written_s = self.state.wider * self.updated_part(copies) / bandwidth_bytes_per_s
+        sent, held = np.full(np.shape(copies), self.state.wider), whole * (1.0 - offload.weights)
+        return np.stack([held, sent, written_s, whole * offload.weights], axis=-1)
+
     def updated_part(self, copies: IntArray) -> FloatArray:
         """Part of the parameters that each of ``copies`` devices updates: from ZeRO-1 on its own."""
         return 1.0 / copies if self.zero_stage >= 1 else np.ones(copies.shape)
@@ -56,13 +67,16 @@ class TrainingPolicy:
         return seconds
 
     @property
-    def whole_bytes(self) -> float:
-        """What a device holds per parameter of a layer at work beyond its own part of it.
+    def whole_bytes(self) -> FloatArray:
+        """What a device holds beyond its own part of a layer at work, and of one beside it, per parameter: shape (2, 2).
 
-        From ZeRO-2 on the whole gradient, until it is reduced; under ZeRO-3 also the gathered weights, and the next layer's.
+        From ZeRO-2 on the whole gradient of the layer, until it is reduced; under ZeRO-3 also its gathered weights, and those of
+        the layer that is gathered ahead of its work (FSDP prefetches one, as DeepSpeed does in so many bytes). The second row is
+        what weights that are not held in fp8 take more.
         """
         gradient = self.state.gradient if self.zero_stage >= 2 else 0.0
-        return gradient + (2 * self.state.weight if self.zero_stage == 3 else 0.0)
+        weight, wider = (self.state.weight, self.state.wider) if self.zero_stage == 3 else (0.0, 0.0)
+        return np.array([[gradient + weight, weight], [wider, wider]])
 
 
 @cache  # of the file that ships; a search asks for every plan

@@ -233,17 +233,18 @@ def _stage_parts(
 ) -> tuple[float, float, float, float, float, float, float, float, float, float, float]:
     """The fields of ``StageParts``."""
     launch_s, hidden_tensor_s, exposed_data_s, hidden_data_s = 0.0, 0.0, 0.0, 0.0
-    layers, parameters, experts = 0.0, -shared, 0.0
+    layers, parameters, experts, wide = 0.0, -shared, 0.0, -shared
     for chunk in chunks:
         layers += sizes.layers[chunk]
         parameters += sizes.parameters[chunk]
         experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
+        wide += sizes.wide_parameters[chunk]
     experts -= shared if rates.tied_split else 0.0
     rows = sparse_rows(rates, sizes, chunks[0], len(sizes.layers) // len(chunks))
-    sync: SyncPrice = synchronisation(rates, parameters - experts, experts, rows, layers)
+    sync: SyncPrice = synchronisation(rates, parameters - experts, experts, wide, rows, layers)
     forward_s, backward_s, forward_launch_s, forward_data_s = 0.0, 0.0, 0.0, 0.0
     shown_host_s, alone_host_s, forward_host_s, hidden_step_s = 0.0, 0.0, 0.0, 0.0
-    traffic = host_traffic(rates, sizes, chunks[0], len(sizes.layers) // len(chunks), parameters - experts, experts, rows)
+    traffic = host_traffic(rates, sizes, chunks[0], len(sizes.layers) // len(chunks), parameters - experts, experts, wide, rows)
     for chunk in chunks:
         share = sizes.layers[chunk] / layers
         before_s = forward_s, backward_s
@@ -280,7 +281,7 @@ def _stage_parts(
             shown_host_s += ahead_s + back_s
             alone_host_s += host_alone_s(rates.host, ahead) + host_alone_s(rates.host, back)
     if rates.host.used:
-        update_s = step_s(rates, parameters - experts, experts, rows)
+        update_s = step_s(rates, parameters - experts, experts, wide, rows)
         alone_step_s = host_alone_s(rates.host, traffic.step)
         hidden_step_s = alone_step_s - host_exposed_s(rates.host, traffic.step, update_s, layers)
     hidden_once_s = sync.last_reduce_s + sync.update_s - once_s(rates, sync, forward_s, backward_s, layers)

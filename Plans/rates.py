@@ -153,6 +153,7 @@ def plan_rates(
         gradient_bytes=policy.state.gradient,
         resident_bytes=policy.resident_bytes(copies, plan.offload),
         step_s=policy.step_s(copies, machine.stream_bytes_per_s),
+        wide=policy.wide(copies[0], plan.offload, machine.stream_bytes_per_s),
         start_s=start_s(machine, in_pipeline or plan.pp > 1),
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
@@ -240,14 +241,15 @@ def host_rates(offload: Offload, policy: TrainingPolicy, copies: IntArray, machi
 
 
 def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
-    """Bytes per parameter of a layer at work beyond a device's part of it, of dense parameters and of experts.
+    """Bytes per parameter of a layer at work beyond a device's part of it, and of the layer beside it that is gathered ahead.
 
-    Shape (4, 2), a row for each ZeRO stage; (8, 2) where some devices divide experts among them, which then may have one copy
-    each, so that nothing more of these is gathered (the last four rows).
+    Shape (4, 3, 2): a row for each ZeRO stage of dense parameters, of experts, and of those whose weights are wider than others
+    (``TrainingPolicy.whole_bytes``). (8, 3, 2) where some devices divide experts among them, which then may have one copy each,
+    so that nothing more of these is gathered (the last four rows).
     """
-    dense = np.array([policy_under(machine.software, plan, stage).whole_bytes for stage in range(ZERO_STAGES)])
-    both = np.stack([dense, dense], axis=1)
-    return both if plan.divided_by == 1 else np.concatenate([both, np.stack([dense, np.zeros(ZERO_STAGES)], axis=1)])
+    whole = np.stack([policy_under(machine.software, plan, stage).whole_bytes for stage in range(ZERO_STAGES)])
+    both = whole[:, [0, 0, 1]]
+    return both if plan.divided_by == 1 else np.concatenate([both, both * np.array([1.0, 0.0, 1.0])[:, None]])
 
 
 @lru_cache(maxsize=4096)  # a search asks for those of many plans

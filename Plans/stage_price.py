@@ -17,6 +17,7 @@ from Plans.stage_totals import PassTotals, StageSizes, StageTimes
 FloatArray = NDArray[np.float64]
 
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2
+HELD, SENT, STEPPED, OFFLOADED = 0, 1, 2, 3  # of ``PlanRates.wide``
 DENSE, EXPERTS = 0, 1  # parameters with as many copies as can be, and those that some of these devices divide among them
 STAGE_ROWS = 7  # what ``price_chunks`` says of a stage
 INDEX_BYTES = 8  # of a row's index in a sparse gradient: torch keeps them as int64
@@ -53,6 +54,7 @@ class PlanRates(NamedTuple):
     gradient_bytes: float
     resident_bytes: FloatArray  # per parameter
     step_s: FloatArray  # per parameter
+    wide: FloatArray  # (4,): what a parameter of a wider weight takes more, by ``HELD``, ``SENT``, ``STEPPED``, ``OFFLOADED``
     start_s: FloatArray  # (2,): of a forward and of a backward pass, before which its stage waited
     reserved_bytes: float
     reduces_all: bool  # whether ZeRO-1 reduces whole gradients
@@ -152,9 +154,11 @@ def collective_s(rates: GroupRates, kind: int, which: int, payload_bytes: float)
 
 
 @inner
-def parameters_s(rates: PlanRates, kind: int, dense: float, experts: float, bytes_each: float, pieces: float) -> float:
-    """Seconds of a collective over all parameters of a stage, in ``pieces`` one after another."""
-    seconds = collective_s(rates.groups, kind, DENSE, dense * bytes_each / pieces)
+def parameters_s(
+    rates: PlanRates, kind: int, dense: float, experts: float, bytes_each: float, pieces: float, more_bytes: float
+) -> float:
+    """Seconds of a collective over all parameters of a stage, ``more_bytes`` besides, in ``pieces`` one after another."""
+    seconds = collective_s(rates.groups, kind, DENSE, (dense * bytes_each + more_bytes) / pieces)
     if experts > 0.0:
         seconds += collective_s(rates.groups, kind, EXPERTS, experts * bytes_each / pieces)
     return pieces * seconds
@@ -182,25 +186,27 @@ def sparse_rows(rates: PlanRates, sizes: StageSizes, first: int, step: int) -> S
 
 
 @inner
-def synchronisation(rates: PlanRates, dense: float, experts: float, rows: SparseRows, layers: float) -> SyncPrice:
-    """Communication of a stage of so many parameters; ZeRO-3 gathers layer by layer (Rajbhandari et al. 2020).
+def synchronisation(rates: PlanRates, dense: float, experts: float, wide: float, rows: SparseRows, layers: float) -> SyncPrice:
+    """Communication of a stage of so many parameters, those of ``wide`` weights among the dense ones.
+
+    ZeRO-3 gathers layer by layer (Rajbhandari et al. 2020).
 
     Sparse gradients are gathered by all replicas, values and indices, and added up there, as torch's
     DistributedDataParallel does.
     """
-    gradient, weight = rates.gradient_bytes, rates.weight_bytes
+    gradient, weight, more = rates.gradient_bytes, rates.weight_bytes, rates.wide[SENT] * wide
     if rates.zero_stage == 0:
-        dense_s = parameters_s(rates, ALL_REDUCE, dense - rows.table_parameters, experts, gradient, 1.0)
+        dense_s = parameters_s(rates, ALL_REDUCE, dense - rows.table_parameters, experts, gradient, 1.0, 0.0)
         return SyncPrice(0.0, 0.0, dense_s + collective_s(rates.groups, ALL_GATHER, DENSE, rows.sent_bytes), 0.0)
-    scatter_s = parameters_s(rates, REDUCE_SCATTER, dense, experts, gradient, layers if rates.zero_stage == 3 else 1.0)
+    scatter_s = parameters_s(rates, REDUCE_SCATTER, dense, experts, gradient, layers if rates.zero_stage == 3 else 1.0, 0.0)
     if rates.zero_stage == 3:
         copies_s = rates.gather_copy_s[DENSE] * dense + rates.gather_copy_s[EXPERTS] * experts
-        return SyncPrice(parameters_s(rates, ALL_GATHER, dense, experts, weight, layers) + copies_s, scatter_s, 0.0, 0.0)
-    gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, 1.0)
+        return SyncPrice(parameters_s(rates, ALL_GATHER, dense, experts, weight, layers, more) + copies_s, scatter_s, 0.0, 0.0)
+    gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, 1.0, more)
     if rates.zero_stage == 2:
         return SyncPrice(0.0, scatter_s, 0.0, gather_s)
     if rates.reduces_all:
-        return SyncPrice(0.0, 0.0, parameters_s(rates, ALL_REDUCE, dense, experts, gradient, 1.0), gather_s)
+        return SyncPrice(0.0, 0.0, parameters_s(rates, ALL_REDUCE, dense, experts, gradient, 1.0, 0.0), gather_s)
     return SyncPrice(0.0, 0.0, scatter_s, gather_s)
 
 
@@ -256,7 +262,7 @@ def once_s(rates: PlanRates, sync: SyncPrice, forward_s: float, backward_s: floa
 
 @inner
 def host_traffic(
-    rates: PlanRates, sizes: StageSizes, first: int, step: int, dense: float, experts: float, rows: SparseRows
+    rates: PlanRates, sizes: StageSizes, first: int, step: int, dense: float, experts: float, wide: float, rows: SparseRows
 ) -> HostTraffic:
     """That of the chunks from ``first`` on, ``step`` apart; of sparse tables only rows with a gradient are on their way."""
     host = rates.host
@@ -264,7 +270,8 @@ def host_traffic(
         return HostTraffic(0.0, 0.0, PassTraffic(0.0, 0.0), 0.0, 0.0, 0.0)
     unread = rows.table_parameters - rows.read_parameters
     touched = dense - unread
-    weights = host.weights[DENSE] * dense + host.weights[EXPERTS] * experts
+    wider = rates.wide[OFFLOADED] * wide
+    weights = host.weights[DENSE] * dense + host.weights[EXPERTS] * experts + wider
     gradients = host.gradients[DENSE] * touched + host.gradients[EXPERTS] * experts
     largest, largest_experts = 0.0, 0.0
     for chunk in range(first, len(sizes.layers), step):
@@ -279,11 +286,11 @@ def host_traffic(
         gradients,
         PassTraffic(
             host.step_in[DENSE] * touched + host.step_in[EXPERTS] * experts,
-            host.step_out[DENSE] * touched + host.step_out[EXPERTS] * experts,
+            host.step_out[DENSE] * touched + host.step_out[EXPERTS] * experts + wider,
         ),
         min(2.0 * buffer, weights + gradients),
         min(2.0 * step_buffer, state),
-        host.kept[DENSE] * dense + host.kept[EXPERTS] * experts - host.kept_gradient * unread,
+        host.kept[DENSE] * dense + host.kept[EXPERTS] * experts + wider - host.kept_gradient * unread,
     )
 
 
@@ -318,15 +325,15 @@ def stage_price(rates: PlanRates, times: StageTimes, sizes: StageSizes, at: int,
     layers, parameters = sizes.layers[at], sizes.parameters[at] - shared
     experts = sizes.expert_parameters[at] if rates.expert_split else 0.0
     experts -= shared if rates.tied_split else 0.0
-    dense = parameters - experts
+    dense, wide = parameters - experts, sizes.wide_parameters[at] - shared
     rows = sparse_rows(rates, sizes, at, len(sizes.layers))
-    sync = synchronisation(rates, dense, experts, rows, layers)
+    sync = synchronisation(rates, dense, experts, wide, rows, layers)
     forward_s, backward_s = chunk_passes_s(rates, times, sync, at, layers, 1.0)
     after_s = once_s(rates, sync, forward_s, backward_s, layers)
-    update_s, workspace_bytes = step_s(rates, dense, experts, rows), sizes.workspace_bytes[at, rates.working]
+    update_s, workspace_bytes = step_s(rates, dense, experts, wide, rows), sizes.workspace_bytes[at, rates.working]
     kept_bytes = 0.0
     if rates.host.used:
-        traffic = host_traffic(rates, sizes, at, len(sizes.layers), dense, experts, rows)
+        traffic = host_traffic(rates, sizes, at, len(sizes.layers), dense, experts, wide, rows)
         forward_s += host_exposed_s(rates.host, forward_traffic(traffic, sizes, at, 1.0), forward_s, layers)
         backward_s += host_exposed_s(rates.host, backward_traffic(rates, traffic, sizes, at, 1.0), backward_s, layers)
         update_s += host_exposed_s(rates.host, traffic.step, update_s, layers)
@@ -339,7 +346,7 @@ def stage_price(rates: PlanRates, times: StageTimes, sizes: StageSizes, at: int,
         backward_s,
         after_s,
         update_s,
-        state_bytes(rates, dense, experts, rows) + workspace_bytes + rates.reserved_bytes,
+        state_bytes(rates, dense, experts, wide, rows) + workspace_bytes + rates.reserved_bytes,
         kept_bytes,
     )
 
@@ -371,17 +378,18 @@ def price_stage(
 ) -> None:
     """``price_chunks`` of one of the stages."""
     chunks = chunks_s.shape[1]
-    layers, parameters, experts, workspace_bytes = 0.0, 0.0, 0.0, 0.0
+    layers, parameters, experts, wide, workspace_bytes = 0.0, 0.0, 0.0, 0.0, 0.0
     for chunk in range(stage, chunks, pp):
         layers += sizes.layers[chunk]
         parameters += sizes.parameters[chunk]
         experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
+        wide += sizes.wide_parameters[chunk]
         workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.working])
     shared = tied if pp == 1 else 0.0
     experts -= shared if rates.tied_split else 0.0
-    dense = parameters - experts - shared
+    dense, wide = parameters - experts - shared, wide - shared
     rows = sparse_rows(rates, sizes, stage, pp)
-    sync = synchronisation(rates, dense, experts, rows, layers)
+    sync = synchronisation(rates, dense, experts, wide, rows, layers)
     forward_s, backward_s = 0.0, 0.0
     for chunk in range(stage, chunks, pp):
         share = sizes.layers[chunk] / layers
@@ -389,14 +397,14 @@ def price_stage(
         forward_s += chunks_s[0, chunk]
         backward_s += chunks_s[1, chunk]
     stages[0, stage] = once_s(rates, sync, forward_s, backward_s, layers)
-    stages[1, stage] = step_s(rates, dense, experts, rows)
-    stages[2, stage] = state_bytes(rates, dense, experts, rows)
+    stages[1, stage] = step_s(rates, dense, experts, wide, rows)
+    stages[2, stage] = state_bytes(rates, dense, experts, wide, rows)
     stages[3, stage] = workspace_bytes
     stages[4, stage] = rates.reserved_bytes
     stages[5, stage], stages[6, stage] = 0.0, 0.0
     if not rates.host.used:
         return
-    traffic = host_traffic(rates, sizes, stage, pp, dense, experts, rows)
+    traffic = host_traffic(rates, sizes, stage, pp, dense, experts, wide, rows)
     for chunk in range(stage, chunks, pp):
         count, share = sizes.layers[chunk], sizes.layers[chunk] / layers
         forward = forward_traffic(traffic, sizes, chunk, share)
@@ -410,21 +418,22 @@ def price_stage(
 
 
 @inlined
-def step_s(rates: PlanRates, dense: float, experts: float, rows: SparseRows) -> float:
+def step_s(rates: PlanRates, dense: float, experts: float, wide: float, rows: SparseRows) -> float:
     """The optimizer's update of a stage's parameters, and what the host does once per iteration.
 
     Of sparse tables it touches the rows with a gradient (SparseAdam).
     """
     touched = dense - (rows.table_parameters - rows.read_parameters)
-    return rates.step_s[DENSE] * touched + rates.step_s[EXPERTS] * experts + rates.between_s
+    wider_s = rates.wide[STEPPED] * wide
+    return rates.step_s[DENSE] * touched + rates.step_s[EXPERTS] * experts + wider_s + rates.between_s
 
 
 @inlined
-def state_bytes(rates: PlanRates, dense: float, experts: float, rows: SparseRows) -> float:
+def state_bytes(rates: PlanRates, dense: float, experts: float, wide: float, rows: SparseRows) -> float:
     """Weights, gradients and optimizer state of a stage on one device.
 
     A sparse gradient holds the rows of all replicas once they are gathered, which the step needs.
     """
-    whole = rates.resident_bytes[DENSE] * dense + rates.resident_bytes[EXPERTS] * experts
+    whole = rates.resident_bytes[DENSE] * dense + rates.resident_bytes[EXPERTS] * experts + rates.wide[HELD] * wide
     unread = rows.table_parameters - rows.read_parameters
     return whole - (rates.gradient_bytes - rates.host.kept_gradient) * unread + rows.index_bytes

@@ -54,6 +54,7 @@ class StageSizes(NamedTuple):
     layers: FloatArray
     parameters: FloatArray
     expert_parameters: FloatArray
+    wide_parameters: FloatArray
     saved_bytes: FloatArray
     workspace_bytes: FloatArray
     tables: FloatArray
@@ -78,8 +79,8 @@ class StageSizes(NamedTuple):
 
     @property
     def counts(self) -> FloatArray:
-        """What decides the price of parameters: layers, parameters, those of experts, and tables; shape (stages, 3 + kinds)."""
-        return np.column_stack([self.layers, self.parameters, self.expert_parameters, self.tables])
+        """What decides the price of parameters: layers, parameters, those of experts and of wide weights, and tables."""
+        return np.column_stack([self.layers, self.parameters, self.expert_parameters, self.wide_parameters, self.tables])
 
 
 def pass_totals(costs: PassCosts) -> PassTotals:
@@ -108,9 +109,12 @@ def chunk_times(costs: LayerCosts, configuration: int, order: Order, firsts: Int
 
 
 def chunk_sizes(sizes: LayerSizes, order: Order, firsts: IntArray, whole_bytes: FloatArray) -> StageSizes:
-    """Sizes of such chunks; ``whole_bytes`` (K, 2) as in ``stage_sizes``."""
-    summed, working = sizes.summed[order], sizes.working_bytes(whole_bytes)[order]
-    parameters, experts = (np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T)
+    """Sizes of such chunks; ``whole_bytes`` (K, 3, 2) as in ``stage_sizes``."""
+    summed, (alone, beside) = sizes.summed[order], sizes.working_bytes(whole_bytes)
+    following = np.ones(len(summed) - 1, np.bool_)
+    following[firsts[1:] - 1] = False
+    working = with_neighbours(alone[order], beside[order], following)
+    parameters, experts, wide = (np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T)
     counts = np.diff(firsts, append=len(summed))
     layers = counts.astype(np.float64)
     members = np.zeros((len(firsts), len(summed)), np.bool_)
@@ -119,22 +123,40 @@ def chunk_sizes(sizes: LayerSizes, order: Order, firsts: IntArray, whole_bytes: 
     workspace = np.maximum.reduceat(working, firsts, axis=0)
     largest, none = np.maximum.reduceat(sizes.of_layers[order], firsts, axis=0), np.zeros(len(firsts))
     saved, kinds = sizes.saved_by(members), sizes.table_sizes
-    return StageSizes(layers, parameters, experts, saved, workspace, tables, kinds, largest, none, sizes.spare)
+    return StageSizes(layers, parameters, experts, wide, saved, workspace, tables, kinds, largest, none, sizes.spare)
 
 
 def stage_sizes(sizes: LayerSizes, members: Members, whole_bytes: FloatArray) -> StageSizes:
     """Sizes of the stages whose layers are ``members``, shape (stages, layers).
 
-    ``whole_bytes`` (K, 2) is what a device holds per parameter of a layer at work beyond its part (``Plans.rates.whole_bytes``).
+    ``whole_bytes`` (K, 3, 2) is what a device holds per parameter of a layer at work beyond its part
+    (``Plans.rates.whole_bytes``).
     """
-    parameters, experts = (np.ascontiguousarray(column) for column in (members.astype(np.float64) @ sizes.summed).T)
-    workspace = np.stack([_largest(members, column) for column in sizes.working_bytes(whole_bytes).T], axis=1)
+    parameters, experts, wide = (np.ascontiguousarray(column) for column in (members.astype(np.float64) @ sizes.summed).T)
+    alone, beside = sizes.working_bytes(whole_bytes)
+    workspace = np.stack([_largest(members, column) for column in alone.T], axis=1)
+    pairs = members[:, :-1] & members[:, 1:]
+    for column in np.flatnonzero(beside.any(axis=0)):
+        both = np.maximum(alone[:-1] + beside[1:], alone[1:] + beside[:-1])[:, column]
+        workspace[:, column] = np.maximum(workspace[:, column], _largest(pairs, both))
     tables = members.astype(np.float64) @ sizes.tables_of_layers
     layers = members.sum(axis=1).astype(np.float64)
     largest = np.stack([_largest(members, column) for column in sizes.of_layers.T], axis=1)
     none = np.zeros(len(members))
     saved, kinds = sizes.saved_by(members), sizes.table_sizes
-    return StageSizes(layers, parameters, experts, saved, workspace, tables, kinds, largest, none, sizes.spare)
+    return StageSizes(layers, parameters, experts, wide, saved, workspace, tables, kinds, largest, none, sizes.spare)
+
+
+def with_neighbours(alone: FloatArray, beside: FloatArray, following: Members) -> FloatArray:
+    """Workspace (layers, K) of layers in their order with what is gathered ahead of their neighbours.
+
+    That is the next layer in a forward pass, the one before in a backward pass, where it is on the same stage: ``following``
+    (layers - 1,) says which layers are the next ones of those before them.
+    """
+    ahead = np.zeros_like(beside)
+    ahead[:-1] = np.where(following[:, None], beside[1:], 0.0)
+    ahead[1:] = np.maximum(ahead[1:], np.where(following[:, None], beside[:-1], 0.0))
+    return alone + ahead
 
 
 def _largest(members: Members, values: FloatArray) -> FloatArray:

@@ -14,13 +14,14 @@ from Estimator.devices.software import Software
 class StateFormats:
     """Number formats of training state; None: as the framework and the precision have it.
 
-    With ``fp8_weights`` the optimizer keeps a copy of its own of all weights.
+    With ``fp8_weights`` the optimizer keeps a copy of its own of all weights; embedding, head, norms and biases stay as the
+    training has them.
     """
 
     gradient_dtype: StateDtype | None = None  # in which gradients are added up and reduced
     moment_dtype: MomentDtype | None = None  # of the optimizer's moments
     main_weight_dtype: StateDtype | None = None  # of the optimizer's own copy of the weights
-    fp8_weights: bool = False  # whether weights that products read are held and gathered in fp8
+    fp8_weights: bool = False  # whether weights that products of blocks read are held and gathered in fp8
 
     def __bool__(self) -> bool:
         """Whether any is stated."""
@@ -51,7 +52,8 @@ class StateBytes:
     """Bytes per parameter where nothing is sharded; mixed-precision Adam is 2 + 2 + 4 + 8 (Rajbhandari et al. 2020).
 
     ``main_weight`` is the optimizer's own copy, 0 where it updates the ``weight`` itself. ``second_gradient`` are those of the
-    passes, kept beside the sums of ``gradient`` bytes.
+    passes, kept beside the sums of ``gradient`` bytes. Where weights are held in fp8, those that no product of a block reads
+    take ``wider`` bytes more than ``weight`` (Transformer Engine, ``fp8_model_init``, and torchao convert linear layers alone).
     """
 
     weight: float
@@ -59,6 +61,7 @@ class StateBytes:
     main_weight: float
     moments: float
     second_gradient: float = 0.0
+    wider: float = 0.0
 
     @property
     def optimizer(self) -> float:
@@ -76,7 +79,7 @@ class StateBytes:
         stated = formats.gradient_dtype
         gradient = max(self.gradient, software.gradient_bytes_in(precision)) if stated is None else stated.bytes
         second = 0.0 if software.second_gradient is None else software.second_gradient.value
-        beside = stated is None or gradient > second  # sums no wider than the gradients of a pass are those themselves
+        beside = gradient > second  # sums no wider than the gradients of a pass are those themselves
         return replace(self, gradient=gradient, second_gradient=second if beside else 0.0)
 
 
@@ -100,4 +103,4 @@ class OptimizerState:
             main = 0.0  # the weights of a training in fp8 are bf16 where they are not held in fp8
         moment = 4.0 if formats.moment_dtype is None else formats.moment_dtype.bytes
         gradient = width if formats.gradient_dtype is None else formats.gradient_dtype.bytes
-        return StateBytes(weight, gradient, main, self.moments * moment)
+        return StateBytes(weight, gradient, main, self.moments * moment, wider=width - weight)

@@ -155,7 +155,7 @@ class RunPricer:
         sizes, runs = layers.sizes, plan.global_batch_size / plan.micro_batch_size * plan.inner_devices
         forward, masked, repeated = (
             float(each[list(sizes.sequence)].sum()) * runs
-            for each in (sizes.forward_flops, sizes.masked_flops, sizes.recomputed_flops)
+            for each in (sizes.forward_flops, sizes.masked_flops, sizes.repeated_flops)
         )
         return PricedPlan(candidate, iteration, CountedFlops(3.0 * forward, 3.0 * masked, repeated))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from Common.errors import InputError
 from Common.suggestions import nearest
 from GraphExtractor.models.base import LanguageModelFamily
+from GraphExtractor.models.decoder_parameters import DecoderMatrices
 from GraphExtractor.models.dimensions import Dimensions, family_names, parse_dimensions
 from GraphExtractor.models.dimensions import dimensions_of as model_dimensions
 from GraphExtractor.models.registry import find_model, listed_aliases, listed_models
@@ -226,28 +227,30 @@ def _nearest(candidates: list[Dimensions], run: TypedRun, rules: Assumptions) ->
     return chosen
 
 
-def block_parameters(dimensions: Dimensions) -> float:
-    """Parameters of a block in matrix products: the projections of attention, and two matrices of the MLP (three if gated)."""
-    hidden, group = dimensions.hidden, dimensions.kv_heads / dimensions.heads
-    return hidden * (2 * hidden + 2 * hidden * group + (3 if dimensions.family in GATED else 2) * dimensions.ffn)
+def matrices_of(dimensions: Dimensions) -> DecoderMatrices:
+    """The matrices of a model; the head of Llama is its own unless it says so, that of the others is tied."""
+    gated = dimensions.family in GATED
+    width = dimensions.head_width or dimensions.hidden // dimensions.heads
+    sizes = (dimensions.hidden, dimensions.heads, dimensions.kv_heads, width, dimensions.ffn, dimensions.vocabulary)
+    return DecoderMatrices(*sizes, gated=gated, tied=not gated or bool(dimensions.tied))
 
 
 def parameter_count(dimensions: Dimensions) -> float:
-    """Parameters of a model but for biases, norms and positions; the head of Llama is its own, that of the others is tied."""
-    tables = 2 if dimensions.family in GATED and not dimensions.tied else 1
-    return dimensions.layers * block_parameters(dimensions) + tables * dimensions.vocabulary * dimensions.hidden
+    """Parameters of a model but for biases, norms and positions."""
+    return float(matrices_of(dimensions).total(dimensions.layers))
 
 
 def counted_flops(dimensions: Dimensions, samples: float, convention: Convention, recompute: str) -> float:
     """Floating-point operations of an iteration on ``samples`` sequences as ``convention`` counts them.
 
-    2 per parameter of a matrix product and token, forward, and twice that backward; ``4 l h s`` per token for the scores and
-    their product with the values (Narayanan et al. SC'21, appendix; Korthikanti et al. 2022, appendix A). Full recomputation
-    repeats the blocks' forward pass, selective recomputation the attention.
+    2 per parameter of a matrix product and token, forward, and twice that backward; ``4 l h s`` per token, h the columns of all
+    heads, for the scores and their product with the values (Narayanan et al. SC'21, appendix; Korthikanti et al. 2022,
+    appendix A). Full recomputation repeats the blocks' forward pass, selective recomputation the attention.
     """
-    tokens = samples * dimensions.sequence_length
-    blocks = 2 * dimensions.layers * block_parameters(dimensions) * tokens
-    attention = 4 * dimensions.layers * dimensions.hidden * dimensions.sequence_length * tokens * convention.attention
+    tokens, matrices = samples * dimensions.sequence_length, matrices_of(dimensions)
+    blocks = 2 * dimensions.layers * (matrices.attention + matrices.mlp) * tokens
+    columns = matrices.heads * matrices.head_width
+    attention = 4 * dimensions.layers * columns * dimensions.sequence_length * tokens * convention.attention
     head = 2 * dimensions.vocabulary * dimensions.hidden * tokens
     again = convention.recomputed
     return (

@@ -59,7 +59,15 @@ class _Rewriter:
             parameters={self.copies[node]: name for node, name in self.step.parameters.items()},
             inputs={self.copies[node]: name for node, name in self.step.inputs.items()},
             gradients={name: self.copies[node] for name, node in self.step.gradients.items()},
+            division=replace(self.step.division, tp=self.tp, divided=self._divided()),
         )
+
+    def _divided(self) -> frozenset[str]:
+        """Names of the parameters of which a device has a part."""
+        sizes = {
+            name: [each.meta["val"].numel() for each in (node, self.copies[node])] for node, name in self.step.parameters.items()
+        }
+        return frozenset(name for name, (whole, part) in sizes.items() if whole != part)
 
     def _rewritten(self, node: Node) -> Node:
         """Copy of a node, summed where the sum is due."""

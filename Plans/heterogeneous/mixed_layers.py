@@ -17,7 +17,7 @@ from Plans.stage_totals import time_columns
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
 
-OF_MODE = ("saved_bytes", "workspace_bytes", "recomputed_flops")  # sizes that recomputation changes
+OF_MODE = ("saved_bytes", "workspace_bytes", "repeated_flops", "recomputed_flops")  # sizes that recomputation changes
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,8 @@ class RecomputableLayers:
             return kept
         if recomputed.all():
             return again
-        own = {name: getattr(kept, name)[kept.distinct] for name in ("parameters", "expert_parameters", "tied_parameters")}
+        names = ("parameters", "expert_parameters", "wide_parameters", "tied_parameters")
+        own = {name: getattr(kept, name)[kept.distinct] for name in names}
         mixed = {
             name: np.where(recomputed, getattr(again, name)[again.distinct], getattr(kept, name)[kept.distinct])
             for name in OF_MODE
@@ -72,7 +73,7 @@ class RecomputableLayers:
             shared_by=np.where(recomputed[:, None], again.shared_by, kept.shared_by),
             forward_flops=kept.forward_flops[kept.distinct],
             masked_flops=kept.masked_flops[kept.distinct],
-            skipped_flops=kept.skipped_flops[kept.distinct],
+            computed_flops=kept.computed_flops[kept.distinct],
             tables=kept.tables[kept.distinct],
         )
 

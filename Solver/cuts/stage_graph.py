@@ -90,7 +90,7 @@ class StageGraph:
 def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -> StageGraph:
     """The stages of ``graph``; all there can be, unless its layers branch too much (``lattice.omitted``).
 
-    ``whole_bytes`` (K, 2) is what a device holds unsharded per parameter of a layer at work (``Plans.rates.whole_bytes``).
+    ``whole_bytes`` (K, 3, 2) is what a device holds unsharded per parameter of a layer at work (``Plans.rates.whole_bytes``).
     """
     lattice = lattice_of(len(graph.sequence), edges_between(graph.tensors))
     nodes, whole = len(lattice.members), lattice.whole
@@ -104,5 +104,6 @@ def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -
     tied = float(sizes.tied_parameters[list(sizes.sequence)].sum())
     found = stage_sizes(sizes, members, whole_bytes)
     kinds = lattice.members.astype(np.float64) @ np.eye(len(sizes.parameters))[sizes.distinct]
-    _, examples, like = np.unique(kinds[whole] - kinds[lattice.part], axis=0, return_index=True, return_inverse=True)
+    alike = np.column_stack([kinds[whole] - kinds[lattice.part], found.workspace_bytes])  # which the order of layers decides too
+    _, examples, like = np.unique(alike, axis=0, return_index=True, return_inverse=True)
     return StageGraph(graph, lattice, stages, found, crosses, tied, like.reshape(-1), examples)

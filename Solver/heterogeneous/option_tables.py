@@ -15,7 +15,7 @@ from Plans.heterogeneous.mixed_layers import RecomputableLayers
 from Plans.layer_costs import LayerSizes
 from Plans.rates import Machine, plan_rates, start_s, whole_bytes
 from Plans.stage_price import PlanRates, stage_price
-from Plans.stage_totals import StageSizes, StageTimes, times_of
+from Plans.stage_totals import StageSizes, StageTimes, times_of, with_neighbours
 from Solver.heterogeneous.stage_classes import StageClasses
 from Solver.heterogeneous.stage_options import StageOption
 
@@ -62,7 +62,7 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
         more = np.cumsum(layers.again_columns[own] - layers.kept_columns[own], axis=0)
         times.append(layers.kept_columns[own].sum(axis=0) + np.concatenate([np.zeros((1, more.shape[1])), more]))
         bytes_saved.append(_saved_bytes(kept, again, own, saved))
-        workspace.append(_largest(working[0][own], working[1][own]))
+        workspace.append(_largest(*(with_neighbours(alone[own], beside[own], np.diff(own) == 1) for alone, beside in working)))
         largest.append(_largest(kept.of_layers[own], again.of_layers[own]))
     repeated = np.repeat(np.arange(len(rows)), rows)
     summed = np.array([kept.summed[list(own)].sum(axis=0) for own in classes.layers])[repeated]
@@ -71,6 +71,7 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
         layers=np.array([len(own) for own in classes.layers], np.float64)[repeated],
         parameters=np.ascontiguousarray(summed[:, 0]),
         expert_parameters=np.ascontiguousarray(summed[:, 1]),
+        wide_parameters=np.ascontiguousarray(summed[:, 2]),
         saved_bytes=np.concatenate(bytes_saved),
         workspace_bytes=np.concatenate(workspace),
         tables=np.ascontiguousarray(tables),

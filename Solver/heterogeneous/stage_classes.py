@@ -55,7 +55,7 @@ def stage_classes(graphs: Sequence[ModelGraph], modes: Sequence[Recompute]) -> S
             inside = tuple(tuple(place[layer] for layer in each if layer in place) for each in keepers)
             if any(inside):
                 patterns.append((kind, inside))
-        key = edge if kept is None else (tuple(kinds[layer] for layer in own), tuple(sorted(patterns)))
+        key = edge if kept is None else (tuple(kinds[layer] for layer in own), tuple(np.diff(own) == 1), tuple(sorted(patterns)))
         if key not in numbers:
             numbers[key] = len(layers)
             layers.append(own)

@@ -122,10 +122,10 @@ def checkpoint_bytes(plan: UniformPlan, costs: LayerCosts) -> float:
     """
     state = training_policy(plan.optimizer, plan.zero_stage, plan.precision, plan.state_formats).state
     sizes = costs.sizes
-    whole = sizes.summed.sum(axis=0)  # of one device: all parameters, and those of experts
+    whole = sizes.summed.sum(axis=0)  # of one device: all parameters, those of experts, those of wide weights
     divided = float(whole[1]) - (sizes.all_tied if plan.tp2 > 1 else 0.0)  # a 2D layout divides tied ones twice, too
     parameters = plan.tp * (float(whole[0]) - sizes.all_tied + (plan.divided_by - 1) * divided)
-    return parameters * (state.weight + state.optimizer)
+    return parameters * (state.weight + state.optimizer) + plan.tp * (float(whole[2]) - sizes.all_tied) * state.wider
 
 
 def _priced(plan: PreparedPlan, levels: Sequence[BatchLevel]) -> list[_Level]:

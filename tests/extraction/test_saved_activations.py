@@ -36,6 +36,15 @@ def test_eager_layer_keeps_34_plus_5_as_over_h(extracted):
     assert saved.selective == pytest.approx(34 * hidden_states(graph), rel=0.01)
 
 
+@pytest.mark.parametrize("attention", Attention)
+def test_joined_operators_keep_what_was_drawn_at_random(attention, extracted):
+    """Where softmax, mask and scale are one kernel its output, the dropout's mask and what it leaves stay: 2, 1 and 2 a·s."""
+    graph, family = extracted("bertlarge", attention=attention), find_model("bertlarge")
+    scores = 5 * family.heads * graph.key.sequence_length / family.hidden if attention is Attention.EAGER else 0
+    kept = graph.layers[1].saved.under(Recompute.NONE, Keeping(joined=True))
+    assert kept == pytest.approx((34 + scores) * hidden_states(graph), rel=0.01)
+
+
 @pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("tp", "sequence_parallel"), sampled(product([1, 2, 4, 8], [False, True]), [(1, False), (2, True), (8, False), (8, True)])

@@ -45,7 +45,7 @@ def test_stages_a_search_can_choose_save_every_tensor_once(seed: int) -> None:
     graph = graph_of(seed, 2 + seed % 5)
     assert check_structure(graph) == []
     for mode in MODES:
-        stages = stage_graph(graph, layer_sizes(graph, mode), np.zeros(4))
+        stages = stage_graph(graph, layer_sizes(graph, mode), np.zeros((1, 3, 2)))
         members = stages.lattice.members[stages.stages.whole] & ~stages.lattice.members[stages.stages.part]
         expected = [counted(graph, np.flatnonzero(each).tolist(), mode) for each in members]
         assert stages.sizes.saved_bytes.tolist() == expected

@@ -57,7 +57,7 @@ def test_copies_of_gathered_weights_take_their_traffic() -> None:
 
 def test_gradients_that_are_reduced_whole_take_longer_and_those_kept_twice_more_memory() -> None:
     base = replace(DEEPSPEED, reduces_all=False, second_gradient=None)
-    stage_one = replace(plan(1), overlap_gradients=False)
+    stage_one = replace(plan(1), overlap_gradients=False, precision=Precision.BF16)
     whole, scattered = priced(stage_one, replace(base, reduces_all=True)), priced(stage_one, base)
     assert whole.breakdown.data_communication_s > scattered.breakdown.data_communication_s
     assert priced(plan(0), replace(base, reduces_all=True)) == priced(plan(0), base)

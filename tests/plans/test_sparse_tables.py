@@ -50,8 +50,8 @@ TABLES = sum(LOOKUPS) * WIDTH
 DENSE = 16 * 32 + 32 + 4 * 32 + 1
 INDEX_BYTES = 8
 MODEL, CLUSTER = device_model(host_issue_s=0.0), load_cluster("dgx_a100")
-GRADIENT_BYTES = MODEL.software.gradient_bytes.value
-STATE = policy_under(MODEL.software, UniformPlan()).state
+STATE = policy_under(MODEL.software, plan_of(eager=False)).state
+GRADIENT_BYTES = STATE.gradient
 
 
 @pytest.fixture(scope="module")

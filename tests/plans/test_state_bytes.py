@@ -19,6 +19,7 @@ from Plans.policy import check_formats, optimizer_state, policy_under, training_
 from Plans.results import Iteration
 from Plans.state_bytes import StateBytes, StateFormats
 
+MEGATRON = ("megatron_2021", "megatron_2022", "megatron_core_2023", "megatron_core_2024", "megatron_core")
 FRAMEWORK, DEEPSPEED = load_software("megatron_core"), load_software("megatron_deepspeed_bf16")
 PUBLISHED = {  # weight, gradient, optimizer state, and traffic of a step (Rajbhandari et al. 2020; what updates read and write)
     ("adam", Precision.BF16): (2, 2, 12, 28),
@@ -57,7 +58,27 @@ def test_megatron_keeps_two_bytes_less_of_a_gradient_where_it_is_told() -> None:
     told = StateFormats(StateDtype.BF16, MomentDtype.FP8, StateDtype.FP16)
     assert policy_under(FRAMEWORK, replace(plan, state_formats=told)).state == StateBytes(2.0, 2.0, 2.0, 2.0)
     held = replace(plan, precision=Precision.FP8, state_formats=StateFormats(fp8_weights=True))
-    assert policy_under(FRAMEWORK, held).state == StateBytes(1.0, 4.0, 4.0, 8.0)
+    assert policy_under(FRAMEWORK, held).state == StateBytes(1.0, 4.0, 4.0, 8.0, wider=1.0)
+
+
+@pytest.mark.parametrize(
+    ("software", "precision", "published"),
+    [
+        *((name, Precision.BF16, (4.0, 0.0)) for name in MEGATRON),
+        *((name, Precision.FP16, (2.0, 0.0)) for name in MEGATRON),
+        *((name, Precision.FP32, (4.0, 0.0)) for name in MEGATRON),
+        ("megatron_core", Precision.FP8, (4.0, 0.0)),
+        ("megatron_deepspeed_bf16", Precision.BF16, (4.0, 2.0)),
+        ("megatron_deepspeed_bf16", Precision.FP16, (2.0, 0.0)),
+    ],
+)
+def test_gradients_are_as_wide_as_programs_keep_them(software: str, precision: Precision, published: tuple[float, float]) -> None:
+    """Megatron-LM's arguments.py of 2021 to 2025: those of bf16 weights are added up in fp32, of fp16 weights in fp16.
+
+    DeepSpeed's BF16_Optimizer, which keeps those of a pass beside its fp32 sums, is for bf16 alone.
+    """
+    state = policy_under(load_software(software), UniformPlan(precision=precision)).state
+    assert (state.gradient, state.second_gradient) == published
 
 
 def test_weights_of_the_main_format_are_updated_in_place() -> None:
@@ -91,17 +112,21 @@ def test_fewer_bits_never_cost_more(formats: StateFormats, zero: int, tp: int) -
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_what_is_saved_is_the_difference_of_the_bytes(zero: int) -> None:
+    """Of weights in fp8 the matrices of the blocks alone: embedding, head, norms and biases stay in bf16."""
     copies, parameters = 4, priced(StateFormats(), zero_stage=zero).stages[0].parameters
+    graph = graph_for(plan_of(eager=False))
+    matrices = sum(graph.layers[index].matmul_parameter_count for index in graph.sequence[1:-1])
+    assert 0 < matrices < parameters
     before = priced(StateFormats(), zero_stage=zero).stages[0].parameter_state_bytes
-    for formats, saved, sharded_from in (
-        (StateFormats(StateDtype.BF16), 2.0, 2),
-        (StateFormats(moment_dtype=MomentDtype.FP8), 6.0, 1),
-        (StateFormats(main_weight_dtype=StateDtype.FP16), 2.0, 1),
-        (StateFormats(fp8_weights=True), 1.0, 3),
+    for formats, saved, of, sharded_from in (
+        (StateFormats(StateDtype.BF16), 2.0, parameters, 2),
+        (StateFormats(moment_dtype=MomentDtype.FP8), 6.0, parameters, 1),
+        (StateFormats(main_weight_dtype=StateDtype.FP16), 2.0, parameters, 1),
+        (StateFormats(fp8_weights=True), 1.0, matrices, 3),
     ):
         after = priced(formats, zero_stage=zero).stages[0].parameter_state_bytes
         part = copies if zero >= sharded_from else 1
-        assert before - after == pytest.approx(saved * parameters / part, rel=1e-9)
+        assert before - after == pytest.approx(saved * of / part, rel=1e-9)
 
 
 @pytest.mark.parametrize(

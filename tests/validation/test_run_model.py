@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from Common.errors import InputError
+from GraphExtractor.graph import Recompute
 from GraphExtractor.models.dimensions import Dimensions
+from GraphExtractor.models.dimensions import dimensions_of as dimensions_named
 from GraphExtractor.models.registry import find_model, listed_models
+from Plans.flops import trained_flops
+from Plans.layer_costs import layer_sizes
 from Validation.assumptions import Notes, load_assumptions
 from Validation.run_hardware import RunHardware
 from Validation.run_model import counted_flops, dimensions_of, parameter_count, sequence_length_of
@@ -167,6 +171,36 @@ def test_hardware_flops_are_equation_3_of_sc21_and_model_flops_those_of_korthika
     assert counted_flops(dimensions, samples, RULES.named_convention(FlopsConvention.MODEL), "full") == pytest.approx(model)
     selective = counted_flops(dimensions, samples, hardware_flops, "selective")
     assert selective - model == pytest.approx(4 * layers * hidden * sequence * samples * sequence, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qwen3:layers=2,hidden=256,heads=8,kv_heads=4,head_width=64,vocabulary=1000",
+        "llama:layers=2,hidden=256,heads=8,kv_heads=2,head_width=48,vocabulary=1000",
+        "gpt:layers=2,hidden=256,heads=8,vocabulary=1000",
+    ],
+)
+def test_what_a_paper_counts_is_what_a_trace_counts(name, extracted):
+    """Also where heads are wider or narrower than hidden / heads, as those of Qwen3-0.6B."""
+    graph = extracted(name, 1, 64, 2)
+    dimensions = replace(dimensions_named(find_model(name)), sequence_length=64)
+    sizes = layer_sizes(graph, Recompute.NONE)
+    traced = trained_flops(sizes, sizes.sequence, graph.key.tp).all_scores
+    counted = counted_flops(dimensions, 1, RULES.named_convention(FlopsConvention.MODEL), "none")
+    assert counted == pytest.approx(traced, rel=1e-12)
+
+
+def counted_exactly(model):
+    """Whether it is of dimensions, and published with a count that nobody rounded."""
+    return not model.experts and model.published_parameter_count % 10**6 and dimensions_named(model) is not None
+
+
+@pytest.mark.parametrize("name", [name for name, model in listed_models().items() if counted_exactly(model)])
+def test_listed_models_have_the_parameters_that_their_dimensions_make(name):
+    """But for biases, norms and positions, which are 2 % of the smallest of them."""
+    model = find_model(name)
+    assert parameter_count(dimensions_named(model)) == pytest.approx(model.published_parameter_count, rel=0.02)
 
 
 def test_flops_of_parameters_alone_are_6_per_parameter_and_token():

@@ -280,15 +280,16 @@ def test_megatron_of_2024_overlaps_nothing_that_it_does_not_say():
     ("changes", "gradient_bytes"),
     [
         ({"framework": "NeMo", "precision": "fp16"}, 2),
-        ({"framework": "NeMo", "precision": "bf16"}, None),
+        ({"framework": "NeMo", "precision": "bf16"}, 4),
         ({"framework": "NeMo", "precision": "fp16, fp32 gradients"}, 4),
         ({"framework": "Megatron-LM", "source": "a paper of 2022", "precision": "bf16"}, 4),
-        ({"framework": "Megatron-LM", "source": "a paper of 2022", "precision": "fp16"}, None),
+        ({"framework": "Megatron-LM", "source": "a paper of 2022", "precision": "fp16"}, 2),
     ],
 )
 def test_gradients_go_by_the_number_format(changes, gradient_bytes):
-    """None is the software's own: 4 bytes of Megatron-Core, 2 of Megatron-LM of 2022."""
-    assert read(**changes).gradient_bytes == gradient_bytes
+    run = read(**changes)
+    software = SaidOfSoftware(gradient_bytes=run.gradient_bytes).of(load_software(run.software))
+    assert software.gradient_bytes_in(run.precision) == gradient_bytes
 
 
 @pytest.mark.parametrize(

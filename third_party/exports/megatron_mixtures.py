@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from Common.errors import InputError
+from GraphExtractor.models.decoder_parameters import DecoderMatrices
 from third_party.exports.megatron_flags import Flags
 from third_party.exports.shape import DecoderShape
 
@@ -66,16 +67,7 @@ def mixture(shape: DecoderShape, pattern: Sequence[bool]) -> str:
 def _parameters(shape: DecoderShape, with_experts: int) -> int:
     """Parameters where so many blocks have experts and the others MLPs, norms and biases left out."""
     assert shape.experts is not None  # others have no such blocks
-    matrices = 3 if shape.gated else 2
-    attention = 2 * shape.hidden * shape.head_width * (shape.heads + shape.kv_heads)
-    mlp = matrices * shape.hidden * shape.ffn
-    each = matrices * shape.hidden * shape.experts.ffn
-    shared = matrices * shape.hidden * shape.experts.shared_width
-    routed = shape.experts.count * (each + shape.hidden) + shared
-    words = shape.vocabulary or USUAL_WORDS
-    return (
-        words * shape.hidden * (1 if shape.tied else 2)
-        + shape.layers * attention
-        + with_experts * routed
-        + (shape.layers - with_experts) * mlp
-    )
+    experts, words = shape.experts, shape.vocabulary or USUAL_WORDS
+    sizes = (shape.hidden, shape.heads, shape.kv_heads, shape.head_width, shape.ffn, words)
+    matrices = DecoderMatrices(*sizes, gated=shape.gated, tied=shape.tied)
+    return matrices.total(shape.layers, with_experts, matrices.routed(experts.count, experts.ffn, experts.shared_width))

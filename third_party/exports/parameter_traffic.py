@@ -10,6 +10,7 @@ from Plans.groups import GroupNetwork, divided_replicas, replicas
 from Plans.pricing import PricedPlan, StageParts
 from Plans.rates import Messages
 from Plans.stage_parameters import stage_parameters
+from Plans.stage_price import SENT
 from third_party.exports.work import Members, Traffic
 
 
@@ -42,7 +43,7 @@ def stage_traffic(priced: PricedPlan, stage: int, parts: StageParts) -> StageTra
     """
     flows, zero = _Flows(priced, stage), priced.plan.sharding
     weight, gradient = priced.rates.weight_bytes, priced.rates.gradient_bytes
-    gathers = flows.of(CollectiveKind.ALL_GATHER, weight) if zero else ()
+    gathers = flows.of(CollectiveKind.ALL_GATHER, weight, flows.held.wide * float(priced.rates.wide[SENT])) if zero else ()
     scatters = flows.of(CollectiveKind.REDUCE_SCATTER, gradient) if zero else ()
     passes_s = parts.exposed_data_s + parts.hidden_data_s
     gather_s, scatter_s = _seconds(gathers) if zero == 3 else 0.0, _seconds(scatters) if zero > 1 else 0.0
@@ -89,13 +90,16 @@ class _Flows:
             ),
         }
 
-    def of(self, kind: CollectiveKind, bytes_each: float) -> tuple[_Flow, ...]:
-        """Collectives of that ``kind`` over all parameters, of ``bytes_each``."""
-        payloads = {Members.REPLICAS: self.held.dense - self.held.tables, Members.EXPERT_REPLICAS: self.held.experts}
+    def of(self, kind: CollectiveKind, bytes_each: float, more_bytes: float = 0.0) -> tuple[_Flow, ...]:
+        """Collectives of that ``kind`` over all parameters, of ``bytes_each``, with ``more_bytes`` of all together."""
+        payloads = {
+            Members.REPLICAS: (self.held.dense - self.held.tables) * bytes_each + more_bytes,
+            Members.EXPERT_REPLICAS: self.held.experts * bytes_each,
+        }
         return tuple(
-            self._flow(kind, members, parameters * bytes_each)
-            for members, parameters in payloads.items()
-            if parameters > 0.0 and self._networks[members].groups.size > 1
+            self._flow(kind, members, payload_bytes)
+            for members, payload_bytes in payloads.items()
+            if payload_bytes > 0.0 and self._networks[members].groups.size > 1
         )
 
     def sparse(self) -> tuple[_Flow, ...]:
