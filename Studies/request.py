@@ -499,7 +499,10 @@ class Request:
     ] = None
     fp8_weights: Annotated[
         bool | None,
-        About("whether weights are held and gathered in fp8 in a training in fp8, the optimizer's copy beside them", "false"),
+        About(
+            "whether weights of blocks are held and gathered in fp8 in a training in fp8, the optimizer's copy beside them",
+            "false",
+        ),
     ] = None
     schedule: Annotated[
         PipelineSchedule,

@@ -1,5 +1,7 @@
 """Traces in which every block stands for itself."""
 
+from dataclasses import replace
+
 
 def traced_step(key, family):
     """The traced step of one device, no block left out."""
@@ -45,3 +47,9 @@ def cut_bytes(graph, position):
     """Bytes (activations, gradients) of the tensors that cross the cut before a layer."""
     crossing = [tensor for tensor in graph.tensors if tensor.source < position <= max(tensor.destinations)]
     return sum(tensor.bytes for tensor in crossing), sum(tensor.gradient_bytes for tensor in crossing)
+
+
+def shared_by(layer, tp):
+    """A layer of one device as all ``tp`` of a group compute it alike: the model's FLOPs are shared among them."""
+    operators = tuple(replace(each, model_share=1 / tp if each.flops else 1.0) for each in layer.forward.operators)
+    return replace(layer, forward=replace(layer.forward, operators=operators))
