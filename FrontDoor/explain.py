@@ -16,11 +16,11 @@ def explain(command: Command) -> int:
     from Common.progress import progress_for
     from Common.records import to_json
     from Reporter.explain_tables import print_explanation
-    from Solver import search
+    from Studies import library
 
-    run = search.open_run(user_path(command.runs[0]), command.run_code)
+    run = library.open_run(user_path(command.runs[0]), command.run_code)
     progress = progress_for(sys.stderr, quiet=command.quiet)
-    explanation = search.explain(run, command.instead, progress, command.what_if, moldable=command.moldable)
+    explanation = library.explain(run, command.instead, progress, command.what_if, moldable=command.moldable)
     if command.output_format == "json":
         say(sys.stdout, json.dumps(json.loads(to_json(explanation)), indent=2).splitlines())
     else:

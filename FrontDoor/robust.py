@@ -28,10 +28,10 @@ def robust(command: Command) -> int:
     from Common.files import user_path
     from Common.records import to_json
     from Reporter.robust_tables import print_robustness
-    from Solver import search
+    from Studies import library
     from Studies.robust.records import keep_robustness
 
-    run = search.open_run(user_path(command.runs[0]), command.run_code)
+    run = library.open_run(user_path(command.runs[0]), command.run_code)
     try:
         answer = _answer(run, command)
     except KeyboardInterrupt as stop:

@@ -24,7 +24,6 @@ from Studies.annotations import Mode
 from Studies.explain.records import Explanation
 from Studies.finished_run import FinishedRun
 from Studies.plan_files import PlanFile
-from Studies.python_words import in_words_of_python
 from Studies.request import Request, settings_for
 from Studies.resolve import resolve
 from Studies.training_time.records import TrainingTime
@@ -39,7 +38,6 @@ Text = str | os.PathLike[str]
 SOURCE = "search.study"  # what refusals name
 
 
-@in_words_of_python
 def study(**settings: Any) -> Request:
     """What to search: the settings of ``phaze run_solver`` by their names, lists where several values are to be tried.
 
@@ -62,7 +60,6 @@ study.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 )
 
 
-@in_words_of_python
 def run_solver(request: Request, progress: Progress | None = None) -> SearchResult:
     """Search, and write the run directory, ``request.folders.run``.
 
@@ -81,7 +78,6 @@ def run_solver(request: Request, progress: Progress | None = None) -> SearchResu
         return run_search(request, progress or SilentProgress())
 
 
-@in_words_of_python
 def space_size(request: Request) -> SpaceSize:
     """Count what ``run_solver`` would search, without searching."""
     from Studies.problem import space_size as size
@@ -90,7 +86,6 @@ def space_size(request: Request) -> SpaceSize:
     return size(request)
 
 
-@in_words_of_python
 def evaluate_many(plans: pd.DataFrame | Mapping[str, Any], **settings: Any) -> pd.DataFrame:
     """Price many plans of a model on one device or chip at once: ``plans`` with columns of what an iteration of each costs.
 
@@ -117,7 +112,6 @@ def evaluate_many(plans: pd.DataFrame | Mapping[str, Any], **settings: Any) -> p
     return evaluated_many(study(**every | settings), plans, devices)
 
 
-@in_words_of_python
 def training_time(progress: Progress | None = None, **settings: Any) -> TrainingTime:
     """What a whole training takes, as ``phaze training-time`` says it: days, energy, money, carbon, and where the time goes.
 
@@ -150,7 +144,6 @@ training_time.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 )
 
 
-@in_words_of_python
 def open_run(folder: Text, run_code: Text | Sequence[Text] = ()) -> FinishedRun:
     """Everything that a finished run left in ``folder``: result, manifest, schedules, and ``designs`` as a DataFrame.
 
@@ -164,7 +157,6 @@ def open_run(folder: Text, run_code: Text | Sequence[Text] = ()) -> FinishedRun:
     return finished_run.open_run(user_path(os.fspath(folder)), files_to_run(os.fspath(each) for each in files))
 
 
-@in_words_of_python
 def explain(
     run: FinishedRun,
     instead: str | Sequence[str] = (),

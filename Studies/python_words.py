@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from Common.errors import PhazeError
 from Common.refusals import SeveralProblemsError
+from Studies import library
 from Studies.annotations import Mode
 from Studies.request import settings_for
 from Studies.training_time.settings import all_settings
@@ -17,6 +18,13 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
 PARAMETERS = frozenset({"run_code", "instead", "what_if", "moldable"})  # of functions, which are no settings
+
+
+@cache
+def function_of(name: str) -> Callable[..., Any]:
+    """A function of ``Studies.library`` as people call it from Python; the command line calls it as it is there."""
+    found: Callable[..., Any] = in_words_of_python(getattr(library, name))
+    return found
 
 
 def in_words_of_python(door: Callable[Given, Answer]) -> Callable[Given, Answer]:

@@ -7,7 +7,7 @@
     print(result.best.accelerator, result.best.models["bertlarge"].pp)
     designs = search.open_run(result.run_directory).designs
 
-These names are those of ``Studies.library``, loaded on first use.
+These names are those of ``Studies.library``, loaded on first use; what they refuse names keywords, not flags.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LIBRARY = ("evaluate_many", "explain", "open_run", "run_solver", "space_size", 
 
 def __getattr__(name: str) -> Any:
     if name in _LIBRARY:
-        return getattr(import_module("Studies.library"), name)
+        return import_module("Studies.python_words").function_of(name)
     raise AttributeError(f"module {__name__} has no attribute {name}")
 
 

@@ -158,7 +158,7 @@ def test_a_file_that_lies_in_the_current_folder_is_not_taken_for_the_one_beside_
 
 
 def test_python_callers_name_models_themselves_but_not_those_of_a_run(made: Path, moved: Path) -> None:
-    with pytest.raises(InputError, match="--run-code"):
+    with pytest.raises(InputError, match="run_code"):
         search.explain(search.open_run(moved), "pp=2,dp=1")
     assert not was_run(made)
     search.explain(search.open_run(moved, run_code=made / "mine.py"), "pp=2,dp=1")

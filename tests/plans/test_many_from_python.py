@@ -122,7 +122,7 @@ def test_data_parallel_degrees_follow_from_devices_as_of_a_plan_alone(tmp_path: 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"tp": [2, 2], "dp": [4, 2]}, "^plan 1: devices is 8, but tp 2 x pp 1 x cp 1 x dp 2 = 4; give --dp 4 or --devices 4$"),
+        ({"tp": [2, 2], "dp": [4, 2]}, "^plan 1: devices is 8, but tp 2 x pp 1 x cp 1 x dp 2 = 4; give dp 4 or devices 4$"),
         ({"tp": [2, 1], "pp": [1, 3]}, "^plan 1: devices is 8, which is no multiple of tp 1 x pp 3 x cp 1 = 3"),
         ({"tp": [2, 1], "cp": [1, 0]}, "^plan 1: cp is 0; it must be at least 1"),
     ],

@@ -260,7 +260,7 @@ def test_a_folder_with_the_run_of_another_study_is_refused_and_of_the_same_is_an
     assert (folder / "report.html").exists()
     kept = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
     told = f"{folder} holds the run of another study, which differs in pp, global_batch_size and which this one would replace; "
-    with pytest.raises(InputError, match=re.escape(told + "give another --output, or move the folder")):
+    with pytest.raises(InputError, match=re.escape(told + "give another output, or move the folder")):
         solved(resolve({}, settings | {"output": str(folder), "global_batch_size": 32, "pp": 1}))
     assert kept == {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
