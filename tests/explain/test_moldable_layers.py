@@ -24,6 +24,7 @@ from Studies.finished_run import FinishedRun
 ROUNDING = 1e-9
 
 
+@pytest.mark.thorough
 def test_a_plan_on_groups_is_no_slower_and_confirmed(finished: FinishedRun, capsys: pytest.CaptureFixture[str]) -> None:
     best = finished.result.best
     assert best is not None

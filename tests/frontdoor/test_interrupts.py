@@ -222,6 +222,7 @@ sys.exit(phaze.main())
 
 
 @pytest.mark.kill
+@pytest.mark.some(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_at_whatever_moment_it_comes_the_status_is_one_of_a_command(seed: int, tmp_path: Path) -> None:
     """The moments are calls of functions, so that how fast the machine is decides nothing; the last ones are at the end."""
