@@ -367,3 +367,9 @@ def test_a_near_miss_is_refused(content: dict[str, Any], meant: str) -> None:
 def test_a_near_miss_of_other_programs_is_refused(text: str, meant: str) -> None:
     with pytest.raises(InputError, match=rf"that is read; did you mean {meant}\?"):
         reading_of(Content(text))
+
+
+def test_a_misspelt_key_beside_the_right_one_is_refused() -> None:
+    text = toml(TITAN).replace("tensor_parallel_degree", "tensor_paralel_degree = 4\ntensor_parallel_degree")
+    with pytest.raises(InputError, match=r"did you mean parallelism.tensor_parallel_degree\?"):
+        reading_of(Content(text))

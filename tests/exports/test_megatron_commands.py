@@ -65,6 +65,39 @@ def test_a_whole_command_is_not_refused(text: str) -> None:
     assert read(text).settings["tp"] == 4
 
 
+@pytest.mark.parametrize("head", ["cat > opts.txt <<X", "read -r -d '' MORE <<'X'", 'cat <<-"X" | sbatch'])
+def test_a_text_within_a_script_is_no_cut_command(head: str) -> None:
+    assert read(f"{head}\n--tensor-model-parallel-size 4\nX\n{SMALL}").settings["tp"] == 1
+
+
+# Processes and functions.
+
+
+@pytest.mark.parametrize(
+    ("launch", "devices"),
+    [
+        ("srun -N 4 --ntasks-per-node=8", 32),
+        ("srun -N4 -n32", 32),
+        ("srun -n 16", 16),
+        ("#SBATCH -N 4 --gpus-per-node=8  # all of them\nsrun", 32),
+        ("#SBATCH -N 4\n#SBATCH -n 32\nsrun", 32),
+        ("mpirun -np 16 -x A=B", 16),
+        ("srun -N 2 --ntasks-per-node=8 bash -n", 16),
+    ],
+)
+def test_short_flags_of_a_queue_count_processes(launch: str, devices: int) -> None:
+    command = SMALL.partition("4 ")[2].replace("size 8", "size 64")
+    assert read(f"{launch} python {command}").settings["dp"] == devices
+
+
+@pytest.mark.parametrize("head", ["run() {", "function run {", "run ()\n{"])
+def test_flags_that_a_function_is_given_are_refused(head: str) -> None:
+    text = f'{head}\n{SMALL} "$@"\n}}\nrun '
+    with pytest.raises(InputError, match=r"gives flags to a function of its own .run --bf16 --tensor-model-parallel-size 2"):
+        read(f"{text}--bf16 --tensor-model-parallel-size 2")
+    assert read(f"{text}here").settings["tp"] == 1
+
+
 # Words that are not known.
 
 
@@ -84,8 +117,6 @@ def test_a_whole_command_is_not_refused(text: str) -> None:
         (f"cat args.txt | xargs {SMALL}", "xargs"),
         (f"{SMALL} --data-path $D $EXTRA_ARGS", "$EXTRA_ARGS"),
         (f"torchrun $DISTRIBUTED_ARGS {SMALL.partition('4 ')[2]}", "$DISTRIBUTED_ARGS"),
-        (f"{SMALL} --bf16 \u2013tensor-model-parallel-size 2", "\u2013tensor-model-parallel-size"),
-        (f"{SMALL} --bf16 tensor-model-parallel-size 2", "tensor-model-parallel-size"),
     ],
 )
 def test_words_that_may_hold_flags_are_said(text: str, word: str) -> None:
@@ -108,6 +139,17 @@ def test_values_of_flags_are_not_said(text: str) -> None:
 def test_a_refusal_names_what_may_hold_what_it_misses() -> None:
     with pytest.raises(InputError, match=r"has no --num-layers \(what \$ARGS and \$\(cat x\) hold is not known\); add it"):
         read("torchrun pretrain_gpt.py $ARGS --bf16 $(cat x)")
+
+
+@pytest.mark.parametrize("before", ["\u2013", "-", "", "\u2014", "\u201c--"])
+def test_a_flag_with_other_dashes_or_quotes_is_refused(before: str) -> None:
+    with pytest.raises(InputError, match="is no flag as it is written; write --tensor-model-parallel-size, with two plain"):
+        read(f"{SMALL} --bf16 {before}tensor-model-parallel-size\u201d 2")
+
+
+def test_a_granularity_that_megatron_has_not_is_refused_by_its_flag() -> None:
+    with pytest.raises(InputError, match="--recompute-granularity of the Megatron-LM command is 'fulll'; give selective or full"):
+        read(f"{SMALL} --recompute-granularity fulll")
 
 
 def test_words_that_are_known_are_read() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -15,12 +15,18 @@ MOST_ENTRIES = 3  # of differing flags that a refusal names
 PROCESSES = frozenset(
     {"nproc-per-node", "nnodes", "nodes", "ntasks-per-node", "gpus-per-node", "ntasks", "num-gpus", "num-nodes"}
 )
+QUEUES = ("srun", "sbatch", "salloc", "mpirun", "mpiexec")
 NOT_SET = "not known from the file; what it holds was not read"
 _PROGRAM = re.compile(r"(?:.*/)?([A-Za-z_]\w*\.py)")
 _FLAG = re.compile(r"--[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
 _PUT_IN = re.compile(r"\$(\{.*\}|\w+)|\$\(.*\)|`.*`", re.DOTALL)  # all of the word, whose value is not known
 _ARGUMENTS = re.compile(r"\$[{]?[@*][}]?")  # of the script, which is read as started with none
 _LIST = re.compile(r"\$\{!?\w+\[[@*]\]\}|\$\{?\w*(args?|opt(ion)?s|flags|params)\w*\}?", re.IGNORECASE)  # holds several words
+_QUOTES = "\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u00b4`"
+_STARTS = re.compile(r"(?:.*/)?(?:python[0-9.]*|torchrun|deepspeed|accelerate|bash|sh|[A-Za-z_]\w*\.py)")  # another program
+_OF_QUEUE = {"-N": "nodes", "-n": "ntasks", "-np": "ntasks"}  # of srun, sbatch and mpirun
+_SHORT = re.compile(r"(-[Nn])([0-9]+)")
+_TEXT_WITHIN = re.compile(r"<<-?[ \t]*['\"\\]?(\w+)['\"]?[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _PIECE = re.compile(r"(?:\$\([^()]*\)|`[^`]*`|<[A-Za-z_][^<>\n]*>|\S)+")  # a word of a text of several
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"
 _CUT = re.compile(r"\\[ \t]+\r?$|\\\r?\n[ \t]*(#.*)?$", re.MULTILINE)  # a continued line that is none
@@ -59,11 +65,23 @@ def parsed(words: Sequence[str]) -> Command:
                 run.add(bare)
         level = max(0, level - word.count(SURE))
     run.end()
-    if bare_words[:1] and bare_words[0] in ("mpirun", "mpiexec"):  # mpirun -np 16 python ...
-        counts = [after for word, after in pairwise(bare_words) if word in ("-np", "-n")]
-        found.sure.update({"ntasks": (counts[0],)} if counts else {})
+    for name, count in _processes(bare_words):
+        found.sure.setdefault(name, (count,))
     known = [name for name in programs if re.match(r"(pre)?train|finetune", name)]
     return replace(found, program=(known or programs or [""])[-1])
+
+
+def _processes(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Numbers that short flags of a queue's program give: ``srun -N 4 -n32``, ``mpirun -np 16``; words of Slurm's directives."""
+    place = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in QUEUES), None)
+    for word, after in pairwise([*words[place:], ""]) if place is not None else ():
+        joined = _SHORT.fullmatch(word)
+        if joined is not None:
+            yield _OF_QUEUE[joined[1]], joined[2]
+        elif word in _OF_QUEUE:
+            yield _OF_QUEUE[word], after
+        elif _STARTS.fullmatch(word):
+            return
 
 
 @dataclass
@@ -93,7 +111,8 @@ class _Run:
         if not self.name:
             self._tell([word for word in self.words if word == "xargs" or _LIST.fullmatch(word)])
             return
-        kept = self.words[:most]
+        program = next((at for at, word in enumerate(self.words) if at and _STARTS.fullmatch(word)), None)
+        kept = self.words[: program if most is None else most]
         self._tell(self.words[len(kept) :])
         if most is None:  # of torchrun before the program, say
             self._tell([word for place, word in enumerate(kept) if (_PUT_IN if place else _LIST).fullmatch(word)])
@@ -111,8 +130,14 @@ class _Run:
                 self.command.stray[word] = "adds words from its input, which were not read"
             elif _PUT_IN.fullmatch(word) and not _ARGUMENTS.fullmatch(word):
                 self.command.stray[word] = NOT_SET
-            elif word.strip(_DASHES) in known_arguments().read:
-                self.command.stray[word] = f"has not two dashes before it, and stands behind --{self.name} as no value of it"
+            elif flag_meant(word):
+                self.command.stray[word] = f"stands behind --{self.name} as no value of it"
+
+
+def flag_meant(word: str) -> str:
+    """The flag that is read whose name a word has behind other dashes or quotes of a text; empty for other words."""
+    name = word.strip(_DASHES + _QUOTES).partition("=")[0]
+    return name if name in known_arguments().read else ""
 
 
 def _apart(words: Iterable[str]) -> list[str]:
@@ -136,7 +161,8 @@ def check_whole(commands: Sequence[Sequence[str]], text: str) -> None:
         InputError: names the lines between which it is cut.
     """
     cut = next((words for words in commands if words and re.match(r"--[A-Za-z]|[0-9.]+$", words[0])), None)
-    if cut is None:
+    within = "".join(found[2] for found in _TEXT_WITHIN.finditer(text)) if "<<" in text else ""
+    if cut is None or cut[0] in within:
         return
     place = _CUT.search(text)
     behind = re.search(rf"^[ \t]*{re.escape(cut[0])}(?![\w-]).*$", text, re.MULTILINE)
@@ -151,6 +177,20 @@ def check_whole(commands: Sequence[Sequence[str]], text: str) -> None:
     else:
         where = "the words before it are a command of their own"
     raise InputError(f"the Megatron-LM command is cut before {' '.join(cut):.60}: {where}; join the lines")
+
+
+def check_calls(calls: Sequence[Sequence[str]]) -> None:
+    """Refuse flags that a script gives a function of its own, of which it is not known where they go.
+
+    Raises:
+        InputError: names the call.
+    """
+    for words in calls:
+        given = parsed(words)
+        if known_arguments().read & given.sure.keys():
+            raise InputError(
+                f"the script gives flags to a function of its own ({' '.join(words):.60}); write the command that is run alone"
+            )
 
 
 def check_one(launches: Sequence[Command]) -> None:

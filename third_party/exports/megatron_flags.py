@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 
 from Common.errors import InputError
 from third_party.exports.megatron_arguments import known_arguments
-from third_party.exports.megatron_commands import NOT_SET, alike, check_one, check_whole, parsed, unquoted
+from third_party.exports.megatron_commands import (
+    NOT_SET,
+    alike,
+    check_calls,
+    check_one,
+    check_whole,
+    flag_meant,
+    parsed,
+    unquoted,
+)
 from third_party.exports.near_names import near_name
 from third_party.exports.shell_script import script_of
 
@@ -74,12 +83,14 @@ class Flags:
             InputError: says which it may have been.
         """
         known = known_arguments()
-        left = known.read.difference(self.values)
+        for word in self.stray:
+            if meant := flag_meant(word):
+                raise InputError(f"{word:.60} is no flag as it is written; write --{meant}, with two plain dashes and no quotes")
         for name in self.values:
             plain = name.replace("_", "-")
             if known.is_known(name):
                 continue
-            near = near_name(plain, left)
+            near = near_name(plain, known.read)
             if near is not None:
                 raise InputError(f"--{name} is no flag that is read; did you mean --{near}? Correct it or leave it out")
 
@@ -153,11 +164,13 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
     """
     if _YAML_FLAG.search(text):
         return Flags(_of_yaml(text), given=given, source=text)
-    directives = parsed([word for line in _DIRECTIVE.findall(text) for word in line.split()]).sure
+    lines = [line.partition(" #")[0] for line in _DIRECTIVE.findall(text)]
+    directives = parsed(["sbatch", *(word for line in lines for word in line.split())]).sure
     slurm = {variable: words[0] for name, words in directives.items() if words for variable in _OF_SLURM.get(name, ())}
     script = script_of(text, beside, slurm)
     commands = [parsed(words) for words in script.commands]
     launches = [each for each in commands if len(LAUNCH_FLAGS & each.sure.keys()) > 1]
+    check_calls(script.calls)
     if any(each.program for each in commands):
         check_whole(script.commands, text)
     elif launches:  # flags alone, on several lines

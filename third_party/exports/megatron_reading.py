@@ -184,6 +184,11 @@ def _recompute(flags: Flags, pp: int, inexpressible: dict[str, str]) -> str:
     count = flags.number("recompute-num-layers", 1, least=0)
     if "recompute" in flags.given:
         return flags.given["recompute"]
+    if granularity not in ("none", "selective", "full"):
+        raise InputError(
+            f"--recompute-granularity of the Megatron-LM command is {flags.said(granularity)}; give selective or full, or leave "
+            "it out, or give --recompute"
+        )
     if granularity == "selective":
         others = sorted({*modules} - {"core_attn"})
         if others:

@@ -38,7 +38,7 @@ class Script:
     """``commands`` by their words; ``variables`` at the end, ``unsure`` ones with values that they may have.
 
     ``unused`` are texts of variables that no command has. ``assumed`` are variables that conditions took as not set, ``unread``
-    files that it reads and that do not lie beside it.
+    files that it reads and that do not lie beside it, ``calls`` those of its own functions with arguments.
     """
 
     commands: tuple[tuple[str, ...], ...]
@@ -47,6 +47,7 @@ class Script:
     unused: tuple[str, ...]
     assumed: tuple[str, ...]
     unread: tuple[str, ...]
+    calls: tuple[tuple[str, ...], ...]
 
 
 def script_of(
@@ -101,6 +102,8 @@ class _Interpreter(Conditions):
     frames: list[_Frame] = field(default_factory=list)
     sourced: int = 0
     unread: dict[str, None] = field(default_factory=dict)
+    functions: set[str] = field(default_factory=set)
+    calls: list[tuple[str, ...]] = field(default_factory=list)
 
     # statements
 
@@ -111,7 +114,9 @@ class _Interpreter(Conditions):
             self._leave()
         texts = {name: flat(value) for name, value in self.values.items()}
         unused = tuple(text for name, text in texts.items() if name not in self.used and "--" in text)
-        return Script(tuple(self.commands), texts, self.unsure, unused, tuple(self.assumed), tuple(self.unread))
+        return Script(
+            tuple(self.commands), texts, self.unsure, unused, tuple(self.assumed), tuple(self.unread), tuple(self.calls)
+        )
 
     def _go_over(self, tokens: Sequence[Token]) -> None:
         statement: list[Token] = []
@@ -136,6 +141,8 @@ class _Interpreter(Conditions):
     def _statement(self, tokens: list[Token], ended: str) -> None:
         """One simple command, with reserved words before it, and what ended it."""
         at = 0
+        if ended == "()" and tokens:
+            self.functions.add(_plain(tokens[-1]))
         while at < len(tokens):
             first = tokens[at]
             word = first.plain if isinstance(first, Word) else ""
@@ -167,6 +174,7 @@ class _Interpreter(Conditions):
             elif word == "{":
                 self._enter(_Frame("group", True))
             elif word == "function":
+                self.functions.update(_plain(token) for token in tokens[at : at + 1])
                 at = len(tokens) - (_plain(tokens[-1]) == "{")
             elif word not in ("time", "exec"):
                 self._simple(tokens[at - 1 :], ended)
@@ -339,7 +347,9 @@ class _Interpreter(Conditions):
             self.assign(ARGUMENTS, "$@")  # how often is not counted
         elif not self._take_input(words):
             made = self._fields(words)
-            if made and made[0] not in _SILENT:
+            if made and made[0] in self.functions and len(made) > 1:
+                self.calls.append(made)
+            elif made and made[0] not in _SILENT:
                 self.commands.append(made)
 
     def _fields(self, words: Iterable[Word]) -> tuple[str, ...]:

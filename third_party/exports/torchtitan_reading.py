@@ -77,6 +77,8 @@ def read(text: str, name: str = "", folder: str = "", besides: Mapping[str, str]
     Raises:
         InputError: it is no Python, configures nothing or several things, or configures what no plan of phaze is.
     """
+    if "setattr(" in text:
+        raise InputError("setattr(...) changes a value that only running the file would tell; write it as an assignment")
     tree = parsed(text)
     module = Module(tree)
     config = _configuration(module, name)
