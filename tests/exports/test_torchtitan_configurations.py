@@ -339,5 +339,5 @@ def test_weights_that_are_gathered_in_fp8_are_read() -> None:
 
 def test_a_value_that_is_set_by_name_is_refused() -> None:
     text = "c = Trainer.Config(parallelism=ParallelismConfig())\nsetattr(c.training, 'local_batch_size', 2)\n"
-    with pytest.raises(InputError, match="setattr.*write it as an assignment"):
+    with pytest.raises(InputError, match=r"setattr.*write it as an assignment"):
         read(text)
