@@ -231,10 +231,9 @@ def ends_of(graph: ModelGraph) -> frozenset[int]:
     return frozenset(each for each in ends if graph.sequence.count(each) == 1)
 
 
-def wide_parameters(graph: ModelGraph, index: int) -> int:
-    """Parameters of a distinct layer whose weights stay as they are where others are held in fp8: all but matrices of blocks."""
-    layer = graph.layers[index]
-    held = 0 if index in ends_of(graph) else layer.matmul_parameter_count + layer.expert_parameter_count
+def _wide_parameters(layer: LayerGraph, *, is_end: bool) -> int:
+    """Parameters whose weights stay as they are where others are held in fp8: all but matrices of blocks."""
+    held = 0 if is_end else layer.matmul_parameter_count + layer.expert_parameter_count
     return layer.parameter_count - held
 
 
@@ -248,9 +247,10 @@ def layer_names(graph: ModelGraph) -> tuple[str, ...]:
 def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> LayerSizes:
     """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in ``panels`` pieces."""
     more, ends = 1.0 + keeping.spare, ends_of(graph)
-    keepings = {index: replace(keeping, in_fp8=keeping.in_fp8 and index not in ends) for index in graph.sequence}
+    of_ends = replace(keeping, in_fp8=False)
     distinct, sequence = moded_layers(graph, recompute)
     layers = [(graph.layers[each.index], each.mode) for each in distinct]
+    kept_as = [(layer, of_ends if each.index in ends else keeping) for layer, each in zip(layers, distinct, strict=True)]
     kinds = sorted({astuple(table) for layer, _ in layers for table in layer.sparse_tables})
 
     def column(values: Sequence[float] | Sequence[Sequence[float]]) -> FloatArray:
@@ -261,16 +261,15 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
         sequence=sequence,
         parameters=column([layer.parameter_count for layer, _ in layers]),
         expert_parameters=column([layer.expert_parameter_count + layer.twice_divided_count for layer, _ in layers]),
-        wide_parameters=column([wide_parameters(graph, each.index) for each in distinct]),
+        wide_parameters=column([_wide_parameters(graph.layers[each.index], is_end=each.index in ends) for each in distinct]),
         tied_parameters=column([layer.tied_count for layer, _ in layers]),
-        saved_bytes=more * column([graph.layers[each.index].saved.under(each.mode, keepings[each.index]) for each in distinct]),
+        saved_bytes=more * column([layer.saved.under(mode, kept) for (layer, mode), kept in kept_as]),
         shared_bytes=more * column([tensor.bytes for tensor in graph.shared]),
         shared_by=np.array(
             [[place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared] for place, each in enumerate(sequence)],
             dtype=np.bool_,
         ).reshape(len(sequence), len(graph.shared)),
-        workspace_bytes=more
-        * column([workspace_bytes(graph.layers[each.index], each.mode, panels, keepings[each.index]) for each in distinct]),
+        workspace_bytes=more * column([workspace_bytes(layer, mode, panels, kept) for (layer, mode), kept in kept_as]),
         forward_flops=column([model_flops(layer.forward.operators) for layer, _ in layers]),
         masked_flops=column([_masked_of_model(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
         repeated_flops=column([_of_model(_recomputed(layer, mode)) for layer, mode in layers]),

@@ -98,8 +98,7 @@ def gradient_bytes(operator: Operator) -> int:
 
 def anonymous(operator: Operator) -> Operator:
     """What decides the seconds of an operator: without number, name, place in its graph, part of the model, and what streams."""
-    bare = replace(operator, id=0, name="", forward_id=None, core_attention=False, collective=None, streamed=())
-    return replace(bare, model_share=1.0)
+    return replace(operator, id=0, name="", forward_id=None, core_attention=False, collective=None, streamed=(), model_share=1.0)
 
 
 def dtype_of(operator: Operator) -> str:

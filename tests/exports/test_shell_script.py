@@ -225,6 +225,7 @@ LONG: dict[str, Callable[[int], str]] = {
     "branches": lambda size: "if [ -f x ]; then A=1; else A=2; fi\n" * size + LAUNCH,
     "a long list": lambda size: "A=(" + "--x 1 " * size + ")\n" + LAUNCH,
     "many flags": lambda size: "run " + "--lr 1 " * size + LAUNCH,
+    "texts that never end": lambda size: "echo <<NEVER\n" * size + "pretrain_gpt.py " + LAUNCH + "--bf16\n",
 }
 
 

@@ -65,7 +65,8 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if not isinstance(content, dict) or not recognises(content):
         raise InputError(f"the configuration has no distributed_type beside one of {', '.join(MARKS)}; give one of accelerate")
     content = {str(key): value for key, value in content.items()}
-    known_keys("accelerate").check_spelling(flattened(content))
+    keys, known = flattened(content), known_keys("accelerate")
+    known.check_spelling(keys)
     given = _Given(content, given_besides or {})
     kind = str(content["distributed_type"] or "NO").strip("'\"").upper()
     kind = "NO" if kind == "FALSE" else kind  # YAML reads a bare NO as false
@@ -88,7 +89,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
         found["overlap_gradients"] = True  # torch always reduces them while the backward pass runs
     found |= _precision(given, kind) | _replicas(given, found)
     found |= accumulation(given.besides, given.steps, found, given.accumulation, given.untold)
-    return known_keys("accelerate").reading(found, flattened(content), given.untold)
+    return known.reading(found, keys, given.untold)
 
 
 def _axes(given: _Given) -> dict[str, object]:

@@ -7,6 +7,7 @@ every key of a part that has no line of its own.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -63,12 +64,13 @@ class KnownKeys:
             InputError: says which it may have been.
         """
         left = self.read.difference(given)
-        homes = [path.rpartition(".")[0] for path in given]
-        beside = {home: frozenset(each for each in self.read if each.rpartition(".")[0] == home) for home in {*homes}}
+        beside = defaultdict[str, set[str]](set)
+        for path in self.read:
+            beside[path.rpartition(".")[0]].add(path)
         listed = self.read | self.no_effect | self.not_expressible.keys()
         for path, value in given.items():
             read = path in listed or self.kind_of(path, value)[0] is KeyKind.READ
-            near = None if read else near_name(path, left) or near_name(path, beside[path.rpartition(".")[0]])
+            near = None if read else near_name(path, left) or near_name(path, beside.get(path.rpartition(".")[0], ()))
             if near is not None:
                 raise InputError(
                     f"{path} is no key of {self.program} that is read; did you mean {near}? Correct it or leave it out"

@@ -26,7 +26,7 @@ _QUOTES = "\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u00b4`"
 _STARTS = re.compile(r"(?:.*/)?(?:python[0-9.]*|torchrun|deepspeed|accelerate|bash|sh|[A-Za-z_]\w*\.py)")  # another program
 _OF_QUEUE = {"-N": "nodes", "-n": "ntasks", "-np": "ntasks"}  # of srun, sbatch and mpirun
 _SHORT = re.compile(r"(-[Nn])([0-9]+)")
-_TEXT_WITHIN = re.compile(r"<<-?[ \t]*['\"\\]?(\w+)['\"]?[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_TEXT_BEGINS = re.compile(r"<<-?[ \t]*['\"\\]?(\w+)")  # a text within the script, up to a line with that word alone
 _PIECE = re.compile(r"(?:\$\([^()]*\)|`[^`]*`|<[A-Za-z_][^<>\n]*>|\S)+")  # a word of a text of several
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"
 _CUT = re.compile(r"\\[ \t]+\r?$|\\\r?\n[ \t]*(#.*)?$", re.MULTILINE)  # a continued line that is none
@@ -62,7 +62,7 @@ def parsed(words: Sequence[str]) -> Command:
                 run = run.next(bare, level > 0)
             else:
                 programs += [program[1]] if (program := _PROGRAM.fullmatch(bare)) else []
-                run.add(bare)
+                run.words.append(bare)
         level = max(0, level - word.count(SURE))
     run.end()
     for name, count in _processes(bare_words):
@@ -100,10 +100,6 @@ class _Run:
         name, equals, value = word[2:].partition("=")
         name = name.replace("_", "-") if known_arguments().is_known(name.replace("_", "-")) else name
         return _Run(self.command, name, unsure, bool(equals), [unquoted(value)] if equals else [])
-
-    def add(self, word: str) -> None:
-        """A word that is no flag."""
-        self.words.append(word)
 
     def end(self) -> None:
         """Give the flag those of the words that are its values; of others say that they were not read."""
@@ -161,8 +157,7 @@ def check_whole(commands: Sequence[Sequence[str]], text: str) -> None:
         InputError: names the lines between which it is cut.
     """
     cut = next((words for words in commands if words and re.match(r"--[A-Za-z]|[0-9.]+$", words[0])), None)
-    within = "".join(found[2] for found in _TEXT_WITHIN.finditer(text)) if "<<" in text else ""
-    if cut is None or cut[0] in within:
+    if cut is None or cut[0] in _texts_within(text):
         return
     place = _CUT.search(text)
     behind = re.search(rf"^[ \t]*{re.escape(cut[0])}(?![\w-]).*$", text, re.MULTILINE)
@@ -177,6 +172,22 @@ def check_whole(commands: Sequence[Sequence[str]], text: str) -> None:
     else:
         where = "the words before it are a command of their own"
     raise InputError(f"the Megatron-LM command is cut before {' '.join(cut):.60}: {where}; join the lines")
+
+
+def _texts_within(text: str) -> str:
+    """Lines of texts within a script; every line is looked at once."""
+    lines = text.splitlines()
+    last = {line.strip(" \t"): place for place, line in enumerate(lines)}
+    found, end = list[str](), ""
+    for place, line in enumerate(lines):
+        begun = _TEXT_BEGINS.search(line)
+        if end and line.strip(" \t") == end:
+            end = ""
+        elif end:
+            found.append(line)
+        elif begun is not None and last.get(begun[1], 0) > place:
+            end = begun[1]
+    return "\n".join(found)
 
 
 def check_calls(calls: Sequence[Sequence[str]]) -> None:

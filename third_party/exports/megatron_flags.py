@@ -44,9 +44,8 @@ _YAML_ENTRY = re.compile(r"[ \t]+['\"]?--([A-Za-z][\w-]*)['\"]?[ \t]*:(.*)")
 _YAML_ITEM = re.compile(r"[ \t]+-[ \t]+(.*)")
 _YAML_COMMENT = re.compile(r"(^|[ \t])#.*$")
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
-_NODES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")  # variables that Slurm sets, by flags of its directives
-_OF_SLURM = {
-    "nodes": _NODES,
+_OF_SLURM = {  # variables that Slurm sets, by flags of its directives
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
     "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
     "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),

@@ -88,11 +88,11 @@ class Variables:
         used = _VARIABLE.fullmatch(part.text) if part.kind is PartKind.VARIABLE else None
         if used is None:
             return None
-        end = used[1] if used[1] in ARRAY_END else used[2]
-        value = self.values.get(ARGUMENTS if used[1] in ARRAY_END else used[1]) if end in ARRAY_END else None
+        name, end = _place(used)
+        value = self.values.get(name) if end in ARRAY_END else None
         if not isinstance(value, list) or (part.quoted and end == "*"):
             return None
-        self.used.add(used[1])
+        self.used.add(name)
         self._spend(sum(len(item) + 1 for item in value))
         return value if part.quoted else [field for item in value for field in item.split()]
 
@@ -117,8 +117,10 @@ class Variables:
         operators = [each.text for each in inner if isinstance(each, Operator) and each.text != "\n"]
         if operators == ["<"] and len(words) == 1:
             return self.file(self.text(words[0]))
-        if operators or not words:
-            return None if operators else ""
+        if operators:
+            return None
+        if not words:
+            return ""
         self.nested += 1
         texts = [field for word in words for field in self.fields(word)]
         self.nested -= 1
@@ -149,9 +151,7 @@ class Variables:
         as_written = f"${part.text}" if re.fullmatch(r"\w+", part.text) else f"${{{part.text}}}"
         if used is None or depth > MOST_DEFAULTS:
             return as_written
-        name, index, how, default = used[1], used[2], used[3], used[4]
-        if name in ARRAY_END:
-            name, index = ARGUMENTS, index or ARGUMENTS
+        (name, index), how, default = _place(used), used[3], used[4]
         self.used.add(name)
         value = self.values.get(name)
         if isinstance(value, list):
@@ -184,6 +184,11 @@ class Variables:
         self.left -= size
         if self.left < 0:
             raise InputError(f"the variables of the command put in are more than {MOST:,} characters; write their values out")
+
+
+def _place(used: re.Match[str]) -> tuple[str, str | None]:
+    """Name and index of a variable that is put in; ``$@`` and ``$*`` are the list of arguments, whole."""
+    return (ARGUMENTS, used[2] or used[1]) if used[1] in ARRAY_END else (used[1], used[2])
 
 
 def _short(text: str) -> str:
