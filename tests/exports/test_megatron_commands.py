@@ -91,11 +91,33 @@ def test_short_flags_of_a_queue_count_processes(launch: str, devices: int) -> No
 
 
 @pytest.mark.parametrize("head", ["run() {", "function run {", "run ()\n{"])
-def test_flags_that_a_function_is_given_are_refused(head: str) -> None:
+def test_flags_that_a_function_is_given_are_read(head: str) -> None:
     text = f'{head}\n{SMALL} "$@"\n}}\nrun '
-    with pytest.raises(InputError, match=r"gives flags to a function of its own .run --bf16 --tensor-model-parallel-size 2"):
-        read(f"{text}--bf16 --tensor-model-parallel-size 2")
-    assert read(f"{text}here").settings["tp"] == 1
+    assert read(f"{text}--bf16 --tensor-model-parallel-size 2").settings["tp"] == 2
+    assert read(f"{text}").settings["tp"] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"train() {{\n{SMALL} --tensor-model-parallel-size 4\n}}",
+        f"cat > run.sh <<'X'\n#!/bin/bash\n{SMALL} --tensor-model-parallel-size 4\nX\n",
+        f"cat > run.sh <<X\n{SMALL} --tensor-model-parallel-size $TP\nX\nTP=4 sbatch run.sh".replace("$TP", "\\$TP"),
+        f"sbatch <<X\n{SMALL} --tensor-model-parallel-size 4\nX\n",
+        f"read -r -d '' A <<'X'\n--tensor-model-parallel-size 4\nX\n{SMALL} $A",
+        f"cat > args.txt <<X\n--tensor-model-parallel-size 4\nX\n{SMALL} $(cat args.txt)",
+        f"T=4; f() {{ T=2; }}; {SMALL} --tensor-model-parallel-size $T",
+        f"if ! {SMALL} --tensor-model-parallel-size 4; then exit 1; fi",
+    ],
+)
+def test_functions_and_texts_of_a_script_are_read(text: str) -> None:
+    assert read(text).settings["tp"] == 4
+
+
+def test_a_script_that_is_started_on_nodes_has_their_number() -> None:
+    command = SMALL.partition("4 ")[2].replace("size 8", "size 64")
+    found = read("srun -N 4 --ntasks-per-node=8 bash run.sh 2", beside={"run.sh": f"python {command} --bf16"}.get)
+    assert found.settings["dp"] == 32
 
 
 # Words that are not known.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -50,7 +52,7 @@ def words_of(text: str) -> list[tuple[str, ...]]:
         ("S=b; case $S in a|c) T=1;; b) T=2;; *) T=3;; esac; run $T", ("run", "2")),
         ('[ -z "$X" ] && T=1; [[ -n $X ]] && T=2; [ a = a ] || T=3; run $T', ("run", "1")),
         ("for T in 5; do run $T; done", ("run", "5")),
-        ("f() { T=7; }\nrun $T", ("run", "7")),
+        ("f() { T=7; }\nf\nrun $T", ("run", "7")),
         ("let T=2*3 S=T+1; (( S += 2 )); ((T--)); (cd x; run $T $S); run $T $S", ("run", "5", "9")),
         ("T=4; if (( T > 2 )); then S=1; else S=2; fi; (( T == 4 && 1 )); run $S", ("run", "1")),
         ("T=$(expr 6 / 2); S=`expr $T \\* 2`; run $T $S", ("run", "3", "6")),
@@ -59,7 +61,7 @@ def words_of(text: str) -> list[tuple[str, ...]]:
         ("T=1; T=2 run $T; run $T", ("run", "1")),
         ("set -- --x 'a b'; run $# $2 \"$@\" $*", ("run", "2", "a", "b", "--x", "a b", "--x", "a", "b")),
         ("eval 'T=3 S=\"a b\"'; run $T $S", ("run", "3", "a", "b")),
-        ("read -r T <<< 4; printf -v S 5; run ${T:-1} ${S:-1}", ("run", "${T}", "${S}")),
+        ("read -r T <<< 4; printf -v S 5; run ${T:-1} ${S:-1}", ("run", "4", "${S}")),
         ("while IFS= read -r T; do :; done < x; run ${T-1}", ("run", "${T}")),
         ("for T in $(seq 3); do run $T; done", ("run", "${T}")),
         ("while [[ $# -gt 0 ]]; do T=$2; shift; done; T=${T:-6}; run $T", ("run", "6")),
@@ -158,20 +160,92 @@ STATEMENTS = st.one_of(
     st.builds("for {} in {}; do {}=${}; done".format, NAMES, NUMBERS, NAMES, NAMES),
     st.builds('L+=(${} "{} ${}")'.format, NAMES, NUMBERS, NAMES),
     st.builds("L=(--x ${})".format, NAMES),
+    st.builds(
+        "f() {{\n  {}={}; local {}=$1\n  B=$B${}\n}}\n{}".format,
+        NAMES,
+        NUMBERS,
+        NAMES,
+        NAMES,
+        st.sampled_from(["f 1 2", "f", "A=5 f $A", ""]),
+    ),
+    st.builds("g() {{ local A=$#; shift; L+=(\"$@\" $A); [ $A -gt {} ] && return; C=4; }}; g {} 'a b'".format, NUMBERS, NUMBERS),
+    st.builds("function h {{ if (( $1 > {} )); then {}=$1; return; fi; {}=6; }}\nh {}".format, NUMBERS, NAMES, NAMES, NUMBERS),
+    st.builds("if h2() {{ {}=3; }}; then :; fi; h2".format, NAMES),
+    st.builds("read -r {} {} <<< '{} 4'".format, NAMES, NAMES, NUMBERS),
+    st.builds("read -r -d '' D <<{}\n  {} ${}\n# 2\nX\n".format, st.sampled_from(["X", "'X'"]), NUMBERS, NAMES),
+    st.builds("D=$(cat <<X\n$A {}\nX\n)".format, NUMBERS),
+    st.builds("L[${{#L[@]}}]={}; I=0; L[I]=${}; unset 'L[-1]'".format, NUMBERS, NAMES),
+    st.builds("L[{}-{}]+=z".format, NUMBERS.map(lambda number: number % 3 + 1), st.just(1)).map(
+        lambda text: "L=(a b c); " + text
+    ),
+    st.builds("declare -A M=([x]={} [y]=2); M[$A]=3; {}=${{M[x]}}${{M[$A]}}${{#L[@]}}${{#A}}".format, NUMBERS, NAMES),
+    st.builds("{}=$((010 + 0{}))".format, NAMES, NUMBERS.map(lambda number: number % 8)),
+    st.builds("unset {0}; {0}=${{{0}:-{1}}}".format, NAMES, NUMBERS),
+    st.builds("set -- $A 5 'b c'; shift; {}=$1$#".format, NAMES),
 )
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(st.lists(STATEMENTS, min_size=1, max_size=8), st.sampled_from(["\n", "; "]))
 def test_scripts_come_to_what_bash_makes_of_them(statements: list[str], between: str) -> None:
-    text = between.join(["A=1", "B=2", "C=3", "L=(0)", *statements, 'run $A $B "$C" ${L[@]} "${L[@]}" "${L[*]}"'])
+    between = "\n" if "\n" in "".join(statements) else between
+    text = between.join(["A=1", "B=2", "C=3", "D=x", "L=(0)", *statements, 'run $A $B "$C" $D "$D" ${L[@]} "${L[@]}" "${L[*]}"'])
     shown = subprocess.run(
-        ["bash", "-c", "run() { printf '%s\\n' \"$@\"; }\n" + text], capture_output=True, text=True, check=True, env={}
+        ["bash", "-c", "run() { printf '%s\\0' \"$@\"; }\n" + text], capture_output=True, text=True, check=True, env={}
     ).stdout
     script = script_of(text)
-    assert list(script.commands[-1][1:]) == shown.splitlines()
+    assert list(script.commands[-1][1:]) == shown.split("\0")[:-1]
     assert not script.unsure
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "T=4; f() { T=2; }; run $T",
+        "f() { local T=2; run $T $1 \"$2\" $#; }; T=4; f a 'b c'; run $T",
+        'f() { run "$@"; }; f --x \'a b\' --y; function g() { f "$@" 1; }; g 2',
+        "f() (\n  run $1\n)\nf 3 && run 4",
+        "f() { T=$1; }; T=1; if f 2; then :; fi; run $T | cat",
+        "f() { if [ $1 -gt 2 ]; then return; fi; run $1; f2 $1; }; f2() { run f2 $1; }; for T in 1; do f $T; done; f 3",
+        "f() { run 1; f; }; g() { run 2; }; g",
+        "T=3; f() { run $T; }; T=5 f; run $T",
+        "command run 1; ! run 2; if run 3; then run 4; fi",
+        "cat > args.txt <<E\n--x 1 \\\n --y 2\nE\nrun $(cat args.txt) $(< args.txt)",
+        "echo --x 1 > a.txt; echo --y 2 >> a.txt; run $(cat a.txt)",
+        "T=2; cat <<'E' > x.sh\nT=${T:-7}; run $T $1\nE\nbash x.sh a; export T; bash x.sh b; T=5 bash -eu ./x.sh c; run $T",
+        "cat > env.sh <<E\nexport T=4\nE\nsource ./env.sh; . env.sh; run $T",
+        "T=2; bash <<E\nrun $T\nE\nbash -c 'run \"$0\" $1' a b; export S=3; bash -c 'run $S'; echo run 5 | bash",
+        "tee x.sh <<E > /dev/null\nrun 1\nE\nbash x.sh; cat x.sh | bash; bash < x.sh",
+        "bash lib/other.sh 1; source lib/env.sh; run $L; source $PWD/lib/env.sh",
+        "cat <<E\nrun 1\nE\nrun 2",
+        "IFS=, read -ra A <<< '1,2,3'; run ${A[@]} ${#A[@]}; mapfile -t B <<E\n4\n5\nE\nrun ${B[@]}",
+        "A='a # b\n# c'; run $A; run '# d' # e",
+    ],
+)
+def test_functions_and_other_scripts_are_read_as_bash_runs_them(text: str, tmp_path: Path) -> None:
+    program = tmp_path / "run"
+    program.write_text("#!/bin/bash\nprintf '%s\\0' run \"$@\" >> $OUT; printf '\\n' >> $OUT\n")
+    program.chmod(0o755)
+    library = tmp_path / "lib"
+    library.mkdir()
+    (library / "env.sh").write_text("L=8\n")
+    (library / "other.sh").write_text("run $1 other\n")
+    folder = {name: (library / name).read_text() for name in ("env.sh", "other.sh")}
+    script = script_of(text, lambda name: folder.get(name.removeprefix("lib/")) if name.startswith("lib/") else None)
+    out = tmp_path / "out"
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "OUT": str(out)}
+    ended = "; f() { run 1; }; f" if text.startswith("f() { run 1; f; }") else ""  # which calls itself for ever
+    subprocess.run(["bash", "-c", text + ended], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    shown = [tuple(line.split("\0")[:-1]) for line in out.read_text().splitlines()]
+    assert [words[words.index("run") :] for words in script.commands if "run" in words] == shown[: len(shown) - bool(ended)]
+
+
+def test_what_nothing_calls_or_reads_is_read_where_it_is_asked_for() -> None:
+    text = "f() { run $T; }\ncat > x.sh <<'E'\nrun --x $T\nE\nT=2"
+    assert script_of(text).commands == ()
+    assert script_of(text, whole=True).commands == (("run", "2"), ("run", "--x", "2"))
 
 
 @given(st.integers(-99, 99), st.integers(-99, 99), st.sampled_from("+-*/%"))

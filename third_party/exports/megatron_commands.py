@@ -26,7 +26,6 @@ _QUOTES = "\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u00b4`"
 _STARTS = re.compile(r"(?:.*/)?(?:python[0-9.]*|torchrun|deepspeed|accelerate|bash|sh|[A-Za-z_]\w*\.py)")  # another program
 _OF_QUEUE = {"-N": "nodes", "-n": "ntasks", "-np": "ntasks"}  # of srun, sbatch and mpirun
 _SHORT = re.compile(r"(-[Nn])([0-9]+)")
-_TEXT_BEGINS = re.compile(r"<<-?[ \t]*['\"\\]?(\w+)")  # a text within the script, up to a line with that word alone
 _PIECE = re.compile(r"(?:\$\([^()]*\)|`[^`]*`|<[A-Za-z_][^<>\n]*>|\S)+")  # a word of a text of several
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"
 _CUT = re.compile(r"\\[ \t]+\r?$|\\\r?\n[ \t]*(#.*)?$", re.MULTILINE)  # a continued line that is none
@@ -157,7 +156,7 @@ def check_whole(commands: Sequence[Sequence[str]], text: str) -> None:
         InputError: names the lines between which it is cut.
     """
     cut = next((words for words in commands if words and re.match(r"--[A-Za-z]|[0-9.]+$", words[0])), None)
-    if cut is None or cut[0] in _texts_within(text):
+    if cut is None:
         return
     place = _CUT.search(text)
     behind = re.search(rf"^[ \t]*{re.escape(cut[0])}(?![\w-]).*$", text, re.MULTILINE)
@@ -172,36 +171,6 @@ def check_whole(commands: Sequence[Sequence[str]], text: str) -> None:
     else:
         where = "the words before it are a command of their own"
     raise InputError(f"the Megatron-LM command is cut before {' '.join(cut):.60}: {where}; join the lines")
-
-
-def _texts_within(text: str) -> str:
-    """Lines of texts within a script; every line is looked at once."""
-    lines = text.splitlines()
-    last = {line.strip(" \t"): place for place, line in enumerate(lines)}
-    found, end = list[str](), ""
-    for place, line in enumerate(lines):
-        begun = _TEXT_BEGINS.search(line)
-        if end and line.strip(" \t") == end:
-            end = ""
-        elif end:
-            found.append(line)
-        elif begun is not None and last.get(begun[1], 0) > place:
-            end = begun[1]
-    return "\n".join(found)
-
-
-def check_calls(calls: Sequence[Sequence[str]]) -> None:
-    """Refuse flags that a script gives a function of its own, of which it is not known where they go.
-
-    Raises:
-        InputError: names the call.
-    """
-    for words in calls:
-        given = parsed(words)
-        if known_arguments().read & given.sure.keys():
-            raise InputError(
-                f"the script gives flags to a function of its own ({' '.join(words):.60}); write the command that is run alone"
-            )
 
 
 def check_one(launches: Sequence[Command]) -> None:

@@ -11,7 +11,6 @@ from third_party.exports.megatron_arguments import known_arguments
 from third_party.exports.megatron_commands import (
     NOT_SET,
     alike,
-    check_calls,
     check_one,
     check_whole,
     flag_meant,
@@ -166,17 +165,19 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
     lines = [line.partition(" #")[0] for line in _DIRECTIVE.findall(text)]
     directives = parsed(["sbatch", *(word for line in lines for word in line.split())]).sure
     slurm = {variable: words[0] for name, words in directives.items() if words for variable in _OF_SLURM.get(name, ())}
-    script = script_of(text, beside, slurm)
-    commands = [parsed(words) for words in script.commands]
-    launches = [each for each in commands if len(LAUNCH_FLAGS & each.sure.keys()) > 1]
-    check_calls(script.calls)
+    for whole in (False, True):
+        script = script_of(text, beside, slurm, whole)
+        commands = [parsed(words) for words in script.commands]
+        launches = [each for each in commands if len(LAUNCH_FLAGS & each.sure.keys()) > 1]
+        if launches:
+            break
     if any(each.program for each in commands):
         check_whole(script.commands, text)
     elif launches:  # flags alone, on several lines
         launches = [parsed([word for words in script.commands for word in words])]
     if not launches:
         loose = parsed([*script.unused])
-        started = [each for each in commands if each.program and not loose.sure]
+        started = [each for each in commands if (each.program or each.perhaps or each.stray) and not loose.sure]
         launches = [each for each in commands if each.sure.keys() & LAUNCH_FLAGS] or started[-1:] or [loose]
         if loose.sure and launches[0] is not loose:
             launches = [parsed([*(word for words in script.commands for word in words), *script.unused])]

@@ -34,11 +34,13 @@ _COMPARED: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.GtE: operator.ge,
 }
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_OCTAL = re.compile(r"(?<![\w.])0+([0-9]+)(?!\w)")  # bash's numbers that begin with 0
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 def value_of(text: str, variable: Callable[[str], str | None]) -> int | None:
     """The value of an expression of whole numbers, + - * / % **, comparisons and brackets; None of any other or unknown one."""
-    plain = _NAME.sub(r"\1", text.strip())
+    plain = _OCTAL.sub(r"0o\1", _NAME.sub(r"\1", text.strip()))
     if len(plain) > LONGEST:
         return None
     try:
@@ -54,7 +56,8 @@ def _value(node: ast.expr, variable: Callable[[str], str | None]) -> int | None:
             found = number
         case ast.Name(id=name):
             text = (variable(name) or "").strip()
-            found = int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
+            octal = re.fullmatch(r"0+([0-7]{1,18})", text)
+            found = int(octal[1], 8) if octal is not None else int(text) if _WHOLE.fullmatch(text) else None
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             inner = _value(operand, variable)
             found = None if inner is None else -inner

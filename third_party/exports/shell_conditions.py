@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from third_party.exports.shell_arithmetic import value_of
 from third_party.exports.shell_variables import MAYBE, Variables
 from third_party.exports.shell_words import Operator, PartKind, Token, Word
 
@@ -57,7 +56,7 @@ class Conditions(Variables):
         head = words[0].plain if words else ""
         expression = arithmetic_of(tokens)
         if expression is not None:
-            result = value_of(expression, self.number)
+            result = self.computed(expression)
             return None if result is None else result != 0
         if head == "true":
             return True

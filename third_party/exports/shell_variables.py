@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from Common.errors import InputError
+from third_party.exports.shell_arithmetic import LONGEST as LONGEST_EXPRESSION
 from third_party.exports.shell_arithmetic import value_of
 from third_party.exports.shell_words import NAME, Operator, Part, PartKind, Word, parts_of, tokens_of
 
@@ -15,10 +17,13 @@ MOST = 50_000_000  # characters put in for variables, of a whole script
 MOST_DEFAULTS = 20  # of defaults within defaults
 MOST_NESTED = 20  # of commands put in within commands put in
 MOST_OPTIONS = 4  # values of a variable that a refusal names
+_TO_PUT_IN = re.compile(r"\$(?:\{[^}]*[\[#]|\{?[0-9#])")  # in an expression: arguments, lengths and items of lists
 ARRAY_END = ("@", "*")
+ARGUMENT_DIGITS = tuple("123456789")
 ARGUMENTS = "@"  # the list of what a script was started with
 Value = str | list[str]
-_VARIABLE = re.compile(rf"({NAME}|[0-9@*#?$!-])(?:\[([^\]]*)\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
+_VARIABLE = re.compile(rf"({NAME}|[0-9@*#?$!-])(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
+_LENGTH = re.compile(rf"#({NAME}|[@*])(?:\[([@*])\])?")
 _PUT_IN = re.compile(r"\$\{[^{}]*\}|\$\([^()]*\)|`[^`]*`")  # of which it is not known what it comes to
 
 
@@ -26,7 +31,8 @@ _PUT_IN = re.compile(r"\$\{[^{}]*\}|\$\([^()]*\)|`[^`]*`")  # of which it is not
 class Variables:
     """Values by name; ``unsure`` are those of variables of which it is not known which one they have.
 
-    ``used`` are variables whose values some word has, ``left`` the characters that may still be put in.
+    ``used`` are variables whose values some word has, ``left`` the characters that may still be put in. ``maps`` are lists by
+    keys, each item of which is a variable ``name[key]``.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -34,6 +40,7 @@ class Variables:
     used: set[str] = field(default_factory=set)
     left: int = MOST
     nested: int = 0  # commands put in that are being looked at
+    maps: set[str] = field(default_factory=set)
 
     def assign(self, name: str, value: Value) -> None:
         """Give a variable a value; its own name put in is one that is not known."""
@@ -101,7 +108,7 @@ class Variables:
         if part.kind is PartKind.TEXT:
             return part.text
         if part.kind is PartKind.ARITHMETIC:
-            result = value_of(part.text, self.number)
+            result = self.computed(part.text)
             return f"$(({part.text}))" if result is None else str(result)
         if part.kind is PartKind.COMMAND:
             printed = None if self.nested >= MOST_NESTED else self._printed(part.text)
@@ -117,6 +124,8 @@ class Variables:
         operators = [each.text for each in inner if isinstance(each, Operator) and each.text != "\n"]
         if operators == ["<"] and len(words) == 1:
             return self.file(self.text(words[0]))
+        if len(operators) == 1 and operators[0].startswith("<<") and [word.plain for word in words[:-1]] == ["cat"]:
+            return self.text(words[-1]).rstrip("\n")
         if operators:
             return None
         if not words:
@@ -130,7 +139,7 @@ class Variables:
             case ["echo", *said]:
                 return " ".join(said[1:] if said[:1] == ["-n"] else said)
             case ["expr", *_]:
-                result = value_of(" ".join(texts[1:]), self.number)
+                result = self.computed(" ".join(texts[1:]))
                 return None if result is None else str(result)
             case ["cat", name]:
                 return self.file(name)
@@ -139,6 +148,18 @@ class Variables:
     def file(self, name: str) -> str | None:
         """The text of a file that the script prints; None where it is not known."""
         return None
+
+    def computed(self, text: str) -> int | None:
+        """The value of an expression, with arguments, lengths and items of lists put in; None where it is not known."""
+        if len(text) <= LONGEST_EXPRESSION and _TO_PUT_IN.search(text):
+            text = "".join(self.part(each) for each in parts_of(text, True))
+        return value_of(text, self.number)
+
+    def place_of(self, index: str, items: Sequence[str]) -> int | None:
+        """The place of a list that an index means; None where it is not known, or lies before the list."""
+        found = self.computed(index)
+        place = None if found is None else found + len(items) * (found < 0)
+        return place if place is not None and place >= 0 else None
 
     def number(self, name: str) -> str | None:
         """The value of a variable in an expression."""
@@ -150,14 +171,17 @@ class Variables:
         used = _VARIABLE.fullmatch(part.text)
         as_written = f"${part.text}" if re.fullmatch(r"\w+", part.text) else f"${{{part.text}}}"
         if used is None or depth > MOST_DEFAULTS:
-            return as_written
+            length = self._length(part.text)
+            return as_written if length is None else length
         (name, index), how, default = _place(used), used[3], used[4]
         self.used.add(name)
         value = self.values.get(name)
-        if isinstance(value, list):
-            items = (
-                value if index in ARRAY_END else value[int(index or 0) :][:1] if re.fullmatch("[0-9]{0,4}", index or "") else []
-            )
+        if name in self.maps and index is not None:
+            item = self.values.get(f"{name}[{self._default(index, depth)}]")
+            value = None if item is None else flat(item)
+        elif isinstance(value, list):
+            at = None if index in ARRAY_END else self.place_of(self._default(index or "0", depth), value)
+            items = value if index in ARRAY_END else [] if at is None else value[at : at + 1]
             value = " ".join(items) if items else None
         elif index not in (None, "0", *ARRAY_END):
             value = None
@@ -170,12 +194,23 @@ class Variables:
                 return as_written
             self._spend(len(value))
             return value
+        if value is None and not how and name in ARGUMENT_DIGITS and isinstance(self.values.get(ARGUMENTS), list):
+            return ""  # it was started with fewer words
         if how and how[-1] in "-=":
             made = self._default(default, depth)
             if how[-1] == "=":
                 self.assign(name, made)
             return made
         return as_written if value is None else value
+
+    def _length(self, text: str) -> str | None:
+        """How many items or characters a variable has, ``#name``; None where it is not known."""
+        asked = _LENGTH.fullmatch(text)
+        value = None if asked is None else self.values.get(ARGUMENTS if asked[1] in ARRAY_END else asked[1])
+        if asked is None or value is None or _PUT_IN.search(flat(value)):
+            return None
+        self.used.add(asked[1])
+        return str(len(value) if isinstance(value, list) == bool(asked[2]) or asked[1] in ARRAY_END else len(flat(value)))
 
     def _default(self, text: str, depth: int) -> str:
         return "".join(self.part(each, depth + 1) for each in parts_of(text.replace("'", ""), True))

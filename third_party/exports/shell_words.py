@@ -1,18 +1,22 @@
 """Words of bash: quotes, comments, continued lines and what is to be put in are known; nothing is run.
 
 Every character is looked at a bounded number of times, whatever the text holds. A quote that never ends is taken to end with
-its line, and what follows is read anew from the next line.
+its line, and what follows is read anew from the next line. A text within the script (``<<END``) is the word behind its operator.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 RESTARTS = 3  # behind lines with a quote that never ends; then each line is read by itself
 NAME = r"[A-Za-z_]\w*"
+NAME_ALONE = re.compile(NAME)
 _BLANK = " \t\r"
 _BEFORE_COMMANDS = ("if", "elif", "while", "until", "for", "then", "else", "do", "!", "{")  # reserved words
 _OPERATORS = (";;", "&&", "||", "|&", ";", "&", "|")
@@ -125,6 +129,7 @@ class _Lexer:
     _literal: int = 0  # brackets open within the word
     _begun: bool = False  # whether the statement has words
     _after: int = 0  # the place behind the quoted text that was read last
+    _texts: list[int] = field(default_factory=list)  # operators of this line behind whose line a text stands
 
     def run(self) -> None:
         """Read to the end."""
@@ -136,8 +141,12 @@ class _Lexer:
                 self._end_word()
                 place += 1
             elif char == "\n":
-                self._operator("\n")
+                self._end_word()
                 place += 1
+                for operator in self._texts:
+                    place = self._text_within(operator, place)
+                self._texts = []
+                self._operator("\n")
                 self.safe, self.safe_tokens = place, len(self.tokens)
             elif char == "#" and not self._parts:
                 end = text.find("\n", place)
@@ -237,10 +246,47 @@ class _Lexer:
             self._parts.clear()  # the number of a stream
         self._end_word()
         self.tokens.append(Operator(redirected[0].lstrip("0123456789")))
+        if self.tokens[-1] in (Operator("<<"), Operator("<<-")):
+            self._texts.append(len(self.tokens) - 1)
         return redirected.end()
 
-    def inside_quotes(self, place: int | None, quoted: bool) -> Iterator[Part]:
-        """Parts up to the quote that ends them; up to the end of the text where ``place`` is None."""
+    def _text_within(self, operator: int, place: int) -> int:
+        """Put the text that begins at ``place`` behind its operator, and give the place behind it; without an end it is none."""
+        word = self.tokens[operator + 1] if operator + 1 < len(self.tokens) else None
+        if not isinstance(word, Word):
+            return place
+        indented = self.tokens[operator] == Operator("<<-")
+        ending = "".join(part.text for part in word.parts)
+        ends = self._lines.get((ending, indented), [])
+        found = bisect_left(ends, place)
+        if found == len(ends):
+            return place
+        start = ends[found]
+        body = self.text[place:start]
+        body = re.sub(r"^\t+", "", body, flags=re.MULTILINE) if indented else body
+        if any(part.quoted for part in word.parts):
+            parts = [Part(PartKind.TEXT, body, True)]
+        else:
+            try:
+                parts = list(_Lexer(body, 0).inside_quotes(None, True, literal=True))
+            except _UnendedError:
+                parts = [Part(PartKind.TEXT, body, True)]
+        self.tokens[operator + 1] = Word(tuple(parts) or (Part(PartKind.TEXT, "", True),))
+        end = self.text.find("\n", start)
+        return len(self.text) if end < 0 else end + 1
+
+    @cached_property
+    def _lines(self) -> dict[tuple[str, bool], list[int]]:
+        """Where lines of one word begin, by that word and whether tabs may stand before it."""
+        found = defaultdict[tuple[str, bool], list[int]](list)
+        for line in re.finditer(r"^(\t*)(\S+)\r?$", self.text, re.MULTILINE):
+            found[line[2], True].append(line.start())
+            if not line[1]:
+                found[line[2], False].append(line.start())
+        return found
+
+    def inside_quotes(self, place: int | None, quoted: bool, literal: bool = False) -> Iterator[Part]:
+        """Parts up to the quote that ends them; up to the end of the text, whose quotes may be ``literal``, for no ``place``."""
         text, at, whole = self.text, place or 0, place is None
         while True:
             if at >= len(text):
@@ -257,6 +303,8 @@ class _Lexer:
                 if not whole:
                     self._after = at
                     return
+                if literal:
+                    yield Part(PartKind.TEXT, char, quoted)
             elif char == "\\":
                 following = text[at + 1 : at + 2]
                 if following != "\n":
