@@ -19,7 +19,8 @@ from Plans.plan import GroupOrder
 from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
 from third_party.exports.launch_batches import devices_of_a_replica
 from third_party.exports.launch_keys import LaunchKey, LaunchReading
-from third_party.exports.python_values import Expression, Made, Module, parsed
+from third_party.exports.python_module import Module
+from third_party.exports.python_values import Expression, Made, parsed
 
 logger = logging.getLogger(__name__)
 
@@ -137,8 +138,11 @@ def read_python(text: str) -> LaunchReading:
             f"a recipe has one function that returns ConfigContainer(...), and this file has {some}; give one of them"
         )
     config = next(iter(found.values()))
+    config.check_told()
     values = dict[str, object]()
     for section, value in config.values.items():
+        if isinstance(value, Made):
+            value.check_told(unnamed=1)
         if isinstance(value, Made) and not value.positional:
             values |= {f"{section}.{name}": _word(inner) for name, inner in value.values.items()}
         else:

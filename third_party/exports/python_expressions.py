@@ -1,0 +1,720 @@
+"""Values of the expressions of a Python module, and what its calls make and change; nothing is run.
+
+Followed are constants, arithmetic, comparisons, attributes, keys and parts, calls of functions of the module, and of those that
+everybody knows: ``replace``, ``deepcopy``, ``setattr``, ``vars``, ``dict.update`` and the like. Any other call makes a record by
+its name; where it is no class it may change the records that are given to it, and these are marked so.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+from Common.errors import InputError
+from third_party.exports.python_changes import ABSENT, Changes, Home, Outcome
+from third_party.exports.python_values import (
+    LONGEST_TEXT,
+    MOST_COMPARED,
+    UNTOLD,
+    Expression,
+    Made,
+    dotted,
+    joined,
+    possible,
+    records_in,
+    unknown,
+)
+
+MOST_STEPS = 200_000  # expressions and statements that are followed in one file
+MOST_NUMBER = 2**62
+MOST_PARTS = 10_000  # of a list or a dictionary with those inside it, written out
+MOST_CHARACTERS = 10_000  # of a text that is put together
+ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Div: operator.truediv,
+}
+COMPARISONS: Mapping[type[ast.cmpop], Callable[[object, object], object]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.Lt: operator.lt,  # type: ignore[dict-item]
+    ast.LtE: operator.le,  # type: ignore[dict-item]
+    ast.Gt: operator.gt,  # type: ignore[dict-item]
+    ast.GtE: operator.ge,  # type: ignore[dict-item]
+    ast.In: lambda part, home: part in home,  # type: ignore[operator]
+    ast.NotIn: lambda part, home: part not in home,  # type: ignore[operator]
+}
+ENDS = ("exit", "sys.exit", "quit", "os._exit")
+LOOKS = (
+    "print",
+    "pprint",
+    "repr",
+    "str",
+    "len",
+    "id",
+    "type",
+    "isinstance",
+    "hasattr",
+    "asdict",
+    "dumps",
+    "dump",
+    "format",
+    "bool",
+)
+LOOKERS = ("logger", "logging", "log", "warnings", "wandb", "json", "yaml", "pprint")  # whose functions change nothing given
+READS = (
+    "get_",
+    "to_",
+    "is_",
+    "print_",
+    "log_",
+    "save",
+    "train",
+    "evaluate",
+    "main_process_first",
+)  # methods that change no record
+
+Method = tuple[tuple[str, str, object], ...]  # parameters of a method in their order, what each sets, and to what if left out
+
+
+class Returned(Exception):  # noqa: N818 it ends a function, and is no error
+    """A function of the module ends here, with a value."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+class Ended(Exception):  # noqa: N818 it is no error of this program
+    """The module raises an exception of its own here, or ends its process."""
+
+
+@dataclass
+class Scope:
+    """The names of a module or of a function, and where those are that it has not itself."""
+
+    names: dict[str, object] = field(default_factory=dict)
+    outer: Scope | None = None
+    elsewhere: dict[str, Scope] = field(default_factory=dict)  # names that are declared global or nonlocal
+
+    def find(self, name: str) -> object:
+        """The value of a name; absent where it has none here."""
+        scope: Scope | None = self.elsewhere.get(name, self)
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.outer
+        return ABSENT
+
+    def home(self, name: str) -> dict[str, object]:
+        """The names among which a name is set."""
+        return self.elsewhere.get(name, self).names
+
+    @property
+    def module(self) -> Scope:
+        """The outermost scope."""
+        return self if self.outer is None else self.outer.module
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function of the module, with the scope it stands in."""
+
+    node: ast.FunctionDef | ast.Lambda
+    scope: Scope
+
+    @property
+    def name(self) -> str:
+        """Its name; of several lambdas all have one."""
+        return self.node.name if isinstance(self.node, ast.FunctionDef) else "lambda"
+
+
+def truth_of(value: object) -> bool | None:
+    """Whether a value counts as true; None where that is not known."""
+    if value is None or isinstance(value, str | int | float):
+        return bool(value)
+    if isinstance(value, list) or (isinstance(value, dict) and UNTOLD not in value):
+        return bool(value)
+    return True if isinstance(value, Function) else None
+
+
+class Expressions(ABC):
+    """Evaluates expressions in a scope, and makes the changes that their calls make."""
+
+    def __init__(self, methods: Mapping[str, Method]) -> None:
+        self.changes = Changes()
+        self.made = list[Made]()  # in the order in which calls make them
+        self.copied = dict[int, Made]()  # records of which another was made
+        self.given = dict[int, Made]()  # records that are given to a call
+        self._methods = methods
+        self._steps = 0
+        self._sizes = dict[int, int]()  # of lists and dictionaries by identity, written out
+        self._sized = list[object]()  # they live as long as their sizes
+        self._inside = set[int]()  # lists and dictionaries that stand in others
+
+    @abstractmethod
+    def call(self, function: Function, given: list[object], named: Mapping[str, object]) -> object:
+        """What a function of the module returns; an argument ``UNTOLD`` is any that is not given else."""
+
+    def step(self) -> None:
+        """Count what is followed.
+
+        Raises:
+            InputError: it is too much.
+        """
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise InputError(f"following it takes more than {MOST_STEPS:,} steps; write the values of one configuration out")
+
+    def maybe(self, run: Callable[[], None]) -> None:
+        """Follow what may run or not."""
+        self.changes.begin()
+        outcomes = list[Outcome]([{}])
+        try:
+            run()
+        except Ended:
+            self.changes.take_back()
+        else:
+            outcomes.append(self.changes.take_back())
+        self.changes.settle(outcomes)
+
+    def value(self, node: ast.expr, scope: Scope) -> object:
+        """What an expression is, as far as the text says it."""
+        self.step()
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name(id=name):
+                found = scope.find(name)
+                return Expression(name, named=True) if found is ABSENT else found
+            case ast.NamedExpr(target=target, value=inner):
+                value = self.value(inner, scope)
+                self.assign(target, value, scope)
+                return value
+            case ast.UnaryOp(op=op, operand=inner):
+                return self._unary(node, op, self.value(inner, scope))
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.computed(node, op, self.value(left, scope), self.value(right, scope))
+            case ast.BoolOp(op=op, values=parts):
+                return self._either(isinstance(op, ast.Or), parts, scope)
+            case ast.IfExp(test=test, body=then, orelse=otherwise):
+                return self._chosen(test, then, otherwise, scope)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self._compared(node, op, self.value(left, scope), self.value(right, scope))
+            case ast.List(elts=parts) | ast.Tuple(elts=parts):
+                return self._listed(node, parts, scope)
+            case ast.Dict(keys=keys, values=values):
+                return self._dictionary(node, keys, values, scope)
+            case ast.Attribute(value=home, attr=name):
+                return self._attribute(node, self.value(home, scope), name)
+            case ast.Subscript(value=home, slice=place):
+                return self._part(node, self.value(home, scope), self.value(place, scope))
+            case ast.Lambda():
+                return Function(node, scope)
+            case ast.Call():
+                return self._called(node, scope)
+        return self._other(node, scope)
+
+    def assign(self, target: ast.expr, value: object, scope: Scope) -> None:
+        """Give a name, an attribute, a key or a part a value; several where a value may stand in several records."""
+        match target:
+            case ast.Name(id=name):
+                self.changes.put(scope.home(name), name, value)
+            case ast.Attribute(value=place, attr=name):
+                homes, sure = self._homes(place, scope)
+                self._set_attribute(homes, sure, name, value)
+            case ast.Subscript(value=place, slice=key):
+                homes, sure = self._homes(place, scope)
+                found = self.value(key, scope)
+                for home in homes:
+                    self._set_part(home, found if sure else Expression("a key"), value, target)
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                known = isinstance(value, list) and len(value) == len(parts)
+                starred = any(isinstance(part, ast.Starred) for part in parts)
+                for index, part in enumerate(parts):
+                    inner = value[index] if isinstance(value, list) and known and not starred else None
+                    other = Expression("a part of a value", possible(*self.parts_of(value)))
+                    self.assign(part, inner if known and not starred else other, scope)
+            case ast.Starred(value=inner):
+                self.assign(inner, value, scope)
+
+    def augment(self, node: ast.AugAssign, scope: Scope) -> None:
+        """``x *= 2``; a dictionary and a list are changed where they stand."""
+        old, value = self.value(node.target, scope), self.value(node.value, scope)
+        if isinstance(old, dict) and isinstance(node.op, ast.BitOr):
+            self._update(old, value, node)
+        elif isinstance(old, list) and isinstance(node.op, ast.Add) and isinstance(value, list):
+            self._extend(old, value)
+        else:
+            self.touch(old if isinstance(old, list | dict) else None, "an operator", node.lineno)
+            place = ast.copy_location(ast.BinOp(node.target, node.op, node.value), node)
+            self.assign(node.target, self.computed(place, node.op, old, value), scope)
+
+    def delete(self, target: ast.expr, scope: Scope) -> None:
+        """``del``; the value of a record's attribute is that of its class then."""
+        match target:
+            case ast.Name(id=name):
+                self.changes.put(scope.home(name), name, ABSENT)
+            case ast.Subscript(value=place, slice=key):
+                homes, sure = self._homes(place, scope)
+                found = self.value(key, scope)
+                for home in homes:
+                    if sure and isinstance(home, dict) and isinstance(found, str):
+                        self.changes.put(home, found, ABSENT)
+                    else:
+                        self.touch(home, "del", target.lineno)
+            case ast.Attribute(value=place, attr=name):
+                homes, sure = self._homes(place, scope)
+                self._set_attribute(homes, sure, name, Expression(f"deleted in line {target.lineno}"))
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                for part in parts:
+                    self.delete(part, scope)
+
+    def touch(self, value: object, who: str, line: int) -> None:
+        """Mark records, dictionaries and lists that ``who`` may change in a way that nobody knows."""
+        for each in possible(value):
+            if isinstance(each, Made):
+                self.changes.put(each.values, UNTOLD, Expression(f"{who} in line {line} may change {each.name} in a way"))
+            elif isinstance(each, dict):
+                self.changes.put(each, UNTOLD, Expression(f"{who} in line {line} may change what is unpacked in a way"))
+            elif isinstance(each, list):
+                for part in each:
+                    if isinstance(part, Made):
+                        self.touch(part, who, line)
+                if not any(isinstance(part, Expression) and part.text == who for part in each):
+                    self.changes.put(each, "", [*each, Expression(who)])
+
+    def parts_of(self, value: object) -> Iterator[object]:
+        """What may be got out of a value by going through it."""
+        for each in possible(value):
+            if isinstance(each, list):
+                yield from each
+            elif isinstance(each, dict):
+                yield from records_in([each])
+
+    def bounded(self, node: ast.expr, made: Home) -> object:
+        """A list or a dictionary that was made, unless lists in lists make it too long to write out."""
+        parts = made if isinstance(made, list) else list(made.values())
+        size = 1 + sum(self._sizes.get(id(each), 1 + len(each)) if isinstance(each, list | dict) else 1 for each in parts)
+        if size > MOST_PARTS or any(isinstance(each, list | dict) and id(each) not in self._sizes for each in parts):
+            return unknown(node, *parts)
+        self._inside |= {id(each) for each in parts if isinstance(each, list | dict)}
+        self._sizes[id(made)] = size
+        self._sized.append(made)
+        self.changes.born(made)
+        return made
+
+    def _fitting(self, home: Home, value: object) -> object:
+        """A value that is put into a list or a dictionary, unless that grows too long where it stands."""
+        grown = self._sizes.get(id(value), MOST_PARTS) if isinstance(value, list | dict) else 1
+        size = self._sizes.get(id(home), len(home)) + grown
+        if size > MOST_PARTS or (id(home) in self._inside and (grown > 1 or len(home) > MOST_COMPARED)):
+            return Expression("a long value", possible(value))
+        if id(home) in self._sizes:
+            self._sizes[id(home)] = size
+        if grown > 1:
+            self._inside.add(id(value))
+        return value
+
+    def _homes(self, place: ast.expr, scope: Scope) -> tuple[tuple[object, ...], bool]:
+        """Records, dictionaries and lists at ``place``, and whether it is surely that one.
+
+        A part of a record that was not written out is one with its defaults.
+        """
+        if not isinstance(place, ast.Attribute) or place.attr == "__dict__":
+            value = self.value(place, scope)
+            return possible(value), not isinstance(value, Expression)
+        homes, sure = self._homes(place.value, scope)
+        found = list[object]()
+        for home in homes:
+            if not isinstance(home, Made):
+                continue
+            if place.attr not in home.values or home.values[place.attr] is None:
+                part = home.values[place.attr] = Made(place.attr)  # as if it had always been there
+                self.changes.born_in(home.values, part.values)
+            found.append(home.values[place.attr])
+        return possible(*found), sure and not any(isinstance(each, Expression) for each in found)
+
+    def _set_attribute(self, homes: tuple[object, ...], sure: bool, name: str, value: object) -> None:
+        for home in homes:
+            if isinstance(home, Made):
+                self.changes.put(home.values, name, value if sure else joined(home.values.get(name, ABSENT), value))
+
+    def _set_part(self, home: object, key: object, value: object, node: ast.expr) -> None:
+        if isinstance(home, dict) and isinstance(key, str):
+            self.changes.put(home, key, self._fitting(home, value))
+        elif isinstance(home, list) and isinstance(key, int) and -len(home) <= key < len(home):
+            parts = list(home)
+            parts[key] = self._fitting(home, value)
+            self.changes.put(home, "", parts)
+        else:
+            self.touch(home, "an assignment", node.lineno)
+
+    def _unary(self, node: ast.expr, op: ast.unaryop, value: object) -> object:
+        if isinstance(op, ast.USub) and isinstance(value, int | float) and not isinstance(value, bool):
+            return -value
+        truth = truth_of(value)
+        return not truth if isinstance(op, ast.Not) and truth is not None else unknown(node)
+
+    def computed(self, node: ast.expr, op: ast.operator, left: object, right: object) -> object:
+        """What an operator makes of two values."""
+        if isinstance(op, ast.BitOr) and isinstance(left, dict) and isinstance(right, dict):
+            return self.bounded(node, left | right)
+        if isinstance(op, ast.Add) and isinstance(left, list) and isinstance(right, list):
+            return self.bounded(node, left + right)
+        if isinstance(op, ast.Add) and isinstance(left, str) and isinstance(right, str):
+            return left + right if len(left) + len(right) <= MOST_CHARACTERS else unknown(node)
+        work = ARITHMETIC.get(type(op))
+        numbers = all(isinstance(each, int | float) and abs(each) < MOST_NUMBER for each in (left, right))
+        if work is None or not numbers:
+            return unknown(node, left, right)
+        try:
+            return work(left, right)  # type: ignore[arg-type]
+        except ArithmeticError:
+            return unknown(node)
+
+    def _compared(self, node: ast.expr, op: ast.cmpop, left: object, right: object) -> object:
+        if any(isinstance(each, Expression | Made | Function) or possible(each) for each in (left, right)):
+            plain = isinstance(right, list | dict) and UNTOLD not in right and isinstance(left, str | int | float)
+            if not plain or not isinstance(op, ast.In | ast.NotIn):
+                return unknown(node)
+            if isinstance(right, list) and any(isinstance(part, Expression | Made | Function) for part in right):
+                return unknown(node)
+        try:
+            return bool(COMPARISONS[type(op)](left, right))
+        except TypeError:
+            return unknown(node)
+
+    def _either(self, either: bool, parts: list[ast.expr], scope: Scope) -> object:
+        """``a or b`` where ``either``, else ``a and b``: behind a part that may end it, the others may run or not."""
+        value: object = None
+        for index, part in enumerate(parts):
+            value = self.value(part, scope)
+            truth = truth_of(value)
+            if truth is either:
+                return value
+            if truth is None and index + 1 < len(parts):
+                rest, found = parts[index + 1 :], list[object]()
+                self.maybe(lambda: found.append(self._either(either, rest, scope)))  # noqa: B023 run at once
+                return reduce(joined, found, value)
+        return value
+
+    def _chosen(self, test: ast.expr, then: ast.expr, otherwise: ast.expr, scope: Scope) -> object:
+        known = truth_of(self.value(test, scope))
+        if known is not None:
+            return self.value(then if known else otherwise, scope)
+        found, outcomes = list[object](), list[Outcome]()
+        for way in (then, otherwise):
+            self.changes.begin()
+            try:
+                found.append(self.value(way, scope))
+            except Ended:
+                self.changes.take_back()
+            else:
+                outcomes.append(self.changes.take_back())
+        if not found:
+            raise Ended
+        self.changes.settle(outcomes)
+        return reduce(joined, found)
+
+    def _listed(self, node: ast.expr, parts: list[ast.expr], scope: Scope) -> object:
+        made = list[object]()
+        for part in parts:
+            if not isinstance(part, ast.Starred):
+                made.append(self.value(part, scope))
+                continue
+            inner = self.value(part.value, scope)
+            made += inner if isinstance(inner, list) else [unknown(part.value, *self.parts_of(inner))]
+            if len(made) > MOST_PARTS:
+                return unknown(node)
+        return self.bounded(node, made)
+
+    def _dictionary(self, node: ast.expr, keys: list[ast.expr | None], values: list[ast.expr], scope: Scope) -> object:
+        found = dict[str, object]()
+        for key, value in zip(keys, values, strict=True):
+            name = None if key is None else self.value(key, scope)
+            inner = self.value(value, scope)
+            if key is None and isinstance(inner, dict):
+                found |= inner
+            elif isinstance(name, str):
+                found[name] = inner
+            else:
+                found[UNTOLD] = Expression(f"a dictionary in line {node.lineno} has values")
+        return self.bounded(node, found)
+
+    def _attribute(self, node: ast.expr, home: object, name: str) -> object:
+        if isinstance(home, Expression) and home.named:
+            return Expression(f"{home.text}.{name}"[:LONGEST_TEXT], named=True)
+        records = [each for each in possible(home) if isinstance(each, Made)]
+        if isinstance(home, Made):
+            if name == "__dict__":
+                return home.values
+            return home.values[name] if name in home.values and UNTOLD not in home.values else unknown(node)
+        return unknown(node, *(each.values if name == "__dict__" else each.values.get(name) for each in records))
+
+    def _part(self, node: ast.expr, home: object, key: object) -> object:
+        if isinstance(home, dict) and isinstance(key, str) and key in home and UNTOLD not in home:
+            return home[key]
+        plain = isinstance(home, list) and not any(isinstance(part, Expression) for part in home)
+        if plain and isinstance(home, list) and isinstance(key, int) and -len(home) <= key < len(home):
+            return home[key]
+        return unknown(node, *self.parts_of(home))
+
+    def _other(self, node: ast.expr, scope: Scope) -> object:
+        """An expression that is not followed; what is called within may be called or not, any number of times."""
+        inner, found = Scope(outer=scope), list[object]()
+        for each in ast.walk(node):
+            self.step()
+            if isinstance(each, ast.comprehension):
+                for name in (part for part in ast.walk(each.target) if isinstance(part, ast.Name)):
+                    inner.names[name.id] = Expression(name.id, possible(*self.parts_of(self.value(each.iter, inner))))
+            elif isinstance(each, ast.NamedExpr):
+                self.assign(each.target, Expression("a value of an expression"), scope)
+
+        def run() -> None:
+            for each in _inside(node):
+                found.append(self.value(each, inner))
+
+        self.maybe(run)
+        return unknown(node, *found)
+
+    def _arguments(self, call: ast.Call, scope: Scope) -> tuple[list[object], dict[str, object]]:
+        given, named = list[object](), dict[str, object]()
+        untold = ".".join(_named(call.func))
+        for each in call.args:
+            if isinstance(each, ast.Starred):
+                value = self.value(each.value, scope)
+                if isinstance(value, list) and len(value) <= MOST_PARTS:
+                    given += value
+                else:
+                    named[UNTOLD] = Expression(f"{untold}(*...) unpacks a value")
+            else:
+                given.append(self.value(each, scope))
+        for keyword in call.keywords:
+            value = self.value(keyword.value, scope)
+            if keyword.arg is not None:
+                named[keyword.arg] = value
+            elif isinstance(value, dict):
+                named |= value
+            else:
+                named[UNTOLD] = Expression(f"{untold}(**...) unpacks a value")
+        return given, named
+
+    def _called(self, call: ast.Call, scope: Scope) -> object:
+        if isinstance(call.func, ast.Attribute):
+            home = self.value(call.func.value, scope)
+            if not isinstance(home, Expression) or not home.named:
+                given, named = self._arguments(call, scope)
+                return self._method(call, home, call.func.attr, given, named)
+            callee: object = Expression(f"{home.text}.{call.func.attr}", named=True)
+        else:
+            callee = self.value(call.func, scope)
+        given, named = self._arguments(call, scope)
+        if isinstance(callee, Function):
+            return self.call(callee, given, named)
+        if not isinstance(callee, Expression) or not callee.named:
+            self.hand_over(".".join(_named(call.func)), call.lineno, given, named)
+            return unknown(call, *given, *named.values())
+        return self._known(call, tuple(callee.text.split(".")), given, named, scope)
+
+    def _known(
+        self, call: ast.Call, words: tuple[str, ...], given: list[object], named: dict[str, object], scope: Scope
+    ) -> object:
+        """A call of a function or a class that is not the module's."""
+        first = given[0] if given else None
+        text, last = ".".join(words), words[-1]
+        if text == "exec":
+            self._hide(scope, f"exec(...) in line {call.lineno}", call.lineno)
+            return None
+        if text in ENDS:
+            raise Ended
+        if (text == "setattr" or last == "__setattr__") and len(given) == 3:
+            self._set_by_name(call, first, given[1], given[2])
+            return None
+        if text == "delattr" and len(given) == 2:
+            self._set_by_name(call, first, given[1], Expression(f"deleted in line {call.lineno}"))
+            return None
+        if text == "getattr" and len(given) >= 2 and isinstance(given[1], str):
+            found = self._attribute(call, first, given[1])
+            return Expression(f"an expression in line {call.lineno}", possible(found)) if isinstance(found, Expression) else found
+        if text == "vars" and given:
+            return self._attribute(call, first, "__dict__")
+        if text in ("globals", "locals") and not given and (text == "globals" or scope.outer is None):
+            return scope.module.names
+        if text == "dict":
+            return self._new_dictionary(call, given, named)
+        if text == "range" and (ends := [each for each in given if isinstance(each, int)]) == given and 0 not in ends[2:]:
+            rounds = range(*ends) if 1 <= len(ends) <= 3 else range(0)
+            if 0 < len(rounds) <= MOST_COMPARED:
+                return self.bounded(call, list(rounds))
+        if text in ("list", "tuple") and len(given) == 1 and isinstance(first, list):
+            return self.bounded(call, list(first))
+        if last in ("replace", "evolve", "__replace__") and isinstance(first, Made):
+            return self._noted(Made(first.name, first.values | named, list(first.positional), call.lineno, id(call)), first)
+        if last in ("deepcopy", "copy") and len(given) == 1 and not isinstance(first, Expression):
+            made = copy.deepcopy(first) if last == "deepcopy" else copy.copy(first)
+            if isinstance(first, Made) and isinstance(made, Made):
+                made.values = dict(made.values)
+                made.line, made.place = call.lineno, id(call)
+                self._noted(made, first)
+            elif isinstance(made, list | dict):
+                return self.bounded(call, made)
+            return made
+        name = words[-2] if last == "Config" and len(words) > 1 else last
+        if last not in LOOKS and words[0] not in LOOKERS:
+            self.hand_over(text, call.lineno, given, named, name.lstrip("_")[:1].isupper())
+        return self._noted(Made(name, named, given, call.lineno, id(call)))
+
+    def _hide(self, scope: Scope | None, who: str, line: int) -> None:
+        """Forget what all names have here."""
+        while scope is not None:
+            for name, value in list(scope.names.items()):
+                if not isinstance(value, Function):
+                    self.changes.put(scope.names, name, Expression(who, possible(value)))
+                for each in [value, *records_in([value])]:
+                    self.touch(each, "exec(...)", line)
+            scope = scope.outer
+
+    def _noted(self, made: Made, original: Made | None = None) -> Made:
+        self.changes.born(made.values)
+        self.made.append(made)
+        if original is not None:
+            self.copied[id(original)] = original
+        return made
+
+    def hand_over(self, who: str, line: int, given: list[object], named: Mapping[str, object], keeps: bool = False) -> None:
+        """Give a call its arguments, which may change them unless it ``keeps`` them, as a class does; functions may be called."""
+        values = [*given, *named.values()]
+        self.given |= {id(each): each for each in possible(*values) if isinstance(each, Made)}
+        for value in values:
+            if isinstance(value, Function):
+                self.maybe(lambda: void(self.call(value, [], {})))  # noqa: B023 run at once
+            elif not keeps:
+                self.touch(value, f"{who}(...)", line)
+
+    def _set_by_name(self, call: ast.Call, home: object, name: object, value: object) -> None:
+        if isinstance(name, str):
+            self._set_attribute(possible(home), not isinstance(home, Expression), name, value)
+        else:
+            self.touch(home, f"{'.'.join(_named(call.func))}(...)", call.lineno)
+
+    def _new_dictionary(self, call: ast.Call, given: list[object], named: dict[str, object]) -> object:
+        made = dict[str, object]()
+        if self.bounded(call, made) is made and given:
+            self._update(made, given[0], call)
+        return self.bounded(call, made | named)
+
+    def _update(self, home: dict[str, object], other: object, node: ast.expr | ast.stmt) -> None:
+        pairs = [pair for pair in other if isinstance(pair, list) and len(pair) == 2] if isinstance(other, list) else []
+        if isinstance(other, list) and len(pairs) == len(other) and all(isinstance(pair[0], str) for pair in pairs):
+            other = {pair[0]: pair[1] for pair in pairs}
+        if not isinstance(other, dict):
+            self.touch(home, "an update", node.lineno)
+            return
+        for key, value in other.items():
+            self.changes.put(home, key, self._fitting(home, value))
+
+    def _extend(self, home: list[object], parts: list[object]) -> None:
+        for part in list(parts):
+            self.step()
+            value = self._fitting(home, part)
+            if len(home) < MOST_PARTS:
+                self.changes.put(home, "", [*home, value])
+
+    def _method(self, call: ast.Call, home: object, name: str, given: list[object], named: dict[str, object]) -> object:
+        """``converter.build()`` is the converter, and ``converter.convert(model)`` the model with it."""
+        first = given[0] if given else None
+        if isinstance(home, Made):
+            if name == "build":
+                return home
+            if name == "convert" and isinstance(first, Made):
+                converted = copy.deepcopy(first)
+                found = converted.values.get("converters")
+                converted.values["converters"] = [*(found if isinstance(found, list) else []), home]
+                return converted
+            if name in self._methods and UNTOLD not in named:
+                return self._set_by_method(home, self._methods[name], given, named)
+            if name == "__setattr__" and len(given) == 2:
+                self._set_by_name(call, home, first, given[1])
+                return None
+        if isinstance(home, dict) and (found := self._of_dictionary(call, home, name, given, named)) is not ABSENT:
+            return found
+        grown = [first] if name == "append" else first if name == "extend" else None
+        if isinstance(home, list) and len(given) == 1 and isinstance(grown, list):
+            self._extend(home, grown)
+            return None
+        who = ".".join(_named(call.func))
+        if not name.startswith(READS) and name not in ("items", "keys", "values", "copy", "get", "index", "count"):
+            self.touch(home, f"{who}(...)", call.lineno)
+        if not name.startswith(READS) and not who.startswith(LOOKERS):
+            self.hand_over(who, call.lineno, given, named)
+        return unknown(call, home, *given, *named.values())
+
+    def _set_by_method(self, home: Made, method: Method, given: list[object], named: Mapping[str, object]) -> Made:
+        order = list(dict.fromkeys(parameter for parameter, _, _ in method))
+        values = {**dict(zip(order, given, strict=False)), **named}
+        for parameter, argument, default in method:
+            value = values.get(parameter, default)
+            if value is not ABSENT:
+                self.changes.put(home.values, argument, value)
+        return home
+
+    def _of_dictionary(
+        self, call: ast.Call, home: dict[str, object], name: str, given: list[object], named: dict[str, object]
+    ) -> object:
+        """What a method of a dictionary returns; ``ABSENT`` where that is not known."""
+        first = given[0] if given else None
+        told = UNTOLD not in home
+        match name:
+            case "update":
+                for other in (*given, named):
+                    self._update(home, other, call)
+                return None
+            case "copy" if not given:
+                return self.bounded(call, dict(home))
+            case "items" if told:
+                pairs = [self.bounded(call, [key, value]) for key, value in home.items()]
+                return self.bounded(call, list(pairs))
+            case "keys" if told:
+                return self.bounded(call, list(home))
+            case "values" if told:
+                return self.bounded(call, list(home.values()))
+            case "get" if told and isinstance(first, str):
+                return home[first] if first in home else given[1] if len(given) > 1 else None
+            case "setdefault" if told and isinstance(first, str):
+                if first not in home:
+                    self.changes.put(home, first, self._fitting(home, given[1] if len(given) > 1 else None))
+                return home[first]
+            case "pop" if told and isinstance(first, str):
+                found = home.get(first, given[1] if len(given) > 1 else None)
+                self.changes.put(home, first, ABSENT)
+                return found
+            case "__setitem__" if len(given) == 2:
+                self._set_part(home, first, given[1], call)
+                return None
+        return ABSENT
+
+
+def void(_value: object) -> None:
+    """Leave a value."""
+
+
+def _named(node: ast.expr) -> tuple[str, ...]:
+    return dotted(node) or ("a function",)
+
+
+def _inside(node: ast.AST) -> Iterator[ast.expr]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            yield child
+        elif not isinstance(child, ast.expr_context | ast.operator | ast.cmpop | ast.boolop | ast.unaryop):
+            yield from _inside(child)
