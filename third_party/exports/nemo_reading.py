@@ -36,6 +36,7 @@ HOMES = (  # where the same keys stand in other versions: NeMo 2 has an object e
     *(("trainer.plugins.", "mixed_precision."), ("model_config.", "model."), ("model.peft.", "peft.")),
 )
 MARKS = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size")
+PARTS = ("model", "train", "optimizer", "scheduler", "ddp", "dist", "dataset", "comm_overlap", "mixed_precision", "checkpoint")
 BATCHES = ("micro_batch_size", "global_batch_size")
 ALIASES = {  # names of NeMo 1 and 2 for keys of Megatron-Core
     "model.activations_checkpoint_granularity": "model.recompute_granularity",
@@ -129,7 +130,7 @@ def read_python(text: str) -> LaunchReading:
     Raises:
         InputError: it is no Python, or has none or several of such functions.
     """
-    module = Module(parsed(text))
+    module = Module(parsed(text), parts=PARTS)
     found = {name: made for name in module.functions() if isinstance(made := module.returned(name), Made)}
     found = {name: made for name, made in found.items() if made.name == "ConfigContainer"}
     if len(found) != 1:

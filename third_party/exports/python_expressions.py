@@ -11,7 +11,7 @@ import ast
 import copy
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -150,12 +150,13 @@ def truth_of(value: object) -> bool | None:
 class Expressions(ABC):
     """Evaluates expressions in a scope, and makes the changes that their calls make."""
 
-    def __init__(self, methods: Mapping[str, Method]) -> None:
+    def __init__(self, methods: Mapping[str, Method], parts: Collection[str]) -> None:
         self.changes = Changes()
         self.made = list[Made]()  # in the order in which calls make them
         self.copied = dict[int, Made]()  # records of which another was made
         self.given = dict[int, Made]()  # records that are given to a call
         self._methods = methods
+        self._parts = parts
         self._steps = 0
         self._sizes = dict[int, int]()  # of lists and dictionaries by identity, written out
         self._sized = list[object]()  # they live as long as their sizes
@@ -338,11 +339,15 @@ class Expressions(ABC):
         for home in homes:
             if not isinstance(home, Made):
                 continue
-            if place.attr not in home.values or home.values[place.attr] is None:
-                part = home.values[place.attr] = Made(place.attr)  # as if it had always been there
-                self.changes.born_in(home.values, part.values)
-            found.append(home.values[place.attr])
+            found.append(self._made_part(home, place.attr))
         return possible(*found), sure and not any(isinstance(each, Expression) for each in found)
+
+    def _made_part(self, home: Made, name: str) -> object:
+        """A part of a record; one that was not written out is made as if it had always been there."""
+        if name not in home.values or home.values[name] is None:
+            part = home.values[name] = Made(name)
+            self.changes.born_in(home.values, part.values)
+        return home.values[name]
 
     def _set_attribute(self, homes: tuple[object, ...], sure: bool, name: str, value: object) -> None:
         for home in homes:
@@ -458,6 +463,8 @@ class Expressions(ABC):
         if isinstance(home, Made):
             if name == "__dict__":
                 return home.values
+            if name in self._parts and name not in home.values:
+                return self._made_part(home, name)
             return home.values[name] if name in home.values and UNTOLD not in home.values else unknown(node)
         return unknown(node, *(each.values if name == "__dict__" else each.values.get(name) for each in records))
 

@@ -45,13 +45,20 @@ class Module(Expressions):
         tree: the module.
         main: whether it is run as a script, and not imported.
         methods: of records, by name, and what they set.
+        parts: names of the parts of a record that are records themselves, with their defaults where they are not written out.
 
     Raises:
         InputError: it cannot be followed within the bounds.
     """
 
-    def __init__(self, tree: ast.Module, main: bool = False, methods: Mapping[str, Method] | None = None) -> None:
-        super().__init__(methods or {})
+    def __init__(
+        self,
+        tree: ast.Module,
+        main: bool = False,
+        methods: Mapping[str, Method] | None = None,
+        parts: Collection[str] = (),
+    ) -> None:
+        super().__init__(methods or {}, parts)
         self._top = Scope({"__name__": "__main__" if main else "a module"})
         self._depth = 0
         self._followed = set[str]()  # functions that are called

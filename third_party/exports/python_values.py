@@ -13,16 +13,18 @@ MOST_COMPARED = 100  # parts of lists and keys of dictionaries
 UNTOLD = "**"  # the key, in a record or a dictionary, of what gives it values of any name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Expression:
     """In place of a value that only running the file would tell."""
 
     text: str
-    perhaps: tuple[object, ...] = field(default=(), compare=False, repr=False)  # records, dictionaries and lists that it may be
-    named: bool = field(default=False, compare=False, repr=False)  # it is what another file has by this name, or a class
+    perhaps: tuple[object, ...] = field(default=(), compare=False)  # records, dictionaries and lists that it may be
+    named: bool = field(default=False, compare=False)  # it is what another file has by this name, or a class
 
     def __str__(self) -> str:
         return self.text
+
+    __repr__ = __str__
 
 
 @dataclass

@@ -28,6 +28,7 @@ SECTIONS = {  # of Trainer.Config, by the class of each; of an argument that is 
     "CompileConfig": "compile",
     "ActivationCheckpointConfig": "activation_checkpoint",
 }
+PARTS = (*SECTIONS.values(), "optimizer", "lr_scheduler", "checkpoint", "dataloader", "metrics", "profiler", "debug", "comm")
 SPECIFICATIONS = ("model_spec",)
 OF_A_TRAINER = ("training", "parallelism")  # one of them is there in every configuration of a training
 OF_OTHERS = ("trainer", "generator")  # of reinforcement learning, whose configuration holds two of these
@@ -82,9 +83,9 @@ def read(text: str, name: str = "", folder: str = "", besides: Mapping[str, str]
         InputError: it is no Python, configures nothing or several things, or configures what no plan of phaze is.
     """
     tree = parsed(text)
-    module = Module(tree)
+    module = Module(tree, parts=PARTS)
     if not configurations(module):
-        module = Module(tree, main=True)  # nothing to import, so it is a script
+        module = Module(tree, main=True, parts=PARTS)  # nothing to import, so it is a script
     config = _configuration(module, name)
     _check_told(config)
     given = _given(config)
@@ -204,11 +205,13 @@ def _given(config: Made) -> dict[str, object]:
     """Values by section and key; a record in a section is its class, and its own arguments behind it."""
     nested = dict[str, object]()
     for section, value in config.values.items():
+        if isinstance(value, Made) and value.name == section and not value.values:
+            continue  # a part with its defaults that somebody looked at
         if section in BY_CLASS or not isinstance(value, Made) or not value.values:
             nested[section] = value
         if isinstance(value, Made) and section not in SPECIFICATIONS:
             nested |= {f"{section}.{key}": _plain(inner) for key, inner in value.values.items()}
-    return {path: _word(value) for path, value in nested.items() if path.rpartition(".")[2] != UNTOLD}
+    return {path: _word(value) for path, value in nested.items() if path != UNTOLD}
 
 
 def _check_told(config: Made) -> None:
