@@ -18,12 +18,26 @@ class Nothing(Enum):
 
 ABSENT = Nothing.ABSENT
 Home = dict[str, object] | list[object]
-Outcome = dict[tuple[int, str], tuple[Home, str, object]]  # by home and name, of a list by no name, what stands there afterwards
+
+
+@dataclass(frozen=True)
+class Change:
+    """What stands under a key of a home, of a list under no key, behind a way, and what may have stood there on it."""
+
+    home: Home
+    key: str
+    value: object
+    passed: object
+
+
+Outcome = dict[tuple[int, str], Change]
 
 
 @dataclass
 class _Journal:
+    broken: bool  # it may end anywhere
     before: Outcome = field(default_factory=dict)
+    passed: dict[tuple[int, str], object] = field(default_factory=dict)
     born: dict[int, Home] = field(default_factory=dict)  # homes that were made since; no other way knows them
 
 
@@ -35,7 +49,7 @@ class Changes:
 
     def born(self, home: Home) -> None:
         """A home that is made now."""
-        if self._open:
+        if self._open and not self._open[-1].broken:
             self._open[-1].born[id(home)] = home
 
     def born_in(self, home: Home, inner: Home) -> None:
@@ -45,20 +59,21 @@ class Changes:
 
     def put(self, home: Home, key: str, value: object) -> None:
         """Set ``home[key]``, or delete it where ``value`` is absent; of a list, its parts."""
-        if self._open and id(home) not in self._open[-1].born:
-            self._open[-1].before.setdefault((id(home), key), (home, key, _at(home, key)))
+        self._pass(home, key, value)
         _set(home, key, value)
 
-    def begin(self) -> None:
-        """Begin a way that may be taken or not."""
-        self._open.append(_Journal())
+    def begin(self, broken: bool = False) -> None:
+        """Begin a way that may be taken or not; ``broken``, or taken up to any point."""
+        self._open.append(_Journal(broken or bool(self._open and self._open[-1].broken)))
 
     def take_back(self) -> Outcome:
         """End the way and take its changes back; they are returned."""
         journal = self._open.pop()
-        after = {place: (home, key, _at(home, key)) for place, (home, key, _) in journal.before.items()}
-        for home, key, value in journal.before.values():
-            _set(home, key, value)
+        after = dict[tuple[int, str], Change]()
+        for place, change in journal.before.items():
+            after[place] = Change(change.home, change.key, _at(change.home, change.key), journal.passed[place])
+        for change in journal.before.values():
+            _set(change.home, change.key, change.value)
         for home in journal.born.values():
             self.born(home)
         return after
@@ -66,9 +81,24 @@ class Changes:
     def settle(self, outcomes: Iterable[Outcome]) -> None:
         """Go on behind ways of which one was taken: what they leave different is not known."""
         ways = list(outcomes)
-        for place, (home, key, _) in {place: entry for way in ways for place, entry in way.items()}.items():
-            values = [way[place][2] if place in way else _at(home, key) for way in ways]
-            self.put(home, key, reduce(joined, values))
+        for place, (home, key) in {place: (each.home, each.key) for way in ways for place, each in way.items()}.items():
+            for way in ways:
+                if place in way:
+                    self._pass(home, key, way[place].passed)
+            self.put(home, key, reduce(joined, [way[place].value if place in way else _at(home, key) for way in ways]))
+
+    def blur(self, outcome: Outcome) -> None:
+        """Go on behind a way that was taken up to any point, or not at all."""
+        for each in outcome.values():
+            self.put(each.home, each.key, joined(_at(each.home, each.key), joined(each.value, each.passed)))
+
+    def _pass(self, home: Home, key: str, value: object) -> None:
+        """Note that ``value`` stands there for some time, and what stood there before."""
+        if self._open and id(home) not in self._open[-1].born:
+            journal, place = self._open[-1], (id(home), key)
+            if place not in journal.before:
+                journal.before[place] = Change(home, key, _at(home, key), None)
+            journal.passed[place] = joined(journal.passed.get(place, value), value)
 
 
 def _at(home: Home, key: str) -> object:

@@ -153,8 +153,8 @@ class Expressions(ABC):
     def __init__(self, methods: Mapping[str, Method], parts: Collection[str]) -> None:
         self.changes = Changes()
         self.made = list[Made]()  # in the order in which calls make them
-        self.copied = dict[int, Made]()  # records of which another was made
-        self.given = dict[int, Made]()  # records that are given to a call
+        self.copied: dict[str, object] = {}  # by identity, records of which another is made, surely where it is true
+        self.given: dict[str, object] = {}  # records that are given to a call
         self._methods = methods
         self._parts = parts
         self._steps = 0
@@ -595,13 +595,16 @@ class Expressions(ABC):
         self.changes.born(made.values)
         self.made.append(made)
         if original is not None:
-            self.copied[id(original)] = original
+            self._sized.append(original)
+            self.changes.put(self.copied, str(id(original)), True)
         return made
 
     def hand_over(self, who: str, line: int, given: list[object], named: Mapping[str, object], keeps: bool = False) -> None:
         """Give a call its arguments, which may change them unless it ``keeps`` them, as a class does; functions may be called."""
         values = [*given, *named.values()]
-        self.given |= {id(each): each for each in possible(*values) if isinstance(each, Made)}
+        for each in possible(*values):
+            self._sized.append(each)
+            self.changes.put(self.given, str(id(each)), True)
         for value in values:
             if isinstance(value, Function):
                 self.maybe(lambda: void(self.call(value, [], {})))  # noqa: B023 run at once

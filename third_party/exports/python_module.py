@@ -14,14 +14,16 @@ import copy
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import TypeVar
 
 from Common.errors import InputError
 from third_party.exports.python_changes import ABSENT, Outcome
 from third_party.exports.python_expressions import Ended, Expressions, Function, Method, Returned, Scope, truth_of
-from third_party.exports.python_values import UNTOLD, Expression, Made, joined, possible
+from third_party.exports.python_values import UNTOLD, Expression, Made, joined, possible, records_in
 
 DEEPEST = 40  # functions that call each other
 LONGEST_LOOP = 200  # rounds that are followed one by one
+_T = TypeVar("_T")
 Statements = list[ast.stmt]
 Rest = tuple[Statements, ...]  # what follows a statement in the function, in its block and in those around it
 
@@ -36,6 +38,27 @@ class _Way:
 
     bodies: list[Statements]
     before: Callable[[], None] = _nothing
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Records that calls made, and those that are ``left``: nothing has them any more but a copy."""
+
+    made: list[Made]
+    left: list[Made]
+
+    def of(self, names: Collection[str]) -> list[Made]:
+        """Those of classes ``names``; what one call makes several times is one, with the values that are always the same."""
+        left, found = {id(each) for each in self.left}, dict[int, Made]()
+        for each in self.made:
+            if each.name not in names or id(each) in left:
+                continue
+            before = found.setdefault(each.place, each)
+            if before is not each:
+                keys = {**before.values, **each.values}
+                values = {key: joined(before.values.get(key, ABSENT), each.values.get(key, ABSENT)) for key in keys}
+                found[each.place] = Made(each.name, values, each.positional, each.line, each.place)
+        return list(found.values())
 
 
 class Module(Expressions):
@@ -61,11 +84,12 @@ class Module(Expressions):
         super().__init__(methods or {}, parts)
         self._top = Scope({"__name__": "__main__" if main else "a module"})
         self._depth = 0
+        self._kept = list[object]()  # names of functions that have ended
         self._followed = set[str]()  # functions that are called
         self._returns = dict[int, bool]()  # by statement, whether it holds a return
         for statement in tree.body:  # also behind what raises: nobody gives a file that does
             self._guarded("the file", partial(self._run, [statement], self._top))
-        self._at_top = len(self.made)
+        self._at_top = self._used(0)
 
     def functions(self, private: bool = False) -> tuple[str, ...]:
         """Names of functions that need no argument, without those that begin with an underscore unless ``private``."""
@@ -84,12 +108,7 @@ class Module(Expressions):
         Raises:
             InputError: it cannot be followed within the bounds.
         """
-        function, found = self._top.names[name], list[object]()
-        if isinstance(function, Function):
-            self.changes.begin()
-            self._guarded(f"the function {name}", lambda: found.append(copy.deepcopy(self.call(function, [], {}))))
-            self.changes.take_back()
-        return found[0] if found else None
+        return self._alone(name, copy.deepcopy)
 
     def records(self, names: Collection[str]) -> list[Made]:
         """Records of classes ``names`` that the module makes as its statements are followed, each as it is at the end.
@@ -97,7 +116,7 @@ class Module(Expressions):
         A record of which a changed copy was made is none where nothing else got it. What one call makes several times, in a loop,
         is one record, of which only the values are known that are always the same.
         """
-        return self._of_places([each for each in self.made[: self._at_top] if each.name in names])
+        return self._at_top.of(names)
 
     def records_of_functions(self, names: Collection[str]) -> list[Made]:
         """``records``, and those of functions that no other function of the module calls, which somebody else may call.
@@ -112,11 +131,10 @@ class Module(Expressions):
             records, called = dict[str, list[Made]](), set(called_at_top)
             for name in candidates:
                 self._followed, start = set(), len(self.made)
-                self.returned(name)
+                records[name] = self._alone(name, lambda _: self._used(start).of(names)) or []  # noqa: B023 run at once
                 called |= self._followed - {name}
-                records[name] = [each for each in self.made[start:] if each.name in names]
             ends = [each for name, some in records.items() if name not in called for each in some]
-            found += self._of_places(ends)
+            found += _Records(ends, []).of(names)
             if found:
                 break
         return found
@@ -146,29 +164,41 @@ class Module(Expressions):
         self._depth += 1
         try:
             if lazy:
-                self._repeated(lambda: self._run(body, scope))
+                self._repeated(lambda: self._run(body, scope), broken=True)
                 return Expression(f"what {function.name}(...) yields")
             self._run(body, scope)
         except Returned as returned:
             return returned.value
         finally:
             self._depth -= 1
+            self._kept.append(scope.names)
         return None
 
     def _functions(self) -> dict[str, ast.FunctionDef]:
         found = {name: each.node for name, each in self._top.names.items() if isinstance(each, Function)}
         return {name: node for name, node in found.items() if isinstance(node, ast.FunctionDef) and node.name == name}
 
-    def _of_places(self, made: list[Made]) -> list[Made]:
-        used = [each for each in made if id(each) not in self.copied or id(each) in self.given]
-        found = dict[int, Made]()
-        for each in used:
-            before = found.setdefault(each.place, each)
-            if before is not each:
-                keys = {**before.values, **each.values}
-                values = {key: joined(before.values.get(key, ABSENT), each.values.get(key, ABSENT)) for key in keys}
-                found[each.place] = Made(each.name, values, each.positional, each.line, each.place)
-        return list(found.values())
+    def _alone(self, name: str, take: Callable[[object], _T]) -> _T | None:
+        """What ``take`` makes of what a function returns, which is called alone: what it changes is as before then."""
+        function, found = self._top.names[name], list[_T]()
+        if not isinstance(function, Function):
+            return None
+        self.changes.begin()
+        self._kept = []
+        self._guarded(f"the function {name}", lambda: found.append(take(self.call(function, [], {}))))
+        self.changes.take_back()
+        return found[0] if found else None
+
+    def _used(self, start: int) -> _Records:
+        """The records that calls made since ``start``, and those of them of which only a copy is used, at this point."""
+        held = {id(each) for each in records_in([self._top.names, *self._kept], perhaps=True)}
+        made, left = self.made[start:], list[Made]()
+        given = {each.name for each in made if self.given.get(str(id(each))) is True}
+        for each in made:
+            copied = self.copied.get(str(id(each))) is True and str(id(each)) not in self.given
+            if copied and (each.name in given or id(each) not in held):
+                left.append(each)
+        return _Records(made, left)
 
     def _guarded(self, what: str, run: Callable[[], None]) -> None:
         try:
@@ -292,6 +322,7 @@ class Module(Expressions):
         follow = rest() if leaves else ()
         outcomes, values = list[Outcome](), list[object]()
         for way in ways:
+            start = len(self.made)
             self.changes.begin()
             try:
                 way.before()
@@ -300,6 +331,8 @@ class Module(Expressions):
                 values.append(returned.value)
             except Ended:
                 self.changes.take_back()
+                if way.before is not _nothing:
+                    del self.made[start:]  # of a training that was broken off
                 continue
             else:
                 values.append(None)
@@ -338,7 +371,7 @@ class Module(Expressions):
 
     def _loop(self, statement: ast.stmt, run: Callable[[], None], scope: Scope, rest: Callable[[], Rest]) -> None:
         """Follow a loop of any number of rounds; where it may leave the function, what follows it may run or not."""
-        self._repeated(run)
+        self._repeated(run, any(isinstance(each, ast.Return | ast.Break | ast.Continue) for each in ast.walk(statement)))
         if self._may_return(statement):
 
             def leave() -> None:
@@ -346,20 +379,21 @@ class Module(Expressions):
 
             self._ways(statement, [_Way([]), _Way([], leave)], scope, rest)
 
-    def _repeated(self, run: Callable[[], None]) -> None:
-        """Follow what runs any number of times: what it changes is not known, in its own next round neither."""
+    def _repeated(self, run: Callable[[], None], broken: bool) -> None:
+        """Follow what runs any number of times, or ends anywhere: what it changes is not known, in its own next round neither."""
         for _ in range(2):
-            self._blur(self._tried(run))
+            self._tried(run, broken)
 
-    def _tried(self, run: Callable[[], None]) -> Outcome:
-        self.changes.begin()
+    def _tried(self, run: Callable[[], None], broken: bool) -> None:
+        """Follow what may run or not; ``broken``, or only up to any point."""
+        self.changes.begin(broken)
         with contextlib.suppress(Returned, Ended):
             run()
-        return self.changes.take_back()
-
-    def _blur(self, outcome: Outcome) -> None:
-        """What ``outcome`` changes is that or what it was."""
-        self.changes.settle([outcome, {}])
+        outcome = self.changes.take_back()
+        if broken:
+            self.changes.blur(outcome)
+        else:
+            self.changes.settle([outcome, {}])
 
     def _try(
         self,
@@ -377,7 +411,7 @@ class Module(Expressions):
             return
 
         def broken() -> None:
-            self._blur(self._tried(lambda: self._run(statement.body, scope)))
+            self._tried(lambda: self._run(statement.body, scope), broken=True)
 
         self._ways(statement, [_Way(whole), *(_Way([handler, last], broken) for handler in handlers)], scope, rest)
 

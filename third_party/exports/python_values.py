@@ -64,8 +64,8 @@ class Made:
             )
 
 
-def records_in(values: list[object]) -> list[Made]:
-    """The records among ``values`` and inside them, at any depth."""
+def records_in(values: list[object], perhaps: bool = False) -> list[Made]:
+    """The records among ``values`` and inside them, at any depth; ``perhaps`` also those that a value may be."""
     found, waiting, seen = list[Made](), list(values), set[int]()
     while waiting:
         value = waiting.pop()
@@ -79,6 +79,8 @@ def records_in(values: list[object]) -> list[Made]:
             waiting += value
         elif isinstance(value, dict):
             waiting += value.values()
+        elif isinstance(value, Expression) and perhaps:
+            waiting += value.perhaps
     return found
 
 
