@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import reduce
 
-from third_party.exports.python_values import joined
+from third_party.exports.python_values import joined, same
 
 
 class Nothing(Enum):
@@ -18,6 +18,10 @@ class Nothing(Enum):
 
 ABSENT = Nothing.ABSENT
 Home = dict[str, object] | list[object]
+
+
+class _Parts(list[object]):
+    """The parts of a list at some time."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,12 @@ class Changes:
         if self._open and id(home) in self._open[-1].born:
             self.born(inner)
 
+    def put_parts(self, home: list[object], parts: list[object]) -> None:
+        """Set all parts of a list."""
+        self.put(home, "", _Parts(parts))
+
     def put(self, home: Home, key: str, value: object) -> None:
-        """Set ``home[key]``, or delete it where ``value`` is absent; of a list, its parts."""
+        """Set ``home[key]``, or delete it where ``value`` is absent."""
         self._pass(home, key, value)
         _set(home, key, value)
 
@@ -85,12 +93,12 @@ class Changes:
             for way in ways:
                 if place in way:
                     self._pass(home, key, way[place].passed)
-            self.put(home, key, reduce(joined, [way[place].value if place in way else _at(home, key) for way in ways]))
+            self.put(home, key, reduce(_joined, [way[place].value if place in way else _at(home, key) for way in ways]))
 
     def blur(self, outcome: Outcome) -> None:
         """Go on behind a way that was taken up to any point, or not at all."""
         for each in outcome.values():
-            self.put(each.home, each.key, joined(_at(each.home, each.key), joined(each.value, each.passed)))
+            self.put(each.home, each.key, _joined(_at(each.home, each.key), _joined(each.value, each.passed)))
 
     def _pass(self, home: Home, key: str, value: object) -> None:
         """Note that ``value`` stands there for some time, and what stood there before."""
@@ -98,11 +106,18 @@ class Changes:
             journal, place = self._open[-1], (id(home), key)
             if place not in journal.before:
                 journal.before[place] = Change(home, key, _at(home, key), None)
-            journal.passed[place] = joined(journal.passed.get(place, value), value)
+            journal.passed[place] = _joined(journal.passed.get(place, value), value)
+
+
+def _joined(value: object, other: object) -> object:
+    """As ``joined``; parts of a list, which are compared as they stood there, may be the same."""
+    if isinstance(value, _Parts) and isinstance(other, _Parts):
+        return value if len(value) == len(other) and all(map(same, value, other)) else _Parts([joined(list(value), list(other))])
+    return joined(value, other)
 
 
 def _at(home: Home, key: str) -> object:
-    return list(home) if isinstance(home, list) else home.get(key, ABSENT)
+    return _Parts(home) if isinstance(home, list) else home.get(key, ABSENT)
 
 
 def _set(home: Home, key: str, value: object) -> None:

@@ -19,7 +19,6 @@ from Common.errors import InputError
 from third_party.exports.python_changes import ABSENT, Changes, Home, Outcome
 from third_party.exports.python_values import (
     LONGEST_TEXT,
-    MOST_COMPARED,
     UNTOLD,
     Expression,
     Made,
@@ -33,6 +32,9 @@ from third_party.exports.python_values import (
 MOST_STEPS = 200_000  # expressions and statements that are followed in one file
 MOST_NUMBER = 2**62
 MOST_PARTS = 10_000  # of a list or a dictionary with those inside it, written out
+FREE_PARTS = 4  # of a list or a dictionary that are made in one step
+LONGEST_INSIDE = 100  # parts of a list that stands in others and grows
+LONGEST_RANGE = 200
 MOST_CHARACTERS = 10_000  # of a text that is put together
 ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -166,13 +168,13 @@ class Expressions(ABC):
     def call(self, function: Function, given: list[object], named: Mapping[str, object]) -> object:
         """What a function of the module returns; an argument ``UNTOLD`` is any that is not given else."""
 
-    def step(self) -> None:
+    def step(self, count: int = 1) -> None:
         """Count what is followed.
 
         Raises:
             InputError: it is too much.
         """
-        self._steps += 1
+        self._steps += count
         if self._steps > MOST_STEPS:
             raise InputError(f"following it takes more than {MOST_STEPS:,} steps; write the values of one configuration out")
 
@@ -292,7 +294,7 @@ class Expressions(ABC):
                     if isinstance(part, Made):
                         self.touch(part, who, line)
                 if not any(isinstance(part, Expression) and part.text == who for part in each):
-                    self.changes.put(each, "", [*each, Expression(who)])
+                    self.changes.put_parts(each, [*each, Expression(who)])
 
     def parts_of(self, value: object) -> Iterator[object]:
         """What may be got out of a value by going through it."""
@@ -305,6 +307,7 @@ class Expressions(ABC):
     def bounded(self, node: ast.expr, made: Home) -> object:
         """A list or a dictionary that was made, unless lists in lists make it too long to write out."""
         parts = made if isinstance(made, list) else list(made.values())
+        self.step(len(parts) // FREE_PARTS)
         size = 1 + sum(self._sizes.get(id(each), 1 + len(each)) if isinstance(each, list | dict) else 1 for each in parts)
         if size > MOST_PARTS or any(isinstance(each, list | dict) and id(each) not in self._sizes for each in parts):
             return unknown(node, *parts)
@@ -318,7 +321,7 @@ class Expressions(ABC):
         """A value that is put into a list or a dictionary, unless that grows too long where it stands."""
         grown = self._sizes.get(id(value), MOST_PARTS) if isinstance(value, list | dict) else 1
         size = self._sizes.get(id(home), len(home)) + grown
-        if size > MOST_PARTS or (id(home) in self._inside and (grown > 1 or len(home) > MOST_COMPARED)):
+        if size > MOST_PARTS or (id(home) in self._inside and (grown > 1 or len(home) > LONGEST_INSIDE)):
             return Expression("a long value", possible(value))
         if id(home) in self._sizes:
             self._sizes[id(home)] = size
@@ -360,7 +363,7 @@ class Expressions(ABC):
         elif isinstance(home, list) and isinstance(key, int) and -len(home) <= key < len(home):
             parts = list(home)
             parts[key] = self._fitting(home, value)
-            self.changes.put(home, "", parts)
+            self.changes.put_parts(home, parts)
         else:
             self.touch(home, "an assignment", node.lineno)
 
@@ -561,13 +564,14 @@ class Expressions(ABC):
             return self._new_dictionary(call, given, named)
         if text == "range" and (ends := [each for each in given if isinstance(each, int)]) == given and 0 not in ends[2:]:
             rounds = range(*ends) if 1 <= len(ends) <= 3 else range(0)
-            if 0 < len(rounds) <= MOST_COMPARED:
+            if 0 < len(rounds) <= LONGEST_RANGE:
                 return self.bounded(call, list(rounds))
         if text in ("list", "tuple") and len(given) == 1 and isinstance(first, list):
             return self.bounded(call, list(first))
         if last in ("replace", "evolve", "__replace__") and isinstance(first, Made):
             return self._noted(Made(first.name, first.values | named, list(first.positional), call.lineno, id(call)), first)
         if last in ("deepcopy", "copy") and len(given) == 1 and not isinstance(first, Expression):
+            self.step(sum(len(each.values) for each in records_in([first])) + self._sizes.get(id(first), 0))
             made = copy.deepcopy(first) if last == "deepcopy" else copy.copy(first)
             if isinstance(first, Made) and isinstance(made, Made):
                 made.values = dict(made.values)
@@ -588,6 +592,7 @@ class Expressions(ABC):
                 if not isinstance(value, Function):
                     self.changes.put(scope.names, name, Expression(who, possible(value)))
                 for each in [value, *records_in([value])]:
+                    self.step()
                     self.touch(each, "exec(...)", line)
             scope = scope.outer
 
@@ -638,7 +643,7 @@ class Expressions(ABC):
             self.step()
             value = self._fitting(home, part)
             if len(home) < MOST_PARTS:
-                self.changes.put(home, "", [*home, value])
+                self.changes.put_parts(home, [*home, value])
 
     def _method(self, call: ast.Call, home: object, name: str, given: list[object], named: dict[str, object]) -> object:
         """``converter.build()`` is the converter, and ``converter.convert(model)`` the model with it."""
