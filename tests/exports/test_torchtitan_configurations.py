@@ -77,7 +77,7 @@ def test_changes_behind_another_configuration_are_followed() -> None:
 
 
 def test_what_only_running_the_file_would_tell_is_refused() -> None:
-    with pytest.raises(InputError, match=r"training.seq_len is a value of a branch; only whole numbers"):
+    with pytest.raises(InputError, match=r"training.seq_len is a value of a branch in line 35; only whole numbers"):
         settings("branching")
 
 

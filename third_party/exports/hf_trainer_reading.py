@@ -56,6 +56,8 @@ METHODS: Mapping[str, Method] = {  # of TrainingArguments in transformers 4 and 
     "set_dataloader": (("train_batch_size", MARK, 8),),
     **dict.fromkeys(("set_evaluate", "set_testing", "set_save", "set_logging", "set_push_to_hub", "set_lr_scheduler"), ()),
 }
+NOWHERE = "TrainingArguments(...) in no place that can be followed"
+MOST_LISTED = 20
 OF_EXPORTS = {"MODEL": "model", "SEQUENCE_LENGTH": "sequence_length"}
 
 
@@ -89,11 +91,17 @@ def _read_python(text: str, given: Mapping[str, str]) -> LaunchReading:
     module = Module(parsed(text), main=True, methods=METHODS)
     calls = module.records_of_functions(CALLS)
     if len(calls) != 1:
-        what = "calls TrainingArguments(...) in no place that can be followed" if not calls else f"has {len(calls)} calls of it"
+        lines = ", ".join(str(call.line) for call in calls[:MOST_LISTED])
+        what = f"makes arguments of {len(calls)} trainings, in lines {lines}" if calls else f"calls {NOWHERE}"
         raise InputError(f"the file {what}; give one with the arguments of one training")
     calls[0].check_told(unnamed=1)  # the folder of results
     values = calls[0].values
     constants = {key: module.constant(name) for name, key in OF_EXPORTS.items()}
+    length = constants["sequence_length"]
+    if module.has("SEQUENCE_LENGTH") and isinstance(length, Expression | Made) and "sequence_length" not in given:
+        raise InputError(
+            f"SEQUENCE_LENGTH is {shown(length)}, which only running the file would tell; write it out, or give --sequence-length"
+        )
     own = {key: value for key, value in constants.items() if isinstance(value, str | int)}
     eager = module.constant("ATTENTION")
     own |= {"attention": "eager" if eager == "eager" else "flash"} if isinstance(eager, str) else {}

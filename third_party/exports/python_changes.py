@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import reduce
+from functools import partial, reduce
 
-from third_party.exports.python_values import joined, same
+from third_party.exports.python_values import UNTOLD, joined, same
 
 
 class Nothing(Enum):
@@ -86,19 +86,21 @@ class Changes:
             self.born(home)
         return after
 
-    def settle(self, outcomes: Iterable[Outcome]) -> None:
-        """Go on behind ways of which one was taken: what they leave different is not known."""
+    def settle(self, outcomes: Iterable[Outcome], where: str = "a branch") -> None:
+        """Go on behind ways of which one was taken: what they leave different is not known, and a value of ``where``."""
         ways = list(outcomes)
         for place, (home, key) in {place: (each.home, each.key) for way in ways for place, each in way.items()}.items():
             for way in ways:
                 if place in way:
                     self._pass(home, key, way[place].passed)
-            self.put(home, key, reduce(_joined, [way[place].value if place in way else _at(home, key) for way in ways]))
+            values = [way[place].value if place in way else _at(home, key) for way in ways]
+            self.put(home, key, reduce(partial(_joined, key, where), values))
 
-    def blur(self, outcome: Outcome) -> None:
+    def blur(self, outcome: Outcome, where: str) -> None:
         """Go on behind a way that was taken up to any point, or not at all."""
         for each in outcome.values():
-            self.put(each.home, each.key, _joined(_at(each.home, each.key), _joined(each.value, each.passed)))
+            values = (_at(each.home, each.key), each.value, each.passed)
+            self.put(each.home, each.key, reduce(partial(_joined, each.key, where), values))
 
     def _pass(self, home: Home, key: str, value: object) -> None:
         """Note that ``value`` stands there for some time, and what stood there before."""
@@ -106,14 +108,17 @@ class Changes:
             journal, place = self._open[-1], (id(home), key)
             if place not in journal.before:
                 journal.before[place] = Change(home, key, _at(home, key), None)
-            journal.passed[place] = _joined(journal.passed.get(place, value), value)
+            journal.passed[place] = _joined(key, "a branch", journal.passed.get(place, value), value)
 
 
-def _joined(value: object, other: object) -> object:
-    """As ``joined``; parts of a list, which are compared as they stood there, may be the same."""
+def _joined(key: str, where: str, value: object, other: object) -> object:
+    """As ``joined``; parts of a list are compared as they stood there, and what is untold once stays so."""
     if isinstance(value, _Parts) and isinstance(other, _Parts):
-        return value if len(value) == len(other) and all(map(same, value, other)) else _Parts([joined(list(value), list(other))])
-    return joined(value, other)
+        parts = len(value) == len(other) and all(map(same, value, other))
+        return value if parts else _Parts([joined(list(value), list(other), where)])
+    if key == UNTOLD:
+        return other if value is ABSENT else value
+    return joined(value, other, where)
 
 
 def _at(home: Home, key: str) -> object:

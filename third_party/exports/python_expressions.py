@@ -571,7 +571,8 @@ class Expressions(ABC):
         if last in ("replace", "evolve", "__replace__") and isinstance(first, Made):
             return self._noted(Made(first.name, first.values | named, list(first.positional), call.lineno, id(call)), first)
         if last in ("deepcopy", "copy") and len(given) == 1 and not isinstance(first, Expression):
-            self.step(sum(len(each.values) for each in records_in([first])) + self._sizes.get(id(first), 0))
+            parts = [part for each in records_in([first]) for part in each.values.values()]
+            self.step(sum(self._sizes.get(id(part), 1) for part in [first, *parts]))
             made = copy.deepcopy(first) if last == "deepcopy" else copy.copy(first)
             if isinstance(first, Made) and isinstance(made, Made):
                 made.values = dict(made.values)

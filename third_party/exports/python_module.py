@@ -56,7 +56,9 @@ class _Records:
             before = found.setdefault(each.place, each)
             if before is not each:
                 keys = {**before.values, **each.values}
-                values = {key: joined(before.values.get(key, ABSENT), each.values.get(key, ABSENT)) for key in keys}
+                where = f"a call that is made several times, in line {each.line}"
+                values = {key: joined(before.values.get(key, ABSENT), each.values.get(key, ABSENT), where) for key in keys}
+                values |= {key: value for made in (before, each) for key, value in made.values.items() if key == UNTOLD}
                 found[each.place] = Made(each.name, values, each.positional, each.line, each.place)
         return list(found.values())
 
@@ -164,7 +166,7 @@ class Module(Expressions):
         self._depth += 1
         try:
             if lazy:
-                self._repeated(lambda: self._run(body, scope), broken=True)
+                self._repeated(lambda: self._run(body, scope), broken=True, where=f"{function.name}(...)")
                 return Expression(f"what {function.name}(...) yields")
             self._run(body, scope)
         except Returned as returned:
@@ -339,7 +341,7 @@ class Module(Expressions):
             outcomes.append(self.changes.take_back())
         if not outcomes:
             raise Ended
-        self.changes.settle(outcomes)
+        self.changes.settle(outcomes, _where(statement))
         if leaves:
             value = reduce(joined, values)
             raise Returned(
@@ -361,7 +363,7 @@ class Module(Expressions):
                 self.assign(target, part, scope)
                 self._run(body, scope)
             return
-        part = Expression("a value of a loop", possible(*self.parts_of(parts)))
+        part = Expression(f"a value of {_where(statement)}", possible(*self.parts_of(parts)))
 
         def again() -> None:
             self.assign(target, part, scope)
@@ -371,7 +373,8 @@ class Module(Expressions):
 
     def _loop(self, statement: ast.stmt, run: Callable[[], None], scope: Scope, rest: Callable[[], Rest]) -> None:
         """Follow a loop of any number of rounds; where it may leave the function, what follows it may run or not."""
-        self._repeated(run, any(isinstance(each, ast.Return | ast.Break | ast.Continue) for each in ast.walk(statement)))
+        broken = any(isinstance(each, ast.Return | ast.Break | ast.Continue) for each in ast.walk(statement))
+        self._repeated(run, broken, _where(statement))
         if self._may_return(statement):
 
             def leave() -> None:
@@ -379,21 +382,21 @@ class Module(Expressions):
 
             self._ways(statement, [_Way([]), _Way([], leave)], scope, rest)
 
-    def _repeated(self, run: Callable[[], None], broken: bool) -> None:
+    def _repeated(self, run: Callable[[], None], broken: bool, where: str) -> None:
         """Follow what runs any number of times, or ends anywhere: what it changes is not known, in its own next round neither."""
         for _ in range(2):
-            self._tried(run, broken)
+            self._tried(run, broken, where)
 
-    def _tried(self, run: Callable[[], None], broken: bool) -> None:
+    def _tried(self, run: Callable[[], None], broken: bool, where: str) -> None:
         """Follow what may run or not; ``broken``, or only up to any point."""
         self.changes.begin(broken)
         with contextlib.suppress(Returned, Ended):
             run()
         outcome = self.changes.take_back()
         if broken:
-            self.changes.blur(outcome)
+            self.changes.blur(outcome, where)
         else:
-            self.changes.settle([outcome, {}])
+            self.changes.settle([outcome, {}], where)
 
     def _try(
         self,
@@ -411,7 +414,7 @@ class Module(Expressions):
             return
 
         def broken() -> None:
-            self._tried(lambda: self._run(statement.body, scope), broken=True)
+            self._tried(lambda: self._run(statement.body, scope), True, _where(statement))
 
         self._ways(statement, [_Way(whole), *(_Way([handler, last], broken) for handler in handlers)], scope, rest)
 
@@ -441,6 +444,11 @@ class Module(Expressions):
                     waiting += ast.iter_child_nodes(each)
             self._returns[id(statement)] = found
         return self._returns[id(statement)]
+
+
+def _where(statement: ast.stmt) -> str:
+    kind = "loop" if isinstance(statement, ast.For | ast.AsyncFor | ast.While) else "branch"
+    return f"a {kind} in line {statement.lineno}"
 
 
 def _captured(cases: list[ast.match_case]) -> list[str]:

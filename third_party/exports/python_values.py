@@ -58,8 +58,8 @@ class Made:
             raise InputError(f"{self.values[UNTOLD]} that only running the file would tell; write its arguments out")
         if len(self.positional) > unnamed:
             raise InputError(
-                f"{self.name}(...) in line {self.line} has {len(self.positional)} arguments without a name; "
-                f"{unnamed or 'none'} can be read; write NAME=VALUE"
+                f"{self.name}(...) in line {self.line} has arguments without a name, of which {unnamed or 'none'} can be read; "
+                "write NAME=VALUE"
             )
 
 
@@ -136,6 +136,6 @@ def same(value: object, other: object) -> bool:
     return value is other or (type(value) is type(other) and not isinstance(value, Made | dict | list) and value == other)
 
 
-def joined(value: object, other: object) -> object:
-    """A value that is one of two."""
-    return value if same(value, other) else Expression("a value of a branch", possible(value, other))
+def joined(value: object, other: object, where: str = "a branch") -> object:
+    """A value that is one of two, by what happens ``where``."""
+    return value if same(value, other) else Expression(f"a value of {where}", possible(value, other))

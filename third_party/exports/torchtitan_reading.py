@@ -163,7 +163,8 @@ def configurations(module: Module) -> dict[str, Made]:
 def _trainer(value: object) -> Made | None:
     if not isinstance(value, Made) or value.name in SECTIONS or any(key in value.values for key in OF_OTHERS):
         return None
-    return value if any(key in value.values for key in OF_A_TRAINER) else None
+    marks = (*OF_A_TRAINER, UNTOLD) if value.name == "Trainer" else OF_A_TRAINER
+    return value if any(key in value.values for key in marks) else None
 
 
 def _configuration(module: Module, name: str) -> Made:
