@@ -571,8 +571,7 @@ class Expressions(ABC):
         if last in ("replace", "evolve", "__replace__") and isinstance(first, Made):
             return self._noted(Made(first.name, first.values | named, list(first.positional), call.lineno, id(call)), first)
         if last in ("deepcopy", "copy") and len(given) == 1 and not isinstance(first, Expression):
-            parts = [part for each in records_in([first]) for part in each.values.values()]
-            self.step(sum(self._sizes.get(id(part), 1) for part in [first, *parts]))
+            self.step(_weight(first))
             made = copy.deepcopy(first) if last == "deepcopy" else copy.copy(first)
             if isinstance(first, Made) and isinstance(made, Made):
                 made.values = dict(made.values)
@@ -718,6 +717,19 @@ class Expressions(ABC):
                 self._set_part(home, first, given[1], call)
                 return None
         return ABSENT
+
+
+def _weight(value: object) -> int:
+    """How many parts a value has, with those of what it holds."""
+    waiting, seen, parts = [value], set[int](), 0
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in seen and isinstance(each, Made | dict | list):
+            seen.add(id(each))
+            inner = each.values if isinstance(each, Made) else each
+            parts += len(inner)
+            waiting += inner.values() if isinstance(inner, dict) else inner
+    return parts
 
 
 def void(_value: object) -> None:
