@@ -571,15 +571,7 @@ class Expressions(ABC):
         if last in ("replace", "evolve", "__replace__") and isinstance(first, Made):
             return self._noted(Made(first.name, first.values | named, list(first.positional), call.lineno, id(call)), first)
         if last in ("deepcopy", "copy") and len(given) == 1 and not isinstance(first, Expression):
-            self.step(_weight(first))
-            made = copy.deepcopy(first) if last == "deepcopy" else copy.copy(first)
-            if isinstance(first, Made) and isinstance(made, Made):
-                made.values = dict(made.values)
-                made.line, made.place = call.lineno, id(call)
-                self._noted(made, first)
-            elif isinstance(made, list | dict):
-                return self.bounded(call, made)
-            return made
+            return self._copy(call, first, deep=last == "deepcopy")
         name = words[-2] if last == "Config" and len(words) > 1 else last
         if last not in LOOKS and words[0] not in LOOKERS:
             self.hand_over(text, call.lineno, given, named, name.lstrip("_")[:1].isupper())
@@ -595,6 +587,16 @@ class Expressions(ABC):
                     self.step()
                     self.touch(each, "exec(...)", line)
             scope = scope.outer
+
+    def _copy(self, call: ast.Call, value: object, deep: bool) -> object:
+        self.step(_weight(value))
+        if isinstance(value, Made):
+            inner = copy.deepcopy(value) if deep else value
+            return self._noted(Made(value.name, dict(inner.values), list(inner.positional), call.lineno, id(call)), value)
+        if isinstance(value, list | dict):
+            made = copy.deepcopy(value) if deep else list(value) if isinstance(value, list) else dict(value)
+            return self.bounded(call, made)
+        return value
 
     def _noted(self, made: Made, original: Made | None = None) -> Made:
         self.changes.born(made.values)
