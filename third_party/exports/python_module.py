@@ -17,8 +17,9 @@ from functools import partial, reduce
 from typing import TypeVar
 
 from Common.errors import InputError
+from third_party.exports.python_calls import Calls
 from third_party.exports.python_changes import ABSENT, Outcome
-from third_party.exports.python_expressions import Ended, Expressions, Function, Method, Returned, Scope, truth_of
+from third_party.exports.python_expressions import Ended, Function, Method, Returned, Scope, truth_of
 from third_party.exports.python_values import UNTOLD, Expression, Made, joined, possible, records_in
 
 DEEPEST = 40  # functions that call each other
@@ -63,7 +64,7 @@ class _Records:
         return list(found.values())
 
 
-class Module(Expressions):
+class Module(Calls):
     """The functions, names and records of a module, as far as its text says them.
 
     Args:
