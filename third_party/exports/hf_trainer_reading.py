@@ -15,7 +15,10 @@ from Plans.offload import Offload
 from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
 from third_party.exports.launch_batches import accumulation
 from third_party.exports.launch_keys import LaunchReading
-from third_party.exports.python_values import Expression, Made, Module, parsed
+from third_party.exports.python_changes import ABSENT
+from third_party.exports.python_expressions import Method
+from third_party.exports.python_module import Module
+from third_party.exports.python_values import Expression, Made, parsed
 
 PROGRAM = "Hugging Face Trainer"
 MARK = "per_device_train_batch_size"
@@ -32,6 +35,29 @@ SETTINGS = {  # of phaze evaluate that say what an argument does
     "optim": "optimizer",
     **dict.fromkeys(LENGTHS, "sequence_length"),
 }
+METHODS: Mapping[str, Method] = {  # of TrainingArguments in transformers 4 and 5; what they leave out, they set to a default
+    "set_training": (
+        ("learning_rate", "learning_rate", 5e-5),
+        ("batch_size", MARK, 8),
+        ("weight_decay", "weight_decay", 0),
+        ("num_epochs", "num_train_epochs", 3),
+        ("max_steps", "max_steps", -1),
+        ("gradient_accumulation_steps", "gradient_accumulation_steps", 1),
+        ("seed", "seed", 42),
+        ("activation_checkpointing", "gradient_checkpointing", False),
+        ("activation_checkpointing", "activation_checkpointing", ABSENT),
+        ("gradient_checkpointing", "gradient_checkpointing", ABSENT),
+    ),
+    "set_optimizer": (
+        *(("name", "optim", ADAM[0]), ("learning_rate", "learning_rate", 5e-5), ("weight_decay", "weight_decay", 0)),
+        *(("beta1", "adam_beta1", 0.9), ("beta2", "adam_beta2", 0.999), ("epsilon", "adam_epsilon", 1e-8)),
+        ("args", "optim_args", None),
+    ),
+    "set_dataloader": (("train_batch_size", MARK, 8),),
+    **dict.fromkeys(("set_evaluate", "set_testing", "set_save", "set_logging", "set_push_to_hub", "set_lr_scheduler"), ()),
+}
+NOWHERE = "TrainingArguments(...) in no place that can be followed"
+MOST_LISTED = 20
 OF_EXPORTS = {"MODEL": "model", "SEQUENCE_LENGTH": "sequence_length"}
 
 
@@ -62,28 +88,24 @@ def read(text: str, given: Mapping[str, str] | None = None) -> LaunchReading:
 
 
 def _read_python(text: str, given: Mapping[str, str]) -> LaunchReading:
-    module = Module(parsed(text))
-    calls = [made for name in module.functions(private=True) for made in _calls(module.returned(name))]
-    calls += [made for made in module.top_level() if made.name in CALLS]
-    if not calls:
-        calls = [made for name in module.all_functions() for made in _calls(module.returned(name))]
+    module = Module(parsed(text), main=True, methods=METHODS)
+    calls = module.records_of_functions(CALLS)
     if len(calls) != 1:
-        what = "calls TrainingArguments(...) in no place that can be followed" if not calls else f"has {len(calls)} calls of it"
+        lines = ", ".join(str(call.line) for call in calls[:MOST_LISTED])
+        what = f"makes arguments of {len(calls)} trainings, in lines {lines}" if calls else f"calls {NOWHERE}"
         raise InputError(f"the file {what}; give one with the arguments of one training")
+    calls[0].check_told(unnamed=1)  # the folder of results
     values = calls[0].values
-    if "**" in values:
-        raise InputError(
-            "TrainingArguments(**...) unpacks a value that only running the file would tell; write its arguments out"
-        )
     constants = {key: module.constant(name) for name, key in OF_EXPORTS.items()}
+    length = constants["sequence_length"]
+    if module.has("SEQUENCE_LENGTH") and isinstance(length, Expression | Made) and "sequence_length" not in given:
+        raise InputError(
+            f"SEQUENCE_LENGTH is {shown(length)}, which only running the file would tell; write it out, or give --sequence-length"
+        )
     own = {key: value for key, value in constants.items() if isinstance(value, str | int)}
     eager = module.constant("ATTENTION")
     own |= {"attention": "eager" if eager == "eager" else "flash"} if isinstance(eager, str) else {}
     return _reading(values, own, given)
-
-
-def _calls(value: object) -> list[Made]:
-    return [made for made in value.all() if made.name in CALLS] if isinstance(value, Made) else []
 
 
 def _reading(values: Mapping[str, object], own: Mapping[str, object], given: Mapping[str, str]) -> LaunchReading:

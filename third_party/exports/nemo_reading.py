@@ -19,7 +19,8 @@ from Plans.plan import GroupOrder
 from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
 from third_party.exports.launch_batches import devices_of_a_replica
 from third_party.exports.launch_keys import LaunchKey, LaunchReading
-from third_party.exports.python_values import Expression, Made, Module, parsed
+from third_party.exports.python_module import Module
+from third_party.exports.python_values import Expression, Made, parsed
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ HOMES = (  # where the same keys stand in other versions: NeMo 2 has an object e
     *(("trainer.plugins.", "mixed_precision."), ("model_config.", "model."), ("model.peft.", "peft.")),
 )
 MARKS = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size")
+PARTS = ("model", "train", "optimizer", "scheduler", "ddp", "dist", "dataset", "comm_overlap", "mixed_precision", "checkpoint")
 BATCHES = ("micro_batch_size", "global_batch_size")
 ALIASES = {  # names of NeMo 1 and 2 for keys of Megatron-Core
     "model.activations_checkpoint_granularity": "model.recompute_granularity",
@@ -128,7 +130,7 @@ def read_python(text: str) -> LaunchReading:
     Raises:
         InputError: it is no Python, or has none or several of such functions.
     """
-    module = Module(parsed(text))
+    module = Module(parsed(text), parts=PARTS)
     found = {name: made for name in module.functions() if isinstance(made := module.returned(name), Made)}
     found = {name: made for name, made in found.items() if made.name == "ConfigContainer"}
     if len(found) != 1:
@@ -137,8 +139,11 @@ def read_python(text: str) -> LaunchReading:
             f"a recipe has one function that returns ConfigContainer(...), and this file has {some}; give one of them"
         )
     config = next(iter(found.values()))
+    config.check_told()
     values = dict[str, object]()
     for section, value in config.values.items():
+        if isinstance(value, Made):
+            value.check_told(unnamed=1)
         if isinstance(value, Made) and not value.positional:
             values |= {f"{section}.{name}": _word(inner) for name, inner in value.values.items()}
         else:

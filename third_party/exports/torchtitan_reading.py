@@ -16,7 +16,8 @@ from Common.suggestions import nearest
 from Common.toml_text import parse_toml
 from third_party.exports.given_keys import flattened, known_keys, shown
 from third_party.exports.launch_keys import LaunchReading
-from third_party.exports.python_values import Expression, Made, Module, parsed
+from third_party.exports.python_module import Module
+from third_party.exports.python_values import UNTOLD, Expression, Made, parsed
 from third_party.exports.torchtitan_plan import FLAVORS, GATHERS_FP8, SAMPLES, Sections, model_of, settings_of
 
 PROGRAM = "torchtitan"
@@ -27,6 +28,7 @@ SECTIONS = {  # of Trainer.Config, by the class of each; of an argument that is 
     "CompileConfig": "compile",
     "ActivationCheckpointConfig": "activation_checkpoint",
 }
+PARTS = (*SECTIONS.values(), "optimizer", "lr_scheduler", "checkpoint", "dataloader", "metrics", "profiler", "debug", "comm")
 SPECIFICATIONS = ("model_spec",)
 OF_A_TRAINER = ("training", "parallelism")  # one of them is there in every configuration of a training
 OF_OTHERS = ("trainer", "generator")  # of reinforcement learning, whose configuration holds two of these
@@ -46,12 +48,15 @@ OLDER = {  # keys of TOML before 0.1.0, by what they became
     "experimental.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
 }
 OLDER_PASSES = "experimental.pipeline_parallel_microbatches"  # micro-batches of a pipeline by their number, by default pp
+_OF_ACCELERATE = re.compile(r"^\s*(from|import) accelerate\b", re.MULTILINE)  # it has a ParallelismConfig too
 _IMPORTED = re.compile(r"^(from|import) torchtitan\b", re.MULTILINE)
 
 
 def recognises_python(text: str) -> bool:
     """Whether a text may be such a Python file: it names a class of torchtitan's as one calls it, or imports from it."""
-    return any(f"{mark}(" in text for mark in PYTHON_MARKS) or _IMPORTED.search(text) is not None
+    if _IMPORTED.search(text) is not None:
+        return True
+    return any(f"{mark}(" in text for mark in PYTHON_MARKS) and _OF_ACCELERATE.search(text) is None
 
 
 def recognises_toml(content: Mapping[str, object]) -> bool:
@@ -77,14 +82,12 @@ def read(text: str, name: str = "", folder: str = "", besides: Mapping[str, str]
     Raises:
         InputError: it is no Python, configures nothing or several things, or configures what no plan of phaze is.
     """
-    if "setattr(" in text:
-        raise InputError("setattr(...) changes a value that only running the file would tell; write it as an assignment")
     tree = parsed(text)
-    module = Module(tree)
+    module = Module(tree, parts=PARTS)
+    if not configurations(module):
+        module = Module(tree, main=True, parts=PARTS)  # nothing to import, so it is a script
     config = _configuration(module, name)
-    unpacked = [record.name for record in config.all() if "**" in record.values and record.name in (*SECTIONS, "Trainer")]
-    if unpacked:
-        raise InputError(f"{unpacked[0]}(**...) unpacks a value that only running the file would tell; write its arguments out")
+    _check_told(config)
     given = _given(config)
     known_keys("torchtitan").check_spelling(given)
     converters = tuple(
@@ -160,7 +163,8 @@ def configurations(module: Module) -> dict[str, Made]:
 def _trainer(value: object) -> Made | None:
     if not isinstance(value, Made) or value.name in SECTIONS or any(key in value.values for key in OF_OTHERS):
         return None
-    return value if any(key in value.values for key in OF_A_TRAINER) else None
+    marks = (*OF_A_TRAINER, UNTOLD) if value.name == "Trainer" else OF_A_TRAINER
+    return value if any(key in value.values for key in marks) else None
 
 
 def _configuration(module: Module, name: str) -> Made:
@@ -178,11 +182,13 @@ def _configuration(module: Module, name: str) -> Made:
             f"it has {len(found)} configurations, of which torchtitan takes one by --config; name it behind the file, such as "
             f"--from FILE.py:{next(iter(found))}: {some}"
         )
-    made = module.top_level()
-    for trainer in made:
-        if trainer.name == "Trainer" and any(key in trainer.values for key in OF_A_TRAINER):
-            return trainer
-    records = [record for record in made if record.name in SECTIONS]
+    trainers = [made for made in module.records(("Trainer",)) if any(key in made.values for key in OF_A_TRAINER)]
+    if len(trainers) > 1:
+        lines = ", ".join(str(trainer.line) for trainer in trainers[:MOST_LISTED])
+        raise InputError(f"the file makes {len(trainers)} configurations, in lines {lines}; give one of them")
+    if trainers:
+        return trainers[0]
+    records = module.records(SECTIONS)
     if not any(record.name in ("ParallelismConfig", "TrainingConfig") for record in records):
         raise InputError(
             "the file has no function that returns Trainer.Config(...), and neither ParallelismConfig(...) nor "
@@ -200,11 +206,31 @@ def _given(config: Made) -> dict[str, object]:
     """Values by section and key; a record in a section is its class, and its own arguments behind it."""
     nested = dict[str, object]()
     for section, value in config.values.items():
+        if isinstance(value, Made) and value.name == section and not value.values:
+            continue  # a part with its defaults that somebody looked at
         if section in BY_CLASS or not isinstance(value, Made) or not value.values:
             nested[section] = value
         if isinstance(value, Made) and section not in SPECIFICATIONS:
             nested |= {f"{section}.{key}": _plain(inner) for key, inner in value.values.items()}
-    return {path: _word(value) for path, value in nested.items() if path != "**"}
+    return {path: _word(value) for path, value in nested.items() if path != UNTOLD}
+
+
+def _check_told(config: Made) -> None:
+    """Refuse what other files or only running this one would tell of a configuration and its sections.
+
+    Raises:
+        InputError: says which, and what to do.
+    """
+    sections = {id(value): name for name, value in config.values.items() if name in OF_A_TRAINER}
+    for record in config.all():
+        section = sections.get(id(record), "")
+        if (record is config or section) and record.name != section and record.name.lstrip("_")[:1].islower():
+            raise InputError(
+                f"{record.name}(...) in line {record.line} is a function of another file, whose values are not told here; "
+                f"write {section or 'the configuration'} out, or give that file"
+            )
+        if record is config or section or record.name in SECTIONS:
+            record.check_told()
 
 
 def _plain(value: object) -> object:
