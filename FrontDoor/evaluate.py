@@ -54,10 +54,12 @@ def _launched(command: Command) -> LaunchReading:
     """What a launch file of another program says.
 
     Raises:
-        InputError: the file is none, a plan file is given besides, or it gives what no plan says and --ignore does not name.
+        InputError: a setting of the command line has no value that it takes, the file is none, a plan file is given besides, or
+            it gives what no plan says and --ignore does not name.
     """
     from Common.files import user_path
     from Common.settings import COMMAND_LINE
+    from GraphExtractor.models.registry import canonical_name, find_model
     from Studies.annotations import Mode
     from Studies.asked_constants import dotted
     from Studies.request import settings_for
@@ -66,7 +68,11 @@ def _launched(command: Command) -> LaunchReading:
     path = user_path(str(command.launcher))
     if command.config is not None:
         raise InputError(f"--from {path} and --plan {command.config} are two plans; give one of them")
-    given = settings_for(Mode.EVALUATE).canonical(dotted(command.given), COMMAND_LINE)
+    table = settings_for(Mode.EVALUATE)
+    given = table.canonical(dotted(command.given), COMMAND_LINE)
+    values = table.read(given, COMMAND_LINE)  # what is wrong on the command line is not said of the file
+    if "model" in values:
+        find_model(canonical_name(values["model"]))
     found = read_launch(path, {key: _plain(value) for key, value in given.items()})
     try:
         return found.ignoring(command.ignore)

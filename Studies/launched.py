@@ -26,13 +26,15 @@ class KeyKind(StrEnum):
 class LaunchKey:
     """A key as the launch writes it, such as ``--moe-layer-freq`` or ``zero_optimization.stage``, with the text of its value.
 
-    ``reason`` says of one that is not expressible what it changes, of others why they are of their kind.
+    ``reason`` says of one that is not expressible what it changes, of others why they are of their kind. One that is not
+    ``given`` changes the answer by being left out.
     """
 
     name: str
     value: str
     kind: KeyKind
     reason: str = ""
+    given: bool = True
 
     @property
     def bare(self) -> str:
@@ -66,15 +68,23 @@ class LaunchReading:
         """The same without what keys of these names change, several of them in one text with commas between.
 
         Raises:
-            InputError: the launch gives no such key, or others that change the answer in a way that no plan says.
+            InputError: the launch gives no such key, or one that is read, or others that change the answer in a way that no
+                plan says.
         """
         wanted = tuple(name.strip().lstrip("-") for text in names for name in text.split(",") if name.strip())
-        given = {key.bare for key in self.keys}
+        read, others = (
+            {key.bare: key for key in self.keys if (key.kind is KeyKind.READ) is is_read} for is_read in (True, False)
+        )
+        left = [key.bare for key in self.of_kind(KeyKind.NOT_EXPRESSIBLE)]
+        which = f"it could ignore {', '.join(left)}" if left else "there is nothing in it to ignore"
         for name in wanted:
-            if name not in given:
-                left = [key.bare for key in self.of_kind(KeyKind.NOT_EXPRESSIBLE)]
-                which = f"it could ignore {', '.join(left)}" if left else "there is nothing in it to ignore"
-                hint = nearest(name, sorted(given), which)
+            if name in read and name not in others:
+                raise InputError(
+                    f"--ignore {name!r:.60}: {read[name].text} of the {self.program} launch is read, and --ignore is for keys "
+                    f"that no plan says; leave --ignore out, or change the plan by its own flags ({which})"
+                )
+            if name not in others:
+                hint = nearest(name, sorted(others), which)
                 raise InputError(f"--ignore {name!r:.60}: the {self.program} launch gives no such key; {hint}")
         self.check_expressible(wanted)
         return replace(self, ignored=wanted)
@@ -82,7 +92,7 @@ class LaunchReading:
     def taking(self, taken: Mapping[str, object]) -> LaunchReading:
         """The same with settings that were ``taken`` since neither it nor the command line says them."""
         reason = "taken, since neither the file nor the command line says it"
-        keys = [LaunchKey(name, str(value), KeyKind.USUAL, reason) for name, value in taken.items()]
+        keys = [LaunchKey(name, str(value), KeyKind.USUAL, reason, given=False) for name, value in taken.items()]
         return replace(self, keys=(*self.keys, *keys))
 
     def check_expressible(self, ignored: Iterable[str]) -> None:
@@ -94,6 +104,11 @@ class LaunchReading:
         names = {name.lstrip("-") for name in ignored}
         left = [key for key in self.of_kind(KeyKind.NOT_EXPRESSIBLE) if key.bare not in names]
         if left:
-            what = "; ".join(f"{key.text} ({key.reason})" for key in left)
+            verbs = {True: "gives", False: "leaves out"}
+            what = " and ".join(
+                f"{verb} {'; '.join(keys)}"
+                for given, verb in verbs.items()
+                if (keys := [f"{key.text} ({key.reason})" for key in left if key.given is given])
+            )
             flags = " ".join(f"--ignore {key.bare}" for key in left)
-            raise InputError(f"the {self.program} launch gives {what}, which no plan of phaze says; to price it without: {flags}")
+            raise InputError(f"the {self.program} launch {what}, which no plan of phaze says; to price it without: {flags}")

@@ -445,7 +445,7 @@ def test_flags_of_others_are_read(given: str) -> None:
     ("given", "words"),
     [
         ("--num-layers many", "--num-layers of the Megatron-LM command is 'many'"),
-        ("--micro-batch-size $1", "positive whole number"),
+        ("--micro-batch-size $1", "whole number of at least 1"),
         ("--tensor-model-parallel-size", "has no value"),
         ("--pipeline-model-parallel-layout 'Et*23|tX'", "none of E, t, m, L"),
         ("--pipeline-model-parallel-layout 'Et*22|tL'", "23 blocks"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
+from third_party.exports.deepspeed_reading import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE
 from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole
 from third_party.exports.launch_batches import accumulation, devices_of_a_replica
 from third_party.exports.launch_keys import LaunchReading
@@ -34,6 +35,7 @@ class _Given:
     content: Mapping[str, object]
     besides: Mapping[str, str]
     untold: dict[str, str] = field(default_factory=dict)
+    usual: dict[str, str] = field(default_factory=dict)
     steps: int = 1  # micro-batches of an iteration
     accumulation: str = ""  # the key that says them
 
@@ -89,7 +91,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
         found["overlap_gradients"] = True  # torch always reduces them while the backward pass runs
     found |= _precision(given, kind) | _replicas(given, found)
     found |= accumulation(given.besides, given.steps, found, given.accumulation, given.untold)
-    return known.reading(found, keys, given.untold)
+    return known.reading(found, keys, given.untold, usual=given.usual)
 
 
 def _axes(given: _Given) -> dict[str, object]:
@@ -145,9 +147,10 @@ def _deepspeed(given: _Given) -> dict[str, object]:
     home = "deepspeed_config"
     file = given.value(home, "deepspeed_config_file")
     if not is_off(file):
-        given.untold[f"{home}.deepspeed_config_file"] = (
-            "the plan is in that file: give it with --from, or --zero-stage, --micro-batch-size and --global-batch-size"
-        )
+        if "zero_stage" in given.besides:
+            given.usual[f"{home}.deepspeed_config_file"] = OF_COMMAND_LINE
+        else:
+            given.untold[f"{home}.deepspeed_config_file"] = f"the plan is in that file: {INSTEAD_OF_DEEPSPEED}"
         return {}
     stage = given.value(home, "zero_stage")
     stage = 2 if stage is None else stage  # the default of accelerate launch

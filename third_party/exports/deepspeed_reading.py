@@ -26,6 +26,10 @@ from third_party.exports.launch_keys import LaunchReading
 logger = logging.getLogger(__name__)
 
 PROGRAM = "DeepSpeed"
+INSTEAD_OF_DEEPSPEED = "give it with --from, or its stage with --zero-stage"  # of a file of DeepSpeed that another file names
+OF_COMMAND_LINE = (
+    "it was not read; its stage is that of the command line, and nothing is held on the host unless --offload says so"
+)
 MARKS = ("train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization")
 FORMATS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16"}  # keys with a switch ``enabled``, and the precision of each
 NAMES = {

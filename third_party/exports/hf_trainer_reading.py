@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
+from third_party.exports.deepspeed_reading import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE
 from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
 from third_party.exports.launch_batches import accumulation
 from third_party.exports.launch_keys import LaunchReading
@@ -112,7 +113,7 @@ def _reading(values: Mapping[str, object], own: Mapping[str, object], given: Map
     known = known_keys("hf_trainer")
     words = flattened({name: _word(value) for name, value in values.items()})
     known.check_spelling(words)
-    untold = dict[str, str]()
+    untold, usual = dict[str, str](), dict[str, str]()
     micro = whole(_told(values, MARK, given), MARK)
     found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": micro or 8}  # Trainer's default
     steps = whole(_told(values, "gradient_accumulation_steps", given), "gradient_accumulation_steps") or 1
@@ -123,13 +124,13 @@ def _reading(values: Mapping[str, object], own: Mapping[str, object], given: Map
     found["precision"] = formats[0] if formats else "fp32"
     names = ("gradient_checkpointing", "activation_checkpointing")  # of transformers 5 both
     found["recompute"] = "full" if any(truth(_told(values, name, given), name) for name in names) else "none"
-    found |= _optimizer(values, given, untold) | _sharing(values, untold)
+    found |= _optimizer(values, given, untold) | _sharing(values, given, untold, usual)
     length = next((size for name in LENGTHS if (size := whole(_told(values, name, given), name)) is not None), None)
     found |= {} if length is None else {"sequence_length": length}
     found |= own
     hidden = {SETTINGS[name] for name, value in values.items() if name in SETTINGS and isinstance(value, Expression | Made)}
     found = {key: value for key, value in found.items() if key not in hidden & given.keys()}
-    return known.reading(found, words, untold)
+    return known.reading(found, words, untold, usual=usual)
 
 
 def _word(value: object) -> object:
@@ -161,11 +162,16 @@ def _optimizer(values: Mapping[str, object], given: Mapping[str, str], untold: d
     return {"optimizer": "adam"}
 
 
-def _sharing(values: Mapping[str, object], untold: dict[str, str]) -> dict[str, object]:
+def _sharing(
+    values: Mapping[str, object], given: Mapping[str, str], untold: dict[str, str], usual: dict[str, str]
+) -> dict[str, object]:
     if not is_off(values.get("deepspeed")):
-        for path in flattened({"deepspeed": _word(values["deepspeed"])}):
-            untold[path] = "DeepSpeed shares out the model: give its configuration with --from, or --zero-stage"
-            break
+        path, *others = flattened({"deepspeed": _word(values["deepspeed"])})
+        usual |= dict.fromkeys(others, f"not read, as {path}")
+        if "zero_stage" in given:
+            usual[path] = OF_COMMAND_LINE
+        else:
+            untold[path] = f"its configuration says how DeepSpeed shares out the model: {INSTEAD_OF_DEEPSPEED}"
         return {}
     words = values.get("fsdp")
     named = str(words).split() if isinstance(words, str) else [str(word) for word in words] if isinstance(words, list) else []

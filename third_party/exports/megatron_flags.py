@@ -132,9 +132,10 @@ class Flags:
             perhaps = f" (what {' and '.join(hidden[:3])} hold{'s' * (len(hidden) == 1)} is not known)" if hidden else ""
             raise InputError(f"the Megatron-LM command has no --{name}{perhaps}; add it{self.remedy(name)}")
         if not re.fullmatch(r"[0-9]{1,12}", text) or int(text) < least:
+            variable = ", or set the variable in it" if "$" in text else ""
             raise InputError(
-                f"--{name} of the Megatron-LM command is {self.said(text)}; give a positive whole number, or set the variable in "
-                f"it{self.remedy(name)}"
+                f"--{name} of the Megatron-LM command is {self.said(text)}; give a whole number of at least {least} in at most "
+                f"12 digits{variable}{self.remedy(name)}"
             )
         return int(text)
 

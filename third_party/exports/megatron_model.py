@@ -111,7 +111,7 @@ def _nearest_family(flags: Flags, shape: DecoderShape) -> tuple[str, dict[str, s
     like_llama = shape.gated and shape.positions is Positions.ROTARY
     differing: dict[str, str] = {}
     if shape.biases and shape.gated:
-        differing["disable-bias-linear"] = "it is not given, and linear layers have biases"
+        differing["disable-bias-linear"] = "linear layers have biases"
     if shape.activation == "geglu":
         differing["quick-geglu"] = "it is priced as SwiGLU"
     if shape.experts is not None:
@@ -124,7 +124,7 @@ def _nearest_family(flags: Flags, shape: DecoderShape) -> tuple[str, dict[str, s
         if not like_llama:
             differing["position-embedding-type"] = "positions are a table, and are priced as rotary ones"
         if shape.tied:
-            differing["untie-embeddings-and-output-weights"] = "it is not given, and the head is priced with weights of its own"
+            differing["untie-embeddings-and-output-weights"] = "the head is priced with weights of its own"
         return "qwen3moe" if shape.query_norm else "mixtral", differing
     if shape.gated:
         if not like_llama:

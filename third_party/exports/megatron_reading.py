@@ -243,7 +243,8 @@ def _formats(flags: Flags, inexpressible: dict[str, str], taken: dict[str, str])
         found["gradient_dtype"] = gradients
     first, second = flags.text("exp-avg-dtype", "fp32"), flags.text("exp-avg-sq-dtype", "fp32")
     if first != second:
-        inexpressible["exp-avg-sq-dtype"] = f"the second moment is kept in {second:.20}, the first in {first:.20}"
+        name = "exp-avg-sq-dtype" if flags.has("exp-avg-sq-dtype") else "exp-avg-dtype"
+        inexpressible[name] = f"the first moment is kept in {first:.20}, the second in {second:.20}"
     if first != "fp32":
         found["moment_dtype"] = first
     if flags.text("main-params-dtype", "fp32") != "fp32":
@@ -309,7 +310,7 @@ def _keys(flags: Flags, inexpressible: Mapping[str, str], taken: Mapping[str, st
         else:
             yield LaunchKey(f"--{name}", value, meaning.kind, meaning.reason)
     for name in [each for each in inexpressible if each not in flags.values]:  # not given, and its usual value differs
-        yield LaunchKey(f"--{name}", "", KeyKind.NOT_EXPRESSIBLE, inexpressible[name])
+        yield LaunchKey(f"--{name}", "", KeyKind.NOT_EXPRESSIBLE, inexpressible[name], given=False)
     for name, earlier in flags.repeated.items():
         if known.meaning(name).kind in (KeyKind.READ, KeyKind.NOT_EXPRESSIBLE):
             reason = "given again with another value, which holds, as in Megatron-LM"
@@ -326,7 +327,7 @@ def _other_keys(flags: Flags, taken: Mapping[str, str]) -> Iterator[LaunchKey]:
     """What the command does not say, and what its program is."""
     for name, reason in taken.items():
         if name not in flags.values:
-            yield LaunchKey(f"--{name}", "", KeyKind.USUAL, reason)
+            yield LaunchKey(f"--{name}", "", KeyKind.USUAL, reason, given=False)
     if flags.program in ENCODERS and "model" not in flags.given:
         yield LaunchKey(flags.program, "", KeyKind.NOT_EXPRESSIBLE, ENCODERS[flags.program])
     elif _NO_TRAINING.fullmatch(flags.program):
@@ -335,4 +336,4 @@ def _other_keys(flags: Flags, taken: Mapping[str, str]) -> Iterator[LaunchKey]:
         yield LaunchKey(f"source {name}", "", KeyKind.UNKNOWN, "no such file lies beside it; what that sets was not read")
     for name in flags.assumed:
         if re.fullmatch(r"[A-Za-z_]\w*", name):
-            yield LaunchKey(f"${name}", "", KeyKind.USUAL, "a branch was chosen as if it were not set")
+            yield LaunchKey(f"${name}", "", KeyKind.USUAL, "a branch was chosen as if it were not set", given=False)
