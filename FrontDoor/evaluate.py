@@ -44,6 +44,8 @@ def evaluate(command: Command) -> int:
     from Studies.optimum import optimum_beside
 
     evaluation = evaluated(request)
+    if launch is not None and not {"devices", "dp"} & command.given.keys():
+        launch = launch.on_nodes(evaluation.iteration.devices, evaluation.machine.cluster.node_size)
     optimum = None if launch is None else optimum_beside(evaluation)
     as_json = evaluation_json(evaluation, optimum, launch).decode()
     print_answer(as_json, lambda: evaluation_tables(evaluation, optimum, launch), command)

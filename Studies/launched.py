@@ -52,12 +52,13 @@ class LaunchKey:
 class LaunchReading:
     """A launch file, read: the ``program`` it is of, its plan as settings of ``phaze evaluate``, and what became of its keys.
 
-    ``ignored`` are names of keys that no plan says and that were to be left out.
+    ``ignored`` are names of keys that no plan says and that were to be left out, ``nodes`` those that it says its devices are on.
     """
 
     program: str
     settings: Mapping[str, object]
     keys: tuple[LaunchKey, ...] = field(default=())
+    nodes: int | None = None
     ignored: tuple[str, ...] = field(default=())
 
     def of_kind(self, kind: KeyKind | str) -> tuple[LaunchKey, ...]:
@@ -94,6 +95,14 @@ class LaunchReading:
         reason = "taken, since neither the file nor the command line says it"
         keys = [LaunchKey(name, str(value), KeyKind.USUAL, reason, given=False) for name, value in taken.items()]
         return replace(self, keys=(*self.keys, *keys))
+
+    def on_nodes(self, devices: int, per_node: int) -> LaunchReading:
+        """The same, priced on nodes of ``per_node``: where the launch has another number of them, that is said."""
+        nodes = -(-devices // per_node)
+        if self.nodes in (None, nodes):
+            return self
+        reason = f"priced on {nodes} of {per_node}, as the hardware has them; give --fast-domain or --cluster for others"
+        return replace(self, keys=(*self.keys, LaunchKey("nodes", str(self.nodes), KeyKind.USUAL, reason, given=False)))
 
     def check_expressible(self, ignored: Iterable[str]) -> None:
         """Refuse keys that change the answer in a way that no plan says, but for those to be ignored.

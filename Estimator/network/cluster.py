@@ -154,6 +154,13 @@ class Cluster:
         return (1, *(tier.group_size for tier in self.tiers[:-1]))
 
     @property
+    def node_size(self) -> int:
+        """Devices of a host or, where hosts are not described, of a block of the innermost tier of several."""
+        if self.hosts is not None:
+            return self.hosts.devices
+        return self.tiers[0].group_size if len(self.tiers) > 1 else min(self.num_devices, 8)
+
+    @property
     def rings(self) -> tuple[bool, ...]:
         """Which tiers are dimensions of a torus, on which it matters how far members of a group lie apart."""
         return tuple(tier.topology is Topology.TORUS for tier in self.tiers)

@@ -83,6 +83,12 @@ def test_a_text_within_a_script_is_no_cut_command(head: str) -> None:
         ("#SBATCH -N 4\n#SBATCH -n 32\nsrun", 32),
         ("mpirun -np 16 -x A=B", 16),
         ("srun -N 2 --ntasks-per-node=8 bash -n", 16),
+        ("#SBATCH -N 2 --gres=gpu:h100:8\nsrun", 16),
+        ("#SBATCH --gpus=16\nsrun", 16),
+        ("#SBATCH -N 4 --gpus-per-node=8\nmodule load x\n#SBATCH -N 2\nsrun", 32),
+        ("mpirun -np 16 --npernode 8", 16),
+        ("mpirun -N 8 -np 32", 32),
+        ("deepspeed --include a:0,1,2,3@b:0,1,2,3", 8),
     ],
 )
 def test_short_flags_of_a_queue_count_processes(launch: str, devices: int) -> None:
@@ -167,6 +173,43 @@ def test_a_refusal_names_what_may_hold_what_it_misses() -> None:
 def test_a_flag_with_other_dashes_or_quotes_is_refused(before: str) -> None:
     with pytest.raises(InputError, match="is no flag as it is written; write --tensor-model-parallel-size, with two plain"):
         read(f"{SMALL} --bf16 {before}tensor-model-parallel-size\u201d 2")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--sequence-parallel false", "--sequence-parallel of the Megatron-LM command is a switch, .*'false' stands behind it"),
+        ("--sequence-parallel=false", "--sequence-parallel of the Megatron-LM command is a switch"),
+        ("--tensor-model-parallel-size 2 4", "--tensor-model-parallel-size of the Megatron-LM command takes 1 value, and '4'"),
+        ("--bf16 stray", "--bf16 .*'stray' stands behind it"),
+        ("--recompute-granularity full # uniform", None),
+        ('--bf16 2>&1 | tee "log of x.txt"', None),
+        ("--bf16 $A", None),
+        ("--save <path to x> --load $(date +x y) --bf16", None),
+        ("--mtp-num-layers 1 2", "--mtp-num-layers .* takes 1 value"),
+    ],
+)
+def test_words_behind_a_flag_that_takes_fewer_are_refused(words: str, said: str | None) -> None:
+    if said is None:
+        read(f"{SMALL} {words}")
+        return
+    with pytest.raises(InputError, match=said):
+        read(f"{SMALL} {words}")
+
+
+@pytest.mark.parametrize("value", ["flase", "0", "selective"])
+def test_a_switch_of_yaml_is_true_or_false(value: str) -> None:
+    flags = [each.split() for each in SMALL.partition("pretrain_gpt.py --")[2].split("--")]
+    lines = "MODEL_ARGS:\n" + "".join(f"  --{name}: {value}\n" for name, value in flags)
+    for word, recompute in (("true", "selective"), ("Yes", "selective"), ("False", "none"), ("off", "none")):
+        assert read(f"{lines}  --recompute-activations: {word}\n", given={"dp": "1"}).settings["recompute"] == recompute
+    with pytest.raises(InputError, match=f"--recompute-activations of the Megatron-LM command is a switch, .*'{value}'"):
+        read(f"{lines}  --recompute-activations: {value}\n")
+
+
+def test_a_comment_within_quotes_is_none() -> None:
+    with pytest.raises(InputError, match="'# twice' stands behind it"):
+        read(f'A="\n--tensor-model-parallel-size 2\n# twice\n"\n{SMALL} $A')
 
 
 def test_a_granularity_that_megatron_has_not_is_refused_by_its_flag() -> None:

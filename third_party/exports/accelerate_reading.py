@@ -7,7 +7,7 @@ objects, so the command line gives them; ``--global-batch-size`` too where gradi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from Common.errors import InputError
 from Common.yaml_files import parse_yaml
@@ -91,7 +91,9 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
         found["overlap_gradients"] = True  # torch always reduces them while the backward pass runs
     found |= _precision(given, kind) | _replicas(given, found)
     found |= accumulation(given.besides, given.steps, found, given.accumulation, given.untold)
-    return known.reading(found, keys, given.untold, usual=given.usual)
+    machines = content.get("num_machines")
+    nodes = None if machines in (-1, None) else whole(machines, "num_machines")
+    return replace(known.reading(found, keys, given.untold, usual=given.usual), nodes=nodes)
 
 
 def _axes(given: _Given) -> dict[str, object]:

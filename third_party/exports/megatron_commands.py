@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from Common.errors import InputError
+from third_party.exports.launch_keys import KeyKind
 from third_party.exports.megatron_arguments import known_arguments, values_of
 from third_party.exports.shell_variables import MAYBE, SURE
 
@@ -15,6 +16,7 @@ MOST_ENTRIES = 3  # of differing flags that a refusal names
 PROCESSES = frozenset(
     {"nproc-per-node", "nnodes", "nodes", "ntasks-per-node", "gpus-per-node", "ntasks", "num-gpus", "num-nodes"}
 )
+COUNTED_BY = ("gres", "gpus", "include", "np", "npernode", "ppn")  # flags whose words say such a number
 QUEUES = ("srun", "sbatch", "salloc", "mpirun", "mpiexec")
 NOT_SET = "not known from the file; what it holds was not read"
 _PROGRAM = re.compile(r"(?:.*/)?([A-Za-z_]\w*\.py)")
@@ -24,9 +26,14 @@ _ARGUMENTS = re.compile(r"\$[{]?[@*][}]?")  # of the script, which is read as st
 _LIST = re.compile(r"\$\{!?\w+\[[@*]\]\}|\$\{?\w*(args?|opt(ion)?s|flags|params)\w*\}?", re.IGNORECASE)  # holds several words
 _QUOTES = "\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u00b4`"
 _STARTS = re.compile(r"(?:.*/)?(?:python[0-9.]*|torchrun|deepspeed|accelerate|bash|sh|[A-Za-z_]\w*\.py)")  # another program
-_OF_QUEUE = {"-N": "nodes", "-n": "ntasks", "-np": "ntasks"}  # of srun, sbatch and mpirun
+_OF_SLURM = {"-N": "nodes", "-n": "ntasks"}
+_PER_NODE = dict.fromkeys(("-N", "-npernode", "--npernode", "-ppn", "--ppn", "-perhost"), "ntasks-per-node")
+_OF_MPI = {**dict.fromkeys(("-n", "-np", "--np"), "ntasks"), **_PER_NODE}
 _SHORT = re.compile(r"(-[Nn])([0-9]+)")
+_OF_A_NODE = re.compile(r"(?:.*,)?gpu(?::\w+)?:([0-9]+)(?:\(.*\))?(?:,.*)?")  # --gres=gpu:h100:8
+_INCLUDED = re.compile(r"[\w.-]+(?::([0-9,]+))?")  # host:0,1,2 of deepspeed --include
 _PIECE = re.compile(r"(?:\$\([^()]*\)|`[^`]*`|<[A-Za-z_][^<>\n]*>|\S)+")  # a word of a text of several
+_LINE_ENDS = ("\\", "\\\\")  # of a text that is shown, not of words
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"
 _CUT = re.compile(r"\\[ \t]+\r?$|\\\r?\n[ \t]*(#.*)?$", re.MULTILINE)  # a continued line that is none
 
@@ -36,13 +43,14 @@ class Command:
     """Flags that are given and those that perhaps are, and the Python program.
 
     ``repeated`` has earlier values of flags that are given again with others; ``stray`` are words that are no flag and no value
-    of one, with why they were not read.
+    of one, with why they were not read; ``excess`` are words behind flags that are read and take fewer of them, by those flags.
     """
 
     sure: dict[str, tuple[str, ...]] = field(default_factory=dict)
     perhaps: dict[str, tuple[str, ...]] = field(default_factory=dict)
     repeated: dict[str, list[str]] = field(default_factory=dict)
     stray: dict[str, str] = field(default_factory=dict)
+    excess: dict[str, tuple[str, ...]] = field(default_factory=dict)
     program: str = ""
 
 
@@ -64,23 +72,39 @@ def parsed(words: Sequence[str]) -> Command:
                 run.words.append(bare)
         level = max(0, level - word.count(SURE))
     run.end()
-    for name, count in _processes(bare_words):
+    for name, count in (*_processes(bare_words), *_of_other_flags(found.sure)):
         found.sure.setdefault(name, (count,))
     known = [name for name in programs if re.match(r"(pre)?train|finetune", name)]
     return replace(found, program=(known or programs or [""])[-1])
 
 
 def _processes(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Numbers that short flags of a queue's program give: ``srun -N 4 -n32``, ``mpirun -np 16``; words of Slurm's directives."""
+    """Numbers of processes by flags of a queue's program, ``srun -N 4 -n32`` or ``mpirun -np 16``, and words of directives."""
     place = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in QUEUES), None)
+    meant = _OF_MPI if place is not None and words[place].rpartition("/")[2].startswith("mpi") else _OF_SLURM
     for word, after in pairwise([*words[place:], ""]) if place is not None else ():
         joined = _SHORT.fullmatch(word)
-        if joined is not None:
-            yield _OF_QUEUE[joined[1]], joined[2]
-        elif word in _OF_QUEUE:
-            yield _OF_QUEUE[word], after
+        if joined is not None and joined[1] in meant:
+            yield meant[joined[1]], joined[2]
+        elif word in meant:
+            yield meant[word], after
         elif _STARTS.fullmatch(word):
             return
+
+
+def _of_other_flags(given: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+    """Numbers of processes that flags say in words of their own: Slurm's ``--gres=gpu:8``, DeepSpeed's ``--include``."""
+    resources = _OF_A_NODE.fullmatch((given.get("gres") or ("",))[0])
+    if resources is not None:
+        yield "gpus-per-node", resources[1]
+    whole = re.fullmatch(r"(?:\w+:)?([0-9]+)", (given.get("gpus") or ("",))[0])
+    if whole is not None:
+        yield "ntasks", whole[1]
+    hosts = [_INCLUDED.fullmatch(each) for each in (given.get("include") or ("",))[0].split("@")]
+    counts = {each[1].count(",") + 1 for each in hosts if each is not None and each[1]}
+    if len(counts) == 1 and all(each is not None and each[1] for each in hosts):
+        yield "num-nodes", str(len(hosts))
+        yield "num-gpus", str(counts.pop())
 
 
 @dataclass
@@ -109,6 +133,11 @@ class _Run:
         program = next((at for at, word in enumerate(self.words) if at and _STARTS.fullmatch(word)), None)
         kept = self.words[: program if most is None else most]
         self._tell(self.words[len(kept) :])
+        takes = values_of(self.name)
+        behind = [] if takes is None else self.words[takes:]
+        literal = tuple(word for word in behind if not _PUT_IN.search(word) and word not in _LINE_ENDS)
+        if literal and known_arguments().meaning(self.name).kind in (KeyKind.READ, KeyKind.NOT_EXPRESSIBLE):
+            self.command.excess[self.name] = literal
         if most is None:  # of torchrun before the program, say
             self._tell([word for place, word in enumerate(kept) if (_PUT_IN if place else _LIST).fullmatch(word)])
         elif most > 1:
@@ -191,6 +220,21 @@ def check_one(launches: Sequence[Command]) -> None:
             raise InputError(
                 f"the file holds {len(launches)} Megatron-LM commands that differ ({shown}); keep one of them in a file"
             )
+
+
+def check_values(excess: Mapping[str, Sequence[str]]) -> None:
+    """Refuse words behind flags that take fewer values.
+
+    Raises:
+        InputError: names the flag and the words.
+    """
+    for name, words in excess.items():
+        takes = values_of(name)
+        what = "is a switch, without a value" if takes == 0 else f"takes {takes} value{'s' * (takes != 1)}"
+        raise InputError(
+            f"--{name} of the Megatron-LM command {what}, and {' '.join(words)!r:.60} stands behind it, which Megatron-LM "
+            f"refuses; {'leave the flag out or the word' if takes == 0 else 'leave it out or correct it'}"
+        )
 
 
 def alike(launches: Sequence[Command]) -> Command:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from Common.errors import InputError
-from third_party.exports.megatron_arguments import known_arguments
+from third_party.exports.megatron_arguments import known_arguments, values_of
 from third_party.exports.megatron_commands import (
     NOT_SET,
     alike,
     check_one,
+    check_values,
     check_whole,
     flag_meant,
     parsed,
@@ -41,8 +42,9 @@ LAUNCH_FLAGS = frozenset(
 _YAML_FLAG = re.compile(r"^[ \t]+['\"]?--[A-Za-z][\w-]*['\"]?[ \t]*:", re.MULTILINE)
 _YAML_ENTRY = re.compile(r"[ \t]+['\"]?--([A-Za-z][\w-]*)['\"]?[ \t]*:(.*)")
 _YAML_ITEM = re.compile(r"[ \t]+-[ \t]+(.*)")
+_ON, _OFF = ("true", "yes", "on", ""), ("false", "no", "off", "null", "~")
 _YAML_COMMENT = re.compile(r"(^|[ \t])#.*$")
-_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
+_DIRECTIVE = re.compile(r"#SBATCH[ \t]+(.*)")
 _OF_SLURM = {  # variables that Slurm sets, by flags of its directives
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
@@ -56,15 +58,16 @@ class Flags:
     """Flags of a command by name without dashes, with what follows each; the last of several holds, as in Megatron-LM.
 
     ``perhaps`` are those of a branch that may not run, ``repeated`` earlier values of flags, ``stray`` words that are no flags,
-    with why. ``unsure`` are variables with values that they may have. ``unread`` are files that a script reads and that are not
-    there. ``given`` are settings of the command line, which count before flags. ``program`` is the Python file that is started,
-    ``source`` the whole text.
+    with why, ``excess`` those behind flags that take fewer. ``unsure`` are variables with values that they may have. ``unread``
+    are files that a script reads and that are not there. ``given`` are settings of the command line, which count before flags.
+    ``program`` is the Python file that is started, ``source`` the whole text.
     """
 
     values: Mapping[str, tuple[str, ...]]
     perhaps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     repeated: Mapping[str, list[str]] = field(default_factory=dict)
     stray: Mapping[str, str] = field(default_factory=dict)
+    excess: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -75,10 +78,10 @@ class Flags:
     asked: set[str] = field(default_factory=set)
 
     def check_spelling(self) -> None:
-        """Refuse a flag that nothing is known of and whose name is nearly that of one that is read.
+        """Refuse a flag that nothing is known of and whose name is nearly that of one that is read, and words behind others.
 
         Raises:
-            InputError: says which it may have been.
+            InputError: says which it may have been, or the words.
         """
         known = known_arguments()
         for word in self.stray:
@@ -91,6 +94,7 @@ class Flags:
             near = near_name(plain, known.read)
             if near is not None:
                 raise InputError(f"--{name} is no flag that is read; did you mean --{near}? Correct it or leave it out")
+        check_values(self.excess)
 
     def has(self, *names: str) -> bool:
         """Whether one of them is given."""
@@ -162,9 +166,10 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
         InputError: it holds several commands that differ.
     """
     if _YAML_FLAG.search(text):
-        return Flags(_of_yaml(text), given=given, source=text)
-    lines = [line.partition(" #")[0] for line in _DIRECTIVE.findall(text)]
-    directives = parsed(["sbatch", *(word for line in lines for word in line.split())]).sure
+        found = _of_yaml(text)
+        excess = {name: words for name, words in found.items() if words and values_of(name) == 0}
+        return Flags(found, excess=excess, given=given, source=text)
+    directives = parsed(["sbatch", *_directives(text)]).sure
     slurm = {variable: words[0] for name, words in directives.items() if words for variable in _OF_SLURM.get(name, ())}
     for whole in (False, True):
         script = script_of(text, beside, slurm, whole)
@@ -193,6 +198,7 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
         chosen.perhaps,
         chosen.repeated,
         chosen.stray,
+        chosen.excess,
         script.unsure,
         script.variables,
         given,
@@ -201,6 +207,18 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
         script.unread,
         text,
     )
+
+
+def _directives(text: str) -> list[str]:
+    """Words of the lines for Slurm, which reads them up to the first command of a script or of a text within it."""
+    found, reads = list[str](), True
+    for line in text.splitlines():
+        directive = _DIRECTIVE.match(line)
+        if reads and directive is not None:
+            found += directive[1].partition(" #")[0].split()
+        elif line.strip() and not line.lstrip().startswith("#"):
+            reads = "<<" in line
+    return found
 
 
 def _of_yaml(text: str) -> dict[str, tuple[str, ...]]:
@@ -216,8 +234,8 @@ def _of_yaml(text: str) -> dict[str, tuple[str, ...]]:
             name, value = entry[1], _bare(entry[2])
             last = name
             found.pop(name, None)
-            if value not in ("false", "null", "~"):
-                found[name] = () if value in ("true", "") else _values(value)
+            if value.lower() not in _OFF:
+                found[name] = () if value.lower() in _ON else _values(value)
         elif item is not None and last in found:
             found[last] = (*found[last], _bare(item[1]))
         elif line.strip() and not line.lstrip().startswith("#"):

@@ -11,6 +11,7 @@ from GraphExtractor.models.registry import find_model
 from Plans.plan import GroupOrder
 from third_party.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
 from third_party.exports.megatron_arguments import known_arguments
+from third_party.exports.megatron_commands import COUNTED_BY
 from third_party.exports.megatron_flags import Flags, flags_of
 from third_party.exports.megatron_model import blocks_of, model_of
 from third_party.exports.megatron_pipeline import blocks_of_chunks, chunks_of, predicts_further
@@ -82,7 +83,8 @@ def read(
     if width != tp and flags.has("num-experts"):
         inexpressible["expert-tensor-parallel-size"] = f"experts are cut over {width} devices, not over tp {tp}"
     settings = {key: value for key, value in settings.items() if key not in flags.given}
-    return LaunchReading(PROGRAM, settings, (*_keys(flags, inexpressible, taken), *_other_keys(flags, taken)))
+    keys = (*_keys(flags, inexpressible, taken), *_other_keys(flags, taken))
+    return LaunchReading(PROGRAM, settings, keys, _nodes(flags))
 
 
 def _pipeline(flags: Flags, pp: int) -> dict[str, object]:
@@ -150,6 +152,7 @@ def _processes(flags: Flags) -> int | None:
         except InputError as error:
             raise InputError(f"{error}, or give --devices") from error
 
+    flags.asked.update(COUNTED_BY)
     for processes, nodes in (("nproc-per-node", "nnodes"), ("num-gpus", "num-nodes")):
         if flags.has(processes):
             return counted(processes) * counted(nodes, 1)
@@ -160,6 +163,11 @@ def _processes(flags: Flags) -> int | None:
     if flags.has("nodes") and per_node is not None:
         return counted("nodes") * counted(per_node)
     return counted("ntasks") if flags.has("ntasks") else None
+
+
+def _nodes(flags: Flags) -> int | None:
+    words = [flags.values[name][0] for name in ("nnodes", "num-nodes", "nodes") if flags.values.get(name)]
+    return int(words[0]) if words and re.fullmatch("[1-9][0-9]{0,6}", words[0]) else None
 
 
 def _length(flags: Flags, inexpressible: dict[str, str]) -> int:

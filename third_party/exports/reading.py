@@ -8,7 +8,6 @@ from pathlib import Path
 
 from Common.errors import InputError
 from Common.run_files import BEST
-from Estimator.network.cluster import Cluster
 from Plans.layer_costs import layer_names
 from Plans.pricing import PricedPlan
 from Studies.evaluation import Evaluation, PreparedPlan, evaluation_of, prepared
@@ -80,7 +79,7 @@ def _launch(found: Evaluation, made: PreparedPlan) -> Launch:
         layers=layer_names(made.costs.graph),
         device=machine.title,
         cluster=machine.cluster.name,
-        devices_per_node=devices_per_node(machine.cluster),
+        devices_per_node=machine.cluster.node_size,
         overlap_gradients=machine.software.overlap_gradients if gradients is None else gradients,
         overlap_tensor=machine.software.overlap_tensor if tensor is None else tensor,
         iteration_s=found.iteration.iteration_s,
@@ -88,10 +87,3 @@ def _launch(found: Evaluation, made: PreparedPlan) -> Launch:
         pipeline=found.iteration.pipeline,
         priced=PricedPlan(made.degrees, made.costs, made.machine),
     )
-
-
-def devices_per_node(cluster: Cluster) -> int:
-    """Devices of a host or, where hosts are not described, of a block of the innermost tier of several."""
-    if cluster.hosts is not None:
-        return cluster.hosts.devices
-    return cluster.tiers[0].group_size if len(cluster.tiers) > 1 else min(cluster.num_devices, 8)
