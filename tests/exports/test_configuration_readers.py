@@ -44,10 +44,10 @@ def test_auto_is_left_to_the_command_line(formats: dict[str, Any], precision: st
     found.check_expressible(())
 
 
-def test_auto_is_noted(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    deepspeed(bf16={"enabled": "auto"}, train_batch_size="auto")
-    assert "bf16.enabled, train_batch_size" in caplog.text
+def test_auto_is_not_said_to_be_read() -> None:
+    found = deepspeed(bf16={"enabled": "auto"}, train_batch_size="auto", wall_clock_breakdown="auto")
+    assert {key.name for key in found.of_kind(KeyKind.USUAL) if "left open" in key.reason} == {"bf16.enabled", "train_batch_size"}
+    assert "auto" not in [key.value for key in found.of_kind(KeyKind.READ)]
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,8 @@ def test_accelerate_with_deepspeed_and_with_megatron() -> None:
     words = {"tp_degree": 2, "pp_degree": 2, "recompute_activations": True, "use_distributed_optimizer": True}
     lm = {"distributed_type": "MEGATRON_LM", "num_processes": 8, "mixed_precision": "bf16"}
     lm["megatron_lm_config"] = {f"megatron_lm_{name}": value for name, value in words.items()}
-    found = from_yaml(lm).settings
     right = {"tp": 2, "pp": 2, "dp": 2, "recompute": "selective", "zero_stage": 1}
-    assert right.items() <= found.items()
+    assert right.items() <= from_yaml(lm).settings.items()
 
 
 def test_a_file_of_deepspeed_that_accelerate_names_is_read_as_the_refusal_says(tmp_path: Path) -> None:
@@ -240,6 +239,27 @@ def test_nemo_of_both_generations() -> None:
         found.check_expressible(())
         assert found.of_kind(KeyKind.UNKNOWN) == ()
     assert str(old.settings["model"]).startswith("llama") and "model" not in new.settings
+
+
+def test_what_is_taken_for_a_model_is_said() -> None:
+    found = from_yaml(NEMO_1)
+    taken = {key.name: key.reason for key in found.of_kind(KeyKind.USUAL) if not key.given}
+    assert "32,000 tokens are taken" in taken["model.vocab_size"]
+    told = from_yaml({**NEMO_1, "tokenizer": {"vocab_size": 32000}})
+    assert "model.vocab_size" not in [key.name for key in told.keys]
+
+
+def test_a_precision_below_fp8_is_told_by_the_key_that_says_it() -> None:
+    found = from_yaml({**NEMO_1, "trainer": {**NEMO_1["trainer"], "precision": "nvfp4"}})
+    with pytest.raises(InputError, match=r"trainer\.precision"):
+        found.check_expressible(())
+
+
+def test_chunks_beside_a_layout_are_not_said_to_be_read() -> None:
+    model = {**NEMO_1["model"], "pipeline_model_parallel_layout": "Et*16|t*16L"}
+    found = from_yaml({**NEMO_1, "model": model})
+    assert found.settings["interleave"] == 1
+    assert [key.reason for key in found.keys if "virtual" in key.name] == ["not used: the layout says the chunks"]
 
 
 def test_a_model_of_another_kind_is_not_read_as_a_decoder(caplog: pytest.LogCaptureFixture) -> None:

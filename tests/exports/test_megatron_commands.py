@@ -207,6 +207,14 @@ def test_a_switch_of_yaml_is_true_or_false(value: str) -> None:
         read(f"{lines}  --recompute-activations: {value}\n")
 
 
+@pytest.mark.parametrize("quote", ["'", '"', "$("])
+def test_a_quote_that_never_ends_is_refused_in_a_script(quote: str) -> None:
+    text = f"#!/bin/bash\nA=1\necho {quote}it\n{SMALL} --tensor-model-parallel-size 2\n"
+    with pytest.raises(InputError, match="in line 3 never ends, which bash refuses"):
+        read(text)
+    assert read(text.removeprefix("#!")).settings["tp"] == 2
+
+
 def test_a_comment_within_quotes_is_none() -> None:
     with pytest.raises(InputError, match="'# twice' stands behind it"):
         read(f'A="\n--tensor-model-parallel-size 2\n# twice\n"\n{SMALL} $A')

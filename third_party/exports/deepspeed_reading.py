@@ -11,7 +11,6 @@ or the command line says.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -21,12 +20,11 @@ from Common.files import parse_json
 from Plans.offload import Offload
 from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole
 from third_party.exports.launch_batches import ProductRule, given_number, replicas_of
-from third_party.exports.launch_keys import LaunchReading
-
-logger = logging.getLogger(__name__)
+from third_party.exports.launch_keys import KeyKind, LaunchReading
 
 PROGRAM = "DeepSpeed"
 INSTEAD_OF_DEEPSPEED = "give it with --from, or its stage with --zero-stage"  # of a file of DeepSpeed that another file names
+AUTO = "left open: the Trainer fills it in from its own arguments, here the command line does"
 OF_COMMAND_LINE = (
     "it was not read; its stage is that of the command line, and nothing is held on the host unless --offload says so"
 )
@@ -105,14 +103,9 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
             found[name] = own[name]
     if (length := whole(own.get("sequence_length"), "phaze.sequence_length")) is not None:
         found["sequence_length"] = length
-    _note_auto(given)
-    return known_keys("deepspeed").reading(found, given, untold, taken, usual)
-
-
-def _note_auto(given: Mapping[str, object]) -> None:
-    left = [path for path, value in given.items() if value == "auto"]
-    if left:
-        logger.info('left to the command line, as the Trainer fills in "auto": %s', ", ".join(left))
+    known = known_keys("deepspeed")
+    usual |= {path: AUTO for path, value in given.items() if value == "auto" and known.kind_of(path, value)[0] is KeyKind.READ}
+    return known.reading(found, given, untold, taken, usual)
 
 
 def _experts(content: Mapping[str, object]) -> int:

@@ -20,6 +20,7 @@ from third_party.exports.megatron_commands import (
 )
 from third_party.exports.near_names import near_name
 from third_party.exports.shell_script import script_of
+from third_party.exports.shell_words import unended_line
 
 SETTINGS = {  # of phaze evaluate that stand for a flag
     "tensor-model-parallel-size": "tp",
@@ -163,12 +164,14 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
     ``beside`` are texts of files that lie beside it, which a script may read.
 
     Raises:
-        InputError: it holds several commands that differ.
+        InputError: it holds several commands that differ, or a quote that never ends.
     """
     if _YAML_FLAG.search(text):
         found = _of_yaml(text)
         excess = {name: words for name, words in found.items() if words and values_of(name) == 0}
         return Flags(found, excess=excess, given=given, source=text)
+    if text.startswith("#!") and (line := unended_line(text)):
+        raise InputError(f"a quote or a bracket of the command in line {line} never ends, which bash refuses; end it")
     directives = parsed(["sbatch", *_directives(text)]).sure
     slurm = {variable: words[0] for name, words in directives.items() if words for variable in _OF_SLURM.get(name, ())}
     for whole in (False, True):

@@ -22,6 +22,7 @@ ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params"
 EAGER_BACKENDS = ("unfused", "local")  # --attention-backend
 OPTIMIZERS = {"adam": "adam", "fusedadam": "adam", "adamw": "adam", "fusedadamw": "adam", "sgd": "sgd"}
 MARKS = ("--micro-batch-size", "--tensor-model-parallel-size", "--num-layers", "--hidden-size", "--hybrid-layer-pattern")
+CHUNKS = ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
 IMAGES = "a vision encoder beside the language model"
 ENCODERS = {"pretrain_vlm.py": IMAGES, "train.py": IMAGES}  # programs of Megatron-LM's examples
 _NO_TRAINING = re.compile(r".*(text_generation|inference|generat|server|convert|preprocess|prompting|evaluate).*\.py")
@@ -61,6 +62,8 @@ def read(
         taken |= model.taken
     settings |= {"tp": tp, "pp": pp, "cp": cp, "ep": flags.number("expert-model-parallel-size", 1)}
     settings |= _pipeline(flags, pp)
+    if flags.has("pipeline-model-parallel-layout"):
+        taken |= {name: "not used: the layout says the chunks" for name in CHUNKS if flags.has(name)}
     own_stages = {"pp", "stage_layers"} & flags.given.keys() or "mtp-num-layers" in flags.values  # a flag that says it
     if predicts_further(flags.text("pipeline-model-parallel-layout", "")) and not own_stages:
         inexpressible["pipeline-model-parallel-layout"] = "its layers m predict further tokens; or give --stage-layers"
@@ -341,7 +344,7 @@ def _other_keys(flags: Flags, taken: Mapping[str, str]) -> Iterator[LaunchKey]:
     elif _NO_TRAINING.fullmatch(flags.program):
         yield LaunchKey(flags.program, "", KeyKind.USUAL, "trains nothing; an iteration of training is priced")
     for name in flags.unread:
-        yield LaunchKey(f"source {name}", "", KeyKind.UNKNOWN, "no such file lies beside it; what that sets was not read")
+        yield LaunchKey(f"source {name}", "", KeyKind.UNKNOWN, "no such file lies beside the script; what that sets was not read")
     for name in flags.assumed:
         if re.fullmatch(r"[A-Za-z_]\w*", name):
             yield LaunchKey(f"${name}", "", KeyKind.USUAL, "a branch was chosen as if it were not set", given=False)

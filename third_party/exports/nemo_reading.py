@@ -18,7 +18,7 @@ from Common.yaml_files import parse_yaml
 from Plans.plan import GroupOrder
 from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
 from third_party.exports.launch_batches import devices_of_a_replica
-from third_party.exports.launch_keys import LaunchKey, LaunchReading
+from third_party.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
 from third_party.exports.python_module import Module
 from third_party.exports.python_values import Expression, Made, parsed
 
@@ -59,6 +59,9 @@ PRECISIONS = {
 PRECISIONS |= {"bf16-true": "bf16", "16-true": "fp16", "fp8": "fp8", "float32": "fp32", "bfloat16": "bf16"}
 FP8_OR_LESS = re.compile(r"nvfp4|mxfp4|fp4")
 OTHERS = ("bert", "t5", "bart", "ul2", "retro", "mamba", "hyena", "griffin", "encoder.", "decoder.")  # models of other shapes
+OF_THE_MODEL = ("normalization", "vocab-size", "num-query-groups")  # flags of which something usual is taken
+CHUNKS = "model.virtual_pipeline_model_parallel_size"
+RECIPES = ("mixed_precision", "trainer.precision", "precision", "mixed_precision.precision")
 GATED = ("swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu")
 _REFERENCE = re.compile(r"\$\{(\.?)([A-Za-z0-9_.]+)\}")
 
@@ -71,6 +74,7 @@ class _Given:
     spelled: dict[str, str]
     untold: dict[str, str] = field(default_factory=dict)
     usual: dict[str, str] = field(default_factory=dict)  # by today's path, what is taken for it
+    assumed: dict[str, str] = field(default_factory=dict)  # the same of paths that are not given
 
     def first(self, *paths: str) -> object:
         """The first value that is given and not null."""
@@ -213,7 +217,8 @@ def _sorted(placed: _Given, given: Mapping[str, object], found: Mapping[str, obj
     values = {place: given[original] for place, original in of_place.items()}
     sorted_keys = known.reading(found, values, untold, usual=placed.usual)
     keys = tuple(LaunchKey(of_place[key.name], key.value, key.kind, key.reason) for key in sorted_keys.keys)
-    return LaunchReading(sorted_keys.program, sorted_keys.settings, keys)
+    assumed = [LaunchKey(path, "", KeyKind.USUAL, reason, given=False) for path, reason in placed.assumed.items()]
+    return LaunchReading(sorted_keys.program, sorted_keys.settings, (*keys, *assumed))
 
 
 def _placed(given: Mapping[str, object]) -> _Given:
@@ -239,10 +244,10 @@ def _precision(given: _Given) -> dict[str, object]:
         else (not is_off(given.first("mixed_precision.fp8", "model.fp8")))
     ):
         return {"precision": "fp8"} | _fp8_weights(given)
-    recipe = given.text("mixed_precision", "trainer.precision", "precision", "mixed_precision.precision")
+    recipe = given.text(*RECIPES)
     if recipe:
         if FP8_OR_LESS.search(recipe):
-            given.tell("mixed_precision", "products are in 4 bits, and are priced in 8")
+            given.tell(next(path for path in RECIPES if given.text(path)), "products are in 4 bits, and are priced in 8")
             return {"precision": "fp8"}
         if "fp8" in recipe:
             return {"precision": "fp8"} | _fp8_weights(given)
@@ -338,10 +343,12 @@ def _stages(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
             raise InputError(
                 f"pipeline_model_parallel_layout has {len(chunks)} stages, which is no multiple of pp {pp}; correct one"
             )
+        if given.size(CHUNKS) is not None:
+            given.usual[CHUNKS] = "not used: the layout says the chunks"
         return {"interleave": len(chunks) // pp, "stage_layers": [len(chunk) for chunk in chunks]}
     if pp > 1 and layout is not None:
         given.tell("model.pipeline_model_parallel_layout", "stages hold these layers")
-    chunks_of_each = given.size("model.virtual_pipeline_model_parallel_size")
+    chunks_of_each = given.size(CHUNKS)
     return {"interleave": chunks_of_each} if pp > 1 and chunks_of_each else {}
 
 
@@ -398,7 +405,10 @@ def _model(given: _Given) -> dict[str, object]:
     try:
         command = read_command(" ".join(words))
         command.check_expressible(())
-        given.usual |= {f"model.{key.bare}": key.reason for key in command.keys if key.name == "--normalization" and key.reason}
+        for key in command.of_kind(KeyKind.USUAL):
+            path = f"model.{key.bare.replace('-', '_')}"
+            if key.bare in OF_THE_MODEL:
+                (given.usual if path in given.values else given.assumed)[path] = key.reason
         return {"model": command.settings["model"]}
     except (InputError, KeyError) as error:
         logger.info("the sizes of the model are not read (%s)", error)

@@ -96,6 +96,16 @@ def tokens_of(text: str) -> list[Token]:
     return found
 
 
+def unended_line(text: str) -> int:
+    """The line whose statement has a quote or a bracket that never ends, counted from 1; 0 where all end."""
+    lexer = _Lexer(text, 0)
+    try:
+        lexer.run()
+    except _UnendedError:
+        return text.count("\n", 0, lexer.safe) + 1
+    return 0
+
+
 def parts_of(text: str, quoted: bool) -> tuple[Part, ...]:
     """Parts of a text that stands inside braces, such as a default."""
     lexer = _Lexer(text, 0)
