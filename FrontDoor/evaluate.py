@@ -99,6 +99,8 @@ def _request(command: Command, launch: LaunchReading) -> Request:
 
     path, found = user_path(str(command.launcher)), launch.settings
     logger.info("read from %s: %s", path, ", ".join(f"{key} {value}" for key, value in found.items() if value is not None))
+    if launch.no_model and "model" not in {**found, **command.given}:
+        raise InputError(f"{path}: its model is not read ({launch.no_model}); name it with --model, or give its config.json")
     request = resolve(found, command.given, Mode.EVALUATE, source=str(path))
     for key in found.keys() & command.given.keys():
         if found[key] is not None and str(found[key]) != str(command.given[key]):

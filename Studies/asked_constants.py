@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,8 @@ from Common.quantities import QuantityError, in_unit
 from Estimator.constants import OF_CHIPS, ConstantChange, Kind, constant_changes
 
 GIGA = 1e9
+MOST = 1e9  # GHz or GB/s
+MOST_TIMES = 1_000_000
 SHORTHANDS = {"frequency": ("platform.frequency_hz", "GHz"), "hbm_bandwidth": ("platform.hbm_bandwidth_bytes_per_s", "GB/s")}
 BASE = {"GHz": "Hz", "GB/s": "bytes/s"}
 JOINED = "constants"  # the setting of which those of a file and of the command line count together
@@ -52,20 +53,23 @@ def _meant(key: str, text: str, *, whole: bool) -> str:
     """The change that a shorthand means."""
     path, unit = SHORTHANDS[key]
     given = text.strip()
+    what = f"{key} is {text!r:.100}"
     if given.endswith("x"):
+        if not _plain(given[:-1], MOST_TIMES):
+            raise InputError(f"{what}; give a factor above 0 and below {MOST_TIMES:,}, as 2x")
         return f"{OF_STACKS if whole and key == 'hbm_bandwidth' else path}={given}"
     if whole and key == "hbm_bandwidth":
         raise InputError(f"hbm_bandwidth is {text!r:.100}, but memory as it is sold has its own; give a factor, as 2x")
     try:
         return f"{path}={float(given) * GIGA:.17g}" if _plain(given) else f"{path}={float(in_unit(given, BASE[unit])):.17g}"
     except QuantityError as error:
-        raise InputError(f"{key} is {text!r:.100}; give a number in {unit}, or a factor, as 2x ({error})") from None
+        raise InputError(f"{what}; give a number in {unit} above 0, or a factor, as 2x ({error})") from None
 
 
-def _plain(text: str) -> bool:
-    """Whether ``text`` is a number without a unit, and what a clock or a bandwidth can be."""
+def _plain(text: str, most: float = MOST) -> bool:
+    """Whether ``text`` is a number without a unit, above 0 and below ``most``."""
     try:
-        return 0.0 < float(text) < math.inf
+        return 0.0 < float(text) < most
     except ValueError:
         return False
 

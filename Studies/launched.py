@@ -52,13 +52,15 @@ class LaunchKey:
 class LaunchReading:
     """A launch file, read: the ``program`` it is of, its plan as settings of ``phaze evaluate``, and what became of its keys.
 
-    ``ignored`` are names of keys that no plan says and that were to be left out, ``nodes`` those that it says its devices are on.
+    ``ignored`` are names of keys that no plan says and that were to be left out, ``nodes`` those that it says its devices are on,
+    ``no_model`` is why a model that it names is not read.
     """
 
     program: str
     settings: Mapping[str, object]
     keys: tuple[LaunchKey, ...] = field(default=())
     nodes: int | None = None
+    no_model: str = ""
     ignored: tuple[str, ...] = field(default=())
 
     def of_kind(self, kind: KeyKind | str) -> tuple[LaunchKey, ...]:

@@ -112,7 +112,7 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         references=references,
         counts=counts,
         run_directory=run_directory,
-        reason="" if best else "; ".join(sorted({why_infeasible(group) for group in groups})),
+        reason="" if best else "; ".join(_reasons(groups)),
         own_best=dict(problem.own_best),
     )
     return Searched(run, result, tuple(groups), scored)
@@ -249,7 +249,7 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
     """The best ``point`` of one model, memory size and micro-batch size as a row."""
     key = group.key
     if point is None:
-        reason = why_infeasible(group)
+        reason = _why_infeasible((group,))
         return SizeRow(key.model, key.memory_bytes, key.micro_batch_size, Status.INFEASIBLE, 0.0, None, 0.0, "", 0, 0, 0, reason)
     row, shape = group.locate(point)
     value = float(group.objective(run.problem.objective)[point])
@@ -277,12 +277,19 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
     )
 
 
-def why_infeasible(group: PointGroup) -> str:
-    """What keeps the model from fitting, which does not depend on the chip."""
-    least = math.inf
-    for shape in group.shapes:
-        for part in shape.parts:
-            least = part.plans.leanest_bytes(least)
+def _reasons(groups: Sequence[PointGroup]) -> list[str]:
+    """What keeps each model from each size of memory, whatever the micro-batch."""
+    alike = dict[tuple[str, float], list[PointGroup]]()
+    for group in groups:
+        alike.setdefault((group.key.model, group.key.memory_bytes), []).append(group)
+    return sorted({_why_infeasible(each) for each in alike.values()})
+
+
+def _why_infeasible(groups: Sequence[PointGroup]) -> str:
+    """What keeps a model from fitting one size of memory, which does not depend on the chip."""
+    least, group = math.inf, groups[0]
+    for part in [part for each in groups for shape in each.shapes for part in shape.parts]:
+        least = part.plans.leanest_bytes(least)
     needed = f"; the leanest needs {size_text(least)}" if math.isfinite(least) else ""
     most = group.figures.some(np.flatnonzero(group.held)).most_devices  # of a chip with so much memory
     bought = "" if most is None else f" of the {most:,} devices at most that max_cluster_cost buys"

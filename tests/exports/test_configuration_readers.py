@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import phaze
 from Common.errors import InputError
 from third_party.exports.launch_keys import KeyKind, LaunchReading
 from third_party.exports.launchers import Content, read_launch, reading_of
@@ -262,10 +264,41 @@ def test_chunks_beside_a_layout_are_not_said_to_be_read() -> None:
     assert [key.reason for key in found.keys if "virtual" in key.name] == ["not used: the layout says the chunks"]
 
 
-def test_a_model_of_another_kind_is_not_read_as_a_decoder(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    assert "model" not in from_yaml({**NEMO_1, "name": "megatron_bert"}).settings
-    assert "bert" in caplog.text
+def test_a_model_of_another_kind_is_not_read_as_a_decoder() -> None:
+    found = from_yaml({**NEMO_1, "name": "megatron_bert"})
+    assert "model" not in found.settings
+    assert "bert" in found.no_model
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        ("yaml", yaml.safe_dump({**NEMO_1, "model": {**NEMO_1["model"], "bias": True}}), "bias"),
+        ("toml", '[model]\nname = "llama3"\nflavor = "9B"\n[training]\nseq_len = 64\n[parallelism]\n', "9B is none of the"),
+    ],
+)
+def test_why_a_model_that_is_named_is_not_read_is_said(
+    kind: str, text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"launch.{kind}"
+    file.write_text(text)
+    assert phaze.main(["evaluate", "--from", str(file), "--device", "h100", "--devices", "8"]) == 2
+    assert re.search(rf"its model is not read \(.*{said}.*\); name it with --model", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("value", ['"64"', "64.5", "true"])
+def test_a_value_of_another_type_is_shown_as_it_is_written(value: str) -> None:
+    text = f'[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = {value}\n[parallelism]\n'
+    shown = value.replace('"', "'").replace("true", "True")
+    with pytest.raises(InputError, match=rf"training\.seq_len is {shown}; only whole numbers .*: give one"):
+        reading_of(Content(text, given={"devices": "8"}))
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_what_compilers_do_is_priced_as_the_software_is_described(value: bool) -> None:
+    text = f'[model]\nname = "llama3"\nflavor = "8B"\n[compile]\nenable = {str(value).lower()}\n[training]\nseq_len = 64\n'
+    (key,) = [key for key in reading_of(Content(text, given={"devices": "8"})).keys if key.name == "compile.enable"]
+    assert key.kind is (KeyKind.USUAL if value else KeyKind.NO_EFFECT)
 
 
 def test_overrides_of_a_recipe_leave_the_rest_to_the_command_line() -> None:

@@ -19,6 +19,7 @@ from Common.yaml_files import read_yaml
 from third_party.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
 from third_party.exports.near_names import near_name
 
+AS_DESCRIBED = "the software is priced as it is described, whatever this says"
 HOME = Path(__file__).parent / "known_keys"
 OFF = (None, False, "auto", "none", "None", "no", "NO", "", (), 0)  # values that turn any key off, or leave it to the program
 LONGEST_VALUE = 60  # characters of a value that are shown
@@ -42,6 +43,7 @@ class KnownKeys:
     version: str
     read: frozenset[str]
     no_effect: frozenset[str]
+    usual: frozenset[str]
     not_expressible: Mapping[str, Untold]
 
     def kind_of(self, path: str, value: object) -> tuple[KeyKind, str]:
@@ -55,6 +57,8 @@ class KnownKeys:
                 return (KeyKind.NO_EFFECT, "") if off else (KeyKind.NOT_EXPRESSIBLE, untold.reason)
             if name in self.no_effect:
                 return KeyKind.NO_EFFECT, ""
+            if name in self.usual:
+                return (KeyKind.NO_EFFECT, "") if is_off(value) else (KeyKind.USUAL, AS_DESCRIBED)
         return KeyKind.UNKNOWN, ""
 
     def check_spelling(self, given: Mapping[str, object]) -> None:
@@ -67,7 +71,7 @@ class KnownKeys:
         beside = defaultdict[str, set[str]](set)
         for path in self.read:
             beside[path.rpartition(".")[0]].add(path)
-        listed = self.read | self.no_effect | self.not_expressible.keys()
+        listed = self.read | self.no_effect | self.usual | self.not_expressible.keys()
         for path, value in given.items():
             read = path in listed or self.kind_of(path, value)[0] is KeyKind.READ
             near = None if read else near_name(path, left) or near_name(path, beside.get(path.rpartition(".")[0], ()))
@@ -109,8 +113,8 @@ def known_keys(name: str) -> KnownKeys:
         path: Untold(entry) if isinstance(entry, str) else Untold(entry["reason"], tuple(map(_frozen, entry["unless"])))
         for path, entry in content["not_expressible"].items()
     }
-    read, no_effect = frozenset(content["read"]), frozenset(content["no_effect"])
-    return KnownKeys(content["program"], str(content["version"]), read, no_effect, untold)
+    read, no_effect, usual = (frozenset(content.get(kind, ())) for kind in ("read", "no_effect", "priced_as_usual"))
+    return KnownKeys(content["program"], str(content["version"]), read, no_effect, usual, untold)
 
 
 def flattened(content: Mapping[str, object]) -> dict[str, object]:
@@ -144,6 +148,11 @@ def shown(value: object) -> str:
     """A value as text of one line, cut where it is long."""
     text = value if isinstance(value, str) else repr(value) if isinstance(value, list | dict) else str(value)
     return clipped(text, LONGEST_VALUE)
+
+
+def written(value: object) -> str:
+    """As ``shown``, a text in quotes: ``"2048"`` is no number."""
+    return shown(repr(value) if type(value) is str else value)
 
 
 def part(content: Mapping[str, object], name: str, program: str) -> Mapping[str, object]:

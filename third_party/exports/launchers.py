@@ -28,8 +28,8 @@ from third_party.exports.launch_keys import LaunchReading
 
 READABLE = (
     "a Megatron-LM command or script, a DeepSpeed configuration (JSON), a torchtitan configuration (Python or TOML), a "
-    "configuration of accelerate (YAML), of NeMo or Megatron Bridge (YAML or a recipe), or arguments of Hugging Face's Trainer "
-    "(Python, YAML or JSON)"
+    "configuration of accelerate (YAML), of NeMo or Megatron Bridge (YAML, or Python with its ConfigContainer), or arguments of "
+    "Hugging Face's Trainer (Python, YAML or JSON)"
 )
 _FLAGS = re.compile(r"^#!.*sh\b|^[^\"'{}]*\s--[a-z]", re.MULTILINE)  # a script or a command
 _TRAINER_FLAGS = re.compile(r"--per_device_train_batch_size\b|--(?:ds|deepspeed)_config\b|--deepspeed[ =]\S*\.json")

@@ -214,12 +214,15 @@ def check_one(launches: Sequence[Command]) -> None:
         names = [name for name in {**first, **other.sure} if name in read and first.get(name) != other.sure.get(name)]
         if names:
             shown = ", ".join(
-                f"--{name} {' '.join(first.get(name, ('not given',)))} and {' '.join(other.sure.get(name, ('not given',)))}"
-                for name in names[:MOST_ENTRIES]
+                f"--{name} {_told(first.get(name))} and {_told(other.sure.get(name))}" for name in names[:MOST_ENTRIES]
             )
             raise InputError(
                 f"the file holds {len(launches)} Megatron-LM commands that differ ({shown}); keep one of them in a file"
             )
+
+
+def _told(words: Sequence[str] | None) -> str:
+    return "not given" if words is None else " ".join(words) or "given"
 
 
 def check_values(excess: Mapping[str, Sequence[str]]) -> None:

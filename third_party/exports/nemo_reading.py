@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from Common.errors import InputError
 from Common.yaml_files import parse_yaml
@@ -74,6 +74,7 @@ class _Given:
     spelled: dict[str, str]
     untold: dict[str, str] = field(default_factory=dict)
     usual: dict[str, str] = field(default_factory=dict)  # by today's path, what is taken for it
+    no_model: str = ""
     assumed: dict[str, str] = field(default_factory=dict)  # the same of paths that are not given
 
     def first(self, *paths: str) -> object:
@@ -218,7 +219,7 @@ def _sorted(placed: _Given, given: Mapping[str, object], found: Mapping[str, obj
     sorted_keys = known.reading(found, values, untold, usual=placed.usual)
     keys = tuple(LaunchKey(of_place[key.name], key.value, key.kind, key.reason) for key in sorted_keys.keys)
     assumed = [LaunchKey(path, "", KeyKind.USUAL, reason, given=False) for path, reason in placed.assumed.items()]
-    return LaunchReading(sorted_keys.program, sorted_keys.settings, (*keys, *assumed))
+    return replace(sorted_keys, keys=(*keys, *assumed), no_model=placed.no_model)
 
 
 def _placed(given: Mapping[str, object]) -> _Given:
@@ -374,7 +375,7 @@ def _model(given: _Given) -> dict[str, object]:
         return {}
     others = [word for word in OTHERS if word in given.text("name") or any(f"model.{word}" in path for path in given.values)]
     if others:
-        logger.info("the sizes of the model are not read, since it is of another kind (%s)", ", ".join(others))
+        given.no_model = f"it is of another kind: {', '.join(others)}"
         return {}
     length = given.size("model.seq_length", "dataset.seq_length") or 1024
     words = ["--micro-batch-size 1", f"--seq-length {length}"]
@@ -410,8 +411,8 @@ def _model(given: _Given) -> dict[str, object]:
             if key.bare in OF_THE_MODEL:
                 (given.usual if path in given.values else given.assumed)[path] = key.reason
         return {"model": command.settings["model"]}
-    except (InputError, KeyError) as error:
-        logger.info("the sizes of the model are not read (%s)", error)
+    except InputError as error:
+        given.no_model = str(error)
         return {}
 
 

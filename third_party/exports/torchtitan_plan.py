@@ -11,12 +11,12 @@ Its selective recomputation repeats single operators and every second product of
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from Common.choices import PipelineSchedule
 from Common.errors import InputError
-from third_party.exports.given_keys import shown
+from third_party.exports.given_keys import shown, written
 from third_party.exports.launch_batches import OF_REPLICAS, given_number, replicas_of
 from third_party.exports.python_values import Expression
 from third_party.exports.refusals import ON_HOST
@@ -84,7 +84,7 @@ class Sections:
         """
         value = self.values.get(path, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise InputError(f"{path} is {shown(value)}; only whole numbers that are written out can be read")
+            raise InputError(f"{path} is {written(value)}; only whole numbers that are written out can be read: give one")
         return value
 
     def degree(self, path: str, default: int = 1) -> int:
@@ -113,7 +113,7 @@ class Sections:
         """
         value = self.values.get(path, default)
         if not isinstance(value, bool):
-            raise InputError(f"{path} is {shown(value)}; only true or false that is written out can be read")
+            raise InputError(f"{path} is {written(value)}; only true or false that is written out can be read: give one of them")
         return value
 
 
@@ -147,10 +147,23 @@ def settings_of(given: Sections) -> dict[str, object]:
     return found
 
 
-def model_of(folder: str, flavor: object) -> dict[str, object]:
-    """The model of a registry, where phaze has its sizes."""
-    known = FLAVORS.get((folder, str(flavor)))
-    return {} if known is None else {"model": known}
+@dataclass(frozen=True)
+class NamedModel:
+    """A model of torchtitan as a setting of ``evaluate``; without one, ``why`` it is not read."""
+
+    settings: Mapping[str, object] = field(default_factory=dict)
+    why: str = ""
+
+
+def named_model(homes: Collection[str], flavor: object) -> NamedModel:
+    """The model of a registry's ``flavor``, where phaze has its sizes; its folder is one of ``homes``."""
+    known = {name for (home, size), name in FLAVORS.items() if size == flavor and home in homes}
+    if len(known) == 1:
+        return NamedModel({"model": known.pop()})
+    if flavor is None:
+        return NamedModel()
+    sizes = [f"{home} {size}" for home, size in FLAVORS if home in homes]
+    return NamedModel(why=f"{shown(flavor)} is none of the sizes that phaze has: {', '.join(sizes or map(' '.join, FLAVORS))}")
 
 
 def _sharding(given: Sections, degrees: Mapping[str, object]) -> dict[str, object]:

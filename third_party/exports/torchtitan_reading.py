@@ -18,7 +18,7 @@ from third_party.exports.given_keys import flattened, known_keys, shown
 from third_party.exports.launch_keys import LaunchReading
 from third_party.exports.python_module import Module
 from third_party.exports.python_values import UNTOLD, Expression, Made, parsed
-from third_party.exports.torchtitan_plan import FLAVORS, GATHERS_FP8, SAMPLES, Sections, model_of, settings_of
+from third_party.exports.torchtitan_plan import GATHERS_FP8, SAMPLES, NamedModel, Sections, named_model, settings_of
 
 PROGRAM = "torchtitan"
 PYTHON_MARKS = ("ParallelismConfig", "TrainingConfig", "Trainer.Config")
@@ -97,8 +97,9 @@ def read(text: str, name: str = "", folder: str = "", besides: Mapping[str, str]
         if record.name.endswith("Converter") and GATHERS_FP8 in record.values:
             given[f"float8.{GATHERS_FP8}"] = record.values[GATHERS_FP8]
     sections = Sections(given, tuple(dict.fromkeys(converters)), besides)
-    settings = settings_of(sections) | _model(config, module, tree, folder)
-    return known_keys("torchtitan").reading(settings, given, sections.untold, sections.taken)
+    model = _model(config, module, tree, folder)
+    settings = {**settings_of(sections), **model.settings}
+    return replace(known_keys("torchtitan").reading(settings, given, sections.untold, sections.taken), no_model=model.why)
 
 
 def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchReading:
@@ -122,9 +123,12 @@ def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchRead
     placed, spelled = _placed(given)
     known_keys("torchtitan").check_spelling(placed)
     sections = Sections(placed, tuple(map(str, names)), besides)
-    settings = settings_of(sections) | model_of(str(given.get("model.name")), given.get("model.flavor"))
+    model = named_model((str(given.get("model.name")),), given.get("model.flavor"))
+    settings = {**settings_of(sections), **model.settings}
     found = known_keys("torchtitan").reading(settings, placed, sections.untold, sections.taken)
-    return replace(found, keys=tuple(replace(key, name=spelled.get(key.name, key.name)) for key in found.keys))
+    return replace(
+        found, no_model=model.why, keys=tuple(replace(key, name=spelled.get(key.name, key.name)) for key in found.keys)
+    )
 
 
 def _placed(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, str]]:
@@ -242,20 +246,18 @@ def _word(value: object) -> object:
     return value.name if isinstance(value, Made) else value
 
 
-def _model(config: Made, module: Module, tree: ast.Module, folder: str) -> dict[str, object]:
+def _model(config: Made, module: Module, tree: ast.Module, folder: str) -> NamedModel:
     named = module.constant("MODEL")
     if isinstance(named, str):
-        return {"model": named}
+        return NamedModel({"model": named})
     made = config.values.get("model_spec")
     if isinstance(made, Made) and made.name == "model_registry" and made.positional:
         flavor = made.positional[0]
     elif isinstance(made, Made):
         flavor = made.values.get("flavor")
     else:
-        return {}
-    homes = {*_imported(tree), folder}
-    known = {name for (home, size), name in FLAVORS.items() if size == flavor and home in homes}
-    return {"model": known.pop()} if len(known) == 1 else {}
+        return NamedModel()
+    return named_model({*_imported(tree), folder}, flavor)
 
 
 def _imported(tree: ast.Module) -> Iterable[str]:
