@@ -44,6 +44,8 @@ def evaluate(command: Command) -> int:
     from Studies.optimum import optimum_beside
 
     evaluation = evaluated(request)
+    if launch is not None and "software" not in command.given:
+        launch = launch.under(evaluation.machine.software.name)
     if launch is not None and not {"devices", "dp"} & command.given.keys():
         launch = launch.on_nodes(evaluation.iteration.devices, evaluation.machine.cluster.node_size)
     optimum = None if launch is None else optimum_beside(evaluation)
@@ -110,7 +112,7 @@ def _request(command: Command, launch: LaunchReading) -> Request:
 
 
 def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[str, object]:
-    """The batches and replicas that neither the launch nor the command line says, as they are priced."""
+    """The batches, replicas and lengths that neither the launch nor the command line says, as they are priced."""
     from Common.settings import COMMAND_LINE
     from Studies.annotations import Mode
     from Studies.asked_constants import dotted
@@ -119,7 +121,14 @@ def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[st
 
     said = {**launch.settings, **settings_for(Mode.EVALUATE).canonical(dotted(command.given), COMMAND_LINE)}
     plan = single_plan(request)
-    found = {"micro_batch_size": plan.micro_batch_size, "global_batch_size": plan.global_batch_size, "dp": plan.dp}
+    found = {
+        "micro_batch_size": plan.micro_batch_size,
+        "global_batch_size": plan.global_batch_size,
+        "dp": plan.dp,
+        "sequence_length": request.sequence_length[0],
+    }
+    if "sequence_length" in request.models[0].name:
+        del found["sequence_length"]
     return {key: value for key, value in found.items() if said.get(key) is None and (key != "dp" or "devices" not in said)}
 
 

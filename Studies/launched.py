@@ -11,6 +11,8 @@ from Common.suggestions import nearest
 
 LONGEST_VALUE = 30  # characters of a value, where keys are told
 
+SOFTWARE = dict.fromkeys(("Hugging Face Trainer", "accelerate", "torchtitan", "DeepSpeed"), "pytorch_fsdp")  # nearest listed
+
 
 class KeyKind(StrEnum):
     """What a reader makes of a key."""
@@ -97,6 +99,14 @@ class LaunchReading:
         reason = "taken, since neither the file nor the command line says it"
         keys = [LaunchKey(name, str(value), KeyKind.USUAL, reason, given=False) for name, value in taken.items()]
         return replace(self, keys=(*self.keys, *keys))
+
+    def under(self, software: str) -> LaunchReading:
+        """The same, priced under ``software``: where that is another program's, that is said."""
+        usual = SOFTWARE.get(self.program, software)
+        if usual.partition("_")[0] == software.partition("_")[0]:
+            return self
+        reason = f"what such devices usually run, and not {self.program}; --software {usual} is nearer to it"
+        return replace(self, keys=(*self.keys, LaunchKey("software", software, KeyKind.USUAL, reason, given=False)))
 
     def on_nodes(self, devices: int, per_node: int) -> LaunchReading:
         """The same, priced on nodes of ``per_node``: where the launch has another number of them, that is said."""

@@ -27,8 +27,12 @@ OTHER = "llama:layers=4,hidden=256,heads=4,ffn=768,vocabulary=1024,sequence_leng
 SAID = ("--model", str(PLAN["model"]), "--micro-batch-size", "1", "--global-batch-size", "8", "--sequence-length", "128")
 OF_PROGRAMS: dict[str, tuple[str, str, dict[str, object], tuple[str, ...]]] = {  # its file, a plan, and what the file cannot say
     "megatron_lm": ("megatron_lm", "launch.sh", {"tp": 2, "pp": 2}, ()),
-    "deepspeed": ("deepspeed", "ds_config.json", {"zero_stage": 2}, ()),
-    "deepspeed, recomputed": ("deepspeed", "ds_config.json", {"zero_stage": 3, "recompute": "full"}, ()),
+    "deepspeed": ("deepspeed", "ds_config.json", {"zero_stage": 2, "gradient_dtype": "bf16"}, ()),
+    "deepspeed, gradients in fp32": ("deepspeed", "ds_config.json", {"zero_stage": 1}, ()),
+    "deepspeed, recomputed": (
+        *("deepspeed", "ds_config.json", {"zero_stage": 3, "recompute": "full", "gradient_dtype": "bf16"}),
+        (),
+    ),
     "torchtitan": ("torchtitan", "phaze_plan.py", {"model": OTHER, "zero_stage": 3, "dp": 4, "overlap_gradients": True}, ()),
     "torchtitan, fp8": (
         "torchtitan",
@@ -38,7 +42,7 @@ OF_PROGRAMS: dict[str, tuple[str, str, dict[str, object], tuple[str, ...]]] = { 
     ),
     "accelerate": ("accelerate", "accelerate.yaml", {"zero_stage": 3, "dp": 4, "overlap_gradients": True}, SAID),
     "accelerate, replicas": ("accelerate", "accelerate.yaml", {"zero_stage": 0, "dp": 4, "overlap_gradients": True}, SAID),
-    "hf_trainer by DeepSpeed": ("hf_trainer", "ds_config.json", {"zero_stage": 3, "dp": 4}, ()),
+    "hf_trainer by DeepSpeed": ("hf_trainer", "ds_config.json", {"zero_stage": 3, "dp": 4, "gradient_dtype": "bf16"}, ()),
     "hf_trainer, replicas": (
         "hf_trainer",
         "arguments.py",

@@ -111,6 +111,21 @@ def test_formats_of_state_are_read() -> None:
     other.check_expressible(())
 
 
+@pytest.mark.parametrize(
+    ("changes", "gradients"),
+    [
+        ({}, "bf16"),
+        ({"zero_optimization": {"stage": 1}}, "bf16"),
+        ({"zero_optimization": {"stage": 3}}, "bf16"),
+        ({"zero_optimization": {"stage": 0}}, "fp32"),
+        ({"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "fp32"),
+        ({"bf16": {"enabled": False}, "fp16": {"enabled": True}}, None),
+    ],
+)
+def test_gradients_are_added_up_as_deepspeed_does_where_no_key_says_so(changes: dict[str, Any], gradients: str | None) -> None:
+    assert deepspeed(**{"bf16": {"enabled": True}, **changes}).settings.get("gradient_dtype") == gradients
+
+
 def test_contexts_experts_and_stages_of_deepspeed() -> None:
     found = deepspeed(
         sequence_parallel_size=2,

@@ -153,3 +153,23 @@ def test_batches_that_nobody_gives_are_said_beside_the_result(
     assert all(name in shown for name in open_to) and "taken, since neither the file nor the command line" in " ".join(
         shown.split()
     )
+
+
+def test_what_surrounds_a_launch_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A length that only the model has, the software of another program, and another number of nodes."""
+    path = tmp_path / "launch.yaml"
+    path.write_text("distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 4\nmixed_precision: bf16\n")
+    model = "gpt:layers=1,hidden=64,heads=1,vocabulary=100"
+    words = ["evaluate", "--from", str(path), "--model", model, "--device", "h100_sxm", "--output", str(tmp_path / "output")]
+
+    def said(*flags: str) -> dict[str, str]:
+        assert phaze.main([*words, *flags, "--format", "json"]) == 0
+        keys = json.loads(capsys.readouterr().out)["launch"]["keys"]
+        return {key["name"]: f"{key['value']} {key['reason']}" for key in keys if not key["given"]}
+
+    taken = said()
+    assert taken["sequence_length"].startswith("1024 taken")
+    assert "--software pytorch_fsdp is nearer" in taken["software"]
+    assert taken["nodes"].startswith("4 priced on 1 of 8")
+    others = said("--sequence-length", "64", "--software", "pytorch_fsdp", "--devices", "4")
+    assert not {"sequence_length", "software", "nodes"} & others.keys()

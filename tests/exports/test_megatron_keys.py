@@ -217,6 +217,27 @@ def test_formats_offload_and_old_names_are_read(flags: str, found: dict[str, obj
     assert {key: settings.get(key) for key in found} == found
 
 
+@pytest.mark.parametrize(
+    ("flags", "name", "other"),
+    [
+        ("--main-grads-dtype bf16", "main-grads-dtype", "use-precision-aware-optimizer"),
+        ("--optimizer-cpu-offload", "optimizer-cpu-offload", "use-precision-aware-optimizer"),
+        ("--use-precision-aware-optimizer", "use-precision-aware-optimizer", "use-distributed-optimizer"),
+    ],
+)
+def test_flags_that_megatron_starts_only_beside_another_are_said(flags: str, name: str, other: str) -> None:
+    said = {key.bare: key.reason for key in read(f"{SMALL} {flags}").keys}
+    assert f"only with --{other}" in said[name]
+    assert "only with" not in {key.bare: key.reason for key in read(f"{SMALL} {flags} --{other}").keys}[name]
+
+
+def test_what_the_command_line_gives_instead_of_a_flag_is_said() -> None:
+    given = {"global_batch_size": "64", "devices": "8"}
+    keys = {key.bare: key.reason for key in read(f"torchrun --nproc-per-node 2 {SMALL}", given).keys}
+    assert keys["global-batch-size"] == "not read: the command line gives --global-batch-size 64"
+    assert keys["nproc-per-node"] == "not read: the command line gives --devices 8"
+
+
 def test_moments_of_two_formats_are_refused() -> None:
     with pytest.raises(InputError, match=r"gives --exp-avg-dtype bf16 .the first moment is kept in bf16, the second in fp32"):
         settings_of(f"{SMALL} --exp-avg-dtype bf16")

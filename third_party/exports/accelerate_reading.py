@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
-from third_party.exports.deepspeed_reading import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE
+from third_party.exports.deepspeed_reading import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE, own_gradients
 from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole
 from third_party.exports.launch_batches import accumulation, devices_of_a_replica
 from third_party.exports.launch_keys import LaunchReading
@@ -90,6 +90,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if kind not in ("DEEPSPEED", "MEGATRON_LM"):
         found["overlap_gradients"] = True  # torch always reduces them while the backward pass runs
     found |= _precision(given, kind) | _replicas(given, found)
+    found |= own_gradients(found, given.besides) if kind == "DEEPSPEED" else {}
     found |= accumulation(given.besides, given.steps, found, given.accumulation, given.untold)
     machines = content.get("num_machines")
     nodes = None if machines in (-1, None) else whole(machines, "num_machines")

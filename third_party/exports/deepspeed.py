@@ -100,13 +100,21 @@ def added_in(precision: Precision, zero_stage: int) -> tuple[str, ...]:
     return (("fp32",), ("bf16", "fp32"), ("bf16",), ("bf16",))[zero_stage]
 
 
-def _gradients(launch: Launch) -> Inexpressible | None:
+def _gradient_dtype(launch: Launch) -> str | None:
+    """The format in which gradients of a plan are added up: its own, or that of the framework that it was priced under."""
     degrees, stated = launch.degrees, launch.degrees.state_formats.gradient_dtype
+    if stated is not None or launch.machine is None or degrees.precision is not Precision.BF16:
+        return None if stated is None else stated.value
+    return "bf16" if launch.machine.software.gradient_bytes_in(degrees.precision) == BYTES_OF_BF16 else "fp32"
+
+
+def _gradients(launch: Launch) -> Inexpressible | None:
+    degrees, added = launch.degrees, _gradient_dtype(launch)
     known = added_in(degrees.precision, degrees.zero_stage)
-    if stated is None or stated.value in known:
+    if added is None or added in known:
         return None
     return Inexpressible(
-        f"in {degrees.precision} with ZeRO {degrees.zero_stage} it adds up gradients in {' or '.join(known)}, not in {stated}",
+        f"in {degrees.precision} with ZeRO {degrees.zero_stage} it adds up gradients in {' or '.join(known)}, not in {added}",
         (("gradient_dtype", known[0]),),
     )
 
@@ -174,7 +182,7 @@ def _batches(launch: Launch) -> list[Entry]:
 
 def _formats(launch: Launch) -> list[Entry]:
     precision = launch.degrees.precision
-    gradients = launch.degrees.state_formats.gradient_dtype
+    gradients = _gradient_dtype(launch)
     if precision is Precision.FP32:
         return []
     why = "products and weights; the optimizer's state and master weights are fp32"
@@ -182,11 +190,12 @@ def _formats(launch: Launch) -> list[Entry]:
     if precision is Precision.FP16:
         found.append(Entry(("fp16", "loss_scale"), 0, "losses are scaled as large as gradients allow"))
     if gradients is not None:
-        found.append(Entry(("data_types", "grad_accum_dtype"), gradients.value, "in which the plan adds up gradients"))
-        found.append(Entry(("communication_data_type",), gradients.value, "in which replicas reduce them"))
+        found.append(Entry(("data_types", "grad_accum_dtype"), gradients, "in which the plan adds up gradients"))
+        found.append(Entry(("communication_data_type",), gradients, "in which replicas reduce them"))
     return found
 
 
+BYTES_OF_BF16 = 2
 STAGES = (
     "replicas hold everything",
     "replicas share out the optimizer's state",

@@ -98,6 +98,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
         found["overlap_tensor"] = truth(tensor["tp_overlap_comm"], "tensor_parallel.tp_overlap_comm")
     taken = set[str]()
     found |= _formats_of_state(content, found.get("precision"), taken)
+    found = own_gradients(found, given_besides or {}) | found
     for name in ("model", "attention"):
         if isinstance(own.get(name), str):
             found[name] = own[name]
@@ -229,6 +230,16 @@ def _optimizer(content: Mapping[str, object], untold: dict[str, str]) -> dict[st
         untold["optimizer.type"] = NEAR_ADAM.get(name, "its state and step are not known, and it is priced as Adam")
         return {"optimizer": "adam"}
     return {}
+
+
+def own_gradients(found: Mapping[str, object], given: Mapping[str, str]) -> dict[str, object]:
+    """The format in which it adds up gradients of bf16 weights where no key says so: fp32 only without ZeRO.
+
+    Source: ``DeepSpeedEngine.get_data_types`` (runtime/engine.py).
+    """
+    stage = str(given.get("zero_stage", found.get("zero_stage", 0)))
+    precision = given.get("precision", found.get("precision"))
+    return {} if precision != "bf16" else {"gradient_dtype": "fp32" if stage == "0" else "bf16"}
 
 
 def _formats_of_state(content: Mapping[str, object], precision: object, taken: set[str]) -> dict[str, object]:

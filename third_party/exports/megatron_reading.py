@@ -11,8 +11,8 @@ from GraphExtractor.models.registry import find_model
 from Plans.plan import GroupOrder
 from third_party.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
 from third_party.exports.megatron_arguments import known_arguments
-from third_party.exports.megatron_commands import COUNTED_BY
-from third_party.exports.megatron_flags import Flags, flags_of
+from third_party.exports.megatron_commands import COUNTED_BY, PROCESSES
+from third_party.exports.megatron_flags import SETTINGS, Flags, flags_of
 from third_party.exports.megatron_model import blocks_of, model_of
 from third_party.exports.megatron_pipeline import blocks_of_chunks, chunks_of, predicts_further
 
@@ -22,6 +22,7 @@ ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params"
 EAGER_BACKENDS = ("unfused", "local")  # --attention-backend
 OPTIMIZERS = {"adam": "adam", "fusedadam": "adam", "adamw": "adam", "fusedadamw": "adam", "sgd": "sgd"}
 MARKS = ("--micro-batch-size", "--tensor-model-parallel-size", "--num-layers", "--hidden-size", "--hybrid-layer-pattern")
+OF_STATE = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
 CHUNKS = ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
 IMAGES = "a vision encoder beside the language model"
 ENCODERS = {"pretrain_vlm.py": IMAGES, "train.py": IMAGES}  # programs of Megatron-LM's examples
@@ -247,6 +248,7 @@ def _formats(flags: Flags, inexpressible: dict[str, str], taken: dict[str, str])
         if "precision" not in flags.given:
             taken["bf16"] = "not given, nor --fp16; Megatron-LM then trains in fp32"
         return found
+    taken |= _unstarted(flags)
     whole = flags.has("accumulate-allreduce-grads-in-fp32")
     gradients = flags.text("main-grads-dtype", "fp32" if whole else "")
     gradients = "bf16" if flags.has("grad-reduce-in-bf16") else gradients
@@ -258,6 +260,11 @@ def _formats(flags: Flags, inexpressible: dict[str, str], taken: dict[str, str])
         inexpressible[name] = f"the first moment is kept in {first:.20}, the second in {second:.20}"
     if first != "fp32":
         found["moment_dtype"] = first
+    aware = flags.has("use-precision-aware-optimizer") and "use-precision-aware-optimizer" not in taken
+    if aware and flags.text("main-params-dtype", "fp32") == "fp32":
+        taken["use-precision-aware-optimizer"] = (
+            "main weights are counted with 4 bytes; Transformer Engine 2.1 on keeps only the 16 bits that bf16 weights lack"
+        )
     if flags.text("main-params-dtype", "fp32") != "fp32":
         found["main_weight_dtype"] = flags.text("main-params-dtype")
     if flags.has("fp8-param-gather"):
@@ -266,6 +273,18 @@ def _formats(flags: Flags, inexpressible: dict[str, str], taken: dict[str, str])
         else:
             taken["fp8-param-gather"] = "has no effect without --fp8-format"
     return found
+
+
+def _unstarted(flags: Flags) -> dict[str, str]:
+    """Flags beside which Megatron-LM wants another one (core/optimizer/__init__.py and optimizer_config.py), with that."""
+    aware, found = "use-precision-aware-optimizer", dict[str, str]()
+    if not flags.has(aware):
+        narrow = [name for name in OF_STATE if flags.text(name, "fp32") != "fp32"]
+        offload = ["optimizer-cpu-offload"] if flags.has("optimizer-cpu-offload") else []
+        found |= dict.fromkeys([*narrow, *offload], aware)
+    elif not flags.has("use-distributed-optimizer", "use-megatron-fsdp"):
+        found[aware] = "use-distributed-optimizer"
+    return {name: f"read, although Megatron-LM starts it only with --{other}, not given here" for name, other in found.items()}
 
 
 def _is_eager(flags: Flags) -> bool:
@@ -312,7 +331,10 @@ def _keys(flags: Flags, inexpressible: Mapping[str, str], taken: Mapping[str, st
     known = known_arguments()
     for name, words in flags.values.items():
         value, meaning = " ".join(words), known.meaning(name)
-        if name in inexpressible:
+        instead = _said_instead(name, value, flags.given)
+        if instead:
+            yield LaunchKey(f"--{name}", value, KeyKind.USUAL, f"not read: the command line gives {instead}")
+        elif name in inexpressible:
             yield LaunchKey(f"--{name}", value, KeyKind.NOT_EXPRESSIBLE, inexpressible[name])
         elif name in taken:
             yield LaunchKey(f"--{name}", value, KeyKind.USUAL, taken[name])
@@ -332,6 +354,14 @@ def _keys(flags: Flags, inexpressible: Mapping[str, str], taken: Mapping[str, st
         if known.meaning(name).kind not in (KeyKind.NO_EFFECT, KeyKind.USUAL) and flags.values.get(name) != words:
             reason = "stands in a branch that may not run, and was not read"
             yield LaunchKey(f"--{name}", " ".join(words), KeyKind.UNKNOWN, reason)
+
+
+def _said_instead(name: str, value: str, given: Mapping[str, str]) -> str:
+    """What the command line gives instead of a flag; empty where it gives nothing else."""
+    if name in PROCESSES or name in COUNTED_BY:
+        return next((f"--{key} {given[key]}" for key in ("devices", "dp") if key in given), "")
+    key = SETTINGS.get(name, "")
+    return f"--{key.replace('_', '-')} {given[key]}" if given.get(key, value) != value else ""
 
 
 def _other_keys(flags: Flags, taken: Mapping[str, str]) -> Iterator[LaunchKey]:
