@@ -68,9 +68,9 @@ class Refusals:
 
 
 class FileRefusals(Refusals):
-    """What is wrong with the values in a file."""
+    """What is wrong with the values in a file, or in what else is to blame, such as a change of one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         super().__init__()
         self._path = path
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from Common.errors import InputError
@@ -21,6 +22,7 @@ from Estimator.quantity import Quantity, UncertainQuantity
 Record = TypeVar("Record")
 EVERY = "*"
 FORM = "KIND.NAME=VALUE or KIND.NAME=2x, such as platform.glb_bandwidth=2x"
+LEAST, MOST = 1e-30, 1e30  # that a constant can be beside 0, in any unit; sums and quotients of such are finite
 
 
 class Kind(StrEnum):
@@ -71,10 +73,10 @@ class ConstantChange:
             amount = math.nan
         if amount != amount and any(letter.isdigit() for letter in given) and given[-1].isalpha() and not given.endswith("x"):
             return ConstantChange(text, Kind(kind), tuple(rest.split(".")), None, None, given)
-        if not 0 <= amount < math.inf:
+        if not _possible(amount):
             raise InputError(
-                f"{text!r:.200}: the value is {given!r:.100}, but must be zero or a positive number, in the unit of the record "
-                "or with one of its own, or a factor as 2x"
+                f"{text!r:.200}: the value is {given!r:.100}, but must be zero or a positive number from {LEAST:g} to {MOST:g}, "
+                "in the unit of the record or with one of its own, or a factor as 2x"
             )
         factor = amount if given.endswith("x") else None
         return ConstantChange(text, Kind(kind), tuple(rest.split(".")), factor, amount if factor is None else None)
@@ -141,6 +143,12 @@ class ConstantChange:
 
     def _number(self, value: float, unit: str) -> float:
         """What is asked in place of a ``value`` in ``unit``."""
+        now = self._stated(value, unit)
+        if not _possible(now if now > 0 else -now):
+            raise InputError(f"{self.asked!r:.200}: the constant must be zero or from {LEAST:g} to {MOST:g} {unit}".rstrip())
+        return float(now)
+
+    def _stated(self, value: float, unit: str) -> float | Fraction:
         if self.factor is not None:
             return self.factor * value
         if self.measured is not None:
@@ -149,11 +157,20 @@ class ConstantChange:
                     f"{self.asked!r:.200}: the constant is no measured one; give a number without a unit, or a factor as 2x"
                 )
             try:
-                return float(in_unit(self.measured, unit))
+                return in_unit(self.measured, unit)
             except QuantityError as error:
                 raise InputError(f"{self.asked!r:.200}: {error}; or give a factor, as 2x") from error
         assert self.value is not None
         return self.value
+
+
+def _possible(amount: float | Fraction) -> bool:
+    return amount == 0 or LEAST <= amount <= MOST
+
+
+def asked_of(changes: Iterable[ConstantChange], kind: Kind) -> str:
+    """The changes of ``kind`` as they were asked: what is to blame where a record cannot be, which could before."""
+    return ", ".join(f"{change.asked!r:.200}" for change in changes if change.kind is kind)
 
 
 def constant_changes(texts: Iterable[str]) -> tuple[ConstantChange, ...]:

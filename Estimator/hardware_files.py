@@ -161,7 +161,7 @@ def load_platform(
     return platform
 
 
-def check_platform(platform: Platform, source: Path) -> None:
+def check_platform(platform: Platform, source: Path | str) -> None:
     """Refuse platforms on which nothing can run.
 
     Raises:
@@ -223,7 +223,7 @@ def _without_sources(stated: Any) -> Any:
     return {key: _without_sources(value) for key, value in stated.items()}
 
 
-def check_cluster(cluster: Cluster, source: Path) -> None:
+def check_cluster(cluster: Cluster, source: Path | str) -> None:
     """Refuse clusters that cannot be.
 
     Raises:

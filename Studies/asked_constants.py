@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from Common.errors import InputError
@@ -10,7 +11,7 @@ from Common.quantities import QuantityError, in_unit
 from Estimator.constants import OF_CHIPS, ConstantChange, Kind, constant_changes
 
 GIGA = 1e9
-MOST = 1e9  # GHz or GB/s
+LEAST, MOST = 1e-6, 1e9  # GHz or GB/s
 MOST_TIMES = 1_000_000
 SHORTHANDS = {"frequency": ("platform.frequency_hz", "GHz"), "hbm_bandwidth": ("platform.hbm_bandwidth_bytes_per_s", "GB/s")}
 BASE = {"GHz": "Hz", "GB/s": "bytes/s"}
@@ -32,8 +33,11 @@ def asked_changes(values: Mapping[str, Any], *, whole: bool) -> tuple[ConstantCh
         again = [text for text in texts if _names(str(text).partition("=")[0].strip(), paths)]
         if values.get(key) is not None and again:
             raise InputError(f"{key} and the constant {again[0]!r:.200} both change {name}; leave one of them out")
-    texts += [_meant(key, str(values[key]), whole=whole) for key in SHORTHANDS if values.get(key) is not None]
-    changes = constant_changes(texts)
+    meant = {key: _meant(key, str(values[key]), whole=whole) for key in SHORTHANDS if values.get(key) is not None}
+    shorthands = [
+        replace(change, asked=f"{key} {values[key]}") for key, change in zip(meant, constant_changes(meant.values()), strict=True)
+    ]
+    changes = (*constant_changes(texts), *shorthands)
     on_devices = "device" in values
     for change in changes:
         if on_devices and change.kind in OF_CHIPS:
@@ -55,23 +59,27 @@ def _meant(key: str, text: str, *, whole: bool) -> str:
     given = text.strip()
     what = f"{key} is {text!r:.100}"
     if given.endswith("x"):
-        if not _plain(given[:-1], MOST_TIMES):
-            raise InputError(f"{what}; give a factor above 0 and below {MOST_TIMES:,}, as 2x")
+        if not LEAST <= (_plain(given[:-1]) or 0.0) <= MOST_TIMES:
+            raise InputError(f"{what}; give a factor from {LEAST:g} to {MOST_TIMES:,}, as 2x")
         return f"{OF_STACKS if whole and key == 'hbm_bandwidth' else path}={given}"
     if whole and key == "hbm_bandwidth":
         raise InputError(f"hbm_bandwidth is {text!r:.100}, but memory as it is sold has its own; give a factor, as 2x")
+    plain = _plain(given)
     try:
-        return f"{path}={float(given) * GIGA:.17g}" if _plain(given) else f"{path}={float(in_unit(given, BASE[unit])):.17g}"
+        amount = in_unit(given, BASE[unit]) if plain is None else plain * GIGA
     except QuantityError as error:
-        raise InputError(f"{what}; give a number in {unit} above 0, or a factor, as 2x ({error})") from None
+        raise InputError(f"{what}; give a number in {unit}, or a factor, as 2x ({error})") from None
+    if not LEAST * GIGA <= amount <= MOST * GIGA:
+        raise InputError(f"{what}; give a number from {LEAST:g} to {MOST:,.0f} {unit}, or a factor, as 2x")
+    return f"{path}={float(amount):.17g}"
 
 
-def _plain(text: str, most: float = MOST) -> bool:
-    """Whether ``text`` is a number without a unit, above 0 and below ``most``."""
+def _plain(text: str) -> float | None:
+    """A number without a unit; None of what is none."""
     try:
-        return 0.0 < float(text) < most
+        return float(text)
     except ValueError:
-        return False
+        return None
 
 
 def _names(key: str, paths: Sequence[str]) -> bool:

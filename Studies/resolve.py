@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from Common.choices import Combine, FrontAxis
@@ -22,8 +21,9 @@ from Estimator.chips.chip_limits import ChipLimits
 from Estimator.chips.design_space import DesignSpace
 from Estimator.chips.design_space_files import SpaceChanges
 from Estimator.chips.own_links import own_links
-from Estimator.constants import Kind, changed
+from Estimator.constants import Kind, asked_of, changed
 from Estimator.devices.changed import DeviceSizes, with_sizes
+from Estimator.devices.files import check_device, check_software
 from Estimator.hardware_files import check_cluster
 from Estimator.network.cluster import Cluster, with_devices, with_fast_domain
 from Estimator.network.own_links import check_links
@@ -248,7 +248,8 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
     software = _loaded(files.software, software_name, None if "software" in given else given.get("device"))
     if constants:
         whole, software = changed(whole, Kind.CLUSTER, constants), changed(software, Kind.SOFTWARE, constants)
-        check_cluster(whole, Path(cluster_name))
+        check_cluster(whole, asked_of(constants, Kind.CLUSTER))
+        check_software(software, asked_of(constants, Kind.SOFTWARE))
     if space is not None:
         _check_own_links(space, chip, files.cluster(cluster_name), whole)
     asked = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
@@ -260,6 +261,8 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
     if space is not None and (_is_file(names["design_space"]) or _is_file(names["technology"])):
         contents["design_space"] = content_of(space)
     used = None if device is None else changed(with_sizes(device, sizes), Kind.DEVICE, constants)  # a factor is of what is stated
+    if used is not None and used.profile is None and constants:
+        check_device(used, asked_of(constants, Kind.DEVICE))
     return names, ResolvedHardware(cluster, software, used, space, chip, contents)
 
 

@@ -31,7 +31,7 @@ from Estimator.chips.memory_files import check_memory, memory_system
 from Estimator.chips.own_links import own_links
 from Estimator.chips.process import process_problems
 from Estimator.chips.space_part import MOST_PARTS
-from Estimator.constants import EVERY, ConstantChange, Kind, changed
+from Estimator.constants import EVERY, ConstantChange, Kind, asked_of, changed
 from Estimator.hardware_files import check_platform, hardware_path, load_platform, load_technology, load_vector_functions, require
 
 LEAST_GHZ = 1e-3  # of a clock: a megahertz
@@ -111,7 +111,7 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
     here = {label: None if label in changes.memory else path.parent for label in labels}  # what is asked lies where people are
     systems = {label: memory_system(label, folder) for label, folder in here.items()}
     platform = replace(platform, memories=tuple({each.label: each for each in systems.values()}.values()))
-    platform = _with_constants(platform, changes.constants, path)
+    platform = _with_constants(platform, changes.constants)
     links = _labels(changes.links or stated.axes.links or ())
     axes = replace(stated.axes, memory=tuple(systems[label].label for label in memory) or None, links=links)
     space = DesignSpace(
@@ -156,7 +156,7 @@ def with_changes(space: DesignSpace, changes: SpaceChanges) -> DesignSpace:
     labels = tuple(each.label for each in systems) or space.axes.memory
     other = replace(
         space,
-        platform=_with_constants(replace(space.platform, memories=memories), changes.constants, Path(space.name)),
+        platform=_with_constants(replace(space.platform, memories=memories), changes.constants),
         axes=replace(space.axes, memory=labels, links=_labels(changes.links) or space.axes.links),
         limits=changes.limits,
         link_bandwidth_bytes_per_s=changes.link_bandwidth_bytes_per_s,
@@ -176,7 +176,7 @@ def _changed_prices(prices: Prices | None, changes: tuple[ConstantChange, ...]) 
     return other if other is None or other is prices else with_possible_ranges(other)
 
 
-def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...], source: Path) -> Platform:
+def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...]) -> Platform:
     """``platform`` with its constants changed, those of its process and of its memories among them."""
     if not changes:
         return platform
@@ -185,11 +185,11 @@ def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...], sou
         raise problem
     memories = tuple(replace(each, memory=_changed_memory(each.memory, changes, platform)) for each in platform.memories)
     for memory in (each.memory for each in memories):
-        check_memory(memory, f"{Kind.MEMORY} {memory.name}")
+        check_memory(memory, f"{asked_of(changes, Kind.MEMORY)}: {Kind.MEMORY} {memory.name}")
     platform = replace(changed(platform, Kind.PLATFORM, changes), technology=technology, memories=memories)
-    check_platform(platform, source)
-    if platform.technology.die is None:  # of whole dies the clock is looked at with all else of them
-        file = FileRefusals(source)
+    if asked := asked_of(changes, Kind.PLATFORM):
+        check_platform(platform, asked)
+        file = FileRefusals(asked)
         _check_clock(platform.frequency_hz / GIGA, platform, file, "frequency")
         file.raise_any()
     return platform

@@ -67,7 +67,17 @@ def load_device(name_or_path: str) -> Device:
     device = to_record(Device, DEVICE.current(read_yaml(path), str(path)), str(path))
     folder = path.parent.absolute()
     device = replace(device, cluster=str(beside(folder, device.cluster)), software=str(beside(folder, device.software)))
-    file = FileRefusals(path)
+    check_device(device, path)
+    return device
+
+
+def check_device(device: Device, source: Path | str) -> None:
+    """Refuse devices that cannot be.
+
+    Raises:
+        InputError: names ``source`` and the field.
+    """
+    file = FileRefusals(source)
     for part, key in ((device.matrix, "matrix"), (device.memory, "memory"), (device.launch, "launch")):
         _check_quantities(part, file, f"{key}.")
     if device.scans is not None:
@@ -102,7 +112,6 @@ def load_device(name_or_path: str) -> Device:
     years = [each.until for each in device.matrix.libraries]
     require(years == sorted(set(years)), file, "matrix.libraries", years, "with years until, ascending")
     file.raise_any()
-    return device
 
 
 def load_software(name_or_path: str) -> Software:
@@ -119,9 +128,19 @@ def load_software(name_or_path: str) -> Software:
     software = to_record(Software, stated, str(path))
     software = software if contention is None else replace(software, contention=contention)
     software = software if kernel is None else replace(software, attention=kernel)
-    file = FileRefusals(path)
+    check_software(software, path)
+    return software
+
+
+def check_software(software: Software, source: Path | str) -> None:
+    """Refuse descriptions of a framework that cannot be.
+
+    Raises:
+        InputError: names ``source`` and the field.
+    """
+    file = FileRefusals(source)
     if software.contention is not None:
-        check_contention(software.contention, path)
+        check_contention(software.contention, source)
     _check_quantities(software, file, "")
     for part, key in ((software.attention, "attention"), (software.sharding, "sharding")):
         if part is not None:
@@ -135,7 +154,6 @@ def load_software(name_or_path: str) -> Software:
     both = passes == set(software.unfused_softmax_bytes)
     require(both, file, "unfused_softmax_bytes", f"given for {given or 'nothing'}", f"given for {' and '.join(sorted(passes))}")
     file.raise_any()
-    return software
 
 
 def load_attention(name_or_path: str, relative_to: Path | None = None) -> AttentionKernel:
@@ -155,7 +173,7 @@ def load_contention(name_or_path: str, relative_to: Path | None = None) -> Conte
     return contention
 
 
-def check_contention(contention: Contention, source: Path) -> None:
+def check_contention(contention: Contention, source: Path | str) -> None:
     """Refuse slow-downs that cannot be.
 
     Raises:
