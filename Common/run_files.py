@@ -10,7 +10,11 @@ from Common.files import read_bytes, read_json
 from Common.json_text import CORRECT_IT, parse_json
 from Common.yaml_files import read_yaml
 
-BEST = "best.json"
+STUDY, MANIFEST, BEST = "study.yaml", "manifest.json", "best.json"
+DESIGNS, DESIGNS_CSV, PLANS, PLANS_CSV = "designs.parquet", "designs.csv", "plans.parquet", "plans.csv"
+SCHEDULES = "schedules.json.gz"
+SWEEP, TABLE, TABLE_CSV = "sweep.yaml", "table.parquet", "table.csv"  # of a sweep
+TRAINING_TIME = "training_time.json"
 
 
 def unreadable(path: Path, why: str) -> InputError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from Common.echo import say
 from Common.errors import InputError, PhazeError
+from Common.run_files import BEST
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
 
@@ -133,7 +134,7 @@ def _report_of_point(point: ReadPoint, *, force: bool) -> Path | None:
     assert point.folder is not None  # only those that have one are asked for
     path = point.folder / PAGE
     try:
-        if path.stat().st_mtime_ns >= (point.folder / "best.json").stat().st_mtime_ns:
+        if path.stat().st_mtime_ns >= (point.folder / BEST).stat().st_mtime_ns:
             return path
     except OSError:
         pass

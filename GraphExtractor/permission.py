@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.run_files import MANIFEST
 from GraphExtractor.names import MODULE_SUFFIX, absolute_path
 
 EVERY_FILE = None  # as the files that may be run: whoever calls from Python names the models themselves
-OF_A_RUN = ("manifest.json", "points")  # lies beside settings that a run or a sweep wrote
+OF_A_RUN = (MANIFEST, "points")  # lies beside settings that a run or a sweep wrote
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from Common.numbers import gib, rate
+from Common.run_files import DESIGNS
 from GraphExtractor.names import label
 from Reporter.report.front_axes import WORDS, front_words, other_axes
 from Reporter.text_tables import TextTable, new_table
@@ -16,7 +17,7 @@ from Studies.wording import accelerator_text, degrees_text
 def front_tables(result: SearchResult) -> list[TextTable]:
     """A table of the front of each model, with where all of it is."""
     several = len(result.fronts) > 1
-    everything = str(Path(result.run_directory) / "designs.parquet")
+    everything = str(Path(result.run_directory) / DESIGNS)
     return [_front_table(front, everything, f"{label(front.model)}: " if several else "") for front in result.fronts]
 
 

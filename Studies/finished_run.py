@@ -12,7 +12,7 @@ from Common.errors import ArtefactError, InputError
 from Common.files import artefact_bytes, parse_json, unpack
 from Common.parquet import MAX_FILE_BYTES, read_parquet
 from Common.records import parse_yaml, to_record
-from Common.run_files import BEST, run_document
+from Common.run_files import BEST, DESIGNS, MANIFEST, PLANS, SCHEDULES, STUDY, SWEEP, run_document
 from Common.run_files import unreadable as _unreadable
 from Common.sealed import KEY, digest_of, is_as_written
 from Common.settings import ALL
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Record = TypeVar("Record")
 
-EDITED = frozenset({"study.yaml"})  # by people: where the files are that it names may have changed
+EDITED = frozenset({STUDY})  # by people: where the files are that it names may have changed
 ALWAYS_STATED = frozenset({"model", "devices", "micro_batch_size", "tp", "recompute", "global_batch_size"})
 CHANGED = "it does not hold what the run wrote"
 OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"
@@ -80,7 +80,7 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
         if not is_folder:
             what = f"{folder} is a file" if folder.exists() else f"there is no folder {folder}"
             raise InputError(f"{what}; give the folder of a run, such as Solver/output/STUDY")
-        if (folder / "sweep.yaml").is_file():
+        if (folder / SWEEP).is_file():
             raise InputError(
                 f"{folder} is that of a sweep; give the folder of one of its points, which are in {folder / 'points'}"
             )
@@ -88,9 +88,9 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
         raise InputError(f"{folder} {given}; give the folder that run_solver wrote, or run the study again to finish it")
     files = _RunReader(folder)
     result = _result(files.mapping(BEST), best)
-    settings = _settings(files.text("study.yaml"), folder / "study.yaml", on_device=result.hardware.device is not None)
-    kept = to_record_of_run(KeptSchedules, files.schedules(), folder / "schedules.json.gz")
-    designs, plans = files.table("designs.parquet"), files.table("plans.parquet")
+    settings = _settings(files.text(STUDY), folder / STUDY, on_device=result.hardware.device is not None)
+    kept = to_record_of_run(KeptSchedules, files.schedules(), folder / SCHEDULES)
+    designs, plans = files.table(DESIGNS), files.table(PLANS)
     models = frozenset(() if result.best is None else result.best.models)
     problem = lacking_columns(designs, plans, models, on_device=result.hardware.device is not None)
     if problem:
@@ -105,7 +105,7 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
         complete_designs(designs),
         plans,
         run_code,
-        study_edited="study.yaml" in files.edited,
+        study_edited=STUDY in files.edited,
     )
 
 
@@ -119,14 +119,14 @@ class _RunReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.edited: list[str] = []
-        stated = self.mapping("manifest.json")
-        self.manifest = to_record_of_run(Manifest, stated, folder / "manifest.json")
+        stated = self.mapping(MANIFEST)
+        self.manifest = to_record_of_run(Manifest, stated, folder / MANIFEST)
 
     def text(self, name: str) -> bytes:
         """Content of a file, in which an edit is noticed."""
         path = self._folder / name
         content = _content(path)
-        if name != "manifest.json" and digest_of(content) != self.manifest.files.get(name):
+        if name != MANIFEST and digest_of(content) != self.manifest.files.get(name):
             if name == BEST:
                 current = file_formats.BEST.current(run_document(path, content), str(path))
                 _result({key: value for key, value in current.items() if key != KEY}, path)  # if damaged, that is to be said
@@ -144,15 +144,15 @@ class _RunReader:
         """A JSON document, without its digest."""
         path = self._folder / name
         document = run_document(path, self.text(name))
-        kind = file_formats.MANIFEST if name == "manifest.json" else file_formats.BEST
+        kind = file_formats.MANIFEST if name == MANIFEST else file_formats.BEST
         current = kind.current(document, str(path))
-        if name == "manifest.json" and not is_as_written(document):
+        if name == MANIFEST and not is_as_written(document):
             raise _unreadable(path, CHANGED)
         return {key: value for key, value in current.items() if key != KEY}
 
     def schedules(self) -> Any:
         """The kept schedules, unpacked."""
-        path = self._folder / "schedules.json.gz"
+        path = self._folder / SCHEDULES
         self.text(path.name)
         try:
             document = parse_json(unpack(path), str(path))

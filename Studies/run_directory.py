@@ -19,6 +19,7 @@ from Common.choices import FrontAxis
 from Common.errors import ArtefactError, InputError, PhazeError
 from Common.files import artefact_bytes, pack, parse_json, refuse_replacing, write_atomically
 from Common.records import parse_yaml, to_json
+from Common.run_files import BEST, DESIGNS, DESIGNS_CSV, MANIFEST, PLANS, PLANS_CSV, SCHEDULES, STUDY, SWEEP, TRAINING_TIME
 from Common.sealed import KEY, digest_of, with_digest
 from Plans.results import Status
 from Solver.results import Counts, SearchResult
@@ -30,17 +31,16 @@ from Studies.request import request_fields
 if TYPE_CHECKING:
     import pandas as pd
 
-MANIFEST, STUDY = "manifest.json", "study.yaml"
 MOST_NAMED = 6  # settings in which another study differs
 RUN_FILES = (
-    "best.json",
+    BEST,
     STUDY,
     MANIFEST,
-    "designs.parquet",
-    "designs.csv",
-    "plans.parquet",
-    "plans.csv",
-    "schedules.json.gz",
+    DESIGNS,
+    DESIGNS_CSV,
+    PLANS,
+    PLANS_CSV,
+    SCHEDULES,
 )
 POINT_MEANING = (
     "a design point is one accelerator (or the device) x memory size x shape of plans of one model (micro-batch size, tp, cp, "
@@ -136,7 +136,7 @@ class Holds(StrEnum):
     TRAINING = "the training time of a given plan"
 
 
-_MARKS = {Holds.SEARCH: "best.json", Holds.SWEEP: "sweep.yaml", Holds.TRAINING: "training_time.json"}  # the first that is there
+_MARKS = {Holds.SEARCH: BEST, Holds.SWEEP: SWEEP, Holds.TRAINING: TRAINING_TIME}  # the first that is there
 
 
 def refuse_other_kind(folder: Path, kind: Holds, flag: str) -> None:
@@ -171,7 +171,7 @@ def refuse_other_run(folder: Path, settings: Mapping[str, Any], flag: str, as_to
 
 def _other_settings(study: Path, settings: Mapping[str, Any], as_today: Callable[[Any], Mapping[str, Any]]) -> tuple[str, ...]:
     """In which settings that decide the study of a run that is there differs, and in its name; none where there is none."""
-    if not study.is_file() or not (study.parent / "best.json").exists():  # else it is of no search, or not finished
+    if not study.is_file() or not (study.parent / BEST).exists():  # else it is of no search, or not finished
         return ()
     try:
         there = file_formats.STUDY.current(parse_yaml(artefact_bytes(study).decode(), STUDY), STUDY)
@@ -247,10 +247,10 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
-    (folder / "best.json").unlink(missing_ok=True)
+    (folder / BEST).unlink(missing_ok=True)
     contents = {
         STUDY: files.study_yaml.encode(),
-        "schedules.json.gz": pack(file_formats.SCHEDULES.stamped_json(to_json(files.schedules))),
+        SCHEDULES: pack(file_formats.SCHEDULES.stamped_json(to_json(files.schedules))),
     }
     for name, table in (("designs", files.designs), ("plans", files.plans)):
         buffer = io.BytesIO()
@@ -258,14 +258,14 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
         contents[f"{name}.parquet"] = buffer.getvalue()
         (folder / f"{name}.csv").unlink(missing_ok=True)  # of an earlier run, which these files replace
     best = best_json(files.result)
-    digests = {name: digest_of(content) for name, content in {**contents, "best.json": best}.items()}
+    digests = {name: digest_of(content) for name, content in {**contents, BEST: best}.items()}
     write_atomically(folder / MANIFEST, replace(files.manifest, files=digests).sealed())
     for name, content in contents.items():
         write_atomically(folder / name, content)
     if csv:
         for name, table in (("designs", files.designs), ("plans", files.plans)):
             write_atomically(folder / f"{name}.csv", table.to_csv(index=False).encode())
-    write_atomically(folder / "best.json", best)
+    write_atomically(folder / BEST, best)
 
 
 def best_json(result: SearchResult) -> bytes:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import FrontAxis, KeyExchange, LayoutName, Recompute
+from Common.run_files import DESIGNS, PLANS
 from Estimator.chips.accelerator import COLUMNS, STANDARD, VARIED, AcceleratorSet
 from Plans.assignment import Assignment
 from Solver.hardware import DesignedChips, Hardware
@@ -82,8 +83,8 @@ def lacking_columns(
     """What the tables of a run lack that its readers rely on; ``models`` are those of the best design, if there is one."""
     of_chips = () if on_device else COLUMNS
     for file, table, names in (
-        ("designs.parquet", designs, (*OF_DESIGNS, *of_chips)),
-        ("plans.parquet", plans, OF_PLANS if models else ()),
+        (DESIGNS, designs, (*OF_DESIGNS, *of_chips)),
+        (PLANS, plans, OF_PLANS if models else ()),
     ):
         for name in (*names, *({LAYER_GROUPS} & set(table.columns))):
             if name not in table:

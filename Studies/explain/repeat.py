@@ -12,6 +12,7 @@ from Common.compiled_code import user_cache
 from Common.errors import InputError
 from Common.numbers import number
 from Common.progress import Progress
+from Common.run_files import STUDY
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
 from Solver.search.confirmed_schedules import LayerSchedule
@@ -73,7 +74,7 @@ class RepeatedSearch:
             worth = f"{number(now.point.value, REPEATED_DIGITS)} instead of {number(said.value, REPEATED_DIGITS)}"
             if self.finished.study_edited:
                 raise InputError(
-                    f"{self.finished.folder / 'study.yaml'} was edited since the run and asks another question than it answered: "
+                    f"{self.finished.folder / STUDY} was edited since the run and asks another question than it answered: "
                     f"its best design now comes out at {worth}; undo the edit, or run the study"
                 )
             logger.warning(
@@ -139,7 +140,7 @@ def request_of(finished: FinishedRun, changes: Mapping[str, object] | None = Non
     """
     settings = settings_for(Mode.SEARCH).override(finished.settings, changes or {}) | {"force_reextract_model": False}
     settings.pop("output", None)
-    request = resolve(settings, {}, source=source or str(finished.folder / "study.yaml"), run_code=finished.run_code)
+    request = resolve(settings, {}, source=source or str(finished.folder / STUDY), run_code=finished.run_code)
     return replace(request, output=place_of(finished.folder), run_folder=finished.folder)
 
 

@@ -26,7 +26,6 @@ from Studies.request import settings_for
 MOST_POINTS = 100_000
 OWN = frozenset({"name", "output", "csv"})  # settings of the sweep itself, not of its points
 FORCE = "force_reextract_model"
-SWEEP, TABLE, TABLE_CSV = "sweep.yaml", "table.parquet", "table.csv"  # what it leaves in its folder
 
 
 @dataclass(frozen=True)

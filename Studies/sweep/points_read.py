@@ -14,10 +14,10 @@ from Common.errors import ArtefactError, InputError, PhazeError
 from Common.files import artefact_bytes
 from Common.parquet import MAX_FILE_BYTES, read_parquet
 from Common.records import parse_yaml
+from Common.run_files import BEST, STUDY, SWEEP, TABLE
 from Plans.results import Status
 from Studies.file_contents import changes_no_result
 from Studies.finished_run import FinishedRun, open_run
-from Studies.sweep.axes import SWEEP, TABLE
 from Studies.sweep.results import PointResult, point_result
 from Studies.sweep.run import FAILED, IMPOSSIBLE
 from Studies.sweep.store import Store
@@ -25,7 +25,6 @@ from Studies.sweep.table import value_text
 
 logger = logging.getLogger(__name__)
 
-STUDY = "study.yaml"
 NAME = "name"
 LOST = "lost"  # a point that a sweep finished, of which the files are gone
 
@@ -96,7 +95,7 @@ class PointSet:
 
 def is_sweep(folder: Path) -> bool:
     """Whether ``folder`` is that of a sweep, rather than of a run."""
-    return (folder / SWEEP).is_file() and not (folder / "best.json").is_file()
+    return (folder / SWEEP).is_file() and not (folder / BEST).is_file()
 
 
 def read_points(folders: Sequence[Path]) -> PointSet:

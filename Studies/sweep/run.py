@@ -15,9 +15,10 @@ from Common.files import artefact_bytes, check_writable, refuse_replacing, write
 from Common.numbers import number
 from Common.progress import Progress
 from Common.records import parse_yaml
+from Common.run_files import SWEEP, TABLE, TABLE_CSV
 from Studies.hardware import HardwareFiles
 from Studies.run_directory import Holds, refuse_other_kind
-from Studies.sweep.axes import SWEEP, TABLE, TABLE_CSV, Combination, Sweep
+from Studies.sweep.axes import Combination, Sweep
 from Studies.sweep.executors import Executor
 from Studies.sweep.points import SweepPoint, sweep_point
 from Studies.sweep.store import FinishedPoint, Store

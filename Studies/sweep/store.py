@@ -18,6 +18,7 @@ from Common.file_formats import POINT, FormatError
 from Common.files import artefact_bytes, load_or_set_aside, unwritable, write_atomically
 from Common.parquet import MAX_FILE_BYTES
 from Common.records import from_json, to_json
+from Common.run_files import BEST, DESIGNS, MANIFEST, PLANS, SCHEDULES, STUDY
 from Common.sealed import digest_of, sealed, unsealed
 from Studies.sweep.results import PointResult
 
@@ -27,7 +28,7 @@ RECORD = "point.json"
 IDENTITY = ".store"
 _LOCK = ".lock"
 _UNFINISHED = "points"  # what a search keeps in case it is killed
-_FILES = ("manifest.json", "best.json", "designs.parquet", "plans.parquet", "schedules.json.gz", "study.yaml")  # of a run
+_FILES = (MANIFEST, BEST, DESIGNS, PLANS, SCHEDULES, STUDY)  # of a run
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from Common.files import write_atomically
+from Common.run_files import TABLE, TABLE_CSV
 from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator
 from Plans.results import Breakdown
 from Studies.config_files import MODELS
-from Studies.sweep.axes import TABLE, TABLE_CSV, Sweep
+from Studies.sweep.axes import Sweep
 from Studies.sweep.results import PlanRow
 from Studies.sweep.run import SweptPoint
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from Common import run_files
 from Common.errors import ArtefactError, InputError
 from Common.file_formats import STUDY, TRAINING_TIME
 from Common.files import MAX_TEXT_BYTES, artefact_bytes, check_writable, write_atomically
@@ -21,14 +22,12 @@ from Solver.results import SearchResult
 from Studies.evaluation import Evaluation, evaluation_of, prepared
 from Studies.problem import check_code
 from Studies.request import Request
-from Studies.run_directory import MANIFEST, RUN_FILES, Holds, Origin, check_replaceable, refuse_other_kind
+from Studies.run_directory import RUN_FILES, Holds, Origin, check_replaceable, refuse_other_kind
 from Studies.training_time.records import TrainingTime
 from Studies.training_time.request import TrainingRequest, plan_of_search
 from Studies.training_time.training import training_time_of
 
 logger = logging.getLogger(__name__)
-
-FILE = "training_time.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +68,10 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
         search = run_search(request, progress or SilentProgress())
         if search.best is None:
             return search
-        request = plan_of_search(request.folders.run / "best.json", request)
+        request = plan_of_search(request.folders.run / run_files.BEST, request)
     if folder is not None:
         check_writable(folder)
-        check_replaceable(folder, (*RUN_FILES, FILE))
+        check_replaceable(folder, (*RUN_FILES, run_files.TRAINING_TIME))
     plan = prepared(request)
     device = request.hardware.device
     power = None if device is None or device.board_power is None else device.board_power.value
@@ -85,7 +84,7 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
 
 def _set_other_aside(folder: Path, asked: TrainingRequest) -> None:
     """Keep the answer to another question that is there, under a name of its own, which is said."""
-    path = folder / FILE
+    path = folder / run_files.TRAINING_TIME
     if not path.is_file():
         return
     try:
@@ -96,7 +95,7 @@ def _set_other_aside(folder: Path, asked: TrainingRequest) -> None:
     except InputError:
         document = None
     there = document.get("settings") if isinstance(document, dict) else None
-    if there == parse_json(json.dumps(asked.as_mapping(), default=str), FILE):
+    if there == parse_json(json.dumps(asked.as_mapping(), default=str), run_files.TRAINING_TIME):
         return
     kept = folder / f"{path.stem}-{digest_of(content)[:8]}{path.suffix}"
     path.replace(kept)
@@ -132,7 +131,7 @@ def _write(folder: Path, asked: TrainingRequest, request: Request, answer: Price
     document = json.dumps(with_digest(training_json(asked, answer)), indent=2).encode()
     if answer.search is None:
         study = yaml.safe_dump(STUDY.stamped(asked.as_mapping()), sort_keys=False, default_flow_style=None).encode()
-        files = {"study.yaml": digest_of(study), FILE: digest_of(document)}
-        write_atomically(folder / MANIFEST, _Manifest.of(request.hardware.contents, files=files).sealed())
-        write_atomically(folder / "study.yaml", study)
-    write_atomically(folder / FILE, document)
+        files = {run_files.STUDY: digest_of(study), run_files.TRAINING_TIME: digest_of(document)}
+        write_atomically(folder / run_files.MANIFEST, _Manifest.of(request.hardware.contents, files=files).sealed())
+        write_atomically(folder / run_files.STUDY, study)
+    write_atomically(folder / run_files.TRAINING_TIME, document)
