@@ -208,10 +208,10 @@ def test_hybrid_sharding_is_told() -> None:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({"distributed_type": "MULTI"}, "accelerate has NO, MULTI_GPU"),
-        ({"mixed_precision": "int8"}, "accelerate has no, bf16"),
+        ({"distributed_type": "MULTI"}, "give NO, MULTI_GPU"),
+        ({"mixed_precision": "int8"}, "give no, bf16"),
         ({"num_processes": 6, "parallelism_config": {"parallelism_config_tp_size": 4}}, "no multiple of"),
-        ({"fsdp_config": {"fsdp_sharding_strategy": "SOME"}}, "accelerate has FULL_SHARD"),
+        ({"fsdp_config": {"fsdp_sharding_strategy": "SOME"}}, "give FULL_SHARD"),
         ({"fsdp_config": 3}, "takes an object"),
     ],
 )

@@ -96,3 +96,29 @@ def test_what_a_launch_leaves_out_is_not_said_to_be_given() -> None:
     with pytest.raises(InputError, match=r"gives --exp-avg-dtype bf16 \(.*\) and leaves out --disable-bias-linear \("):
         found.check_expressible(())
     assert all(key.given == (key.name in launch) for key in found.of_kind(KeyKind.NOT_EXPRESSIBLE))
+
+
+TITAN = '[model]\nflavor = "8B"\n[training]\nseq_len = 64\n'
+CHOICES = {  # keys that take a word of a list, in a file of their program with a place for the word
+    "torchtitan, dtype": TITAN + "dtype = {}\n",
+    "torchtitan, resharding": TITAN + "[parallelism]\nfsdp_reshard_after_forward = {}\n",
+    "torchtitan, recomputation": TITAN + "[activation_checkpoint]\nmode = {}\n",
+    "accelerate, kind": "compute_environment: LOCAL_MACHINE\ndistributed_type: {}\n",
+    "accelerate, precision": "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: {}\n",
+    "accelerate, sharding": "distributed_type: FSDP\nfsdp_config: {{fsdp_sharding_strategy: {}}}\n",
+    "accelerate, offload": "distributed_type: DEEPSPEED\ndeepspeed_config: {{zero_stage: 2, offload_optimizer_device: {}}}\n",
+    "accelerate, recomputation": "distributed_type: MEGATRON_LM\nmegatron_lm_config: {{megatron_lm_recompute_granularity: {}}}\n",
+    "Trainer, sharding": "per_device_train_batch_size: 4\nfsdp: {}\n",
+    "DeepSpeed, stage": '{{"zero_optimization": {{"stage": {}}}}}',
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [('"Some"', "'Some'"), ('"12"', "'12'"), ('"two words"', "'two words'"), ("57", "57")]
+)
+@pytest.mark.parametrize("kind", CHOICES)
+def test_a_word_that_is_none_of_a_list_is_shown_as_it_is_written_with_what_to_give(kind: str, value: str, shown: str) -> None:
+    if (kind, value) == ("Trainer, sharding", "57"):
+        pytest.skip("Trainer reads whatever is no text and no list as not given")
+    with pytest.raises(InputError, match=rf" is {shown}; (give|it must be) "):
+        reading_of(Content(CHOICES[kind].format(value), given={"devices": "8"}))

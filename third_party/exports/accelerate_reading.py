@@ -13,7 +13,7 @@ from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
 from third_party.exports.deepspeed_reading import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE, own_gradients
-from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole
+from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole, written
 from third_party.exports.launch_batches import accumulation, devices_of_a_replica
 from third_party.exports.launch_keys import LaunchReading
 
@@ -77,7 +77,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
             "it trains on processors or by XLA, and is priced as replicas on the device that is given"
         )
     elif kind not in (*KINDS, *SHARING):
-        raise InputError(f"distributed_type is {shown(kind)}; accelerate has {', '.join((*KINDS, *SHARING))}")
+        raise InputError(f"distributed_type is {written(content.get('distributed_type'))}; give {', '.join((*KINDS, *SHARING))}")
     found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1} | _axes(given)
     if kind == "FSDP":
         found |= _fsdp(given)
@@ -111,7 +111,7 @@ def _axes(given: _Given) -> dict[str, object]:
     elif sizes["cp"] > 1:
         way = str(given.value(home, f"{prefix}cp_comm_strategy") or "allgather")
         if way not in ("allgather", "alltoall"):
-            raise InputError(f"{home}.{prefix}cp_comm_strategy is {shown(way)}; accelerate has allgather and alltoall")
+            raise InputError(f"{home}.{prefix}cp_comm_strategy is {written(way)}; give allgather or alltoall")
         found["exchange"] = "gather" if way == "allgather" else "ring"
     if sizes["dp_replicate"] > 1 and sizes["dp_shard"] > 1:
         given.untold[f"{home}.{prefix}dp_replicate_size"] = (
@@ -128,7 +128,9 @@ def _fsdp(given: _Given) -> dict[str, object]:
     if version == 1 and isinstance(reshard, str) and strategy is None:
         name = reshard.upper()  # the name that later versions give it
     if name not in STRATEGIES:
-        raise InputError(f"{home}.fsdp_sharding_strategy is {shown(name)}; accelerate has {', '.join(list(STRATEGIES)[:5])}")
+        raise InputError(
+            f"{home}.fsdp_sharding_strategy is {written(strategy or reshard)}; give {', '.join(list(STRATEGIES)[:5])}"
+        )
     stage = STRATEGIES[name]
     if version > 1 and reshard is not None:
         stage = 3 if truth(reshard, f"{home}.fsdp_reshard_after_forward") else 2
@@ -163,7 +165,7 @@ def _deepspeed(given: _Given) -> dict[str, object]:
     for name in ("offload_optimizer_device", "offload_param_device"):
         device = str(given.value(home, name) or "none").lower()
         if device not in ("cpu", "nvme", "none"):
-            raise InputError(f"{home}.{name} is {shown(device)}; accelerate takes cpu, nvme or none")
+            raise InputError(f"{home}.{name} is {written(given.value(home, name))}; give cpu, nvme or none")
         if device == "nvme":
             given.untold[f"{home}.{name}"] = "it lies on NVMe drives, and is priced as in host memory"
         held[name] = float(device != "none")
@@ -181,9 +183,10 @@ def _megatron(given: _Given) -> dict[str, object]:
     distributed = given.value(home, f"{prefix}use_distributed_optimizer")
     found["zero_stage"] = int(truth(distributed, f"{home}.{prefix}use_distributed_optimizer"))
     recomputed = given.flag(home, f"{prefix}recompute_activations")
-    granularity = str(given.value(home, f"{prefix}recompute_granularity") or ("selective" if recomputed else "none"))
+    asked = given.value(home, f"{prefix}recompute_granularity")
+    granularity = str(asked or ("selective" if recomputed else "none"))
     if granularity not in ("none", "selective", "full"):
-        raise InputError(f"{home}.{prefix}recompute_granularity is {shown(granularity)}; Megatron-LM has selective and full")
+        raise InputError(f"{home}.{prefix}recompute_granularity is {written(asked)}; give selective or full")
     found["recompute"] = granularity
     backend = given.value(home, f"{prefix}attention_backend")
     found["attention"] = "eager" if backend in ("unfused", "local") else "flash"
@@ -206,7 +209,7 @@ def _precision(given: _Given, kind: str) -> dict[str, object]:
         return {} if own else {"precision": "fp32"}
     name = "no" if value is False else str(value).lower()  # YAML reads a bare no as false
     if name not in FORMATS:
-        raise InputError(f"mixed_precision is {shown(name)}; accelerate has {', '.join(FORMATS)}")
+        raise InputError(f"mixed_precision is {written(value)}; give {', '.join(FORMATS)}")
     return {"precision": FORMATS[name]}
 
 

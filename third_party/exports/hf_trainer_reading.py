@@ -13,7 +13,7 @@ from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
 from third_party.exports.deepspeed_reading import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE
-from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
+from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole, written
 from third_party.exports.launch_batches import accumulation
 from third_party.exports.launch_keys import LaunchReading
 from third_party.exports.python_changes import ABSENT
@@ -179,7 +179,7 @@ def _sharing(
     stages = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3, "hybrid_shard_zero2": 2}
     stage = next((stages[word] for word in named if word in stages), None)
     if named and stage is None:
-        raise InputError(f"fsdp is {shown(words)}; Trainer has {', '.join(stages)}")
+        raise InputError(f"fsdp is {written(words)}; give {', '.join(stages)}")
     if any(word.startswith("hybrid") for word in named):
         untold["fsdp"] = "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
     found: dict[str, object] = {"zero_stage": stage or 0, "overlap_gradients": True}  # as torch always does

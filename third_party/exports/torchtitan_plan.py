@@ -58,6 +58,7 @@ FP8: tuple[str, ...] = (
     *("MXFP8GroupedExpertsConverter", "MXFP8Converter", "MXLinearConverter", "quantize.linear.float8", "quantize.linear.mx"),
     *("quantize.grouped_mm.float8", "quantize.grouped_mm.mx", "MXGroupedMMConverter"),
 )
+RESHARD = "fsdp_reshard_after_forward"
 GATHERS_FP8 = "enable_fsdp_float8_all_gather"
 EVERY_SECOND = "2"  # blocks that are recomputed by default, up to the policies of June 2026
 
@@ -102,7 +103,7 @@ class Sections:
         """
         value = self.values.get(path, default)
         if isinstance(value, Expression):
-            raise InputError(f"{path} is {shown(value)}; only a word that is written out can be read")
+            raise InputError(f"{path} is {written(value)}; only a word that is written out can be read: give one")
         return str(value)
 
     def flag(self, path: str, default: bool = False) -> bool:
@@ -170,9 +171,10 @@ def _sharding(given: Sections, degrees: Mapping[str, object]) -> dict[str, objec
     replicas = given.degree("parallelism.data_parallel_replicate_degree")
     shards = given.size("parallelism.data_parallel_shard_degree", -1)
     cp, pipelined = given.degree("parallelism.context_parallel_degree"), given.degree("parallelism.pipeline_parallel_degree") > 1
-    policy = given.text("parallelism.fsdp_reshard_after_forward", "default")
+    policy = given.text(f"parallelism.{RESHARD}", "default")
     if policy not in ("default", "always", "never"):
-        raise InputError(f"parallelism.fsdp_reshard_after_forward is {shown(policy)}; torchtitan has default, always and never")
+        asked = written(given.values[f"parallelism.{RESHARD}"])
+        raise InputError(f"parallelism.{RESHARD} is {asked}; give default, always or never")
     if shards != -1 and shards < 1:
         raise InputError(f"parallelism.data_parallel_shard_degree is {shards}; it must be at least 1, or -1 for what is left")
     if replicas > 1 and (shards == -1 or shards * cp > 1):
@@ -294,7 +296,7 @@ def _arithmetic(given: Sections) -> dict[str, object]:
     ]
     for path, dtype in zip(("training.dtype", "training.mixed_precision_param"), dtypes, strict=True):
         if dtype not in DTYPES:
-            raise InputError(f"{path} is {shown(dtype)}; torchtitan has {' and '.join(DTYPES)}")
+            raise InputError(f"{path} is {written(given.values[path])}; give {' or '.join(DTYPES)}")
     found: dict[str, object] = {"precision": DTYPES[dtypes[1]]}
     if any(name in FP8 for name in given.converters):
         found["precision"] = "fp8"
@@ -326,7 +328,7 @@ def _recomputed(given: Sections) -> dict[str, object]:
         given.untold[path] = "the compiler chooses what is recomputed within a budget; it is priced as selective"
         return {"recompute": "selective"}
     if policy not in POLICIES:
-        raise InputError(f"{path} is {shown(policy)}; torchtitan has full, selective, memory_budget and none")
+        raise InputError(f"{path} is {written(given.values[path])}; give full, selective, memory_budget or none")
     option = given.values.get("activation_checkpoint.selective_ac_option", "op")
     if POLICIES[policy] == "selective" and str(option).isdecimal() and str(option) != EVERY_SECOND:
         given.untold["activation_checkpoint.selective_ac_option"] = (

@@ -14,7 +14,7 @@ from dataclasses import replace
 from Common.errors import InputError
 from Common.suggestions import nearest
 from Common.toml_text import parse_toml
-from third_party.exports.given_keys import flattened, known_keys, shown
+from third_party.exports.given_keys import flattened, known_keys, shown, written
 from third_party.exports.launch_keys import LaunchReading
 from third_party.exports.python_module import Module
 from third_party.exports.python_values import UNTOLD, Expression, Made, parsed
@@ -119,7 +119,7 @@ def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchRead
             raise InputError(f"{path} is {value}; give a finite number")
     names = given.get("model.converters", [])
     if not isinstance(names, list):
-        raise InputError(f"model.converters is {shown(names)}; torchtitan takes a list of names")
+        raise InputError(f"model.converters is {written(names)}; torchtitan takes a list of names")
     placed, spelled = _placed(given)
     known_keys("torchtitan").check_spelling(placed)
     sections = Sections(placed, tuple(map(str, names)), besides)
