@@ -132,6 +132,12 @@ def test_files_without_marks_are_never_priced(content: dict[str, Any]) -> None:
         ("[project]\nname = 'x'\n[tool.ruff]\nline-length = 100\n", "a DeepSpeed configuration"),
         ("services:\n  web:\n    image: nginx\n", "a DeepSpeed configuration"),
         ('{"model_type": "llama", "hidden_size": 4096}', "--model"),
+        ("from nemo.collections import llm\n\nrecipe = llm.llama3_8b.pretrain_recipe(num_nodes=1)\n", "it is a recipe of NeMo"),
+        ("import nemo_run as run\n\nrun.run(configure())\n", "it is a recipe of NeMo"),
+        (
+            "from megatron.bridge.recipes.llama import config\n\ncfg = config()\ncfg.model.seq_length = 8\n",
+            "it is a recipe of NeMo",
+        ),
         ('{"architectures": ["JetMoEForCausalLM"]}', "--model"),
         ("model: gpt2\ntp: 2\nmicro_batch_size: 1\n", "--plan"),
         ('{"status": "optimal", "accelerator": {}, "models": {}}', "--plan"),

@@ -31,6 +31,7 @@ READABLE = (
     "configuration of accelerate (YAML), of NeMo or Megatron Bridge (YAML, or Python with its ConfigContainer), or arguments of "
     "Hugging Face's Trainer (Python, YAML or JSON)"
 )
+_RECIPE = re.compile(r"^\s*(?:from|import) (?:nemo\.collections|nemo_run|megatron\.bridge)\b", re.MULTILINE)  # in Python
 _FLAGS = re.compile(r"^#!.*sh\b|^[^\"'{}]*\s--[a-z]", re.MULTILINE)  # a script or a command
 _TRAINER_FLAGS = re.compile(r"--per_device_train_batch_size\b|--(?:ds|deepspeed)_config\b|--deepspeed[ =]\S*\.json")
 _TABLE = re.compile(r"^\s*\[[A-Za-z0-9_.\"-]+\]\s*(#.*)?$", re.MULTILINE)
@@ -194,6 +195,11 @@ def _other(content: Content) -> str:
     if content.text.lstrip().startswith("{") and content.yaml is None:
         parse_json(content.text, "it")
     found = content.yaml if isinstance(content.yaml, dict) else {}
+    if _RECIPE.search(content.text):
+        return (
+            "it is a recipe of NeMo or Megatron Bridge whose values other files tell; write it out as a function that returns "
+            "ConfigContainer(...), give its values in YAML, or the plan by flags such as --model, --tp and --global-batch-size"
+        )
     if _TRAINER_FLAGS.search(content.text):
         return (
             "it gives a training script its arguments on a command line, of which only Megatron-LM's are read; give the "
