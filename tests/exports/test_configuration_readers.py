@@ -288,7 +288,7 @@ def test_a_model_of_another_kind_is_not_read_as_a_decoder() -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "said"),
     [
-        ("yaml", yaml.safe_dump({**NEMO_1, "model": {**NEMO_1["model"], "bias": True}}), "bias"),
+        ("yaml", yaml.safe_dump({**NEMO_1, "model": {**NEMO_1["model"], "bias": True}}), "model.bias: "),
         ("toml", '[model]\nname = "llama3"\nflavor = "9B"\n[training]\nseq_len = 64\n[parallelism]\n', "9B is none of the"),
     ],
 )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.plan import GroupOrder
-from third_party.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole
+from third_party.exports.given_keys import flattened, is_off, known_keys, truth, whole, written
 from third_party.exports.launch_batches import devices_of_a_replica
 from third_party.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
 from third_party.exports.python_module import Module
@@ -46,6 +46,7 @@ ALIASES = {  # names of NeMo 1 and 2 for keys of Megatron-Core
 }
 EXCHANGES = {"allgather": "gather", "all_gather": "gather", "p2p": "ring", "a2a": "ulysses"}
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+MEGATRON_FSDP, NEMO_FSDP = "ddp.data_parallel_sharding_strategy", "model.fsdp_sharding_strategy"
 NEMO_SHARDING = {"full": 3, "grad": 2, "hybrid": 3}
 PRECISIONS = {
     "bf16": "bf16",
@@ -60,6 +61,10 @@ PRECISIONS |= {"bf16-true": "bf16", "16-true": "fp16", "fp8": "fp8", "float32": 
 FP8_OR_LESS = re.compile(r"nvfp4|mxfp4|fp4")
 OTHERS = ("bert", "t5", "bart", "ul2", "retro", "mamba", "hyena", "griffin", "encoder.", "decoder.")  # models of other shapes
 OF_THE_MODEL = ("normalization", "vocab-size", "num-query-groups")  # flags of which something usual is taken
+SWITCHED_OFF = {  # keys that are false where a flag of Megatron-LM is given
+    "disable-bias-linear": "add_bias_linear",
+    "untie-embeddings-and-output-weights": "share_embeddings_and_output_weights",
+}
 CHUNKS = "model.virtual_pipeline_model_parallel_size"
 RECIPES = ("mixed_precision", "trainer.precision", "precision", "mixed_precision.precision")
 GATED = ("swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu")
@@ -84,7 +89,7 @@ class _Given:
     def size(self, *paths: str) -> int | None:
         value = self.first(*paths)
         if isinstance(value, Expression) or (isinstance(value, str) and value.startswith("${")):
-            raise InputError(f"{paths[0]} is {shown(value)}; only whole numbers that are written out can be read")
+            raise InputError(f"{paths[0]} is {written(value)}; only whole numbers that are written out can be read: give one")
         return whole(value, paths[0])
 
     def flag(self, *paths: str) -> bool:
@@ -93,6 +98,12 @@ class _Given:
     def text(self, *paths: str) -> str:
         value = self.first(*paths)
         return "" if value is None or value == {} else str(value)
+
+    def named(self, flag: str) -> str:
+        """The file's own key for a flag of Megatron-LM."""
+        path = f"model.{SWITCHED_OFF.get(flag, flag.replace('-', '_'))}"
+        older = next((each for each, today in ALIASES.items() if today == path and each in self.values), path)
+        return self.spelled.get(older, older)
 
     def tell(self, path: str, reason: str) -> None:
         self.untold[self.spelled.get(path, path)] = reason
@@ -203,7 +214,7 @@ def _reading(given: Mapping[str, object]) -> LaunchReading:
     if found.get("cp", 1) != 1:
         way = placed.text("model.cp_comm_type") or "p2p"
         if way not in EXCHANGES:
-            raise InputError(f"cp_comm_type is {shown(way)}; plans have {', '.join(EXCHANGES)}")
+            raise InputError(f"cp_comm_type is {written(placed.first('model.cp_comm_type'))}; give {', '.join(EXCHANGES)}")
         found["exchange"] = EXCHANGES[way]
     if not {"tp", "pp"} <= found.keys():
         logger.info("what these overrides leave out is their recipe's; give it by flags, else widths of 1 are taken")
@@ -254,7 +265,9 @@ def _precision(given: _Given) -> dict[str, object]:
             return {"precision": "fp8"} | _fp8_weights(given)
         name = recipe.removesuffix("_mixed").replace("_", "-")
         if name not in PRECISIONS:
-            raise InputError(f"the precision is {shown(recipe)}; give bf16_mixed, fp16_mixed, one with fp8, or 32")
+            raise InputError(
+                f"the precision is {written(given.first(*RECIPES))}; give bf16_mixed, fp16_mixed, one with fp8, or 32"
+            )
         return {"precision": PRECISIONS[name]}
     for name in ("bf16", "fp16", "fp32"):
         if given.flag(f"mixed_precision.{name}", f"model.{name}"):
@@ -268,18 +281,16 @@ def _fp8_weights(given: _Given) -> dict[str, object]:
 
 def _sharding(given: _Given) -> dict[str, object]:
     if given.flag("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"):
-        strategy = given.text("ddp.data_parallel_sharding_strategy") or "no_shard"
+        strategy = given.text(MEGATRON_FSDP) or "no_shard"
         if strategy not in SHARDING:
-            raise InputError(f"ddp.data_parallel_sharding_strategy is {shown(strategy)}; give {', '.join(SHARDING)}")
+            raise InputError(f"{MEGATRON_FSDP} is {written(given.first(MEGATRON_FSDP))}; give {', '.join(SHARDING)}")
         return {"zero_stage": SHARDING[strategy]}
     if given.flag("model.fsdp"):
-        strategy = given.text("model.fsdp_sharding_strategy") or "full"
+        strategy = given.text(NEMO_FSDP) or "full"
         if strategy not in NEMO_SHARDING:
-            raise InputError(f"model.fsdp_sharding_strategy is {shown(strategy)}; NeMo has {', '.join(NEMO_SHARDING)}")
+            raise InputError(f"{NEMO_FSDP} is {written(given.first(NEMO_FSDP))}; give {', '.join(NEMO_SHARDING)}")
         if strategy == "hybrid":
-            given.tell(
-                "model.fsdp_sharding_strategy", "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
-            )
+            given.tell(NEMO_FSDP, "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards")
         return {"zero_stage": NEMO_SHARDING[strategy]}
     names = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer")
     if given.first(*names) is not None:
@@ -293,7 +304,8 @@ def _recomputed(given: _Given) -> dict[str, object]:
     if not granularity:
         return {}
     if granularity not in ("full", "selective"):
-        raise InputError(f"recompute_granularity is {shown(granularity)}; Megatron-Core has full and selective")
+        asked = written(given.first("model.recompute_granularity"))
+        raise InputError(f"recompute_granularity is {asked}; give full or selective")
     modules = given.first("model.recompute_modules")
     if granularity == "selective" and isinstance(modules, list) and modules != ["core_attn"]:
         given.tell("model.recompute_modules", "these modules are recomputed; core attention alone is priced so")
@@ -395,17 +407,16 @@ def _model(given: _Given) -> dict[str, object]:
         words.append("--normalization RMSNorm")
     if given.text("model.position_embedding_type") == "rope":
         words.append("--position-embedding-type rope")
-    switches = {
-        "add_bias_linear": "--disable-bias-linear",
-        "share_embeddings_and_output_weights": "--untie-embeddings-and-output-weights",
-    }
-    words += [flag for name, flag in switches.items() if given.first(f"model.{name}") is False]
+    words += [f"--{flag}" for flag, name in SWITCHED_OFF.items() if given.first(f"model.{name}") is False]
     if given.flag("model.qk_layernorm"):
         words.append("--qk-layernorm")
     words += _vocabulary(given)
     try:
         command = read_command(" ".join(words))
-        command.check_expressible(())
+        told = command.of_kind(KeyKind.NOT_EXPRESSIBLE)
+        if told:
+            given.no_model = "; ".join(f"{given.named(key.bare)}: {key.reason}" for key in told)
+            return {}
         for key in command.of_kind(KeyKind.USUAL):
             path = f"model.{key.bare.replace('-', '_')}"
             if key.bare in OF_THE_MODEL:
