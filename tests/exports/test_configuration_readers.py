@@ -15,6 +15,7 @@ from Common.errors import InputError
 from third_party.exports.launch_keys import KeyKind, LaunchReading
 from third_party.exports.launchers import Content, read_launch, reading_of
 
+SMALL_MEGATRON = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1 --vocab-size 128"
 ZERO = {"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 2}
 
 
@@ -124,6 +125,33 @@ def test_formats_of_state_are_read() -> None:
 )
 def test_gradients_are_added_up_as_deepspeed_does_where_no_key_says_so(changes: dict[str, Any], gradients: str | None) -> None:
     assert deepspeed(**{"bf16": {"enabled": True}, **changes}).settings.get("gradient_dtype") == gradients
+
+
+def test_an_accumulation_beside_a_batch_that_is_left_open_counts() -> None:
+    text = json.dumps({**ZERO, "train_batch_size": "auto", "gradient_accumulation_steps": 4})
+    assert reading_of(Content(text, given={"devices": "8"})).settings["global_batch_size"] == 64
+
+
+def test_a_nemo_file_that_merges_others_or_takes_all_devices_says_so() -> None:
+    found = from_yaml({**NEMO_1, "defaults": ["base", "_self_"], "trainer": {"devices": -1, "num_nodes": 2, "precision": "bf16"}})
+    assert "dp" not in found.settings
+    assert [key.name for key in found.of_kind(KeyKind.NOT_EXPRESSIBLE)] == ["defaults"]
+    assert "trainer.devices" in [key.name for key in found.of_kind(KeyKind.USUAL)]
+
+
+def test_keys_beside_a_file_of_deepspeed_count() -> None:
+    part = {"zero_stage": 3, "offload_optimizer_device": "cpu", "deepspeed_config_file": "ds.json"}
+    found = from_yaml({"distributed_type": "DEEPSPEED", "num_processes": 16, "mixed_precision": "bf16", "deepspeed_config": part})
+    assert found.settings["zero_stage"] == 3 and "offload" in found.settings
+    with pytest.raises(InputError, match="deepspeed_config_file"):
+        found.check_expressible(())
+
+
+def test_a_script_that_only_starts_another_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "inner.sh").write_text(f"torchrun --nproc-per-node 2 pretrain_gpt.py {SMALL_MEGATRON}\n")
+    wrapper = tmp_path / "wrapper.sh"
+    wrapper.write_text("#!/bin/bash\nexport X=1\nbash inner.sh\n")
+    assert read_launch(wrapper).settings["dp"] == 2
 
 
 def test_contexts_experts_and_stages_of_deepspeed() -> None:

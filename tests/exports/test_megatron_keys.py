@@ -231,6 +231,10 @@ def test_flags_that_megatron_starts_only_beside_another_are_said(flags: str, nam
     assert "only with" not in {key.bare: key.reason for key in read(f"{SMALL} {flags} --{other}").keys}[name]
 
 
+def test_recompute_activations_is_selective_whatever_the_granularity() -> None:
+    assert read(f"{SMALL} --recompute-granularity full --recompute-activations").settings["recompute"] == "selective"
+
+
 def test_what_the_command_line_gives_instead_of_a_flag_is_said() -> None:
     given = {"global_batch_size": "64", "devices": "8"}
     keys = {key.bare: key.reason for key in read(f"torchrun --nproc-per-node 2 {SMALL}", given).keys}

@@ -222,6 +222,17 @@ def test_scripts_come_to_what_bash_makes_of_them(statements: list[str], between:
         "cat <<E\nrun 1\nE\nrun 2",
         "IFS=, read -ra A <<< '1,2,3'; run ${A[@]} ${#A[@]}; mapfile -t B <<E\n4\n5\nE\nrun ${B[@]}",
         "A='a # b\n# c'; run $A; run '# d' # e",
+        "T=4; ( T=8; run $T ); run $T; f() ( T=9 ); f; run $T; (T=1; (T=2; run $T); run $T); run $T",
+        "T=4; g() { T=1; }; g | cat; run $T; echo 1 | read T; run $T",
+        "[ a = b ] && { T=1; run 1; }; run 2; [ a = a ] && { run 3; }; [ a = a ] || { run 4; run 5; }; run 6",
+        "[ a = b ] && (run 1; run 2); run 3; [ a = a ] && if [ b = b ]; then run 4; fi; run 5",
+        "f() { return 1; }; f && run 1; f || run 2; f || { run 3; }; ! f && run 4; if f; then run 5; else run 6; fi; run 7",
+        "cat > e.sh <<E\nP=2\nreturn 0\nP=4\nE\nsource ./e.sh; run $P",
+        'k=T; export "$k=8"; run $T; declare "$k=9"; run $T; echo T=5 > env.txt; export $(cat env.txt); run $T',
+        'for kv in T=4; do export "$kv"; done; run $T',
+        "env T=4 bash -c 'run $T'; export T=2; env T=5 P=1 bash -c 'run $T $P'; run $T",
+        "T=2; C='run $T'; eval \"$C\"; P=$(( T > 1 ? 2 : 8 )); run $P $((T==4?4:1))",
+        "case x in (a) run 1;; (x) run 2;; esac; case y in x) run 3;; *) run 4;; esac; run 5",
     ],
 )
 def test_functions_and_other_scripts_are_read_as_bash_runs_them(text: str, tmp_path: Path) -> None:

@@ -156,7 +156,8 @@ def _deepspeed(given: _Given) -> dict[str, object]:
             given.usual[f"{home}.deepspeed_config_file"] = OF_COMMAND_LINE
         else:
             given.untold[f"{home}.deepspeed_config_file"] = f"the plan is in that file: {INSTEAD_OF_DEEPSPEED}"
-        return {}
+        if given.value(home, "zero_stage") is None:
+            return {}
     stage = given.value(home, "zero_stage")
     stage = 2 if stage is None else stage  # the default of accelerate launch
     if stage not in (0, 1, 2, 3) or isinstance(stage, bool):

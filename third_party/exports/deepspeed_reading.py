@@ -128,6 +128,8 @@ def _batches(
     batch, micro, steps = (whole(content.get(name), name) for name in names)
     rule = ProductRule(batch, micro, steps, whole(found["tp"], "tp") or 1)
     left = [name for name in names if content.get(name) == "auto"]  # to the command line
+    if left == [names[0]] and micro is not None and steps is not None:
+        left = []  # the product of the others
     dp = whole(own.get("dp"), "phaze.dp") or (None if left else rule.replicas)
     sizes: dict[str, object] = {} if dp is None else {"dp": dp}
     whole_batch = whole(own.get("global_batch_size"), "phaze.global_batch_size")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from Common.errors import InputError
@@ -33,6 +34,8 @@ READABLE = (
 )
 _RECIPE = re.compile(r"^\s*(?:from|import) (?:nemo\.collections|nemo_run|megatron\.bridge)\b", re.MULTILINE)  # in Python
 _FLAGS = re.compile(r"^#!.*sh\b|^[^\"'{}]*\s--[a-z]", re.MULTILINE)  # a script or a command
+_SCRIPT = re.compile(r"\.sh\b")
+MOST_STARTED, LONGEST_NAME = 20, 100
 _TRAINER_FLAGS = re.compile(r"--per_device_train_batch_size\b|--(?:ds|deepspeed)_config\b|--deepspeed[ =]\S*\.json")
 _TABLE = re.compile(r"^\s*\[[A-Za-z0-9_.\"-]+\]\s*(#.*)?$", re.MULTILINE)
 _KEY = re.compile(r"^[\"']?[A-Za-z_][A-Za-z0-9_. -]*[\"']?\s*:(\s|$)", re.MULTILINE)
@@ -69,6 +72,13 @@ class Content:
         """The text of another file in the folder; None where there is none of that name."""
         other = self.folder / name
         return read_text(other, "a file that a launch reads") if other.is_file() else None
+
+    def starts(self, recognises: Callable[[str], bool]) -> bool:
+        """Whether it is a script that names another one beside it which is recognised."""
+        ends = [found.end() for found in islice(_SCRIPT.finditer(self.text), MOST_STARTED)]
+        words = [re.split(r"[^\w.-]", self.text[max(0, end - LONGEST_NAME) : end])[-1] for end in ends]
+        others = [self.beside(word) for word in dict.fromkeys(words)]
+        return any(text is not None and recognises(text) for text in others)
 
     def _as(self, parse: Callable[[str], object]) -> object:
         if len(self.text) > MAX_YAML_BYTES:
@@ -132,7 +142,7 @@ READERS = (
     ),
     Reader(
         "Megatron-LM",
-        lambda content: megatron_reading.is_megatron(content.text),
+        lambda content: megatron_reading.is_megatron(content.text) or content.starts(megatron_reading.is_megatron),
         lambda content: megatron_reading.read(content.text, content.given, content.beside),
     ),
 )

@@ -15,6 +15,7 @@ from third_party.exports.megatron_commands import COUNTED_BY, PROCESSES
 from third_party.exports.megatron_flags import SETTINGS, Flags, flags_of
 from third_party.exports.megatron_model import blocks_of, model_of
 from third_party.exports.megatron_pipeline import blocks_of_chunks, chunks_of, predicts_further
+from third_party.exports.shell_simple import DECLARING
 
 PROGRAM = "Megatron-LM"
 EXCHANGES = {"allgather": "gather", "all_gather": "gather", "p2p": "ring", "a2a": "ulysses"}  # --cp-comm-type
@@ -190,7 +191,7 @@ def _recompute(flags: Flags, pp: int, inexpressible: dict[str, str]) -> str:
     """What is recomputed; of modules and numbers of blocks that no plan says, why."""
     old = flags.has("checkpoint-activations") or flags.has("activations-checkpoint-method")
     usual = "full" if old else "selective" if flags.has("recompute-activations") else "none"
-    granularity = flags.text("recompute-granularity", usual)
+    granularity = "selective" if flags.has("recompute-activations") else flags.text("recompute-granularity", usual)
     method = flags.text("recompute-method", "uniform")
     modules = flags.words("recompute-modules") or ("core_attn",)
     count = flags.number("recompute-num-layers", 1, least=0)
@@ -374,6 +375,9 @@ def _other_keys(flags: Flags, taken: Mapping[str, str]) -> Iterator[LaunchKey]:
     elif _NO_TRAINING.fullmatch(flags.program):
         yield LaunchKey(flags.program, "", KeyKind.USUAL, "trains nothing; an iteration of training is priced")
     for name in flags.unread:
+        if name.startswith(DECLARING):
+            yield LaunchKey(name, "", KeyKind.UNKNOWN, "what that sets is not known from the file, and was not read")
+            continue
         yield LaunchKey(f"source {name}", "", KeyKind.UNKNOWN, "no such file lies beside the script; what that sets was not read")
     for name in flags.assumed:
         if re.fullmatch(r"[A-Za-z_]\w*", name):

@@ -367,7 +367,9 @@ def _stages(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
 
 def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
     nodes, each = given.first("trainer.num_nodes"), given.first("trainer.devices")
-    if nodes is None or each in (None, -1, "auto"):
+    if each in (-1, "-1", "auto"):
+        given.usual["trainer.devices"] = "all of a node, of which the file does not say how many; --devices says it"
+    if nodes is None or each in (None, -1, "-1", "auto"):
         return {}
     devices = (whole(nodes, "trainer.num_nodes") or 1) * (whole(each, "trainer.devices") or 1)
     others = devices_of_a_replica(found)

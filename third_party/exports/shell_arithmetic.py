@@ -35,6 +35,7 @@ _COMPARED: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 }
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 _OCTAL = re.compile(r"(?<![\w.])0+([0-9]+)(?!\w)")  # bash's numbers that begin with 0
+_CHOICE = re.compile(r"([^?:]+)\?([^?:]+):(.+)", re.DOTALL)
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
@@ -43,6 +44,10 @@ def value_of(text: str, variable: Callable[[str], str | None]) -> int | None:
     plain = _OCTAL.sub(r"0o\1", _NAME.sub(r"\1", text.strip()))
     if len(plain) > LONGEST:
         return None
+    chosen = _CHOICE.fullmatch(plain)
+    if chosen is not None:
+        met = value_of(chosen[1], variable)
+        return None if met is None else value_of(chosen[2 if met else 3], variable)
     try:
         return _value(ast.parse(plain, mode="eval").body, variable)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):

@@ -29,12 +29,21 @@ class Frame:
     origins: dict[str, Value | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Outside:
+    """What commands in brackets leave as it was."""
+
+    frames: list[Frame]
+    values: dict[str, Value]
+
+
 @dataclass
 class Branches(Conditions):
     """Variables within compound commands: ``frames`` are those that are open, ``condition`` is what the innermost awaits."""
 
     frames: list[Frame] = field(default_factory=list)
     condition: list[tuple[bool | None, str]] = field(default_factory=list)
+    outside: list[Outside] = field(default_factory=list)
 
     @property
     def certain(self) -> bool:
@@ -92,6 +101,27 @@ class Branches(Conditions):
                 frame.origins.setdefault(name, before)
                 self._put_back(name, before)
         frame.before = {}
+
+    def leave_compound(self) -> None:
+        """End a compound command, and what decided whether it runs: ``test && { ...; }``."""
+        self.leave()
+        while self.frames and self.frames[-1].kind == "single":
+            self.leave()
+
+    def enter_subshell(self) -> None:
+        """Begin commands in brackets, which change nothing outside."""
+        runs = False if self.skipping(self.frames) else True if self.certain else None
+        self.outside.append(Outside(self.frames, dict(self.values)))
+        self.frames = [Frame("subshell", runs)]
+
+    def leave_subshell(self) -> None:
+        """End commands in brackets."""
+        if not self.outside:
+            return
+        outside = self.outside.pop()
+        self.frames, self.values = outside.frames, outside.values
+        while self.frames and self.frames[-1].kind == "single":
+            self.leave()
 
     def leave(self) -> None:
         """End a compound command: variables have the values of its branches, where these agree."""

@@ -18,7 +18,7 @@ from third_party.exports.shell_input import assigned_by
 from third_party.exports.shell_simple import Assignment, SimpleCommand, simple_command
 from third_party.exports.shell_statements import Statements
 from third_party.exports.shell_variables import ARGUMENT_DIGITS, ARGUMENTS, MAYBE, SURE, Value, flat
-from third_party.exports.shell_words import NAME_ALONE, Token, Word, tokens_of
+from third_party.exports.shell_words import NAME, NAME_ALONE, Token, Word, tokens_of
 
 MOST_SOURCED = 20  # files, and texts that are commands
 MOST_RUN = 500_000  # words of functions that are called
@@ -27,11 +27,11 @@ _SILENT = ("echo", "printf", ":")  # commands whose words are no commands themse
 _WRITING = ("cat", "echo", "tee")
 _SHELLS = re.compile(r"(?:.*/)?(?:ba|z|da)?sh")
 _QUEUED = re.compile(r"(?:.*/)?sbatch")
-_OPEN = re.compile(f"[$`{MAYBE}]")  # in a text of which not all is known
 _SOURCES = (".", "source")
 _PATH = re.compile(r"(?:[^/]*[$`][^/]*/|\./)*((?:[\w.-]+/)*?)([\w.-]+)")  # within the script's folder, or of an unknown one
 _OF_SYSTEM = ("/etc/", "/opt/", "/usr/", "~")
 _SHELL_SET_UP = re.compile(r"conda|/bin/activate|bashrc|profile|modules?/|setvars")  # of environments of programs
+_GIVEN = re.compile(rf"({NAME})=(.*)", re.DOTALL)
 _ARGUMENT_NAMES = (ARGUMENTS, "#", *ARGUMENT_DIGITS)
 
 
@@ -158,6 +158,19 @@ class _Interpreter(Statements):
             self.maps.update(names)
         for each in command.assignments:
             self.give(each)
+        for word in command.words if command.declaring else ():
+            if not NAME_ALONE.fullmatch(word.plain):
+                self._declare_computed(command.declaring, word)
+
+    def _declare_computed(self, declaring: str, word: Word) -> None:
+        """``export "$name=4"`` and ``export $(cat file)``; what is not known from the file is noted."""
+        for text in self.fields(word):
+            name, equals, value = text.partition("=")
+            if equals and NAME_ALONE.fullmatch(name):
+                self.assign(name, value)
+                self.exported |= {name} if declaring == "export" else set()
+            elif "$" in text or "`" in text:
+                self.unread[f"{declaring} {text}"] = None
 
     def _command(self, command: SimpleCommand, text: str | None, pipes: bool) -> None:
         """A command that is no assignment; ``text`` is what it reads, and it ``pipes`` into the next one."""
@@ -172,15 +185,17 @@ class _Interpreter(Statements):
                 self.unset(self.text(word))
         elif head in _SOURCES and len(words) > 1:
             self._source(self.text(words[1]))
-        elif head == "eval" and self.sourced < MOST_SOURCED and not _OPEN.search(said := " ".join(self._fields(words[1:]))):
+        elif head == "eval" and self.sourced < MOST_SOURCED:
             self.sourced += 1
-            self.go_over(tokens_of(said))
+            self.go_over(tokens_of(" ".join(self._fields(words[1:]))))
         elif head == "set" and len(words) > 1 and words[1].plain == "--":
             self._start_with(self._fields(words[2:]))
         elif head == "shift":
             self._shift(words[1].plain if len(words) > 1 else "1")
-        elif head == "return" and self.running and all(frame.runs for frame in self.frames[self.floors[-1] :]):
-            self.returned = True
+        elif head == "return" and self.floors:
+            self.returned = all(frame.runs for frame in self.frames[self.floors[-1] :])
+            code = self.text(words[1]) if len(words) > 1 else "0"
+            self.status = code == "0" if self.returned and code.isdecimal() else None
         elif head in _FROM_INPUT:
             own = [self.text(each.value) for each in command.assignments if each.name == "IFS"]
             for name, value in assigned_by(self._fields(words), text, own[0] if own else None).items():
@@ -325,7 +340,10 @@ class _Interpreter(Statements):
         text = self.file(name) if self.sourced < MOST_SOURCED else None
         if text is not None:
             self.sourced += 1
+            self.floors.append(len(self.frames))
             self.go_over(tokens_of(text))
+            self.floors.pop()
+            self.returned = False
         elif not name.startswith(_OF_SYSTEM) and not _SHELL_SET_UP.search(name):
             self.unread[name] = None
 
@@ -360,6 +378,7 @@ class _Interpreter(Statements):
             if name in self.exported or FROM_OUTSIDE.fullmatch(name) or value == f"${{{name}}}"
         }
         known |= {each.name: self.text(each.value) for each in assignments}
+        known |= _environment(other.before)
         self.used |= known.keys()
         inner = _Interpreter(
             values={**known, **_bound(other.words), **dict(zip("0", other.name, strict=False))},
@@ -376,6 +395,13 @@ class _Interpreter(Statements):
         self.assumed |= inner.assumed
         self.unsure |= {name: options for name, options in inner.unsure.items() if name not in self.values}
         self.left_over |= inner.left_over
+
+
+def _environment(words: Iterable[str]) -> dict[str, Value]:
+    """Variables that words before a script give it: of ``env``, ``mpirun -x`` and Slurm's ``--export``."""
+    texts = [each for word in words for each in word.removeprefix("--export=").split(",")]
+    found = [_GIVEN.fullmatch(text) for text in texts]
+    return {each[1]: each[2] for each in found if each is not None}
 
 
 def _bound(words: Sequence[str]) -> dict[str, Value]:

@@ -87,7 +87,8 @@ def body_of(tokens: Sequence[Token], place: int) -> tuple[Sequence[Token], int] 
             depth += {"{": 1, "}": -1}.get(token.plain, 0) if begins else 0
             begins = begins and token.plain in _BEFORE_COMMANDS
         if depth == 0:
-            return tokens[place + 1 : at], at + 1
+            own = first == Operator("(")  # which stay: what they hold changes nothing outside
+            return tokens[place : at + 1] if own else tokens[place + 1 : at], at + 1
     return None
 
 

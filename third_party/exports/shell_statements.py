@@ -18,10 +18,12 @@ _TESTS = ("[", "[[", "test", "true", "false")
 
 @dataclass
 class Statements(Assignments):
-    """``functions`` are bodies by name; ``returned`` is whether the one that is gone over has ended."""
+    """``functions`` are bodies by name; ``returned`` is whether what is gone over has ended, ``status`` its success."""
 
     functions: dict[str, Sequence[Token]] = field(default_factory=dict)
     returned: bool = False
+    status: bool | None = True  # of the last function
+    in_pipe: bool = False  # behind |
     patterns: list[str] = field(default_factory=list)
 
     def go_over(self, tokens: Sequence[Token]) -> None:
@@ -46,7 +48,13 @@ class Statements(Assignments):
             begins = behind + 1 - len(statement) if named and len(statement) > 2 else behind
             body = body_of(tokens, begins) if name else None
             if body is None:
+                opens = ended == "(" and not self._awaits_pattern()
+                closes = ended == ")" and not self._awaits_pattern()
                 self._statement(statement, ended)
+                if opens:
+                    self.enter_subshell()
+                elif closes:
+                    self.leave_subshell()
                 continue
             if not named and len(statement) > 1:
                 self._statement(statement[:-1], "")
@@ -75,7 +83,7 @@ class Statements(Assignments):
             elif word == "else":
                 self.begin_else()
             elif word in ("fi", "done", "esac", "}"):
-                self.leave()
+                self.leave_compound()
             elif word in ("for", "select"):
                 self._loop(tokens[at:])
                 return
@@ -129,7 +137,7 @@ class Statements(Assignments):
         if self._is_test(tokens):
             met = self.test(tokens)
         elif not self.skipping(self.frames):
-            self.execute(tokens[plain(tokens[0]) == "!" :], ended)
+            met = self._status_of(tokens, ended)
         if frame is not None and frame.kind == "single":
             met = frame.skipped if frame.runs is False else None if frame.runs is None else met
             self.leave()
@@ -142,15 +150,27 @@ class Statements(Assignments):
     def _is_test(self, tokens: list[Token]) -> bool:
         return self.open_test or plain(tokens[plain(tokens[0]) == "!" :][0] if len(tokens) > 1 else tokens[0]) in _TESTS
 
+    def _status_of(self, tokens: list[Token], ended: str) -> bool | None:
+        """Go over a command; whether it succeeds, which programs are taken to do."""
+        inverted = plain(tokens[0]) == "!"
+        self.status = True
+        own = ended in ("|", "|&", "&") or self.in_pipe  # a process of its own, which changes nothing here
+        self.in_pipe = ended in ("|", "|&")
+        before = dict(self.values) if own else {}
+        self.execute(tokens[inverted:], ended)
+        if own:
+            self.values = before
+        return self.status if not inverted or self.status is None else not self.status
+
     def _met(self, tokens: list[Token], ended: str) -> bool | None:
         """What a condition comes to; the command that it may be is one of the script."""
         if self._is_test(tokens) or arithmetic_of(tokens) is not None:
             return self.test(tokens)
         frame = self.frames[-1]
         first, frame.runs = frame.runs, frame.runs if frame.branches or frame.decided else True
-        self.execute(tokens[plain(tokens[0]) == "!" :], ended)
+        met = self._status_of(tokens, ended)
         frame.runs = first
-        return None
+        return met if plain(tokens[-1]) in self.functions or plain(tokens[0]) in self.functions else None
 
     def _loop(self, tokens: list[Token]) -> None:
         """``for name in words``: one word is a value, several are not known."""

@@ -24,7 +24,7 @@ ARGUMENTS = "@"  # the list of what a script was started with
 Value = str | list[str]
 _VARIABLE = re.compile(rf"({NAME}|[0-9@*#?$!-])(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
 _LENGTH = re.compile(rf"#({NAME}|[@*])(?:\[([@*])\])?")
-_PUT_IN = re.compile(r"\$\{[^{}]*\}|\$\([^()]*\)|`[^`]*`")  # of which it is not known what it comes to
+_PUT_IN = re.compile(r"\$\{[^{}]*\}|\$\(\(.*\)\)|\$\([^()]*\)|`[^`]*`", re.DOTALL)  # of which it is not known what it comes to
 
 
 @dataclass
