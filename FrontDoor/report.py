@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from Common.echo import say
 from Common.errors import InputError, PhazeError
-from Common.run_files import BEST
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
 
@@ -128,6 +127,7 @@ def _beside(points: PointSet, file: str) -> Section:
 
 def _report_of_point(point: ReadPoint, *, force: bool) -> Path | None:
     """The report of a point's run, written unless it is there and newer than the run; None where the run cannot be read."""
+    from Common.run_files import BEST
     from Common.written_files import write_output
     from Reporter.report.page import page
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from Common.errors import InputError
 from Common.numbers import number
-from Common.run_files import TABLE
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE, FAILED
 from FrontDoor.printing import print_answer, print_rows
@@ -54,6 +53,8 @@ def sweep(command: Command) -> int:
     ends = {"failed": failed, "impossible": impossible}
     rows = {"name": asked.name, "folder": str(asked.folder), **ends, "points": sweep_rows(asked, points)}
     print_answer(json.dumps(rows, indent=2), lambda: sweep_tables(asked, points), command)
+    from Common.run_files import TABLE
+
     logger.info("table: %s, a run per point in %s", asked.folder / TABLE, asked.store)
     if failed:
         logger.warning("%s of %s points failed; the same command tries them again", number(failed), number(total))
