@@ -8,7 +8,6 @@ from typing import Any
 from Common.errors import InputError
 from Common.files import read_bytes, read_json
 from Common.json_text import CORRECT_IT, parse_json
-from Common.yaml_files import read_yaml
 
 STUDY, MANIFEST, BEST = "study.yaml", "manifest.json", "best.json"
 DESIGNS, DESIGNS_CSV, PLANS, PLANS_CSV = "designs.parquet", "designs.csv", "plans.parquet", "plans.csv"
@@ -43,6 +42,8 @@ def plan_document(path: Path) -> Any:
     Raises:
         InputError: it is missing or cannot be read.
     """
+    from Common.yaml_files import read_yaml
+
     if path.name == BEST:
         return run_document(path, read_bytes(path, "a plan file"))
     return read_json(path, "a plan file") if path.suffix == ".json" else read_yaml(path)
