@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TextIO
 
 from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage_memory_text, time_text
 from Common.units import GIB
-from Estimator.chips.accelerator import Accelerator
 from Estimator.coverage import words_of
-from Estimator.devices.changed import says_memory
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
 from Reporter.chip_tables import chip_sentences, chip_table
@@ -19,7 +18,6 @@ from Reporter.heterogeneous_tables import stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
 from Solver.results import (
     DesignPoint,
-    HardwareReport,
     HeterogeneousAnswer,
     ModelPlan,
     PlansInNoise,
@@ -49,6 +47,7 @@ from Studies.wording import (
 MS = 1e-3
 WORTH_A_WORD = 0.0005  # of an iteration: what is 0.1% when rounded
 FOUND = frozenset({Status.OPTIMAL, Status.FEASIBLE})
+_SAYS_MEMORY = re.compile(r" with [\d.,]+ GiB\b")
 
 
 def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) -> None:
@@ -92,7 +91,7 @@ def _print_stages_that_differ(answer: HeterogeneousAnswer, stream: TextIO, *, wi
 def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     """The answer and what it rests on."""
     yield (
-        f"best: {equipped_text(best.accelerator, result.hardware, best.hbm_bytes)}, "
+        f"best: {_equipped(hardware_text(best.accelerator, result.hardware), best.hbm_bytes)}, "
         f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} {unit_of(best)}, {_proof(best)}"
     )
     beyond = better_beyond(result)
@@ -130,11 +129,9 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     yield f"files: {result.run_directory}"
 
 
-def equipped_text(accelerator: Accelerator | None, hardware: HardwareReport, memory_bytes: float) -> str:
+def _equipped(hardware: str, memory_bytes: float) -> str:
     """Hardware with its memory, which the title of a device says already where its size was asked for."""
-    text, device = hardware_text(accelerator, hardware), hardware.records.device
-    said = accelerator is None and device is not None and says_memory(device)
-    return text if said else f"{text} with {memory_text(memory_bytes)} GiB HBM"
+    return hardware if _SAYS_MEMORY.search(hardware) else f"{hardware} with {memory_text(memory_bytes)} GiB HBM"
 
 
 def memory_text(size_bytes: float) -> str:

@@ -11,7 +11,6 @@ from Estimator.chips.technology import Quantity
 from Estimator.devices.device import Device
 
 GIGA, TERA = 1e9, 1e12
-ASKED = "asked for in place of the device's own"  # as the source of a size
 SIXTEEN_BITS = ("bfloat16", "float16")  # formats that a stated peak is that of, the first that a device has
 
 
@@ -53,12 +52,7 @@ def with_sizes(device: Device, sizes: DeviceSizes) -> Device:
 
 
 def _asked(value: float, own: Quantity) -> Quantity:
-    return Quantity(value, own.unit, ASKED)
-
-
-def says_memory(device: Device) -> bool:
-    """Whether the title of ``device`` says how much memory it has, since that was asked for."""
-    return device.memory.capacity.source == ASKED
+    return Quantity(value, own.unit, "asked for in place of the device's own")
 
 
 def _values(device: Device) -> list[float]:

@@ -1,17 +1,11 @@
 """A device with other sizes: what is asked for changes, all else stays, and the title says so."""
 
-from dataclasses import replace
-
 import pytest
 
 from Common.errors import InputError
-from Common.records import from_json, to_json
 from Common.units import GIB
 from Estimator.devices.changed import DeviceSizes, with_sizes
 from Estimator.devices.files import device_names, load_device
-from Reporter.tables import equipped_text
-from Solver.results import HardwareReport
-from Studies.problem import hardware_report
 from Studies.resolve import resolve
 
 MODEL = {"model": "gpt:layers=6,hidden=256,heads=4", "device": "h100", "devices": 16, "global_batch_size": 16}
@@ -30,19 +24,6 @@ def test_each_size_replaces_its_own_and_nothing_else(name: str) -> None:
     assert len(ratios) == 1
     assert changed.title == f"{device.title} with 12 GiB, 345 GB/s, 67 TFLOP/s"
     assert (changed.launch, changed.matrix.efficiency, changed.name) == (device.launch, device.matrix.efficiency, device.name)
-
-
-@pytest.mark.parametrize("title", ["My accelerator", "My accelerator with 16 GiB"])
-@pytest.mark.parametrize("size", [None, 40])
-def test_memory_is_said_once(title: str, size: float | None) -> None:
-    asked = MODEL if size is None else MODEL | {"memory_size": size}
-    report = hardware_report(resolve({}, asked))
-    own = with_sizes(replace(load_device("h100"), title=title), DeviceSizes(memory_size=size))
-    report = replace(report, title=own.title, records=replace(report.records, device=own))
-    expected = f"{title} with 79.07 GiB HBM" if size is None else f"{title} with 40 GiB"
-    assert equipped_text(None, report, own.memory.capacity.value) == expected
-    kept = from_json(HardwareReport, to_json(report), "a run")
-    assert equipped_text(None, kept, own.memory.capacity.value) == expected
 
 
 def test_a_request_s_device_and_cluster_are_as_asked() -> None:
