@@ -11,8 +11,6 @@ from Common.suggestions import nearest
 
 LONGEST_VALUE = 30  # characters of a value, where keys are told
 
-SOFTWARE = dict.fromkeys(("Hugging Face Trainer", "accelerate", "torchtitan", "DeepSpeed"), "pytorch_fsdp")  # nearest listed
-
 
 class KeyKind(StrEnum):
     """What a reader makes of a key."""
@@ -55,7 +53,7 @@ class LaunchReading:
     """A launch file, read: the ``program`` it is of, its plan as settings of ``phaze evaluate``, and what became of its keys.
 
     ``ignored`` are names of keys that no plan says and that were to be left out, ``nodes`` those that it says its devices are on,
-    ``no_model`` is why a model that it names is not read.
+    ``no_model`` is why a model that it names is not read, ``software`` what of the listed frameworks is nearest to the program.
     """
 
     program: str
@@ -63,6 +61,7 @@ class LaunchReading:
     keys: tuple[LaunchKey, ...] = field(default=())
     nodes: int | None = None
     no_model: str = ""
+    software: str = ""
     ignored: tuple[str, ...] = field(default=())
 
     def of_kind(self, kind: KeyKind | str) -> tuple[LaunchKey, ...]:
@@ -102,10 +101,9 @@ class LaunchReading:
 
     def under(self, software: str) -> LaunchReading:
         """The same, priced under ``software``: where that is another program's, that is said."""
-        usual = SOFTWARE.get(self.program, software)
-        if usual.partition("_")[0] == software.partition("_")[0]:
+        if not self.software or self.software.partition("_")[0] == software.partition("_")[0]:
             return self
-        reason = f"what such devices usually run, and not {self.program}; --software {usual} is nearer to it"
+        reason = f"what such devices usually run, and not {self.program}; --software {self.software} is nearer to it"
         return replace(self, keys=(*self.keys, LaunchKey("software", software, KeyKind.USUAL, reason, given=False)))
 
     def on_nodes(self, devices: int, per_node: int) -> LaunchReading:

@@ -97,26 +97,31 @@ class Reader:
     recognises: Callable[[Content], bool]
     read: Callable[[Content], LaunchReading]
     marks: tuple[str, ...] = ()  # words of a damaged file by which it would be of this kind
+    software: str = ""  # the listed framework that is nearest, where it is not that of devices as a rule
 
 
+PYTORCH = "pytorch_fsdp"
 READERS = (
     Reader(
         "DeepSpeed",
         lambda content: deepspeed_reading.recognises(content.json),
         lambda content: deepspeed_reading.read(content.text, content.given),
         ('"zero_optimization"', '"train_micro_batch_size_per_gpu"', '"train_batch_size"'),
+        software=PYTORCH,
     ),
     Reader(
         "Hugging Face Trainer",
         lambda content: hf_trainer_reading.recognises(content.yaml) or hf_trainer_reading.recognises_python(content.text),
         lambda content: hf_trainer_reading.read(content.text, content.given),
         ("per_device_train_batch_size",),
+        software=PYTORCH,
     ),
     Reader(
         "accelerate",
         lambda content: accelerate_reading.recognises(content.yaml),
         lambda content: accelerate_reading.read(content.text, content.given),
         ("distributed_type:",),
+        software=PYTORCH,
     ),
     Reader(
         "Megatron Bridge",
@@ -127,12 +132,14 @@ READERS = (
         "torchtitan",
         lambda content: torchtitan_reading.recognises_python(content.text),
         lambda content: torchtitan_reading.read(content.text, content.name, content.folder.name, content.given),
+        software=PYTORCH,
     ),
     Reader(
         "torchtitan",
         lambda content: torchtitan_reading.recognises_toml(content.toml),
         lambda content: torchtitan_reading.read_toml(content.text, content.given),
         ("[parallelism]",),
+        software=PYTORCH,
     ),
     Reader(
         "NeMo or Megatron Bridge",
@@ -179,7 +186,7 @@ def reading_of(content: Content) -> LaunchReading:
     """
     for reader in READERS:
         if reader.recognises(content):
-            return reader.read(content)
+            return replace(reader.read(content), software=reader.software)
     damaged = content.json is None and content.yaml is None and not content.toml and not _FLAGS.search(content.text)
     for reader in READERS if damaged else ():
         if any(mark in content.text for mark in reader.marks):

@@ -20,7 +20,6 @@ from third_party.exports.megatron_commands import (
 )
 from third_party.exports.near_names import near_name
 from third_party.exports.shell_script import script_of
-from third_party.exports.shell_words import unended_line
 
 SETTINGS = {  # of phaze evaluate that stand for a flag
     "tensor-model-parallel-size": "tp",
@@ -170,12 +169,14 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
         found = _of_yaml(text)
         excess = {name: words for name, words in found.items() if words and values_of(name) == 0}
         return Flags(found, excess=excess, given=given, source=text)
-    if text.startswith("#!") and (line := unended_line(text)):
-        raise InputError(f"a quote or a bracket of the command in line {line} never ends, which bash refuses; end it")
     directives = parsed(["sbatch", *_directives(text)]).sure
     slurm = {variable: words[0] for name, words in directives.items() if words for variable in _OF_SLURM.get(name, ())}
     for whole in (False, True):
         script = script_of(text, beside, slurm, whole)
+        if text.startswith("#!") and script.unended:
+            raise InputError(
+                f"a quote or a bracket of the command in line {script.unended} never ends, which bash refuses; end it"
+            )
         commands = [parsed(words) for words in script.commands]
         launches = [each for each in commands if len(LAUNCH_FLAGS & each.sure.keys()) > 1]
         if launches:

@@ -145,6 +145,13 @@ class Branches(Conditions):
         self._note(name)
         self.values.pop(name, None)
 
+    def restore(self, name: str, value: Value | None) -> None:
+        """Give a variable a value, or none."""
+        if value is None:
+            self.forget(name)
+        else:
+            self.assign(name, value)
+
     def _note(self, name: str) -> None:
         for frame in reversed(self.frames):
             if frame.runs is None:

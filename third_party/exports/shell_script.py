@@ -18,7 +18,7 @@ from third_party.exports.shell_input import assigned_by
 from third_party.exports.shell_simple import Assignment, SimpleCommand, simple_command
 from third_party.exports.shell_statements import Statements
 from third_party.exports.shell_variables import ARGUMENT_DIGITS, ARGUMENTS, MAYBE, SURE, Value, flat
-from third_party.exports.shell_words import NAME, NAME_ALONE, Token, Word, tokens_of
+from third_party.exports.shell_words import NAME, NAME_ALONE, Token, Word, lexed_of, tokens_of
 
 MOST_SOURCED = 20  # files, and texts that are commands
 MOST_RUN = 500_000  # words of functions that are called
@@ -40,7 +40,7 @@ class Script:
     """``commands`` by their words; ``variables`` at the end, ``unsure`` ones with values that they may have.
 
     ``unused`` are texts of variables that no command has. ``assumed`` are variables that conditions took as not set, ``unread``
-    files that it reads and that do not lie beside it.
+    files that it reads and that do not lie beside it. ``unended`` is the line with a quote or bracket that never ends (0: none).
     """
 
     commands: tuple[tuple[str, ...], ...]
@@ -49,6 +49,7 @@ class Script:
     unused: tuple[str, ...]
     assumed: tuple[str, ...]
     unread: tuple[str, ...]
+    unended: int
 
 
 def script_of(
@@ -71,10 +72,11 @@ def script_of(
         return None if found is None else _unmarked(found)
 
     made = _Interpreter(values=dict(environment), exported=set(environment), beside=read)
-    made.go_over(tokens_of(_unmarked(text)))
+    lexed = lexed_of(_unmarked(text))
+    made.go_over(lexed.tokens)
     if whole:
         made.go_over_the_rest()
-    return made.script()
+    return made.script(lexed.unended)
 
 
 def _unmarked(text: str) -> str:
@@ -112,11 +114,11 @@ class _Interpreter(Statements):
     left_over: dict[str, None] = field(default_factory=dict)
     piped: str | None = None  # what the command before writes into this one
 
-    def script(self) -> Script:
+    def script(self, unended: int) -> Script:
         """What all that was gone over says."""
         texts = {name: flat(value) for name, value in self.values.items()}
         unused = tuple(text for name, text in texts.items() if name not in self.used and "--" in text)
-        return Script(tuple(self.commands), texts, self.unsure, unused, tuple(self.assumed), tuple(self.unread))
+        return Script(tuple(self.commands), texts, self.unsure, unused, tuple(self.assumed), tuple(self.unread), unended)
 
     def go_over_the_rest(self) -> None:
         """Go over functions that nothing calls and texts that nothing reads."""
@@ -144,6 +146,7 @@ class _Interpreter(Statements):
     def _declare(self, command: SimpleCommand) -> None:
         """Assignments that are commands of their own, and names that are declared with them."""
         alone = [word.plain for word in command.words if NAME_ALONE.fullmatch(word.plain)]
+        computed = [word for word in command.words if not NAME_ALONE.fullmatch(word.plain)]
         names = [*(each.name for each in command.assignments), *alone]
         if self.locals and (
             command.declaring == "local" or (command.declaring in ("declare", "typeset") and "g" not in command.flags)
@@ -158,9 +161,8 @@ class _Interpreter(Statements):
             self.maps.update(names)
         for each in command.assignments:
             self.give(each)
-        for word in command.words if command.declaring else ():
-            if not NAME_ALONE.fullmatch(word.plain):
-                self._declare_computed(command.declaring, word)
+        for word in computed:
+            self._declare_computed(command.declaring, word)
 
     def _declare_computed(self, declaring: str, word: Word) -> None:
         """``export "$name=4"`` and ``export $(cat file)``; what is not known from the file is noted."""
@@ -207,10 +209,9 @@ class _Interpreter(Statements):
 
     def _named(self, words: Sequence[Word]) -> str:
         """The variable that ``printf -v`` or ``getopts`` gives a value."""
-        place = 2
         if words[0].plain == "printf" and [word.plain for word in words[1:2]] != ["-v"]:
             return ""
-        name = words[place].plain if len(words) > place else ""
+        name = words[2].plain if len(words) > 2 else ""
         return name if NAME_ALONE.fullmatch(name) else ""
 
     def _program(self, made: tuple[str, ...], command: SimpleCommand, text: str | None, pipes: bool) -> None:
@@ -222,9 +223,13 @@ class _Interpreter(Statements):
         elif self.sourced < MOST_SOURCED and (other := self._other(made, text)) is not None:
             self._run(other, command.assignments)
         elif made[0] not in _SILENT:
-            if text is not None and "--" in text:
-                self.left_over[text] = None
+            self._leave_over(text)
             self.commands.append(made)
+
+    def _leave_over(self, text: str | None) -> None:
+        """Note a text that may hold a launch, and that nothing has read yet."""
+        if text is not None and "--" in text:
+            self.left_over[text] = None
 
     def _fields(self, words: Iterable[Word]) -> tuple[str, ...]:
         return tuple(text for word in words for text in self.fields(word))
@@ -235,15 +240,12 @@ class _Interpreter(Statements):
         """Give the script other words than it was started with."""
         bound = _bound(words)
         for name in _ARGUMENT_NAMES:
-            if name in bound:
-                self.assign(name, bound[name])
-            else:
-                self.forget(name)
+            self.restore(name, bound.get(name))
 
     def _shift(self, count: str) -> None:
         """Leave out the first words that the script or function was started with."""
         words = self.values.get(ARGUMENTS)
-        if isinstance(words, list) and count.isdecimal() and all(frame.runs for frame in self.frames):
+        if isinstance(words, list) and count.isdecimal() and self.certain:
             self._start_with(words[int(count[:9]) :] if int(count[:9]) <= len(words) else words)
         elif words is not None:
             self.assign(ARGUMENTS, "$@")  # how often is not known
@@ -277,10 +279,7 @@ class _Interpreter(Statements):
         self.floors.pop()
         self.running.pop()
         for each, before in {**self.locals.pop(), **own}.items():
-            if before is None:
-                self.forget(each)
-            else:
-                self.assign(each, before)
+            self.restore(each, before)
         for each, before in arguments.items():
             self._put_back(each, before)
 
@@ -305,8 +304,8 @@ class _Interpreter(Statements):
             self._write(name.rpartition("/")[2], text, appends)
         if pipes and not written:
             self.piped = text
-        elif text is not None and "--" in text and not written and made[0] != "echo":
-            self.left_over[text] = None
+        elif not written and made[0] != "echo":
+            self._leave_over(text)
         return True
 
     def _write(self, name: str, text: str | None, appends: bool) -> None:
@@ -315,12 +314,11 @@ class _Interpreter(Statements):
         made = None if text is None or (before is None and appends) else (before or "") * appends + text
         if before and made != before:
             self.left_over.pop(before, None)
-        if all(frame.runs for frame in self.frames) or name not in self.files:
+        if self.certain or name not in self.files:
             self.files[name] = made
         elif made != before:
             self.files[name] = None
-        if made and "--" in made:
-            self.left_over[made] = None
+        self._leave_over(made)
 
     def file(self, name: str) -> str | None:
         """See base class: those that the script wrote, and those beside it."""
@@ -351,12 +349,13 @@ class _Interpreter(Statements):
         """The other script that a command starts, which may be the ``text`` that it reads; None where it is not known."""
         shell = next((place for place, word in enumerate(made) if _SHELLS.fullmatch(word)), None)
         if _QUEUED.fullmatch(made[0]):
-            name = next((at for at in range(1, len(made)) if self._is_script(made[at])), None)
-            if name is not None:
-                return _Other(made[:name], self.file(made[name]) or "", made[name + 1 :])
+            for at, word in enumerate(made):
+                if (script := self._script(word)) is not None:
+                    return _Other(made[:at], script, made[at + 1 :])
             return None if text is None else _Other(made, text)
         if shell is None:
-            return _Other((), self.file(made[0]) or "", made[1:]) if self._is_script(made[0]) else None
+            script = self._script(made[0])
+            return None if script is None else _Other((), script, made[1:])
         before = made[:shell]
         place = next((at for at in range(shell + 1, len(made)) if made[at] == "-c" or not made[at].startswith("-")), len(made))
         behind = made[place + 1 :]
@@ -364,10 +363,12 @@ class _Interpreter(Statements):
             return None if text is None else _Other(before, text)
         if made[place] == "-c":
             return _Other(before, behind[0], behind[2:], behind[1:2]) if behind else None
-        return _Other(before, self.file(made[place]) or "", behind) if self._is_script(made[place]) else None
+        script = self._script(made[place])
+        return None if script is None else _Other(before, script, behind)
 
-    def _is_script(self, name: str) -> bool:
-        return name.endswith((".sh", ".slurm", ".sbatch")) and self.file(name) is not None
+    def _script(self, name: str) -> str | None:
+        """The text of a script that is known; None of other words."""
+        return self.file(name) if name.endswith((".sh", ".slurm", ".sbatch")) else None
 
     def _run(self, other: _Other, assignments: Iterable[Assignment]) -> None:
         """Go over another script, which knows what is exported; its commands are those of this one, too."""

@@ -75,35 +75,39 @@ class _UnendedError(Exception):
     """A quote or bracket that never ends."""
 
 
+@dataclass(frozen=True)
+class Lexed:
+    """Words and operators of a script; ``unended`` is the line with a quote or a bracket that never ends (0: none)."""
+
+    tokens: list[Token]
+    unended: int = 0
+
+
 def tokens_of(text: str) -> list[Token]:
     """Words and operators of a script."""
+    return lexed_of(text).tokens
+
+
+def lexed_of(text: str) -> Lexed:
+    """A script by its words and operators."""
     found: list[Token] = []
-    start = 0
+    start = unended = 0
     for _ in range(RESTARTS):
         lexer = _Lexer(text, start)
         try:
             lexer.run()
         except _UnendedError:
+            unended = unended or text.count("\n", 0, lexer.safe) + 1
             found += lexer.tokens[: lexer.safe_tokens]
             end = text.find("\n", lexer.safe)
             end = len(text) if end < 0 else end
             found += _of_line(text[lexer.safe : end])
             start = end
             continue
-        return found + lexer.tokens
+        return Lexed(found + lexer.tokens, unended)
     for line in text[start:].splitlines():
         found += _of_line(line)
-    return found
-
-
-def unended_line(text: str) -> int:
-    """The line whose statement has a quote or a bracket that never ends, counted from 1; 0 where all end."""
-    lexer = _Lexer(text, 0)
-    try:
-        lexer.run()
-    except _UnendedError:
-        return text.count("\n", 0, lexer.safe) + 1
-    return 0
+    return Lexed(found, unended)
 
 
 def parts_of(text: str, quoted: bool) -> tuple[Part, ...]:
