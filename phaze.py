@@ -15,18 +15,25 @@ try:
     from FrontDoor.exit_status import INTERRUPTED, guarded
 except ImportError as error:  # all of these are ours and need nothing of others
     raise SystemExit(
-        f"phaze: another package of the same name hides one of phaze's ({error}); start phaze in another folder, or install it "
+        f"phaze: another package of the same name hides one of phaze's ({error}); start phaze in "
+        "another folder, or install it "
         "in an environment of its own"
     ) from error
 except KeyboardInterrupt as stop:
-    raise SystemExit(130) from stop  # as for every other interruption; what says so is not imported yet
+    raise SystemExit(
+        130
+    ) from stop  # as for every other interruption; what says so is not imported yet
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's) and return its exit status."""
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
-        return guarded(lambda: _run(words), verbose=not {"--verbose", "-v"}.isdisjoint(words), whole_process=arguments is None)
+        return guarded(
+            lambda: _run(words),
+            verbose=not {"--verbose", "-v"}.isdisjoint(words),
+            whole_process=arguments is None,
+        )
     except KeyboardInterrupt:  # before or behind what tells of one
         return INTERRUPTED
 
@@ -38,11 +45,14 @@ def _run(words: Sequence[str]) -> int:
     try:
         return modes.RUNNERS[command.mode](command)
     except SystemExit as stop:  # of code that was run: no mode ends like this
-        raise PhazeError(f"code that was run ended the process with {stop.code!r}; it must not call exit") from stop
+        raise PhazeError(
+            f"code that was run ended the process with {stop.code!r}; it must not call exit"
+        ) from stop
 
 
 def _in_own_environment() -> None:
-    """Go on in the environment ``setup.sh`` made, where this Python lacks the packages: ``python3 phaze.py`` just works."""
+    """Go on in the environment ``setup.sh`` made, where this Python lacks the packages: ``python3
+    phaze.py`` just works."""
     python = Path(__file__).resolve().parent / ".venv" / "bin" / "python"
     lacking = importlib.util.find_spec("torch") is None
     if lacking and python.exists() and Path(sys.prefix).resolve() != python.parent.parent.resolve():

@@ -1,4 +1,5 @@
-"""Named numpy arrays, and records of them, as ``.npz`` files: without pickle, and with a digest of what was written."""
+"""Named numpy arrays, and records of them, as ``.npz`` files: without pickle, and with a digest of
+what was written."""
 
 from __future__ import annotations
 
@@ -44,11 +45,21 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         ArtefactError: the file is damaged or holds something else.
     """
     try:
-        with np.load(io.BytesIO(artefact_bytes(path, MAX_ARRAY_BYTES)), allow_pickle=False) as archive:
+        with np.load(
+            io.BytesIO(artefact_bytes(path, MAX_ARRAY_BYTES)), allow_pickle=False
+        ) as archive:
             if sum(each.file_size for each in archive.zip.infolist()) > MAX_ARRAY_BYTES:
                 raise ArtefactError(f"{path} unpacks to more than {MAX_ARRAY_BYTES:,} bytes")
             arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, TypeError) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+        TypeError,
+    ) as error:
         raise ArtefactError(f"{path} is damaged: no complete file of arrays") from error
     stated = arrays.pop(DIGEST, None)
     if stated is None or not np.array_equal(stated, _digest(arrays)):
@@ -73,13 +84,19 @@ def load_arrays(cls: type[Record], path: Path) -> Record:
     return cls(**arrays)
 
 
-def unique_rows(rows: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
-    """Places of the first of each distinct row of (rows, columns), and for every row which of them it equals.
+def unique_rows(
+    rows: np.ndarray[Any, np.dtype[np.float64]],
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
+    """Places of the first of each distinct row of (rows, columns), and for every row which of them
+    it equals.
 
-    As ``numpy.unique`` over an axis, many times as fast: rows are sorted by a hash, which is then checked.
+    As ``numpy.unique`` over an axis, many times as fast: rows are sorted by a hash, which is then
+    checked.
     """
     words = np.ascontiguousarray(rows + 0.0).view(np.uint64)  # 0.0 and -0.0 are one
-    factors = np.random.default_rng(0).integers(1, 2**63, rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    factors = np.random.default_rng(0).integers(
+        1, 2**63, rows.shape[1], dtype=np.uint64
+    ) * np.uint64(2) + np.uint64(1)
     hashed = (words * factors).sum(axis=1, dtype=np.uint64)
     _, first, same = np.unique(hashed, return_index=True, return_inverse=True)
     same = same.reshape(-1)
@@ -93,6 +110,9 @@ def _digest(arrays: Arrays) -> np.ndarray[Any, np.dtype[np.uint8]]:
     parts = (
         part
         for name, array in sorted(arrays.items())
-        for part in (f"{name} {array.dtype.str} {array.shape};".encode(), np.ascontiguousarray(array).tobytes())
+        for part in (
+            f"{name} {array.dtype.str} {array.shape};".encode(),
+            np.ascontiguousarray(array).tobytes(),
+        )
     )
     return np.frombuffer(digest(*parts), dtype=np.uint8)

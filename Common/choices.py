@@ -1,10 +1,12 @@
-"""What a user chooses among by name. Imports nothing, so that help texts can list the names at once."""
+"""What a user chooses among by name. Imports nothing, so that help texts can list the names at
+once."""
 
 from enum import StrEnum
 
 
 class Recompute(StrEnum):
-    """Activation recomputation: keep everything, recompute core attention, recompute the whole layer."""
+    """Activation recomputation: keep everything, recompute core attention, recompute the whole
+    layer."""
 
     NONE = "none"
     SELECTIVE = "selective"
@@ -12,21 +14,24 @@ class Recompute(StrEnum):
 
 
 class Attention(StrEnum):
-    """How attention is computed: fused and tiled, or as separate products with the scores in memory."""
+    """How attention is computed: fused and tiled, or as separate products with the scores in
+    memory."""
 
     FLASH = "flash"
     EAGER = "eager"
 
 
 class StageCuts(StrEnum):
-    """Where a model may be cut into stages: between its layers, or inside them too where a single tensor passes."""
+    """Where a model may be cut into stages: between its layers, or inside them too where a single
+    tensor passes."""
 
     BETWEEN = "between"
     INSIDE = "inside"
 
 
 class TensorLayout(StrEnum):
-    """How tensor parallelism cuts weights and activations: along one axis of devices (Megatron), or along two (SUMMA)."""
+    """How tensor parallelism cuts weights and activations: along one axis of devices (Megatron), or
+    along two (SUMMA)."""
 
     ONE_D = "1d"
     TWO_D = "2d"
@@ -37,7 +42,8 @@ class LayoutName(StrEnum):
 
     ONE_D = "1d"  # tensor parallelism along one axis, with sequence parallelism or not
     TWO_D = "2d"  # along two: tp columns times tp2 rows
-    SEQUENCE = "sequence"  # sequences cut over cp devices with weights of their own, besides one tensor axis
+    # sequences cut over cp devices with weights of their own, besides one tensor axis
+    SEQUENCE = "sequence"
     AUTO = "auto"  # of a search: all of them
 
     @property
@@ -49,8 +55,9 @@ class LayoutName(StrEnum):
 class KeyExchange(StrEnum):
     """How queries meet the keys and values of tokens on other devices.
 
-    Keys and values are gathered before attention, passed around a ring while it runs (Liu et al. 2023), or heads are exchanged
-    for tokens before and behind it (DeepSpeed-Ulysses, Jacobs et al. 2023).
+    Keys and values are gathered before attention, passed around a ring while it runs (Liu et al.
+    2023), or heads are exchanged for tokens before and behind it (DeepSpeed-Ulysses, Jacobs et al.
+    2023).
     """
 
     GATHER = "gather"
@@ -59,7 +66,8 @@ class KeyExchange(StrEnum):
 
 
 class Precision(StrEnum):
-    """Number format of the matrix products; fp8 is for products with weights, the rest of such a step runs in bf16.
+    """Number format of the matrix products; fp8 is for products with weights, the rest of such a
+    step runs in bf16.
 
     In ``fp32`` everything is, weights and gradients too.
     """
@@ -77,15 +85,20 @@ class Precision(StrEnum):
     @property
     def matrix_format(self) -> str:
         """Format of products with weights."""
-        return {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8", "fp32": "float32"}[self.value]
+        return {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8", "fp32": "float32"}[
+            self.value
+        ]
 
 
 class GroupOrder(StrEnum):
-    """How the groups nest over the devices, innermost first: what is inner has the faster links of a tiered network."""
+    """How the groups nest over the devices, innermost first: what is inner has the faster links of
+    a tiered network."""
 
     DATA_INNER = "tensor-data-pipeline"
     PIPELINE_INNER = "tensor-pipeline-data"
-    TIERS = "tiers"  # of a search: every way in which the axes can share out the tiers of the network
+    TIERS = (
+        "tiers"  # of a search: every way in which the axes can share out the tiers of the network
+    )
 
 
 class PipelineSchedule(StrEnum):
@@ -132,18 +145,24 @@ class MomentDtype(StrEnum):
 
 
 class Objective(StrEnum):
-    """What the search maximises. Energy is that of the operators, per sample, and of whole chips what they draw all the time."""
+    """What the search maximises. Energy is that of the operators, per sample, and of whole chips
+    what they draw all the time."""
 
     THROUGHPUT = "throughput"  # samples per second of the cluster
     THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
     THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
-    THROUGHPUT_PER_DOLLAR = "throughput_per_dollar"  # samples per dollar of what a cluster costs to own and to run
+    THROUGHPUT_PER_DOLLAR = (
+        "throughput_per_dollar"  # samples per dollar of what a cluster costs to own and to run
+    )
     COST_PER_TOKEN = "cost_per_token"  # the least; told as tokens per dollar
-    CARBON_PER_TOKEN = "carbon_per_token"  # the least of what is embodied and emitted; told as tokens per kilogram
+    CARBON_PER_TOKEN = (
+        "carbon_per_token"  # the least of what is embodied and emitted; told as tokens per kilogram
+    )
 
 
 class FrontAxis(StrEnum):
-    """What a Pareto front may be of; all but throughput the less the better, and a front of nothing is none."""
+    """What a Pareto front may be of; all but throughput the less the better, and a front of nothing
+    is none."""
 
     THROUGHPUT = "throughput"  # samples per second of the cluster, always among them
     AREA = "area"  # mm2 of one chip
@@ -155,16 +174,21 @@ class FrontAxis(StrEnum):
 
 
 class Combine(StrEnum):
-    """What decides between designs for several models. A model's share is its objective over the best it reaches alone."""
+    """What decides between designs for several models. A model's share is its objective over the
+    best it reaches alone."""
 
     RELATIVE = "relative"  # the weighted geometric mean of the shares
     WORST = "worst"  # the least share
-    TIME_SHARED = "time-shared"  # the mean of the shares: what a fleet gets done whose devices spend parts of their time on each
-    MEAN = "mean"  # the weighted mean of the objectives themselves, however different their sizes are
+    # the mean of the shares: what a fleet gets done whose devices spend parts of their time on each
+    TIME_SHARED = "time-shared"
+    MEAN = (
+        "mean"  # the weighted mean of the objectives themselves, however different their sizes are
+    )
 
 
 class SolverName(StrEnum):
-    """Who schedules operators during the search; optima are confirmed by an ILP solver in any case."""
+    """Who schedules operators during the search; optima are confirmed by an ILP solver in any
+    case."""
 
     NATIVE = "native"
     GUROBI = "gurobi"

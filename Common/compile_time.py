@@ -1,4 +1,5 @@
-"""How long compiled loops took to be compiled: once per machine, and no part of what a time limit of a search is meant for."""
+"""How long compiled loops took to be compiled: once per machine, and no part of what a time limit
+of a search is meant for."""
 
 from __future__ import annotations
 

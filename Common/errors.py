@@ -1,12 +1,15 @@
-"""Error types. Each message says what was given, what is allowed and what to do; the front door maps types to exit statuses."""
+"""Error types. Each message says what was given, what is allowed and what to do; the front door
+maps types to exit statuses."""
 
 from Common.echo import tidy
 
 
 class PhazeError(Exception):
-    """Base of every error the framework raises on purpose (exit status 1 unless a subclass says otherwise).
+    """Base of every error the framework raises on purpose (exit status 1 unless a subclass says
+    otherwise).
 
-    Names within a message that come from others are cut where they are long, and cannot steer a terminal.
+    Names within a message that come from others are cut where they are long, and cannot steer a
+    terminal.
     """
 
     exit_status = 1
@@ -16,13 +19,15 @@ class PhazeError(Exception):
 
 
 class InputError(PhazeError):
-    """The user's input cannot be used as given: unknown name, bad value, unreadable or contradictory file."""
+    """The user's input cannot be used as given: unknown name, bad value, unreadable or
+    contradictory file."""
 
     exit_status = 2
 
 
 class DefectError(PhazeError):
-    """Something came out that cannot be, whatever was asked: phaze is wrong, and says so instead of printing it."""
+    """Something came out that cannot be, whatever was asked: phaze is wrong, and says so instead of
+    printing it."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(f"{message}; this is a defect in phaze, please report it with the command")
@@ -35,7 +40,8 @@ class InfeasibleError(PhazeError):
 
 
 class ArtefactError(PhazeError):
-    """A file written by an earlier run is corrupt, truncated or of another version; it is set aside and rebuilt."""
+    """A file written by an earlier run is corrupt, truncated or of another version; it is set aside
+    and rebuilt."""
 
 
 class StaleArtefactError(ArtefactError):

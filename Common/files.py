@@ -1,4 +1,5 @@
-"""Files that survive crashes: atomic writes, content keys, a cache that sets damaged entries aside."""
+"""Files that survive crashes: atomic writes, content keys, a cache that sets damaged entries
+aside."""
 
 import contextlib
 import errno
@@ -26,7 +27,9 @@ from Common.json_text import parse_json as parse_json
 logger = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
 
-ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})  # inside packages, where the original puts them
+ARTEFACT_FOLDERS = frozenset(
+    {"out", "estimates", "arch_configs", "output"}
+)  # inside packages, where the original puts them
 MAX_TEXT_BYTES = 64 * 2**20  # of a text file; parsed, the worst JSON of that size takes some 2 GiB
 PIPED_IN = ("/dev/fd", "/proc/self/fd")  # where a shell puts <(what a command prints)
 NAMED_PIPE = "it is a named pipe, which may never end"
@@ -48,11 +51,15 @@ def user_path(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:
-        raise InputError(f"path {text!r} starts with a home folder that does not exist; write it out, or ./{text}") from error
+        raise InputError(
+            f"path {text!r} starts with a home folder that does not exist; write it out, or "
+            f"./{text}"
+        ) from error
 
 
 def output_file(text: str, instead: str = "", flag: str = "--output") -> Path:
-    """Path of a file to write: a new one, or one that is replaced; ``instead`` says what else ``flag`` takes.
+    """Path of a file to write: a new one, or one that is replaced; ``instead`` says what else
+    ``flag`` takes.
 
     Raises:
         InputError: there is something that is no regular file, or no file can be there.
@@ -63,11 +70,15 @@ def output_file(text: str, instead: str = "", flag: str = "--output") -> Path:
         inside = next(parent for parent in path.parents if parent.exists())
         possible = inside.is_dir()
     except OSError as error:  # a name the file system cannot hold
-        raise InputError(f"{flag} {text!r:.120} cannot name a file: {error.strerror}; give another") from error
+        raise InputError(
+            f"{flag} {text!r:.120} cannot name a file: {error.strerror}; give another"
+        ) from error
     if not replaceable:
         raise InputError(f"{flag} {path} is a folder or a device; give the file to write{instead}")
     if not possible:
-        raise InputError(f"{flag} {path} cannot be a file, since {inside} is not a folder; give another")
+        raise InputError(
+            f"{flag} {path} cannot be a file, since {inside} is not a folder; give another"
+        )
     return path
 
 
@@ -85,12 +96,15 @@ def named_file(key: str, text: str) -> str:
     except OSError:  # a name the file system cannot hold
         found = False
     if not found:
-        raise InputError(f"{key} {text!r} is not a file; give a name, or the path of an existing YAML file")
+        raise InputError(
+            f"{key} {text!r} is not a file; give a name, or the path of an existing YAML file"
+        )
     return str(path)
 
 
 def beside(folder: Path, value: object) -> object:
-    """``value`` of a file in ``folder``: made absolute against it where it is a relative path rather than a name."""
+    """``value`` of a file in ``folder``: made absolute against it where it is a relative path
+    rather than a name."""
     return str(folder / value) if isinstance(value, str) and _is_path(value) else value
 
 
@@ -99,12 +113,15 @@ def _is_path(text: str) -> bool:
 
 
 def at_once(path: str, flags: int) -> int:
-    """An opener for ``open``: no named pipe, whose other end may never come; what a shell or a program pipes in is read.
+    """An opener for ``open``: no named pipe, whose other end may never come; what a shell or a
+    program pipes in is read.
 
     Raises:
         OSError: it is such a pipe, or cannot be opened.
     """
-    descriptor = os.open(path, flags | os.O_NONBLOCK)  # of a named pipe, without waiting for a writer
+    descriptor = os.open(
+        path, flags | os.O_NONBLOCK
+    )  # of a named pipe, without waiting for a writer
     piped_in = path == "/dev/stdin" or os.path.dirname(path) in PIPED_IN  # noqa: PTH120 - of text
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and not piped_in:
         os.close(descriptor)
@@ -114,7 +131,8 @@ def at_once(path: str, flags: int) -> int:
 
 
 def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
-    """Content of a file that a user named, which should be ``wanted``: no more than ``most`` bytes are ever read of it.
+    """Content of a file that a user named, which should be ``wanted``: no more than ``most`` bytes
+    are ever read of it.
 
     Raises:
         InputError: the file is missing, not readable, or larger.
@@ -126,7 +144,10 @@ def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
         reason = getattr(error, "strerror", None) or "no path"
         raise InputError(f"cannot read {path}: {reason}; give the path of {wanted}") from error
     if len(content) > most:
-        raise InputError(f"{path} has more than {most // 2**20} MiB, which is too large for {wanted}; give a smaller one")
+        raise InputError(
+            f"{path} has more than {most // 2**20} MiB, which is too large for {wanted}; give a "
+            "smaller one"
+        )
     return content
 
 
@@ -143,9 +164,14 @@ def read_packed(path: Path, wanted: str, most: int = MAX_TEXT_BYTES, kind: str =
         with gzip.open(io.BytesIO(content), "rb") as stream:
             unpacked = stream.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is no {kind} that was zipped, or is cut off; give the path of {wanted}") from error
+        raise InputError(
+            f"{path} is no {kind} that was zipped, or is cut off; give the path of {wanted}"
+        ) from error
     if len(unpacked) > most:
-        raise InputError(f"{path} unpacks to more than {most // 2**20} MiB, which is too large for {wanted}; give a smaller one")
+        raise InputError(
+            f"{path} unpacks to more than {most // 2**20} MiB, which is too large for {wanted}; "
+            "give a smaller one"
+        )
     return unpacked
 
 
@@ -164,7 +190,8 @@ def artefact_bytes(path: Path, most: int = MAX_ARTEFACT_BYTES) -> bytes:
 
 
 def read_text(path: Path, wanted: str) -> str:
-    """Text of a file that a user named, which should be ``wanted``; a byte-order mark is passed over.
+    """Text of a file that a user named, which should be ``wanted``; a byte-order mark is passed
+    over.
 
     Raises:
         InputError: the file is missing, not readable, larger than ``MAX_TEXT_BYTES`` or no text.
@@ -172,11 +199,16 @@ def read_text(path: Path, wanted: str) -> str:
     try:
         text = read_bytes(path, wanted, MAX_TEXT_BYTES).decode("utf-8-sig")
     except UnicodeError as error:
-        raise InputError(f"cannot read {path}: it is not text in UTF-8; give the path of {wanted}") from error
+        raise InputError(
+            f"cannot read {path}: it is not text in UTF-8; give the path of {wanted}"
+        ) from error
     control = _CONTROL.search(text)
     if control is not None:
         line = text.count("\n", 0, control.start()) + 1
-        raise InputError(f"{path} holds the control character {control[0]!r} in line {line}; give the path of {wanted}")
+        raise InputError(
+            f"{path} holds the control character {control[0]!r} in line {line}; give the path of "
+            f"{wanted}"
+        )
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -190,10 +222,12 @@ def read_json(path: Path, wanted: str) -> Any:
 
 
 def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Write beside ``path``, flush to disk, then rename, so that ``path`` is either the old or the new file, never a part.
+    """Write beside ``path``, flush to disk, then rename, so that ``path`` is either the old or the
+    new file, never a part.
 
-    Nothing that is there is written through: the temporary file is a new one of a random name, and where ``path`` is a link the
-    link itself is replaced. A folder that is made for a ``private`` file is its owner's alone.
+    Nothing that is there is written through: the temporary file is a new one of a random name, and
+    where ``path`` is a link the link itself is replaced. A folder that is made for a ``private``
+    file is its owner's alone.
 
     Raises:
         InputError: nothing can be written there; nothing is left behind.
@@ -215,7 +249,8 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
 
 
 def append_line(path: Path, line: bytes, header: bytes) -> None:
-    """Append ``line``, which ends with a line break, to a file that begins with ``header``; it is on disk when this returns.
+    """Append ``line``, which ends with a line break, to a file that begins with ``header``; it is
+    on disk when this returns.
 
     The end of a line that a killed process was writing is taken away first.
 
@@ -239,7 +274,8 @@ def append_line(path: Path, line: bytes, header: bytes) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Make sure that files can be made in ``folder``, which is made where it is not there; nothing that is there is touched.
+    """Make sure that files can be made in ``folder``, which is made where it is not there; nothing
+    that is there is touched.
 
     Raises:
         InputError: no folder can be there, or it cannot be written.
@@ -254,7 +290,8 @@ def check_writable(folder: Path) -> None:
 
 
 def refuse_replacing(folder: Path, names: Sequence[str], writer: str) -> None:
-    """Refuse to write ``names`` into a folder that has one of them; to be called where no ``writer`` wrote what is there.
+    """Refuse to write ``names`` into a folder that has one of them; to be called where no
+    ``writer`` wrote what is there.
 
     Raises:
         InputError: there is one, which would be replaced.
@@ -262,15 +299,19 @@ def refuse_replacing(folder: Path, names: Sequence[str], writer: str) -> None:
     there = next((folder / name for name in names if os.path.lexists(folder / name)), None)
     if there is not None:
         raise InputError(
-            f"{there} was written by no {writer} of phaze, and this one would replace it; give another --output, or move the file"
+            f"{there} was written by no {writer} of phaze, and this one would replace it; give "
+            "another --output, or move the file"
         )
 
 
 def unwritable(path: Path, error: OSError | ValueError, remedy: str) -> PhazeError:
-    """Why a place cannot be written, and the ``remedy``: wrong input, unless the disk is full or fails."""
+    """Why a place cannot be written, and the ``remedy``: wrong input, unless the disk is full or
+    fails."""
     reason = getattr(error, "strerror", None) or str(error)
     if getattr(error, "errno", None) in _DISK_ERRORS:
-        return PhazeError(f"cannot write {path}: {reason}; make room or {remedy}, then run it again")
+        return PhazeError(
+            f"cannot write {path}: {reason}; make room or {remedy}, then run it again"
+        )
     return InputError(f"cannot write {path}: {reason}; {remedy}, then run it again")
 
 
@@ -290,21 +331,25 @@ def unpack(path: Path) -> bytes:
             text = stream.read(MAX_ARTEFACT_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None)  # of the disk, rather than of what is on it
-        raise ArtefactError(f"{path} is damaged: {'it cannot be unpacked' if why is None else why.lower()}") from error
+        raise ArtefactError(
+            f"{path} is damaged: {'it cannot be unpacked' if why is None else why.lower()}"
+        ) from error
     if len(text) > MAX_ARTEFACT_BYTES:
         raise ArtefactError(f"{path} holds more than {MAX_ARTEFACT_BYTES} bytes")
     return text
 
 
 def content_key(*parts: object) -> str:
-    """Return a short stable hash of the JSON form of ``parts`` (strings, numbers, lists, dicts of them)."""
+    """Return a short stable hash of the JSON form of ``parts`` (strings, numbers, lists, dicts of
+    them)."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
 @cache
 def code_version(*packages: Path) -> str:
-    """Hash of the Python and YAML sources under ``packages``, artefacts left out: what other code made is stale.
+    """Hash of the Python and YAML sources under ``packages``, artefacts left out: what other code
+    made is stale.
 
     Found once: what a process runs is the code it began with.
     """
@@ -324,7 +369,8 @@ def library_version(name: str) -> str:
 
 
 def load_or_set_aside(path: Path, load: Callable[[Path], Loaded]) -> Loaded | None:
-    """``load(path)``, or None where the file is absent, stale or damaged; a damaged one is renamed ``<name>.damaged``."""
+    """``load(path)``, or None where the file is absent, stale or damaged; a damaged one is renamed
+    ``<name>.damaged``."""
     try:
         if not path.exists():
             return None
@@ -334,7 +380,9 @@ def load_or_set_aside(path: Path, load: Callable[[Path], Loaded]) -> Loaded | No
         return None
     except (PhazeError, OSError) as error:
         aside = path.with_name(path.name + ".damaged")
-        with contextlib.suppress(OSError):  # another run was quicker; else writing it anew says what is wrong
+        with contextlib.suppress(
+            OSError
+        ):  # another run was quicker; else writing it anew says what is wrong
             path.replace(aside)
         logger.warning("%s; set aside as %s and built again", error, aside.name)
         return None

@@ -1,7 +1,8 @@
-"""Compiled functions on disk, each file with its digest: what is damaged is compiled again, never unpickled or run.
+"""Compiled functions on disk, each file with its digest: what is damaged is compiled again, never
+unpickled or run.
 
-What the compiler keeps are pickles with machine code, which it reads as they are. Imported where functions are compiled, since it
-imports numba.
+What the compiler keeps are pickles with machine code, which it reads as they are. Imported where
+functions are compiled, since it imports numba.
 """
 
 import contextlib
@@ -28,18 +29,25 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         dispatcher = njit(**options)(function)
         dispatcher._cache = KeptFunction(function)  # as its enable_caching does
         template = dispatcher.get_call_template
-        # Else a function is compiled once for every constant that compiled code calls it with, and all that it calls again.
-        dispatcher.get_call_template = lambda given, named: template(tuple(map(unliteral, given)), named)
+        # Else a function is compiled once for every constant that compiled code calls it with, and
+        # all that it calls again.
+        dispatcher.get_call_template = lambda given, named: template(
+            tuple(map(unliteral, given)), named
+        )
         return dispatcher
 
     return decorate
 
 
 class _Files(IndexDataCacheFile):  # type: ignore[misc]
-    """The files of one function; the digest of each is over its name too, so that none stands for another."""
+    """The files of one function; the digest of each is over its name too, so that none stands for
+    another."""
 
     def _save_index(self, overloads: dict[Any, str]) -> None:
-        self._write(self._index_path, pickle.dumps((self._version, self._source_stamp, overloads), protocol=-1))
+        self._write(
+            self._index_path,
+            pickle.dumps((self._version, self._source_stamp, overloads), protocol=-1),
+        )
 
     def _load_index(self) -> dict[Any, str]:
         try:
@@ -80,7 +88,9 @@ class KeptFunction(FunctionCache):  # type: ignore[misc]
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = _Files(cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=stamp)
+        self._cache_file = _Files(
+            cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=stamp
+        )
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled, if that is possible."""

@@ -1,4 +1,5 @@
-"""Logging of a command: our packages' records on standard error, nothing of other people's below a warning."""
+"""Logging of a command: our packages' records on standard error, nothing of other people's below a
+warning."""
 
 import contextlib
 import logging
@@ -22,16 +23,20 @@ PACKAGES = (
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to whatever ``sys.stderr`` is at the time, so that lines pass above a live progress bar."""
+    """Writes to whatever ``sys.stderr`` is at the time, so that lines pass above a live progress
+    bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError):  # a log that nobody can keep or read any more must not end the run
+        with contextlib.suppress(
+            OSError
+        ):  # a log that nobody can keep or read any more must not end the run
             say(sys.stderr, self.format(record).split("\n"))
             sys.stderr.flush()
 
 
 class _Formatter(logging.Formatter):
-    """Plain lines for information, the level in front of anything else; a message is one line, whatever it names."""
+    """Plain lines for information, the level in front of anything else; a message is one line,
+    whatever it names."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the base class
         record.message = on_one_line(record.message)
@@ -43,7 +48,8 @@ class _Formatter(logging.Formatter):
 
 
 def configure_logs(*, verbose: bool = False, quiet: bool = False) -> None:
-    """Send log records to standard error: everything if ``verbose``, warnings only if ``quiet``, else information too.
+    """Send log records to standard error: everything if ``verbose``, warnings only if ``quiet``,
+    else information too.
 
     Called once by the front door; calling it again replaces what the earlier call set.
     """

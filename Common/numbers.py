@@ -1,8 +1,9 @@
 """Numbers as people read them, the same in tables, sentences, pages and charts.
 
-Thousands have separators, and nobody meets an exponent between 0.0001 and 1e15. Units are written out beside the number; bytes
-and seconds pick a prefix that suits their size. Capacities and sizes in memory are binary (GiB, MiB, KiB), rates are decimal
-(GB/s), as data sheets and networks give them.
+Thousands have separators, and nobody meets an exponent between 0.0001 and 1e15. Units are written
+out beside the number; bytes and seconds pick a prefix that suits their size. Capacities and sizes
+in memory are binary (GiB, MiB, KiB), rates are decimal (GB/s), as data sheets and networks give
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ TIME_UNITS = (TimeUnit("s", 1.0), TimeUnit("ms", 1e3), TimeUnit("µs", 1e6), Tim
 
 
 def number(value: float, digits: int = DIGITS, *, aligned: bool = False) -> str:
-    """At least ``digits`` significant digits, all of a larger whole part, with commas: ``45,528``, ``409.6``, ``0.01234``.
+    """At least ``digits`` significant digits, all of a larger whole part, with commas: ``45,528``,
+    ``409.6``, ``0.01234``.
 
     ``aligned`` with others in a column it keeps its last zeros.
     """
@@ -59,7 +61,8 @@ def share(fraction: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """For a sentence: ``18%``, ``4.2%``, ``0.13%``: two significant digits, of large shares the whole number."""
+    """For a sentence: ``18%``, ``4.2%``, ``0.13%``: two significant digits, of large shares the
+    whole number."""
     size = 100 * abs(fraction)
     if size == 0.0:
         return "0%"
@@ -93,8 +96,11 @@ def size_text(size_bytes: float) -> str:
 
 
 def unit_for(seconds: float) -> TimeUnit:
-    """Seconds, milliseconds, microseconds or nanoseconds: whichever gives ``seconds`` at least one digit before the point."""
-    return next((unit for unit in TIME_UNITS if abs(seconds) * unit.per_second >= 1.0), TIME_UNITS[-1])
+    """Seconds, milliseconds, microseconds or nanoseconds: whichever gives ``seconds`` at least one
+    digit before the point."""
+    return next(
+        (unit for unit in TIME_UNITS if abs(seconds) * unit.per_second >= 1.0), TIME_UNITS[-1]
+    )
 
 
 def time_text(seconds: float) -> str:

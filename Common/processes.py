@@ -1,4 +1,5 @@
-"""Calls spread over processes of this machine, which end with the process that started them, however it ends."""
+"""Calls spread over processes of this machine, which end with the process that started them,
+however it ends."""
 
 from __future__ import annotations
 
@@ -17,14 +18,18 @@ PARENT_INTERVAL_S = 0.5
 
 
 def in_processes(
-    function: Callable[[Item], Result], items: Iterable[Item], workers: int, started: list[Item] | None = None
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    workers: int,
+    started: list[Item] | None = None,
 ) -> Iterator[Result]:
-    """Results of ``function`` of every item, as soon as they are known; those handed to a worker so far are in ``started``.
+    """Results of ``function`` of every item, as soon as they are known; those handed to a worker so
+    far are in ``started``.
 
     Closing the iterator ends the workers.
 
-    Raises:
-        concurrent.futures.BrokenExecutor: a worker died, which takes all that run at that moment along.
+    Raises: concurrent.futures.BrokenExecutor: a worker died, which takes all that run at that
+        moment along.
     """
     import joblib
 

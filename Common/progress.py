@@ -1,4 +1,5 @@
-"""Progress of long phases: a bar on a terminal, plain log lines with done, total and time left elsewhere, or nothing."""
+"""Progress of long phases: a bar on a terminal, plain log lines with done, total and time left
+elsewhere, or nothing."""
 
 import logging
 import threading
@@ -21,7 +22,8 @@ LOG_INTERVAL_S = 5.0
 class Progress(Protocol):
     """What a long computation reports to.
 
-    Use: ``with progress.phase("design points", total=29360) as advance: ...; advance(512)``. Phases follow each other.
+    Use: ``with progress.phase("design points", total=29360) as advance: ...; advance(512)``. Phases
+    follow each other.
     """
 
     def phase(self, name: str, total: int) -> AbstractContextManager[Advance]:
@@ -39,9 +41,12 @@ class SilentProgress:
 
 
 class LoggedProgress:
-    """Log lines, at most one per ``interval_s`` and phase and one when the phase ends; ``clock`` counts seconds."""
+    """Log lines, at most one per ``interval_s`` and phase and one when the phase ends; ``clock``
+    counts seconds."""
 
-    def __init__(self, interval_s: float = LOG_INTERVAL_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, interval_s: float = LOG_INTERVAL_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._interval_s = interval_s
         self._clock = clock
 
@@ -58,10 +63,18 @@ class LoggedProgress:
             if now - last >= self._interval_s and 0 < done < total:
                 last = now
                 left_s = (now - start) * (total - done) / done
-                logger.info("%s: %s of %s, about %s left", name, number(done), number(total), duration(left_s))
+                logger.info(
+                    "%s: %s of %s, about %s left",
+                    name,
+                    number(done),
+                    number(total),
+                    duration(left_s),
+                )
 
         yield advance
-        logger.info("%s: %s of %s in %s", name, number(done), number(total), duration(self._clock() - start))
+        logger.info(
+            "%s: %s of %s in %s", name, number(done), number(total), duration(self._clock() - start)
+        )
 
 
 class BarProgress:
@@ -74,7 +87,13 @@ class BarProgress:
     def phase(self, name: str, total: int) -> Iterator[Advance]:
         """As ``Progress.phase``."""
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
         from rich.progress import Progress as Bars
 
         columns = (
@@ -91,7 +110,8 @@ class BarProgress:
 
 @contextmanager
 def said_while(words: Callable[[], str], interval_s: float = LOG_INTERVAL_S) -> Iterator[None]:
-    """Log what ``words()`` says and the time so far, every ``interval_s`` while the block runs; for work of unknown length."""
+    """Log what ``words()`` says and the time so far, every ``interval_s`` while the block runs; for
+    work of unknown length."""
     start, ended = time.monotonic(), threading.Event()
 
     def say() -> None:
@@ -108,7 +128,8 @@ def said_while(words: Callable[[], str], interval_s: float = LOG_INTERVAL_S) -> 
 
 
 def progress_for(stream: TextIO, *, quiet: bool) -> Progress:
-    """Choose the kind that suits ``stream``: a bar on a terminal, log lines elsewhere, nothing when ``quiet``."""
+    """Choose the kind that suits ``stream``: a bar on a terminal, log lines elsewhere, nothing when
+    ``quiet``."""
     if quiet:
         return SilentProgress()
     return BarProgress(stream) if stream.isatty() else LoggedProgress()

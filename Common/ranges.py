@@ -1,8 +1,9 @@
 """The range of every number in a file that somebody wrote, by what it counts.
 
-The bounds are of magnitude, many orders beyond any machine, and close enough that no product or quotient of a few such numbers
-leaves what floating-point numbers and 64-bit integers hold; what is negative, zero or above one where it must not be is
-refused by who knows the field. ``docs``: the table ``MOST`` below is the documentation.
+The bounds are of magnitude, many orders beyond any machine, and close enough that no product or
+quotient of a few such numbers leaves what floating-point numbers and 64-bit integers hold; what is
+negative, zero or above one where it must not be is refused by who knows the field. ``docs``: the
+table ``MOST`` below is the documentation.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ LONGEST_TEXT = 4000  # characters of a text in a record
 def check_ranges(data: object, source: str) -> None:
     """Refuse numbers beyond the range of their unit, and texts that cannot be shown.
 
-    The unit of a number is stated beside it (``{value: 1.2e12, unit: bytes/s}``), or ends the name of its key, or of the key of
-    the list or mapping it is in.
+    The unit of a number is stated beside it (``{value: 1.2e12, unit: bytes/s}``), or ends the name
+    of its key, or of the key of the list or mapping it is in.
 
     Raises:
         InputError: names ``source``, the key and what is allowed.
@@ -50,11 +51,16 @@ def check_ranges(data: object, source: str) -> None:
     for key, unit, value in _leaves(data):
         if isinstance(value, str):
             _check_text(value, key, source, one_line=unit == _NAME)
-        elif math.isfinite(value) and value and not LEAST <= abs(value) <= MOST.get(unit, MOST_OF_OTHERS):
+        elif (
+            math.isfinite(value)
+            and value
+            and not LEAST <= abs(value) <= MOST.get(unit, MOST_OF_OTHERS)
+        ):
             most = MOST.get(unit, MOST_OF_OTHERS)
             allowed = f"at most {most:g}" if abs(value) > most else f"0 or at least {LEAST:g}"
             raise InputError(
-                f"{source}: {clipped(key)} is {value:.6g}, but must be {allowed} {unit}".rstrip() + " in size; correct it"
+                f"{source}: {clipped(key)} is {value:.6g}, but must be {allowed} {unit}".rstrip()
+                + " in size; correct it"
             )
 
 
@@ -66,7 +72,9 @@ def check_finite(data: object, source: str) -> None:
     """
     for key, _, value in _leaves(data):
         if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"{source}: {clipped(key) or 'it'} is {value}, which is not finite; correct it")
+            raise InputError(
+                f"{source}: {clipped(key) or 'it'} is {value}, which is not finite; correct it"
+            )
 
 
 def _leaves(data: object) -> Iterator[tuple[str, str, Any]]:
@@ -79,23 +87,36 @@ def _leaves(data: object) -> Iterator[tuple[str, str, Any]]:
             for name, inner in value.items():
                 path = f"{key}.{name}" if key else str(name)
                 yield path[:LONGEST_TEXT], _NAME, str(name)
-                own = stated if name == "value" and isinstance(stated, str) else unit_of_key(str(name)) or unit
+                own = (
+                    stated
+                    if name == "value" and isinstance(stated, str)
+                    else unit_of_key(str(name)) or unit
+                )
                 pending.append((path[:LONGEST_TEXT], own, inner))
         elif isinstance(value, list | tuple):
             pending.extend((f"{key}.{place}", unit, inner) for place, inner in enumerate(value))
-        elif isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        elif isinstance(value, str) or (
+            isinstance(value, int | float) and not isinstance(value, bool)
+        ):
             yield key, _NAME if key.rpartition(".")[2] == _NAME else unit, value
 
 
 def _check_text(value: str, key: str, source: str, *, one_line: bool) -> None:
     if len(value) > LONGEST_TEXT:
         raise InputError(
-            f"{source}: {clipped(key)} is a text of {len(value):,} characters, at most {LONGEST_TEXT:,} are possible; shorten it"
+            f"{source}: {clipped(key)} is a text of {len(value):,} characters, at most "
+            f"{LONGEST_TEXT:,} are possible; shorten it"
         )
     if steers(value):
-        raise InputError(f"{source}: {clipped(key)} holds control characters, in '{clipped(value, 60)}'; remove them")
+        raise InputError(
+            f"{source}: {clipped(key)} holds control characters, in '{clipped(value, 60)}'; "
+            "remove them"
+        )
     if one_line and breaks_line(value):
-        raise InputError(f"{source}: {clipped(key)} is a name on several lines, {on_one_line(value)[:60]!r}; give it on one")
+        raise InputError(
+            f"{source}: {clipped(key)} is a name on several lines, {on_one_line(value)[:60]!r}; "
+            "give it on one"
+        )
 
 
 def positive_number(text: str, name: str, where: str) -> float:
@@ -111,5 +132,7 @@ def positive_number(text: str, name: str, where: str) -> float:
     if not (math.isfinite(value) and value > 0):
         raise InputError(f"{where}: {name} is {text!r}; it must be a positive number")
     if not LEAST <= value <= MOST_OF_OTHERS:
-        raise InputError(f"{where}: {name} is {text!r}; it must be from {LEAST:g} to {MOST_OF_OTHERS:g}")
+        raise InputError(
+            f"{where}: {name} is {text!r}; it must be from {LEAST:g} to {MOST_OF_OTHERS:g}"
+        )
     return value

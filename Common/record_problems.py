@@ -1,4 +1,5 @@
-"""Why parsed YAML or JSON is not the record it should be: every problem with its key, what was given and what is allowed."""
+"""Why parsed YAML or JSON is not the record it should be: every problem with its key, what was
+given and what is allowed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def problems(error: ValidationError, cls: type[Any]) -> Iterator[str]:
         yield _sentence(each, cls, branches)
 
 
-def _sentence(problem: Mapping[str, Any], cls: type[Any], branches: frozenset[tuple[int | str, ...]]) -> str:
+def _sentence(
+    problem: Mapping[str, Any], cls: type[Any], branches: frozenset[tuple[int | str, ...]]
+) -> str:
     place: tuple[int | str, ...] = problem["loc"]
     shown = [str(part) for index, part in enumerate(place) if place[: index + 1] not in branches]
     key = ".".join(shown) or "the document"
@@ -41,10 +44,16 @@ def _sentence(problem: Mapping[str, Any], cls: type[Any], branches: frozenset[tu
             return f"{key} is missing; add it"
         case "unexpected_keyword_argument":
             known = _keys_of(_type_at(cls, place[:-1]))
-            return f"{key} is not a known key; {nearest(str(place[-1]), known, 'remove it or correct its spelling')}"
+            return (
+                f"{key} is not a known key; "
+                f"{nearest(str(place[-1]), known, 'remove it or correct its spelling')}"
+            )
         case "json_invalid":
             return f"{key}: {problem['msg'].lower()}"
-    return f"{key} is {_value(problem['input'])}, but must be {_allowed(problem, _type_at(cls, place))}"
+    return (
+        f"{key} is {_value(problem['input'])}, but must be "
+        f"{_allowed(problem, _type_at(cls, place))}"
+    )
 
 
 def _value(given: object) -> str:
@@ -62,10 +71,14 @@ def _allowed(problem: Mapping[str, Any], wanted: Any) -> str:
     word = kind.partition("_")[0]
     if word in _ALLOWED:
         return _ALLOWED[word]
-    return str(problem["msg"]).removeprefix("Input should be ").removeprefix("Value error, ").lower()
+    return (
+        str(problem["msg"]).removeprefix("Input should be ").removeprefix("Value error, ").lower()
+    )
 
 
-def _branches(cls: type[Any], places: Iterable[tuple[int | str, ...]]) -> frozenset[tuple[int | str, ...]]:
+def _branches(
+    cls: type[Any], places: Iterable[tuple[int | str, ...]]
+) -> frozenset[tuple[int | str, ...]]:
     """Parts of places that name an alternative of a union, which nobody wrote."""
     found = set()
     for place in places:
@@ -87,12 +100,15 @@ def _holds(wanted: Any, part: int | str) -> bool:
 
 
 def _type_at(cls: Any, place: tuple[int | str, ...]) -> Any:
-    """The type of what is at ``place`` in a record of the class ``cls``; None where that is not known."""
+    """The type of what is at ``place`` in a record of the class ``cls``; None where that is not
+    known."""
     wanted: Any = cls
     for part in place:
         options = [_inner(each, part) for each in _alternatives(wanted)]
         named = next((option for option in options if option is not None), None)
-        wanted = named if named is not None or len(options) < 2 else wanted  # the name of an alternative
+        wanted = (
+            named if named is not None or len(options) < 2 else wanted
+        )  # the name of an alternative
     return wanted
 
 
@@ -114,5 +130,7 @@ def _alternatives(wanted: Any) -> tuple[Any, ...]:
 
 
 def _keys_of(wanted: Any) -> list[str]:
-    classes = (each for each in _alternatives(wanted) if isinstance(each, type) and is_dataclass(each))
+    classes = (
+        each for each in _alternatives(wanted) if isinstance(each, type) and is_dataclass(each)
+    )
     return [entry.name for each in classes for entry in fields(each)]

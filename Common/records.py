@@ -1,4 +1,5 @@
-"""Frozen dataclasses from and to YAML and JSON, checked field by field, with errors that name the file and the bad key."""
+"""Frozen dataclasses from and to YAML and JSON, checked field by field, with errors that name the
+file and the bad key."""
 
 from __future__ import annotations
 
@@ -26,20 +27,24 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
     """Check ``data`` (parsed YAML or JSON) against the dataclass ``cls`` and build it.
 
     Unknown and missing keys and values of the wrong type are refused; integers pass for floats.
-    Texts with units (``80 GB``) are converted before (``Common.quantity_fields``). Numbers lie within the ranges of
-    ``Common.ranges``.
+    Texts with units (``80 GB``) are converted before (``Common.quantity_fields``). Numbers lie
+    within the ranges of ``Common.ranges``.
 
     Raises:
         InputError: all that is wrong; names ``source``, the key and what was expected.
     """
     if is_dataclass(cls) and not isinstance(data, dict):
         keys = ", ".join(each.name for each in fields(cls)[:3])
-        raise InputError(f"{source} holds {kind_of(data)}, but must be a mapping of keys such as {keys}")
+        raise InputError(
+            f"{source} holds {kind_of(data)}, but must be a mapping of keys such as {keys}"
+        )
     data = in_base_units(cls, data, source)
     try:
         text = json.dumps(data, default=str)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{source}: a value contains itself, or is no number that can be written; correct it") from error
+        raise InputError(
+            f"{source}: a value contains itself, or is no number that can be written; correct it"
+        ) from error
     check_finite(data, source)  # what contains itself has no end
     check_ranges(data, source)
     return from_json(cls, text, source)
@@ -76,7 +81,8 @@ def to_json(record: object, *, indent: int | None = None) -> bytes:
 
 @lru_cache(maxsize=256)
 def _adapter(cls: Any) -> pydantic.TypeAdapter[Any]:
-    """What checks and writes records of the class ``cls``; making one takes longer than most records do."""
+    """What checks and writes records of the class ``cls``; making one takes longer than most
+    records do."""
     import pydantic
 
     return pydantic.TypeAdapter(cls)

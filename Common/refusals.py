@@ -19,7 +19,9 @@ class SeveralProblemsError(InputError):
         self.listed = self.problems[:MOST_LISTED]
         if len(self.problems) > MOST_LISTED:
             self.listed += (f"and {len(self.problems) - MOST_LISTED:,} more",)
-        sentences = "; ".join(f"({number}) {problem}" for number, problem in enumerate(self.listed, start=1))
+        sentences = "; ".join(
+            f"({number}) {problem}" for number, problem in enumerate(self.listed, start=1)
+        )
         super().__init__(f"{self.heading} {sentences}")
 
     @property
@@ -43,7 +45,11 @@ class Refusals:
 
     def add(self, refusal: InputError) -> None:
         """Keep a refusal, or each of several."""
-        parts = [InputError(each) for each in refusal.problems] if isinstance(refusal, SeveralProblemsError) else [refusal]
+        parts = (
+            [InputError(each) for each in refusal.problems]
+            if isinstance(refusal, SeveralProblemsError)
+            else [refusal]
+        )
         for each in parts:
             self._found.setdefault(str(each), each)
 
@@ -68,7 +74,8 @@ class Refusals:
 
 
 class FileRefusals(Refusals):
-    """What is wrong with the values in a file, or in what else is to blame, such as a change of one."""
+    """What is wrong with the values in a file, or in what else is to blame, such as a change of
+    one."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__()

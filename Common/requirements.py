@@ -1,4 +1,5 @@
-"""Which versions of other packages phaze was tested with: read from pyproject.toml, or from what pip keeps of it."""
+"""Which versions of other packages phaze was tested with: read from pyproject.toml, or from what
+pip keeps of it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _BOUND = re.compile(r"(?P<kind>>=|<|==)\s*(?P<version>[0-9][0-9.]*)")
 
 @dataclass(frozen=True)
 class Requirement:
-    """A package that phaze needs, or one of its ``extra`` does; ``least`` <= version < ``below`` (empty: no bound)."""
+    """A package that phaze needs, or one of its ``extra`` does; ``least`` <= version < ``below``
+    (empty: no bound)."""
 
     name: str
     least: str = ""
@@ -29,12 +31,19 @@ class Requirement:
 
     @classmethod
     def of(cls, line: str) -> Requirement:
-        """From a line as in pyproject.toml; other bounds than ``>=``, ``<`` and ``==`` are passed over."""
+        """From a line as in pyproject.toml; other bounds than ``>=``, ``<`` and ``==`` are passed
+        over."""
         parts = _LINE.match(line)
         if parts is None:
             raise PhazeError(f"{line!r} is no requirement; correct it in pyproject.toml")
         bounds = {bound["kind"]: bound["version"] for bound in _BOUND.finditer(parts["bounds"])}
-        return cls(parts["name"], bounds.get(">=", ""), bounds.get("<", ""), bounds.get("==", ""), parts["extra"] or "")
+        return cls(
+            parts["name"],
+            bounds.get(">=", ""),
+            bounds.get("<", ""),
+            bounds.get("==", ""),
+            parts["extra"] or "",
+        )
 
     def is_older(self, version: str) -> bool:
         """Whether ``version`` is older than any that will do."""
@@ -51,7 +60,9 @@ class Requirement:
     def text(self) -> str:
         """As pip takes it."""
         bounds = {">=": self.least, "<": self.below, "==": self.exactly}
-        return self.name + ",".join(f"{kind}{version}" for kind, version in bounds.items() if version)
+        return self.name + ",".join(
+            f"{kind}{version}" for kind, version in bounds.items() if version
+        )
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -72,9 +83,14 @@ def _lines() -> list[str]:
     project_file = Path(__file__).resolve().parent.parent / "pyproject.toml"
     if project_file.exists():
         project = tomllib.loads(project_file.read_text(encoding="utf-8")).get("project", {})
-        if project.get("name") == "phaze":  # the source tree, whose file is newer than what pip took from it
+        if (
+            project.get("name") == "phaze"
+        ):  # the source tree, whose file is newer than what pip took from it
             extras = project["optional-dependencies"].items()
-            return [*project["dependencies"], *(f'{line}; extra == "{name}"' for name, lines in extras for line in lines)]
+            return [
+                *project["dependencies"],
+                *(f'{line}; extra == "{name}"' for name, lines in extras for line in lines),
+            ]
     return importlib.metadata.requires("phaze") or []
 
 
@@ -86,8 +102,13 @@ def check_versions(*names: str) -> None:
         PhazeError: says which, and what to do.
     """
     for need in requirements():
-        if need.name in names and not need.extra and need.is_older(found := importlib.metadata.version(need.name)):
+        if (
+            need.name in names
+            and not need.extra
+            and need.is_older(found := importlib.metadata.version(need.name))
+        ):
             raise PhazeError(
-                f"{need.name} {found} is older than phaze was tested with ({need.text}); install a newer one: "
+                f"{need.name} {found} is older than phaze was tested with ({need.text}); install "
+                "a newer one: "
                 f"python -m pip install '{need.text}'"
             )

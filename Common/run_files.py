@@ -1,4 +1,5 @@
-"""Files that a run wrote: whoever opens one that cannot be read says the same of it, and the same way out."""
+"""Files that a run wrote: whoever opens one that cannot be read says the same of it, and the same
+way out."""
 
 from __future__ import annotations
 
@@ -10,7 +11,12 @@ from Common.files import read_bytes, read_json
 from Common.json_text import CORRECT_IT, parse_json
 
 STUDY, MANIFEST, BEST = "study.yaml", "manifest.json", "best.json"
-DESIGNS, DESIGNS_CSV, PLANS, PLANS_CSV = "designs.parquet", "designs.csv", "plans.parquet", "plans.csv"
+DESIGNS, DESIGNS_CSV, PLANS, PLANS_CSV = (
+    "designs.parquet",
+    "designs.csv",
+    "plans.parquet",
+    "plans.csv",
+)
 SCHEDULES = "schedules.json.gz"
 SWEEP, TABLE, TABLE_CSV = "sweep.yaml", "table.parquet", "table.csv"  # of a sweep
 TRAINING_TIME = "training_time.json"

@@ -1,9 +1,11 @@
 """Digests of what was written, so that a file that was altered since is not taken for an answer.
 
-Artefacts that are only read by the tool (graphs, finished points, limits) are set aside and made again where they disagree with
-their digest. What a run found is told as it was written or refused; a plan that is priced anew anyway and settings that people
-may edit (a study, a calibrated device) are said to be edited, and read as they are. Arrays and compiled code keep a ``digest`` in
-files of their own kind. A digest guards against damage and changes that nobody remembers; whoever forges a file can forge it.
+Artefacts that are only read by the tool (graphs, finished points, limits) are set aside and made
+again where they disagree with their digest. What a run found is told as it was written or refused;
+a plan that is priced anew anyway and settings that people may edit (a study, a calibrated device)
+are said to be edited, and read as they are. Arrays and compiled code keep a ``digest`` in files of
+their own kind. A digest guards against damage and changes that nobody remembers; whoever forges a
+file can forge it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ def digest_of(content: bytes) -> str:
 
 
 def sealed(content: bytes) -> bytes:
-    """JSON text of an artefact as the ``content`` of a JSON object that has its digest before it."""
+    """JSON text of an artefact as the ``content`` of a JSON object that has its digest before
+    it."""
     return b'{"digest":"%s","content":%s}' % (digest_of(content).encode(), content)
 
 
@@ -48,10 +51,14 @@ def unsealed(text: bytes, source: str) -> bytes:
     """
     head = _HEAD.match(text)
     if head is None or not text.endswith(b"}"):
-        raise ArtefactError(f"{source} has no digest of its content: it is damaged, or of another version")
+        raise ArtefactError(
+            f"{source} has no digest of its content: it is damaged, or of another version"
+        )
     content = text[head.end() : -1]
     if digest_of(content) != head["digest"].decode():
-        raise ArtefactError(f"{source} does not hold what was written: its content disagrees with its digest")
+        raise ArtefactError(
+            f"{source} does not hold what was written: its content disagrees with its digest"
+        )
     return content
 
 
@@ -61,8 +68,11 @@ def with_digest(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_as_written(document: Mapping[str, Any]) -> bool:
-    """Whether a document that ``with_digest`` made still has the content that it was written with."""
-    return document.get(KEY) == _digest_of_document({key: value for key, value in document.items() if key != KEY})
+    """Whether a document that ``with_digest`` made still has the content that it was written
+    with."""
+    return document.get(KEY) == _digest_of_document(
+        {key: value for key, value in document.items() if key != KEY}
+    )
 
 
 def text_with_digest(text: str) -> str:
@@ -77,4 +87,6 @@ def text_is_as_written(text: str) -> bool:
 
 
 def _digest_of_document(document: Mapping[str, Any]) -> str:
-    return digest_of(json.dumps(document, sort_keys=True, separators=(",", ":"), default=str).encode())
+    return digest_of(
+        json.dumps(document, sort_keys=True, separators=(",", ":"), default=str).encode()
+    )

@@ -1,4 +1,5 @@
-"""What a setting takes, and its value as text or YAML gives it: read, checked, and refused with what is allowed."""
+"""What a setting takes, and its value as text or YAML gives it: read, checked, and refused with
+what is allowed."""
 
 import math
 import re
@@ -14,14 +15,18 @@ from Common.errors import InputError
 from Common.quantities import QuantityError, in_unit
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_NUMBER = re.compile(r"\s*[+-]?([0-9.]+(e[+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)  # without a unit
+_NUMBER = re.compile(
+    r"\s*[+-]?([0-9.]+(e[+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE
+)  # without a unit
 _SEPARATORS = re.compile(r"[\s,]+")
 _BETWEEN_QUANTITIES = re.compile(r"[\s,]+(?![^\W\d]|%)")  # a unit belongs to the number before it
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 COMMAND_LINE = "command line"  # as a source of settings
 _LONGEST_NUMBER = 10**40  # that is a word
-_PLACES = frozenset({"output"})  # which are shown to nobody but the user, who is told more of them by ``Studies.folders``
+_PLACES = frozenset(
+    {"output"}
+)  # which are shown to nobody but the user, who is told more of them by ``Studies.folders``
 LONGEST_ECHO = 80  # characters of a value in a refusal
 ALL = "all"  # in place of a list: every value that is possible
 
@@ -49,11 +54,12 @@ class Form:
 class Setting:
     """One thing a user may ask for.
 
-    ``key`` is the name in YAML files and, with hyphens, the flag; ``aliases`` are further names of both, the original's
-    among them. ``many`` settings take a list, in which a value may stand twice if it ``repeats``, and the word ``all`` where it
-    ``takes_all``; others take a list of one for its value. Numbers lie within ``least`` .. ``most``, choices among ``choices``
-    or, where there is a ``form``, texts of it.
-    Numbers count ``unit``s where there is one; a text may say the same in another: ``80 GB``.
+    ``key`` is the name in YAML files and, with hyphens, the flag; ``aliases`` are further names of
+    both, the original's among them. ``many`` settings take a list, in which a value may stand twice
+    if it ``repeats``, and the word ``all`` where it ``takes_all``; others take a list of one for
+    its value. Numbers lie within ``least`` .. ``most``, choices among ``choices`` or, where there
+    is a ``form``, texts of it. Numbers count ``unit``s where there is one; a text may say the same
+    in another: ``80 GB``.
     """
 
     key: str
@@ -71,9 +77,14 @@ class Setting:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Command-line names: the key and new aliases with hyphens, the original's names as they were."""
+        """Command-line names: the key and new aliases with hyphens, the original's names as they
+        were."""
         names = (self.key, *self.aliases)
-        return tuple(dict.fromkeys(f"--{name if _is_original(name) else name.replace('_', '-')}" for name in names))
+        return tuple(
+            dict.fromkeys(
+                f"--{name if _is_original(name) else name.replace('_', '-')}" for name in names
+            )
+        )
 
 
 def _is_original(name: str) -> bool:
@@ -99,12 +110,22 @@ def read_value(setting: Setting, value: object, source: str) -> object:
             return ALL
         listed = _listed(value, setting)
         if setting.takes_all and any(_says_all(item) for item in listed):
-            raise InputError(f"{source}: {name} lists {ALL!r} beside other values; give it alone, or leave it out")
+            raise InputError(
+                f"{source}: {name} lists {ALL!r} beside other values; give it alone, or leave it "
+                "out"
+            )
         items = tuple(_READERS[setting.kind](setting, item) for item in listed)
         if not items:
-            raise _NotAllowedError("", f"one of {', '.join(setting.choices)}" if setting.choices else _ONE_AT_LEAST[setting.kind])
+            raise _NotAllowedError(
+                "",
+                f"one of {', '.join(setting.choices)}"
+                if setting.choices
+                else _ONE_AT_LEAST[setting.kind],
+            )
     except _NotAllowedError as problem:
-        raise InputError(f"{source}: {name} is {_echo(problem.given)}{problem.link} {problem.allowed}") from problem
+        raise InputError(
+            f"{source}: {name} is {_echo(problem.given)}{problem.link} {problem.allowed}"
+        ) from problem
     if not setting.repeats and len(set(items)) < len(items):
         twice = next(item for item in items if items.count(item) > 1)
         raise InputError(f"{source}: {name} lists {twice} twice; list every value once")
@@ -114,7 +135,11 @@ def read_value(setting: Setting, value: object, source: str) -> object:
 def _echo(given: object) -> str:
     """A value as it was given, mappings as YAML writes them; what is too long is cut."""
     if isinstance(given, Mapping):
-        text = "{" + ", ".join(f"{on_one_line(str(key))}: {_echo(value)}" for key, value in given.items()) + "}"
+        text = (
+            "{"
+            + ", ".join(f"{on_one_line(str(key))}: {_echo(value)}" for key, value in given.items())
+            + "}"
+        )
     else:
         text = "empty" if isinstance(given, str) and not given.strip() else as_given(given)
     return text if len(text) <= LONGEST_ECHO else text[: LONGEST_ECHO - 3] + "..."
@@ -150,33 +175,52 @@ def _listed(value: object, setting: Setting) -> list[object]:
             return [value]
         if setting.unit:
             return [item for item in _BETWEEN_QUANTITIES.split(value.strip()) if item]
-        words = (word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split())  # dimensions have commas
+        words = (
+            word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split()
+        )  # dimensions have commas
         return [item for word in words for item in word.split()]
     if isinstance(value, Mapping) and setting.kind is Kind.TEXT:  # models and their weights
         return [f"{name}={weight}" for name, weight in value.items()]
     if isinstance(value, list | tuple):
         if setting.unit and value and all(isinstance(part, str) for part in value):
             return _listed(" ".join(value), setting)  # of a flag: 64 GiB 80 GB
-        return [item for part in value for item in (_listed(part, setting) if isinstance(part, str) else [part])]
+        return [
+            item
+            for part in value
+            for item in (_listed(part, setting) if isinstance(part, str) else [part])
+        ]
     return [value]
 
 
 def _names_file(text: str) -> bool:
-    """Whether a text, or what comes before its last equals sign, is a path that exists, with blanks and commas in it."""
+    """Whether a text, or what comes before its last equals sign, is a path that exists, with blanks
+    and commas in it."""
     if "/" not in text and "." not in text:
         return False
     try:
-        return any(Path(path).expanduser().is_file() for path in (text, text.rpartition("=")[0]) if path)
+        return any(
+            Path(path).expanduser().is_file() for path in (text, text.rpartition("=")[0]) if path
+        )
     except (OSError, ValueError, RuntimeError):  # nothing the file system knows
         return False
 
 
 def _integer(setting: Setting, value: object) -> int:
-    number = int(value) if isinstance(value, str) and _INTEGER.fullmatch(value.strip()) else _measured(setting, value)
-    number = number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
+    number = (
+        int(value)
+        if isinstance(value, str) and _INTEGER.fullmatch(value.strip())
+        else _measured(setting, value)
+    )
+    number = (
+        number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
+    )
     if not isinstance(number, bool) and isinstance(number, Integral):  # numpy's too
         number = int(number)
-    if isinstance(number, bool) or not isinstance(number, int) or not setting.least <= number <= setting.most:
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int)
+        or not setting.least <= number <= setting.most
+    ):
         raise _NotAllowedError(value, f"a whole number {_range(setting)}")
     return number
 
@@ -184,7 +228,11 @@ def _integer(setting: Setting, value: object) -> int:
 def _number(setting: Setting, value: object) -> float:
     measured = _measured(setting, value)
     try:
-        number = float(measured) if not isinstance(measured, bool) and isinstance(measured, str | Real) else math.nan
+        number = (
+            float(measured)
+            if not isinstance(measured, bool) and isinstance(measured, str | Real)
+            else math.nan
+        )
     except (ValueError, OverflowError):
         number = math.nan
     if not setting.least <= number <= setting.most:
@@ -194,7 +242,12 @@ def _number(setting: Setting, value: object) -> float:
 
 def _measured(setting: Setting, value: object) -> object:
     """What a text with a unit says in the unit of the setting; all else as it is."""
-    if not setting.unit or not isinstance(value, str) or not value.strip() or _NUMBER.fullmatch(value):
+    if (
+        not setting.unit
+        or not isinstance(value, str)
+        or not value.strip()
+        or _NUMBER.fullmatch(value)
+    ):
         return value
     try:
         return in_unit(value, setting.unit)

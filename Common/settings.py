@@ -22,7 +22,8 @@ REFUSED = object()  # in place of a value that is not allowed
 
 @dataclass(frozen=True)
 class SettingTable:
-    """All that a user may ask for in one kind of file and its flags. ``rivals`` are settings of which one may be given."""
+    """All that a user may ask for in one kind of file and its flags. ``rivals`` are settings of
+    which one may be given."""
 
     settings: tuple[Setting, ...]
     rivals: tuple[frozenset[str], ...] = ()
@@ -33,19 +34,24 @@ class SettingTable:
         return tuple(setting.key for setting in self.settings)
 
     def canonical(self, given: Mapping[str, object], source: str) -> dict[str, object]:
-        """Keys of ``given`` (any of their names, hyphens or underscores) as keys of the table; values unread.
+        """Keys of ``given`` (any of their names, hyphens or underscores) as keys of the table;
+        values unread.
 
-        Raises:
-            InputError: all of: unknown keys, settings given twice under two names, rivals; names ``source``.
+        Raises: InputError: all of: unknown keys, settings given twice under two names, rivals;
+            names ``source``.
         """
         refusals = Refusals()
         found = self._sorted(given, source, refusals)
         refusals.raise_any()
         return found
 
-    def _sorted(self, given: Mapping[str, object], source: str, refusals: Refusals) -> dict[str, object]:
+    def _sorted(
+        self, given: Mapping[str, object], source: str, refusals: Refusals
+    ) -> dict[str, object]:
         """As ``canonical``, without what is refused."""
-        by_name = {name: setting for setting in self.settings for name in (setting.key, *setting.aliases)}
+        by_name = {
+            name: setting for setting in self.settings for name in (setting.key, *setting.aliases)
+        }
         found: dict[str, object] = {}
         named: dict[str, str] = {}
         strange: list[str] = []
@@ -64,7 +70,11 @@ class SettingTable:
                 found[setting.key], named[setting.key] = value, str(name)
         if strange:  # what is known is listed once for all of them
             what = "unknown key" if len(strange) == 1 else "unknown keys"
-            refusals.add(InputError(f"{source}: {what} {_some(strange)}; the keys are {', '.join(self.keys)}"))
+            refusals.add(
+                InputError(
+                    f"{source}: {what} {_some(strange)}; the keys are {', '.join(self.keys)}"
+                )
+            )
         for rivals in self.rivals:
             if rivals <= found.keys():
                 names = " and ".join(shown(key, source) for key in sorted(rivals))
@@ -72,23 +82,28 @@ class SettingTable:
         return found
 
     def override(self, below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-        """``below`` with the canonical settings of ``above`` put over it; a setting removes its rivals."""
+        """``below`` with the canonical settings of ``above`` put over it; a setting removes its
+        rivals."""
         beaten = {rival for rivals in self.rivals for rival in rivals if rivals & above.keys()}
         return {key: value for key, value in below.items() if key not in beaten} | dict(above)
 
     def read(self, given: Mapping[str, object], source: str) -> dict[str, Any]:
-        """Values of ``given`` by key, checked: int, float, str, bool, tuples of them, or ``ALL``; None (the default) stays.
+        """Values of ``given`` by key, checked: int, float, str, bool, tuples of them, or ``ALL``;
+        None (the default) stays.
 
-        Raises:
-            InputError: all of: as ``canonical``, values that are not what their settings take; says what is allowed.
+        Raises: InputError: all of: as ``canonical``, values that are not what their settings take;
+            says what is allowed.
         """
         refusals = Refusals()
         values = self.read_all(given, source, refusals)
         refusals.raise_any()
         return values
 
-    def read_all(self, given: Mapping[str, object], source: str, refusals: Refusals) -> dict[str, Any]:
-        """As ``read``, with ``REFUSED`` in place of what is refused; what is wrong goes to ``refusals``."""
+    def read_all(
+        self, given: Mapping[str, object], source: str, refusals: Refusals
+    ) -> dict[str, Any]:
+        """As ``read``, with ``REFUSED`` in place of what is refused; what is wrong goes to
+        ``refusals``."""
         settings = {setting.key: setting for setting in self.settings}
         stated = self._sorted(given, source, refusals)
 

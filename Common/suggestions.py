@@ -1,11 +1,14 @@
-"""What somebody who typed an unknown name may have meant: a known name that differs by a slip, or nothing."""
+"""What somebody who typed an unknown name may have meant: a known name that differs by a slip, or
+nothing."""
 
 import re
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
 
 MOST = 4  # names in a refusal; beyond that a list says more
-SHORTEST_TYPO = 4  # letters and digits: between shorter names every slip is another name (--pp, --tp)
+SHORTEST_TYPO = (
+    4  # letters and digits: between shorter names every slip is another name (--pp, --tp)
+)
 SHORTEST_TWO_TYPOS = 8
 SHORTEST_BEGINNING = 3
 _COMPARED = re.compile(r"[a-z0-9.]")  # opt-1.3b is not opt-13b
@@ -13,12 +16,15 @@ _WORD = re.compile(r"[a-z]+|[0-9]+")
 
 
 def suggested(given: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Those of the ``known`` names that ``given`` may have meant, the likeliest first, at most ``MOST``; often none.
+    """Those of the ``known`` names that ``given`` may have meant, the likeliest first, at most
+    ``MOST``; often none.
 
-    Compared are letters, digits and decimal points, without case. Either the same ones; or names whose first words were given;
-    or names that begin with what was given, the shortest first, and those within one slip of it (a letter too many, too few,
-    another one, two exchanged), or two in a long name that begins alike; or else those that have all its words in their order,
-    whole or abbreviated behind the first (``vit-l-16`` for ``vit-large``, ``micro-batch-size`` for ``batch-size``).
+    Compared are letters, digits and decimal points, without case. Either the same ones; or names
+    whose first words were given; or names that begin with what was given, the shortest first, and
+    those within one slip of it (a letter too many, too few, another one, two exchanged), or two in
+    a long name that begins alike; or else those that have all its words in their order, whole or
+    abbreviated behind the first (``vit-l-16`` for ``vit-large``, ``micro-batch-size`` for
+    ``batch-size``).
     """
     names: dict[str, str] = {}
     for name in known:
@@ -26,7 +32,11 @@ def suggested(given: str, known: Iterable[str]) -> tuple[str, ...]:
     plain = _plain(given)
     if plain in names:
         return (names[plain],)
-    whole = tuple(name for name in names.values() if name.lower().startswith((f"{given.lower()}-", f"{given.lower()}_")))
+    whole = tuple(
+        name
+        for name in names.values()
+        if name.lower().startswith((f"{given.lower()}-", f"{given.lower()}_"))
+    )
     if len(plain) >= SHORTEST_BEGINNING and whole:
         return whole[:MOST]
     close = [*_begun(plain, names), *_mistyped(given, names)] or _of_same_words(given, names)
@@ -61,8 +71,12 @@ def _mistyped(given: str, names: Mapping[str, str]) -> list[str]:
     for other, name in names.items():
         longest = max(len(plain), len(other))
         allowed = (longest >= SHORTEST_TYPO) + (longest >= SHORTEST_TWO_TYPOS)
-        count = slips_between(plain, other) if abs(len(plain) - len(other)) <= allowed else allowed + 1
-        begun_alike = _words(given)[:1] == _words(name)[:1] or _begin_alike(plain, other) >= SHORTEST_TYPO
+        count = (
+            slips_between(plain, other) if abs(len(plain) - len(other)) <= allowed else allowed + 1
+        )
+        begun_alike = (
+            _words(given)[:1] == _words(name)[:1] or _begin_alike(plain, other) >= SHORTEST_TYPO
+        )
         if count <= allowed and (count == 1 or begun_alike):
             slips[name] = count
     fewest = min(slips.values(), default=0)
@@ -85,20 +99,23 @@ def _of_same_words(given: str, names: Mapping[str, str]) -> list[str]:
 
 
 def _has(own: list[str], words: list[str]) -> bool:
-    """Whether ``words`` are among a name's ``own``, in order; behind the first these may be abbreviations."""
+    """Whether ``words`` are among a name's ``own``, in order; behind the first these may be
+    abbreviations."""
     place = -1
     for word in words:
         found = (
             index
             for index, each in enumerate(own)
-            if index > place and (each == word or (place >= 0 and each.isalpha() and word.startswith(each)))
+            if index > place
+            and (each == word or (place >= 0 and each.isalpha() and word.startswith(each)))
         )
         place = next(found, len(own))
     return place < len(own)
 
 
 def slips_between(one: str, other: str) -> int:
-    """Letters to insert, delete, replace or exchange with their neighbour (optimal string alignment; Damerau 1964)."""
+    """Letters to insert, delete, replace or exchange with their neighbour (optimal string
+    alignment; Damerau 1964)."""
     while one and other and one[0] == other[0]:
         one, other = one[1:], other[1:]
     while one and other and one[-1] == other[-1]:

@@ -2,7 +2,8 @@
 
 import os
 
-SETTING = "OMP_NUM_THREADS"  # set by whoever runs several processes beside each other: joblib, Ray, batch systems
+# set by whoever runs several processes beside each other: joblib, Ray, batch systems
+SETTING = "OMP_NUM_THREADS"
 
 
 def threads() -> int:

@@ -1,4 +1,5 @@
-"""TOML text: read as it is, but for numbers that are none, which TOML has words for and nobody means."""
+"""TOML text: read as it is, but for numbers that are none, which TOML has words for and nobody
+means."""
 
 import re
 import tomllib
@@ -13,13 +14,15 @@ _NOT_FINITE = re.compile(r"^\s*(?P<key>[^#=]+?)\s*=.*?[\s=\[,][+-]?(inf|nan)\b",
 def parse_toml(text: str, source: str) -> dict[str, Any]:
     """Content of TOML text.
 
-    Raises:
-        InputError: it is not TOML (which gives no key twice), or holds a number that is not finite; names the key and the line.
+    Raises: InputError: it is not TOML (which gives no key twice), or holds a number that is not
+        finite; names the key and the line.
     """
     try:
         parsed = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise InputError(f"{source} is not valid TOML: {error or 'it is nested too deeply'}; correct it") from error
+        raise InputError(
+            f"{source} is not valid TOML: {error or 'it is nested too deeply'}; correct it"
+        ) from error
     try:
         check_finite(parsed, source)
     except InputError as error:

@@ -1,7 +1,9 @@
-"""The one writer of files at places that people name: what phaze did not write is never replaced, unless that is asked for.
+"""The one writer of files at places that people name: what phaze did not write is never replaced,
+unless that is asked for.
 
-What phaze wrote is known by what stands in it (pages and timelines begin with who generated them), or by its digest in the record
-``.phaze-written`` of its folder. So a file of somebody else stays, and so does one of ours that somebody has edited since.
+What phaze wrote is known by what stands in it (pages and timelines begin with who generated them),
+or by its digest in the record ``.phaze-written`` of its folder. So a file of somebody else stays,
+and so does one of ours that somebody has edited since.
 """
 
 from __future__ import annotations
@@ -18,18 +20,27 @@ from Common.files import GZIP, artefact_bytes, at_once, parse_json, write_atomic
 from Common.sealed import digest_of
 
 RECORD = ".phaze-written"
-MARKS = (b'<meta name="generator" content="phaze">', b'{"generator":"phaze"')  # of pages, and of timelines
+MARKS = (
+    b'<meta name="generator" content="phaze">',
+    b'{"generator":"phaze"',
+)  # of pages, and of timelines
 _HEAD_BYTES = 4096  # in which a mark stands
 _LARGEST = 2**30  # of what could be ours
 
 
-def write_output(path: Path, content: bytes, *, force: bool = False, flag: str = "--output") -> None:
-    """Write ``content`` to ``path``, as ``write_outputs``; its folder gets a record where the content has no mark."""
+def write_output(
+    path: Path, content: bytes, *, force: bool = False, flag: str = "--output"
+) -> None:
+    """Write ``content`` to ``path``, as ``write_outputs``; its folder gets a record where the
+    content has no mark."""
     write_outputs(path.parent, {path.name: content}, force=force, flag=flag)
 
 
-def write_outputs(folder: Path, contents: Mapping[str, bytes], *, force: bool = False, flag: str = "--output") -> None:
-    """Write files by their paths within ``folder``: all of them, or none where one would replace what phaze did not write.
+def write_outputs(
+    folder: Path, contents: Mapping[str, bytes], *, force: bool = False, flag: str = "--output"
+) -> None:
+    """Write files by their paths within ``folder``: all of them, or none where one would replace
+    what phaze did not write.
 
     Raises:
         InputError: there is such a file and not ``force``, or nothing can be written there.
@@ -38,13 +49,17 @@ def write_outputs(folder: Path, contents: Mapping[str, bytes], *, force: bool = 
     check_replaceable(folder, contents, force=force, flag=flag)
     for name, content in contents.items():
         write_atomically(folder / name, content)
-    unmarked = {name: digest_of(content) for name, content in contents.items() if not _is_marked(content)}
+    unmarked = {
+        name: digest_of(content) for name, content in contents.items() if not _is_marked(content)
+    }
     if unmarked:
         document = {"files": {**_recorded(folder), **unmarked}}
         write_atomically(folder / RECORD, json.dumps(document, indent=1, sort_keys=True).encode())
 
 
-def check_replaceable(folder: Path, contents: Mapping[str, bytes | None], *, force: bool, flag: str = "--output") -> None:
+def check_replaceable(
+    folder: Path, contents: Mapping[str, bytes | None], *, force: bool, flag: str = "--output"
+) -> None:
     """Refuse to replace what phaze did not write; ``contents`` that are not known yet are None.
 
     Raises:
@@ -60,7 +75,8 @@ def check_replaceable(folder: Path, contents: Mapping[str, bytes | None], *, for
         recorded = _recorded(folder) if recorded is None else recorded
         if not _is_ours(path, content, recorded.get(name)):
             raise InputError(
-                f"{path} is there, and is not as phaze wrote it; move it, give another {flag}, or --force to replace it"
+                f"{path} is there, and is not as phaze wrote it; move it, give another {flag}, or "
+                "--force to replace it"
             )
 
 
@@ -88,10 +104,15 @@ def _is_marked(content: bytes) -> bool:
 
 
 def _recorded(folder: Path) -> dict[str, str]:
-    """Digests of what was written into ``folder``, by path; none where there is no record, or one that is damaged."""
+    """Digests of what was written into ``folder``, by path; none where there is no record, or one
+    that is damaged."""
     try:
         document = parse_json(artefact_bytes(folder / RECORD), RECORD)
     except (OSError, PhazeError):
         return {}
     files = document.get("files") if isinstance(document, dict) else None
-    return {name: each for name, each in files.items() if isinstance(each, str)} if isinstance(files, dict) else {}
+    return (
+        {name: each for name, each in files.items() if isinstance(each, str)}
+        if isinstance(files, dict)
+        else {}
+    )

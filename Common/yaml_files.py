@@ -1,4 +1,5 @@
-"""YAML files: read by the C parser where it is there, within bounds on size, depth, and what aliases expand to."""
+"""YAML files: read by the C parser where it is there, within bounds on size, depth, and what
+aliases expand to."""
 
 from __future__ import annotations
 
@@ -24,12 +25,18 @@ else:
 
 logger = logging.getLogger(__name__)
 
-MAX_YAML_BYTES = 2 * 2**20  # the largest that ships has 10 KiB, a sweep of 100,000 points lists some hundred values
+MAX_YAML_BYTES = (
+    2 * 2**20
+)  # the largest that ships has 10 KiB, a sweep of 100,000 points lists some hundred values
 DEEPEST = 50  # mappings and lists in each other
 TOO_DEEP = f"it is nested too deeply, more than {DEEPEST} levels"
-MOST_NODES = 100_000  # values, lists and mappings, with what aliases stand for counted wherever they stand
+MOST_NODES = (
+    100_000  # values, lists and mappings, with what aliases stand for counted wherever they stand
+)
 _FLOAT = "tag:yaml.org,2002:float"
-_MAY_BE_INFINITE = re.compile(r"\.(inf|nan)|e[+-]?[0-9]{3}|[0-9_]{300}|!!float|:float", re.IGNORECASE)
+_MAY_BE_INFINITE = re.compile(
+    r"\.(inf|nan)|e[+-]?[0-9]{3}|[0-9_]{300}|!!float|:float", re.IGNORECASE
+)
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 _INTEGER = re.compile(r"[-+]?[0-9][0-9a-fxo_:]*", re.IGNORECASE)  # in any notation of YAML 1.1
 
@@ -37,7 +44,8 @@ _INTEGER = re.compile(r"[-+]?[0-9][0-9a-fxo_:]*", re.IGNORECASE)  # in any notat
 class _Loader(_Base):
     """Refuses a mapping that gives a key twice, of which plain YAML would silently take the last.
 
-    Reads 160e9 as the number it is in YAML 1.2 and JSON; PyYAML, which follows YAML 1.1, would take it for a text.
+    Reads 160e9 as the number it is in YAML 1.2 and JSON; PyYAML, which follows YAML 1.1, would take
+    it for a text.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -45,7 +53,9 @@ class _Loader(_Base):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key.value!r} is given twice", key.start_mark
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -69,24 +79,33 @@ def read_yaml(path: Path) -> Any:
 def parse_yaml(text: str, source: str) -> Any:
     """Parse YAML text.
 
-    Raises:
-        InputError: it is not YAML, gives a key twice, holds a value that cannot be what it says it is, or is larger, deeper or
+    Raises: InputError: it is not YAML, gives a key twice, holds a value that cannot be what it says
+        it is, or is larger, deeper or
             (with its aliases written out) longer than any file of ours: names the bound.
     """
     if len(text) > MAX_YAML_BYTES:
         raise InputError(
-            f"{source} has more than {MAX_YAML_BYTES // 2**20} MiB, which is too large for YAML; give a smaller file"
+            f"{source} has more than {MAX_YAML_BYTES // 2**20} MiB, which is too large for YAML; "
+            "give a smaller file"
         )
     try:
         return deepcopy(_parsed(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        where = f" at line {min(mark.line, text.count(chr(10), 0, len(text) - 1)) + 1}" if mark else ""  # of the text's own
+        where = (
+            f" at line {min(mark.line, text.count(chr(10), 0, len(text) - 1)) + 1}" if mark else ""
+        )  # of the text's own
         problem = str(getattr(error, "problem", error))
-        if "nesting depth" in problem:  # of libyaml itself, which reads ahead of what it tells and stops at 1000 in some builds
+        if (
+            "nesting depth" in problem
+        ):  # of libyaml itself, which reads ahead of what it tells and stops at 1000 in some builds
             problem = TOO_DEEP
         raise InputError(f"{source} is not valid YAML{where}: {problem}; correct it") from error
-    except (ValueError, TypeError, AttributeError) as error:  # the date 2001-99-99; a key that is a list; a binary in no base 64
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:  # the date 2001-99-99; a key that is a list; a binary in no base 64
         raise InputError(f"{source} is not valid YAML: {error}; correct it") from error
     except RecursionError as error:
         raise InputError(f"{source} is nested too deeply; correct it") from error
@@ -94,7 +113,8 @@ def parse_yaml(text: str, source: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """Content of YAML text. Hardware files are read again for every study, and parsing them takes most of that time."""
+    """Content of YAML text. Hardware files are read again for every study, and parsing them takes
+    most of that time."""
     _check_events(text)
     loader = _Loader(text)
     try:
@@ -110,7 +130,8 @@ def _parsed(text: str) -> Any:
 
 
 def _check_events(text: str) -> None:
-    """Refuse what is nested too deeply for the composer, which recurses, and values that nobody can show."""
+    """Refuse what is nested too deeply for the composer, which recurses, and values that nobody can
+    show."""
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -130,11 +151,15 @@ def _check_scalar(event: yaml.ScalarEvent) -> None:
     if steers(text):
         raise _refused(f"it holds control characters, in '{clipped(text, 60)}'", event.start_mark)
     if len(text) > LONGEST_INTEGER and not event.style and _INTEGER.fullmatch(text):
-        raise _refused(f"it holds a number of {len(text)} digits, at most {LONGEST_INTEGER} are possible", event.start_mark)
+        raise _refused(
+            f"it holds a number of {len(text)} digits, at most {LONGEST_INTEGER} are possible",
+            event.start_mark,
+        )
 
 
 def _check_expansion(node: yaml.Node) -> None:
-    """Refuse a document that would have too many values once every alias is written out, or that contains itself."""
+    """Refuse a document that would have too many values once every alias is written out, or that
+    contains itself."""
     sizes: dict[int, int] = {}
 
     def size(each: yaml.Node) -> int:
@@ -151,7 +176,10 @@ def _check_expansion(node: yaml.Node) -> None:
             children = each.value
         total = 1 + sum(map(size, children))
         if total > MOST_NODES:
-            raise _refused(f"with its aliases written out it has more than {MOST_NODES:,} values", each.start_mark)
+            raise _refused(
+                f"with its aliases written out it has more than {MOST_NODES:,} values",
+                each.start_mark,
+            )
         sizes[id(each)] = total
         return total
 
@@ -168,9 +196,14 @@ def _check_finite(document: yaml.Node) -> None:
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
             named = [(getattr(name, "value", ""), value) for name, value in node.value]
-            pending += [(f"{key}.{name}" if key else str(name), value) for name, value in reversed(named)]
+            pending += [
+                (f"{key}.{name}" if key else str(name), value) for name, value in reversed(named)
+            ]
         elif isinstance(node, yaml.SequenceNode):
-            pending += [(f"{key}.{place}" if key else str(place), value) for place, value in reversed([*enumerate(node.value)])]
+            pending += [
+                (f"{key}.{place}" if key else str(place), value)
+                for place, value in reversed([*enumerate(node.value)])
+            ]
         elif node.tag == _FLOAT and not _is_finite(node.value):
             given = f"{clipped(key, 60) or 'it'} is {clipped(str(node.value), 60)}"
             raise _refused(f"{given}, which is not finite", node.start_mark)

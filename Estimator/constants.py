@@ -1,7 +1,9 @@
-"""Changes of single constants of the physics, without a file of one's own: ``platform.glb_bandwidth=2x``, ``prices.pue=1.3``.
+"""Changes of single constants of the physics, without a file of one's own:
+``platform.glb_bandwidth=2x``, ``prices.pue=1.3``.
 
-A change names a kind of hardware, the place in its record and a factor or a value in the unit of the record; names may leave out
-the unit behind them, and ``*`` stands for every entry. It is made once files are read and before anything is derived from them.
+A change names a kind of hardware, the place in its record and a factor or a value in the unit of
+the record; names may leave out the unit behind them, and ``*`` stands for every entry. It is made
+once files are read and before anything is derived from them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from Estimator.quantity import Quantity, UncertainQuantity
 Record = TypeVar("Record")
 EVERY = "*"
 FORM = "KIND.NAME=VALUE or KIND.NAME=2x, such as platform.glb_bandwidth=2x"
-LEAST, MOST = 1e-30, 1e30  # that a constant can be beside 0, in any unit; sums and quotients of such are finite
+LEAST, MOST = (
+    1e-30,
+    1e30,
+)  # that a constant can be beside 0, in any unit; sums and quotients of such are finite
 
 
 class Kind(StrEnum):
@@ -42,7 +47,8 @@ OF_CHIPS = frozenset({Kind.PLATFORM, Kind.TECHNOLOGY, Kind.MEMORY, Kind.PRICES})
 
 @dataclass(frozen=True)
 class ConstantChange:
-    """One change as it was ``asked``: a ``factor``, or in place of the value that there is a ``value``, or a ``measured`` one."""
+    """One change as it was ``asked``: a ``factor``, or in place of the value that there is a
+    ``value``, or a ``measured`` one."""
 
     asked: str
     kind: Kind
@@ -71,15 +77,23 @@ class ConstantChange:
             amount = float(number)
         except ValueError:
             amount = math.nan
-        if amount != amount and any(letter.isdigit() for letter in given) and given[-1].isalpha() and not given.endswith("x"):
+        if (
+            amount != amount
+            and any(letter.isdigit() for letter in given)
+            and given[-1].isalpha()
+            and not given.endswith("x")
+        ):
             return ConstantChange(text, Kind(kind), tuple(rest.split(".")), None, None, given)
         if not _possible(amount):
             raise InputError(
-                f"{text!r:.200}: the value is {given!r:.100}, but must be zero or a positive number from {LEAST:g} to {MOST:g}, "
+                f"{text!r:.200}: the value is {given!r:.100}, but must be zero or a positive "
+                f"number from {LEAST:g} to {MOST:g}, "
                 "in the unit of the record or with one of its own, or a factor as 2x"
             )
         factor = amount if given.endswith("x") else None
-        return ConstantChange(text, Kind(kind), tuple(rest.split(".")), factor, amount if factor is None else None)
+        return ConstantChange(
+            text, Kind(kind), tuple(rest.split(".")), factor, amount if factor is None else None
+        )
 
     def of(self, record: Record) -> Record:
         """``record`` with the change.
@@ -101,8 +115,13 @@ class ConstantChange:
                 return {key: self._changed(each, path[1:]) for key, each in record.items()}
             key = self._named(path[0], list(record))
             return {**record, key: self._changed(record[key], path[1:], key)}
-        if not is_dataclass(record) or isinstance(record, Quantity | UncertainQuantity | CapacityTable):
-            raise InputError(f"{self.asked!r:.200}: there is nothing called {path[0]!r:.100} below it; write {FORM}")
+        if not is_dataclass(record) or isinstance(
+            record, Quantity | UncertainQuantity | CapacityTable
+        ):
+            raise InputError(
+                f"{self.asked!r:.200}: there is nothing called {path[0]!r:.100} below it; write "
+                f"{FORM}"
+            )
         key = self._named(path[0], [entry.name for entry in fields(record)])
         return replace(record, **{key: self._changed(getattr(record, key), path[1:], key)})  # type: ignore[type-var]
 
@@ -111,7 +130,9 @@ class ConstantChange:
             return tuple(self._changed(each, path[1:]) for each in record)
         if not path[0].isdecimal() or int(path[0]) >= len(record):
             allowed = f"give 0 to {len(record) - 1}, or * for all"
-            raise InputError(f"{self.asked!r:.200}: {path[0]!r:.100} is none of {len(record)} entries; {allowed}")
+            raise InputError(
+                f"{self.asked!r:.200}: {path[0]!r:.100} is none of {len(record)} entries; {allowed}"
+            )
         at = int(path[0])
         return (*record[:at], self._changed(record[at], path[1:]), *record[at + 1 :])
 
@@ -126,26 +147,41 @@ class ConstantChange:
     def _applied(self, value: Any, unit: str) -> Any:
         if isinstance(value, CapacityTable):
             if self.factor is None:
-                raise InputError(f"{self.asked!r:.200}: it is a table by capacity; give a factor, as 2x")
+                raise InputError(
+                    f"{self.asked!r:.200}: it is a table by capacity; give a factor, as 2x"
+                )
             return replace(value, value=tuple(self.factor * each for each in value.value))
         if isinstance(value, Quantity | UncertainQuantity):
             now = self._number(value.value, value.unit)
             source = f"{self.asked}, in place of {value.value:g} {value.unit}"
             if isinstance(value, Quantity):
                 return replace(value, value=now, source=source)
-            low, high = (now if not value.value else now * end / value.value for end in (value.low, value.high))
+            low, high = (
+                now if not value.value else now * end / value.value
+                for end in (value.low, value.high)
+            )
             return replace(value, value=now, low=low, high=high, source=source)
         if isinstance(value, bool) or not isinstance(value, int | float):
             what = f"a group of {len(fields(value))}" if is_dataclass(value) else repr(value)[:100]
             what = f"a list of {len(value)}" if isinstance(value, tuple | dict) else what
-            raise InputError(f"{self.asked!r:.200}: it is {what}, not a number; name one of its parts, or another constant")
-        return round(self._number(value, unit)) if isinstance(value, int) else self._number(value, unit)
+            raise InputError(
+                f"{self.asked!r:.200}: it is {what}, not a number; name one of its parts, or "
+                "another constant"
+            )
+        return (
+            round(self._number(value, unit))
+            if isinstance(value, int)
+            else self._number(value, unit)
+        )
 
     def _number(self, value: float, unit: str) -> float:
         """What is asked in place of a ``value`` in ``unit``."""
         now = self._stated(value, unit)
         if not _possible(now if now > 0 else -now):
-            raise InputError(f"{self.asked!r:.200}: the constant must be zero or from {LEAST:g} to {MOST:g} {unit}".rstrip())
+            raise InputError(
+                f"{self.asked!r:.200}: the constant must be zero or from {LEAST:g} to {MOST:g} "
+                f"{unit}".rstrip()
+            )
         return float(now)
 
     def _stated(self, value: float, unit: str) -> float | Fraction:
@@ -154,12 +190,15 @@ class ConstantChange:
         if self.measured is not None:
             if not is_measured(unit):
                 raise InputError(
-                    f"{self.asked!r:.200}: the constant is no measured one; give a number without a unit, or a factor as 2x"
+                    f"{self.asked!r:.200}: the constant is no measured one; give a number without "
+                    "a unit, or a factor as 2x"
                 )
             try:
                 return in_unit(self.measured, unit)
             except QuantityError as error:
-                raise InputError(f"{self.asked!r:.200}: {error}; or give a factor, as 2x") from error
+                raise InputError(
+                    f"{self.asked!r:.200}: {error}; or give a factor, as 2x"
+                ) from error
         assert self.value is not None
         return self.value
 
@@ -169,7 +208,8 @@ def _possible(amount: float | Fraction) -> bool:
 
 
 def asked_of(changes: Iterable[ConstantChange], kind: Kind) -> str:
-    """The changes of ``kind`` as they were asked: what is to blame where a record cannot be, which could before."""
+    """The changes of ``kind`` as they were asked: what is to blame where a record cannot be, which
+    could before."""
     return ", ".join(f"{change.asked!r:.200}" for change in changes if change.kind is kind)
 
 

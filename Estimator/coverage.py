@@ -1,4 +1,5 @@
-"""Operators of training graphs that no formula describes: priced by the bytes they move, and never without a word."""
+"""Operators of training graphs that no formula describes: priced by the bytes they move, and never
+without a word."""
 
 import logging
 from collections import Counter
@@ -15,7 +16,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PricedByBytes:
-    """An operator of torch that is priced by its bytes alone: how often a step runs it, and its part of all operators' seconds.
+    """An operator of torch that is priced by its bytes alone: how often a step runs it, and its
+    part of all operators' seconds.
 
     Of several joined in a kernel each counts as the whole kernel.
     """
@@ -27,7 +29,10 @@ class PricedByBytes:
     @property
     def words(self) -> str:
         """As part of a sentence."""
-        return f"{self.operator} ({_often(self.times)}, {share(self.share_of_seconds)} of the time of operators)"
+        return (
+            f"{self.operator} ({_often(self.times)}, {share(self.share_of_seconds)} of the "
+            "time of operators)"
+        )
 
 
 def words_of(found: Iterable[PricedByBytes]) -> str:
@@ -35,8 +40,11 @@ def words_of(found: Iterable[PricedByBytes]) -> str:
     return ", ".join(each.words for each in found)
 
 
-def unknown_functions(graphs: Iterable[ModelGraph], known: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """Vector functions of ``graphs`` that are not ``known``, by name, with the layers that apply them."""
+def unknown_functions(
+    graphs: Iterable[ModelGraph], known: Collection[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """Vector functions of ``graphs`` that are not ``known``, by name, with the layers that apply
+    them."""
     found: dict[str, dict[str, None]] = {}
     for graph in graphs:
         for layer in graph.layers:
@@ -47,7 +55,8 @@ def unknown_functions(graphs: Iterable[ModelGraph], known: Collection[str]) -> M
 
 
 def times_by_bytes(graph: ModelGraph, known: Collection[str]) -> Mapping[str, int]:
-    """How often each operator that is priced by its bytes alone runs in a step without recomputation, by its name in torch."""
+    """How often each operator that is priced by its bytes alone runs in a step without
+    recomputation, by its name in torch."""
     runs = Counter(graph.sequence)
     found: Counter[str] = Counter()
     for index, layer in enumerate(graph.layers):
@@ -58,9 +67,13 @@ def times_by_bytes(graph: ModelGraph, known: Collection[str]) -> Mapping[str, in
 
 
 def priced_by_bytes(
-    graph: ModelGraph, recompute: Recompute, known: Collection[str], seconds: Callable[[OperatorGraph], FloatArray]
+    graph: ModelGraph,
+    recompute: Recompute,
+    known: Collection[str],
+    seconds: Callable[[OperatorGraph], FloatArray],
 ) -> tuple[PricedByBytes, ...]:
-    """The operators of a step that are priced so; ``seconds`` are those of the operators of a graph, in its order."""
+    """The operators of a step that are priced so; ``seconds`` are those of the operators of a
+    graph, in its order."""
     times: Counter[str] = Counter()
     spent: Counter[str] = Counter()
     whole = 0.0
@@ -74,7 +87,9 @@ def priced_by_bytes(
                     if function not in known:
                         times[_in_torch(function)] += runs[index]
                         spent[_in_torch(function)] += runs[index] * float(own_s)  # type: ignore[assignment]
-    return tuple(PricedByBytes(name, count, spent[name] / (whole or 1.0)) for name, count in times.items())
+    return tuple(
+        PricedByBytes(name, count, spent[name] / (whole or 1.0)) for name, count in times.items()
+    )
 
 
 def _functions(layer: LayerGraph) -> Iterator[str]:
@@ -108,12 +123,14 @@ def check_functions(graphs: Iterable[ModelGraph], known: Collection[str], *, str
     model = graphs[0].key.label
     times = times_by_bytes(graphs[0], known)
     words = ", ".join(
-        f"{_in_torch(function)} ({_often(times.get(_in_torch(function), 1))}, in {', '.join(layers)})"
+        f"{_in_torch(function)} ({_often(times.get(_in_torch(function), 1))}, in "
+        f"{', '.join(layers)})"
         for function, layers in unknown.items()
     )
     if strict:
         raise InputError(
-            f"operators of {model} have no cost: {words}; leave out --strict to price them by their bytes, or give them a "
+            f"operators of {model} have no cost: {words}; leave out --strict to price them by "
+            "their bytes, or give them a "
             "cost (of chips to design: in the vector functions YAML of the platform)"
         )
     logger.warning("operators of %s have no cost and are priced by bytes alone: %s", model, words)

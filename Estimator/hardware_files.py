@@ -1,4 +1,5 @@
-"""Hardware records from YAML: by name from ``Estimator/hardware/<kind>/``, or by path from anywhere.
+"""Hardware records from YAML: by name from ``Estimator/hardware/<kind>/``, or by path from
+anywhere.
 
 Unknown names, unreadable files, bad keys, units and values are refused with an ``InputError``.
 """
@@ -22,7 +23,11 @@ from Estimator.profiled.device import profiled_cluster
 from Estimator.profiled.machine import profile_folder
 from Estimator.quantity import quantity_problems
 
-LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = 2**20, 2**40, 64  # bytes; times 2^40 elements of a core they stay in 64 bits
+LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = (
+    2**20,
+    2**40,
+    64,
+)  # bytes; times 2^40 elements of a core they stay in 64 bits
 HARDWARE = Path(__file__).parent / "hardware"
 LISTED = frozenset(
     {"devices", "clusters", "software", "design_spaces", "technologies", "memories", "prices"}
@@ -36,10 +41,16 @@ class PlatformFile:
     frequency: Annotated[Quantity, "Hz"]  # clock
     hbm_bandwidth: Annotated[Quantity, "bytes/s"]  # memory of the device
     glb_bandwidth: Annotated[Quantity, "bytes/cycle"]  # global buffer of a chip
-    dataflows: tuple[Dataflow, ...]  # what a tensor core may keep in place: ws, os, is (weights, outputs, inputs)
-    weight_load: Annotated[Quantity, "rows/cycle"]  # how fast a systolic array takes a new stationary tile
+    dataflows: tuple[
+        Dataflow, ...
+    ]  # what a tensor core may keep in place: ws, os, is (weights, outputs, inputs)
+    weight_load: Annotated[
+        Quantity, "rows/cycle"
+    ]  # how fast a systolic array takes a new stationary tile
     startup: Annotated[Quantity, "s"]  # fixed cost of starting an operator
-    concurrent_tc_share: Annotated[Quantity, "fraction"]  # of GLB and HBM that tensor cores have when single cores run operators
+    concurrent_tc_share: Annotated[
+        Quantity, "fraction"
+    ]  # of GLB and HBM that tensor cores have when single cores run operators
     l2_per_pe: Annotated[Quantity, "bytes"]  # buffer of a core, per processing element
     l2_minimum: Annotated[Quantity, "bytes"]  # the smallest buffer of a core
     element: Annotated[Quantity, "bytes"]  # of tensors
@@ -59,11 +70,14 @@ class VectorFunctionsFile:
 
     unit: str  # cycles/element
     sources: dict[str, str]  # texts, by the keys that functions name
-    functions: dict[str, FunctionCost]  # costs by function; add is the price of functions that are not listed
+    functions: dict[
+        str, FunctionCost
+    ]  # costs by function; add is the price of functions that are not listed
 
 
 def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None) -> Path:
-    """File of a named piece of hardware, or the given path (anything with a separator or a .yaml ending).
+    """File of a named piece of hardware, or the given path (anything with a separator or a .yaml
+    ending).
 
     Raises:
         InputError: no such name; lists the known ones.
@@ -77,11 +91,15 @@ def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None)
         found = False
     if not found:
         known = hardware_names(kind)
-        one = {"technologies": "technology", "memories": "memory"}.get(kind, kind.removesuffix("s")).replace("_", " ")
+        one = {"technologies": "technology", "memories": "memory"}.get(
+            kind, kind.removesuffix("s")
+        ).replace("_", " ")
         hint = nearest(name_or_path, known, "")
         shown = f" ('phaze list {kind.replace('_', '-')}' shows them)" if kind in LISTED else ""
         names = f"{hint} known: {', '.join(known)}".lstrip() + shown
-        raise InputError(f"no {one} named {name_or_path!r}; {names}; or give the path of a YAML file")
+        raise InputError(
+            f"no {one} named {name_or_path!r}; {names}; or give the path of a YAML file"
+        )
     return path
 
 
@@ -90,8 +108,11 @@ def hardware_names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(file.stem for file in (HARDWARE / kind).glob("*.yaml")))
 
 
-def require(condition: bool, source: Path | FileRefusals, key: str, given: object, allowed: str) -> bool:
-    """Refuse a value that parses but makes no sense: at once, or with the others of its file; returns ``condition``."""
+def require(
+    condition: bool, source: Path | FileRefusals, key: str, given: object, allowed: str
+) -> bool:
+    """Refuse a value that parses but makes no sense: at once, or with the others of its file;
+    returns ``condition``."""
     if isinstance(source, FileRefusals):
         return source.require(condition, key, given, allowed)
     if not condition:
@@ -112,7 +133,11 @@ def load_technology(name_or_path: str, relative_to: Path | None = None) -> Techn
             _check_table(entry, file, key)
         else:
             require(entry.value >= 0, file, f"{key}.value", entry.value, "zero or positive")
-    problems = [] if technology.die is None else [*quantity_problems(technology.die, "die"), *process_problems(technology.die)]
+    problems = (
+        []
+        if technology.die is None
+        else [*quantity_problems(technology.die, "die"), *process_problems(technology.die)]
+    )
     for problem in problems:
         file.add(InputError(f"{path}: {problem}"))
     file.raise_any()
@@ -123,14 +148,29 @@ def _check_table(table: CapacityTable, file: FileRefusals, key: str) -> None:
     points = table.capacity_bytes
     require(len(points) >= 2, file, f"{key}.capacity_bytes", list(points), "two or more capacities")
     given = f"{len(table.value)} numbers"
-    require(len(points) == len(table.value), file, f"{key}.value", given, f"{len(points)}, one per capacity")
+    require(
+        len(points) == len(table.value),
+        file,
+        f"{key}.value",
+        given,
+        f"{len(points)}, one per capacity",
+    )
     rising = not points or (points[0] > 0 and all(low < high for low, high in pairwise(points)))
     require(rising, file, f"{key}.capacity_bytes", list(points), "positive and ascending")
-    require(min(table.value, default=1) > 0, file, f"{key}.value", min(table.value, default=1), "positive")
+    require(
+        min(table.value, default=1) > 0,
+        file,
+        f"{key}.value",
+        min(table.value, default=1),
+        "positive",
+    )
 
 
 def load_platform(
-    name_or_path: str, technology: Technology, vector_functions: VectorFunctions, relative_to: Path | None = None
+    name_or_path: str,
+    technology: Technology,
+    vector_functions: VectorFunctions,
+    relative_to: Path | None = None,
 ) -> Platform:
     """Read a platform and complete it with a technology and the costs of vector functions."""
     path = hardware_path("platforms", name_or_path, relative_to)
@@ -139,7 +179,11 @@ def load_platform(
     for key, unit in units_of(PlatformFile).items():
         entry: Quantity = getattr(stated, key)
         require(entry.unit == unit, file, f"{key}.unit", repr(entry.unit), repr(unit))
-    for key, most in (("l2_per_pe", LARGEST_L2_PER_PE), ("l2_minimum", LARGEST_L2), ("element", LARGEST_ELEMENT)):
+    for key, most in (
+        ("l2_per_pe", LARGEST_L2_PER_PE),
+        ("l2_minimum", LARGEST_L2),
+        ("element", LARGEST_ELEMENT),
+    ):
         given = getattr(stated, key).value
         require(given <= most, file, f"{key}.value", given, f"at most {most} bytes")
     file.raise_any()  # numbers of other units mean nothing
@@ -171,7 +215,11 @@ def check_platform(platform: Platform, source: Path | str) -> None:
     require(len(platform.dataflows) > 0, file, "dataflows", "empty", "one or more of ws, os, is")
     distinct = len(set(platform.dataflows)) == len(platform.dataflows)
     require(
-        distinct, file, "dataflows", f"a list of {len(platform.dataflows):,} with repetitions", "each of ws, os, is at most once"
+        distinct,
+        file,
+        "dataflows",
+        f"a list of {len(platform.dataflows):,} with repetitions",
+        "each of ws, os, is at most once",
     )
     require(platform.startup_s >= 0, file, "startup_s", platform.startup_s, "zero or positive")
     share = platform.concurrent_tc_share
@@ -186,14 +234,26 @@ def check_platform(platform: Platform, source: Path | str) -> None:
 def load_vector_functions(name_or_path: str, relative_to: Path | None = None) -> VectorFunctions:
     """Read the costs of vector functions."""
     path = hardware_path("vector_functions", name_or_path, relative_to)
-    stated = to_record(VectorFunctionsFile, VECTOR_FUNCTIONS.current(read_yaml(path), str(path)), str(path))
+    stated = to_record(
+        VectorFunctionsFile, VECTOR_FUNCTIONS.current(read_yaml(path), str(path)), str(path)
+    )
     file = FileRefusals(path)
     require(stated.unit == "cycles/element", file, "unit", repr(stated.unit), "'cycles/element'")
-    require("add" in stated.functions, file, "functions", "without 'add'", "a mapping with 'add', the price of unknown functions")
+    require(
+        "add" in stated.functions,
+        file,
+        "functions",
+        "without 'add'",
+        "a mapping with 'add', the price of unknown functions",
+    )
     for name, cost in stated.functions.items():
         require(cost.cycles > 0, file, f"functions.{name}.cycles", cost.cycles, "positive")
         require(
-            cost.source in stated.sources, file, f"functions.{name}.source", repr(cost.source), f"one of {list(stated.sources)}"
+            cost.source in stated.sources,
+            file,
+            f"functions.{name}.source",
+            repr(cost.source),
+            f"one of {list(stated.sources)}",
         )
     file.raise_any()
     return VectorFunctions({name: cost.cycles for name, cost in stated.functions.items()})
@@ -207,7 +267,9 @@ def load_cluster(name_or_path: str) -> Cluster:
     if profile_folder(name_or_path) is not None and name_or_path not in hardware_names("clusters"):
         return profiled_cluster(name_or_path)
     path = hardware_path("clusters", name_or_path)
-    cluster = to_record(Cluster, _without_sources(CLUSTER.current(read_yaml(path), str(path))), str(path))
+    cluster = to_record(
+        Cluster, _without_sources(CLUSTER.current(read_yaml(path), str(path))), str(path)
+    )
     check_cluster(cluster, path)
     return cluster
 
@@ -235,14 +297,36 @@ def check_cluster(cluster: Cluster, source: Path | str) -> None:
     inner = 1
     for position, tier in enumerate(cluster.tiers):
         key = f"tiers.{position}"
-        require(tier.bandwidth_bytes_per_s > 0, file, f"{key}.bandwidth_bytes_per_s", tier.bandwidth_bytes_per_s, "positive")
+        require(
+            tier.bandwidth_bytes_per_s > 0,
+            file,
+            f"{key}.bandwidth_bytes_per_s",
+            tier.bandwidth_bytes_per_s,
+            "positive",
+        )
         _check_protocol(tier, file, key)
         if tier.short is not None:
             _check_protocol(tier.short, file, f"{key}.short")
         for name in ("relay_stall", "inner_latency_s"):
-            require(getattr(tier, name) >= 0, file, f"{key}.{name}", getattr(tier, name), "zero or positive")
-        nests = tier.group_size > 0 and tier.group_size % inner == 0 and (position == 0 or tier.group_size > inner)
-        require(nests, file, f"{key}.group_size", tier.group_size, f"a larger multiple of the tier inside it ({inner})")
+            require(
+                getattr(tier, name) >= 0,
+                file,
+                f"{key}.{name}",
+                getattr(tier, name),
+                "zero or positive",
+            )
+        nests = (
+            tier.group_size > 0
+            and tier.group_size % inner == 0
+            and (position == 0 or tier.group_size > inner)
+        )
+        require(
+            nests,
+            file,
+            f"{key}.group_size",
+            tier.group_size,
+            f"a larger multiple of the tier inside it ({inner})",
+        )
         direct = tier.topology in {Topology.MESH, Topology.HYPERCUBE}
         beyond = "switch or torus or rail beyond the first tier"
         require(not direct or position == 0, file, f"{key}.topology", tier.topology, beyond)
@@ -250,9 +334,21 @@ def check_cluster(cluster: Cluster, source: Path | str) -> None:
         inner = max(tier.group_size, 1)
     divided = sum(1 / tier.link_parts for tier in cluster.tiers if tier.link_parts > 0)
     within = divided <= 1 + 1e-9
-    require(within, file, "link_parts", [tier.link_parts for tier in cluster.tiers], "such that the parts make at most one whole")
+    require(
+        within,
+        file,
+        "link_parts",
+        [tier.link_parts for tier in cluster.tiers],
+        "such that the parts make at most one whole",
+    )
     spans = f"spanning all {cluster.num_devices} devices"
-    require(not cluster.tiers or inner >= cluster.num_devices, file, "tiers", f"a last tier of {inner}", spans)
+    require(
+        not cluster.tiers or inner >= cluster.num_devices,
+        file,
+        "tiers",
+        f"a last tier of {inner}",
+        spans,
+    )
     if cluster.library is not None:
         share, copy = cluster.library.tree_efficiency, cluster.library.copy_share
         require(0 < share <= 1, file, "library.tree_efficiency", share, "above 0 and at most 1")
@@ -260,26 +356,51 @@ def check_cluster(cluster: Cluster, source: Path | str) -> None:
     if cluster.hosts is not None:
         hosts = cluster.hosts
         require(hosts.devices > 0, file, "hosts.devices", hosts.devices, "positive")
-        require(0 < hosts.sharing <= max(hosts.devices, 1), file, "hosts.sharing", hosts.sharing, "1 to hosts.devices")
+        require(
+            0 < hosts.sharing <= max(hosts.devices, 1),
+            file,
+            "hosts.sharing",
+            hosts.sharing,
+            "1 to hosts.devices",
+        )
         known = hosts.memory_bytes is None or hosts.memory_bytes > 0
         require(known, file, "hosts.memory_bytes", hosts.memory_bytes, "positive")
     file.raise_any()
 
 
 def _check_places(tiers: tuple[Tier, ...], position: int, file: FileRefusals) -> None:
-    """Rails lie outside a switch, and beyond the first tier none but the dimensions of a torus run over a chip's own links."""
+    """Rails lie outside a switch, and beyond the first tier none but the dimensions of a torus run
+    over a chip's own links."""
     tier, key = tiers[position], f"tiers.{position}"
     outside = position > 0 and tiers[position - 1].topology is Topology.SWITCH
     rails = tier.topology is Topology.RAIL
     require(
-        outside or not rails, file, f"{key}.topology", tier.topology, "a tier outside a switch, through which bytes change rails"
+        outside or not rails,
+        file,
+        f"{key}.topology",
+        tier.topology,
+        "a tier outside a switch, through which bytes change rails",
     )
     require(tier.link_parts >= 0, file, f"{key}.link_parts", tier.link_parts, "zero or positive")
     own = not tier.link_parts or position == 0 or tier.topology is Topology.TORUS
-    require(own, file, f"{key}.link_parts", tier.link_parts, "0, as ports beyond the first tier are no links of a chip's own")
+    require(
+        own,
+        file,
+        f"{key}.link_parts",
+        tier.link_parts,
+        "0, as ports beyond the first tier are no links of a chip's own",
+    )
 
 
 def _check_protocol(protocol: Tier | ShortProtocol, file: FileRefusals, key: str) -> None:
-    require(protocol.latency_s >= 0, file, f"{key}.latency_s", protocol.latency_s, "zero or positive")
+    require(
+        protocol.latency_s >= 0, file, f"{key}.latency_s", protocol.latency_s, "zero or positive"
+    )
     require(protocol.start_s >= 0, file, f"{key}.start_s", protocol.start_s, "zero or positive")
-    require(0 < protocol.efficiency <= 1, file, f"{key}.efficiency", protocol.efficiency, "above 0 and at most 1")
+    require(
+        0 < protocol.efficiency <= 1,
+        file,
+        f"{key}.efficiency",
+        protocol.efficiency,
+        "above 0 and at most 1",
+    )

@@ -15,9 +15,11 @@ Seconds = TypeVar("Seconds", float, FloatArray)
 
 @dataclass(frozen=True)
 class _Parts(Generic[Seconds]):
-    """Seconds: arithmetic, what memories add to it, starting operators, and exposed collectives by group.
+    """Seconds: arithmetic, what memories add to it, starting operators, and exposed collectives by
+    group.
 
-    ``sequence_s`` are the gathers and scatters among tensor-parallel devices that sequence parallelism makes of all-reduces.
+    ``sequence_s`` are the gathers and scatters among tensor-parallel devices that sequence
+    parallelism makes of all-reduces.
     """
 
     arithmetic_s: Seconds
@@ -55,7 +57,9 @@ class OperatorParts(_Parts[FloatArray]):
 
     def weighted(self, weights: FloatArray) -> PassParts:
         """Sum over operators, each times its weight; ``weights`` has shape (operators,)."""
-        return PassParts(**{field.name: float(getattr(self, field.name) @ weights) for field in fields(self)})
+        return PassParts(
+            **{field.name: float(getattr(self, field.name) @ weights) for field in fields(self)}
+        )
 
 
 def operator_parts(
@@ -68,9 +72,10 @@ def operator_parts(
 ) -> OperatorParts:
     """Parts of the operators of ``graph`` on the priced configuration ``row``.
 
-    ``alone`` (operators,) says which have the whole device, the others being on one core; ``collective_s`` (collectives,) are
-    the network's seconds of the graph's collectives, in its order, ``exposed_s`` (operators,) those that what operators stream
-    adds to them (None: nothing streams); they are of the group of the first that streams.
+    ``alone`` (operators,) says which have the whole device, the others being on one core;
+    ``collective_s`` (collectives,) are the network's seconds of the graph's collectives, in its
+    order, ``exposed_s`` (operators,) those that what operators stream adds to them (None: nothing
+    streams); they are of the group of the first that streams.
 
     Raises:
         PhazeError: there are not as many seconds as collectives.

@@ -18,7 +18,8 @@ class Quantity:
 
 @dataclass(frozen=True)
 class UncertainQuantity:
-    """A constant within ``low`` to ``high`` (same unit), most likely at ``value``; high, medium or low ``confidence``."""
+    """A constant within ``low`` to ``high`` (same unit), most likely at ``value``; high, medium or
+    low ``confidence``."""
 
     value: float
     unit: str
@@ -34,11 +35,14 @@ CONFIDENCES = (None, "high", "medium", "low")
 def units_of(record: type[Any]) -> dict[str, str]:
     """Units of those fields of ``record`` that are annotated with one."""
     hints = get_type_hints(record, include_extras=True)
-    return {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return {
+        name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated
+    }
 
 
 def quantity_problems(record: Any, key: str = "") -> Iterator[InputError]:
-    """What is wrong with the constants of ``record`` and of the records in it: units, signs and ranges; each names its key.
+    """What is wrong with the constants of ``record`` and of the records in it: units, signs and
+    ranges; each names its key.
 
     A constant is zero or positive, and one with a range lies within it.
     """
@@ -67,6 +71,11 @@ def _problems_of(given: Quantity | UncertainQuantity, unit: str, key: str) -> It
     if not isinstance(given, UncertainQuantity):
         return
     if not 0 <= given.low <= given.value <= given.high:
-        yield InputError(f"{key} is {given.value:g} within {given.low:g} to {given.high:g}; it must be 0 <= low <= value <= high")
+        yield InputError(
+            f"{key} is {given.value:g} within {given.low:g} to {given.high:g}; it must be 0 <= "
+            "low <= value <= high"
+        )
     if given.confidence not in CONFIDENCES:
-        yield InputError(f"{key}.confidence is {given.confidence!r}; it must be 'high', 'medium' or 'low'")
+        yield InputError(
+            f"{key}.confidence is {given.confidence!r}; it must be 'high', 'medium' or 'low'"
+        )

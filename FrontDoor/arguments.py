@@ -20,14 +20,17 @@ DEFAULT_MODE = "run_solver"
 
 @dataclass(frozen=True)
 class Command:
-    """A parsed command line. ``given`` holds settings as typed, under their keys or as ``--set`` names them.
+    """A parsed command line. ``given`` holds settings as typed, under their keys or as ``--set``
+    names them.
 
-    ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
-    ``ignore`` are keys of a launch file that is priced without them.
-    ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` to ``beside``,
-    ``host`` and ``port``, ``instead``, ``study`` to ``parts``, ``plot`` to ``explain``, ``tables`` to ``runs_file`` and
-    ``names`` are of report, serve, explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` of profile, ``steps`` to
-    ``resume`` and ``dtype`` of train; with ``force`` a mode may replace files that phaze did not write.
+    ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though
+    only a file names them. ``ignore`` are keys of a launch file that is priced without them.
+    ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain,
+    trace). ``figures`` to ``beside``, ``host`` and ``port``, ``instead``, ``study`` to ``parts``,
+    ``plot`` to ``explain``, ``tables`` to ``runs_file`` and ``names`` are of report, serve,
+    explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` of profile, ``steps`` to
+    ``resume`` and ``dtype`` of train; with ``force`` a mode may replace files that phaze did not
+    write.
     """
 
     mode: str
@@ -101,22 +104,30 @@ def parse(words: Sequence[str]) -> Command:
     _refuse_unknown(unknown, options.mode, modes)
     if options.verbose and options.quiet:
         raise InputError("--verbose and --quiet contradict each other; give one of them")
-    read: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in vars(options).items()}
+    read: dict[str, Any] = {
+        name: tuple(each) if isinstance(each, list) else each
+        for name, each in vars(options).items()
+    }
     return Command(**{name: each for name, each in read.items() if each is not None})
 
 
 def _mode_first(words: list[str]) -> list[str]:
-    """The same command with its mode as first word, whether it came first, as ``--phaze_exec_type`` or not at all."""
+    """The same command with its mode as first word, whether it came first, as ``--phaze_exec_type``
+    or not at all."""
     finder = Parser(prog="phaze", add_help=False, allow_abbrev=False)
     finder.add_argument("--phaze_exec_type", "--exec-type", dest="mode")
     found, rest = finder.parse_known_args(words)
     word = rest[0] if rest and not rest[0].startswith("-") else None
-    typed = word if found.mode is None or word in MODES else None  # beside the flag, another word is an argument of the mode
+    typed = (
+        word if found.mode is None or word in MODES else None
+    )  # beside the flag, another word is an argument of the mode
     mode = found.mode or typed
     if mode is None:
         return rest if rest and rest[0] in {"-h", "--help", "--version"} else [DEFAULT_MODE, *rest]
     if mode not in MODES:
-        raise InputError(f"unknown mode {mode!r}; {nearest(mode, MODES, 'the modes are ' + ', '.join(MODES))}")
+        raise InputError(
+            f"unknown mode {mode!r}; {nearest(mode, MODES, 'the modes are ' + ', '.join(MODES))}"
+        )
     if typed is not None and typed != mode:
         raise InputError(f"two modes were given, {typed!r} and {mode!r}; give one")
     return rest if typed else [mode, *rest]
@@ -132,7 +143,8 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     parser = Parser(
         prog="phaze",
         usage="phaze MODE [FLAG ...]",
-        description="Which accelerator should I build for this model,\nand how should I train on a cluster of it?",
+        description="Which accelerator should I build for this model,\nand how should I train on "
+        "a cluster of it?",
         epilog=all_modes(MODES),
         formatter_class=HelpFormatter,
         allow_abbrev=False,
@@ -154,11 +166,17 @@ def _unknown(word: str, mode: str, modes: dict[str, Parser]) -> str:
     if word.startswith("-"):
         flag = word.partition("=")[0]
         others = [each for each in modes if flag in modes[each].flags]
-        remedy = f"it is one of {', '.join(others)}, and {listed}" if others else nearest(flag, modes[mode].flags, listed)
+        remedy = (
+            f"it is one of {', '.join(others)}, and {listed}"
+            if others
+            else nearest(flag, modes[mode].flags, listed)
+        )
         return f"unknown flag {flag!r} of {mode}; {remedy}"
     if word in MODES:
         return f"the mode {word!r} comes after other words; put it first: phaze {word} ..."
-    return f"unexpected argument {word!r}; " + (f"name models with --model {word}" if mode in STUDY_MODES else listed)
+    return f"unexpected argument {word!r}; " + (
+        f"name models with --model {word}" if mode in STUDY_MODES else listed
+    )
 
 
 def _version() -> str:

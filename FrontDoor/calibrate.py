@@ -1,4 +1,5 @@
-"""``phaze calibrate``: fits a device, a cluster or a framework to measurements and writes its YAML."""
+"""``phaze calibrate``: fits a device, a cluster or a framework to measurements and writes its
+YAML."""
 
 from __future__ import annotations
 
@@ -53,11 +54,15 @@ def calibrate(command: Command) -> int:
         return _to_runs(command, *next(iter(named.items())))
     if not command.tables:
         raise InputError(
-            "no table was given; name the measurements with --table, for instance --table gemm.csv, or runs with --runs runs.csv"
+            "no table was given; name the measurements with --table, for instance --table "
+            "gemm.csv, or runs with --runs runs.csv"
         )
     tables = [user_path(table) for table in command.tables]
     output = _output(command)
-    (key, text), fit = next(iter(named.items())), {"device": _device, "cluster": _cluster, "software": _software}
+    (key, text), fit = (
+        next(iter(named.items())),
+        {"device": _device, "cluster": _cluster, "software": _software},
+    )
     fitted = fit[key](HardwareFiles().named(key, text), tables, output.stem)
     write_atomically(output, text_with_digest(_versioned(key, fitted.text)).encode())
     report = {"file": str(output), "tables": [asdict(error) for error in fitted.errors]}
@@ -80,16 +85,29 @@ def _to_runs(command: Command, key: str, text: object) -> int:
     if command.tables:
         raise InputError("--runs and --table are given; fit to one kind of measurements at a time")
     if key == "software":
-        raise InputError("--runs fits a device or a cluster, no software; give --device or --cluster")
-    output, runs, start = _output(command), user_path(command.runs_file), HardwareFiles().named(key, str(text))
+        raise InputError(
+            "--runs fits a device or a cluster, no software; give --device or --cluster"
+        )
+    output, runs, start = (
+        _output(command),
+        user_path(command.runs_file),
+        HardwareFiles().named(key, str(text)),
+    )
     named = {"device": None, "cluster": None} | {key: start}
     progress = progress_for(sys.stderr, quiet=command.quiet)
-    report = validate(runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans)
+    report = validate(
+        runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans
+    )
     fit = fit_runs(report.runs)
     written = device_text if key == "device" else cluster_text
-    write_atomically(output, text_with_digest(_versioned(key, written(start, fit, output.stem, runs.name))).encode())
+    write_atomically(
+        output,
+        text_with_digest(_versioned(key, written(start, fit, output.stem, runs.name))).encode(),
+    )
     named |= {key: str(output)}
-    fitted = validate(runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans)
+    fitted = validate(
+        runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans
+    )
     again = fitted.overall.time_mape
     answer = {"file": str(output), **asdict(fit), "priced_again": again}
     print_answer(json.dumps(answer, indent=2), lambda: [_fit_table(fit, key, again)], command)
@@ -99,12 +117,18 @@ def _to_runs(command: Command, key: str, text: object) -> int:
 
 def _versioned(key: str, text: str) -> str:
     """The file of a device, a cluster or a framework, with its version first."""
-    kinds = {"device": file_formats.DEVICE, "cluster": file_formats.CLUSTER, "software": file_formats.SOFTWARE}
+    kinds = {
+        "device": file_formats.DEVICE,
+        "cluster": file_formats.CLUSTER,
+        "software": file_formats.SOFTWARE,
+    }
     return f"{file_formats.KEY}: {kinds[key].version}\n{text}"
 
 
 def _no_plans(plan: Path, database: Path) -> PricedFile:
-    raise InputError(f"{plan} is the file of a plan; fits are to runs whose plans stand in the table")
+    raise InputError(
+        f"{plan} is the file of a plan; fits are to runs whose plans stand in the table"
+    )
 
 
 def _fit_table(fit: RunFit, key: str, again: float | None) -> TextTable:
@@ -115,7 +139,8 @@ def _fit_table(fit: RunFit, key: str, again: float | None) -> TextTable:
     rows: list[dict[str, object]] = [
         {
             "what": f"time of {name}",
-            "value": f"{factor:.3f}x" + ("" if moved[name] == key else f" (not written: --{moved[name]})"),
+            "value": f"{factor:.3f}x"
+            + ("" if moved[name] == key else f" (not written: --{moved[name]})"),
         }
         for name, factor in fit.factors.items()
     ]
@@ -132,14 +157,21 @@ def _output(command: Command) -> Path:
     from Common.files import user_path
 
     if command.output is None:
-        raise InputError("no file to write was given; name it with --output, for instance --output my_device.yaml")
+        raise InputError(
+            "no file to write was given; name it with --output, for instance --output "
+            "my_device.yaml"
+        )
     path = user_path(command.output)
     if path.suffix not in {".yaml", ".yml"}:
-        raise InputError(f"--output {path} would not be read as YAML; give a name that ends in .yaml")
+        raise InputError(
+            f"--output {path} would not be read as YAML; give a name that ends in .yaml"
+        )
     try:
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:  # a name the file system cannot hold
-        raise InputError(f"--output {command.output!r:.120} cannot name a file: {error.strerror}; give another") from error
+        raise InputError(
+            f"--output {command.output!r:.120} cannot name a file: {error.strerror}; give another"
+        ) from error
     if exists and not (command.force and is_file):
         remedy = "give another, or --force to replace it" if is_file else "give the name of a file"
         raise InputError(f"--output {path} exists; {remedy}")
@@ -156,11 +188,17 @@ def _device(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     from Estimator.profiled.tables import operator_table
 
     measured = [
-        read_measurements(table) if profile_folder(table) is None else operator_table(read_database(table)) for table in tables
+        read_measurements(table)
+        if profile_folder(table) is None
+        else operator_table(read_database(table))
+        for table in tables
     ]
     fitted = replace(fit(load_device(start), measured).device, name=name, profile=None)
     own = {table.name for table in measured}
-    return Calibrated(written_yaml(fitted), tuple(each for each in fitted.calibration if each.table.partition(": ")[0] in own))
+    return Calibrated(
+        written_yaml(fitted),
+        tuple(each for each in fitted.calibration if each.table.partition(": ")[0] in own),
+    )
 
 
 def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
@@ -176,7 +214,9 @@ def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     measured = [
         (
             table.name,
-            read_collectives(table) if profile_folder(table) is None else collective_samples(read_database(table)),
+            read_collectives(table)
+            if profile_folder(table) is None
+            else collective_samples(read_database(table)),
         )
         for table in tables
     ]
@@ -190,11 +230,14 @@ def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
         if found.large is not None:
             large = f"{table}: above {LARGE_BYTES / 1e6:.0f} MB"
             errors.append(Calibration(large, found.large.rows, found.large.mape, found.large.bias))
-    return Calibrated(cluster_yaml(fit, ", ".join(table for table, _ in measured), cluster.name), tuple(errors))
+    return Calibrated(
+        cluster_yaml(fit, ", ".join(table for table, _ in measured), cluster.name), tuple(errors)
+    )
 
 
 def _software(start: str, tables: Sequence[Path], name: str) -> Calibrated:
-    """What a framework's overlap costs: slow-downs of what runs at once, of the device that the tables name."""
+    """What a framework's overlap costs: slow-downs of what runs at once, of the device that the
+    tables name."""
     from Estimator.chips.technology import Quantity
     from Estimator.devices.device import Calibration
     from Estimator.devices.files import device_of_run, load_software
@@ -204,21 +247,40 @@ def _software(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     from Estimator.network.contention import Contention
     from Estimator.network.contention_fit import fit_contention, of_one_device, read_joint_rows
 
-    software, rows = load_software(start), of_one_device([read_joint_rows(table) for table in tables])
+    software, rows = (
+        load_software(start),
+        of_one_device([read_joint_rows(table) for table in tables]),
+    )
     device = device_of_run(rows.device)
     links = load_cluster(device.cluster).tiers[0].bandwidth_bytes_per_s
     memory = DeviceModel(device, software, next(iter(device.matrix.peak))).stream_bytes_per_s
     fit, table = fit_contention(rows), ", ".join(table.name for table in tables)
-    share = Quantity(links / memory, "fraction", f"links within a node of {device.cluster} over the memory of {device.name}")
-    fitted = replace(software, name=name, contention=Contention(name, share, fit.by_name(), f"fitted to {table}"))
-    held_out = Calibration(f"{table}: held out", fit.held_out_rows, fit.held_out_mape, fit.held_out_bias)
-    return Calibrated(written_yaml(fitted), (Calibration(table, fit.rows, fit.mape, fit.bias), held_out))
+    share = Quantity(
+        links / memory,
+        "fraction",
+        f"links within a node of {device.cluster} over the memory of {device.name}",
+    )
+    fitted = replace(
+        software, name=name, contention=Contention(name, share, fit.by_name(), f"fitted to {table}")
+    )
+    held_out = Calibration(
+        f"{table}: held out", fit.held_out_rows, fit.held_out_mape, fit.held_out_bias
+    )
+    return Calibrated(
+        written_yaml(fitted), (Calibration(table, fit.rows, fit.mape, fit.bias), held_out)
+    )
 
 
 def _error_table(errors: Sequence[Calibration]) -> TextTable:
     from Reporter.text_tables import plain_table
 
     rows: list[dict[str, object]] = [
-        {"table": each.table, "rows": each.rows, "MAPE": f"{each.mape:.1%}", "bias": f"{each.bias:+.1%}"} for each in errors
+        {
+            "table": each.table,
+            "rows": each.rows,
+            "MAPE": f"{each.mape:.1%}",
+            "bias": f"{each.bias:+.1%}",
+        }
+        for each in errors
     ]
     return plain_table("errors of the fit", rows)

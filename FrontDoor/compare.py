@@ -8,7 +8,8 @@ from FrontDoor.printing import print_answer
 
 
 def compare(command: Command) -> int:
-    """Print where an iteration goes, measured and predicted, and what to calibrate where they part."""
+    """Print where an iteration goes, measured and predicted, and what to calibrate where they
+    part."""
     from Common.errors import InputError
     from Common.files import user_path
     from Common.records import to_json

@@ -1,7 +1,7 @@
 """``phaze completion``: a script that completes modes, flags and names in a shell.
 
-The script is made once from the flags themselves and holds every word, so that completing starts no Python. zsh runs the script
-of bash (its ``bashcompinit``).
+The script is made once from the flags themselves and holds every word, so that completing starts no
+Python. zsh runs the script of bash (its ``bashcompinit``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _NAMED_MODELS = frozenset({"models"})  # modes whose words are names of models
 
 @dataclass(frozen=True)
 class ModeWords:
-    """What can follow a mode: its flags, and the words that belong to no flag; flags too where it takes none, else files."""
+    """What can follow a mode: its flags, and the words that belong to no flag; flags too where it
+    takes none, else files."""
 
     mode: str
     flags: tuple[FlagWords, ...]
@@ -68,7 +69,8 @@ def _bash(modes: tuple[ModeWords, ...]) -> Iterator[str]:
         "# Completes phaze in bash. Load it with: source <(phaze completion bash)",
         "# or keep it: phaze completion bash > ~/.local/share/bash-completion/completions/phaze",
         "_phaze() {",
-        "    local current=${COMP_WORDS[COMP_CWORD]} mode= flag= since=0 words= values= many= plain= index word",
+        "    local current=${COMP_WORDS[COMP_CWORD]} mode= flag= since=0 words= values= many= "
+        "plain= index word",
         "    [[ $current == = ]] && current=",
         "    for ((index = 1; index < COMP_CWORD; index++)); do",
         "        word=${COMP_WORDS[index]}",
@@ -110,17 +112,26 @@ def _zsh(modes: tuple[ModeWords, ...]) -> Iterator[str]:
 
 
 def _fish(modes: tuple[ModeWords, ...]) -> Iterator[str]:
-    yield "# Completes phaze in fish. Keep it: phaze completion fish > ~/.config/fish/completions/phaze.fish"
+    yield (
+        "# Completes phaze in fish. Keep it: phaze completion fish > "
+        "~/.config/fish/completions/phaze.fish"
+    )
     yield f"set -l modes {' '.join(modes_of(modes))}"
     for mode in modes:
         none = "'not __fish_seen_subcommand_from $modes'"
-        yield f'complete -c phaze -n "{none[1:-1]}" -f -a {mode.mode} -d {_quoted((MODES[mode.mode],))}'
+        yield (
+            f'complete -c phaze -n "{none[1:-1]}" -f -a {mode.mode} -d '
+            f"{_quoted((MODES[mode.mode],))}"
+        )
     for mode in modes:
         seen = f"'__fish_seen_subcommand_from {mode.mode}'"
         if mode.words:
             yield f"complete -c phaze -n {seen} -f -a {_quoted(mode.words)}"
         for flag in mode.flags:
-            names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in flag.names)
+            names = " ".join(
+                f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
+                for name in flag.names
+            )
             values = f" -x -a {_quoted(flag.values)}" if flag.values else " -r" if flag.most else ""
             yield f"complete -c phaze -n {seen} {names}{values} -d {_quoted((flag.help,))}"
 
@@ -131,7 +142,8 @@ def modes_of(modes: Iterable[ModeWords]) -> tuple[str, ...]:
 
 
 def _distinct(modes: tuple[ModeWords, ...]) -> Iterator[FlagWords]:
-    """Flags of all modes with their values, each once: a flag takes the same in every mode, or files."""
+    """Flags of all modes with their values, each once: a flag takes the same in every mode, or
+    files."""
     by_names: dict[tuple[str, ...], FlagWords] = {}
     for mode in modes:
         for flag in mode.flags:
@@ -146,4 +158,8 @@ def _quoted(words: Iterable[str]) -> str:
     return "'" + " ".join(words).replace("'", "") + "'"
 
 
-SCRIPTS: Mapping[str, Callable[[tuple[ModeWords, ...]], Iterator[str]]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+SCRIPTS: Mapping[str, Callable[[tuple[ModeWords, ...]], Iterator[str]]] = {
+    "bash": _bash,
+    "zsh": _zsh,
+    "fish": _fish,
+}

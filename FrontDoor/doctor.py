@@ -18,7 +18,18 @@ from Studies.folders import REPOSITORY, Folders
 OLDEST_PYTHON = (3, 11)
 COMFORTABLE_DISK_BYTES = 2 * 2**30  # graphs, estimates and runs of all listed models
 ROOMS = (  # top-level names of what is installed
-    *("phaze", "FrontDoor", "Reporter", "Studies", "Solver", "Validation", "Runtime", "Plans", "Estimator", "GraphExtractor"),
+    *(
+        "phaze",
+        "FrontDoor",
+        "Reporter",
+        "Studies",
+        "Solver",
+        "Validation",
+        "Runtime",
+        "Plans",
+        "Estimator",
+        "GraphExtractor",
+    ),
     *("Common", "third_party"),
 )
 
@@ -42,7 +53,11 @@ def examine(folders: Folders) -> list[Finding]:
 def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < OLDEST_PYTHON:
-        return Finding("python", Verdict.MISSING, f"{version}; install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")
+        return Finding(
+            "python",
+            Verdict.MISSING,
+            f"{version}; install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer",
+        )
     return Finding("python", Verdict.OK, version)
 
 
@@ -52,7 +67,9 @@ def _solvers() -> Iterator[Finding]:
     for name, solver in SOLVERS.items():
         if not solver.is_available():
             yield Finding(
-                f"solver {name}", Verdict.NOTE if name != "native" else Verdict.MISSING, "not installed; run ./setup.sh"
+                f"solver {name}",
+                Verdict.NOTE if name != "native" else Verdict.MISSING,
+                "not installed; run ./setup.sh",
             )
             continue
         try:
@@ -65,7 +82,9 @@ def _solvers() -> Iterator[Finding]:
 
 def _cores() -> Finding:
     return Finding(
-        "processor cores", Verdict.OK, str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+        "processor cores",
+        Verdict.OK,
+        str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
     )
 
 
@@ -76,7 +95,11 @@ def _writable(folders: Folders) -> Iterator[Finding]:
             with tempfile.TemporaryFile(dir=existing):
                 yield Finding(f"folder {folder}", Verdict.OK, "writable")
         except OSError as error:
-            yield Finding(f"folder {folder}", Verdict.MISSING, f"{error.strerror} at {existing}; give another --output")
+            yield Finding(
+                f"folder {folder}",
+                Verdict.MISSING,
+                f"{error.strerror} at {existing}; give another --output",
+            )
 
 
 def _disk(folder: Path) -> Finding:
@@ -84,7 +107,9 @@ def _disk(folder: Path) -> Finding:
     words = f"{free / 2**30:.1f} GiB free"
     if free < COMFORTABLE_DISK_BYTES:
         return Finding(
-            "disk", Verdict.NOTE, f"{words}; runs of several models need about {COMFORTABLE_DISK_BYTES / 2**30:.0f} GiB"
+            "disk",
+            Verdict.NOTE,
+            f"{words}; runs of several models need about {COMFORTABLE_DISK_BYTES / 2**30:.0f} GiB",
         )
     return Finding("disk", Verdict.OK, words)
 
@@ -100,4 +125,8 @@ def _shared_data() -> Iterator[Finding]:
     if folder.is_dir():
         yield Finding("reference data", Verdict.OK, "present; tests compare with it")
     elif (REPOSITORY / "tests").is_dir():
-        yield Finding("reference data", Verdict.NOTE, "absent (../shared/data); only tests use it and skip without it")
+        yield Finding(
+            "reference data",
+            Verdict.NOTE,
+            "absent (../shared/data); only tests use it and skip without it",
+        )

@@ -27,7 +27,10 @@ def evaluate(command: Command) -> int:
     launch = None
     if command.launcher is None:
         if command.ignore:
-            raise InputError("--ignore is about keys of a launch file, and none is given; name one with --from, or leave it out")
+            raise InputError(
+                "--ignore is about keys of a launch file, and none is given; name one with "
+                "--from, or leave it out"
+            )
         request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
     else:
         launch = _launched(command)
@@ -57,8 +60,8 @@ def evaluate(command: Command) -> int:
 def _launched(command: Command) -> LaunchReading:
     """What a launch file of another program says.
 
-    Raises:
-        InputError: a setting of the command line has no value that it takes, the file is none, a plan file is given besides, or
+    Raises: InputError: a setting of the command line has no value that it takes, the file is none,
+        a plan file is given besides, or
             it gives what no plan says and --ignore does not name.
     """
     from Common.files import user_path
@@ -71,10 +74,14 @@ def _launched(command: Command) -> LaunchReading:
 
     path = user_path(str(command.launcher))
     if command.config is not None:
-        raise InputError(f"--from {path} and --plan {command.config} are two plans; give one of them")
+        raise InputError(
+            f"--from {path} and --plan {command.config} are two plans; give one of them"
+        )
     table = settings_for(Mode.EVALUATE)
     given = table.canonical(dotted(command.given), COMMAND_LINE)
-    values = table.read(given, COMMAND_LINE)  # what is wrong on the command line is not said of the file
+    values = table.read(
+        given, COMMAND_LINE
+    )  # what is wrong on the command line is not said of the file
     if "model" in values:
         find_model(canonical_name(values["model"]))
     found = read_launch(path, {key: _plain(value) for key, value in given.items()})
@@ -100,26 +107,42 @@ def _request(command: Command, launch: LaunchReading) -> Request:
     from Studies.resolve import resolve
 
     path, found = user_path(str(command.launcher)), launch.settings
-    logger.info("read from %s: %s", path, ", ".join(f"{key} {value}" for key, value in found.items() if value is not None))
+    logger.info(
+        "read from %s: %s",
+        path,
+        ", ".join(f"{key} {value}" for key, value in found.items() if value is not None),
+    )
     if launch.no_model and "model" not in {**found, **command.given}:
-        raise InputError(f"{path}: its model is not read ({launch.no_model}); name it with --model, or give its config.json")
+        raise InputError(
+            f"{path}: its model is not read ({launch.no_model}); name it with --model, or give "
+            "its config.json"
+        )
     request = resolve(found, command.given, Mode.EVALUATE, source=str(path))
     for key in found.keys() & command.given.keys():
         if found[key] is not None and str(found[key]) != str(command.given[key]):
-            logger.info("%s is %s, as the command line says, and not %s as the file does", key, command.given[key], found[key])
+            logger.info(
+                "%s is %s, as the command line says, and not %s as the file does",
+                key,
+                command.given[key],
+                found[key],
+            )
     _check_batch(request, path)
     return request
 
 
 def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[str, object]:
-    """The batches, replicas and lengths that neither the launch nor the command line says, as they are priced."""
+    """The batches, replicas and lengths that neither the launch nor the command line says, as they
+    are priced."""
     from Common.settings import COMMAND_LINE
     from Studies.annotations import Mode
     from Studies.asked_constants import dotted
     from Studies.problem import single_plan
     from Studies.request import settings_for
 
-    said = {**launch.settings, **settings_for(Mode.EVALUATE).canonical(dotted(command.given), COMMAND_LINE)}
+    said = {
+        **launch.settings,
+        **settings_for(Mode.EVALUATE).canonical(dotted(command.given), COMMAND_LINE),
+    }
     plan = single_plan(request)
     found = {
         "micro_batch_size": plan.micro_batch_size,
@@ -129,7 +152,11 @@ def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[st
     }
     if "sequence_length" in request.models[0].name:
         del found["sequence_length"]
-    return {key: value for key, value in found.items() if said.get(key) is None and (key != "dp" or "devices" not in said)}
+    return {
+        key: value
+        for key, value in found.items()
+        if said.get(key) is None and (key != "dp" or "devices" not in said)
+    }
 
 
 def _check_batch(request: Request, path: Path) -> None:
@@ -144,6 +171,7 @@ def _check_batch(request: Request, path: Path) -> None:
     rows = plan.micro_batch_size * plan.dp
     if plan.global_batch_size % rows:
         raise InputError(
-            f"{path}: a global batch of {plan.global_batch_size} is no multiple of {rows}, micro-batch {plan.micro_batch_size} "
+            f"{path}: a global batch of {plan.global_batch_size} is no multiple of {rows}, "
+            f"micro-batch {plan.micro_batch_size} "
             f"x dp {plan.dp}, and no launch of it would start; change one of them"
         )

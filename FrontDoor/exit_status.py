@@ -1,4 +1,5 @@
-"""How a command ends: exit statuses, one sentence instead of a traceback, and a standard output that may be closed early."""
+"""How a command ends: exit statuses, one sentence instead of a traceback, and a standard output
+that may be closed early."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ EVERYTHING_KEPT = "everything finished so far is kept, and the same command goes
 
 
 class Stopped(KeyboardInterrupt):
-    """A command that was told to end; ``kept`` is what there is of it and how to go on (empty: another process says so)."""
+    """A command that was told to end; ``kept`` is what there is of it and how to go on (empty:
+    another process says so)."""
 
     def __init__(self, kept: str) -> None:
         super().__init__(kept)
@@ -45,13 +47,16 @@ class Ended(KeyboardInterrupt):
 
 
 class _Signals:
-    """Those that tell the process to end, from ``with`` on: each raises ``KeyboardInterrupt``, and is remembered in ``told``.
+    """Those that tell the process to end, from ``with`` on: each raises ``KeyboardInterrupt``, and
+    is remembered in ``told``.
 
-    What is raised within a library can come out as an error of its own, or not at all: a serializer written in another language
-    makes a sentence of it, a callback prints it and goes on, an import becomes an ImportError. What was told stays.
+    What is raised within a library can come out as an error of its own, or not at all: a serializer
+    written in another language makes a sentence of it, a callback prints it and goes on, an import
+    becomes an ImportError. What was told stays.
 
-    Of a ``whole_process`` they last until it ends: one that comes while the interpreter ends decides the status, and the second
-    one ends it at once. Those that come after all that Python code does at the end are passed over: nothing is left to cut off.
+    Of a ``whole_process`` they last until it ends: one that comes while the interpreter ends
+    decides the status, and the second one ends it at once. Those that come after all that Python
+    code does at the end are passed over: nothing is left to cut off.
     """
 
     def __init__(self, *, whole_process: bool) -> None:
@@ -63,10 +68,14 @@ class _Signals:
 
     def __enter__(self) -> _Signals:
         if self._whole_process:
-            atexit.register(self._end)  # before the command loads what ends with a function of its own: the last to run
+            atexit.register(
+                self._end
+            )  # before the command loads what ends with a function of its own: the last to run
         if current_thread() is main_thread():  # no other can
             for number in (signal.SIGTERM, signal.SIGINT):
-                if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # of a shell's background
+                if (
+                    number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
+                ):  # of a shell's background
                     self._before[number] = signal.signal(number, self._tell)
         return self
 
@@ -95,9 +104,11 @@ class _Signals:
 
 
 def guarded(run: Callable[[], int], *, verbose: bool, whole_process: bool = False) -> int:
-    """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it.
+    """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the
+    status that goes with it.
 
-    An interruption ends with the status of one wherever it falls, of a ``whole_process`` in its last moments too.
+    An interruption ends with the status of one wherever it falls, of a ``whole_process`` in its
+    last moments too.
     """
     with _Signals(whole_process=whole_process) as signals:
         try:
@@ -129,7 +140,11 @@ def _interruption_in(error: BaseException) -> KeyboardInterrupt | None:
         if not isinstance(each, PhazeError | OSError) and KeyboardInterrupt.__name__ in str(each):
             return KeyboardInterrupt()
         seen.add(id(each))
-        beneath = (each.__cause__, each.__context__, *(each.exceptions if isinstance(each, BaseExceptionGroup) else ()))
+        beneath = (
+            each.__cause__,
+            each.__context__,
+            *(each.exceptions if isinstance(each, BaseExceptionGroup) else ()),
+        )
         pending += [inner for inner in beneath if inner is not None and id(inner) not in seen]
     return None
 
@@ -156,7 +171,10 @@ def _failed(error: BaseException, *, verbose: bool) -> int:
         case ModuleNotFoundError():
             _say(f"this Python cannot run phaze ({error}); {_way_to_install(error.name)}")
         case MemoryError():
-            _say("out of memory; use fewer micro-batch sizes or widths at once, or a machine with more memory")
+            _say(
+                "out of memory; use fewer micro-batch sizes or widths at once, or a machine with "
+                "more memory"
+            )
         case OSError():
             _say(_os_sentence(error))
             _discard_stdout()
@@ -170,7 +188,8 @@ def _failed(error: BaseException, *, verbose: bool) -> int:
 
 
 def _prepare_streams() -> None:
-    """Give closed streams somewhere to go; a terminal that cannot show a character gets its escape."""
+    """Give closed streams somewhere to go; a terminal that cannot show a character gets its
+    escape."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -183,8 +202,14 @@ def _os_sentence(error: OSError) -> str:
     where = f" at {clipped(str(error.filename))}" if error.filename else ""
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         if not where:  # files have their names: it is what is printed
-            return "standard output cannot be written, since its disk is full; make room, then run the same command again"
-        return f"the disk is full{where}; make room or choose another place, then run the same command again"
+            return (
+                "standard output cannot be written, since its disk is full; make room, then "
+                "run the same command again"
+            )
+        return (
+            f"the disk is full{where}; make room or choose another place, then run the same "
+            "command again"
+        )
     reason = (error.strerror or str(error)).lower()
     if error.errno in _IMPOSSIBLE_PATHS:
         return f"{reason}{where}; give another path"
@@ -194,17 +219,26 @@ def _os_sentence(error: OSError) -> str:
 def _way_to_install(module: str | None) -> str:
     if (SOURCES / "setup.sh").exists():
         return "run ./setup.sh, then use .venv/bin/python or .venv/bin/phaze"
-    return f"install {module or 'it'} with the python -m pip of this environment; phaze doctor tells what else is missing"
+    return (
+        f"install {module or 'it'} with the python -m pip of this environment; phaze doctor "
+        "tells what else is missing"
+    )
 
 
 def _say(message: str, listed: Sequence[str] = ()) -> None:
-    lines = [f"phaze: {' '.join(message.split())}", *(f"  - {' '.join(each.split())}" for each in listed)]
-    with contextlib.suppress(OSError):  # nobody can be told on a full disk or a closed pipe; the status still tells
+    lines = [
+        f"phaze: {' '.join(message.split())}",
+        *(f"  - {' '.join(each.split())}" for each in listed),
+    ]
+    with contextlib.suppress(
+        OSError
+    ):  # nobody can be told on a full disk or a closed pipe; the status still tells
         say(sys.stderr, map(tidy, lines))
 
 
 def _discard_stdout() -> None:
-    """Point standard output, where it is a file, at nothing: the interpreter's own flush at exit must not fail again."""
+    """Point standard output, where it is a file, at nothing: the interpreter's own flush at exit
+    must not fail again."""
     with contextlib.suppress(OSError):
         descriptor = sys.stdout.fileno()
         nothing = os.open(os.devnull, os.O_WRONLY)

@@ -31,7 +31,9 @@ def export(command: Command) -> int:
         check_job(command.job, program.name)
     path = user_path(command.runs[0])
     if not path.exists():
-        raise InputError(f"there is no {path}; give the folder of a run, its best.json, or a plan file")
+        raise InputError(
+            f"there is no {path}; give the folder of a run, its best.json, or a plan file"
+        )
     folder = user_path(command.output or f"{program.name}_export")
     code = files_to_run(command.run_code)
     if command.nearest:
@@ -41,14 +43,20 @@ def export(command: Command) -> int:
         if found.changes:
             changes = ", ".join(f"{key} {value}" for key, value in found.changes)
             how = "longer" if found.slower >= 0.0 else "less"
-            logger.info("changed to %s: an iteration takes %s %s", changes, percent(abs(found.slower)), how)
+            logger.info(
+                "changed to %s: an iteration takes %s %s", changes, percent(abs(found.slower)), how
+            )
         launch = found.launch
     else:
         launch = launch_of(path, command.given, code)
         refused = program.inexpressible(launch)
         if refused is not None:
             near = ", ".join(f"{key} {value}" for key, value in refused.nearest)
-            hint = f"the nearest plan that it can has {near}: --nearest exports that" if near else "no plan near it can be told"
+            hint = (
+                f"the nearest plan that it can has {near}: --nearest exports that"
+                if near
+                else "no plan near it can be told"
+            )
             raise InputError(f"{program.title} cannot be told this plan: {refused.what}; {hint}")
     job = () if command.job is None else (job_file(command.job, program.name, launch),)
     _write(folder, (*program.files(launch), *job), force=command.force)
@@ -59,7 +67,10 @@ def export(command: Command) -> int:
 def _write(folder: Path, files: Sequence[ExportedFile], *, force: bool) -> None:
     from Common.written_files import write_outputs
 
-    contents = {file.path: file.content.encode() if isinstance(file.content, str) else file.content for file in files}
+    contents = {
+        file.path: file.content.encode() if isinstance(file.content, str) else file.content
+        for file in files
+    }
     write_outputs(folder, contents, force=force)
     for file in files:
         if file.executable:

@@ -1,4 +1,5 @@
-"""How help is laid out: flags by their names with what they take once, settings in groups, modes in groups, 80 columns."""
+"""How help is laid out: flags by their names with what they take once, settings in groups, modes in
+groups, 80 columns."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ COLUMNS = 80
 NAME_COLUMNS = 24
 
 MODE_GROUPS: Mapping[str, Sequence[str]] = {
-    "search and price": ("run_solver", "evaluate", "training-time", "sweep", "extract_graph", "prepopulate_estimates"),
+    "search and price": (
+        "run_solver",
+        "evaluate",
+        "training-time",
+        "sweep",
+        "extract_graph",
+        "prepopulate_estimates",
+    ),
     "look at a finished run": ("report", "serve", "explain", "robust", "trace"),
     "check and fit": ("profile", "validate", "compare", "calibrate", "accelerators"),
     "run for real": ("export", "train"),
@@ -19,15 +27,71 @@ MODE_GROUPS: Mapping[str, Sequence[str]] = {
 SETTING_GROUPS: Mapping[str, Sequence[str]] = {
     "model": ("model", "sequence_length", "setting"),
     "hardware": (
-        *("device", "memory_size", "memory_bandwidth", "peak_flops", "chip", "design_space", "technology", "hbm_size"),
-        *("memory", "links", "max_area", "max_power", "max_chip_cost", "max_cluster_cost", "prices", "space_part"),
-        *("frequency", "hbm_bandwidth", "constants", "cluster", "fast_domain", "software", "devices", "use_all_devices"),
+        *(
+            "device",
+            "memory_size",
+            "memory_bandwidth",
+            "peak_flops",
+            "chip",
+            "design_space",
+            "technology",
+            "hbm_size",
+        ),
+        *(
+            "memory",
+            "links",
+            "max_area",
+            "max_power",
+            "max_chip_cost",
+            "max_cluster_cost",
+            "prices",
+            "space_part",
+        ),
+        *(
+            "frequency",
+            "hbm_bandwidth",
+            "constants",
+            "cluster",
+            "fast_domain",
+            "software",
+            "devices",
+            "use_all_devices",
+        ),
     ),
     "plan": (
-        *("micro_batch_size", "layout", "tp", "max_tp", "tp2", "panels", "pp", "dp", "cp", "exchange", "ep", "recompute"),
+        *(
+            "micro_batch_size",
+            "layout",
+            "tp",
+            "max_tp",
+            "tp2",
+            "panels",
+            "pp",
+            "dp",
+            "cp",
+            "exchange",
+            "ep",
+            "recompute",
+        ),
         *("sequence_parallel", "interleave"),
-        *("zero_stage", "fsdp", "group_order", "overlap_gradients", "overlap_tensor", "schedule", "stage_layers"),
-        *("heterogeneous", "stage_cuts", "offload", "gradient_dtype", "moment_dtype", "main_weight_dtype", "fp8_weights"),
+        *(
+            "zero_stage",
+            "fsdp",
+            "group_order",
+            "overlap_gradients",
+            "overlap_tensor",
+            "schedule",
+            "stage_layers",
+        ),
+        *(
+            "heterogeneous",
+            "stage_cuts",
+            "offload",
+            "gradient_dtype",
+            "moment_dtype",
+            "main_weight_dtype",
+            "fp8_weights",
+        ),
     ),
     "training": ("global_batch_size", "whole_micro_batches", "optimizer", "precision", "attention"),
     "search": ("objective", "front", "combine", "solver", "strict"),
@@ -37,7 +101,12 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = {
 TRAINING_GROUPS: Mapping[str, Sequence[str]] = {
     "the whole training": ("tokens", "samples", "best", "batch_size_warmup"),
     "energy and money": ("price_per_device_hour", "device_power", "pue", "grid_intensity"),
-    "failures and checkpoints": ("device_mtbf_hours", "checkpoint_bandwidth", "checkpoint_interval", "restart_time"),
+    "failures and checkpoints": (
+        "device_mtbf_hours",
+        "checkpoint_bandwidth",
+        "checkpoint_interval",
+        "restart_time",
+    ),
 }
 
 _EXAMPLES = """examples:
@@ -67,13 +136,17 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return f"{', '.join(action.option_strings)} {taken}"
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)  # names can be searched for
+        return textwrap.wrap(
+            " ".join(text.split()), width, break_on_hyphens=False
+        )  # names can be searched for
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
         name = action.metavar if isinstance(action.metavar, str) else default_metavar
         if action.nargs != "+":
             return super()._format_args(action, default_metavar)
-        return name if getattr(action, "single", False) else f"{name} ..."  # a number and its unit are two words
+        return (
+            name if getattr(action, "single", False) else f"{name} ..."
+        )  # a number and its unit are two words
 
 
 def all_modes(purposes: Mapping[str, str]) -> str:
@@ -84,7 +157,9 @@ def all_modes(purposes: Mapping[str, str]) -> str:
         for mode in modes:
             begin = f"  {mode}".ljust(NAME_COLUMNS)
             indent = " " * NAME_COLUMNS
-            lines += textwrap.wrap(purposes[mode], COLUMNS - 1, initial_indent=begin, subsequent_indent=indent)
+            lines += textwrap.wrap(
+                purposes[mode], COLUMNS - 1, initial_indent=begin, subsequent_indent=indent
+            )
         lines.append("")
     return "\n".join([*lines, _EXAMPLES])
 
@@ -92,16 +167,26 @@ def all_modes(purposes: Mapping[str, str]) -> str:
 def usage_of(mode: str) -> str | None:
     """A short usage of modes with dozens of flags."""
     if mode == "evaluate":
-        files = "phaze evaluate --plan FILE [FLAG ...]\n       phaze evaluate --from FILE [FLAG ...]"
+        files = (
+            "phaze evaluate --plan FILE [FLAG ...]\n       phaze evaluate --from FILE [FLAG ...]"
+        )
         return f"phaze evaluate --model NAME --device NAME [FLAG ...]\n       {files}"
     if mode == "export":
         return "phaze export RUN|PLAN --to NAME [--output FOLDER] [FLAG ...]"
     if mode == "compare":
         return (
-            "phaze compare TRACE ... --plan FILE [FLAG ...]\n       phaze compare TRACE ... --model NAME --device NAME [FLAG ...]"
+            "phaze compare TRACE ... --plan FILE [FLAG ...]\n       phaze compare TRACE ... "
+            "--model NAME --device NAME [FLAG ...]"
         )
     if mode == "training-time":
         given = "--model NAME --device NAME --tokens N"
-        return f"phaze {mode} {given} [FLAG ...]\n       phaze {mode} --plan FILE --tokens N [FLAG ...]"
+        return (
+            f"phaze {mode} {given} [FLAG ...]\n       phaze {mode} --plan FILE --tokens N "
+            "[FLAG ...]"
+        )
     studies = ("run_solver", "extract_graph", "prepopulate_estimates")
-    return f"phaze {mode} --model NAME ... [FLAG ...]\n       phaze {mode} --config FILE [FLAG ...]" if mode in studies else None
+    return (
+        f"phaze {mode} --model NAME ... [FLAG ...]\n       phaze {mode} --config FILE [FLAG ...]"
+        if mode in studies
+        else None
+    )

@@ -1,4 +1,5 @@
-"""Checks of an installation: versions of packages against those that were tested, and whether other packages use our names."""
+"""Checks of an installation: versions of packages against those that were tested, and whether other
+packages use our names."""
 
 from __future__ import annotations
 
@@ -46,9 +47,14 @@ def packages(needs: Iterable[Requirement]) -> Iterator[Finding]:
             yield Finding(need.name, Verdict.MISSING, f"not installed; {_remedy(need)}")
         elif need.is_older(found) or (need.exactly and need.is_newer(found)):
             wanted = need.exactly or f"{need.least} or newer"
-            yield Finding(need.name, Verdict.MISSING, f"{found}, but {wanted} is needed; {_remedy(need)}")
+            yield Finding(
+                need.name, Verdict.MISSING, f"{found}, but {wanted} is needed; {_remedy(need)}"
+            )
         elif need.is_newer(found):
-            words = f"{found} is newer than phaze was tested with ({need.text}); where a result looks wrong, {_remedy(need)}"
+            words = (
+                f"{found} is newer than phaze was tested with ({need.text}); where a result "
+                f"looks wrong, {_remedy(need)}"
+            )
             yield Finding(need.name, Verdict.NOTE, words)
         else:
             yield Finding(need.name, Verdict.OK, found)
@@ -56,7 +62,11 @@ def packages(needs: Iterable[Requirement]) -> Iterator[Finding]:
 
 def _remedy(need: Requirement) -> str:
     """The command that installs it."""
-    return "run ./setup.sh" if (HOME / "setup.sh").exists() else f"run: python -m pip install '{need.text}'"
+    return (
+        "run ./setup.sh"
+        if (HOME / "setup.sh").exists()
+        else f"run: python -m pip install '{need.text}'"
+    )
 
 
 def extras(needs: Sequence[Requirement]) -> Iterator[Finding]:
@@ -67,9 +77,17 @@ def extras(needs: Sequence[Requirement]) -> Iterator[Finding]:
         absent = [name for name in names if name not in there]
         if absent:
             command = f"python -m pip install {' '.join(absent)}"
-            yield Finding(f"extra {extra}", Verdict.NOTE, f"{', '.join(absent)} not installed; for {purpose}: {command}")
+            yield Finding(
+                f"extra {extra}",
+                Verdict.NOTE,
+                f"{', '.join(absent)} not installed; for {purpose}: {command}",
+            )
         else:
-            yield Finding(f"extra {extra}", Verdict.OK, ", ".join(f"{name} {found}" for name, found in there.items()))
+            yield Finding(
+                f"extra {extra}",
+                Verdict.OK,
+                ", ".join(f"{name} {found}" for name, found in there.items()),
+            )
 
 
 def version(package: str) -> str | None:
@@ -80,19 +98,34 @@ def version(package: str) -> str | None:
         return None
 
 
-def own_names(rooms: Sequence[str], owners: Mapping[str, Sequence[str]], path: Sequence[str] | None = None) -> Iterator[Finding]:
+def own_names(
+    rooms: Sequence[str], owners: Mapping[str, Sequence[str]], path: Sequence[str] | None = None
+) -> Iterator[Finding]:
     """Whether the top-level names of phaze are phaze's alone.
 
-    ``owners`` are the packages with files under a name, as ``importlib.metadata.packages_distributions()`` has them; ``path`` is
-    where Python looks (None: ``sys.path``).
+    ``owners`` are the packages with files under a name, as
+    ``importlib.metadata.packages_distributions()`` has them; ``path`` is where Python looks (None:
+    ``sys.path``).
     """
-    hidden = {room: place for room in rooms if (place := _found_at(room, path)) is not None and place != HOME}
-    shared = {room: others for room in rooms if (others := sorted({*owners.get(room, ())} - {"phaze"}))}
+    hidden = {
+        room: place
+        for room in rooms
+        if (place := _found_at(room, path)) is not None and place != HOME
+    }
+    shared = {
+        room: others for room in rooms if (others := sorted({*owners.get(room, ())} - {"phaze"}))
+    }
     for room, place in hidden.items():
-        words = f"{room} is found in {place} instead of {HOME}; rename that one, or start phaze elsewhere"
+        words = (
+            f"{room} is found in {place} instead of {HOME}; rename that one, or start phaze "
+            "elsewhere"
+        )
         yield Finding(f"package {room}", Verdict.MISSING, words)
     for room, others in shared.items():
-        words = f"{' and '.join(others)} too has files in {room}; install phaze in an environment of its own"
+        words = (
+            f"{' and '.join(others)} too has files in {room}; install phaze in an environment "
+            "of its own"
+        )
         yield Finding(f"package {room}", Verdict.NOTE, words)
     if not hidden and not shared:
         yield Finding("names of packages", Verdict.OK, "no other package uses those of phaze")

@@ -34,7 +34,8 @@ Row = dict[str, object]
 
 @dataclass(frozen=True)
 class Listed:
-    """Something that ships as files of ``folder``: the flag that takes its names, and a row of its key figures."""
+    """Something that ships as files of ``folder``: the flag that takes its names, and a row of its
+    key figures."""
 
     folder: str
     flag: str
@@ -45,25 +46,36 @@ def listing(command: Command) -> int:
     """Print what of a kind can be named; without a kind, what kinds there are."""
     kind = command.names[0] if command.names else None
     if kind is None:
-        print_rows("what can be listed: phaze list KIND", [_summary(each) for each in LISTED], command)
+        print_rows(
+            "what can be listed: phaze list KIND", [_summary(each) for each in LISTED], command
+        )
         return DONE
     kind = kind.replace("_", "-")
     if kind not in LISTED:
         kinds = ", ".join(LISTED)
-        raise InputError(f"nothing is listed as {kind!r}; {nearest(kind, LISTED, f'the kinds are {kinds}')}")
+        raise InputError(
+            f"nothing is listed as {kind!r}; {nearest(kind, LISTED, f'the kinds are {kinds}')}"
+        )
     if kind == "models":
         return models(Command("models", output_format=command.output_format))
     rows = _rows(kind)
     if command.output_format == "json":
         print_rows(kind, rows, command)
         return DONE
-    print_rows(kind, [{key: value for key, value in row.items() if key != "file"} for row in rows], command)
+    print_rows(
+        kind, [{key: value for key, value in row.items() if key != "file"} for row in rows], command
+    )
     say(sys.stdout, [_how_to_name(kind)])
     return DONE
 
 
 def _summary(kind: str) -> Row:
-    return {"kind": kind, "names": len(names_of(kind)), "named_with": ", ".join(LISTED[kind].flags), "what": LISTED[kind].what}
+    return {
+        "kind": kind,
+        "names": len(names_of(kind)),
+        "named_with": ", ".join(LISTED[kind].flags),
+        "what": LISTED[kind].what,
+    }
 
 
 def names_of(kind: str) -> tuple[str, ...]:
@@ -92,11 +104,20 @@ def _rows(kind: str) -> list[Row]:
 def _how_to_name(kind: str) -> str:
     folder = _shown_path(_folder(kind))
     if kind == "memories":
-        return f"named with --memory NAME:STACKS, figures are of one stack; from {folder}/NAME.yaml; your own by its path"
+        return (
+            "named with --memory NAME:STACKS, figures are of one stack; from "
+            f"{folder}/NAME.yaml; your own by its path"
+        )
     flags = " or ".join(f"{flag} NAME" for flag in LISTED[kind].flags)
     if kind == "chips":
-        return f"named with {flags}; from {folder}/{_default_space()}.yaml; a YAML file of such sizes is named by its path"
-    return f"named with {flags}; from {folder}/NAME.yaml; a file of your own like these is named by its path"
+        return (
+            f"named with {flags}; from {folder}/{_default_space()}.yaml; a YAML file of such "
+            "sizes is named by its path"
+        )
+    return (
+        f"named with {flags}; from {folder}/NAME.yaml; a file of your own like these is named "
+        "by its path"
+    )
 
 
 def _folder(kind: str) -> Path:
@@ -164,13 +185,21 @@ def _cluster(path: Path) -> Row:
 
 
 def _tiers(cluster: Cluster) -> str:
-    return ", ".join(f"{tier.group_size:,} at {tier.bandwidth_bytes_per_s / GB:.4g}" for tier in cluster.tiers)
+    return ", ".join(
+        f"{tier.group_size:,} at {tier.bandwidth_bytes_per_s / GB:.4g}" for tier in cluster.tiers
+    )
 
 
 def _topology(cluster: Cluster) -> str:
     """That of every tier from the inside out, the dimensions of a torus together."""
-    alike = ((topology.value, len([*tiers])) for topology, tiers in groupby(cluster.tiers, lambda tier: tier.topology))
-    named = ([f"{count}D torus"] if topology == "torus" else [topology] * count for topology, count in alike)
+    alike = (
+        (topology.value, len([*tiers]))
+        for topology, tiers in groupby(cluster.tiers, lambda tier: tier.topology)
+    )
+    named = (
+        [f"{count}D torus"] if topology == "torus" else [topology] * count
+        for topology, count in alike
+    )
     return ", ".join(name for names in named for name in names)
 
 
@@ -178,7 +207,11 @@ def _software(path: Path) -> Row:
     from Estimator.devices.files import load_software
 
     software = load_software(str(path))
-    overlaps = {"gradients": software.overlap_gradients, "tensor": software.overlap_tensor, "pipeline": software.overlap_pipeline}
+    overlaps = {
+        "gradients": software.overlap_gradients,
+        "tensor": software.overlap_tensor,
+        "pipeline": software.overlap_pipeline,
+    }
     return {
         "name": path.stem,
         "overlaps": ", ".join(name for name, does in overlaps.items() if does) or "-",

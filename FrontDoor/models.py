@@ -33,19 +33,26 @@ def models(command: Command) -> int:
         say(sys.stdout, json.dumps(rows, indent=2).splitlines())
         return DONE
     spared = ("also called", "experts", "family", "active", "sequence", "hidden")
-    print_tables([plain_table("models", [_shown(row) for row in rows], spared)], sys.stdout, wide=command.wide)
+    print_tables(
+        [plain_table("models", [_shown(row) for row in rows], spared)],
+        sys.stdout,
+        wide=command.wide,
+    )
     lines = [
-        "a tensor parallel width (tp) divides the number given; parameters are those of the released checkpoint or the paper",
+        "a tensor parallel width (tp) divides the number given; parameters are those of the "
+        "released checkpoint or the paper",
         "a model is also named by its dimensions, as in gpt:layers=24,hidden=2304,heads=24 "
         f"(families {', '.join(family_names())}) or {EXAMPLE},",
-        "by the path of a Hugging Face config.json, and by that of a model.py of your own with build() and example_inputs()",
+        "by the path of a Hugging Face config.json, and by that of a model.py of your own with "
+        "build() and example_inputs()",
     ]
     print_lines(lines, sys.stdout)
     return DONE
 
 
 def _row(name: str, family: ModelFamily) -> dict[str, object]:
-    """What is known of a model; null where it does not apply, or is only known once the model is built."""
+    """What is known of a model; null where it does not apply, or is only known once the model is
+    built."""
     from GraphExtractor.models.registry import listed_aliases
     from GraphExtractor.widths import allowed_widths
 

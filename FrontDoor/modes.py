@@ -45,10 +45,16 @@ VARYING = ("cp", "ep", "sequence_parallel")  # of graphs: a column where they do
 
 
 def run_solver(command: Command) -> int:
-    """Search the study and print the best accelerator and plan; with a device the best plan on it."""
+    """Search the study and print the best accelerator and plan; with a device the best plan on
+    it."""
     in_parts = command.parts is not None
-    if not in_parts and (command.executor != "joblib" or command.workers is not None or command.address is not None):
-        raise InputError("--executor, --workers and --address are about the parts of a search; add --parts, or leave them out")
+    if not in_parts and (
+        command.executor != "joblib" or command.workers is not None or command.address is not None
+    ):
+        raise InputError(
+            "--executor, --workers and --address are about the parts of a search; add --parts, or "
+            "leave them out"
+        )
     request = _request(command)
     if command.dry_run:
         return _print_size(request, command)
@@ -68,7 +74,9 @@ def run_solver(command: Command) -> int:
         print_result(result, sys.stdout, wide=command.wide)
     if failed:
         return FAILED
-    if result.best is not None or (result.heterogeneous is not None and result.heterogeneous.best is not None):
+    if result.best is not None or (
+        result.heterogeneous is not None and result.heterogeneous.best is not None
+    ):
         return DONE
     return NOTHING_FEASIBLE if result.status is Status.INFEASIBLE else FAILED
 
@@ -78,19 +86,32 @@ def extract_graph(command: Command) -> int:
     request = _request(command)
     if command.dry_run:
         return _print_size(request, command)
-    rows = [_described(graph) | _by_bytes(graph, request) for graph in _graphs(request, _progress(command))]
+    rows = [
+        _described(graph) | _by_bytes(graph, request)
+        for graph in _graphs(request, _progress(command))
+    ]
     unused = () if any(row["sparse_parameters"] for row in rows) else ("sparse_parameters",)
     spared = (*unused, "saved_bytes", "distinct_layers", "operators", "tp")
-    print_rows("training graphs, per device", rows, command, spared, json_only=[*_alike(rows), "priced_by_bytes"])
+    print_rows(
+        "training graphs, per device",
+        rows,
+        command,
+        spared,
+        json_only=[*_alike(rows), "priced_by_bytes"],
+    )
     logger.info("graphs are in %s", request.folders.graphs)
     return DONE
 
 
 def prepopulate_estimates(command: Command) -> int:
-    """Price the operators of the study's graphs on all core configurations and print how many there are."""
+    """Price the operators of the study's graphs on all core configurations and print how many there
+    are."""
     request = _request(command)
     if request.on_devices:
-        raise InputError("estimates are tables over accelerators to design, but the device is given; leave --device out")
+        raise InputError(
+            "estimates are tables over accelerators to design, but the device is given; leave "
+            "--device out"
+        )
     if command.dry_run:
         return _print_size(request, command)
     from Estimator.chips.latency_table import load_or_populate
@@ -101,7 +122,9 @@ def prepopulate_estimates(command: Command) -> int:
     rows = []
     for graph in _graphs(request, progress):
         key = graph.key
-        with progress.phase(f"operator latencies of {key.model}, micro-batch {key.micro_batch_size}, tp {key.tp}", 1) as advance:
+        with progress.phase(
+            f"operator latencies of {key.model}, micro-batch {key.micro_batch_size}, tp {key.tp}", 1
+        ) as advance:
             load_or_populate([graph], accelerators, platform, folder)
             advance(1)
         rows.append(
@@ -136,10 +159,14 @@ def accelerators(command: Command) -> int:
     if command.output == STDOUT:
         say(sys.stdout, cores_json(generated).decode().splitlines())
         return DONE
-    output = str(folders_of(None).arch_configs / CORES) if command.output is None else command.output
+    output = (
+        str(folders_of(None).arch_configs / CORES) if command.output is None else command.output
+    )
     path = output_file(output, ", or - for standard output")
     if path.suffix != ".json":
-        raise InputError(f"--output {path} would not be taken for accelerators; give a name that ends in .json")
+        raise InputError(
+            f"--output {path} would not be taken for accelerators; give a name that ends in .json"
+        )
     write_output(path, cores_json(generated), force=command.force)
     row = {
         "design_space": name,
@@ -202,7 +229,10 @@ def _request(command: Command) -> Request:
 
     config = {} if command.config is None else read_config(command.config)
     if command.config is not None and not config and MODELS not in command.given:
-        raise InputError(f"{command.config} is empty; add what is to be trained, such as 'model: bertlarge', or give --model")
+        raise InputError(
+            f"{command.config} is empty; add what is to be trained, such as 'model: bertlarge', "
+            "or give --model"
+        )
     run_code = files_of_study(command.config, command.run_code)
     request = resolve(config, command.given, source=str(command.config), run_code=run_code)
     if request.code.withheld and not command.dry_run:
@@ -230,14 +260,17 @@ def _graphs(request: Request, progress: Progress) -> Iterator[ModelGraph]:
     for keys in graph_keys(request):
         with progress.phase(f"training graphs of {keys[0].model}", len(keys)) as advance:
             for key in keys:
-                graph = load_or_extract(key, request.folders.graphs, request.force_reextract_model, request.code)
+                graph = load_or_extract(
+                    key, request.folders.graphs, request.force_reextract_model, request.code
+                )
                 check_functions([graph], known, strict=request.strict)
                 advance(1)
                 yield graph
 
 
 def _described(graph: ModelGraph) -> dict[str, object]:
-    """The FLOPs are those of all products; the ``masked`` ones among them belong to scores that masks leave out.
+    """The FLOPs are those of all products; the ``masked`` ones among them belong to scores that
+    masks leave out.
 
     ``sparse_parameters`` are those of tables whose gradient is that of the rows that were read.
     """
@@ -254,24 +287,37 @@ def _described(graph: ModelGraph) -> dict[str, object]:
         **_degrees(graph.key),
         "layers": len(layers),
         "distinct_layers": len(graph.layers),
-        "operators": sum(len(layer.forward.operators) + len(layer.backward.operators) for layer in layers),
+        "operators": sum(
+            len(layer.forward.operators) + len(layer.backward.operators) for layer in layers
+        ),
         "parameters": sum(layer.parameter_count - layer.tied_count for layer in layers),
         "sparse_parameters": sum(layer.sparse_parameter_count for layer in layers),
         "forward_gflops": sum(layer.forward.flops for layer in layers) / 1e9,
         "backward_gflops": sum(layer.backward.flops for layer in layers) / 1e9,
-        "masked_forward_gflops": sum(masked_flops(layer.forward.operators, length) for layer in layers) / 1e9,
-        "masked_backward_gflops": sum(masked_flops(layer.backward.operators, length) for layer in layers) / 1e9,
+        "masked_forward_gflops": sum(
+            masked_flops(layer.forward.operators, length) for layer in layers
+        )
+        / 1e9,
+        "masked_backward_gflops": sum(
+            masked_flops(layer.backward.operators, length) for layer in layers
+        )
+        / 1e9,
         "masked_scores": masked_scores(layers),
         "saved_bytes": layer_sizes(graph, Recompute.NONE).all_saved_bytes,
     }
 
 
 def _by_bytes(graph: ModelGraph, request: Request) -> dict[str, object]:
-    """The operators that no formula describes, with their part of the time on the hardware of the request."""
+    """The operators that no formula describes, with their part of the time on the hardware of the
+    request."""
     from GraphExtractor.graph import Recompute
     from Studies.problem import hardware_of
 
-    return {"priced_by_bytes": [asdict(each) for each in hardware_of(request).by_bytes(graph, Recompute.NONE)]}
+    return {
+        "priced_by_bytes": [
+            asdict(each) for each in hardware_of(request).by_bytes(graph, Recompute.NONE)
+        ]
+    }
 
 
 def _sequence_length(key: GraphKey) -> int | None:

@@ -1,4 +1,5 @@
-"""How flags are read: a parser that refuses in a sentence, and settings of a table as flags. Imports nothing heavy."""
+"""How flags are read: a parser that refuses in a sentence, and settings of a table as flags.
+Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -23,14 +24,27 @@ MANY = 99  # values of a flag that takes any number
 _NAMED = (
     {"model": "NAME", "output": "DIR", "name": "NAME"}
     | {"memory": "KIND:STACKS", "links": "NxGB/s"}
-    | dict.fromkeys(("device", "chip", "design_space", "technology", "cluster", "software", "prices", "setting"), "NAME|FILE")
+    | dict.fromkeys(
+        (
+            "device",
+            "chip",
+            "design_space",
+            "technology",
+            "cluster",
+            "software",
+            "prices",
+            "setting",
+        ),
+        "NAME|FILE",
+    )
 )
 _METAVARS = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.SWITCH: ""}
 
 
 @dataclass(frozen=True)
 class FlagWords:
-    """A flag by all its names, and the values it can take where these are known: at most ``most`` (0: a switch)."""
+    """A flag by all its names, and the values it can take where these are known: at most ``most``
+    (0: a switch)."""
 
     names: tuple[str, ...]
     help: str
@@ -62,49 +76,77 @@ class Parser(argparse.ArgumentParser):
         return [flag for flag in self._option_string_actions if flag.startswith("--")]
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
-        if words == ["--"] and action.option_strings:  # of --flag=--, which argparse takes for no value at all
-            raise InputError(f"{action.option_strings[0]} is '--', which is no value; '{self.prog} --help' lists what is allowed")
+        if (
+            words == ["--"] and action.option_strings
+        ):  # of --flag=--, which argparse takes for no value at all
+            raise InputError(
+                f"{action.option_strings[0]} is '--', which is no value; '{self.prog} --help' "
+                "lists what is allowed"
+            )
         return super()._get_values(action, words)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As of every parser; the words are kept for a refusal, which argparse does not tell them."""
+        """As of every parser; the words are kept for a refusal, which argparse does not tell
+        them."""
         self._typed = () if args is None else tuple(args)
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Refuse."""
-        raise InputError(f"{self._dashed(message) or message}; '{self.prog} --help' lists what is allowed")
+        raise InputError(
+            f"{self._dashed(message) or message}; '{self.prog} --help' lists what is allowed"
+        )
 
     def _dashed(self, message: str) -> str:
-        """What is wrong where ``message`` misses the value of a flag, and a word behind that begins with a dash is no flag."""
+        """What is wrong where ``message`` misses the value of a flag, and a word behind that begins
+        with a dash is no flag."""
         missed = _MISSED.match(message)
         flags = () if missed is None else missed["flags"].split("/")
         for flag, value in pairwise(self._typed):
             known = value.partition("=")[0] in self._option_string_actions
             if flag in flags and value.startswith("-") and value.strip("-") and not known:
-                given = f"{flag} is followed by {value!r:.100}, which begins with a dash and so is taken for a flag"
+                given = (
+                    f"{flag} is followed by {value!r:.100}, which begins with a dash and so "
+                    "is taken for a flag"
+                )
                 return f"{given}; if it is the value, write {flag}={value:.100}"
         return ""
 
 
-def add_table(parser: Parser, table: SettingTable, groups: Mapping[str, Sequence[str]] = SETTING_GROUPS) -> None:
+def add_table(
+    parser: Parser, table: SettingTable, groups: Mapping[str, Sequence[str]] = SETTING_GROUPS
+) -> None:
     """Add the settings of ``table`` as flags, by group, and ``--set``, which takes any of them."""
     for title, keys in groups.items():
         group = parser.add_argument_group(title)
-        for setting in sorted((each for each in table.settings if each.key in keys), key=lambda each: keys.index(each.key)):
+        for setting in sorted(
+            (each for each in table.settings if each.key in keys),
+            key=lambda each: keys.index(each.key),
+        ):
             _add_setting(group, table, setting)
     parser.add_argument(
-        "--set", action=SetAction, table=table, metavar="KEY=VALUE", help="a setting by its key, value in YAML; may be repeated"
+        "--set",
+        action=SetAction,
+        table=table,
+        metavar="KEY=VALUE",
+        help="a setting by its key, value in YAML; may be repeated",
     )
 
 
 def add_one(parser: Parser, mode: Mode, key: str, help_text: str | None = None) -> None:
     """A single setting of a mode, with what it means elsewhere."""
     table = settings_for(mode)
-    _add_setting(parser, table, next(setting for setting in table.settings if setting.key == key), help_text)
+    _add_setting(
+        parser, table, next(setting for setting in table.settings if setting.key == key), help_text
+    )
 
 
-def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting: Setting, help_text: str | None = None) -> None:
+def _add_setting(
+    group: argparse._ActionsContainer,
+    table: SettingTable,
+    setting: Setting,
+    help_text: str | None = None,
+) -> None:
     shown, listed = "|".join(setting.choices), ""
     if len(shown) > LONGEST_CHOICES:
         shown, listed = "NAME", f"; one of {', '.join(setting.choices)}"
@@ -141,18 +183,31 @@ def _words_of(action: argparse.Action) -> FlagWords:
 
 
 class _Give(argparse.Action):
-    """Put the value of a setting of ``table`` among those given, replacing an earlier one: ``dest`` is the setting's key.
+    """Put the value of a setting of ``table`` among those given, replacing an earlier one: ``dest``
+    is the setting's key.
 
     Rivals of it stay too: that somebody typed both is for whoever reads the settings to refuse.
     """
 
-    def __init__(self, option_strings: list[str], dest: str, *, table: SettingTable, single: bool = False, **others: Any) -> None:
+    def __init__(
+        self,
+        option_strings: list[str],
+        dest: str,
+        *,
+        table: SettingTable,
+        single: bool = False,
+        **others: Any,
+    ) -> None:
         super().__init__(option_strings, dest, **others)
         self.table = table
         self.single = single
 
     def __call__(
-        self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: Any, option: str | None = None
+        self,
+        parser: argparse.ArgumentParser,
+        options: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
     ) -> None:
         self.give(options, {self.dest: True if values == [] else values})  # a switch alone
 
@@ -165,14 +220,21 @@ class SetAction(_Give):
     """Put ``key=value`` among the settings given, the value read as YAML."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: Any, option: str | None = None
+        self,
+        parser: argparse.ArgumentParser,
+        options: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
     ) -> None:
         """Read one."""
         from Common.records import parse_yaml
 
         key, equals, text = values.partition("=")
         if not equals:
-            raise InputError(f"--set {values!r} has no '='; write --set key=value, for instance --set micro_batch_size=2")
+            raise InputError(
+                f"--set {values!r} has no '='; write --set key=value, for instance --set "
+                "micro_batch_size=2"
+            )
         if "." in key:  # a constant, of which there may be several
             before = vars(options).get("given", {}).get(CONSTANTS, [])
             stated = before if isinstance(before, list) else [before]

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def searched_in_parts(request: Request, command: Command, progress: Progress) -> tuple[SearchResult, bool]:
-    """The result of all parts together, and whether one has failed, which is said; a line for each as it ends."""
+def searched_in_parts(
+    request: Request, command: Command, progress: Progress
+) -> tuple[SearchResult, bool]:
+    """The result of all parts together, and whether one has failed, which is said; a line for each
+    as it ends."""
     from Plans.results import Status
     from Studies.parts import failures, run_parts
     from Studies.sweep.executors import executor_named
@@ -37,7 +40,8 @@ def searched_in_parts(request: Request, command: Command, progress: Progress) ->
         elif part.value is not None:
             words = f"its best reaches {number(part.value)} ({took})"
         else:
-            words = f"{'nothing as good as what is known' if part.status is Status.CLOSED else 'nothing fits'} ({took})"
+            closed = part.status is Status.CLOSED
+            words = f"{'nothing as good as what is known' if closed else 'nothing fits'} ({took})"
         level = logging.WARNING if part.status is Status.FAILED else logging.INFO
         logger.log(level, "[%d/%d] part %s: %s", ended, command.parts, part.part, words)
 

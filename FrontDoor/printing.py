@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def print_rows(
-    title: str, rows: Sequence[dict[str, object]], command: Command, spared: Sequence[str] = (), json_only: Sequence[str] = ()
+    title: str,
+    rows: Sequence[dict[str, object]],
+    command: Command,
+    spared: Sequence[str] = (),
+    json_only: Sequence[str] = (),
 ) -> None:
     """Write rows of equal keys as one table, or as a JSON list.
 

@@ -1,4 +1,5 @@
-"""``phaze profile``: measures the operators of a model, and exchanges between processes, on this machine."""
+"""``phaze profile``: measures the operators of a model, and exchanges between processes, on this
+machine."""
 
 from __future__ import annotations
 
@@ -44,14 +45,23 @@ def _request(command: Command) -> ProfileRequest:
     from Common.files import user_path
 
     if command.output is None:
-        raise InputError("no database to write was given; name its folder with --output, for instance --output my_machine")
+        raise InputError(
+            "no database to write was given; name its folder with --output, for instance --output "
+            "my_machine"
+        )
     given: dict[str, Any] = settings_for(Mode.SEARCH).read(command.given, "command line")
     models = given.get("model", ())
     if len(models) != 1:
-        raise InputError(f"a profile measures one model at a time, given {', '.join(models) or 'none'}; name one with --model")
+        raise InputError(
+            f"a profile measures one model at a time, given {', '.join(models) or 'none'}; name "
+            "one with --model"
+        )
     lengths = given.get("sequence_length")
     if isinstance(lengths, tuple) and len(lengths) != 1:
-        raise InputError("sequence_length lists several lengths; a profile measures one at a time, further ones in further runs")
+        raise InputError(
+            "sequence_length lists several lengths; a profile measures one at a time, further "
+            "ones in further runs"
+        )
     _check_numbers(command)
     from Estimator.profiled.machine import DeviceKind
     from Runtime.profiling.run import ProfileRequest
@@ -64,7 +74,9 @@ def _request(command: Command) -> ProfileRequest:
         model=models[0],
         folder=user_path(command.output),
         tp=tuple(sorted({*_values(given.get("tp", (1,)), "tp")})),
-        micro_batch_sizes=tuple(sorted({*_values(given.get("micro_batch_size", (1,)), "micro_batch_size")})),
+        micro_batch_sizes=tuple(
+            sorted({*_values(given.get("micro_batch_size", (1,)), "micro_batch_size")})
+        ),
         sequence_length=lengths[0] if isinstance(lengths, tuple) else lengths,
         **({"attention": convert["attention"](given["attention"])} if "attention" in given else {}),
         sequence_parallel=_values(given.get("sequence_parallel", (False,)), "sequence_parallel"),
@@ -81,7 +93,9 @@ def _request(command: Command) -> ProfileRequest:
 
 def _values(given: Any, key: str) -> tuple[Any, ...]:
     if isinstance(given, str):
-        raise InputError(f"{key} is {given!r}, but a profile measures what is listed; list the values")
+        raise InputError(
+            f"{key} is {given!r}, but a profile measures what is listed; list the values"
+        )
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
@@ -89,21 +103,36 @@ def _check_numbers(command: Command) -> None:
     if command.threads < 1:
         raise InputError(f"threads is {command.threads}; it must be at least 1")
     if any(not 1 <= each <= MOST_PROCESSES for each in command.processes):
-        raise InputError(f"processes lists {', '.join(map(str, command.processes))}; each must be 1 to {MOST_PROCESSES}")
+        raise InputError(
+            f"processes lists {', '.join(map(str, command.processes))}; each must be 1 to "
+            f"{MOST_PROCESSES}"
+        )
     if not 0 < command.noise < float("inf"):
-        raise InputError(f"noise is {command.noise}; it must be a positive part of the median, such as 0.2")
+        raise InputError(
+            f"noise is {command.noise}; it must be a positive part of the median, such as 0.2"
+        )
     if not 0 < command.cap <= LONGEST_CAP_S:
-        raise InputError(f"cap is {command.cap}; it must be positive and at most {LONGEST_CAP_S:.0f} seconds")
+        raise InputError(
+            f"cap is {command.cap}; it must be positive and at most {LONGEST_CAP_S:.0f} seconds"
+        )
 
 
 def _warn(summary: ProfileSummary, noise: float) -> None:
     if summary.noisy:
         worst = sorted(summary.noisy, key=lambda row: -row.spread)[:SHOWN]
         words = "; ".join(f"{row.what} ({row.spread:.0%} of {row.seconds:.2e} s)" for row in worst)
-        more = f" and {len(summary.noisy) - len(worst)} more" if len(summary.noisy) > len(worst) else ""
-        logger.warning("the spread is more than %s of the median for: %s%s", f"{noise:.0%}", words, more)
+        more = (
+            f" and {len(summary.noisy) - len(worst)} more"
+            if len(summary.noisy) > len(worst)
+            else ""
+        )
+        logger.warning(
+            "the spread is more than %s of the median for: %s%s", f"{noise:.0%}", words, more
+        )
     if summary.not_run:
-        logger.warning("not measured, and priced from the others: %s", ", ".join(summary.not_run[:SHOWN]))
+        logger.warning(
+            "not measured, and priced from the others: %s", ", ".join(summary.not_run[:SHOWN])
+        )
 
 
 def _report(summary: ProfileSummary) -> dict[str, object]:

@@ -1,4 +1,5 @@
-"""``phaze report``: draws a run, the difference of two, or the many points of a sweep or of several runs, as one page."""
+"""``phaze report``: draws a run, the difference of two, or the many points of a sweep or of several
+runs, as one page."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def report(command: Command) -> int:
     output = None if command.output is None else output_file(command.output)
     folder = None if command.figures is None else user_path(command.figures)
     if output is not None and output.suffix not in PAGES:
-        raise InputError(f"--output {output} would not be taken for a page; give a name that ends in .html")
+        raise InputError(
+            f"--output {output} would not be taken for a page; give a name that ends in .html"
+        )
     if folder is not None:
         check_output(folder, "--figures")
     need_libraries("report")
@@ -56,9 +59,13 @@ def report(command: Command) -> int:
         drawn = _many(folders, output, command)
     else:
         if command.points is not None:
-            raise InputError("--points is about the points of a sweep or of more than two runs; leave it out")
+            raise InputError(
+                "--points is about the points of a sweep or of more than two runs; leave it out"
+            )
         if command.beside is not None:
-            raise InputError("--beside is about the curves of a sweep or of more than two runs; leave it out")
+            raise InputError(
+                "--beside is about the curves of a sweep or of more than two runs; leave it out"
+            )
         drawn = _one_or_two(folders, run_code)
     from Reporter.report.export import write_figures
     from Reporter.report.page import page
@@ -68,7 +75,12 @@ def report(command: Command) -> int:
     figures = () if folder is None else write_figures(drawn.report, folder, force=command.force)
     logger.info("open %s in a browser; it needs nothing else", path)
     if command.output_format == "json":
-        say(sys.stdout, json.dumps({"report": str(path), "figures": [str(each) for each in figures]}, indent=2).splitlines())
+        say(
+            sys.stdout,
+            json.dumps(
+                {"report": str(path), "figures": [str(each) for each in figures]}, indent=2
+            ).splitlines(),
+        )
     else:
         say(sys.stdout, map(str, (path, *figures)))
     return DONE
@@ -84,7 +96,10 @@ def _one_or_two(folders: Sequence[Path], run_code: frozenset[str] | None) -> _Dr
         from Studies.explain.comparison import compare_runs
 
         before, after = runs
-        return _Drawn(comparison_report(before, after, compare_runs(before, after)), after.folder / "comparison.html")
+        return _Drawn(
+            comparison_report(before, after, compare_runs(before, after)),
+            after.folder / "comparison.html",
+        )
     (run,) = runs
     return _Drawn(_of_run(run), run.folder / PAGE)
 
@@ -100,10 +115,16 @@ def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Dr
     answered = () if command.beside is None else (_beside(points, command.beside),)
     own = folders[0] if len(folders) == 1 else folders[-1].absolute().parent
     path = output or own / (PAGE if is_sweep(folders[0]) and len(folders) == 1 else "points.html")
-    chosen = {each.point for each in best_points(points)} if command.points == "best" else {each.number for each in points.points}
+    chosen = (
+        {each.point for each in best_points(points)}
+        if command.points == "best"
+        else {each.number for each in points.points}
+    )
     linked: dict[int, str] = {}
     if command.points != "none":
-        wanted = [point for point in points.points if point.folder is not None and point.number in chosen]
+        wanted = [
+            point for point in points.points if point.folder is not None and point.number in chosen
+        ]
         with progress.phase("reports of the points", len(wanted)) as advance:
             for point in wanted:
                 page_of_point = _report_of_point(point, force=command.force)
@@ -111,7 +132,9 @@ def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Dr
                     linked[point.number] = _address(page_of_point, path)
                 advance(1)
     with progress.phase("points", len(points.points)) as advance:
-        drawn = points_report(points, lambda point: linked.get(point.number, ""), lambda: advance(1), answered)
+        drawn = points_report(
+            points, lambda point: linked.get(point.number, ""), lambda: advance(1), answered
+        )
     return _Drawn(drawn, path)
 
 
@@ -126,7 +149,8 @@ def _beside(points: PointSet, file: str) -> Section:
 
 
 def _report_of_point(point: ReadPoint, *, force: bool) -> Path | None:
-    """The report of a point's run, written unless it is there and newer than the run; None where the run cannot be read."""
+    """The report of a point's run, written unless it is there and newer than the run; None where
+    the run cannot be read."""
     from Common.run_files import BEST
     from Common.written_files import write_output
     from Reporter.report.page import page
@@ -166,5 +190,6 @@ def need_libraries(mode: str) -> None:
         import vl_convert  # noqa: F401
     except ModuleNotFoundError as error:
         raise PhazeError(
-            f"{mode} needs {error.name}, which is not installed; run ./setup.sh, or: python -m pip install 'phaze[report]'"
+            f"{mode} needs {error.name}, which is not installed; run ./setup.sh, or: python -m "
+            "pip install 'phaze[report]'"
         ) from error

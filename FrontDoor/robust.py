@@ -19,12 +19,18 @@ MOST_SAMPLES, MOST_CONTENDERS = 100_000, 1000
 
 
 def robust(command: Command) -> int:
-    """Sample the constants of a finished search, price its contenders anew under each sample, and tell what choosing it costs."""
-    for flag, given, most in (("samples", command.samples, MOST_SAMPLES), ("contenders", command.contenders, MOST_CONTENDERS)):
+    """Sample the constants of a finished search, price its contenders anew under each sample, and
+    tell what choosing it costs."""
+    for flag, given, most in (
+        ("samples", command.samples, MOST_SAMPLES),
+        ("contenders", command.contenders, MOST_CONTENDERS),
+    ):
         if not 1 <= given <= most:
             raise InputError(f"--{flag} is {given}; it must be a whole number from 1 to {most:,}")
     if command.workers is not None and command.workers < 1:
-        raise InputError(f"--workers {command.workers} is not possible; give a positive whole number")
+        raise InputError(
+            f"--workers {command.workers} is not possible; give a positive whole number"
+        )
     from Common.files import user_path
     from Common.records import to_json
     from Reporter.robust_tables import print_robustness
@@ -35,7 +41,9 @@ def robust(command: Command) -> int:
     try:
         answer = _answer(run, command)
     except KeyboardInterrupt as stop:
-        raise Stopped("the run stays as it is; the same command samples its constants from the start") from stop
+        raise Stopped(
+            "the run stays as it is; the same command samples its constants from the start"
+        ) from stop
     keep_robustness(run.folder, answer)
     if command.output_format == "json":
         say(sys.stdout, json.dumps(json.loads(to_json(answer)), indent=2).splitlines())

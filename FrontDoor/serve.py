@@ -1,4 +1,5 @@
-"""``phaze serve``: the page of a run or a sweep from a local server, which answers what alternatives would cost."""
+"""``phaze serve``: the page of a run or a sweep from a local server, which answers what
+alternatives would cost."""
 
 from __future__ import annotations
 
@@ -34,13 +35,25 @@ def serve(command: Command) -> int:
 
     with listening:
         config = uvicorn.Config(
-            application(answers, token), log_level="warning", access_log=False, lifespan="off", server_header=False, ws="none"
+            application(answers, token),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            ws="none",
         )
         address = f"http://{_shown(command.host)}:{listening.getsockname()[1]}/{token}/"
-        said = json.dumps({"address": address}, indent=2) if command.output_format == "json" else address
+        said = (
+            json.dumps({"address": address}, indent=2)
+            if command.output_format == "json"
+            else address
+        )
         say(sys.stdout, said.splitlines())
         sys.stdout.flush()
-        logger.info("open this address in a browser; it is the key to the page, and interrupting (Ctrl-C) ends the server")
+        logger.info(
+            "open this address in a browser; it is the key to the page, and interrupting (Ctrl-C) "
+            "ends the server"
+        )
         try:
             uvicorn.Server(config).run(sockets=[listening])
         except KeyboardInterrupt as stop:  # how a server ends
@@ -68,11 +81,17 @@ def _listen(host: str, port: int) -> socket.socket:
         InputError: the port is in use or reserved, or the host is none of this machine.
     """
     if not 0 <= port <= MOST_PORT:
-        raise InputError(f"--port {port} is no port; give one from 1 to {MOST_PORT}, or 0 for any that is free")
+        raise InputError(
+            f"--port {port} is no port; give one from 1 to {MOST_PORT}, or 0 for any that is free"
+        )
     try:
-        (family, kind, protocol, _, place), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        (family, kind, protocol, _, place), *_ = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     except (OSError, UnicodeError) as error:
-        raise InputError(f"--host {host!r} is no address of this machine; leave it out for 127.0.0.1") from error
+        raise InputError(
+            f"--host {host!r} is no address of this machine; leave it out for 127.0.0.1"
+        ) from error
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -82,7 +101,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         why = (error.strerror or str(error)).lower()
         raise InputError(
-            f"{host}:{port} cannot be listened on ({why}); give another --port, or 0 for any that is free"
+            f"{host}:{port} cannot be listened on ({why}); give another --port, or 0 for any that "
+            "is free"
         ) from error
     return listening
 
@@ -102,5 +122,8 @@ def _libraries() -> Any:
         import starlette  # noqa: F401
         import uvicorn
     except ModuleNotFoundError as error:
-        raise PhazeError(f"serve needs {error.name}, which is not installed: python -m pip install 'phaze[serve]'") from error
+        raise PhazeError(
+            f"serve needs {error.name}, which is not installed: python -m pip install "
+            "'phaze[serve]'"
+        ) from error
     return uvicorn

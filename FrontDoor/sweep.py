@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 
 def sweep(command: Command) -> int:
-    """Run every point of the sweep that is not in its store yet, and print and write the table of all."""
+    """Run every point of the sweep that is not in its store yet, and print and write the table of
+    all."""
     from Common.files import user_path
     from Common.progress import progress_for
     from GraphExtractor.permission import files_of_study
@@ -44,27 +45,44 @@ def sweep(command: Command) -> int:
     def tell(point: SweptPoint) -> None:
         nonlocal ended
         ended += 1
-        logger.log(logging.WARNING if point.point is None else logging.INFO, "%s", point_line(asked, point, ended, total))
+        logger.log(
+            logging.WARNING if point.point is None else logging.INFO,
+            "%s",
+            point_line(asked, point, ended, total),
+        )
 
     points = run_sweep(asked, executor, progress_for(sys.stderr, quiet=command.quiet), tell)
     write_table(asked, points)
     impossible = sum(point.impossible for point in points)
     failed = sum(point.point is None for point in points) - impossible
     ends = {"failed": failed, "impossible": impossible}
-    rows = {"name": asked.name, "folder": str(asked.folder), **ends, "points": sweep_rows(asked, points)}
+    rows = {
+        "name": asked.name,
+        "folder": str(asked.folder),
+        **ends,
+        "points": sweep_rows(asked, points),
+    }
     print_answer(json.dumps(rows, indent=2), lambda: sweep_tables(asked, points), command)
     from Common.run_files import TABLE
 
     logger.info("table: %s, a run per point in %s", asked.folder / TABLE, asked.store)
     if failed:
-        logger.warning("%s of %s points failed; the same command tries them again", number(failed), number(total))
+        logger.warning(
+            "%s of %s points failed; the same command tries them again",
+            number(failed),
+            number(total),
+        )
     return FAILED if failed else _status(impossible, total)
 
 
 def _status(impossible: int, total: int) -> int:
     """Of a sweep in which nothing went wrong but what was asked."""
     if impossible:
-        logger.warning("%s of %s points are impossible; give other values in their place", number(impossible), number(total))
+        logger.warning(
+            "%s of %s points are impossible; give other values in their place",
+            number(impossible),
+            number(total),
+        )
     return InputError.exit_status if impossible else DONE
 
 
@@ -74,7 +92,11 @@ def _print_points(asked: Sweep, command: Command) -> int:
     from Studies.sweep.store import Store
 
     points, store = resolved_points(asked), Store(asked.store)
-    there = [point.point is not None and store.load(point.point.key) is not None for point in points]
+    there = [
+        point.point is not None and store.load(point.point.key) is not None for point in points
+    ]
     sizes = [None if point.point is None else point.point.size for point in points]
-    print_rows(f"{asked.name}: {len(points)} points", asked_rows(asked, points, sizes, there), command)
+    print_rows(
+        f"{asked.name}: {len(points)} points", asked_rows(asked, points, sizes, there), command
+    )
     return _status(sum(point.point is None for point in points), len(points))

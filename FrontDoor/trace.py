@@ -21,11 +21,21 @@ def trace(command: Command) -> int:
     from Studies.finished_run import open_run
     from Studies.run_directory import RUN_FILES
 
-    asked = None if command.output in {None, STDOUT} else output_file(str(command.output), ", or - for standard output")
+    asked = (
+        None
+        if command.output in {None, STDOUT}
+        else output_file(str(command.output), ", or - for standard output")
+    )
     if asked is not None and asked.name in RUN_FILES:
-        raise InputError(f"--output {asked} has the name of a file of a run, which it would replace; give another")
+        raise InputError(
+            f"--output {asked} has the name of a file of a run, which it would replace; give "
+            "another"
+        )
     if asked is not None and asked.suffix not in {".json", ".gz"}:
-        raise InputError(f"--output {asked} would not be taken for a timeline; give a name that ends in .json or .json.gz")
+        raise InputError(
+            f"--output {asked} would not be taken for a timeline; give a name that ends in .json "
+            "or .json.gz"
+        )
     run = open_run(user_path(command.runs[0]))
     path = asked or run.folder / "trace.json"
     timeline = timeline_of(run)

@@ -1,4 +1,5 @@
-"""``phaze train``: a plan trained with torch.distributed, measured and compared with its prediction."""
+"""``phaze train``: a plan trained with torch.distributed, measured and compared with its
+prediction."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ PAGE, TRACE = "report.html", "trace.json"
 
 
 def train(command: Command) -> int:
-    """Train the plan and print losses, times per stage and what the check found; fails where the check does."""
+    """Train the plan and print losses, times per stage and what the check found; fails where the
+    check does."""
     from Runtime.training.torchrun import is_first, said_once
 
     if command.config is None:
@@ -39,7 +41,11 @@ def _folder(plan: Path, command: Command) -> Path:
     from Common.files import user_path
     from Runtime.training.records import TRAIN_FOLDER
 
-    return (plan.absolute().parent / TRAIN_FOLDER if command.output is None else user_path(command.output)).absolute()
+    return (
+        plan.absolute().parent / TRAIN_FOLDER
+        if command.output is None
+        else user_path(command.output)
+    ).absolute()
 
 
 def _kept(folder: Path) -> str:
@@ -63,7 +69,13 @@ def _train(command: Command, folder: Path) -> int:
     from Runtime.training.process import train as train_here
     from Runtime.training.records import MEASURED_FILE, TRAIN_FILE
     from Runtime.training.start_checks import check_start
-    from Runtime.training.torchrun import agreed, check_world, is_first, meeting, started_by_torchrun
+    from Runtime.training.torchrun import (
+        agreed,
+        check_world,
+        is_first,
+        meeting,
+        started_by_torchrun,
+    )
 
     need_libraries("train")
     assert command.config is not None  # train has refused that
@@ -77,13 +89,17 @@ def _train(command: Command, folder: Path) -> int:
     check_start(job, family)
     if is_first():
         check_writable(job.folder)
-        check_replaceable(job.folder, dict.fromkeys((TRAIN_FILE, MEASURED_FILE, TRACE, PAGE)), force=command.force)
+        check_replaceable(
+            job.folder, dict.fromkeys((TRAIN_FILE, MEASURED_FILE, TRACE, PAGE)), force=command.force
+        )
     check = None
     if started_by_torchrun():
         with meeting():
             mine = train_here(job, say_step)
             if job.check:
-                check = check_training(job, family, mine, agreed, lambda exact: train_here(exact, say_step))
+                check = check_training(
+                    job, family, mine, agreed, lambda exact: train_here(exact, say_step)
+                )
         return DONE if mine is None else _report(job, given, mine, check, command)
     (record,) = launch([job])
     if job.check:
@@ -109,7 +125,9 @@ def _job(given: PlanToTrain, folder: Path, command: Command) -> Job:
     )
 
 
-def _report(job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None, command: Command) -> int:
+def _report(
+    job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None, command: Command
+) -> int:
     """Write and print what was measured; fails where the check found another training."""
     from Common.file_formats import TRAINING
     from Common.records import to_json

@@ -1,4 +1,5 @@
-"""``phaze training-time``: what a whole training takes on devices that exist, or on a designed chip."""
+"""``phaze training-time``: what a whole training takes on devices that exist, or on a designed
+chip."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ logger = logging.getLogger(__name__)
 
 
 def training_time(command: Command) -> int:
-    """Price the training with the plan that is given or with the best one, and print what it takes."""
+    """Price the training with the plan that is given or with the best one, and print what it
+    takes."""
     from GraphExtractor.permission import files_to_run
     from Studies.training_time.request import training_request
 
@@ -32,7 +34,11 @@ def training_time(command: Command) -> int:
         from Reporter.tables import print_result
 
         if command.output_format == "json":
-            print_answer(json.dumps({"status": answer.status.value, "reason": answer.reason}, indent=2), lambda: [], command)
+            print_answer(
+                json.dumps({"status": answer.status.value, "reason": answer.reason}, indent=2),
+                lambda: [],
+                command,
+            )
         else:
             print_result(answer, sys.stdout, wide=command.wide)
         return NOTHING_FEASIBLE if answer.status is Status.INFEASIBLE else FAILED

@@ -25,13 +25,16 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def validate(command: Command) -> int:
-    """Predict every run of the table, print how far off that is, and draw it where a file was named."""
+    """Predict every run of the table, print how far off that is, and draw it where a file was
+    named."""
     from Common.files import named_file, user_path
     from Common.progress import progress_for
     from Studies.folders import check_output, folders_of
 
     named = settings_for(Mode.EVALUATE).read(command.given, "command line")
-    device, cluster, software = (named_file(key, named[key]) if key in named else None for key in HARDWARE)
+    device, cluster, software = (
+        named_file(key, named[key]) if key in named else None for key in HARDWARE
+    )
     output = user_path(named["output"]) if "output" in named else None
     runs_file = user_path(command.runs[0]) if command.runs else None
     if output is not None:
@@ -47,9 +50,20 @@ def validate(command: Command) -> int:
     from Validation.run import validate as compare
 
     progress = progress_for(sys.stderr, quiet=command.quiet)
-    report = compare(runs_file, device, cluster, software, folders_of(output).graphs, progress, partial(_priced, output), typed)
+    report = compare(
+        runs_file,
+        device,
+        cluster,
+        software,
+        folders_of(output).graphs,
+        progress,
+        partial(_priced, output),
+        typed,
+    )
     explained = explain_errors(report.runs) if command.explain else None
-    print_answer(report_json(report, explained).decode(), lambda: report_tables(report, explained), command)
+    print_answer(
+        report_json(report, explained).decode(), lambda: report_tables(report, explained), command
+    )
     if picture is not None:
         from Reporter.validation_plot import draw
 
@@ -58,16 +72,25 @@ def validate(command: Command) -> int:
     return DONE
 
 
-def _operators(command: Command, table: Path, device: str | None, cluster: str | None, software: str | None) -> int:
+def _operators(
+    command: Command, table: Path, device: str | None, cluster: str | None, software: str | None
+) -> int:
     """Compare a table of measured operators with what a device is priced with."""
     from Common.records import to_json
     from Reporter.operator_tables import operator_tables
     from Validation.operator_tables import validate_operators
 
-    asked = {"--cluster": cluster, "--plot": command.plot, "--typed": command.typed, "--explain": command.explain or None}
+    asked = {
+        "--cluster": cluster,
+        "--plot": command.plot,
+        "--typed": command.typed,
+        "--explain": command.explain or None,
+    }
     for flag, value in asked.items():
         if value is not None:
-            raise InputError(f"{flag} is about training runs, but {table} is a table of operators; leave it out")
+            raise InputError(
+                f"{flag} is about training runs, but {table} is a table of operators; leave it out"
+            )
     report = validate_operators(table, device, software)
     print_answer(to_json(report).decode(), lambda: operator_tables(report), command)
     return DONE
@@ -99,7 +122,9 @@ def _picture(text: str, *, force: bool) -> Path:
     path = output_file(text, flag="--plot")
     if path.suffix.lower() not in PICTURES:
         endings = f"{', '.join(PICTURES[:-1])} or {PICTURES[-1]}"
-        raise InputError(f"--plot {text!r} is no PNG, SVG or PDF; give a file name that ends in {endings}")
+        raise InputError(
+            f"--plot {text!r} is no PNG, SVG or PDF; give a file name that ends in {endings}"
+        )
     return _replaceable(path, "--plot", force=force)
 
 

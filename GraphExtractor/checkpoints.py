@@ -1,4 +1,5 @@
-"""Parts of a model that its own code checkpoints (``torch.utils.checkpoint``), as a trace notices them while they run."""
+"""Parts of a model that its own code checkpoints (``torch.utils.checkpoint``), as a trace notices
+them while they run."""
 
 from __future__ import annotations
 
@@ -13,14 +14,16 @@ CHECKPOINTS = "checkpoints"  # among what a trace notes of a node: those it runs
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One call of ``torch.utils.checkpoint``, by number; one that ``stops_early`` runs no further than it is needed."""
+    """One call of ``torch.utils.checkpoint``, by number; one that ``stops_early`` runs no further
+    than it is needed."""
 
     number: int
     stops_early: bool
 
 
 class CheckpointedPart(torch.nn.Module):  # type: ignore[misc]
-    """A function that is checkpointed, as a module, so that whoever watches modules run sees it run."""
+    """A function that is checkpointed, as a module, so that whoever watches modules run sees it
+    run."""
 
     def __init__(self, function: Callable[..., Any], stops_early: bool) -> None:
         super().__init__()
@@ -43,5 +46,8 @@ def checkpointed(
     preserve_rng_state: Any = None,
     **named: Any,
 ) -> Any:
-    """In the place of ``torch.utils.checkpoint.checkpoint``; what ``context_fn`` would keep all the same is not kept."""
-    return CheckpointedPart(function, stops_early=early_stop and not use_reentrant)(*arguments, **named)
+    """In the place of ``torch.utils.checkpoint.checkpoint``; what ``context_fn`` would keep all the
+    same is not kept."""
+    return CheckpointedPart(function, stops_early=early_stop and not use_reentrant)(
+        *arguments, **named
+    )

@@ -1,13 +1,16 @@
-"""Context parallelism by construction: each of ``cp`` devices works on a part of the tokens of every sequence.
+"""Context parallelism by construction: each of ``cp`` devices works on a part of the tokens of
+every sequence.
 
-A step is traced on s/cp tokens. Where attention runs, the device's queries meet the keys and values of all tokens, in one of
-three ways. They are gathered before it, both in one exchange, as Llama 3 was trained (Grattafiori et al. 2024): only the device's
-own are kept, backward gathers again (``regather``), and reduces and scatters the gradients. Or they pass around a ring of the
-devices while fused attention runs on what is there (Liu et al. 2023): backward passes them once more, and their gradients with
-them; no device ever holds more than two parts. Or heads are exchanged for tokens (``head_exchange``). But for the last, each
-device has an early and a late part of the sequence, so that causal attention gives all of them equal work. Fused attention
-exchanges the keys and values of grouped queries as they are, eager attention repeated. This module refuses the models in which
-tokens meet elsewhere.
+A step is traced on s/cp tokens. Where attention runs, the device's queries meet the keys and values
+of all tokens, in one of three ways. They are gathered before it, both in one exchange, as Llama 3
+was trained (Grattafiori et al. 2024): only the device's own are kept, backward gathers again
+(``regather``), and reduces and scatters the gradients. Or they pass around a ring of the devices
+while fused attention runs on what is there (Liu et al. 2023): backward passes them once more, and
+their gradients with them; no device ever holds more than two parts. Or heads are exchanged for
+tokens (``head_exchange``). But for the last, each device has an early and a late part of the
+sequence, so that causal attention gives all of them equal work. Fused attention exchanges the keys
+and values of grouped queries as they are, eager attention repeated. This module refuses the models
+in which tokens meet elsewhere.
 """
 
 from dataclasses import dataclass
@@ -17,13 +20,21 @@ import torch
 
 from Common.errors import InputError
 from GraphExtractor.custom_operators import define
-from GraphExtractor.graph import GraphKey, KeyExchange, ModelGraph, OperandRole, Operator, OperatorKind
+from GraphExtractor.graph import (
+    GraphKey,
+    KeyExchange,
+    ModelGraph,
+    OperandRole,
+    Operator,
+    OperatorKind,
+)
 from GraphExtractor.head_exchange import of_size
 
 
 @dataclass(frozen=True)
 class SharedTokens:
-    """How many ``devices`` share the tokens of every sequence, and how their queries meet all keys and values."""
+    """How many ``devices`` share the tokens of every sequence, and how their queries meet all keys
+    and values."""
 
     devices: int = 1
     exchange: KeyExchange = KeyExchange.GATHER
@@ -34,7 +45,8 @@ class SharedTokens:
         return SharedTokens(key.sequence_devices, key.exchange)
 
     def by(self, exchange: KeyExchange) -> int:
-        """Devices among which keys and values are exchanged in this way: 1 where it is done in another one."""
+        """Devices among which keys and values are exchanged in this way: 1 where it is done in
+        another one."""
         return self.devices if self.exchange is exchange else 1
 
 
@@ -66,7 +78,8 @@ class _GatheredKeys(torch.autograd.Function):  # type: ignore[misc]
 
 
 def gather_keys(k: torch.Tensor, v: torch.Tensor, cp: int) -> Any:
-    """Keys and values of all devices of a context-parallel group; backward, their gradients are reduced and scattered."""
+    """Keys and values of all devices of a context-parallel group; backward, their gradients are
+    reduced and scattered."""
     return (k, v) if cp == 1 else _GatheredKeys.apply(k, v, cp)
 
 
@@ -78,7 +91,8 @@ def check_tokens_apart(graph: ModelGraph) -> None:
         for operator in layer.forward.operators:
             if _mixes_tokens(operator):
                 raise InputError(
-                    f"{operator.name} in layer {layer.name} of {graph.key.model} mixes tokens outside attention, so that a "
+                    f"{operator.name} in layer {layer.name} of {graph.key.model} mixes tokens "
+                    "outside attention, so that a "
                     "sequence cannot be cut; use context parallel degree 1"
                 )
 

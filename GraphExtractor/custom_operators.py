@@ -1,6 +1,8 @@
-"""Operators that stay whole in a trace: RMSNorm, vocabulary-parallel loss, collectives (attention is in ``attention``).
+"""Operators that stay whole in a trace: RMSNorm, vocabulary-parallel loss, collectives (attention
+is in ``attention``).
 
-Each is a shape function only: nothing is ever executed. Importing this module registers them with torch.
+Each is a shape function only: nothing is ever executed. Importing this module registers them with
+torch.
 """
 
 from collections.abc import Callable
@@ -12,7 +14,9 @@ from torch.nn import functional
 from GraphExtractor.graph import CollectiveGroup
 from GraphExtractor.torch_internals import annotate
 
-RMS_EPSILON = 1e-6  # of modules that do not say theirs: Raffel et al. 2020 (T5), whose code has this value
+RMS_EPSILON = (
+    1e-6  # of modules that do not say theirs: Raffel et al. 2020 (T5), whose code has this value
+)
 OWN_PART = "own_part"  # note on the node of a slice of which every device takes a part of its own
 
 
@@ -47,16 +51,24 @@ _cross_entropy = define(
 )
 _cross_entropy_backward = define(
     "cross_entropy_backward",
-    "(Tensor gradient, Tensor exponentials, Tensor total, Tensor labels, ScalarType dtype) -> Tensor",
-    lambda gradient, exponentials, total, labels, dtype: exponentials.new_empty(exponentials.shape, dtype=dtype),
+    "(Tensor gradient, Tensor exponentials, Tensor total, Tensor labels, ScalarType dtype) -> "
+    "Tensor",
+    lambda gradient, exponentials, total, labels, dtype: exponentials.new_empty(
+        exponentials.shape, dtype=dtype
+    ),
 )
 all_reduce = define("all_reduce", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
-# sequence dimension: the last but one of (batch, sequence, hidden), also where a model has merged it with the batch
+# sequence dimension: the last but one of (batch, sequence, hidden), also where a model has merged
+# it with the batch
 _all_gather = define(
-    "all_gather", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] * tp, x.shape[-1])
+    "all_gather",
+    "(Tensor x, int tp) -> Tensor",
+    lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] * tp, x.shape[-1]),
 )
 _reduce_scatter = define(
-    "reduce_scatter", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] // tp, x.shape[-1])
+    "reduce_scatter",
+    "(Tensor x, int tp) -> Tensor",
+    lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] // tp, x.shape[-1]),
 )
 
 
@@ -73,7 +85,8 @@ class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _VocabularyParallelLoss(torch.autograd.Function):  # type: ignore[misc]
-    """Per-token cross entropy over vocabulary-sharded logits: three all-reduces of one value per token (Megatron)."""
+    """Per-token cross entropy over vocabulary-sharded logits: three all-reduces of one value per
+    token (Megatron)."""
 
     @staticmethod
     def forward(ctx: Any, logits: Any, labels: Any, tp: int) -> Any:
@@ -92,7 +105,9 @@ class _Collective(torch.autograd.Function):  # type: ignore[misc]
     """A pair of forward and backward communication, each given as a function of (tensor, tp)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, tp: int, forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+    def forward(
+        ctx: Any, x: Any, tp: int, forward: Callable[..., Any], backward: Callable[..., Any]
+    ) -> Any:
         ctx.tp, ctx.backward_communication = tp, backward
         return forward(x, tp)
 
@@ -106,7 +121,8 @@ def _identity(x: torch.Tensor, _: int) -> torch.Tensor:
 
 
 def own_part(x: torch.Tensor, dimension: int, parts: int, axis: CollectiveGroup) -> torch.Tensor:
-    """A device's part of what all devices of an ``axis`` hold; the trace, which is that of the first one, notes that it is so."""
+    """A device's part of what all devices of an ``axis`` hold; the trace, which is that of the
+    first one, notes that it is so."""
     with annotate({OWN_PART: axis.value}):
         return x.narrow(dimension, 0, x.shape[dimension] // parts)
 
@@ -115,7 +131,9 @@ def _own_sequence(x: torch.Tensor, tp: int) -> torch.Tensor:
     return own_part(x, -2, tp, CollectiveGroup.TENSOR).clone()
 
 
-def communicate(x: torch.Tensor, size: int, forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+def communicate(
+    x: torch.Tensor, size: int, forward: Callable[..., Any], backward: Callable[..., Any]
+) -> Any:
     """``forward(x, size)``, whose gradient goes through ``backward(gradient, size)``."""
     return _Collective.apply(x, size, forward, backward)
 
@@ -131,7 +149,8 @@ def reduce_from_group(x: torch.Tensor, tp: int) -> Any:
 
 
 def gather_sequence(x: torch.Tensor, tp: int) -> Any:
-    """All-gather the sequence dimension forward, reduce-scatter it backward (Korthikanti et al. 2022, section 4.2)."""
+    """All-gather the sequence dimension forward, reduce-scatter it backward (Korthikanti et al.
+    2022, section 4.2)."""
     return _Collective.apply(x, tp, _all_gather, _reduce_scatter)
 
 
@@ -146,9 +165,11 @@ def split_sequence(x: torch.Tensor, tp: int) -> Any:
 
 
 class FusedRmsNorm(torch.nn.Module):  # type: ignore[misc]
-    """RMSNorm as a fused kernel runs it: reads and saves its input as it is, plus one fp32 statistic per row.
+    """RMSNorm as a fused kernel runs it: reads and saves its input as it is, plus one fp32
+    statistic per row.
 
-    ``epsilon`` is added to the mean of squares; a trace, whose costs it does not change, leaves it out.
+    ``epsilon`` is added to the mean of squares; a trace, whose costs it does not change, leaves it
+    out.
     """
 
     def __init__(self, weight: torch.nn.Parameter, epsilon: float = RMS_EPSILON) -> None:
@@ -164,12 +185,15 @@ def fuse_norms(model: torch.nn.Module, norm: type[torch.nn.Module]) -> None:
     """Put ``FusedRmsNorm`` in the place of all modules of class ``norm``."""
     for path, module in list(model.named_modules()):
         if isinstance(module, norm):
-            epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", RMS_EPSILON))  # transformers has two names
+            epsilon = getattr(
+                module, "variance_epsilon", getattr(module, "eps", RMS_EPSILON)
+            )  # transformers has two names
             model.set_submodule(path, FusedRmsNorm(module.weight, epsilon))
 
 
 def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, tp: int) -> Any:
-    """Mean cross entropy in fp32; with tp > 1 the logits' last dimension is this device's part of the vocabulary."""
+    """Mean cross entropy in fp32; with tp > 1 the logits' last dimension is this device's part of
+    the vocabulary."""
     if tp == 1:
         return functional.cross_entropy(logits.float().flatten(0, -2), labels.flatten())
     return _VocabularyParallelLoss.apply(logits, labels, tp).mean()

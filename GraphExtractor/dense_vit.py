@@ -1,4 +1,5 @@
-"""A vision transformer for dense prediction: patches of fields in, as many patches of fields out, no class token."""
+"""A vision transformer for dense prediction: patches of fields in, as many patches of fields out,
+no class token."""
 
 import torch
 from torch import nn
@@ -17,8 +18,13 @@ class PatchAttention(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Of the shape of ``x``."""
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.projection(x).chunk(3, -1))
-        mixed: torch.Tensor = self.output(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.projection(x).chunk(3, -1)
+        )
+        mixed: torch.Tensor = self.output(
+            functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        )
         return mixed
 
 
@@ -52,11 +58,13 @@ class PatchBlock(nn.Module):  # type: ignore[misc]
 class DensePredictor(nn.Module):  # type: ignore[misc]
     """Patches (batch, patches, pixels) to predictions of that shape.
 
-    ``summands`` devices have parts of a prediction each: under a 2D layout of the pixels, under sequence parallelism of the
-    patches, whose loss is the mean over all of them.
+    ``summands`` devices have parts of a prediction each: under a 2D layout of the pixels, under
+    sequence parallelism of the patches, whose loss is the mean over all of them.
     """
 
-    def __init__(self, patches: int, pixels: int, hidden: int, layers: int, heads: int, ffn: int) -> None:
+    def __init__(
+        self, patches: int, pixels: int, hidden: int, layers: int, heads: int, ffn: int
+    ) -> None:
         super().__init__()
         self.embedding = nn.Linear(pixels, hidden)
         self.positions = nn.Embedding(patches, hidden)
@@ -66,12 +74,15 @@ class DensePredictor(nn.Module):  # type: ignore[misc]
         self.summands = 1
 
     def shard(self, key: GraphKey) -> None:
-        """Know how many devices have parts of a prediction; its modules are divided by the family's plan."""
+        """Know how many devices have parts of a prediction; its modules are divided by the family's
+        plan."""
         self.summands = key.tp if key.layout is TensorLayout.TWO_D or key.sequence_parallel else 1
 
     def forward(self, patches: torch.Tensor) -> torch.Tensor:
         """Predict."""
-        x = self.embedding(patches) + self.positions(torch.arange(patches.shape[1], device=patches.device))
+        x = self.embedding(patches) + self.positions(
+            torch.arange(patches.shape[1], device=patches.device)
+        )
         for block in self.blocks:
             x = block(x)
         prediction: torch.Tensor = self.head(self.norm(x))

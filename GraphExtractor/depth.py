@@ -9,17 +9,19 @@ from GraphExtractor.replication import summed_shared
 
 
 def with_layers(graph: ModelGraph, layers: int) -> ModelGraph:
-    """The same model with ``layers`` repeated blocks; its key still names the model it was made from.
+    """The same model with ``layers`` repeated blocks; its key still names the model it was made
+    from.
 
-    Raises:
-        InputError: the model is not one chain of a single repeated block between an embedding and a head.
+    Raises: InputError: the model is not one chain of a single repeated block between an embedding
+        and a head.
     """
     if layers < 1:
         raise InputError(f"{layers} layers are not possible; give a positive whole number")
     blocks = len(graph.sequence) - 2
     if blocks < 2 or graph.sequence != (0, *[1] * blocks, 2) or not graph.block_parameter_count:
         raise InputError(
-            f"the depth of {graph.key.model} cannot be changed: it is not one chain of a single block repeated at least twice; "
+            f"the depth of {graph.key.model} cannot be changed: it is not one chain of a single "
+            "block repeated at least twice; "
             "extract it at the depth wanted"
         )
     return replace(
@@ -27,7 +29,8 @@ def with_layers(graph: ModelGraph, layers: int) -> ModelGraph:
         sequence=(0, *[1] * layers, 2),
         tensors=tuple(_tensors(graph, blocks, layers)),
         shared=summed_shared(_shared(graph, blocks, layers)),
-        total_parameter_count=graph.total_parameter_count + (layers - blocks) * graph.block_parameter_count,
+        total_parameter_count=graph.total_parameter_count
+        + (layers - blocks) * graph.block_parameter_count,
     )
 
 
@@ -38,23 +41,37 @@ def _tensors(graph: ModelGraph, blocks: int, layers: int) -> Iterator[LayerTenso
     for tensor in graph.tensors:
         if tensor.destinations == (tensor.source + 1,):
             links.setdefault(tensor.source, []).append(tensor)
-        elif tensor.source == 0 and tensor.destinations == every_block:  # read by all blocks, as rotary tables are
-            links.setdefault(0, []).append(replace(tensor, destinations=tuple(range(1, layers + 1))))
+        elif (
+            tensor.source == 0 and tensor.destinations == every_block
+        ):  # read by all blocks, as rotary tables are
+            links.setdefault(0, []).append(
+                replace(tensor, destinations=tuple(range(1, layers + 1)))
+            )
         else:
             raise InputError(
-                f"the depth of {graph.key.model} cannot be changed: a tensor goes from layer {tensor.source} to layers "
+                f"the depth of {graph.key.model} cannot be changed: a tensor goes from layer "
+                f"{tensor.source} to layers "
                 f"{', '.join(map(str, tensor.destinations))}; extract it at the depth wanted"
             )
     link = [replace(tensor, source=0, destinations=()) for tensor in links.get(1, ())]
-    if any([replace(tensor, source=0, destinations=()) for tensor in links.get(block, ())] != link for block in every_block):
-        raise InputError(f"the depth of {graph.key.model} cannot be changed: its blocks send different tensors; extract it at it")
+    if any(
+        [replace(tensor, source=0, destinations=()) for tensor in links.get(block, ())] != link
+        for block in every_block
+    ):
+        raise InputError(
+            f"the depth of {graph.key.model} cannot be changed: its blocks send different "
+            "tensors; extract it at it"
+        )
     yield from links.get(0, ())
     for position in range(1, layers + 1):
-        yield from (replace(tensor, source=position, destinations=(position + 1,)) for tensor in link)
+        yield from (
+            replace(tensor, source=position, destinations=(position + 1,)) for tensor in link
+        )
 
 
 def _shared(graph: ModelGraph, blocks: int, layers: int) -> Iterator[SharedTensor]:
-    """What layers keep together at another depth: neighbours what one of them makes, all blocks what feeds them all."""
+    """What layers keep together at another depth: neighbours what one of them makes, all blocks
+    what feeds them all."""
     links: dict[int, list[SharedTensor]] = {}
     for kept in graph.shared:
         source, others = kept.source, {*kept.layers} - {kept.source}
@@ -66,12 +83,16 @@ def _shared(graph: ModelGraph, blocks: int, layers: int) -> Iterator[SharedTenso
                 yield found
         else:
             raise InputError(
-                f"the depth of {graph.key.model} cannot be changed: its layers {', '.join(map(str, kept.layers))} keep a tensor "
+                f"the depth of {graph.key.model} cannot be changed: its layers "
+                f"{', '.join(map(str, kept.layers))} keep a tensor "
                 "together; extract it at the depth wanted"
             )
     between = links.get(1, [])
     if any(links.get(block, []) != between for block in range(1, blocks)):
-        raise InputError(f"the depth of {graph.key.model} cannot be changed: its blocks keep different tensors; extract it at it")
+        raise InputError(
+            f"the depth of {graph.key.model} cannot be changed: its blocks keep different "
+            "tensors; extract it at it"
+        )
     yield from links.get(0, ())
     for source in range(1, layers):
         yield from (_shifted(kept, source) for kept in between)
@@ -83,12 +104,18 @@ def _with_blocks(kept: SharedTensor, blocks: int, layers: int) -> SharedTensor:
 
     def at(places: tuple[int, ...]) -> tuple[int, ...]:
         inner = range(1, layers + 1) if any(1 <= place <= blocks for place in places) else ()
-        return (*(place for place in places if place == 0), *inner, *(layers + 1 for place in places if place > blocks))
+        return (
+            *(place for place in places if place == 0),
+            *inner,
+            *(layers + 1 for place in places if place > blocks),
+        )
 
     return SharedTensor(kept.source, kept.bytes, at(kept.none), at(kept.selective), at(kept.full))
 
 
 def _shifted(kept: SharedTensor, by: int) -> SharedTensor:
     assert kept.source is not None  # a link
-    places = (tuple(place + by for place in layers) for layers in (kept.none, kept.selective, kept.full))
+    places = (
+        tuple(place + by for place in layers) for layers in (kept.none, kept.selective, kept.full)
+    )
     return SharedTensor(kept.source + by, kept.bytes, *places)

@@ -1,7 +1,9 @@
-"""Normalisations of a dimension that is divided over devices: local sums, a small all-reduce of them, the rest local again.
+"""Normalisations of a dimension that is divided over devices: local sums, a small all-reduce of
+them, the rest local again.
 
-Of every token one sum (RMSNorm: of squares) or two (LayerNorm: and of the values) are added up in fp32, forward before anything
-is normalised and backward before the input gradient; the learned factors and their gradients are each device's own.
+Of every token one sum (RMSNorm: of squares) or two (LayerNorm: and of the values) are added up in
+fp32, forward before anything is normalised and backward before the input gradient; the learned
+factors and their gradients are each device's own.
 """
 
 from typing import Any
@@ -27,12 +29,18 @@ _apply = define(
 # gradients of the factors beside the sums that the input gradient needs
 _gradient_sums = define(
     "norm_gradient_sums",
-    "(Tensor gradient, Tensor x, Tensor sums, Tensor weight, int width, float epsilon) -> (Tensor, Tensor, Tensor)",
-    lambda gradient, x, sums, weight, *_: (torch.empty_like(sums), torch.empty_like(weight), torch.empty_like(weight)),
+    "(Tensor gradient, Tensor x, Tensor sums, Tensor weight, int width, float epsilon) -> "
+    "(Tensor, Tensor, Tensor)",
+    lambda gradient, x, sums, weight, *_: (
+        torch.empty_like(sums),
+        torch.empty_like(weight),
+        torch.empty_like(weight),
+    ),
 )
 _gradient_apply = define(
     "norm_gradient_apply",
-    "(Tensor gradient, Tensor x, Tensor sums, Tensor gradient_sums, Tensor weight, int width, float epsilon) -> Tensor",
+    "(Tensor gradient, Tensor x, Tensor sums, Tensor gradient_sums, Tensor weight, int width, "
+    "float epsilon) -> Tensor",
     lambda gradient, *_: torch.empty_like(gradient),
 )
 
@@ -41,7 +49,9 @@ class _DividedNorm(torch.autograd.Function):  # type: ignore[misc]
     """Keeps its input and the sums."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any, bias: Any, tp: int, numbers: int, epsilon: float) -> Any:
+    def forward(
+        ctx: Any, x: Any, weight: Any, bias: Any, tp: int, numbers: int, epsilon: float
+    ) -> Any:
         ctx.settings = x.shape[-1] * tp, epsilon
         ctx.tp, ctx.biased = tp, bias is not None
         sums = all_reduce(_sums(x, numbers), tp)
@@ -52,7 +62,9 @@ class _DividedNorm(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: Any) -> Any:
         x, sums, weight = ctx.saved_tensors
         gradient_sums, of_weight, of_bias = _gradient_sums(gradient, x, sums, weight, *ctx.settings)
-        of_x = _gradient_apply(gradient, x, sums, all_reduce(gradient_sums, ctx.tp), weight, *ctx.settings)
+        of_x = _gradient_apply(
+            gradient, x, sums, all_reduce(gradient_sums, ctx.tp), weight, *ctx.settings
+        )
         return of_x, of_weight, of_bias if ctx.biased else None, None, None, None
 
 
@@ -60,7 +72,13 @@ class DividedNorm(torch.nn.Module):  # type: ignore[misc]
     """A LayerNorm of which a device has width/tp, or a RMSNorm, which has no mean and no bias."""
 
     def __init__(
-        self, weight: torch.nn.Parameter, bias: torch.nn.Parameter | None, tp: int, epsilon: float, *, centred: bool
+        self,
+        weight: torch.nn.Parameter,
+        bias: torch.nn.Parameter | None,
+        tp: int,
+        epsilon: float,
+        *,
+        centred: bool,
     ) -> None:
         super().__init__()
         self.weight, self.bias, self.tp, self.epsilon = weight, bias, tp, epsilon
@@ -85,7 +103,11 @@ def norm_work(node: Node, name: str) -> Work | None:
     if name not in _PARTS:
         return None
     kind, function = _PARTS[name]
-    numbers = argument(node, "numbers") if name == "norm_sums" else argument(node, "sums").meta["val"].shape[-1]
+    numbers = (
+        argument(node, "numbers")
+        if name == "norm_sums"
+        else argument(node, "sums").meta["val"].shape[-1]
+    )
     elements = argument(node, "x").meta["val"].numel()
     norm = "layer_norm" if numbers == 2 else "rms_norm"
     return Work(kind, (), (VectorWork(function.format(norm=norm), elements),))

@@ -1,6 +1,8 @@
-"""An encoder and a decoder whose attention adds learned biases on the distance between tokens, as T5 has them.
+"""An encoder and a decoder whose attention adds learned biases on the distance between tokens, as
+T5 has them.
 
-Hugging Face's T5 spells its attention out, product by product; here it runs the attention that was asked for.
+Hugging Face's T5 spells its attention out, product by product; here it runs the attention that was
+asked for.
 """
 
 import torch
@@ -14,11 +16,21 @@ from GraphExtractor.graph import GraphKey
 class RelativeAttention(nn.Module):  # type: ignore[misc]
     """Attention without scaling (Raffel et al. 2020), to the tokens themselves or to a ``memory``.
 
-    A module with ``buckets`` > 0 has a table of one bias per head and bucket of distances and makes the biases of all pairs of
-    tokens from it, of shape (1, heads, queries, keys); others are given them, or do without.
+    A module with ``buckets`` > 0 has a table of one bias per head and bucket of distances and makes
+    the biases of all pairs of tokens from it, of shape (1, heads, queries, keys); others are given
+    them, or do without.
     """
 
-    def __init__(self, hidden: int, heads: int, head_width: int, dropout: float, *, causal: bool, buckets: int = 0) -> None:
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        head_width: int,
+        dropout: float,
+        *,
+        causal: bool,
+        buckets: int = 0,
+    ) -> None:
         super().__init__()
         inner = heads * head_width
         self.q, self.k, self.v = (nn.Linear(hidden, inner, bias=False) for _ in range(3))
@@ -29,30 +41,47 @@ class RelativeAttention(nn.Module):  # type: ignore[misc]
         self.sequence_parallel = False
 
     def shard(self, key: GraphKey) -> None:
-        """Keep one device's heads, of the biases too; the projections are split by the family's plan."""
+        """Keep one device's heads, of the biases too; the projections are split by the family's
+        plan."""
         self.heads //= key.tp
-        self.tp, self.cp, self.sequence_parallel = key.tp, key.sequence_devices, key.sequence_parallel
+        self.tp, self.cp, self.sequence_parallel = (
+            key.tp,
+            key.sequence_devices,
+            key.sequence_parallel,
+        )
         if self.table is not None:
             weight = self.table.weight
-            self.table.weight = nn.Parameter(torch.empty(len(weight), self.heads, dtype=weight.dtype))
+            self.table.weight = nn.Parameter(
+                torch.empty(len(weight), self.heads, dtype=weight.dtype)
+            )
 
     def forward(
         self, x: torch.Tensor, bias: torch.Tensor | None = None, memory: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend; returns the output, shaped like ``x``, and the biases."""
         source = x if memory is None else self._enter(memory)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q(x), self.k(source), self.v(source)))
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in (self.q(x), self.k(source), self.v(source))
+        )
         if self.table is not None:  # which bucket a pair is in makes no difference here
             buckets = torch.zeros(q.shape[2], k.shape[2] * self.cp, dtype=torch.long)
             bias = self.table(buckets).permute(2, 0, 1).unsqueeze(0)
-        mixed = functional.scaled_dot_product_attention(q, k, v, bias, self.dropout, is_causal=self.causal, scale=1.0)
+        mixed = functional.scaled_dot_product_attention(
+            q, k, v, bias, self.dropout, is_causal=self.causal, scale=1.0
+        )
         return self.o(mixed.transpose(1, 2).flatten(2)), bias
 
     def _enter(self, memory: torch.Tensor) -> torch.Tensor:
-        """A memory enters each attention by itself: each reduces its gradient (Megatron-LM's column-parallel linear)."""
+        """A memory enters each attention by itself: each reduces its gradient (Megatron-LM's
+        column-parallel linear)."""
         if self.tp == 1:
             return memory
-        enter = custom_operators.gather_sequence if self.sequence_parallel else custom_operators.copy_to_group
+        enter = (
+            custom_operators.gather_sequence
+            if self.sequence_parallel
+            else custom_operators.copy_to_group
+        )
         entered: torch.Tensor = enter(memory, self.tp)
         return entered
 
@@ -72,17 +101,30 @@ class FeedForward(nn.Module):  # type: ignore[misc]
 
 
 class Block(nn.Module):  # type: ignore[misc]
-    """Attention, in a decoder attention to the memory too, and a feed-forward net; each behind a norm, beside a residual."""
+    """Attention, in a decoder attention to the memory too, and a feed-forward net; each behind a
+    norm, beside a residual."""
 
     def __init__(
-        self, hidden: int, heads: int, head_width: int, ffn: int, dropout: float, *, decoder: bool, buckets: int
+        self,
+        hidden: int,
+        heads: int,
+        head_width: int,
+        ffn: int,
+        dropout: float,
+        *,
+        decoder: bool,
+        buckets: int,
     ) -> None:
         super().__init__()
         self.attention_norm = _norm(hidden)
-        self.attention = RelativeAttention(hidden, heads, head_width, dropout, causal=decoder, buckets=buckets)
+        self.attention = RelativeAttention(
+            hidden, heads, head_width, dropout, causal=decoder, buckets=buckets
+        )
         if decoder:
             self.cross_norm = _norm(hidden)
-            self.cross_attention = RelativeAttention(hidden, heads, head_width, dropout, causal=False)
+            self.cross_attention = RelativeAttention(
+                hidden, heads, head_width, dropout, causal=False
+            )
         self.ffn_norm = _norm(hidden)
         self.ffn = FeedForward(hidden, ffn, dropout)
         self.dropout = nn.Dropout(dropout)
@@ -119,7 +161,15 @@ class Stack(nn.Module):  # type: ignore[misc]
         self.embedding.weight = table
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
-            Block(hidden, heads, head_width, ffn, dropout, decoder=decoder, buckets=0 if position else buckets)
+            Block(
+                hidden,
+                heads,
+                head_width,
+                ffn,
+                dropout,
+                decoder=decoder,
+                buckets=0 if position else buckets,
+            )
             for position in range(layers)
         )
         self.norm = _norm(hidden)
@@ -152,7 +202,8 @@ class EncoderDecoder(nn.Module):  # type: ignore[misc]
         super().__init__()
         table = nn.Parameter(torch.empty(vocabulary, hidden))
         self.encoder, self.decoder = (
-            Stack(table, layers, heads, head_width, ffn, dropout, decoder=decoder, buckets=buckets) for decoder in (False, True)
+            Stack(table, layers, heads, head_width, ffn, dropout, decoder=decoder, buckets=buckets)
+            for decoder in (False, True)
         )
         self.head = nn.Linear(hidden, vocabulary, bias=False)
         self.head.weight = table
@@ -160,7 +211,9 @@ class EncoderDecoder(nn.Module):  # type: ignore[misc]
     def forward(self, ids: torch.Tensor, decoder_ids: torch.Tensor) -> torch.Tensor:
         """Logits (batch, sequence, vocabulary) of the decoder's tokens."""
         states = self.decoder(decoder_ids, self.encoder(ids))
-        logits: torch.Tensor = self.head(states * states.shape[-1] ** -0.5)  # as the table is the embedding's, too
+        logits: torch.Tensor = self.head(
+            states * states.shape[-1] ** -0.5
+        )  # as the table is the embedding's, too
         return logits
 
 

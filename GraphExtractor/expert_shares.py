@@ -1,8 +1,9 @@
 """Experts of transformers' own modules over the devices of an expert-parallel group.
 
-transformers asks an interface how its stacked experts run. This way is that of ``experts``: each device gathers its tokens by
-expert, as many rows for each of them, exchanges them so that it has those of its own experts, multiplies, and all the way back.
-What a module does between its products (its gate, its biases) is its own.
+transformers asks an interface how its stacked experts run. This way is that of ``experts``: each
+device gathers its tokens by expert, as many rows for each of them, exchanges them so that it has
+those of its own experts, multiplies, and all the way back. What a module does between its products
+(its gate, its biases) is its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _NAME = "phaze_shares"
 
 
 def share_experts(model: torch.nn.Module, name: str) -> None:
-    """Let the experts of ``model``, which is called ``name``, divide themselves when they are sharded.
+    """Let the experts of ``model``, which is called ``name``, divide themselves when they are
+    sharded.
 
     Raises:
         InputError: its experts are none that transformers stacks.
@@ -30,7 +32,9 @@ def share_experts(model: torch.nn.Module, name: str) -> None:
     ALL_EXPERTS_FUNCTIONS.register(_NAME, _run)
     holders = [module for module in model.modules() if hasattr(module, "_is_expert_parallel")]
     if not holders:
-        raise InputError(f"{name} keeps its experts in modules of their own, which are not divided; use ep 1")
+        raise InputError(
+            f"{name} keeps its experts in modules of their own, which are not divided; use ep 1"
+        )
     for module in holders:
         module.config._experts_implementation = _NAME
         module.shard = partial(_shrink, module)
@@ -40,12 +44,15 @@ def _shrink(module: torch.nn.Module, key: GraphKey) -> None:
     """Keep 1/ep of the experts, and of what there is of each."""
     for name, parameter in list(module.named_parameters(recurse=False)):
         if parameter.shape[0] == module.num_experts:
-            part = torch.empty(parameter.shape[0] // key.ep, *parameter.shape[1:], dtype=parameter.dtype)
+            part = torch.empty(
+                parameter.shape[0] // key.ep, *parameter.shape[1:], dtype=parameter.dtype
+            )
             setattr(module, name, torch.nn.Parameter(part))
 
 
 def _run(module: Any, tokens: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> Any:
-    """Tokens (token, width) to the weighted sums of those of the experts (token, choice) that are chosen for them."""
+    """Tokens (token, width) to the weighted sums of those of the experts (token, choice) that are
+    chosen for them."""
     first = module.gate_up_proj if module.has_gate else module.up_proj
     experts, own, width = module.num_experts, first.shape[0], tokens.shape[-1]
     ep = experts // own

@@ -1,15 +1,19 @@
-"""A mixture of experts as trainers run it on many devices: route, permute, exchange, multiply in groups, and all the way back.
+"""A mixture of experts as trainers run it on many devices: route, permute, exchange, multiply in
+groups, and all the way back.
 
-Tokens are gathered by expert, exchanged over the expert-parallel group so that every device holds the rows of its own experts,
-multiplied in one batched product per projection, exchanged back and summed by their routing weights (Lepikhin et al. 2021;
-the all-to-all dispatcher of Megatron-LM). Routing is balanced: each expert gets an equal part of every device's choices, rounded
-up to whole rows, which is what balancing losses and biases train for; neither they nor dropped tokens are modelled. Indices are
-bookkeeping, except where a kernel reads them beside the rows.
+Tokens are gathered by expert, exchanged over the expert-parallel group so that every device holds
+the rows of its own experts, multiplied in one batched product per projection, exchanged back and
+summed by their routing weights (Lepikhin et al. 2021; the all-to-all dispatcher of Megatron-LM).
+Routing is balanced: each expert gets an equal part of every device's choices, rounded up to whole
+rows, which is what balancing losses and biases train for; neither they nor dropped tokens are
+modelled. Indices are bookkeeping, except where a kernel reads them beside the rows.
 
-Under tensor parallelism the experts' inner width is split like that of any gated MLP and the router is replicated. Without
-sequence parallelism the block has one all-reduce at its end and one, in backward, at its entrance. With it the router works on
-the device's own part of the tokens; routed rows are gathered behind the first exchange and reduced and scattered before the
-second; what a shared expert reads is gathered, what it writes scattered (Megatron-LM, ``MoEAlltoAllTokenDispatcher``).
+Under tensor parallelism the experts' inner width is split like that of any gated MLP and the router
+is replicated. Without sequence parallelism the block has one all-reduce at its end and one, in
+backward, at its entrance. With it the router works on the device's own part of the tokens; routed
+rows are gathered behind the first exchange and reduced and scattered before the second; what a
+shared expert reads is gathered, what it writes scattered (Megatron-LM,
+``MoEAlltoAllTokenDispatcher``).
 """
 
 from typing import Any
@@ -21,7 +25,9 @@ from GraphExtractor import custom_operators
 from GraphExtractor.graph import GraphKey
 
 _gather_rows = custom_operators.define(
-    "gather_rows", "(Tensor x, Tensor index) -> Tensor", lambda x, index: x.new_empty(*index.shape, x.shape[-1])
+    "gather_rows",
+    "(Tensor x, Tensor index) -> Tensor",
+    lambda x, index: x.new_empty(*index.shape, x.shape[-1]),
 )
 _sum_rows = custom_operators.define(
     "sum_rows",
@@ -48,17 +54,28 @@ _route_backward = custom_operators.define(
     lambda gradient, scores, indices, dtype: scores.new_empty(scores.shape, dtype=dtype),
 )
 # silu(gate) · up of both side by side, in one kernel that keeps its input
-_swiglu = custom_operators.define("swiglu", "(Tensor x) -> Tensor", lambda x: x.new_empty(*x.shape[:-1], x.shape[-1] // 2))
-_swiglu_backward = custom_operators.define(
-    "swiglu_backward", "(Tensor gradient, Tensor x) -> Tensor", lambda gradient, x: torch.empty_like(x)
+_swiglu = custom_operators.define(
+    "swiglu", "(Tensor x) -> Tensor", lambda x: x.new_empty(*x.shape[:-1], x.shape[-1] // 2)
 )
-_all_to_all = custom_operators.define("all_to_all", "(Tensor x, int ep) -> Tensor", lambda x, ep: torch.empty_like(x))
-# rows of other devices: kept for the weight gradients, unlike a gathered sequence, which is gathered again
+_swiglu_backward = custom_operators.define(
+    "swiglu_backward",
+    "(Tensor gradient, Tensor x) -> Tensor",
+    lambda gradient, x: torch.empty_like(x),
+)
+_all_to_all = custom_operators.define(
+    "all_to_all", "(Tensor x, int ep) -> Tensor", lambda x, ep: torch.empty_like(x)
+)
+# rows of other devices: kept for the weight gradients, unlike a gathered sequence, which is
+# gathered again
 _all_gather_rows = custom_operators.define(
-    "all_gather_rows", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(x.shape[0] * tp, x.shape[1])
+    "all_gather_rows",
+    "(Tensor x, int tp) -> Tensor",
+    lambda x, tp: x.new_empty(x.shape[0] * tp, x.shape[1]),
 )
 _reduce_scatter_rows = custom_operators.define(
-    "reduce_scatter_rows", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(x.shape[0] // tp, x.shape[1])
+    "reduce_scatter_rows",
+    "(Tensor x, int tp) -> Tensor",
+    lambda x, tp: x.new_empty(x.shape[0] // tp, x.shape[1]),
 )
 
 
@@ -77,7 +94,8 @@ class _GatherRows(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _SumRows(torch.autograd.Function):  # type: ignore[misc]
-    """Weighted sum of each token's rows, (token, width), in one kernel: ``weights`` are (token, choice)."""
+    """Weighted sum of each token's rows, (token, width), in one kernel: ``weights`` are (token,
+    choice)."""
 
     @staticmethod
     def forward(ctx: Any, rows: Any, index: Any, weights: Any) -> Any:
@@ -131,7 +149,8 @@ def exchanged(rows: torch.Tensor, ep: int) -> Any:
 
 
 def tokens_by_expert(chosen: torch.Tensor, experts: int) -> torch.Tensor:
-    """Token of every row, expert by expert, as many rows for each of them; ``chosen`` is (token, choice)."""
+    """Token of every row, expert by expert, as many rows for each of them; ``chosen`` is (token,
+    choice)."""
     rows = -(-chosen.numel() // experts) * experts
     tokens = chosen.flatten().argsort() // chosen.shape[-1]
     return functional.pad(tokens, (0, rows - chosen.numel()))
@@ -140,9 +159,9 @@ def tokens_by_expert(chosen: torch.Tensor, experts: int) -> torch.Tensor:
 class Router(torch.nn.Module):  # type: ignore[misc]
     """Routing weights (token, choice) and the experts they belong to.
 
-    Scores by softmax, or by sigmoid with a bias that balances them and groups of experts that limit them (DeepSeek-V3): either
-    way one kernel reads all logits, keeps the scores in fp32 and writes the chosen ones, normalised (the fused router of
-    Megatron-LM).
+    Scores by softmax, or by sigmoid with a bias that balances them and groups of experts that limit
+    them (DeepSeek-V3): either way one kernel reads all logits, keeps the scores in fp32 and writes
+    the chosen ones, normalised (the fused router of Megatron-LM).
     """
 
     def __init__(self, hidden: int, experts: int, chosen: int) -> None:
@@ -170,9 +189,12 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         self.down_proj = torch.nn.Parameter(torch.empty(experts // ep, hidden, ffn // tp))
 
     def forward(self, rows: torch.Tensor, sources: int) -> Any:
-        """Rows (row, hidden) of ``sources`` devices, each with a part for every expert, in that order; sorted by expert first."""
+        """Rows (row, hidden) of ``sources`` devices, each with a part for every expert, in that
+        order; sorted by expert first."""
         experts, hidden, _ = self.down_proj.shape
-        sorted_rows = rows.view(sources, experts, -1, hidden).transpose(0, 1).reshape(experts, -1, hidden)
+        sorted_rows = (
+            rows.view(sources, experts, -1, hidden).transpose(0, 1).reshape(experts, -1, hidden)
+        )
         inner = _SwiGlu.apply(torch.bmm(sorted_rows, self.gate_up_proj.transpose(1, 2)))
         out = torch.bmm(inner, self.down_proj.transpose(1, 2))
         return out.view(experts, sources, -1, hidden).transpose(0, 1).reshape(-1, hidden)
@@ -196,7 +218,8 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
         self._build(self.down_proj.out_features, self.down_proj.in_features // key.tp)
 
     def forward(self, x: torch.Tensor) -> Any:
-        """Without sequence parallelism the result is a summand of what all devices make together."""
+        """Without sequence parallelism the result is a summand of what all devices make
+        together."""
         if self.sequence_parallel:
             x = custom_operators.gather_sequence(x, self.tp)
         x = self.down_proj(_SwiGlu.apply(self.gate_up_proj(x)))
@@ -204,9 +227,12 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
 
 
 class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
-    """A block's MLP: ``experts`` of width ``ffn``, of which each token has ``chosen``, and a shared one (width 0: none)."""
+    """A block's MLP: ``experts`` of width ``ffn``, of which each token has ``chosen``, and a shared
+    one (width 0: none)."""
 
-    def __init__(self, hidden: int, ffn: int, experts: int, chosen: int, shared_ffn: int = 0) -> None:
+    def __init__(
+        self, hidden: int, ffn: int, experts: int, chosen: int, shared_ffn: int = 0
+    ) -> None:
         super().__init__()
         self.tp, self.ep, self.sequence_parallel = 1, 1, False
         self.router = Router(hidden, experts, chosen)
@@ -214,8 +240,13 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         self.shared_expert = SharedExpert(hidden, shared_ffn) if shared_ffn else None
 
     def shard(self, key: GraphKey) -> None:
-        """Shrink to one device's part; the other devices of its expert-parallel group have tokens of their own."""
-        self.tp, self.ep, self.sequence_parallel = key.tp, key.ep, key.sequence_parallel and key.tp > 1
+        """Shrink to one device's part; the other devices of its expert-parallel group have tokens
+        of their own."""
+        self.tp, self.ep, self.sequence_parallel = (
+            key.tp,
+            key.ep,
+            key.sequence_parallel and key.tp > 1,
+        )
         self.experts.shrink(key.tp, key.ep)
         if self.shared_expert is not None:
             self.shared_expert.shrink(key)
@@ -230,10 +261,14 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         index = tokens_by_expert(chosen, self.router.experts)
         rows = exchanged(gathered_rows(tokens, index), self.ep)
         if self.sequence_parallel:
-            rows = custom_operators.communicate(rows, self.tp, _all_gather_rows, _reduce_scatter_rows)
+            rows = custom_operators.communicate(
+                rows, self.tp, _all_gather_rows, _reduce_scatter_rows
+            )
         rows = self.experts(rows, self.ep * (self.tp if self.sequence_parallel else 1))
         if self.sequence_parallel:
-            rows = custom_operators.communicate(rows, self.tp, _reduce_scatter_rows, _all_gather_rows)
+            rows = custom_operators.communicate(
+                rows, self.tp, _reduce_scatter_rows, _all_gather_rows
+            )
         out = summed_rows(exchanged(rows, self.ep), index, weights).view_as(x)
         if self.shared_expert is not None:
             out = out + self.shared_expert(x)

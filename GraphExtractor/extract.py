@@ -25,7 +25,13 @@ from GraphExtractor.models.base import ModelFamily, TransformerFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.part_writes import with_whole_writes
 from GraphExtractor.regather import gather_again
-from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
+from GraphExtractor.replication import (
+    ExpandedLayers,
+    Representatives,
+    expand,
+    keep,
+    representatives,
+)
 from GraphExtractor.run_again import with_parts_again
 from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
 from GraphExtractor.sources.step_check import check_step
@@ -39,14 +45,14 @@ logger = logging.getLogger(__name__)
 
 
 def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGraph:
-    """Trace one training step of a model and return its graph per device of the tensor-parallel group.
+    """Trace one training step of a model and return its graph per device of the tensor-parallel
+    group.
 
-    ``family`` defaults to the registered one of ``key.model``. What is unusual about the graph is for whoever asked for the model
-    to say (``check.warn_of``): this one may stand for another.
+    ``family`` defaults to the registered one of ``key.model``. What is unusual about the graph is
+    for whoever asked for the model to say (``check.warn_of``): this one may stand for another.
 
-    Raises:
-        InputError: unknown model, a size that is not positive, or a width that does not divide the model.
-        PhazeError: the traced graph breaks an invariant of every training graph.
+    Raises: InputError: unknown model, a size that is not positive, or a width that does not divide
+        the model. PhazeError: the traced graph breaks an invariant of every training graph.
     """
     if family is None:
         key = replace(key, model=canonical_name(key.model))
@@ -61,7 +67,8 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
 
 
 def _extracted(key: GraphKey, family: ModelFamily) -> ModelGraph:
-    """The graph of the first form of the model that can be traced; where there is none, what is said is of the last one."""
+    """The graph of the first form of the model that can be traced; where there is none, what is
+    said is of the last one."""
     while True:
         try:
             with family.failures():
@@ -75,21 +82,32 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
     fake = FakeMode()
     model = build_model(key, family, fake)
     modules = family.layer_modules(model)
-    sizes = _published_size(model, family, family.padded_vocabulary(key.tp)), _block_size(model, modules)
-    tries = [_representatives(model, modules, ahead) for ahead in ((1, 2) if family.described else (2,))]
+    sizes = (
+        _published_size(model, family, family.padded_vocabulary(key.tp)),
+        _block_size(model, modules),
+    )
+    tries = [
+        _representatives(model, modules, ahead) for ahead in ((1, 2) if family.described else (2,))
+    ]
     expanded = None
     for chosen in [*tries, {}]:
         expanded = _expanded(key, family, modules, chosen, model, fake)
         if expanded is not None:
             break
-        logger.info("the layers of %s differ in more than their position; tracing more of them", key.model)
+        logger.info(
+            "the layers of %s differ in more than their position; tracing more of them", key.model
+        )
         model = build_model(key, family, fake)
     if expanded is None:
         raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
-    return ModelGraph(key, expanded.layers, expanded.sequence, expanded.tensors, *sizes, expanded.shared)
+    return ModelGraph(
+        key, expanded.layers, expanded.sequence, expanded.tensors, *sizes, expanded.shared
+    )
 
 
-def _representatives(model: torch.nn.Module, modules: LayerModules, ahead: int = 2) -> dict[str, Representatives]:
+def _representatives(
+    model: torch.nn.Module, modules: LayerModules, ahead: int = 2
+) -> dict[str, Representatives]:
     return {stack: representatives(model.get_submodule(stack), ahead) for stack in modules.stacks}
 
 
@@ -101,8 +119,13 @@ def _expanded(
     model: torch.nn.Module,
     fake: FakeMode,
 ) -> ExpandedLayers | None:
-    """All layers from a trace of the chosen blocks, or of all; None where the chosen do not prove what the others look like."""
-    copies = {f"{stack}.{index}".lstrip("."): count for stack, each in chosen.items() for index, count in enumerate(each.copies)}
+    """All layers from a trace of the chosen blocks, or of all; None where the chosen do not prove
+    what the others look like."""
+    copies = {
+        f"{stack}.{index}".lstrip("."): count
+        for stack, each in chosen.items()
+        for index, count in enumerate(each.copies)
+    }
     shortened = any(count > 1 for count in copies.values())
     if not shortened or family.described:
         return expand(layers_of(trace_model(key, family, modules, chosen, model, fake)), copies)
@@ -118,12 +141,19 @@ def _expanded(
 
 
 def _forward_of(
-    key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeMode
+    key: GraphKey,
+    family: ModelFamily,
+    modules: LayerModules,
+    model: torch.nn.Module,
+    fake: FakeMode,
 ) -> RecordedForward:
     with default_dtype(key.dtype), fake, substituted_operators(key.attention), KnownValues():
         inputs = family.inputs(key)
         return recorded_forward(
-            model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1)), key.label
+            model,
+            each_layer_module(model, modules),
+            lambda: family.loss(model, inputs, partial(cross_entropy, tp=1)),
+            key.label,
         )
 
 
@@ -140,7 +170,8 @@ def trace_model(
     model: torch.nn.Module,
     fake: FakeMode,
 ) -> TracedStep:
-    """Reduce ``model`` in place to the ``chosen`` blocks of every stack of one device and trace a training step of it."""
+    """Reduce ``model`` in place to the ``chosen`` blocks of every stack of one device and trace a
+    training step of it."""
     padded = family.padded_vocabulary(key.tp)
     derived = key.tp > 1 and not family.described and not family.divided_sizes
     if not derived:
@@ -160,7 +191,8 @@ def _trace_model(
     fake: FakeMode,
     padded: int,
 ) -> TracedStep:
-    """``trace_model`` where the model is whole, or divided before it is traced; what it checkpoints runs once.
+    """``trace_model`` where the model is whole, or divided before it is traced; what it checkpoints
+    runs once.
 
     ``padded`` is the vocabulary that it was built with.
     """
@@ -175,10 +207,14 @@ def _trace_model(
             shard_twice(model, family.parallel_plan, family.hidden, key)
         else:
             shard(model, first, family.parallel_plan, key)
-        inputs = family.inputs(replace(key, sequence_length=key.sequence_length // key.sequence_devices))
+        inputs = family.inputs(
+            replace(key, sequence_length=key.sequence_length // key.sequence_devices)
+        )
 
     def loss(traced: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return family.loss(traced, values, lambda logits, labels: cross_entropy(logits, labels, key.tp))
+        return family.loss(
+            traced, values, lambda logits, labels: cross_entropy(logits, labels, key.tp)
+        )
 
     step = trace_step(
         model,
@@ -194,7 +230,9 @@ def _trace_model(
         name=key.label,
     )
     words = family.vocabulary / padded if tables else 1.0
-    step = replace(step, division=division_of(whole, model.named_parameters(), key.tp, tables, words))
+    step = replace(
+        step, division=division_of(whole, model.named_parameters(), key.tp, tables, words)
+    )
     if not family.described:
         step = with_whole_writes(step)
         check_step(step, key.model)
@@ -202,7 +240,8 @@ def _trace_model(
 
 
 def traced_blocks(key: GraphKey, family: ModelFamily) -> TracedStep:
-    """The trace that the graph of ``key`` is made from: of one block of each kind where the others are like it.
+    """The trace that the graph of ``key`` is made from: of one block of each kind where the others
+    are like it.
 
     Raises:
         InputError: as ``extract_graph``.
@@ -259,10 +298,18 @@ def _published_size(model: torch.nn.Module, family: ModelFamily, padded: int) ->
 
 
 def _block_size(model: torch.nn.Module, modules: LayerModules) -> int:
-    """Parameters every block of a model with one stack adds to it, not counting those it shares; 0 where blocks differ."""
+    """Parameters every block of a model with one stack adds to it, not counting those it shares; 0
+    where blocks differ."""
     if len(modules.stacks) != 1:
         return 0
-    holders = Counter(parameter for module in model.modules() for parameter in set(module.parameters(recurse=False)))
+    holders = Counter(
+        parameter
+        for module in model.modules()
+        for parameter in set(module.parameters(recurse=False))
+    )
     blocks = model.get_submodule(modules.stacks[0]).children()
-    sizes = {sum(parameter.numel() for parameter in block.parameters() if holders[parameter] == 1) for block in blocks}
+    sizes = {
+        sum(parameter.numel() for parameter in block.parameters() if holders[parameter] == 1)
+        for block in blocks
+    }
     return sizes.pop() if len(sizes) == 1 else 0

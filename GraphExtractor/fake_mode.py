@@ -8,8 +8,9 @@ from GraphExtractor.torch_internals import FakeTensorMode
 class FakeMode(FakeTensorMode):  # type: ignore[misc]
     """A fake mode that stays one where modules are copied.
 
-    Modules copy their layers (``torch.nn.TransformerEncoder`` does), fake parameters are copied with the mode they belong to, and
-    torch's copy of a mode frees each storage of a constant once more than was counted, which corrupts the heap.
+    Modules copy their layers (``torch.nn.TransformerEncoder`` does), fake parameters are copied
+    with the mode they belong to, and torch's copy of a mode frees each storage of a constant once
+    more than was counted, which corrupts the heap.
     """
 
     def __init__(self) -> None:

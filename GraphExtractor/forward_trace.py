@@ -1,7 +1,9 @@
-"""The forward pass of a model that is to run: its operators on real shapes, each with the layer it belongs to.
+"""The forward pass of a model that is to run: its operators on real shapes, each with the layer it
+belongs to.
 
-As in ``tracing``, but what stands in the graph can be executed: no weights are shrunk away, attention, norms and losses are
-torch's own, and of operators that are shape functions only the two below are left. Dropout is off.
+As in ``tracing``, but what stands in the graph can be executed: no weights are shrunk away,
+attention, norms and losses are torch's own, and of operators that are shape functions only the two
+below are left. Dropout is off.
 """
 
 from __future__ import annotations
@@ -42,19 +44,27 @@ from GraphExtractor.torch_internals import (
 from GraphExtractor.tracing import Stamper
 
 ATTENTION = "sdpa"  # of Hugging Face models: torch's own function
-_TORCH_ATTENTION = functional.scaled_dot_product_attention  # which extraction puts another one in the place of for a while
+_TORCH_ATTENTION = (
+    functional.scaled_dot_product_attention
+)  # which extraction puts another one in the place of for a while
 
-# where the devices that share a layer's products begin to work on parts of it (Megatron's f), and where these are added (g)
-enter_group = define("enter_group", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
-leave_group = define("leave_group", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
+# where the devices that share a layer's products begin to work on parts of it (Megatron's f), and
+# where these are added (g)
+enter_group = define(
+    "enter_group", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x)
+)
+leave_group = define(
+    "leave_group", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x)
+)
 
 
 @dataclass(frozen=True)
 class ForwardTrace:
     """A traced forward pass up to the loss.
 
-    ``parameters`` and ``inputs`` are placeholders, ``constants`` nodes with values of their own; ``layer`` is the place of every
-    operator's layer among the ``layers``, which are named as those of plans.
+    ``parameters`` and ``inputs`` are placeholders, ``constants`` nodes with values of their own;
+    ``layer`` is the place of every operator's layer among the ``layers``, which are named as those
+    of plans.
     """
 
     graph: torch.fx.Graph
@@ -67,7 +77,8 @@ class ForwardTrace:
 
 
 def real_model(family: ModelFamily, key: GraphKey) -> torch.nn.Module:
-    """The model of ``family`` with real buffers; its weights take memory once they are written, and have no values until then.
+    """The model of ``family`` with real buffers; its weights take memory once they are written, and
+    have no values until then.
 
     Raises:
         InputError: the model cannot be built.
@@ -89,7 +100,8 @@ def input_shapes(family: ModelFamily, key: GraphKey) -> Mapping[str, torch.Tenso
 
 
 def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) -> ForwardTrace:
-    """Trace the loss of ``model``, which ``real_model`` made; with ``key.tp`` above 1 the model is shrunk to one device's part.
+    """Trace the loss of ``model``, which ``real_model`` made; with ``key.tp`` above 1 the model is
+    shrunk to one device's part.
 
     Embedding and head are then whole on every device of the group.
 
@@ -103,7 +115,12 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
     inputs = input_shapes(family, key)
     parameters = dict(model.named_parameters())
     stamper = Stamper(model, layer_modules)
-    step = _Step(model, lambda values: family.loss(model, dict(zip(inputs, values, strict=True)), mean_cross_entropy))
+    step = _Step(
+        model,
+        lambda values: family.loss(
+            model, dict(zip(inputs, values, strict=True)), mean_cross_entropy
+        ),
+    )
 
     def forward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
@@ -121,16 +138,23 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
         ):
             weights = [fake.from_tensor(parameter) for parameter in parameters.values()]
             values = [torch.empty(value.shape, dtype=value.dtype) for value in inputs.values()]
-            traced = make_fx(forward, tracing_mode="real", _allow_non_fake_inputs=True)(weights, values)
+            traced = make_fx(forward, tracing_mode="real", _allow_non_fake_inputs=True)(
+                weights, values
+            )
     except DataDependentOutputException as error:
         raise InputError(
-            f"{key.model} asks for the value of a tensor in its forward pass and cannot be cut; give another"
+            f"{key.model} asks for the value of a tensor in its forward pass and cannot be cut; "
+            "give another"
         ) from error
     return _described(traced, tuple(parameters), tuple(inputs), stamper, key.cuts)
 
 
 def _described(
-    traced: torch.fx.GraphModule, parameters: Sequence[str], inputs: Sequence[str], stamper: Stamper, cuts: StageCuts
+    traced: torch.fx.GraphModule,
+    parameters: Sequence[str],
+    inputs: Sequence[str],
+    stamper: Stamper,
+    cuts: StageCuts,
 ) -> ForwardTrace:
     traced.graph.eliminate_dead_code()
     placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
@@ -149,7 +173,11 @@ def _described(
         graph=traced.graph,
         parameters=weights,
         inputs=dict(zip(placeholders[len(weights) :], inputs, strict=True)),
-        constants={node: getattr(traced, node.target) for node in traced.graph.nodes if node.op == "get_attr"},
+        constants={
+            node: getattr(traced, node.target)
+            for node in traced.graph.nodes
+            if node.op == "get_attr"
+        },
         layer=layer,
         layers=numbered([place.name for place in found.places]),
         loss=loss,
@@ -178,7 +206,8 @@ class _Step(torch.nn.Module):  # type: ignore[misc]
 
 
 class _Marked:
-    """In the place of the extraction's pairs of communication: operators that whoever runs the graph puts collectives in for."""
+    """In the place of the extraction's pairs of communication: operators that whoever runs the
+    graph puts collectives in for."""
 
     @staticmethod
     def apply(x: torch.Tensor, tp: int, forward: Callable[..., Any], _: Callable[..., Any]) -> Any:
@@ -205,9 +234,12 @@ def plain_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Torch's attention without dropout; with a mask of numbers its steps, which have a gradient for the mask as well."""
+    """Torch's attention without dropout; with a mask of numbers its steps, which have a gradient
+    for the mask as well."""
     if attn_mask is None or not attn_mask.is_floating_point():
-        fused: torch.Tensor = _TORCH_ATTENTION(q, k, v, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
+        fused: torch.Tensor = _TORCH_ATTENTION(
+            q, k, v, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
         return fused
     if enable_gqa:
         k, v = (each.repeat_interleave(q.shape[1] // k.shape[1], 1) for each in (k, v))
@@ -220,8 +252,11 @@ def plain_attention(
 
 @contextmanager
 def plain_operators() -> Iterator[None]:
-    """While active, attention and norms are torch's own, dropout is off, and every operator that runs has a gradient."""
-    enabled = torch.backends.mha.get_fastpath_enabled()  # the kernel for inference, which has no gradient
+    """While active, attention and norms are torch's own, dropout is off, and every operator that
+    runs has a gradient."""
+    enabled = (
+        torch.backends.mha.get_fastpath_enabled()
+    )  # the kernel for inference, which has no gradient
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with (

@@ -1,6 +1,7 @@
 """Fusing element-wise tails into the operator that makes their input, as an epilogue does.
 
-A fused operator keeps all vector work of its members; only the memory round trip of values nobody else reads is saved.
+A fused operator keeps all vector work of its members; only the memory round trip of values nobody
+else reads is saved.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ class Group:
 
     @property
     def head(self) -> TracedOperator:
-        """The matrix product, if there is one, else the member that is not element-wise, else the first."""
+        """The matrix product, if there is one, else the member that is not element-wise, else the
+        first."""
         product = next((member for member in self.members if member.gemms), None)
-        return product or next((member for member in self.members if member.kind not in _TAIL_KINDS), self.members[0])
+        return product or next(
+            (member for member in self.members if member.kind not in _TAIL_KINDS), self.members[0]
+        )
 
     @property
     def made(self) -> frozenset[Value]:
@@ -37,14 +41,21 @@ class Group:
         return frozenset(value for member in self.members for value in member.outputs)
 
     def reads(self) -> tuple[Operand, ...]:
-        """Operands from outside; several views of one value count at most as the whole value, and what is received besides."""
+        """Operands from outside; several views of one value count at most as the whole value, and
+        what is received besides."""
         made = self.made
         shapes: dict[Value, list[tuple[int, ...]]] = {}
-        for use in dict.fromkeys(use for member in self.members for use in member.uses if use.value not in made):
+        for use in dict.fromkeys(
+            use for member in self.members for use in member.uses if use.value not in made
+        ):
             shapes.setdefault(use.value, []).append(use.shape)
         received = (use for member in self.members for use in member.received)
         return (
-            *(_operand(value, shape) for value, seen in shapes.items() for shape in _touched(value, seen)),
+            *(
+                _operand(value, shape)
+                for value, seen in shapes.items()
+                for shape in _touched(value, seen)
+            ),
             *(_operand(use.value, use.shape) for use in received),
         )
 
@@ -55,7 +66,8 @@ class Group:
             value
             for member in self.members
             for value in member.outputs
-            if value in results or any(reader.node not in nodes for reader in readers.get(value, ()))
+            if value in results
+            or any(reader.node not in nodes for reader in readers.get(value, ()))
         )
 
     def writes(self, readers: Readers, results: frozenset[Value]) -> tuple[Operand, ...]:
@@ -72,7 +84,9 @@ def _operand(value: Value, shape: tuple[int, ...]) -> Operand:
     role = OperandRole.GRADIENT if value.gradient else OperandRole.ACTIVATION
     if value.source is Source.PARAMETER:
         role = OperandRole.PARAMETER
-    elif value.node.op == "get_attr" and not value.dtype.startswith("int"):  # integers are positions of tokens
+    elif value.node.op == "get_attr" and not value.dtype.startswith(
+        "int"
+    ):  # integers are positions of tokens
         role = OperandRole.CONSTANT
     return Operand(shape, value.dtype, role)
 
@@ -80,14 +94,17 @@ def _operand(value: Value, shape: tuple[int, ...]) -> Operand:
 def fuse(operators: tuple[TracedOperator, ...], readers: Readers) -> tuple[Group, ...]:
     """Group the operators of one layer and pass, in an executable order.
 
-    An operator absorbs the readers of a value it makes when all of them (within the pass) are element-wise, belong to the
-    same layer, are no larger than the value, and joining them closes no cycle. Collectives, products whose results devices add
-    up piece by piece, and the border of the core attention, which selective recomputation runs on its own, are never crossed.
-    Last, a bias gradient joins the weight-gradient product that reads the same output gradient, as the epilogue of GEMM
-    libraries does (cuBLASLt BGRAD).
+    An operator absorbs the readers of a value it makes when all of them (within the pass) are
+    element-wise, belong to the same layer, are no larger than the value, and joining them closes no
+    cycle. Collectives, products whose results devices add up piece by piece, and the border of the
+    core attention, which selective recomputation runs on its own, are never crossed. Last, a bias
+    gradient joins the weight-gradient product that reads the same output gradient, as the epilogue
+    of GEMM libraries does (cuBLASLt BGRAD).
     """
     fusion = _Fusion(operators, readers)
-    for traced in reversed(operators):  # late producers first: an addition joins the product that completes it
+    for traced in reversed(
+        operators
+    ):  # late producers first: an addition joins the product that completes it
         for value in traced.outputs:
             fusion.try_absorb(traced, value)
     for traced in operators:
@@ -97,7 +114,8 @@ def fuse(operators: tuple[TracedOperator, ...], readers: Readers) -> tuple[Group
 
 
 class _Fusion:
-    """Groups of operators, numbered, which stay in an executable order: ``slots`` lists them, ``rank`` says where each stands."""
+    """Groups of operators, numbered, which stay in an executable order: ``slots`` lists them,
+    ``rank`` says where each stands."""
 
     def __init__(self, operators: tuple[TracedOperator, ...], readers: Readers) -> None:
         self.operators = {traced.node: traced for traced in operators}
@@ -119,21 +137,32 @@ class _Fusion:
         self.rank = dict(zip(self.members, self.members, strict=True))
 
     def try_absorb(self, producer: TracedOperator, value: Value) -> None:
-        consumers = [reader for reader in self.readers.get(value, ()) if reader.backward == producer.backward]
+        consumers = [
+            reader for reader in self.readers.get(value, ()) if reader.backward == producer.backward
+        ]
         if not consumers or producer.kind is OperatorKind.COLLECTIVE or producer.adds_up_pieces:
             return
-        if any(reader.node not in self.operators or not _may_follow(producer, value, reader) for reader in consumers):
+        if any(
+            reader.node not in self.operators or not _may_follow(producer, value, reader)
+            for reader in consumers
+        ):
             return
         own = self.group[producer.node]
         joining = {self.group[reader.node] for reader in consumers} - {own}
-        if any(traced.kind not in _TAIL_KINDS for group in joining for traced in self.members[group]):
+        if any(
+            traced.kind not in _TAIL_KINDS for group in joining for traced in self.members[group]
+        ):
             return
         self._merge(own, joining)
 
     def try_join_product(self, bias_gradient: TracedOperator) -> None:
         sources = {use.value for use in bias_gradient.uses}
         for product in self.operators.values():
-            if product.gemms and product.yields is Yields.WEIGHT_GRADIENT and sources <= {use.value for use in product.uses}:
+            if (
+                product.gemms
+                and product.yields is Yields.WEIGHT_GRADIENT
+                and sources <= {use.value for use in product.uses}
+            ):
                 self._merge(self.group[product.node], {self.group[bias_gradient.node]})
                 return
 
@@ -145,7 +174,10 @@ class _Fusion:
         ranks = [self.rank[group] for group in joined]
         for group in joined - {own}:
             self.members[own] += self.members.pop(group)
-            for neighbours, back in ((self.followers, self.leaders), (self.leaders, self.followers)):
+            for neighbours, back in (
+                (self.followers, self.leaders),
+                (self.leaders, self.followers),
+            ):
                 for other in neighbours.pop(group):
                     back[other].discard(group)
                     if other not in joined:
@@ -156,7 +188,8 @@ class _Fusion:
         self._order(min(ranks), max(ranks))
 
     def _lead_around(self, joined: set[int]) -> bool:
-        """Whether a path leads from one of the groups to another one through others; it stays between them in the order."""
+        """Whether a path leads from one of the groups to another one through others; it stays
+        between them in the order."""
         last = max(self.rank[group] for group in joined)
         pending = [other for group in joined for other in self.followers[group] - joined]
         seen = set(pending)
@@ -188,10 +221,20 @@ class _Fusion:
     def ordered(self) -> tuple[Group, ...]:
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(self.members)
-        graph.add_edges_from((group, follower) for group, followers in self.followers.items() for follower in followers)
-        first = {group: min(self.position[traced.node] for traced in members) for group, members in self.members.items()}
+        graph.add_edges_from(
+            (group, follower)
+            for group, followers in self.followers.items()
+            for follower in followers
+        )
+        first = {
+            group: min(self.position[traced.node] for traced in members)
+            for group, members in self.members.items()
+        }
         order = nx.lexicographical_topological_sort(graph, key=first.__getitem__)
-        return tuple(Group(tuple(sorted(self.members[group], key=lambda traced: self.position[traced.node]))) for group in order)
+        return tuple(
+            Group(tuple(sorted(self.members[group], key=lambda traced: self.position[traced.node])))
+            for group in order
+        )
 
 
 def _may_follow(producer: TracedOperator, value: Value, reader: TracedOperator) -> bool:

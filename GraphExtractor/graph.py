@@ -1,7 +1,9 @@
-"""Records of a training graph: layers, model, and the operators of ``operator_records``. Plain data, no torch, no hardware.
+"""Records of a training graph: layers, model, and the operators of ``operator_records``. Plain
+data, no torch, no hardware.
 
-Vocabulary: an *operator* is one priced unit of work; a *layer* is a repeated block (or the embedding, the head); the *model
-graph* is the layers in execution order with the tensors between them, for one (micro-batch size, sequence length, tp).
+Vocabulary: an *operator* is one priced unit of work; a *layer* is a repeated block (or the
+embedding, the head); the *model graph* is the layers in execution order with the tensors between
+them, for one (micro-batch size, sequence length, tp).
 """
 
 from __future__ import annotations
@@ -34,24 +36,28 @@ SCHEMA_VERSION = GRAPH.version
 
 @dataclass(frozen=True)
 class LessBytes:
-    """Bytes that a layer keeps less under the recomputation modes that keep more than what enters it."""
+    """Bytes that a layer keeps less under the recomputation modes that keep more than what enters
+    it."""
 
     none: int = 0
     selective: int = 0
 
     def under(self, recompute: Recompute) -> int:
         """Under ``recompute``."""
-        return {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: 0}[recompute]
+        return {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: 0}[
+            recompute
+        ]
 
 
 @dataclass(frozen=True)
 class Keeping:
     """How a framework keeps what the traced step does, as torch runs it operator by operator.
 
-    ``in_fp8``: inputs of products as one byte, beside the original where anything else needs it. ``joined``: element-wise
-    operators behind one another are one kernel, which makes again what lies between them. ``one_by_one``: every operator writes
-    what it makes, so that more temporaries are live at once. ``loss_in_place``: the gradient of the loss takes
-    the place of its softmax, so that there is none in fp32 besides. The allocator takes ``spare`` of activations and temporaries
+    ``in_fp8``: inputs of products as one byte, beside the original where anything else needs it.
+    ``joined``: element-wise operators behind one another are one kernel, which makes again what
+    lies between them. ``one_by_one``: every operator writes what it makes, so that more temporaries
+    are live at once. ``loss_in_place``: the gradient of the loss takes the place of its softmax, so
+    that there is none in fp32 besides. The allocator takes ``spare`` of activations and temporaries
     more.
     """
 
@@ -67,11 +73,13 @@ AS_TRACED = Keeping()
 
 @dataclass(frozen=True)
 class SavedBytes:
-    """Bytes one micro-batch leaves behind for the backward pass of one layer by itself, per recomputation mode.
+    """Bytes one micro-batch leaves behind for the backward pass of one layer by itself, per
+    recomputation mode.
 
-    Whatever the layer keeps counts, whoever made it and whoever else keeps it (``SharedTensor``). ``full`` is the bytes of the
-    tensors entering the layer, which is all that full recomputation keeps. ``restored_selective`` and ``restored_full`` are the
-    bytes of what ``none`` keeps and these modes make again before they need it; they may keep what ``none`` does not.
+    Whatever the layer keeps counts, whoever made it and whoever else keeps it (``SharedTensor``).
+    ``full`` is the bytes of the tensors entering the layer, which is all that full recomputation
+    keeps. ``restored_selective`` and ``restored_full`` are the bytes of what ``none`` keeps and
+    these modes make again before they need it; they may keep what ``none`` does not.
     ``less_in_fp8`` and ``less_joined`` are kept less by frameworks that do so (``Keeping``).
     """
 
@@ -86,12 +94,20 @@ class SavedBytes:
     def restored(self, recompute: Recompute, keeping: Keeping = AS_TRACED) -> int:
         """Bytes that ``recompute`` makes again for the layer's backward pass."""
         less = self._less(Recompute.NONE, keeping) - self._less(recompute, keeping)
-        every = {Recompute.NONE: 0, Recompute.SELECTIVE: self.restored_selective, Recompute.FULL: self.restored_full}
+        every = {
+            Recompute.NONE: 0,
+            Recompute.SELECTIVE: self.restored_selective,
+            Recompute.FULL: self.restored_full,
+        }
         return every[recompute] - less
 
     def under(self, recompute: Recompute, keeping: Keeping = AS_TRACED) -> int:
         """Bytes kept under ``recompute``."""
-        every = {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: self.full}
+        every = {
+            Recompute.NONE: self.none,
+            Recompute.SELECTIVE: self.selective,
+            Recompute.FULL: self.full,
+        }
         return every[recompute] - self._less(recompute, keeping)
 
     def _less(self, recompute: Recompute, keeping: Keeping) -> int:
@@ -101,7 +117,8 @@ class SavedBytes:
 
 @dataclass(frozen=True)
 class SparseTable:
-    """An embedding table whose gradient is that of the rows that were read: ``rows_read`` by a micro-batch at most."""
+    """An embedding table whose gradient is that of the rows that were read: ``rows_read`` by a
+    micro-batch at most."""
 
     rows: int
     width: int
@@ -117,16 +134,19 @@ class SparseTable:
 class LayerGraph:
     """One distinct layer (per device, i.e. already divided by tp, and its experts by ep).
 
-    ``name`` says what it is: embedding, block, head, or the module it was made from. ``backward_selective`` is the backward DAG
-    with the core-attention operators run again in it (equal to ``backward`` where the layer has none). ``parameter_count``
-    counts every parameter the layer reads as its own, ``tied_count`` the part of it that an earlier layer owns too (a tied
-    head): counted once where both layers share a device. ``expert_parameter_count`` is the part of it in experts, which meet
-    some of the tokens only and which the devices of an expert-parallel group divide among them. ``twice_divided_count`` is the
-    part that a 2D layout divides along both axes (0 in any other): its gradients are complete but for context-parallel devices
-    and replicas, those of the others (norms, biases, positions) are sums over the devices of the second axis besides.
-    ``sparse_tables`` are those among them whose gradient is that of the rows that were read.
-    ``workspace_bytes`` is the largest sum of temporaries live at once beyond what is saved, ``buffer_bytes`` of what is streamed
-    left out; ``single_workspace_bytes`` the same where no operator is joined to another.
+    ``name`` says what it is: embedding, block, head, or the module it was made from.
+    ``backward_selective`` is the backward DAG with the core-attention operators run again in it
+    (equal to ``backward`` where the layer has none). ``parameter_count`` counts every parameter the
+    layer reads as its own, ``tied_count`` the part of it that an earlier layer owns too (a tied
+    head): counted once where both layers share a device. ``expert_parameter_count`` is the part of
+    it in experts, which meet some of the tokens only and which the devices of an expert-parallel
+    group divide among them. ``twice_divided_count`` is the part that a 2D layout divides along both
+    axes (0 in any other): its gradients are complete but for context-parallel devices and replicas,
+    those of the others (norms, biases, positions) are sums over the devices of the second axis
+    besides. ``sparse_tables`` are those among them whose gradient is that of the rows that were
+    read. ``workspace_bytes`` is the largest sum of temporaries live at once beyond what is saved,
+    ``buffer_bytes`` of what is streamed left out; ``single_workspace_bytes`` the same where no
+    operator is joined to another.
     """
 
     name: str
@@ -134,7 +154,9 @@ class LayerGraph:
     backward: OperatorGraph
     backward_selective: OperatorGraph
     parameter_count: int
-    matmul_parameter_count: int  # those that enter matrix products with every token (N of 2·N·tokens)
+    matmul_parameter_count: (
+        int  # those that enter matrix products with every token (N of 2·N·tokens)
+    )
     expert_parameter_count: int
     tied_count: int
     saved: SavedBytes
@@ -150,19 +172,29 @@ class LayerGraph:
         return sum(table.parameter_count for table in self.sparse_tables)
 
     def buffer_bytes(self, panels: int) -> int:
-        """Bytes of the buffers for what its operators stream in ``panels`` pieces, which they have one after another."""
-        return max((each.buffer_bytes(panels) for each in (*self.forward.operators, *self.backward.operators)), default=0)
+        """Bytes of the buffers for what its operators stream in ``panels`` pieces, which they have
+        one after another."""
+        return max(
+            (
+                each.buffer_bytes(panels)
+                for each in (*self.forward.operators, *self.backward.operators)
+            ),
+            default=0,
+        )
 
     def backward_graph(self, recompute: Recompute) -> OperatorGraph:
-        """Operators of the backward pass; FULL runs ``forward`` again before it, which the solver adds."""
+        """Operators of the backward pass; FULL runs ``forward`` again before it, which the solver
+        adds."""
         return self.backward_selective if recompute is Recompute.SELECTIVE else self.backward
 
 
 @dataclass(frozen=True)
 class LayerTensor:
-    """A tensor crossing layer boundaries: made by layer ``source``, used by every layer in ``destinations``.
+    """A tensor crossing layer boundaries: made by layer ``source``, used by every layer in
+    ``destinations``.
 
-    Layers are positions in ``ModelGraph.sequence``. ``gradient_bytes`` flows back (0 for tensors without gradient).
+    Layers are positions in ``ModelGraph.sequence``. ``gradient_bytes`` flows back (0 for tensors
+    without gradient).
     """
 
     source: int
@@ -173,11 +205,13 @@ class LayerTensor:
 
 @dataclass(frozen=True)
 class SharedTensor:
-    """Tensors of a micro-batch that the same layers keep for their backward passes: a device with several of them keeps one copy.
+    """Tensors of a micro-batch that the same layers keep for their backward passes: a device with
+    several of them keeps one copy.
 
-    ``none``, ``selective`` and ``full`` are these layers under each recomputation mode, ascending positions in
-    ``ModelGraph.sequence``; layer ``source`` makes them (None: inputs). An activation between two layers may be one (a ReLU keeps
-    what it makes, the convolution behind it what it reads), and so may a table or mask that many layers read.
+    ``none``, ``selective`` and ``full`` are these layers under each recomputation mode, ascending
+    positions in ``ModelGraph.sequence``; layer ``source`` makes them (None: inputs). An activation
+    between two layers may be one (a ReLU keeps what it makes, the convolution behind it what it
+    reads), and so may a table or mask that many layers read.
     """
 
     source: int | None
@@ -188,7 +222,11 @@ class SharedTensor:
 
     def kept_by(self, recompute: Recompute) -> tuple[int, ...]:
         """The layers that keep it under ``recompute``."""
-        return {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: self.full}[recompute]
+        return {
+            Recompute.NONE: self.none,
+            Recompute.SELECTIVE: self.selective,
+            Recompute.FULL: self.full,
+        }[recompute]
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -200,10 +238,11 @@ class SharedTensor:
 class GraphKey:
     """What a model graph was made for.
 
-    ``cp`` devices share the ``sequence_length`` tokens of a sequence, ``ep`` devices with samples of their own share the experts.
-    A ``layout`` of two axes divides products over ``tp`` x ``tp2`` devices, columns by rows, whose rows share tokens too.
-    ``exchange`` is how the devices that share tokens attend to all of them. With ``cuts`` inside layers each of their parts is a
-    layer of the graph.
+    ``cp`` devices share the ``sequence_length`` tokens of a sequence, ``ep`` devices with samples
+    of their own share the experts. A ``layout`` of two axes divides products over ``tp`` x ``tp2``
+    devices, columns by rows, whose rows share tokens too. ``exchange`` is how the devices that
+    share tokens attend to all of them. With ``cuts`` inside layers each of their parts is a layer
+    of the graph.
     """
 
     model: str
@@ -222,7 +261,8 @@ class GraphKey:
 
     @property
     def sequence_devices(self) -> int:
-        """Devices among which the tokens of a sequence are divided; sequence parallelism, which gathers them again, aside."""
+        """Devices among which the tokens of a sequence are divided; sequence parallelism, which
+        gathers them again, aside."""
         return self.cp * self.tp2
 
     @property
@@ -235,10 +275,12 @@ class GraphKey:
 class ModelGraph:
     """A training step of a model, per device of its tensor-, context- and expert-parallel groups.
 
-    ``layers`` are the distinct layers; ``sequence[i]`` is the index into ``layers`` of the i-th layer executed. Layers depend
-    on each other through ``tensors`` alone, which need not make a chain of them. ``shared`` are the tensors that several layers
-    keep: what layers on one device save is the sum of ``LayerGraph.saved`` with each of these counted once.
-    ``block_parameter_count`` is the part of ``total_parameter_count`` that one repeated block adds; 0 where blocks differ.
+    ``layers`` are the distinct layers; ``sequence[i]`` is the index into ``layers`` of the i-th
+    layer executed. Layers depend on each other through ``tensors`` alone, which need not make a
+    chain of them. ``shared`` are the tensors that several layers keep: what layers on one device
+    save is the sum of ``LayerGraph.saved`` with each of these counted once.
+    ``block_parameter_count`` is the part of ``total_parameter_count`` that one repeated block adds;
+    0 where blocks differ.
     """
 
     key: GraphKey

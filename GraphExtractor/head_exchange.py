@@ -1,9 +1,11 @@
-"""Heads for tokens and back: attention of whole sequences on devices that share their tokens (DeepSpeed-Ulysses).
+"""Heads for tokens and back: attention of whole sequences on devices that share their tokens
+(DeepSpeed-Ulysses).
 
-Jacobs et al. 2023: before attention an all-to-all over the devices that share a sequence turns queries, keys and values of all
-heads of a part of the tokens into those of a part of the heads of all tokens, behind it another one turns the output back. Each
-device runs whole-sequence attention on its heads, in any order of the tokens. Grouped keys and values that are fewer than the
-devices are repeated as often as makes them enough.
+Jacobs et al. 2023: before attention an all-to-all over the devices that share a sequence turns
+queries, keys and values of all heads of a part of the tokens into those of a part of the heads of
+all tokens, behind it another one turns the output back. Each device runs whole-sequence attention
+on its heads, in any order of the tokens. Grouped keys and values that are fewer than the devices
+are repeated as often as makes them enough.
 """
 
 import math
@@ -17,7 +19,8 @@ from GraphExtractor.graph import CollectiveGroup
 
 
 def of_size(x: torch.Tensor, heads: int, length: int) -> torch.Tensor:
-    """Queries, keys or values (batch, heads, sequence, width) of another size, in the same order in memory."""
+    """Queries, keys or values (batch, heads, sequence, width) of another size, in the same order in
+    memory."""
     batch, width = x.shape[0], x.shape[-1]
     if x.is_contiguous():
         return x.new_empty(batch, heads, length, width)
@@ -68,7 +71,8 @@ class _HeadsForTokens(torch.autograd.Function):  # type: ignore[misc]
 
 
 def heads_for_tokens(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, devices: int) -> Any:
-    """A part of the heads of queries, keys and values of all tokens, for all heads of a part of the tokens.
+    """A part of the heads of queries, keys and values of all tokens, for all heads of a part of the
+    tokens.
 
     Raises:
         InputError: the heads of a device are not divisible by ``devices``.
@@ -76,7 +80,8 @@ def heads_for_tokens(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, devices:
     heads, grouped = q.shape[1], k.shape[1]
     if heads % devices:
         raise InputError(
-            f"ulysses divides the {heads} attention heads of a tensor-parallel device among {devices} devices that share a "
+            f"ulysses divides the {heads} attention heads of a tensor-parallel device among "
+            f"{devices} devices that share a "
             f"sequence; let these be a divisor of {heads}, or use exchange gather or ring"
         )
     repeats = devices // math.gcd(grouped, devices)
@@ -86,12 +91,14 @@ def heads_for_tokens(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, devices:
 
 
 def tokens_for_heads(out: torch.Tensor, devices: int) -> Any:
-    """Attention's output of a part of the tokens of all heads, for that of all tokens of a part of the heads."""
+    """Attention's output of a part of the tokens of all heads, for that of all tokens of a part of
+    the heads."""
     return communicate(out, devices, _scatter_tokens, _gather_tokens)
 
 
 def own_heads(of_heads: Any, dimension: int, devices: int) -> Any:
-    """The part of what heads are given by themselves (biases, sinks) that belongs to a part of the heads."""
+    """The part of what heads are given by themselves (biases, sinks) that belongs to a part of the
+    heads."""
     if of_heads is None or of_heads.dim() < -dimension or of_heads.shape[dimension] == 1:
         return of_heads
     return own_part(of_heads, dimension, devices, CollectiveGroup.CONTEXT)

@@ -1,8 +1,9 @@
 """Layers cut inside, wherever a single tensor passes: between attention and feed-forward, say.
 
-A cut lies behind an operator when all that the layer does later needs just one value of what it did before, and nothing that
-came into the layer and was read before (the residual stream, while a branch beside it runs), unless layers behind this one need
-that too. Of the cuts between two products with weights the last counts, so that every part has products of its own.
+A cut lies behind an operator when all that the layer does later needs just one value of what it did
+before, and nothing that came into the layer and was read before (the residual stream, while a
+branch beside it runs), unless layers behind this one need that too. Of the cuts between two
+products with weights the last counts, so that every part has products of its own.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from torch.fx import Node
 from GraphExtractor.segments import LayerPlace, Segments, Stamp
 
 
-def with_inner_cuts(found: Segments, stamps: Mapping[Node, Stamp], parameters: frozenset[Node]) -> Segments:
-    """The layers of ``found`` that are modules in parts, each a layer of its own; ``stamps`` are all forward nodes, in order."""
+def with_inner_cuts(
+    found: Segments, stamps: Mapping[Node, Stamp], parameters: frozenset[Node]
+) -> Segments:
+    """The layers of ``found`` that are modules in parts, each a layer of its own; ``stamps`` are
+    all forward nodes, in order."""
     nodes = _Nodes(stamps, parameters, found.layer)
     members: list[list[Node]] = [[] for _ in found.places]
     for node in stamps:
@@ -34,46 +38,68 @@ def with_inner_cuts(found: Segments, stamps: Mapping[Node, Stamp], parameters: f
 
 
 class _Nodes:
-    """What is known of the forward nodes: those made from data, those made from weights alone, and who reads them."""
+    """What is known of the forward nodes: those made from data, those made from weights alone, and
+    who reads them."""
 
-    def __init__(self, stamps: Mapping[Node, Stamp], parameters: frozenset[Node], layer: Mapping[Node, int]) -> None:
+    def __init__(
+        self, stamps: Mapping[Node, Stamp], parameters: frozenset[Node], layer: Mapping[Node, int]
+    ) -> None:
         self.stamps, self.layer = stamps, layer
         self.weights = set(parameters)
         self.data: set[Node] = set()
         for node in stamps:
             sources = node.all_input_nodes
-            if any(source in self.data or (source.op == "placeholder" and source not in parameters) for source in sources):
+            if any(
+                source in self.data or (source.op == "placeholder" and source not in parameters)
+                for source in sources
+            ):
                 self.data.add(node)
             elif any(source in self.weights for source in sources):
                 self.weights.add(node)
 
     def is_product(self, node: Node) -> bool:
         """Whether it multiplies data with a matrix of weights (or convolves with one)."""
-        matrices = (source for source in node.all_input_nodes if source in self.weights and _dimensions(source) > 1)
+        matrices = (
+            source
+            for source in node.all_input_nodes
+            if source in self.weights and _dimensions(source) > 1
+        )
         return node in self.data and any(matrices)
 
     def parts(self, members: Sequence[Node]) -> list[list[Node]]:
-        """The nodes of a layer by the part that they belong to; what is made from weights alone goes with its first reader."""
+        """The nodes of a layer by the part that they belong to; what is made from weights alone
+        goes with its first reader."""
         place = {node: position for position, node in enumerate(members)}
         cuts = self._cuts(members, place)
         bounds = [0, *(cut + 1 for cut in cuts), len(members)]
-        part = {node: sum(position >= bound for bound in bounds[1:-1]) for node, position in place.items()}
+        part = {
+            node: sum(position >= bound for bound in bounds[1:-1])
+            for node, position in place.items()
+        }
         for node in reversed(members):
             if node in self.weights:
-                part[node] = min((part[user] for user in node.users if user in part), default=part[node])
-        return [[node for node in members if part[node] == number] for number in range(len(bounds) - 1)]
+                part[node] = min(
+                    (part[user] for user in node.users if user in part), default=part[node]
+                )
+        return [
+            [node for node in members if part[node] == number] for number in range(len(bounds) - 1)
+        ]
 
     def _cuts(self, members: Sequence[Node], place: Mapping[Node, int]) -> list[int]:
         """Positions behind which the layer is cut."""
         products = [position for position, node in enumerate(members) if self.is_product(node)]
         open_until = self._open_until(members, place)
-        crossing = [0] * (len(members) + 1)  # values of the layer that are read behind a position, as differences
+        crossing = [0] * (
+            len(members) + 1
+        )  # values of the layer that are read behind a position, as differences
         for node, position in place.items():
             last = max((place[user] for user in node.users if user in place), default=position)
             if node not in self.weights and last > position:
                 crossing[position] += 1
                 crossing[last] -= 1
-        cuts: dict[int, int] = {}  # of each gap between products, by the number of products before it
+        cuts: dict[
+            int, int
+        ] = {}  # of each gap between products, by the number of products before it
         passing = before = 0
         for position in range(len(members)):
             passing += crossing[position]
@@ -107,21 +133,38 @@ def _dimensions(node: Node) -> int:
     return value.dim() if hasattr(value, "dim") else 0
 
 
-def _names(place: LayerPlace, parts: Sequence[Iterable[Node]], stamps: Mapping[Node, Stamp], nodes: _Nodes) -> list[str]:
-    """What the parts of a layer are called: after the module that most of its weights are read in, else by number."""
+def _names(
+    place: LayerPlace, parts: Sequence[Iterable[Node]], stamps: Mapping[Node, Stamp], nodes: _Nodes
+) -> list[str]:
+    """What the parts of a layer are called: after the module that most of its weights are read in,
+    else by number."""
     if len(parts) == 1:
         return [place.name]
-    paths = [[_inner(stamps[node].module, place.path) for node in part if _reads_weights(node, nodes)] for part in parts]
+    paths = [
+        [_inner(stamps[node].module, place.path) for node in part if _reads_weights(node, nodes)]
+        for part in parts
+    ]
     shared = 0
     every = [path for found in paths for path in found]
-    while every and all(len(path) > shared + 1 for path in every) and len({path[shared] for path in every}) == 1:
+    while (
+        every
+        and all(len(path) > shared + 1 for path in every)
+        and len({path[shared] for path in every}) == 1
+    ):
         shared += 1
     names = []
     for number, found in enumerate(paths):
         words = [next((word for word in path[shared:] if not word.isdigit()), "") for path in found]
-        names.append(Counter(word for word in words if word).most_common(1)[0][0] if any(words) else f"part{number}")
+        names.append(
+            Counter(word for word in words if word).most_common(1)[0][0]
+            if any(words)
+            else f"part{number}"
+        )
     often = Counter(names)
-    return [f"{place.name}.{name}" + (f"{number}" if often[name] > 1 else "") for number, name in enumerate(names)]
+    return [
+        f"{place.name}.{name}" + (f"{number}" if often[name] > 1 else "")
+        for number, name in enumerate(names)
+    ]
 
 
 def _reads_weights(node: Node, nodes: _Nodes) -> bool:

@@ -1,10 +1,11 @@
 """Multi-head latent attention (DeepSeek-V2, section 2.1), divided over devices as Megatron-LM does.
 
-Queries, and keys with values, come out of low-rank projections. Those down to the ranks are small, replicated, and here one
-product, as where Megatron-LM fuses them; those up to the heads are column-parallel, what leaves the heads is row-parallel. What
-enters the heads is therefore not the block's input but the two latents and the rotary part of the keys, which all heads share:
-their gradients are summed over the group, or under sequence parallelism they are gathered, narrow as they are, and their
-gradients reduced and scattered.
+Queries, and keys with values, come out of low-rank projections. Those down to the ranks are small,
+replicated, and here one product, as where Megatron-LM fuses them; those up to the heads are
+column-parallel, what leaves the heads is row-parallel. What enters the heads is therefore not the
+block's input but the two latents and the rotary part of the keys, which all heads share: their
+gradients are summed over the group, or under sequence parallelism they are gathered, narrow as they
+are, and their gradients reduced and scattered.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from GraphExtractor.torch_internals import modeling
 
 @dataclass(frozen=True)
 class LatentWidths:
-    """Ranks of the latents and widths of a head: its queries and keys without and with positions, its values."""
+    """Ranks of the latents and widths of a head: its queries and keys without and with positions,
+    its values."""
 
     query_rank: int
     key_rank: int
@@ -36,28 +38,47 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.widths = widths
         self.tp, self.sequence_parallel = 1, False
-        self.qkv_a_proj = torch.nn.Linear(hidden, widths.query_rank + widths.key_rank + widths.rotary, bias=False)
-        self.q_a_layernorm = custom_operators.FusedRmsNorm(torch.nn.Parameter(torch.empty(widths.query_rank)))
-        self.kv_a_layernorm = custom_operators.FusedRmsNorm(torch.nn.Parameter(torch.empty(widths.key_rank)))
+        self.qkv_a_proj = torch.nn.Linear(
+            hidden, widths.query_rank + widths.key_rank + widths.rotary, bias=False
+        )
+        self.q_a_layernorm = custom_operators.FusedRmsNorm(
+            torch.nn.Parameter(torch.empty(widths.query_rank))
+        )
+        self.kv_a_layernorm = custom_operators.FusedRmsNorm(
+            torch.nn.Parameter(torch.empty(widths.key_rank))
+        )
         self._build_heads(hidden, heads)
 
     def _build_heads(self, hidden: int, heads: int) -> None:
         widths = self.widths
-        self.q_b_proj = torch.nn.Linear(widths.query_rank, heads * (widths.plain + widths.rotary), bias=False)
-        self.kv_b_proj = torch.nn.Linear(widths.key_rank, heads * (widths.plain + widths.value), bias=False)
+        self.q_b_proj = torch.nn.Linear(
+            widths.query_rank, heads * (widths.plain + widths.rotary), bias=False
+        )
+        self.kv_b_proj = torch.nn.Linear(
+            widths.key_rank, heads * (widths.plain + widths.value), bias=False
+        )
         self.o_proj = torch.nn.Linear(heads * widths.value, hidden, bias=False)
 
     def shard(self, key: GraphKey) -> None:
         """Keep 1/tp of the heads."""
         self.tp, self.sequence_parallel = key.tp, key.sequence_parallel and key.tp > 1
-        self._build_heads(self.o_proj.out_features, self.o_proj.in_features // self.widths.value // key.tp)
+        self._build_heads(
+            self.o_proj.out_features, self.o_proj.in_features // self.widths.value // key.tp
+        )
 
-    def forward(self, hidden_states: torch.Tensor, position_embeddings: tuple[Any, Any], **_: Any) -> tuple[Any, None]:
-        """Tokens (batch, sequence, hidden); the tables of rotary positions are those of the whole sequence."""
+    def forward(
+        self, hidden_states: torch.Tensor, position_embeddings: tuple[Any, Any], **_: Any
+    ) -> tuple[Any, None]:
+        """Tokens (batch, sequence, hidden); the tables of rotary positions are those of the whole
+        sequence."""
         widths = self.widths
-        latents = self.qkv_a_proj(hidden_states).split((widths.query_rank, widths.key_rank, widths.rotary), -1)
+        latents = self.qkv_a_proj(hidden_states).split(
+            (widths.query_rank, widths.key_rank, widths.rotary), -1
+        )
         latent = self._enter(self.q_a_layernorm(latents[0]))
-        queries = self.q_b_proj(latent).unflatten(-1, (-1, widths.plain + widths.rotary)).transpose(1, 2)
+        queries = (
+            self.q_b_proj(latent).unflatten(-1, (-1, widths.plain + widths.rotary)).transpose(1, 2)
+        )
         latent = self._enter(self.kv_a_layernorm(latents[1]))
         rotary = self._enter(latents[2]).unsqueeze(1)
         keys, values = (
@@ -67,7 +88,9 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
             .split((widths.plain, widths.value), -1)
         )
         plain, turned = queries.split((widths.plain, widths.rotary), -1)
-        turned, rotary = modeling("deepseek_v3").apply_rotary_pos_emb_interleave(turned, rotary, *position_embeddings)
+        turned, rotary = modeling("deepseek_v3").apply_rotary_pos_emb_interleave(
+            turned, rotary, *position_embeddings
+        )
         queries = torch.cat((plain, turned), -1)
         keys = torch.cat((keys, rotary.expand(-1, keys.shape[1], -1, -1)), -1)
         out = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)

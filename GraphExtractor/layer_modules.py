@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerModules:
-    """Paths of ``stacks``, lists whose every child is a layer, and of single modules that are layers ``alone``."""
+    """Paths of ``stacks``, lists whose every child is a layer, and of single modules that are
+    layers ``alone``."""
 
     stacks: tuple[str, ...]
     alone: tuple[str, ...] = ()
@@ -29,13 +30,20 @@ class LayerModule:
 
 def each_layer_module(model: torch.nn.Module, modules: LayerModules) -> tuple[LayerModule, ...]:
     """The layer modules of ``model``; blocks are called after what tells their stacks apart."""
-    names = ["block"] if len(modules.stacks) == 1 and not modules.alone else _distinctive(modules.stacks)
+    names = (
+        ["block"]
+        if len(modules.stacks) == 1 and not modules.alone
+        else _distinctive(modules.stacks)
+    )
     children = [
         LayerModule(f"{stack}.{child}".lstrip("."), name)
         for stack, name in zip(modules.stacks, names, strict=True)
         for child, _ in model.get_submodule(stack).named_children()
     ]
-    return (*children, *(LayerModule(path, _called(path, model.get_submodule(path))) for path in modules.alone))
+    return (
+        *children,
+        *(LayerModule(path, _called(path, model.get_submodule(path))) for path in modules.alone),
+    )
 
 
 def _called(path: str, module: torch.nn.Module) -> str:
@@ -49,9 +57,14 @@ def _distinctive(paths: Sequence[str]) -> list[str]:
         return list(paths)
     parts = [path.split(".") for path in paths]
     shortest = min(map(len, parts)) - 1
-    first = min(shortest, sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))))
+    first = min(
+        shortest,
+        sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))),
+    )
     backwards = zip(*(reversed(part[first:]) for part in parts), strict=False)
-    last = min(shortest - first, sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, backwards)))
+    last = min(
+        shortest - first, sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, backwards))
+    )
     while first and any(part[first].isdigit() for part in parts):
         first -= 1
     return [".".join(part[first : len(part) - last]) for part in parts]
@@ -60,10 +73,11 @@ def _distinctive(paths: Sequence[str]) -> list[str]:
 def find_layer_modules(model: torch.nn.Module) -> LayerModules:
     """Look for layers in a model that nobody described.
 
-    Layers are the children of every list (``ModuleList`` or ``Sequential``) in which two or more are built alike, or of a
-    ``ModuleList`` of one, the outermost such list on each path that is no list of stages, and the largest modules with parameters
-    that hold no such list, besides plain embeddings, normalisations and linears, which join the layers around them. In a model
-    without any of these, those are the layers.
+    Layers are the children of every list (``ModuleList`` or ``Sequential``) in which two or more
+    are built alike, or of a ``ModuleList`` of one, the outermost such list on each path that is no
+    list of stages, and the largest modules with parameters that hold no such list, besides plain
+    embeddings, normalisations and linears, which join the layers around them. In a model without
+    any of these, those are the layers.
     """
     from torch import nn
 
@@ -79,22 +93,28 @@ def find_layer_modules(model: torch.nn.Module) -> LayerModules:
             return
         for name, child in module.named_children():
             inner = f"{path}.{name}".lstrip(".")
-            if holds_stack(child) or isinstance(child, nn.ModuleList | nn.ModuleDict):  # those never run themselves
+            if holds_stack(child) or isinstance(
+                child, nn.ModuleList | nn.ModuleDict
+            ):  # those never run themselves
                 visit(inner, child)
             elif _is_composite(child):
                 alone.append(inner)
 
     visit("", model)
     if not stacks and not alone:
-        alone = [path for path, module in model.named_modules() if path and any(True for _ in module.parameters(recurse=False))]
+        alone = [
+            path
+            for path, module in model.named_modules()
+            if path and any(True for _ in module.parameters(recurse=False))
+        ]
     return LayerModules(tuple(stacks), tuple(alone))
 
 
 def structure(block: torch.nn.Module) -> list[object]:
     """Modules, parameter shapes and plain settings of a block, without its number.
 
-    Of a fraction (a rate of dropout or stochastic depth, which often rises from block to block) only matters whether it is 0 or
-    1: others are factors in operators that cost the same.
+    Of a fraction (a rate of dropout or stochastic depth, which often rises from block to block)
+    only matters whether it is 0 or 1: others are factors in operators that cost the same.
     """
     return [
         (
@@ -112,13 +132,19 @@ def structure(block: torch.nn.Module) -> list[object]:
 
 
 def _form(block: torch.nn.Module) -> list[object]:
-    """Modules with parameters, and the shapes of those: what blocks of a stage share whose settings and dropouts differ."""
-    found = [(name, type(module).__name__, _parameters(module)) for name, module in block.named_modules()]
+    """Modules with parameters, and the shapes of those: what blocks of a stage share whose settings
+    and dropouts differ."""
+    found = [
+        (name, type(module).__name__, _parameters(module)) for name, module in block.named_modules()
+    ]
     return [type(block).__name__, *(each for each in found if each[2])]
 
 
 def _parameters(module: torch.nn.Module) -> list[object]:
-    return [(name, tuple(value.shape), str(value.dtype)) for name, value in module.named_parameters(recurse=False)]
+    return [
+        (name, tuple(value.shape), str(value.dtype))
+        for name, value in module.named_parameters(recurse=False)
+    ]
 
 
 def _is_stack(module: torch.nn.Module) -> bool:
@@ -128,15 +154,19 @@ def _is_stack(module: torch.nn.Module) -> bool:
         return False
     children = [_form(child) for child in module.children() if _is_composite(child)]
     alike = any(children.count(child) > 1 for child in children)
-    alone = len(children) == 1 and isinstance(module, nn.ModuleList)  # a block that runs several times, or a shallow model
+    alone = len(children) == 1 and isinstance(
+        module, nn.ModuleList
+    )  # a block that runs several times, or a shallow model
     return (alike or alone) and len(children) == len(list(module.children()))
 
 
 def _are_stages(stack: torch.nn.Module) -> bool:
-    """Whether the children of a stack are stages of a hierarchical model: each holds a stack of layers itself.
+    """Whether the children of a stack are stages of a hierarchical model: each holds a stack of
+    layers itself.
 
-    Blocks hold stacks too: experts, or heads. Stages differ (in width, say), where blocks that all hold a stack are alike; stages
-    that are alike hold more layers each than there are stages, and layers have normalisations, which experts and heads do not.
+    Blocks hold stacks too: experts, or heads. Stages differ (in width, say), where blocks that all
+    hold a stack are alike; stages that are alike hold more layers each than there are stages, and
+    layers have normalisations, which experts and heads do not.
     """
     stages = list(stack.children())
     inner = [[module for module in stage.modules() if _is_stack(module)] for stage in stages]
@@ -146,9 +176,18 @@ def _are_stages(stack: torch.nn.Module) -> bool:
         return True
     longest = max(inner[0], key=lambda each: len(list(each.children())))
     layers = list(longest.children())
-    return len(layers) > len(stages) and all(any("norm" in type(m).__name__.lower() for m in each.modules()) for each in layers)
+    return len(layers) > len(stages) and all(
+        any("norm" in type(m).__name__.lower() for m in each.modules()) for each in layers
+    )
 
 
 def _is_composite(module: torch.nn.Module) -> bool:
     """Whether a module has parts of its own that have parameters."""
-    return sum(any(True for _ in child.parameters(recurse=False)) for child in module.modules() if child is not module) > 1
+    return (
+        sum(
+            any(True for _ in child.parameters(recurse=False))
+            for child in module.modules()
+            if child is not module
+        )
+        > 1
+    )

@@ -1,4 +1,5 @@
-"""From traced operators to layer graphs: fused DAGs per layer and pass, tensors between layers, structural hashes."""
+"""From traced operators to layer graphs: fused DAGs per layer and pass, tensors between layers,
+structural hashes."""
 
 import hashlib
 from collections.abc import Mapping
@@ -24,7 +25,15 @@ from GraphExtractor.graph import (
 from GraphExtractor.linking import linked
 from GraphExtractor.model_work import model_shares
 from GraphExtractor.operators import TracedOperator, readers, traced_operators
-from GraphExtractor.saved import Kept, Shared, keeping, less_in_fp8, less_joined, peak_temporaries, shared
+from GraphExtractor.saved import (
+    Kept,
+    Shared,
+    keeping,
+    less_in_fp8,
+    less_joined,
+    peak_temporaries,
+    shared,
+)
 from GraphExtractor.segments import LayerPlace
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.two_axes import looks_up_tokens_of_all
@@ -33,7 +42,8 @@ from GraphExtractor.values import Source, Value, ValueTable, operator_name
 
 @dataclass(frozen=True)
 class TracedLayers:
-    """All layers of a traced step, in order, the tensors between them and what several keep (positions are of the trace)."""
+    """All layers of a traced step, in order, the tensors between them and what several keep
+    (positions are of the trace)."""
 
     places: tuple[LayerPlace, ...]
     layers: tuple[LayerGraph, ...]
@@ -72,7 +82,9 @@ def layers_of(step: TracedStep) -> TracedLayers:
         )
         for layer in range(step.layer_count)
     )
-    return TracedLayers(step.places, layers, _tensors(operators, users), shared(operators, users, kept))
+    return TracedLayers(
+        step.places, layers, _tensors(operators, users), shared(operators, users, kept)
+    )
 
 
 def _layer(
@@ -87,8 +99,14 @@ def _layer(
     hashes: Mapping[int, str],
     shares: Mapping[Node, float],
 ) -> LayerGraph:
-    passes = [fuse(tuple(traced for traced in operators if traced.backward == backward), users) for backward in (False, True)]
-    single = [tuple(Group((traced,)) for traced in operators if traced.backward == backward) for backward in (False, True)]
+    passes = [
+        fuse(tuple(traced for traced in operators if traced.backward == backward), users)
+        for backward in (False, True)
+    ]
+    single = [
+        tuple(Group((traced,)) for traced in operators if traced.backward == backward)
+        for backward in (False, True)
+    ]
     builder = GraphBuilder(users, results, passes[0], shares)
     forward = builder.graph(passes[0])
     backward = builder.graph(passes[1])
@@ -96,9 +114,12 @@ def _layer(
         use.value
         for traced in operators
         for use in traced.uses
-        if use.value.source is Source.PARAMETER and step.parameters[use.value.node] in step.gradients
+        if use.value.source is Source.PARAMETER
+        and step.parameters[use.value.node] in step.gradients
     }
-    parameters |= {value for value, first in owners.items() if value.elements == 1 and first == layer}
+    parameters |= {
+        value for value, first in owners.items() if value.elements == 1 and first == layer
+    }
     multiplied = {
         use.value
         for traced in operators
@@ -106,7 +127,8 @@ def _layer(
         for use in traced.uses
         if use.value in parameters and len(use.value.shape) > 1
     }
-    # a batch of weights, each multiplied with some of the tokens; convolutions have kernels of three axes too
+    # a batch of weights, each multiplied with some of the tokens; convolutions have kernels of
+    # three axes too
     of_experts = {
         use.value
         for traced in operators
@@ -117,11 +139,17 @@ def _layer(
     twice_divided = {
         use.value
         for traced in operators
-        if any(each.group is CollectiveGroup.TENSOR2 for each in traced.streamed) or looks_up_tokens_of_all(traced.node)
+        if any(each.group is CollectiveGroup.TENSOR2 for each in traced.streamed)
+        or looks_up_tokens_of_all(traced.node)
         for use in traced.uses
         if use.value in parameters
     }
-    weight_gradients = {value for traced in operators if traced.yields is Yields.WEIGHT_GRADIENT for value in traced.outputs}
+    weight_gradients = {
+        value
+        for traced in operators
+        if traced.yields is Yields.WEIGHT_GRADIENT
+        for value in traced.outputs
+    }
     weight_gradients |= results
     return LayerGraph(
         name=step.places[layer].name,
@@ -137,11 +165,15 @@ def _layer(
             less_in_fp8=less_in_fp8(layer, kept, users),
             less_joined=less_joined(layer, kept, operators, users),
         ),
-        workspace_bytes=max(peak_temporaries(groups, users, kept.none | weight_gradients) for groups in passes),
+        workspace_bytes=max(
+            peak_temporaries(groups, users, kept.none | weight_gradients) for groups in passes
+        ),
         structural_hash=hashes.get(layer, ""),
         twice_divided_count=sum(value.elements for value in twice_divided),
         sparse_tables=tuple(table for value, table in tables.items() if value in parameters),
-        single_workspace_bytes=max(peak_temporaries(groups, users, kept.none | weight_gradients) for groups in single),
+        single_workspace_bytes=max(
+            peak_temporaries(groups, users, kept.none | weight_gradients) for groups in single
+        ),
     )
 
 
@@ -167,16 +199,25 @@ class GraphBuilder:
         for group in groups:
             self.ids.update((member.node, self.next_id) for member in group.members)
             self.next_id += 1
-        return OperatorGraph(tuple(self._operator(group) for group in groups), self._edges(groups, groups))
+        return OperatorGraph(
+            tuple(self._operator(group) for group in groups), self._edges(groups, groups)
+        )
 
-    def selective(self, groups: tuple[Group, ...], backward: OperatorGraph, dropped: frozenset[Value]) -> OperatorGraph:
-        """Backward pass preceded by the core-attention operators, feeding the readers of what was ``dropped``.
+    def selective(
+        self, groups: tuple[Group, ...], backward: OperatorGraph, dropped: frozenset[Value]
+    ) -> OperatorGraph:
+        """Backward pass preceded by the core-attention operators, feeding the readers of what was
+        ``dropped``.
 
-        What they read of what was gathered is the backward pass's own, gathered again. What a checkpoint of the model's own runs
-        again anyway is there already.
+        What they read of what was gathered is the backward pass's own, gathered again. What a
+        checkpoint of the model's own runs again anyway is there already.
         """
         made_again = {group.head.forward for group in groups if group.head.yields is Yields.OUTPUT}
-        core = tuple(group for group in self.forward if group.head.core_attention and group.head.node not in made_again)
+        core = tuple(
+            group
+            for group in self.forward
+            if group.head.core_attention and group.head.node not in made_again
+        )
         if not core:
             return backward
         again = tuple(self._operator(group) for group in core)
@@ -187,12 +228,22 @@ class GraphBuilder:
             if group.head.yields is Yields.OUTPUT and group.head.forward in makers
             for _, reader in self._edges((makers[group.head.forward],), core)
         }
-        edges = (*self._edges(core, core), *self._edges(core, groups, dropped), *sorted(gathered), *backward.edges)
+        edges = (
+            *self._edges(core, core),
+            *self._edges(core, groups, dropped),
+            *sorted(gathered),
+            *backward.edges,
+        )
         return OperatorGraph((*again, *backward.operators), edges)
 
     def _operator(self, group: Group) -> Operator:
         head = group.head
-        tail = "".join(f"+{work.function}" for member in group.members if member is not head for work in member.vector)
+        tail = "".join(
+            f"+{work.function}"
+            for member in group.members
+            if member is not head
+            for work in member.vector
+        )
         forward_id = None
         if head.backward:
             assert head.forward is not None  # a linked step
@@ -213,11 +264,16 @@ class GraphBuilder:
             causal=head.causal,
             window=head.window,
             streamed=head.streamed,
-            model_share=self.shares.get(head.node, 1.0) if head.yields is Yields.OUTPUT and _multiplies(head) else 1.0,
+            model_share=self.shares.get(head.node, 1.0)
+            if head.yields is Yields.OUTPUT and _multiplies(head)
+            else 1.0,
         )
 
     def _edges(
-        self, makers: tuple[Group, ...], consumers: tuple[Group, ...], only: frozenset[Value] | None = None
+        self,
+        makers: tuple[Group, ...],
+        consumers: tuple[Group, ...],
+        only: frozenset[Value] | None = None,
     ) -> tuple[tuple[int, int], ...]:
         inside = {member.node for group in consumers for member in group.members}
         found = {
@@ -236,8 +292,11 @@ def _multiplies(traced: TracedOperator) -> bool:
     return bool(traced.gemms) or any(work.macs for work in traced.vector)
 
 
-def _parameter_owners(operators: tuple[TracedOperator, ...], step: TracedStep, values: ValueTable) -> dict[Value, int]:
-    """First layer reading each parameter; of one element also where that is too little work to be an operator."""
+def _parameter_owners(
+    operators: tuple[TracedOperator, ...], step: TracedStep, values: ValueTable
+) -> dict[Value, int]:
+    """First layer reading each parameter; of one element also where that is too little work to be
+    an operator."""
     owners: dict[Value, int] = {}
     for parameter, name in step.parameters.items():
         value = values[parameter]
@@ -256,33 +315,54 @@ def _sparse_tables(step: TracedStep, values: ValueTable) -> dict[Value, SparseTa
     tables = {}
     for node, name in step.parameters.items():
         gradient = values[step.gradients[name]] if name in step.gradients else None
-        if gradient is not None and gradient.maker is not None and operator_name(gradient.maker) == "rows_gradient":
+        if (
+            gradient is not None
+            and gradient.maker is not None
+            and operator_name(gradient.maker) == "rows_gradient"
+        ):
             rows, width = values[node].shape
             tables[values[node]] = SparseTable(rows, width, gradient.shape[0])
     return tables
 
 
 def _tensors(operators: tuple[TracedOperator, ...], users: Readers) -> tuple[LayerTensor, ...]:
-    """Activations made in one layer and read in the forward pass of later ones, with the gradients flowing back.
+    """Activations made in one layer and read in the forward pass of later ones, with the gradients
+    flowing back.
 
-    Whatever a trained parameter had a part in has a gradient of its size, however the gradient is put together.
+    Whatever a trained parameter had a part in has a gradient of its size, however the gradient is
+    put together.
     """
     trained: set[Value] = set()
     for traced in operators:
-        if not traced.backward and any(use.value.source is Source.PARAMETER or use.value in trained for use in traced.uses):
-            trained.update(value for value in traced.outputs if value.dtype.startswith(("float", "bfloat", "complex")))
+        if not traced.backward and any(
+            use.value.source is Source.PARAMETER or use.value in trained for use in traced.uses
+        ):
+            trained.update(
+                value
+                for value in traced.outputs
+                if value.dtype.startswith(("float", "bfloat", "complex"))
+            )
     tensors = []
     for traced in operators:
         for value in traced.outputs if not traced.backward else ():
-            layers = sorted({user.layer for user in users.get(value, ()) if not user.backward and user.layer > traced.layer})
+            layers = sorted(
+                {
+                    user.layer
+                    for user in users.get(value, ())
+                    if not user.backward and user.layer > traced.layer
+                }
+            )
             if layers:
                 gradient_bytes = value.bytes if value in trained else 0
-                tensors.append(LayerTensor(traced.layer, tuple(layers), value.bytes, gradient_bytes))
+                tensors.append(
+                    LayerTensor(traced.layer, tuple(layers), value.bytes, gradient_bytes)
+                )
     return tuple(tensors)
 
 
 def _structural_hashes(step: TracedStep) -> dict[int, str]:
-    """Hash of each layer's traced nodes: operations, module paths within the layer, wiring, shapes and dtypes."""
+    """Hash of each layer's traced nodes: operations, module paths within the layer, wiring, shapes
+    and dtypes."""
     nodes: dict[int, list[Node]] = {}
     for node, origin in sorted(step.origins.items()):
         nodes.setdefault(origin.layer, []).append(node)
@@ -295,7 +375,15 @@ def _structural_hashes(step: TracedStep) -> dict[int, str]:
             path = origin.module.removeprefix(step.places[layer].path)
             wiring = _canonical((node.args, sorted(node.kwargs.items())), index, step)
             digest.update(
-                repr((str(node.target), path, origin.backward, wiring, _canonical(node.meta["val"], index, step))).encode()
+                repr(
+                    (
+                        str(node.target),
+                        path,
+                        origin.backward,
+                        wiring,
+                        _canonical(node.meta["val"], index, step),
+                    )
+                ).encode()
             )
         hashes[layer] = digest.hexdigest()
     return hashes

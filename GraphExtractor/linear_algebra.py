@@ -1,12 +1,14 @@
-"""What decompositions, solvers, transforms and distances do, by the shapes of their matrices: one table for all of them.
+"""What decompositions, solvers, transforms and distances do, by the shapes of their matrices: one
+table for all of them.
 
-None of these is a product of matrices as FLOPs are published (``torch.utils.flop_counter`` counts none of them), and vector
-units run them: they are vector work of so many multiply-adds, in steps that each need the one before (columns that are
-eliminated, levels of a transform, terms of a sum). Leading terms of the counts are those of Golub and Van Loan, Matrix
-Computations (4th edition, 2013): triangular systems section 3.1, LU 3.2, inverses 3.4, LDL 4.1, Cholesky 4.2, QR 5.2, others 7.5,
-symmetric eigenvalues 8.3, singular values 8.6; two of their FLOPs are a multiply-add. A matrix exponential is a Taylor polynomial
-of degree 18, of 5 products (Bader, Blanes and Casas 2019), with as many squarings; a transform of n elements 5 n log2 n FLOPs
-(Cooley and Tukey 1965).
+None of these is a product of matrices as FLOPs are published (``torch.utils.flop_counter`` counts
+none of them), and vector units run them: they are vector work of so many multiply-adds, in steps
+that each need the one before (columns that are eliminated, levels of a transform, terms of a sum).
+Leading terms of the counts are those of Golub and Van Loan, Matrix Computations (4th edition,
+2013): triangular systems section 3.1, LU 3.2, inverses 3.4, LDL 4.1, Cholesky 4.2, QR 5.2, others
+7.5, symmetric eigenvalues 8.3, singular values 8.6; two of their FLOPs are a multiply-add. A matrix
+exponential is a Taylor polynomial of degree 18, of 5 products (Bader, Blanes and Casas 2019), with
+as many squarings; a transform of n elements 5 n log2 n FLOPs (Cooley and Tukey 1965).
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ FUNCTION = "mul"  # a multiply-add of a lane
 
 @dataclass(frozen=True)
 class _Matrices:
-    """``batch`` matrices of ``rows`` x ``columns``, and as many right-hand sides of ``others`` columns."""
+    """``batch`` matrices of ``rows`` x ``columns``, and as many right-hand sides of ``others``
+    columns."""
 
     batch: int
     rows: int
@@ -83,7 +86,9 @@ _MULTIPLY_ADDS: Mapping[str, Callable[[_Matrices], float]] = MappingProxyType(
         "linalg_ldl_solve": _two_triangular,
         "cholesky_inverse": lambda given: given.order**3 / 3,
         "unit_lower_inverse": _cholesky,
-        "unit_lower_inverse_backward": lambda given: given.order**3,  # two products of triangular matrices
+        "unit_lower_inverse_backward": lambda given: (
+            given.order**3
+        ),  # two products of triangular matrices
         "linalg_lu_factor_ex": _lu,
         "linalg_lu": _lu,
         "_linalg_det": _lu,
@@ -112,13 +117,19 @@ def algebra_work(node: Node, name: str) -> Work | None:
         given = _matrices(node, name)
         return _work(given.batch * _MULTIPLY_ADDS[name](given), given.order)
     if name in _TRANSFORMS:
-        whole = max((each for each in (*_tensors(node), node.meta["val"])), key=lambda each: each.numel())
+        whole = max(
+            (each for each in (*_tensors(node), node.meta["val"])), key=lambda each: each.numel()
+        )
         axes = [whole.shape[axis] for axis in argument(node, "dim")]
         levels = max(sum(math.log2(max(size, 1)) for size in axes), 1.0)
         return _work(2.5 * whole.numel() * levels, math.ceil(levels))
     if name in _DISTANCES:
-        first, second = [each for each in _tensors(node) if each.dim() > 1][-2 if name != "_cdist_backward" else 1 :][:2]
-        return _work(2 * math.prod(first.shape[:-1]) * second.shape[-2] * first.shape[-1], first.shape[-1])
+        first, second = [each for each in _tensors(node) if each.dim() > 1][
+            -2 if name != "_cdist_backward" else 1 :
+        ][:2]
+        return _work(
+            2 * math.prod(first.shape[:-1]) * second.shape[-2] * first.shape[-1], first.shape[-1]
+        )
     if name == "_trilinear":
         sizes = [max(each) for each in zip(*_expanded(node), strict=True)]
         return _work(math.prod(sizes), math.prod(sizes[axis] for axis in node.args[6]))
@@ -128,7 +139,11 @@ def algebra_work(node: Node, name: str) -> Work | None:
 def _work(multiply_adds: float, steps: int) -> Work:
     """At least one multiply-add in every step."""
     steps = max(steps, 1)
-    return Work(OperatorKind.REDUCTION, (), (VectorWork(FUNCTION, max(math.ceil(multiply_adds), steps), steps=steps),))
+    return Work(
+        OperatorKind.REDUCTION,
+        (),
+        (VectorWork(FUNCTION, max(math.ceil(multiply_adds), steps), steps=steps),),
+    )
 
 
 def _matrices(node: Node, name: str) -> _Matrices:
@@ -144,11 +159,17 @@ def _matrices(node: Node, name: str) -> _Matrices:
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:
-    return [tensor for given in node.args if isinstance(given, Node) for tensor in tensors_of(given.meta["val"])]
+    return [
+        tensor
+        for given in node.args
+        if isinstance(given, Node)
+        for tensor in tensors_of(given.meta["val"])
+    ]
 
 
 def _expanded(node: Node) -> list[tuple[int, ...]]:
-    """Shapes of the factors of a sum of products with the axes of length one that broadcasting puts in."""
+    """Shapes of the factors of a sum of products with the axes of length one that broadcasting puts
+    in."""
     shapes = []
     for factor, places in zip(_tensors(node)[:3], node.args[3:6], strict=True):
         shape = list(factor.shape)

@@ -1,9 +1,10 @@
 """Every backward operator beside the forward operator that it differentiates, in one layer.
 
-Autograd names the traced node a gradient belongs to. Where that is a view, which is no operator, the gradient belongs to what
-makes or reads the data that is looked at: in the same layer if there is such an operator, else wherever it is, and the gradient
-moves to that layer. A view at the border of two layers is such a case: a module that starts with a transpose, a residual stream
-that is stacked at the end.
+Autograd names the traced node a gradient belongs to. Where that is a view, which is no operator,
+the gradient belongs to what makes or reads the data that is looked at: in the same layer if there
+is such an operator, else wherever it is, and the gradient moves to that layer. A view at the border
+of two layers is such a case: a module that starts with a transpose, a residual stream that is
+stacked at the end.
 """
 
 import operator as python_operator
@@ -19,7 +20,8 @@ from GraphExtractor.values import ValueTable, is_bookkeeping, is_view, operator_
 
 
 def operator_nodes(step: TracedStep) -> tuple[Node, ...]:
-    """The nodes that are work, in execution order: no views, no parts of results, no bookkeeping."""
+    """The nodes that are work, in execution order: no views, no parts of results, no
+    bookkeeping."""
     return tuple(
         node
         for node in step.graph.nodes
@@ -31,10 +33,11 @@ def operator_nodes(step: TracedStep) -> tuple[Node, ...]:
 
 
 def linked(step: TracedStep) -> TracedStep:
-    """The step with ``forward`` of every backward operator a forward operator of its layer, and without layers of no operators.
+    """The step with ``forward`` of every backward operator a forward operator of its layer, and
+    without layers of no operators.
 
-    Raises:
-        PhazeError: a backward operator differentiates no forward operator; names the line of code that made it, where known.
+    Raises: PhazeError: a backward operator differentiates no forward operator; names the line of
+        code that made it, where known.
     """
     nodes = operator_nodes(step)
     links = _Links(step, frozenset(nodes))
@@ -45,7 +48,9 @@ def linked(step: TracedStep) -> TracedStep:
             forward = links.of(node)
             if forward is None:
                 raise PhazeError(
-                    f"the gradient made for {line_of(origin.forward or node) or operator_name(node)} belongs to no operator of "
+                    "the gradient made for "
+                    f"{line_of(origin.forward or node) or operator_name(node)} belongs to no "
+                    "operator of "
                     "the forward pass; write that line with plain torch operators"
                 )
             origins[node] = replace(origin, layer=step.origins[forward].layer, forward=forward)
@@ -53,7 +58,11 @@ def linked(step: TracedStep) -> TracedStep:
     if len(used) == step.layer_count or not used:
         return replace(step, origins=origins)
     position = {layer: index for index, layer in enumerate(used)}
-    kept = {node: replace(origin, layer=position[origin.layer]) for node, origin in origins.items() if origin.layer in position}
+    kept = {
+        node: replace(origin, layer=position[origin.layer])
+        for node, origin in origins.items()
+        if origin.layer in position
+    }
     return replace(step, origins=kept, places=tuple(step.places[layer] for layer in used))
 
 
@@ -62,17 +71,26 @@ class _Links:
         self.step, self.real, self.values = step, real, ValueTable(step)
 
     def of(self, node: Node) -> Node | None:
-        """The forward operator that the backward operator ``node`` differentiates, else that of the gradients it reads."""
+        """The forward operator that the backward operator ``node`` differentiates, else that of the
+        gradients it reads."""
         seen: set[Node] = set()
         pending = [node]
         while pending:
             backward = pending.pop(0)
             seen.add(backward)
             origin = self.step.origins[backward]
-            found = next(self._candidates(origin.forward, origin.layer), None) if origin.forward else None
+            found = (
+                next(self._candidates(origin.forward, origin.layer), None)
+                if origin.forward
+                else None
+            )
             if found is not None:
                 return found
-            before = (each for each in reversed(backward.all_input_nodes) if each in self.step.origins and each not in seen)
+            before = (
+                each
+                for each in reversed(backward.all_input_nodes)
+                if each in self.step.origins and each not in seen
+            )
             pending += [each for each in before if self.step.origins[each].backward]
         return None
 

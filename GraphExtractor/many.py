@@ -1,4 +1,5 @@
-"""The graphs that a search needs: those on disk read, few others made one by one, many in processes of their own."""
+"""The graphs that a search needs: those on disk read, few others made one by one, many in processes
+of their own."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ MANY = 24  # to be made: processes of their own start torch, which takes as long
 def load_or_extract_all(
     keys: Sequence[GraphKey], folder: Path, force: bool, code: CodePermission, advance: Advance
 ) -> dict[GraphKey, ModelGraph]:
-    """``load_or_extract`` of all ``keys``; ``advance`` gets the number of graphs that are there since the last call.
+    """``load_or_extract`` of all ``keys``; ``advance`` gets the number of graphs that are there
+    since the last call.
 
     Raises:
         InputError, PhazeError: as ``load_or_extract``.
@@ -39,7 +41,11 @@ def load_or_extract_all(
             graphs[key] = graph
             advance(1)
     missing = [key for key in keys if key not in graphs]
-    made = set(_made_apart(missing, folder, force, code, advance)) if _worth_processes(missing) else set[GraphKey]()
+    made = (
+        set(_made_apart(missing, folder, force, code, advance))
+        if _worth_processes(missing)
+        else set[GraphKey]()
+    )
     for key in missing:
         graphs[key] = load_or_extract(key, folder, force and key not in made, code)
         if key in made:
@@ -50,12 +56,20 @@ def load_or_extract_all(
 
 
 def _worth_processes(missing: Sequence[GraphKey]) -> bool:
-    """Whether there are so many, and cores besides; a worker of somebody's has but its share of them."""
-    return len(missing) >= MANY and (os.cpu_count() or 1) > 1 and multiprocessing.parent_process() is None
+    """Whether there are so many, and cores besides; a worker of somebody's has but its share of
+    them."""
+    return (
+        len(missing) >= MANY
+        and (os.cpu_count() or 1) > 1
+        and multiprocessing.parent_process() is None
+    )
 
 
-def _made_apart(keys: Sequence[GraphKey], folder: Path, force: bool, code: CodePermission, advance: Advance) -> list[GraphKey]:
-    """Those of ``keys`` that processes of their own have made; what fails there fails again where it can be told."""
+def _made_apart(
+    keys: Sequence[GraphKey], folder: Path, force: bool, code: CodePermission, advance: Advance
+) -> list[GraphKey]:
+    """Those of ``keys`` that processes of their own have made; what fails there fails again where
+    it can be told."""
     made = []
     try:
         for key in in_processes(partial(_made, folder, force, code), keys, os.cpu_count() or 1):
@@ -63,7 +77,9 @@ def _made_apart(keys: Sequence[GraphKey], folder: Path, force: bool, code: CodeP
                 made.append(key)
                 advance(1)
     except BrokenExecutor:
-        logger.warning("a process that extracts graphs has died; the graphs left are extracted here")
+        logger.warning(
+            "a process that extracts graphs has died; the graphs left are extracted here"
+        )
     return made
 
 

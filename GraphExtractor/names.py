@@ -1,7 +1,8 @@
-"""What a model is called: the name of a listed one, dimensions spelled out, or the path of a file that describes it.
+"""What a model is called: the name of a listed one, dimensions spelled out, or the path of a file
+that describes it.
 
-A path is its own name, made absolute, so that it means the same wherever it is read again; artefacts of it are kept under a
-``label`` that is safe in file names.
+A path is its own name, made absolute, so that it means the same wherever it is read again;
+artefacts of it are kept under a ``label`` that is safe in file names.
 """
 
 import hashlib
@@ -13,7 +14,9 @@ from Common.files import user_path
 
 MODULE_SUFFIX = ".py"  # a module of the user's own
 CONFIG_SUFFIX = ".json"  # a Hugging Face configuration
-_COMMON_STEMS = frozenset({"config", "model", "main", "__init__"})  # say nothing; the folder's name does
+_COMMON_STEMS = frozenset(
+    {"config", "model", "main", "__init__"}
+)  # say nothing; the folder's name does
 _IN_FOLDERS = ("config.json", "model.py")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_STEM = 40
@@ -49,17 +52,25 @@ def absolute_path(name: str) -> str:
         hint = f"; did you mean {path / inside}?" if inside else f"; give the path of {kinds}"
         raise InputError(f"model {name!r} is a folder{hint}")
     if not is_file:
-        raise InputError(f"model {name!r} is no file; nothing is fetched from the Hugging Face hub, give the path of {kinds}")
+        raise InputError(
+            f"model {name!r} is no file; nothing is fetched from the Hugging Face hub, give the "
+            f"path of {kinds}"
+        )
     if path.suffix not in (MODULE_SUFFIX, CONFIG_SUFFIX):
-        raise InputError(f"model file {name!r} ends in neither {MODULE_SUFFIX} nor {CONFIG_SUFFIX}; give the path of {kinds}")
+        raise InputError(
+            f"model file {name!r} ends in neither {MODULE_SUFFIX} nor {CONFIG_SUFFIX}; give the "
+            f"path of {kinds}"
+        )
     return str(path.parent.resolve() / path.name)
 
 
 def label(model: str) -> str:
-    """Name of a model in file names and tables: of a path its stem, or its folder where that says more, and a short hash."""
+    """Name of a model in file names and tables: of a path its stem, or its folder where that says
+    more, and a short hash."""
     if not is_path(model):
         return model
     path = Path(model)
     words = path.parent.name if path.stem in _COMMON_STEMS and path.parent.name else path.stem
     safe = _UNSAFE.sub("_", words).lstrip("._-")[:_LONGEST_STEM] or "model"
-    return f"{safe}-{hashlib.blake2b(model.encode(errors='surrogateescape'), digest_size=4).hexdigest()}"
+    digest = hashlib.blake2b(model.encode(errors="surrogateescape"), digest_size=4)
+    return f"{safe}-{digest.hexdigest()}"

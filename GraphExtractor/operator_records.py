@@ -1,4 +1,5 @@
-"""Records of operators, the priced units of work of a training graph, and graphs of them. Plain data, no torch, no hardware."""
+"""Records of operators, the priced units of work of a training graph, and graphs of them. Plain
+data, no torch, no hardware."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ DTYPE_BYTES = {
     "complex64": 8,
     "complex32": 4,
     "complex128": 16,
-    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1),
+    **dict.fromkeys(
+        ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1
+    ),
     **dict.fromkeys(("int64", "uint64"), 8),
     **dict.fromkeys(("int32", "uint32"), 4),
     **dict.fromkeys(("int16", "uint16"), 2),
@@ -47,7 +50,8 @@ class Phase(StrEnum):
 
 
 class Yields(StrEnum):
-    """What an operator's result is; ``OUTPUT`` in the backward pass is a forward result made again."""
+    """What an operator's result is; ``OUTPUT`` in the backward pass is a forward result made
+    again."""
 
     OUTPUT = "output"
     INPUT_GRADIENT = "input_gradient"
@@ -69,8 +73,9 @@ class CollectiveKind(StrEnum):
 class CollectiveGroup(StrEnum):
     """Which devices take part in a collective.
 
-    ``TENSOR2`` are those along the second axis of a 2D layout. They share the tokens of sequences, as do the devices of a
-    context-parallel group: ``CONTEXT`` are both together, between which keys and values are exchanged.
+    ``TENSOR2`` are those along the second axis of a 2D layout. They share the tokens of sequences,
+    as do the devices of a context-parallel group: ``CONTEXT`` are both together, between which keys
+    and values are exchanged.
     """
 
     TENSOR = "tensor"
@@ -92,7 +97,8 @@ class OperandRole(StrEnum):
 class Gemm:
     """``batch`` independent products of an (m, k) by a (k, n) matrix.
 
-    Those of a recurrence are ``dependent``: each needs the result of the one before, and all multiply with one (k, n) matrix.
+    Those of a recurrence are ``dependent``: each needs the result of the one before, and all
+    multiply with one (k, n) matrix.
     """
 
     batch: int
@@ -109,10 +115,12 @@ class Gemm:
 
 @dataclass(frozen=True)
 class VectorWork:
-    """``elements`` applications of a vector function; its cycles per element are in ``Estimator/hardware`` YAML.
+    """``elements`` applications of a vector function; its cycles per element are in
+    ``Estimator/hardware`` YAML.
 
-    In a recurrence they make ``steps`` of equal size, one behind the other. ``macs`` are multiply-accumulates among them that are
-    a product of matrices, although no matrix unit runs it (a scan reads its state out).
+    In a recurrence they make ``steps`` of equal size, one behind the other. ``macs`` are
+    multiply-accumulates among them that are a product of matrices, although no matrix unit runs it
+    (a scan reads its state out).
     """
 
     function: str  # add, mul, gelu, softmax, layer_norm, dropout, ... and <name>_backward
@@ -123,7 +131,8 @@ class VectorWork:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor read from or written to memory by an operator (views resolved to what is really touched)."""
+    """A tensor read from or written to memory by an operator (views resolved to what is really
+    touched)."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -139,8 +148,9 @@ class Operand:
 class Collective:
     """A collective over a parallel group.
 
-    ``payload_bytes`` is the size of the full (unsharded) tensor: what all members together have given, received or contributed to
-    when it is over. Of an all-to-all it is what one device holds, of which all but its own part leaves it.
+    ``payload_bytes`` is the size of the full (unsharded) tensor: what all members together have
+    given, received or contributed to when it is over. Of an all-to-all it is what one device holds,
+    of which all but its own part leaves it.
     """
 
     kind: CollectiveKind
@@ -151,8 +161,8 @@ class Collective:
     def messages(self, panels: int) -> int:
         """Broadcasts or reductions that ``panels`` panels need, each from or to one member.
 
-        A panel that several members have parts of needs as many: where its columns lie one after another over the members, the
-        ends of panels and of parts cut them into so many pieces.
+        A panel that several members have parts of needs as many: where its columns lie one after
+        another over the members, the ends of panels and of parts cut them into so many pieces.
         """
         return panels + self.group_size - math.gcd(panels, self.group_size)
 
@@ -161,21 +171,23 @@ class Collective:
 class Operator:
     """One priced unit of work.
 
-    ``gemms`` is non-empty for GEMM, CONV and ATTENTION (attention: QK^T and AV forward, five products backward), and for a SCAN
-    whose steps multiply with a matrix.
-    ``vector`` lists the element work, of the operator itself or fused into a GEMM as its tail: it always costs vector
-    cycles, fusing only saves the memory round trip (fused intermediates are not in ``reads``/``writes``).
-    ``forward_id`` is, for a backward operator, the id of the forward operator it differentiates.
-    ``core_attention`` marks what selective recomputation runs again (Korthikanti et al. 2022, section 5).
-    ``causal`` is attention, fused or a part of it, whose mask leaves a row the columns up to its own, ``window`` fused attention
-    whose mask leaves it those at most so many before its own (and, where not causal, behind it): a fused kernel skips the others,
-    but ``flops`` count them all. Where causal attention has fewer rows than columns, context parallelism gave it its part of both
-    ends of the sequence.
-    ``streamed`` are collectives that run beside a product, piece by piece, whose results no memory ever holds as a whole:
-    broadcasts and reductions of the panels of a 2D product (how many panels is for whoever prices it to choose), keys and values
-    that pass around a ring (as many pieces as devices). What a product so receives is among its ``reads``, as it reads it.
-    ``model_share`` is the part of the FLOPs of a forward operator that is the model's where those of all devices are added up:
-    the rest is padding, or what all devices of a tensor-parallel group compute alike.
+    ``gemms`` is non-empty for GEMM, CONV and ATTENTION (attention: QK^T and AV forward, five
+    products backward), and for a SCAN whose steps multiply with a matrix. ``vector`` lists the
+    element work, of the operator itself or fused into a GEMM as its tail: it always costs vector
+    cycles, fusing only saves the memory round trip (fused intermediates are not in
+    ``reads``/``writes``). ``forward_id`` is, for a backward operator, the id of the forward
+    operator it differentiates. ``core_attention`` marks what selective recomputation runs again
+    (Korthikanti et al. 2022, section 5). ``causal`` is attention, fused or a part of it, whose mask
+    leaves a row the columns up to its own, ``window`` fused attention whose mask leaves it those at
+    most so many before its own (and, where not causal, behind it): a fused kernel skips the others,
+    but ``flops`` count them all. Where causal attention has fewer rows than columns, context
+    parallelism gave it its part of both ends of the sequence. ``streamed`` are collectives that run
+    beside a product, piece by piece, whose results no memory ever holds as a whole: broadcasts and
+    reductions of the panels of a 2D product (how many panels is for whoever prices it to choose),
+    keys and values that pass around a ring (as many pieces as devices). What a product so receives
+    is among its ``reads``, as it reads it. ``model_share`` is the part of the FLOPs of a forward
+    operator that is the model's where those of all devices are added up: the rest is padding, or
+    what all devices of a tensor-parallel group compute alike.
     """
 
     id: int
@@ -207,16 +219,27 @@ class Operator:
 
     @property
     def ring(self) -> int:
-        """Devices around which keys and values pass while it runs, a piece on each at a time; 1 where nothing does."""
-        return next((each.group_size for each in self.streamed if each.kind is CollectiveKind.PASS), 1)
+        """Devices around which keys and values pass while it runs, a piece on each at a time; 1
+        where nothing does."""
+        return next(
+            (each.group_size for each in self.streamed if each.kind is CollectiveKind.PASS), 1
+        )
 
     def buffer_bytes(self, panels: int) -> int:
-        """Bytes of the buffers that what is ``streamed`` needs in ``panels`` pieces: of each the one in use and the next one.
+        """Bytes of the buffers that what is ``streamed`` needs in ``panels`` pieces: of each the
+        one in use and the next one.
 
-        Around a ring pass as many pieces as it has devices. Behind the only panel there is no next one.
+        Around a ring pass as many pieces as it has devices. Behind the only panel there is no next
+        one.
         """
-        pieces = (each.group_size if each.kind is CollectiveKind.PASS else panels for each in self.streamed)
-        return sum(-(-min(2, count) * each.payload_bytes // count) for each, count in zip(self.streamed, pieces, strict=True))
+        pieces = (
+            each.group_size if each.kind is CollectiveKind.PASS else panels
+            for each in self.streamed
+        )
+        return sum(
+            -(-min(2, count) * each.payload_bytes // count)
+            for each, count in zip(self.streamed, pieces, strict=True)
+        )
 
     @property
     def bytes_read(self) -> int:

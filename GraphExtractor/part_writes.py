@@ -1,8 +1,9 @@
 """Writes into a part of a tensor, as the operators they are: a tensor with one part replaced.
 
-A trace notes such a write at the part alone; whoever reads the whole tensor afterwards seems to read what was there before.
-Here every such write becomes a functional operator on the part and a scatter of it into the whole (``slice_scatter`` and its
-like), which later readers read. What cannot be turned round so is left as it is, for ``check_step`` to refuse.
+A trace notes such a write at the part alone; whoever reads the whole tensor afterwards seems to
+read what was there before. Here every such write becomes a functional operator on the part and a
+scatter of it into the whole (``slice_scatter`` and its like), which later readers read. What cannot
+be turned round so is left as it is, for ``check_step`` to refuse.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from GraphExtractor.torch_internals import OpOverload
 from GraphExtractor.tracing import TracedStep, drop_unread
 from GraphExtractor.values import is_view, tensors_of
 
-MOST_WRITES = 64  # of a step: a loop that fills a tensor token by token would be priced as that many copies of it
+# of a step: a loop that fills a tensor token by token would be priced as that many copies of it
+MOST_WRITES = 64
 _aten = torch.ops.aten
 
 
 def with_whole_writes(step: TracedStep) -> TracedStep:
-    """The step in which no write into a part of a tensor is hidden from those who read the tensor."""
+    """The step in which no write into a part of a tensor is hidden from those who read the
+    tensor."""
     writes = [node for node in step.graph.nodes if _hidden(node)]
     if not writes or len(writes) > MOST_WRITES:
         return step
@@ -46,7 +49,11 @@ def with_whole_writes(step: TracedStep) -> TracedStep:
 
 def _hidden(node: Node) -> bool:
     """Whether a node writes into a view of a tensor, or into a tensor with views."""
-    if node.op != "call_function" or not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+    if (
+        node.op != "call_function"
+        or not isinstance(node.target, OpOverload)
+        or not node.target._schema.is_mutable
+    ):
         return False
     written = node.args[0]
     if not isinstance(written, Node) or not node.target._schema.name.endswith("_"):
@@ -57,7 +64,9 @@ def _hidden(node: Node) -> bool:
 
 
 def _is_tensor_view(node: Node) -> bool:
-    return node.op == "call_function" and node.target is not python_operator.getitem and is_view(node)
+    return (
+        node.op == "call_function" and node.target is not python_operator.getitem and is_view(node)
+    )
 
 
 class _Rewriting:
@@ -66,7 +75,8 @@ class _Rewriting:
         self.origins = dict(step.origins)
 
     def replace(self, write: Node) -> None:
-        """Put a functional operator and scatters in the place of ``write``, unless that is not possible."""
+        """Put a functional operator and scatters in the place of ``write``, unless that is not
+        possible."""
         functional = _functional(write.target)
         written = write.args[0]
         chain = [written]
@@ -85,12 +95,17 @@ class _Rewriting:
                     last = value = self._made(write, target, arguments, {})
         self._read_again(base, value, last, later, write)
         write.replace_all_uses_with(changed)
-        moved = {node: replace(origin, forward=changed) for node, origin in self.origins.items() if origin.forward is write}
+        moved = {
+            node: replace(origin, forward=changed)
+            for node, origin in self.origins.items()
+            if origin.forward is write
+        }
         self.origins |= moved
         self.graph.erase_node(write)
 
     def _read_again(self, old: Node, new: Node, last: Node, later: set[Node], write: Node) -> None:
-        """Let ``later`` readers of ``old``, and of views of it that were taken before, read ``new``."""
+        """Let ``later`` readers of ``old``, and of views of it that were taken before, read
+        ``new``."""
         for user in list(old.users):
             if user in later:
                 user.replace_input_with(old, new)
@@ -101,13 +116,20 @@ class _Rewriting:
                 self._read_again(user, again, again, later, write)
 
     def _read_later(self, view: Node, later: set[Node]) -> bool:
-        return any(user in later or (_is_tensor_view(user) and self._read_later(user, later)) for user in view.users)
+        return any(
+            user in later or (_is_tensor_view(user) and self._read_later(user, later))
+            for user in view.users
+        )
 
     def _made(self, like: Node, target: Any, arguments: Any, named: Any) -> Node:
         """A node of the graph that stands where ``like`` does."""
         node = self.graph.call_function(target, arguments, named)
-        node.meta = {key: value for key, value in like.meta.items() if key not in ("val", "tensor_meta")}
-        own, own_named = torch.fx.node.map_arg((tuple(arguments), dict(named)), lambda operand: operand.meta["val"])
+        node.meta = {
+            key: value for key, value in like.meta.items() if key not in ("val", "tensor_meta")
+        }
+        own, own_named = torch.fx.node.map_arg(
+            (tuple(arguments), dict(named)), lambda operand: operand.meta["val"]
+        )
         fake = next(tensor for tensor in tensors_of(like.meta["val"])).fake_mode
         with fake:
             node.meta["val"] = target(*own, **own_named)
@@ -139,7 +161,9 @@ def _into(scatter: Any) -> Callable[[Node, Node], _Steps]:
     return lambda view, value: [(scatter, (view.args[0], value, *view.args[1:]))]
 
 
-def _back(inverse: Callable[[Node], tuple[Any, ...]], target: Any) -> Callable[[Node, Node], _Steps]:
+def _back(
+    inverse: Callable[[Node], tuple[Any, ...]], target: Any
+) -> Callable[[Node, Node], _Steps]:
     return lambda view, value: [(target, (value, *inverse(view)))]
 
 

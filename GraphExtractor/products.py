@@ -1,4 +1,5 @@
-"""Matrix products of torch's operators: linear layers, fused attention and convolutions, forward and backward."""
+"""Matrix products of torch's operators: linear layers, fused attention and convolutions, forward
+and backward."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ from dataclasses import dataclass, replace
 
 from torch.fx import Node
 
-from GraphExtractor.graph import Collective, CollectiveGroup, CollectiveKind, Gemm, OperatorKind, VectorWork
+from GraphExtractor.graph import (
+    Collective,
+    CollectiveGroup,
+    CollectiveKind,
+    Gemm,
+    OperatorKind,
+    VectorWork,
+)
 from GraphExtractor.score_mask import score_mask
 from GraphExtractor.values import Use, Value, argument
 
@@ -27,11 +35,17 @@ class Work:
 
 def product_work(node: Node, name: str, outputs: tuple[Value, ...]) -> Work | None:
     """The work of a matrix product; None for any other operator."""
-    shapes = [tuple(argument.meta["val"].shape) for argument in node.args if isinstance(argument, Node)]
+    shapes = [
+        tuple(argument.meta["val"].shape) for argument in node.args if isinstance(argument, Node)
+    ]
     if name in {"mm", "bmm", "_scaled_mm"}:
         return Work(OperatorKind.GEMM, (_gemm(shapes[0], node.meta["val"].shape),))
     if name in {"addmm", "baddbmm"}:
-        return Work(OperatorKind.GEMM, (_gemm(shapes[1], node.meta["val"].shape),), (VectorWork("add", outputs[0].elements),))
+        return Work(
+            OperatorKind.GEMM,
+            (_gemm(shapes[1], node.meta["val"].shape),),
+            (VectorWork("add", outputs[0].elements),),
+        )
     if name in {"_grouped_mm", "_scaled_grouped_mm"}:
         return Work(OperatorKind.GEMM, _grouped(shapes[0], shapes[1], node.meta["val"].shape))
     if name in {"attention", "attention_backward"}:
@@ -47,38 +61,55 @@ def _gemm(left: tuple[int, ...], result: tuple[int, ...]) -> Gemm:
     return Gemm(math.prod(result[:-2]), result[-2], left[-1], result[-1])
 
 
-def _grouped(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> tuple[Gemm, ...]:
-    """One product per group, of a batch of matrices with consecutive rows (or columns) of the other operand, or of two such.
+def _grouped(
+    left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]
+) -> tuple[Gemm, ...]:
+    """One product per group, of a batch of matrices with consecutive rows (or columns) of the other
+    operand, or of two such.
 
-    Which rows are a group's is in values: groups are equal, and where they cannot be, as nearly so as whole rows are.
+    Which rows are a group's is in values: groups are equal, and where they cannot be, as nearly so
+    as whole rows are.
     """
     if len(left) == len(right) == 3:
         return (_gemm(left, result),)
     if len(left) == len(right) == 2:  # the groups are parts of what is summed over
-        return tuple(Gemm(groups, left[0], size, right[1]) for groups, size in _parts(left[1], result[0]))
+        return tuple(
+            Gemm(groups, left[0], size, right[1]) for groups, size in _parts(left[1], result[0])
+        )
     if len(left) == 2:
-        return tuple(Gemm(groups, size, left[1], right[2]) for groups, size in _parts(left[0], right[0]))
+        return tuple(
+            Gemm(groups, size, left[1], right[2]) for groups, size in _parts(left[0], right[0])
+        )
     return tuple(Gemm(groups, left[1], left[2], size) for groups, size in _parts(right[1], left[0]))
 
 
 def _parts(size: int, groups: int) -> list[tuple[int, int]]:
     """``size`` in ``groups`` parts that differ by one at most: how many have which size."""
     larger = size % groups
-    return [(count, each) for count, each in ((larger, size // groups + 1), (groups - larger, size // groups)) if count and each]
+    return [
+        (count, each)
+        for count, each in ((larger, size // groups + 1), (groups - larger, size // groups))
+        if count and each
+    ]
 
 
 def received(node: Node, name: str, uses: tuple[Use, ...]) -> tuple[Use, ...]:
-    """What a product reads of other devices' parts of its operands, which it receives while it runs."""
+    """What a product reads of other devices' parts of its operands, which it receives while it
+    runs."""
     if name not in {"attention", "attention_backward"} or argument(node, "ring") == 1:
         return ()
     ring, passed = argument(node, "ring"), [argument(node, each) for each in "kv"]
     kept = (use for use in uses if use.view in passed)
-    return tuple(replace(use, shape=(*use.shape[:2], (ring - 1) * use.shape[2], use.shape[3])) for use in kept)
+    return tuple(
+        replace(use, shape=(*use.shape[:2], (ring - 1) * use.shape[2], use.shape[3]))
+        for use in kept
+    )
 
 
 @dataclass(frozen=True)
 class _Scores:
-    """Scores of one attention: (batch x heads) products of (rows x width) by (width x columns), and what is done to them."""
+    """Scores of one attention: (batch x heads) products of (rows x width) by (width x columns), and
+    what is done to them."""
 
     batch: int
     rows: int
@@ -98,7 +129,9 @@ class _Scores:
         given = {name: argument(node, name) for name in ("causal", "window", "capped")}
         bias, sinks = (argument(node, name) is not None for name in ("bias", "sinks"))
         sizes = q[0] * q[1], q[2], k[2] * argument(node, "ring"), q[3], v[3]
-        return _Scores(*sizes, **given, dropout=bool(argument(node, "dropout")), biased=bias, sunk=sinks)
+        return _Scores(
+            *sizes, **given, dropout=bool(argument(node, "dropout")), biased=bias, sunk=sinks
+        )
 
     @property
     def count(self) -> int:
@@ -107,14 +140,16 @@ class _Scores:
         return self.batch * (self.rows * self.columns if mask is None else mask.left)
 
     def before_softmax(self) -> tuple[VectorWork, ...]:
-        """Cap (scaling by its inverse is part of the softmax's) and bias; a sink is one more exponential per row."""
+        """Cap (scaling by its inverse is part of the softmax's) and bias; a sink is one more
+        exponential per row."""
         cap = (VectorWork("tanh", self.count), VectorWork("mul", self.count)) if self.capped else ()
         bias = (VectorWork("add", self.count),) if self.biased else ()
         return (*cap, *bias, *((VectorWork("exp", self.batch * self.rows),) if self.sunk else ()))
 
 
 def _attention(node: Node) -> Work:
-    """Products of all rows and columns even where a mask leaves some out, as FLOPs are published (``score_mask``)."""
+    """Products of all rows and columns even where a mask leaves some out, as FLOPs are published
+    (``score_mask``)."""
     scores = _Scores.of(node)
     drop = (VectorWork("dropout", scores.count),) if scores.dropout else ()
     gemms = (
@@ -122,7 +157,9 @@ def _attention(node: Node) -> Work:
         Gemm(scores.batch, scores.rows, scores.columns, scores.value_width),
     )
     vector = (*scores.before_softmax(), VectorWork("softmax", scores.count), *drop)
-    return Work(OperatorKind.ATTENTION, gemms, vector, None, scores.causal, scores.window, _passed(node, 1))
+    return Work(
+        OperatorKind.ATTENTION, gemms, vector, None, scores.causal, scores.window, _passed(node, 1)
+    )
 
 
 def _passed(node: Node, times: int) -> tuple[Collective, ...]:
@@ -130,17 +167,27 @@ def _passed(node: Node, times: int) -> tuple[Collective, ...]:
     ring: int = argument(node, "ring")
     sizes = [argument(node, name).meta["val"] for name in "kv"]
     payload = ring * sum(each.numel() * each.element_size() for each in sizes)
-    return (Collective(CollectiveKind.PASS, payload, ring, CollectiveGroup.CONTEXT),) * times if ring > 1 else ()
+    return (
+        (Collective(CollectiveKind.PASS, payload, ring, CollectiveGroup.CONTEXT),) * times
+        if ring > 1
+        else ()
+    )
 
 
 def _attention_backward(node: Node) -> Work:
     """Five products: the scores again, dV, dP, dQ and dK (Dao et al. 2022, algorithm 4).
 
-    The gradient of a bias is the sum of the scores' gradients over what shares it, that of a sink the sum over rows of its part
-    of the softmax times the row's sum.
+    The gradient of a bias is the sum of the scores' gradients over what shares it, that of a sink
+    the sum over rows of its part of the softmax times the row's sum.
     """
     scores = _Scores.of(node)
-    batch, rows, columns, width, value_width = scores.batch, scores.rows, scores.columns, scores.width, scores.value_width
+    batch, rows, columns, width, value_width = (
+        scores.batch,
+        scores.rows,
+        scores.columns,
+        scores.width,
+        scores.value_width,
+    )
     count, out = scores.count, batch * rows * value_width
     of_bias, of_sinks = (any(user.args[1] == result for user in node.users) for result in (3, 4))
     gemms = (
@@ -154,29 +201,43 @@ def _attention_backward(node: Node) -> Work:
         *(VectorWork("mul", out), VectorWork("sum", out)),  # row sums
         *scores.before_softmax(),
         *(VectorWork("exp", count), VectorWork("softmax_backward", count)),
-        *((VectorWork("dropout", count), VectorWork("dropout_backward", count)) if scores.dropout else ()),
+        *(
+            (VectorWork("dropout", count), VectorWork("dropout_backward", count))
+            if scores.dropout
+            else ()
+        ),
         *((VectorWork("tanh_backward", count),) if scores.capped else ()),
         *((VectorWork("sum", count),) if of_bias else ()),
         *((VectorWork("mul", batch * rows), VectorWork("sum", batch * rows)) if of_sinks else ()),
     )
-    return Work(OperatorKind.ATTENTION, gemms, vector, None, scores.causal, scores.window, _passed(node, 2))
+    return Work(
+        OperatorKind.ATTENTION, gemms, vector, None, scores.causal, scores.window, _passed(node, 2)
+    )
 
 
 def _fused_attention(node: Node, *, backward: bool) -> Work:
-    """A kernel of torch's own that code calls by a name nothing else stands in for: two products, or five backward."""
+    """A kernel of torch's own that code calls by a name nothing else stands in for: two products,
+    or five backward."""
     q, k, v = (tuple(argument(node, name).meta["val"].shape) for name in ("query", "key", "value"))
     batch, rows, columns, width, value_width = math.prod(q[:-2]), q[-2], k[-2], q[-1], v[-1]
     scores, values = Gemm(batch, rows, width, columns), Gemm(batch, rows, columns, value_width)
     gemms = (scores, values) if not backward else (scores, *(values,) * 2, *(scores,) * 2)
     softmax = VectorWork("softmax_backward" if backward else "softmax", batch * rows * columns)
-    return Work(OperatorKind.ATTENTION, gemms, (softmax,), causal=bool(argument(node, "is_causal")) and rows == columns)
+    return Work(
+        OperatorKind.ATTENTION,
+        gemms,
+        (softmax,),
+        causal=bool(argument(node, "is_causal")) and rows == columns,
+    )
 
 
 @dataclass(frozen=True)
 class _Convolution:
-    """A convolution as the product of its im2col form, per group: (positions x inner) by (inner x channels).
+    """A convolution as the product of its im2col form, per group: (positions x inner) by (inner x
+    channels).
 
-    A transposed one is the input gradient of another: it reads a position and writes what the kernel covers around it.
+    A transposed one is the input gradient of another: it reads a position and writes what the
+    kernel covers around it.
     """
 
     groups: int
@@ -186,7 +247,12 @@ class _Convolution:
 
     @staticmethod
     def of(
-        activations: tuple[int, ...], weight: tuple[int, ...], result: tuple[int, ...], groups: int, *, transposed: bool
+        activations: tuple[int, ...],
+        weight: tuple[int, ...],
+        result: tuple[int, ...],
+        groups: int,
+        *,
+        transposed: bool,
     ) -> _Convolution:
         swept = activations if transposed else result
         positions = swept[0] * math.prod(swept[2:])
@@ -197,9 +263,13 @@ class _Convolution:
 
 def _convolution(node: Node, outputs: tuple[Value, ...]) -> Work:
     activations, weight = (tuple(argument.meta["val"].shape) for argument in node.args[:2])
-    form = _Convolution.of(activations, weight, tuple(node.meta["val"].shape), node.args[8], transposed=node.args[6])
+    form = _Convolution.of(
+        activations, weight, tuple(node.meta["val"].shape), node.args[8], transposed=node.args[6]
+    )
     bias = (VectorWork("add", outputs[0].elements),) if node.args[2] is not None else ()
-    return Work(OperatorKind.CONV, (Gemm(form.groups, form.positions, form.inner, form.channels),), bias)
+    return Work(
+        OperatorKind.CONV, (Gemm(form.groups, form.positions, form.inner, form.channels),), bias
+    )
 
 
 def _convolution_backward(node: Node) -> Work:
@@ -209,4 +279,6 @@ def _convolution_backward(node: Node) -> Work:
     of_input, of_weight, of_bias = node.args[10]
     gemms = (Gemm(form.groups, form.positions, form.channels, form.inner),) * of_input
     gemms += (Gemm(form.groups, form.channels, form.positions, form.inner),) * of_weight
-    return Work(OperatorKind.CONV, gemms, (VectorWork("sum", math.prod(result)),) if of_bias else ())
+    return Work(
+        OperatorKind.CONV, gemms, (VectorWork("sum", math.prod(result)),) if of_bias else ()
+    )

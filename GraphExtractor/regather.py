@@ -1,8 +1,10 @@
-"""Sequence and context parallelism keep parts: what was gathered is dropped after forward and gathered again in backward.
+"""Sequence and context parallelism keep parts: what was gathered is dropped after forward and
+gathered again in backward.
 
-Korthikanti et al. 2022, section 4.2.2: only the device's own part of a column-parallel linear's input is kept; an additional
-all-gather before the weight gradient brings the rest back. The input gradient does not need it, so the two can overlap. The
-keys and values of a context-parallel group are treated alike, before attention's backward operator.
+Korthikanti et al. 2022, section 4.2.2: only the device's own part of a column-parallel linear's
+input is kept; an additional all-gather before the weight gradient brings the rest back. The input
+gradient does not need it, so the two can overlap. The keys and values of a context-parallel group
+are treated alike, before attention's backward operator.
 """
 
 import operator
@@ -17,19 +19,28 @@ from GraphExtractor.values import is_view
 
 
 def gather_again(step: TracedStep) -> TracedStep:
-    """The step with every gathered tensor that the backward pass reads gathered once more; its graph is changed in place."""
+    """The step with every gathered tensor that the backward pass reads gathered once more; its
+    graph is changed in place."""
     origins = dict(step.origins)
-    for gathered in [node for node in step.graph.nodes if node in origins and _is_forward_gather(node, origins)]:
+    for gathered in [
+        node for node in step.graph.nodes if node in origins and _is_forward_gather(node, origins)
+    ]:
         views = tuple(_views(gathered, origins))
-        readers = sorted({user for view in views for user in view.users if _runs_backward(user, origins)})
+        readers = sorted(
+            {user for view in views for user in view.users if _runs_backward(user, origins)}
+        )
         if not readers:
             continue
         with step.graph.inserting_before(readers[0]):
             again: dict[Node, Node] = {}
             for node in views:
-                again[node] = step.graph.node_copy(node, lambda argument, made=again: made.get(argument, argument))
+                again[node] = step.graph.node_copy(
+                    node, lambda argument, made=again: made.get(argument, argument)
+                )
                 origin = origins[node]
-                origins[again[node]] = NodeOrigin(origin.layer, origin.module, True, False, gathered, again=True)
+                origins[again[node]] = NodeOrigin(
+                    origin.layer, origin.module, True, False, gathered, again=True
+                )
         for reader in readers:
             for node in views:
                 reader.replace_input_with(node, again[node])
@@ -46,7 +57,8 @@ def _runs_backward(node: Node, origins: dict[Node, NodeOrigin]) -> bool:
 
 
 def _views(node: Node, origins: dict[Node, NodeOrigin]) -> Iterator[Node]:
-    """A node, its single results where it has several, and the forward views of them, makers first."""
+    """A node, its single results where it has several, and the forward views of them, makers
+    first."""
     yield node
     for user in node.users:
         looks = user.target is operator.getitem or (user in origins and is_view(user))

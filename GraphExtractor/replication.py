@@ -1,4 +1,5 @@
-"""Repeated layers: which blocks to trace as representatives, and how the traced layers stand for all of them."""
+"""Repeated layers: which blocks to trace as representatives, and how the traced layers stand for
+all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ Places = Mapping[int, tuple[int, ...]]  # of each traced layer in the sequence
 
 @dataclass(frozen=True)
 class Representatives:
-    """Blocks to trace: ``kept`` are their positions, ``copies[i]`` how many consecutive blocks ``kept[i]`` stands for."""
+    """Blocks to trace: ``kept`` are their positions, ``copies[i]`` how many consecutive blocks
+    ``kept[i]`` stands for."""
 
     kept: tuple[int, ...]
     copies: tuple[int, ...]
@@ -29,7 +31,8 @@ class Representatives:
 
 @dataclass(frozen=True)
 class ExpandedLayers:
-    """Distinct layers, the sequence of all layers over them, and the tensors between them and that several of them keep."""
+    """Distinct layers, the sequence of all layers over them, and the tensors between them and that
+    several of them keep."""
 
     layers: tuple[LayerGraph, ...]
     sequence: tuple[int, ...]
@@ -38,10 +41,11 @@ class ExpandedLayers:
 
 
 def representatives(blocks: torch.nn.Module, ahead: int = 2) -> Representatives:
-    """Of every run of equally built blocks the first ``ahead`` ones, the next (for all in between) and the last.
+    """Of every run of equally built blocks the first ``ahead`` ones, the next (for all in between)
+    and the last.
 
-    One ahead does where the first block is like the others; of a model whose first block differs (by what it need not give a
-    gradient for, say) the second is.
+    One ahead does where the first block is like the others; of a model whose first block differs
+    (by what it need not give a gradient for, say) the second is.
     """
     structures = [structure(block) for block in blocks.children()]
     kept: list[int] = []
@@ -69,11 +73,13 @@ def keep(blocks: torch.nn.Module, chosen: Representatives) -> torch.nn.Module:
 
 
 def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers | None:
-    """All layers from the traced ones, or None where the representatives do not prove what the others look like.
+    """All layers from the traced ones, or None where the representatives do not prove what the
+    others look like.
 
-    ``copies_of`` says for how many blocks the module at a path stands (default 1), with all its parts where they are cut
-    inside. A representative of several blocks must equal the traced block before it (in a run of alternating blocks it does
-    not), and its tensors may only stay in it, go to the next block or come from a layer that feeds the whole run.
+    ``copies_of`` says for how many blocks the module at a path stands (default 1), with all its
+    parts where they are cut inside. A representative of several blocks must equal the traced block
+    before it (in a run of alternating blocks it does not), and its tensors may only stay in it, go
+    to the next block or come from a layer that feeds the whole run.
     """
     runs = _runs(traced.places, copies_of)
     run_of = [run for run in runs for _ in range(run.parts)]
@@ -81,12 +87,19 @@ def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers
     for position, layer in enumerate(traced.layers):
         run = run_of[position]
         before = position - run.parts
-        if run.copies > 1 and (before < 0 or run_of[before].parts != run.parts or layer != traced.layers[before]):
+        if run.copies > 1 and (
+            before < 0 or run_of[before].parts != run.parts or layer != traced.layers[before]
+        ):
             return None
         if layer not in layers:
             layers.append(layer)
-    found = [[layers.index(layer) for layer in traced.layers[run.first : run.first + run.parts]] for run in runs]
-    sequence = tuple(index for run, each in zip(runs, found, strict=True) for index in each * run.copies)
+    found = [
+        [layers.index(layer) for layer in traced.layers[run.first : run.first + run.parts]]
+        for run in runs
+    ]
+    sequence = tuple(
+        index for run, each in zip(runs, found, strict=True) for index in each * run.copies
+    )
     tensors: list[LayerTensor] = []
     for tensor in traced.tensors:
         places = _places(tensor.source, tensor.destinations, run_of)
@@ -105,7 +118,8 @@ def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers
 
 @dataclass(frozen=True)
 class _Run:
-    """Parts of a block that stands for ``copies``: the ``first`` of them in the trace, and where that lies in the sequence."""
+    """Parts of a block that stands for ``copies``: the ``first`` of them in the trace, and where
+    that lies in the sequence."""
 
     first: int
     parts: int
@@ -127,8 +141,11 @@ def _runs(places: tuple[LayerPlace, ...], copies_of: Mapping[str, int]) -> list[
     return runs
 
 
-def _places(source: int | None, readers: tuple[int, ...], run_of: list[_Run]) -> list[Places] | None:
-    """Where the layers of a tensor lie, once for each of its copies: the layer that makes it (None: an input) and its readers."""
+def _places(
+    source: int | None, readers: tuple[int, ...], run_of: list[_Run]
+) -> list[Places] | None:
+    """Where the layers of a tensor lie, once for each of its copies: the layer that makes it (None:
+    an input) and its readers."""
     if source is not None:
         run = run_of[source]
         behind = run_of[run.first + run.parts] if run.first + run.parts < len(run_of) else None
@@ -136,14 +153,25 @@ def _places(source: int | None, readers: tuple[int, ...], run_of: list[_Run]) ->
         if all(source < reader < end for reader in readers):  # a chain: every copy feeds the next
             return [_in_chain(source, readers, copy, run, behind) for copy in range(run.copies)]
     layers = readers if source is None else (source, *readers)
-    feeds_whole_runs = all(run_of[r].copies == 1 or {r - run_of[r].parts, r + run_of[r].parts} <= {*layers} for r in readers)
+    feeds_whole_runs = all(
+        run_of[r].copies == 1 or {r - run_of[r].parts, r + run_of[r].parts} <= {*layers}
+        for r in readers
+    )
     if (source is not None and run_of[source].copies > 1) or not feeds_whole_runs:
         return None
-    return [{layer: tuple(run_of[layer].place(layer, copy) for copy in range(run_of[layer].copies)) for layer in layers}]
+    return [
+        {
+            layer: tuple(run_of[layer].place(layer, copy) for copy in range(run_of[layer].copies))
+            for layer in layers
+        }
+    ]
 
 
-def _in_chain(source: int, readers: tuple[int, ...], copy: int, run: _Run, behind: _Run | None) -> Places:
-    """Readers in the copy of the block that makes it, or in the next: another copy, or the first of the run behind."""
+def _in_chain(
+    source: int, readers: tuple[int, ...], copy: int, run: _Run, behind: _Run | None
+) -> Places:
+    """Readers in the copy of the block that makes it, or in the next: another copy, or the first of
+    the run behind."""
     found = {source: (run.place(source, copy),)}
     for reader in readers:
         if reader < run.first + run.parts:
@@ -164,17 +192,30 @@ def _moved(tensor: LayerTensor, places: Places) -> LayerTensor:
 
 def _moved_shared(found: Shared, places: Places) -> SharedTensor:
     kept, source = found.tensor, found.tensor.source
-    at = [tuple(place for layer in layers for place in places[layer]) for layers in (kept.none, kept.selective, kept.full)]
+    at = [
+        tuple(place for layer in layers for place in places[layer])
+        for layers in (kept.none, kept.selective, kept.full)
+    ]
     return SharedTensor(None if source is None else places[source][0], kept.bytes, *at)
 
 
 def summed_shared(kept: Iterable[SharedTensor]) -> tuple[SharedTensor, ...]:
-    """The same with one entry for all tensors that the same layer makes and the same keep, in the order of the layers."""
+    """The same with one entry for all tensors that the same layer makes and the same keep, in the
+    order of the layers."""
     sizes: dict[SharedTensor, int] = {}
     for tensor in kept:
         alike = replace(tensor, bytes=0)
         sizes[alike] = sizes.get(alike, 0) + tensor.bytes
     found = (replace(alike, bytes=size) for alike, size in sizes.items())
     return tuple(
-        sorted(found, key=lambda tensor: (tensor.layers, tensor.none, tensor.selective, tensor.full, tensor.source or 0))
+        sorted(
+            found,
+            key=lambda tensor: (
+                tensor.layers,
+                tensor.none,
+                tensor.selective,
+                tensor.full,
+                tensor.source or 0,
+            ),
+        )
     )

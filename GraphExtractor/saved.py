@@ -1,8 +1,9 @@
-"""What a layer keeps for its backward pass, and the temporaries it needs beyond that, exactly as the traced graph has it.
+"""What a layer keeps for its backward pass, and the temporaries it needs beyond that, exactly as
+the traced graph has it.
 
-A layer keeps what its backward operators read, whoever made it: its own results, its inputs, tables and masks. A tensor
-counts once, however many views of it are kept; parameters and buffers do not count. What several layers keep is told besides,
-since layers on one device keep it once.
+A layer keeps what its backward operators read, whoever made it: its own results, its inputs, tables
+and masks. A tensor counts once, however many views of it are kept; parameters and buffers do not
+count. What several layers keep is told besides, since layers on one device keep it once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,9 @@ class Kept:
     def bytes(self) -> SavedBytes:
         """Sizes of the three sets, and of what the last two lack of the first."""
         none, selective, full = map(_bytes, (self.none, self.selective, self.full))
-        return SavedBytes(none, selective, full, _bytes(self.none - self.selective), _bytes(self.none - self.full))
+        return SavedBytes(
+            none, selective, full, _bytes(self.none - self.selective), _bytes(self.none - self.full)
+        )
 
 
 def _bytes(values: frozenset[Value]) -> int:
@@ -37,16 +40,21 @@ def _bytes(values: frozenset[Value]) -> int:
 
 @dataclass(frozen=True)
 class Shared:
-    """A tensor that several layers of a trace keep, and the ``readers`` among the layers that did not make it."""
+    """A tensor that several layers of a trace keep, and the ``readers`` among the layers that did
+    not make it."""
 
     tensor: SharedTensor
     readers: tuple[int, ...]
 
 
-def keeping(operators: tuple[TracedOperator, ...], readers: Readers, layer_count: int) -> tuple[Kept, ...]:
+def keeping(
+    operators: tuple[TracedOperator, ...], readers: Readers, layer_count: int
+) -> tuple[Kept, ...]:
     """What each layer keeps."""
     by_node = {traced.node: traced for traced in operators}
-    made_again = {traced.forward for traced in operators if traced.backward and traced.yields is Yields.OUTPUT}
+    made_again = {
+        traced.forward for traced in operators if traced.backward and traced.yields is Yields.OUTPUT
+    }
     kept: list[set[Value]] = [set() for _ in range(layer_count)]
     selective: list[set[Value]] = [set() for _ in range(layer_count)]
     entering: list[set[Value]] = [set() for _ in range(layer_count)]
@@ -58,14 +66,20 @@ def keeping(operators: tuple[TracedOperator, ...], readers: Readers, layer_count
             own = maker is not None and maker.layer == user.layer
             if user.backward:
                 kept[user.layer].add(value)
-                if not (own and _of_core(value.maker, by_node) and _of_core(user.forward, by_node)):  # which core makes again
+                if not (
+                    own and _of_core(value.maker, by_node) and _of_core(user.forward, by_node)
+                ):  # which core makes again
                     selective[user.layer].add(value)
                 continue
-            if user.core_attention and not (maker is not None and (maker.core_attention or maker.node in made_again)):
+            if user.core_attention and not (
+                maker is not None and (maker.core_attention or maker.node in made_again)
+            ):
                 selective[user.layer].add(value)
             if value.source is not Source.CONSTANT and not own:
                 entering[user.layer].add(value)
-    return tuple(Kept(*map(frozenset, sets)) for sets in zip(kept, selective, entering, strict=True))
+    return tuple(
+        Kept(*map(frozenset, sets)) for sets in zip(kept, selective, entering, strict=True)
+    )
 
 
 def _of_core(node: Node | None, by_node: Mapping[Node, TracedOperator]) -> bool:
@@ -75,16 +89,25 @@ def _of_core(node: Node | None, by_node: Mapping[Node, TracedOperator]) -> bool:
 def less_in_fp8(layer: int, kept: Kept, readers: Readers) -> LessBytes:
     """What ``layer`` keeps less where inputs of products are kept in fp8, one byte each.
 
-    What nothing but products read again is kept so alone, whatever else reads it keeps it as it is too. What sequence-parallel
-    devices gather for a product they keep, and gather, in the product's format (Transformer Engine, ``LayerNormLinear``).
+    What nothing but products read again is kept so alone, whatever else reads it keeps it as it is
+    too. What sequence-parallel devices gather for a product they keep, and gather, in the product's
+    format (Transformer Engine, ``LayerNormLinear``).
     """
 
     def less(values: frozenset[Value]) -> int:
         total = 0
         for value in values:
-            again = [user for user in readers.get(value, ()) if user.backward and user.layer == layer]
+            again = [
+                user for user in readers.get(value, ()) if user.backward and user.layer == layer
+            ]
             products = [_multiplies(user, readers) for user in again]
-            total += (value.bytes - value.elements) if all(products) and again else -value.elements if any(products) else 0
+            total += (
+                (value.bytes - value.elements)
+                if all(products) and again
+                else -value.elements
+                if any(products)
+                else 0
+            )
         return total
 
     return LessBytes(less(kept.none), less(kept.selective))
@@ -98,22 +121,34 @@ def _multiplies(operator: TracedOperator, readers: Readers) -> bool:
     return operator.kind is OperatorKind.GEMM and not operator.core_attention
 
 
-def less_joined(layer: int, kept: Kept, operators: tuple[TracedOperator, ...], readers: Readers) -> LessBytes:
+def less_joined(
+    layer: int, kept: Kept, operators: tuple[TracedOperator, ...], readers: Readers
+) -> LessBytes:
     """What ``layer`` keeps less where element-wise operators behind one another are one kernel.
 
-    That is what such an operator made of nothing but what is kept, and nothing but such operators read again. What was drawn at
-    random (a dropout's mask) nobody makes again.
+    That is what such an operator made of nothing but what is kept, and nothing but such operators
+    read again. What was drawn at random (a dropout's mask) nobody makes again.
     """
-    makers = {value: traced for traced in operators if not traced.backward for value in traced.outputs}
+    makers = {
+        value: traced for traced in operators if not traced.backward for value in traced.outputs
+    }
 
     def less(values: frozenset[Value]) -> int:
         total = 0
         for value in values:
             maker = makers.get(value)
-            again = [user for user in readers.get(value, ()) if user.backward and user.layer == layer]
-            if maker is None or _draws(maker) or any(each.kind is not OperatorKind.ELEMENTWISE for each in (maker, *again)):
+            again = [
+                user for user in readers.get(value, ()) if user.backward and user.layer == layer
+            ]
+            if (
+                maker is None
+                or _draws(maker)
+                or any(each.kind is not OperatorKind.ELEMENTWISE for each in (maker, *again))
+            ):
                 continue
-            if all(use.value in values or use.value.source is Source.PARAMETER for use in maker.uses):
+            if all(
+                use.value in values or use.value.source is Source.PARAMETER for use in maker.uses
+            ):
                 total += value.bytes
         return total
 
@@ -124,7 +159,9 @@ def _draws(operator: TracedOperator) -> bool:
     return torch.Tag.nondeterministic_seeded in operator.node.target.tags
 
 
-def shared(operators: tuple[TracedOperator, ...], readers: Readers, kept: Sequence[Kept]) -> tuple[Shared, ...]:
+def shared(
+    operators: tuple[TracedOperator, ...], readers: Readers, kept: Sequence[Kept]
+) -> tuple[Shared, ...]:
     """What more than one layer keeps, in the order in which it is first read."""
     by_node = {traced.node: traced for traced in operators}
     keepers: dict[Value, tuple[list[int], list[int], list[int]]] = {}
@@ -137,14 +174,18 @@ def shared(operators: tuple[TracedOperator, ...], readers: Readers, kept: Sequen
         if value in keepers and len({layer for layers in keepers[value] for layer in layers}) > 1:
             source = by_node[value.maker].layer if value.maker else None
             others = tuple(sorted({user.layer for user in readers[value]} - {source}))
-            found.append(Shared(SharedTensor(source, value.bytes, *map(tuple, keepers[value])), others))
+            found.append(
+                Shared(SharedTensor(source, value.bytes, *map(tuple, keepers[value])), others)
+            )
     return tuple(found)
 
 
 def peak_temporaries(groups: tuple[Group, ...], readers: Readers, held: frozenset[Value]) -> int:
-    """Largest sum of bytes live at once while one layer's pass runs in order, beyond what is ``held`` anyway.
+    """Largest sum of bytes live at once while one layer's pass runs in order, beyond what is
+    ``held`` anyway.
 
-    Tensors coming from other layers live until their last use, tensors leaving the layer until its end.
+    Tensors coming from other layers live until their last use, tensors leaving the layer until its
+    end.
     """
     inside = {member.node for group in groups for member in group.members}
     born: dict[Value, int] = {}
@@ -160,4 +201,7 @@ def peak_temporaries(groups: tuple[Group, ...], readers: Readers, held: frozense
                 born[value] = step
                 leaves = any(user.node not in inside for user in readers.get(value, ()))
                 dies[value] = len(groups) if leaves else step
-    return max((sum(v.bytes for v in born if born[v] <= step <= dies[v]) for step in range(len(groups))), default=0)
+    return max(
+        (sum(v.bytes for v in born if born[v] <= step <= dies[v]) for step in range(len(groups))),
+        default=0,
+    )

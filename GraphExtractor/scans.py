@@ -1,9 +1,11 @@
-"""Recurrences over the tokens as one operator each, in the place of loops that would trace every token by itself.
+"""Recurrences over the tokens as one operator each, in the place of loops that would trace every
+token by itself.
 
-Selective scans (Mamba and its relatives; Gu and Dao 2023) and the weighted sums of RWKV (Peng et al. 2023) of transformers'
-models are their fused kernels: operands are read once and results written once, states stay on the chip but those at the
-borders of chunks. torch's recurrent modules are a product over all tokens with the input weights, and a recurrence with the
-others. Importing this module registers the operators with torch.
+Selective scans (Mamba and its relatives; Gu and Dao 2023) and the weighted sums of RWKV (Peng et
+al. 2023) of transformers' models are their fused kernels: operands are read once and results
+written once, states stay on the chip but those at the borders of chunks. torch's recurrent modules
+are a product over all tokens with the input weights, and a recurrence with the others. Importing
+this module registers the operators with torch.
 """
 
 from __future__ import annotations
@@ -23,17 +25,30 @@ from GraphExtractor.custom_operators import define
 from GraphExtractor.delta_rule import channel_delta_rule, gated_delta_rule
 
 GATES = MappingProxyType({"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1})
-CHUNK = 2048  # tokens between the states that the kernel of mamba-ssm keeps for its backward pass (selective_scan_fwd_kernel.cuh)
+# tokens between the states that the kernel of mamba-ssm keeps for its backward pass
+# (selective_scan_fwd_kernel.cuh)
+CHUNK = 2048
 _MODELS = "transformers.models."
 
 
 def _like(tensor: Any, other: Any) -> Any:
     """A gradient of ``tensor``, or nothing where the model has no such operand."""
-    return other.new_empty(0) if tensor is None else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    return (
+        other.new_empty(0)
+        if tensor is None
+        else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    )
 
 
 def _scan_shapes(
-    x: Any, dt: Any, decay: Any, into: Any, out_of: Any, skip: Any = None, gate: Any = None, bias: Any = None
+    x: Any,
+    dt: Any,
+    decay: Any,
+    into: Any,
+    out_of: Any,
+    skip: Any = None,
+    gate: Any = None,
+    bias: Any = None,
 ) -> Any:
     chunks = -(-x.shape[2] // CHUNK)
     states = x.new_empty(x.shape[0], x.shape[1], chunks, 2 * decay.shape[1], dtype=torch.float32)
@@ -44,17 +59,19 @@ def _scan_shapes(
 # decay, into, out_of and skip are A, B, C and D of Gu and Dao 2023
 _selective_scan = define(
     "selective_scan",
-    "(Tensor x, Tensor dt, Tensor decay, Tensor into, Tensor out_of, Tensor? skip=None, Tensor? gate=None, Tensor? bias=None)"
+    "(Tensor x, Tensor dt, Tensor decay, Tensor into, Tensor out_of, Tensor? skip=None, Tensor? "
+    "gate=None, Tensor? bias=None)"
     " -> (Tensor, Tensor, Tensor)",
     _scan_shapes,
 )
 _selective_scan_backward = define(
     "selective_scan_backward",
-    "(Tensor gradient, Tensor x, Tensor dt, Tensor decay, Tensor into, Tensor out_of, Tensor inner, Tensor states,"
+    "(Tensor gradient, Tensor x, Tensor dt, Tensor decay, Tensor into, Tensor out_of, Tensor "
+    "inner, Tensor states,"
     " Tensor? skip=None, Tensor? gate=None, Tensor? bias=None)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    lambda gradient, x, dt, decay, into, out_of, inner, states, skip=None, gate=None, bias=None: tuple(
-        _like(each, x) for each in (x, dt, decay, into, out_of, skip, gate, bias)
+    lambda gradient, x, dt, decay, into, out_of, inner, states, skip=None, gate=None, bias=None: (
+        tuple(_like(each, x) for each in (x, dt, decay, into, out_of, skip, gate, bias))
     ),
 )
 _wkv = define(
@@ -64,8 +81,11 @@ _wkv = define(
 )
 _wkv_backward = define(
     "wkv_backward",
-    "(Tensor gradient, Tensor decay, Tensor first, Tensor key, Tensor value, Tensor out) -> (Tensor, Tensor, Tensor, Tensor)",
-    lambda gradient, decay, first, key, value, out: tuple(_like(each, key) for each in (decay, first, key, value)),
+    "(Tensor gradient, Tensor decay, Tensor first, Tensor key, Tensor value, Tensor out) -> "
+    "(Tensor, Tensor, Tensor, Tensor)",
+    lambda gradient, decay, first, key, value, out: tuple(
+        _like(each, key) for each in (decay, first, key, value)
+    ),
 )
 
 
@@ -84,7 +104,8 @@ _linear_scan_backward = define(
 
 def _recurrence_shapes(gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode: str) -> Any:
     (batch, tokens, _), width = gates.shape, weight.shape[1]
-    # what cuDNN reserves: gates, with the state of an LSTM or the recurrent part of a GRU's candidate; an RNN needs its output
+    # what cuDNN reserves: gates, with the state of an LSTM or the recurrent part of a GRU's
+    # candidate; an RNN needs its output
     kept = (GATES[mode] + 1) * width if GATES[mode] > 1 else 0
     out, last = gates.new_empty(batch, tokens, width), gates.new_empty(batch, width)
     return out, last, _like(c, gates), gates.new_empty(batch, tokens, kept)
@@ -92,12 +113,14 @@ def _recurrence_shapes(gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode:
 
 _recurrence = define(
     "recurrence",
-    "(Tensor gates, Tensor weight, Tensor h, Tensor? bias, Tensor? c, str mode) -> (Tensor, Tensor, Tensor, Tensor)",
+    "(Tensor gates, Tensor weight, Tensor h, Tensor? bias, Tensor? c, str mode) -> (Tensor, "
+    "Tensor, Tensor, Tensor)",
     _recurrence_shapes,
 )
 _recurrence_backward = define(
     "recurrence_backward",
-    "(Tensor gradient, Tensor weight, Tensor out, Tensor kept, Tensor h, Tensor? c, Tensor? of_h, Tensor? of_c, str mode,"
+    "(Tensor gradient, Tensor weight, Tensor out, Tensor kept, Tensor h, Tensor? c, Tensor? of_h, "
+    "Tensor? of_c, str mode,"
     " bool to_first) -> (Tensor, Tensor, Tensor)",
     lambda gradient, weight, out, kept, h, c, of_h, of_c, mode, to_first: (
         out.new_empty(*out.shape[:2], weight.shape[0]),
@@ -108,7 +131,8 @@ _recurrence_backward = define(
 
 
 class _SelectiveScan(torch.autograd.Function):  # type: ignore[misc]
-    """Saves its operands, its output before the gate, and the states between chunks; all others are made again."""
+    """Saves its operands, its output before the gate, and the states between chunks; all others are
+    made again."""
 
     @staticmethod
     def forward(ctx: Any, *operands: Any) -> Any:
@@ -120,7 +144,10 @@ class _SelectiveScan(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: Any) -> Any:
         *first, skip, gate, bias, inner, states = ctx.saved_tensors
         gradients = _selective_scan_backward(gradient, *first, inner, states, skip, gate, bias)
-        return tuple(found if wanted else None for found, wanted in zip(gradients, ctx.needs_input_grad, strict=True))
+        return tuple(
+            found if wanted else None
+            for found, wanted in zip(gradients, ctx.needs_input_grad, strict=True)
+        )
 
 
 class _Wkv(torch.autograd.Function):  # type: ignore[misc]
@@ -152,7 +179,8 @@ class _LinearScan(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
-    """The steps of a recurrent layer in one direction; the gradient of its weights is one product over all tokens."""
+    """The steps of a recurrent layer in one direction; the gradient of its weights is one product
+    over all tokens."""
 
     @staticmethod
     def forward(ctx: Any, gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode: str) -> Any:
@@ -168,11 +196,20 @@ class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
         gradient = torch.zeros_like(out) if gradient is None else gradient
         of_c = of_c if c is not None else None
         to_first = ctx.needs_input_grad[2]
-        of_gates, of_first, of_first_c = _recurrence_backward(gradient, weight, out, kept, h, c, of_h, of_c, ctx.mode, to_first)
+        of_gates, of_first, of_first_c = _recurrence_backward(
+            gradient, weight, out, kept, h, c, of_h, of_c, ctx.mode, to_first
+        )
         rows = of_gates.flatten(0, 1)
         of_weight = rows.t().mm(out.flatten(0, 1))  # the states one step back, which are as many
         of_bias = rows.sum(0) if ctx.biased else None
-        return of_gates, of_weight, of_first if to_first else None, of_bias, of_first_c if c is not None else None, None
+        return (
+            of_gates,
+            of_weight,
+            of_first if to_first else None,
+            of_bias,
+            of_first_c if c is not None else None,
+            None,
+        )
 
 
 def _scanned(
@@ -188,18 +225,29 @@ def _scanned(
     return_last_state: bool = False,
     **_: Any,
 ) -> Any:
-    """In the place of ``mamba_selective_scan``: operands of (batch, channels, tokens), B and C of (batch, state size, tokens)."""
+    """In the place of ``mamba_selective_scan``: operands of (batch, channels, tokens), B and C of
+    (batch, state size, tokens)."""
     out = _SelectiveScan.apply(hidden_states, dt, A, B, C, D, z, delta_bias)
     return (out, None) if return_last_state else out  # nobody reads the last state in training
 
 
-def _weighted(time_decay: Any, time_first: Any, key: Any, value: Any, state: Any = None, return_state: bool = False) -> Any:
+def _weighted(
+    time_decay: Any,
+    time_first: Any,
+    key: Any,
+    value: Any,
+    state: Any = None,
+    return_state: bool = False,
+) -> Any:
     """In the place of ``rwkv_linear_attention``."""
     return _Wkv.apply(time_decay, time_first, key, value), state
 
 
-def _gated(_: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, *others: Any, **named: Any) -> Any:
-    """In the place of ``_rnn_scan`` of transformers: operands of (batch, tokens, width), resets of (batch, tokens, 1)."""
+def _gated(
+    _: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, *others: Any, **named: Any
+) -> Any:
+    """In the place of ``_rnn_scan`` of transformers: operands of (batch, tokens, width), resets of
+    (batch, tokens, 1)."""
     out = _LinearScan.apply(hidden_states, recurrent_gate * ~reset)
     return out, out[:, -1]
 
@@ -207,7 +255,10 @@ def _gated(_: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, *others:
 def _recurrent(module: Any, input: Any, hx: Any = None) -> Any:
     """In the place of the forward pass of torch's ``LSTM``, ``GRU`` and ``RNN``."""
     if module.proj_size:
-        raise InputError(f"torch.nn.{type(module).__name__} with proj_size is not priced; leave it out and project its output")
+        raise InputError(
+            f"torch.nn.{type(module).__name__} with proj_size is not priced; leave it out and "
+            "project its output"
+        )
     mode, batched = module.mode.lower(), input.dim() == 3
     x = input if batched else input.unsqueeze(0)
     x = x if module.batch_first or not batched else x.transpose(0, 1)
@@ -241,13 +292,18 @@ def _recurrent(module: Any, input: Any, hx: Any = None) -> Any:
         out = x if module.batch_first else x.transpose(0, 1)
         h_n, c_n = torch.stack(lasts), torch.stack(lasts_c) if mode == "lstm" else None
     else:
-        out, h_n, c_n = x.squeeze(0), torch.cat(lasts), torch.cat(lasts_c) if mode == "lstm" else None
+        out, h_n, c_n = (
+            x.squeeze(0),
+            torch.cat(lasts),
+            torch.cat(lasts_c) if mode == "lstm" else None,
+        )
     return out, (h_n, c_n) if mode == "lstm" else h_n
 
 
 @contextmanager
 def whole_scans() -> Iterator[None]:
-    """While active, recurrences of transformers' models and of torch's recurrent modules stay whole in the trace."""
+    """While active, recurrences of transformers' models and of torch's recurrent modules stay whole
+    in the trace."""
     replaced = {
         "mamba_selective_scan": _scanned,
         "rwkv_linear_attention": _weighted,
@@ -257,10 +313,18 @@ def whole_scans() -> Iterator[None]:
     with ExitStack() as patches:
         for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
             patches.enter_context(patch.object(kind, "forward", _recurrent))
-        for module in [module for name, module in sys.modules.items() if name.startswith(_MODELS) and ".modeling_" in name]:
+        for module in [
+            module
+            for name, module in sys.modules.items()
+            if name.startswith(_MODELS) and ".modeling_" in name
+        ]:
             for name, replacement in replaced.items():
                 if name in vars(module):
                     patches.enter_context(patch.object(module, name, replacement))
-            for kind in [each for each in vars(module).values() if isinstance(each, type) and "_rnn_scan" in vars(each)]:
+            for kind in [
+                each
+                for each in vars(module).values()
+                if isinstance(each, type) and "_rnn_scan" in vars(each)
+            ]:
                 patches.enter_context(patch.object(kind, "_rnn_scan", _gated))
         yield

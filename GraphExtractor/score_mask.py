@@ -1,8 +1,9 @@
 """Scores of attention that a mask leaves: how many, and the FLOPs of those it leaves out.
 
-Published FLOPs of training follow one of two conventions. One counts all scores, as if attention were not causal (Chowdhery et
-al. 2022, appendix B; Korthikanti et al. 2022, appendix A): ``Operator.flops``. The other counts those that the mask leaves (Dao
-2023, section 4.1): that without ``masked_flops``.
+Published FLOPs of training follow one of two conventions. One counts all scores, as if attention
+were not causal (Chowdhery et al. 2022, appendix B; Korthikanti et al. 2022, appendix A):
+``Operator.flops``. The other counts those that the mask leaves (Dao 2023, section 4.1): that
+without ``masked_flops``.
 """
 
 from collections.abc import Iterable
@@ -18,9 +19,10 @@ Span = tuple[int, int]  # first, and the one behind the last
 class ScoreMask:
     """A mask of ``rows`` x ``columns`` scores: ``causal`` and ``window`` as ``Operator`` has them.
 
-    Rows that are fewer than the columns they divide are the part of one of so many devices. The sequence is cut into twice as
-    many chunks, of which device d has the d-th from the front and the d-th from behind (zig-zag, as Llama 3 was trained). Under
-    a causal mask all devices have as many scores; a window leaves fewer to the first rows, and without such a mask to the last.
+    Rows that are fewer than the columns they divide are the part of one of so many devices. The
+    sequence is cut into twice as many chunks, of which device d has the d-th from the front and the
+    d-th from behind (zig-zag, as Llama 3 was trained). Under a causal mask all devices have as many
+    scores; a window leaves fewer to the first rows, and without such a mask to the last.
     """
 
     rows: int
@@ -45,7 +47,8 @@ class ScoreMask:
 
     @cached_property
     def chunks(self) -> tuple[Span, ...]:
-        """Rows of the device with most scores, which the others wait for: one span of them, or an early and a late one."""
+        """Rows of the device with most scores, which the others wait for: one span of them, or an
+        early and a late one."""
         if self.devices == 1:
             return ((0, self.rows),)
         return max(map(self.chunks_of, range(self.devices)), key=self._scores)
@@ -54,7 +57,8 @@ class ScoreMask:
         """Rows of a device."""
         bounds = [chunk * self.columns // (2 * self.devices) for chunk in (device, device + 1)]
         late = [
-            chunk * self.columns // (2 * self.devices) for chunk in (2 * self.devices - 1 - device, 2 * self.devices - device)
+            chunk * self.columns // (2 * self.devices)
+            for chunk in (2 * self.devices - 1 - device, 2 * self.devices - device)
         ]
         return (bounds[0], bounds[1]), (late[0], late[1])
 
@@ -73,7 +77,9 @@ class ScoreMask:
 
     def _scores_before(self, row: int) -> int:
         """Scores left in the rows before ``row``."""
-        behind = _sum_of_least(self.columns, self.behind) - _sum_of_least(self.columns - row, self.behind)
+        behind = _sum_of_least(self.columns, self.behind) - _sum_of_least(
+            self.columns - row, self.behind
+        )
         return row + _sum_of_least(row, self.before) + behind
 
     @property
@@ -90,24 +96,29 @@ def _sum_of_least(count: int, most: int) -> int:
 
 def mask_of(operator: Operator) -> ScoreMask | None:
     """The mask of fused attention; None where all scores are left, or it is no fused attention."""
-    if operator.kind is not OperatorKind.ATTENTION or not (operator.causal or operator.window is not None):
+    if operator.kind is not OperatorKind.ATTENTION or not (
+        operator.causal or operator.window is not None
+    ):
         return None
     scores = operator.gemms[0]
     return score_mask(scores.m, scores.n, operator.causal, operator.window)
 
 
 def score_mask(rows: int, columns: int, causal: bool, window: int | None) -> ScoreMask | None:
-    """The mask of so many scores; None where all are left, or where it is no square that devices share."""
+    """The mask of so many scores; None where all are left, or where it is no square that devices
+    share."""
     if columns % rows or not (causal or window is not None):
         return None
     return ScoreMask(rows, columns, causal, window)
 
 
 def masked_flops(operators: Iterable[Operator], sequence_length: int) -> int:
-    """FLOPs of the matrix products that are those of scores that masks leave out, whether or not a kernel computes them.
+    """FLOPs of the matrix products that are those of scores that masks leave out, whether or not a
+    kernel computes them.
 
-    Of devices that share a sequence it is the mean: FLOPs of a model do not depend on how it is split. ``sequence_length`` is
-    that of the rows of causal attention in separate products, whose shapes do not tell.
+    Of devices that share a sequence it is the mean: FLOPs of a model do not depend on how it is
+    split. ``sequence_length`` is that of the rows of causal attention in separate products, whose
+    shapes do not tell.
     """
     return sum(_masked(operator, sequence_length) for operator in operators)
 
@@ -116,17 +127,26 @@ def _masked(operator: Operator, sequence_length: int) -> int:
     mask = mask_of(operator)
     if mask is None and operator.causal and operator.kind is OperatorKind.GEMM:
         mask = ScoreMask(sequence_length, sequence_length, True, operator.window)
-    return 0 if mask is None else operator.flops - operator.flops * mask.left_of_all // mask.columns**2
+    return (
+        0 if mask is None else operator.flops - operator.flops * mask.left_of_all // mask.columns**2
+    )
 
 
 def skipped_flops(operators: Iterable[Operator]) -> int:
-    """Those of ``masked_flops`` that fused attention does not compute; separate products compute all scores."""
+    """Those of ``masked_flops`` that fused attention does not compute; separate products compute
+    all scores."""
     return sum(_masked(operator, 0) for operator in operators if mask_of(operator) is not None)
 
 
 def masked_scores(layers: Iterable[LayerGraph]) -> str:
-    """Whether the FLOPs of ``layers`` count the scores that masks leave out, and whether attention computes those."""
-    attention = [each for layer in layers for each in layer.forward.operators if each.core_attention and each.gemms]
+    """Whether the FLOPs of ``layers`` count the scores that masks leave out, and whether attention
+    computes those."""
+    attention = [
+        each
+        for layer in layers
+        for each in layer.forward.operators
+        if each.core_attention and each.gemms
+    ]
     if not any(each.causal or each.window is not None for each in attention):
         return "none" if attention else "no attention"
     skipped = any(mask_of(each) is not None for each in attention)

@@ -1,9 +1,10 @@
 """Which layer every traced operator belongs to.
 
-A layer module makes a layer each time it runs. What runs between layer modules (embeddings, final norms, heads, additions of
-skip connections) is grouped by the layers its data comes from, so that nothing is tied together that does not depend on each
-other: the embedding of a decoder is a layer of its own beside its encoder. Such a group is a layer where it has parameters, or
-brings branches together; else it joins the layer it follows.
+A layer module makes a layer each time it runs. What runs between layer modules (embeddings, final
+norms, heads, additions of skip connections) is grouped by the layers its data comes from, so that
+nothing is tied together that does not depend on each other: the embedding of a decoder is a layer
+of its own beside its encoder. Such a group is a layer where it has parameters, or brings branches
+together; else it joins the layer it follows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,8 @@ from GraphExtractor.layer_modules import LayerModule
 
 @dataclass(frozen=True)
 class LayerPlace:
-    """A layer of a trace: its name, the path of its module ("" for what runs between modules), and which part of a run of it."""
+    """A layer of a trace: its name, the path of its module ("" for what runs between modules), and
+    which part of a run of it."""
 
     name: str
     path: str
@@ -25,7 +27,8 @@ class LayerPlace:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Where a forward node was traced: in (``inside``) or behind run number ``run`` of a layer module (0: before the first)."""
+    """Where a forward node was traced: in (``inside``) or behind run number ``run`` of a layer
+    module (0: before the first)."""
 
     run: int
     inside: bool
@@ -34,7 +37,8 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Segments:
-    """The layers of a trace in execution order, and the position of every forward node's layer among them."""
+    """The layers of a trace in execution order, and the position of every forward node's layer
+    among them."""
 
     places: tuple[LayerPlace, ...]
     layer: Mapping[Node, int]
@@ -48,11 +52,16 @@ class _Group:
     sources: int
 
 
-def segments(stamps: Mapping[Node, Stamp], runs: Sequence[LayerModule], parameters: frozenset[Node]) -> Segments:
-    """Divide the forward nodes ``stamps``, in execution order, into layers; ``runs[i]`` is the module of run i + 1."""
+def segments(
+    stamps: Mapping[Node, Stamp], runs: Sequence[LayerModule], parameters: frozenset[Node]
+) -> Segments:
+    """Divide the forward nodes ``stamps``, in execution order, into layers; ``runs[i]`` is the
+    module of run i + 1."""
     sources = _Sources(stamps, len(runs), parameters)
     groups: dict[_Group, list[Node]] = {}
-    late: list[Node] = []  # made from nothing but parameters and constants: they go with what reads them first
+    late: list[
+        Node
+    ] = []  # made from nothing but parameters and constants: they go with what reads them first
     for node, stamp in stamps.items():
         if stamp.inside:
             continue
@@ -62,14 +71,25 @@ def segments(stamps: Mapping[Node, Stamp], runs: Sequence[LayerModule], paramete
             groups.setdefault(_Group(stamp.run, sources.of[node]), []).append(node)
     weights = parameters | frozenset(late)
     with_parameters = {
-        group for group, nodes in groups.items() if any(weights.intersection(node.all_input_nodes) for node in nodes)
+        group
+        for group, nodes in groups.items()
+        if any(weights.intersection(node.all_input_nodes) for node in nodes)
     }
     keys: list[_Group | int] = []  # layers in execution order: groups, and runs by number
     for run in range(len(runs) + 1):
         keys += [run] if run else []
-        mine = [group for group in groups if group.run == run and not _joins(group, sources, with_parameters)]
+        mine = [
+            group
+            for group in groups
+            if group.run == run and not _joins(group, sources, with_parameters)
+        ]
         layers = [group for group in mine if group.sources or run == 0 or group in with_parameters]
-        keys += [group for depth in sorted({_depth(each) for each in layers}) for group in layers if _depth(group) == depth]
+        keys += [
+            group
+            for depth in sorted({_depth(each) for each in layers})
+            for group in layers
+            if _depth(group) == depth
+        ]
     position = {key: index for index, key in enumerate(keys)}
     layer = {node: position[stamp.run] for node, stamp in stamps.items() if stamp.inside}
     for group, nodes in groups.items():
@@ -80,18 +100,24 @@ def segments(stamps: Mapping[Node, Stamp], runs: Sequence[LayerModule], paramete
         else:
             late += nodes
     for node in sorted(late, reverse=True):
-        layer[node] = min((layer[user] for user in node.users if user in layer), default=position.get(stamps[node].run, 0))
+        layer[node] = min(
+            (layer[user] for user in node.users if user in layer),
+            default=position.get(stamps[node].run, 0),
+        )
     places = [_place(key, runs, groups, stamps, parameters, last=key == keys[-1]) for key in keys]
     return Segments(tuple(places), layer)
 
 
 class _Sources:
-    """The runs that every node's data comes from, as bits; a run's results come from it and from all its sources.
+    """The runs that every node's data comes from, as bits; a run's results come from it and from
+    all its sources.
 
     ``data`` are the nodes made from more than parameters and constants.
     """
 
-    def __init__(self, stamps: Mapping[Node, Stamp], runs: int, parameters: frozenset[Node]) -> None:
+    def __init__(
+        self, stamps: Mapping[Node, Stamp], runs: int, parameters: frozenset[Node]
+    ) -> None:
         self.of: dict[Node, int] = {}
         self.run = [0] * (runs + 1)
         self.data: set[Node] = set()
@@ -135,6 +161,8 @@ def _place(
         return LayerPlace("embedding" if runs else "model", "")
     if last:
         return LayerPlace("head", "")
-    named = [node for node in groups[key] if any(source in parameters for source in node.all_input_nodes)]
+    named = [
+        node for node in groups[key] if any(source in parameters for source in node.all_input_nodes)
+    ]
     modules = [stamps[node].module for node in (*named, *groups[key])]
     return LayerPlace(next((module for module in modules if module), "joint"), "")

@@ -1,8 +1,9 @@
-"""Embedding tables whose module says ``sparse=True``: their gradient is that of the rows that were read, and no other.
+"""Embedding tables whose module says ``sparse=True``: their gradient is that of the rows that were
+read, and no other.
 
-What such gradients take of memory, network and optimizer is told in ``Plans.stage_price``.
-Sums of bags of rows (``EmbeddingBag``) are one operator, which reads the rows and writes the sums. Importing this module
-registers the operators with torch.
+What such gradients take of memory, network and optimizer is told in ``Plans.stage_price``. Sums of
+bags of rows (``EmbeddingBag``) are one operator, which reads the rows and writes the sums.
+Importing this module registers the operators with torch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from torch.nn import functional
 
 from GraphExtractor.custom_operators import define
 
-# beside the sums: the bag of every lookup, and of every bag its size and the lookup of a maximum, as torch has them
+# beside the sums: the bag of every lookup, and of every bag its size and the lookup of a maximum,
+# as torch has them
 _bag = define(
     "bag",
     "(Tensor weight, Tensor ids, Tensor offsets, int bags) -> (Tensor, Tensor, Tensor, Tensor)",
@@ -27,10 +29,12 @@ _bag = define(
         *(ids.new_empty(bags) for _ in range(2)),
     ),
 )
-_rows_gradient = define(  # of the table's shape for autograd; what is written are the rows (see ``ValueTable``)
-    "rows_gradient",
-    "(Tensor gradient, Tensor ids, int rows, Tensor[] of_bags) -> Tensor",
-    lambda gradient, ids, rows, of_bags: gradient.new_empty(rows, gradient.shape[-1]),
+_rows_gradient = (
+    define(  # of the table's shape for autograd; what is written are the rows (see ``ValueTable``)
+        "rows_gradient",
+        "(Tensor gradient, Tensor ids, int rows, Tensor[] of_bags) -> Tensor",
+        lambda gradient, ids, rows, of_bags: gradient.new_empty(rows, gradient.shape[-1]),
+    )
 )
 
 
@@ -70,7 +74,8 @@ class _Bags(torch.autograd.Function):  # type: ignore[misc]
 
 @contextmanager
 def sparse_gradients() -> Iterator[None]:
-    """While active, lookups with sparse gradients are traced as what they are; torch would make tensors of a sparse layout."""
+    """While active, lookups with sparse gradients are traced as what they are; torch would make
+    tensors of a sparse layout."""
     embedding, embedding_bag = functional.embedding, functional.embedding_bag
 
     def look_up(
@@ -84,7 +89,9 @@ def sparse_gradients() -> Iterator[None]:
     ) -> Any:
         if sparse and max_norm is None:
             return _Rows.apply(weight, input)
-        return embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        return embedding(
+            input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
+        )
 
     def look_up_bags(
         input: Any,
@@ -104,8 +111,19 @@ def sparse_gradients() -> Iterator[None]:
                 starts = torch.arange(0, input.numel(), input.shape[1], device=input.device)
                 return _Bags.apply(weight, input.flatten(), starts, input.shape[0])
             return _Bags.apply(weight, input, offsets, offsets.shape[0] - int(include_last_offset))
-        settings = (norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
+        settings = (
+            norm_type,
+            scale_grad_by_freq,
+            mode,
+            sparse,
+            per_sample_weights,
+            include_last_offset,
+            padding_idx,
+        )
         return embedding_bag(input, weight, offsets, max_norm, *settings)
 
-    with patch.object(functional, "embedding", look_up), patch.object(functional, "embedding_bag", look_up_bags):
+    with (
+        patch.object(functional, "embedding", look_up),
+        patch.object(functional, "embedding_bag", look_up_bags),
+    ):
         yield

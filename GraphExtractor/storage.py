@@ -12,12 +12,28 @@ from typing import Any
 
 from Common.errors import ArtefactError, InputError, StaleArtefactError
 from Common.file_formats import GRAPH, KEY, FormatError
-from Common.files import code_version, content_key, library_version, load_or_set_aside, pack, parse_json, unpack, write_atomically
+from Common.files import (
+    code_version,
+    content_key,
+    library_version,
+    load_or_set_aside,
+    pack,
+    parse_json,
+    unpack,
+    write_atomically,
+)
 from Common.records import from_json, to_json
 from Common.sealed import sealed, unsealed
 from GraphExtractor.check import check_structure, warn_of
 from GraphExtractor.depth import with_layers
-from GraphExtractor.graph import Attention, GraphKey, KeyExchange, ModelGraph, StageCuts, TensorLayout
+from GraphExtractor.graph import (
+    Attention,
+    GraphKey,
+    KeyExchange,
+    ModelGraph,
+    StageCuts,
+    TensorLayout,
+)
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
@@ -65,7 +81,8 @@ def store(graph: ModelGraph, made_from: str, path: Path) -> None:
 
 
 def load(path: Path, made_from: str | None = None) -> ModelGraph:
-    """Read a graph, checking schema and structure, and that it was ``made_from`` what is expected (None: anything).
+    """Read a graph, checking schema and structure, and that it was ``made_from`` what is expected
+    (None: anything).
 
     Raises:
         ArtefactError: damaged, edited, of another schema, or stale; says which.
@@ -114,10 +131,11 @@ def load_or_extract(
     force: bool = False,
     code: CodePermission = CodePermission(),  # noqa: B008 - frozen
 ) -> ModelGraph:
-    """Return the graph stored under ``folder``, extracted first where it is absent, damaged, stale or ``force`` is given.
+    """Return the graph stored under ``folder``, extracted first where it is absent, damaged, stale
+    or ``force`` is given.
 
-    Models named by dimensions that differ in depth only share one stored trace of a few blocks. A model file whose graph is
-    stored is not run; one that ``code`` withholds never is.
+    Models named by dimensions that differ in depth only share one stored trace of a few blocks. A
+    model file whose graph is stored is not run; one that ``code`` withholds never is.
 
     Raises:
         InputError: as ``extract_graph``, or the model's code may not be run.
@@ -130,7 +148,9 @@ def load_or_extract(
     family, traced = find_model(key.model), traced_key(key)
     check_key(key, family)
     code.check(traced.model)
-    from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
+    from GraphExtractor.extract import (
+        extract_graph,
+    )  # imports torch, which a stored graph does not need
 
     graph, made_by = extract_graph(traced), find_model(traced.model)
     store(graph, graph_version(traced, made_by), graph_path(traced, folder, made_by))
@@ -140,7 +160,8 @@ def load_or_extract(
 
 
 def load_stored(key: GraphKey, folder: Path) -> ModelGraph | None:
-    """The graph stored under ``folder``, or made from one that is; None where it is absent, damaged or stale.
+    """The graph stored under ``folder``, or made from one that is; None where it is absent, damaged
+    or stale.
 
     Raises:
         InputError: there is no such model, or it has no such graph.
@@ -167,7 +188,11 @@ def _of_depth(graph: ModelGraph, key: GraphKey) -> ModelGraph:
 def traced_key(key: GraphKey) -> GraphKey:
     """The graph that is traced for ``key``: of models named by dimensions that of a few blocks."""
     dimensions = parse_dimensions(key.model)
-    if dimensions is None or key.cuts is StageCuts.INSIDE or dimensions.layers in (1, dimensions.shared_trace.layers):
+    if (
+        dimensions is None
+        or key.cuts is StageCuts.INSIDE
+        or dimensions.layers in (1, dimensions.shared_trace.layers)
+    ):
         return key
     return replace(key, model=dimensions.shared_trace.name)
 
@@ -179,7 +204,8 @@ def check_code(
     *,
     force: bool = False,
 ) -> None:
-    """Refuse graphs that ``load_or_extract`` would have to make by running what ``code`` withholds, before anything is made.
+    """Refuse graphs that ``load_or_extract`` would have to make by running what ``code`` withholds,
+    before anything is made.
 
     Raises:
         InputError: the code of a model may not be run; says who names it, and how to allow it.
@@ -194,4 +220,10 @@ def _on_disk(key: GraphKey, folder: Path, force: bool) -> ModelGraph | None:
     family = find_model(key.model)
     check_key(key, family)
     made_from = graph_version(key, family)
-    return None if force else load_or_set_aside(graph_path(key, folder, family), lambda file: _loaded_once(file, made_from))
+    return (
+        None
+        if force
+        else load_or_set_aside(
+            graph_path(key, folder, family), lambda file: _loaded_once(file, made_from)
+        )
+    )

@@ -1,13 +1,17 @@
-"""Linear layers divided along two axes of devices (SUMMA, van de Geijn & Watts 1997), as one traced operator per product.
+"""Linear layers divided along two axes of devices (SUMMA, van de Geijn & Watts 1997), as one traced
+operator per product.
 
-Device (r, c) of ``tp2`` rows and ``tp`` columns holds tokens r of the input's columns c, (tokens/tp2, in/tp), the weight's
-outputs c of its inputs r, (out/tp, in/tp2), and makes tokens r of the outputs c. What is summed over is cut into tp · tp2
-blocks: block (c, r) of the input is on column c, that of the weight on row r (of a size that tp · tp2 does not divide, into
-smaller ones that both have as many of). Panel by panel, of one block or several, columns broadcast their part of the input along
-the rows and rows their part of the weight along the columns, and each device adds up the products of what it received. Backward,
-the input gradient takes panels of the weight, and its own panels are reduced to the column that they belong to; the weight
-gradient takes panels of the input, and its own are reduced to their row, complete over all rows. No device ever holds a whole
-operand. The panels are ``Operator.streamed``: how many there are is chosen where they are priced.
+Device (r, c) of ``tp2`` rows and ``tp`` columns holds tokens r of the input's columns c,
+(tokens/tp2, in/tp), the weight's outputs c of its inputs r, (out/tp, in/tp2), and makes tokens r of
+the outputs c. What is summed over is cut into tp · tp2 blocks: block (c, r) of the input is on
+column c, that of the weight on row r (of a size that tp · tp2 does not divide, into smaller ones
+that both have as many of). Panel by panel, of one block or several, columns broadcast their part of
+the input along the rows and rows their part of the weight along the columns, and each device adds
+up the products of what it received. Backward, the input gradient takes panels of the weight, and
+its own panels are reduced to the column that they belong to; the weight gradient takes panels of
+the input, and its own are reduced to their row, complete over all rows. No device ever holds a
+whole operand. The panels are ``Operator.streamed``: how many there are is chosen where they are
+priced.
 """
 
 from dataclasses import replace
@@ -29,7 +33,9 @@ _product = define(
 _input_gradient = define(
     "summa_input_gradient",
     "(Tensor gradient, Tensor weight, int tp, int tp2) -> Tensor",
-    lambda gradient, weight, tp, tp2: gradient.new_empty(*gradient.shape[:-1], weight.shape[1] * tp2 // tp),
+    lambda gradient, weight, tp, tp2: gradient.new_empty(
+        *gradient.shape[:-1], weight.shape[1] * tp2 // tp
+    ),
 )
 _weight_gradient = define(
     "summa_weight_gradient",
@@ -58,7 +64,9 @@ class _Summa(torch.autograd.Function):  # type: ignore[misc]
 class SummaLinear(torch.nn.Module):  # type: ignore[misc]
     """One device's part of a linear layer: weight (out/tp, in/tp2), bias (out/tp) or none."""
 
-    def __init__(self, weight: torch.nn.Parameter, bias: torch.nn.Parameter | None, tp: int, tp2: int) -> None:
+    def __init__(
+        self, weight: torch.nn.Parameter, bias: torch.nn.Parameter | None, tp: int, tp2: int
+    ) -> None:
         super().__init__()
         self.weight, self.bias, self.tp, self.tp2 = weight, bias, tp, tp2
 
@@ -85,12 +93,23 @@ def summa_work(node: Node, name: str) -> Work | None:
     along_rows = CollectiveGroup.TENSOR, tp
     along_columns = CollectiveGroup.TENSOR2, tp2
     panels = {
-        "summa": ((CollectiveKind.BROADCAST, 0, along_rows), (CollectiveKind.BROADCAST, 1, along_columns)),
-        "summa_input_gradient": ((CollectiveKind.BROADCAST, 1, along_columns), (CollectiveKind.REDUCE, None, along_rows)),
-        "summa_weight_gradient": ((CollectiveKind.BROADCAST, 1, along_rows), (CollectiveKind.REDUCE, None, along_columns)),
+        "summa": (
+            (CollectiveKind.BROADCAST, 0, along_rows),
+            (CollectiveKind.BROADCAST, 1, along_columns),
+        ),
+        "summa_input_gradient": (
+            (CollectiveKind.BROADCAST, 1, along_columns),
+            (CollectiveKind.REDUCE, None, along_rows),
+        ),
+        "summa_weight_gradient": (
+            (CollectiveKind.BROADCAST, 1, along_rows),
+            (CollectiveKind.REDUCE, None, along_columns),
+        ),
     }[name]
     streamed = tuple(
-        Collective(kind, _bytes(node if operand is None else node.args[operand]) * devices, devices, group)
+        Collective(
+            kind, _bytes(node if operand is None else node.args[operand]) * devices, devices, group
+        )
         for kind, operand, (group, devices) in panels
         if devices > 1
     )
@@ -107,8 +126,14 @@ def received_panels(node: Node, name: str, uses: tuple[Use, ...]) -> tuple[Use, 
     if name not in _NAMES:
         return ()
     tp, tp2 = node.args[2:]
-    parts = {"summa": (tp, tp2), "summa_input_gradient": (1, tp2), "summa_weight_gradient": (1, tp)}[name]
+    parts = {
+        "summa": (tp, tp2),
+        "summa_input_gradient": (1, tp2),
+        "summa_weight_gradient": (1, tp),
+    }[name]
     others = dict(zip(node.args[:2], parts, strict=True))
     return tuple(
-        replace(use, shape=(*use.shape[:-1], use.shape[-1] * (others[use.view] - 1))) for use in uses if others[use.view] > 1
+        replace(use, shape=(*use.shape[:-1], use.shape[-1] * (others[use.view] - 1)))
+        for use in uses
+        if others[use.view] > 1
     )

@@ -1,9 +1,11 @@
-"""Megatron tensor parallelism by construction: the model is shrunk to one device's part before it is traced.
+"""Megatron tensor parallelism by construction: the model is shrunk to one device's part before it
+is traced.
 
-Column- and row-parallel linears, split heads and a split vocabulary follow Shoeybi et al. 2019, section 3: one all-reduce per
-attention and per MLP block, forward (behind the row-parallel linear, Megatron's g) and backward (at the block's entrance, f).
-With sequence parallelism (Korthikanti et al. 2022, section 4.2) all-gather and reduce-scatter take their place and everything
-between the blocks works on a part of the sequence (``regather`` sees to it that also only parts are kept).
+Column- and row-parallel linears, split heads and a split vocabulary follow Shoeybi et al. 2019,
+section 3: one all-reduce per attention and per MLP block, forward (behind the row-parallel linear,
+Megatron's g) and backward (at the block's entrance, f). With sequence parallelism (Korthikanti et
+al. 2022, section 4.2) all-gather and reduce-scatter take their place and everything between the
+blocks works on a part of the sequence (``regather`` sees to it that also only parts are kept).
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +28,9 @@ class ShardsItself(Protocol):
         """Shrink to one device's part, in place."""
 
 
-def shard(model: torch.nn.Module, first_block: torch.nn.Module, plan: TensorParallelPlan, key: GraphKey) -> None:
+def shard(
+    model: torch.nn.Module, first_block: torch.nn.Module, plan: TensorParallelPlan, key: GraphKey
+) -> None:
     """Shrink ``model`` in place to one device's part; call under the fake mode it was built in."""
     if key.tp * key.ep * key.sequence_devices > 1:
         for module in list(model.modules()):
@@ -49,8 +53,12 @@ def shard(model: torch.nn.Module, first_block: torch.nn.Module, plan: TensorPara
     sharder.retie()
     sharder.communicate(plan)
     if key.sequence_parallel:
-        for first in [module for path, module in _within(model) if fnmatch(path, plan.first)] or [first_block]:
-            first.register_forward_pre_hook(_on_input(custom_operators.split_sequence, key.tp), with_kwargs=True)
+        for first in [module for path, module in _within(model) if fnmatch(path, plan.first)] or [
+            first_block
+        ]:
+            first.register_forward_pre_hook(
+                _on_input(custom_operators.split_sequence, key.tp), with_kwargs=True
+            )
 
 
 def divided(width: Any, tp: int) -> Any:
@@ -89,31 +97,51 @@ class _Sharder:
 
     def row(self, linear: torch.nn.Module) -> torch.nn.Module:
         transposed = not isinstance(linear, torch.nn.Linear)
-        reduce = custom_operators.reduce_scatter_sequence if self.sequence_parallel else custom_operators.reduce_from_group
-        return _Linear(self.part(linear.weight, 0 if transposed else 1), linear.bias, transposed, lambda x: reduce(x, self.tp))
+        reduce = (
+            custom_operators.reduce_scatter_sequence
+            if self.sequence_parallel
+            else custom_operators.reduce_from_group
+        )
+        return _Linear(
+            self.part(linear.weight, 0 if transposed else 1),
+            linear.bias,
+            transposed,
+            lambda x: reduce(x, self.tp),
+        )
 
     def replace(self, path: str, module: torch.nn.Module) -> None:
         self.model.set_submodule(path, module)
 
     def retie(self) -> None:
-        """Give modules outside the plan the parts of the parameters they share with modules inside it."""
+        """Give modules outside the plan the parts of the parameters they share with modules inside
+        it."""
         for module in self.model.modules():
             for name, parameter in list(module.named_parameters(recurse=False)):
                 setattr(module, name, self.parts.get(parameter, parameter))
 
     def communicate(self, plan: TensorParallelPlan) -> None:
         """Put f, or the all-gather of the sequence, at the entrances and before the head."""
-        enter = custom_operators.gather_sequence if self.sequence_parallel else custom_operators.copy_to_group
+        enter = (
+            custom_operators.gather_sequence
+            if self.sequence_parallel
+            else custom_operators.copy_to_group
+        )
         gathered_early = self.sequence_parallel and plan.last
         for path, module in _within(self.model):
             if _matches(path, plan.entrances) or (path == plan.head and not gathered_early):
                 module.register_forward_pre_hook(_on_input(enter, self.tp), with_kwargs=True)
             if gathered_early and path == plan.last:
-                module.register_forward_hook(lambda _module, _inputs, output: custom_operators.gather_sequence(output, self.tp))
+                module.register_forward_hook(
+                    lambda _module, _inputs, output: custom_operators.gather_sequence(
+                        output, self.tp
+                    )
+                )
 
 
 def _on_input(communicate: Callable[[Any, int], Any], tp: int) -> Callable[..., Any]:
-    def hook(_: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def hook(
+        _: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if arguments:
             return (communicate(arguments[0], tp), *arguments[1:]), named
         return arguments, {**named, "hidden_states": communicate(named["hidden_states"], tp)}
@@ -125,7 +153,11 @@ class _Linear(torch.nn.Module):  # type: ignore[misc]
     """A linear layer's part; a row-parallel one reduces before it adds the bias."""
 
     def __init__(
-        self, weight: torch.nn.Parameter, bias: torch.nn.Parameter | None, transposed: bool, reduce: Callable[[Any], Any] | None
+        self,
+        weight: torch.nn.Parameter,
+        bias: torch.nn.Parameter | None,
+        transposed: bool,
+        reduce: Callable[[Any], Any] | None,
     ) -> None:
         super().__init__()
         self.weight, self.bias, self.transposed, self.reduce = weight, bias, transposed, reduce
@@ -139,7 +171,8 @@ class _Linear(torch.nn.Module):  # type: ignore[misc]
 
 
 class _ParallelEmbedding(torch.nn.Module):  # type: ignore[misc]
-    """Lookup in one device's part of the vocabulary, then an all-reduce (ids of other devices give zero rows)."""
+    """Lookup in one device's part of the vocabulary, then an all-reduce (ids of other devices give
+    zero rows)."""
 
     def __init__(self, weight: torch.nn.Parameter, tp: int) -> None:
         super().__init__()

@@ -1,8 +1,10 @@
-"""All that phaze uses of torch and transformers without a promise that the next release still has it.
+"""All that phaze uses of torch and transformers without a promise that the next release still has
+it.
 
-Nothing else in the repository imports such a name (``tests/test_torch_internals.py``), so a new release is a matter of this file.
-What traces rest on besides, and no import shows: nodes of one autograd function share ``meta["seq_nr"]``, sums of gradients have
-``meta["is_gradient_acc"]``, and ``current_meta["custom"]`` is copied to every node made while it stands.
+Nothing else in the repository imports such a name (``tests/test_torch_internals.py``), so a new
+release is a matter of this file. What traces rest on besides, and no import shows: nodes of one
+autograd function share ``meta["seq_nr"]``, sums of gradients have ``meta["is_gradient_acc"]``, and
+``current_meta["custom"]`` is copied to every node made while it stands.
 """
 
 from collections.abc import Iterator
@@ -37,7 +39,8 @@ try:
     from torch.utils.weak import WeakIdKeyDictionary
 except ImportError as error:
     raise PhazeError(
-        f"torch {torch.__version__} is not one that phaze can trace with ({error}); phaze doctor tells which it was tested with"
+        f"torch {torch.__version__} is not one that phaze can trace with ({error}); phaze doctor "
+        "tells which it was tested with"
     ) from error
 
 __all__ = [
@@ -76,7 +79,8 @@ def preserve_version_counter(tensor: torch.Tensor) -> AbstractContextManager[Any
 
 
 def no_init_weights() -> AbstractContextManager[Any]:
-    """While active, models of transformers are built without values in their weights, and tie none."""
+    """While active, models of transformers are built without values in their weights, and tie
+    none."""
     from transformers.initialization import no_init_weights as without_values
 
     context: AbstractContextManager[Any] = without_values()

@@ -1,7 +1,9 @@
-"""One training step, forward and backward, traced on fake tensors: no weights, no memory, no device.
+"""One training step, forward and backward, traced on fake tensors: no weights, no memory, no
+device.
 
-Method: ``make_fx`` over forward + ``torch.autograd.grad`` on fake CPU tensors. Every forward node is stamped with its layer
-and module path by hooks; every backward node carries the autograd sequence number of the forward node it differentiates.
+Method: ``make_fx`` over forward + ``torch.autograd.grad`` on fake CPU tensors. Every forward node
+is stamped with its layer and module path by hooks; every backward node carries the autograd
+sequence number of the forward node it differentiates.
 """
 
 import logging
@@ -40,15 +42,19 @@ from GraphExtractor.torch_internals import (
 from GraphExtractor.user_lines import line_of, remember_lines
 
 logger = logging.getLogger(__name__)
-_PRODUCTS = frozenset(getattr(torch.ops.aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "convolution"))
+_PRODUCTS = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("mm", "bmm", "addmm", "baddbmm", "convolution")
+)
 
 
 @dataclass(frozen=True)
 class NodeOrigin:
-    """Where a traced node belongs: layer position, module path, pass, and the forward node it differentiates.
+    """Where a traced node belongs: layer position, module path, pass, and the forward node it
+    differentiates.
 
-    ``again`` marks a node of the backward pass that makes the result of its forward node a second time; ``causal`` one of
-    attention under a causal mask.
+    ``again`` marks a node of the backward pass that makes the result of its forward node a second
+    time; ``causal`` one of attention under a causal mask.
     """
 
     layer: int
@@ -62,7 +68,8 @@ class NodeOrigin:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A traced step; ``places`` are its layers in execution order, ``division`` is what a device has of its parameters."""
+    """A traced step; ``places`` are its layers in execution order, ``division`` is what a device
+    has of its parameters."""
 
     graph: torch.fx.Graph
     origins: Mapping[torch.fx.Node, NodeOrigin]
@@ -79,7 +86,8 @@ class TracedStep:
 
 
 class Stamper:
-    """Hooks that keep torch's tracing metadata at the module being executed, and count the runs of layer modules."""
+    """Hooks that keep torch's tracing metadata at the module being executed, and count the runs of
+    layer modules."""
 
     def __init__(self, model: torch.nn.Module, layer_modules: Sequence[LayerModule]) -> None:
         self.names = {module: name for name, module in model.named_modules()}
@@ -150,7 +158,8 @@ class Stamper:
 
 @contextmanager
 def substituted_operators(attention: Attention, shared: SharedTokens = UNSHARED) -> Iterator[None]:
-    """While active, attention, recurrences and lookups with sparse gradients are traced as the operators that they are."""
+    """While active, attention, recurrences and lookups with sparse gradients are traced as the
+    operators that they are."""
     with whole_operators(attention, shared), whole_scans(), sparse_gradients():
         yield
 
@@ -169,17 +178,20 @@ def trace_step(
     inner_cuts: bool = False,
     name: str = "the model",
 ) -> TracedStep:
-    """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of the devices that share its tokens.
+    """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of the devices
+    that share its tokens.
 
-    Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. Of ``undescribed`` models, whose
-    code may do anything, known values are followed and nodes know the lines that made them (``meta["stack_trace"]``). With
-    ``inner_cuts`` the parts of layers are layers. ``name`` is the model's, for logs of a trace that takes long.
+    Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. Of
+    ``undescribed`` models, whose code may do anything, known values are followed and nodes know the
+    lines that made them (``meta["stack_trace"]``). With ``inner_cuts`` the parts of layers are
+    layers. ``name`` is the model's, for logs of a trace that takes long.
 
-    Raises:
-        InputError: the model's code depends on the value of a tensor.
-        PhazeError: a parameter receives no gradient or a backward operator cannot be linked to a forward one.
+    Raises: InputError: the model's code depends on the value of a tensor. PhazeError: a parameter
+        receives no gradient or a backward operator cannot be linked to a forward one.
     """
-    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    parameters = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
     stamper = Stamper(model, layer_modules)
 
     class Step(torch.nn.Module):  # type: ignore[misc]
@@ -197,7 +209,9 @@ def trace_step(
         made = f"{len(graphs[0].nodes):,} operators" if graphs else "starting"
         return f"tracing {name}: {made}, {stamper.place()}"
 
-    def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    def forward_backward(
+        weights: list[torch.Tensor], values: list[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
         graphs.append(get_proxy_mode().tracer.graph)
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
         with stamper.stamping(), substituted_operators(attention, shared):
@@ -207,7 +221,9 @@ def trace_step(
         setup_stacktrace_preservation_hooks([loss.grad_fn])
         return list(torch.autograd.grad(loss, weights, allow_unused=True))
 
-    def following_values(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    def following_values(
+        weights: list[torch.Tensor], values: list[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
         with KnownValues(lambda: remember_lines(Step.forward.__code__)):
             return forward_backward(weights, values)
 
@@ -219,7 +235,11 @@ def trace_step(
             )
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
         libraries = (str(Path(torch.__file__).parent), __file__)
-        own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(libraries)]
+        own = [
+            frame
+            for frame in extract_tb(error.__traceback__)
+            if not frame.filename.startswith(libraries)
+        ]
         raise InputError(
             f"the model asks for the value of a tensor at {own[-1].filename}:{own[-1].lineno}, "
             "which a traced training step does not have; make the code depend on shapes only"
@@ -231,11 +251,14 @@ def trace_step(
     missing = [name for name, result in zip(parameters, results, strict=True) if result is None]
     if missing and not drop_unused:
         raise PhazeError(
-            f"no gradient reaches the parameters {shortened(missing)}; use them in the loss, or freeze them with "
+            f"no gradient reaches the parameters {shortened(missing)}; use them in the loss, or "
+            "freeze them with "
             "requires_grad_(False)"
         )
     if missing:
-        logger.warning("no gradient reaches the parameters %s; they are left out", shortened(missing))
+        logger.warning(
+            "no gradient reaches the parameters %s; they are left out", shortened(missing)
+        )
     named = dict(zip(placeholders, parameters, strict=False))
     origins, places = _origins(traced.graph, stamper.runs, frozenset(named), inner_cuts=inner_cuts)
     return TracedStep(
@@ -243,18 +266,27 @@ def trace_step(
         origins=origins,
         parameters=named,
         inputs=dict(zip(placeholders[len(parameters) :], inputs, strict=True)),
-        gradients={name: result for name, result in zip(parameters, results, strict=True) if result is not None},
+        gradients={
+            name: result
+            for name, result in zip(parameters, results, strict=True)
+            if result is not None
+        },
         places=places,
     )
 
 
 def drop_unread(graph: torch.fx.Graph, *, products_too: bool) -> None:
-    """Leave out what nobody reads, and what gives nothing: checks of values, which a trace does not have.
+    """Leave out what nobody reads, and what gives nothing: checks of values, which a trace does not
+    have.
 
-    Forward products that nobody reads (the state behind the last chunk of a recurrence) run all the same where code is run as
-    it stands.
+    Forward products that nobody reads (the state behind the last chunk of a recurrence) run all the
+    same where code is run as it stands.
     """
-    for node in [node for node in graph.nodes if node.op == "call_function" and "val" not in node.meta and not node.users]:
+    for node in [
+        node
+        for node in graph.nodes
+        if node.op == "call_function" and "val" not in node.meta and not node.users
+    ]:
         graph.erase_node(node)
 
     def stays(node: torch.fx.Node) -> bool:
@@ -270,10 +302,18 @@ def shortened(names: Sequence[str], most: int = 6) -> str:
 
 
 def _origins(
-    graph: torch.fx.Graph, runs: Sequence[LayerModule], parameters: frozenset[torch.fx.Node], *, inner_cuts: bool
+    graph: torch.fx.Graph,
+    runs: Sequence[LayerModule],
+    parameters: frozenset[torch.fx.Node],
+    *,
+    inner_cuts: bool,
 ) -> tuple[dict[torch.fx.Node, NodeOrigin], tuple[LayerPlace, ...]]:
     calls = [node for node in graph.nodes if node.op == "call_function"]
-    stamps = {node: node.meta["custom"]["stamp"] for node in calls if not node.meta.get("custom", {}).get("backward", True)}
+    stamps = {
+        node: node.meta["custom"]["stamp"]
+        for node in calls
+        if not node.meta.get("custom", {}).get("backward", True)
+    }
     found = segments(stamps, runs, parameters)
     if inner_cuts:
         found = with_inner_cuts(found, stamps, parameters)
@@ -282,30 +322,41 @@ def _origins(
     for node, stamp in stamps.items():
         notes = node.meta["custom"]
         core, causal = notes.get("core_attention", False), notes.get("causal", False)
-        origins[node] = NodeOrigin(found.layer[node], stamp.module, False, core, None, causal=causal)
+        origins[node] = NodeOrigin(
+            found.layer[node], stamp.module, False, core, None, causal=causal
+        )
         # the first node of a number owns the gradient function, later ones are not differentiable
         by_sequence_number.setdefault(node.meta["seq_nr"], node)
     late: list[torch.fx.Node] = []
     for node in calls:
         if node in origins:
             continue
-        if node.meta.get("is_gradient_acc"):  # carries the loss's number: it belongs with the last gradient it adds
+        if node.meta.get(
+            "is_gradient_acc"
+        ):  # carries the loss's number: it belongs with the last gradient it adds
             forward = origins[node.all_input_nodes[-1]].forward
         else:
-            number = node.meta.get("seq_nr", -1)  # an in-place operation on a view uses up two numbers
+            number = node.meta.get(
+                "seq_nr", -1
+            )  # an in-place operation on a view uses up two numbers
             forward = by_sequence_number.get(number) or by_sequence_number.get(number - 1)
         if forward is None:  # its own left no trace: it goes with the gradient that it reads
-            gradients = (origins[each] for each in reversed(node.all_input_nodes) if each in origins)
+            gradients = (
+                origins[each] for each in reversed(node.all_input_nodes) if each in origins
+            )
             forward = next((each.forward for each in gradients if each.forward is not None), None)
         if forward is None:
             late.append(node)
             continue
         origins[node] = _backward_of(forward, origins)
-    for node in reversed(late):  # made from parameters and constants: they go with what reads them first
+    for node in reversed(
+        late
+    ):  # made from parameters and constants: they go with what reads them first
         forward = next((origins[user].forward for user in node.users if user in origins), None)
         if forward is None:
             raise PhazeError(
-                f"the gradient made for {line_of(node) or node.target} belongs to no operator of the forward pass; write that "
+                f"the gradient made for {line_of(node) or node.target} belongs to no operator of "
+                "the forward pass; write that "
                 "line with plain torch operators"
             )
         origins[node] = _backward_of(forward, origins)

@@ -1,10 +1,12 @@
-"""A 2D layout by construction: what a model learns, and all activations, divided over ``tp`` columns and ``tp2`` rows of devices.
+"""A 2D layout by construction: what a model learns, and all activations, divided over ``tp``
+columns and ``tp2`` rows of devices.
 
-Between operators a device has (batch, sequence/(tp2·cp), hidden/tp): products run in panels (``summa``), norms with a small
-all-reduce (``divided_norms``), attention on the heads of its column, its keys and values exchanged with all devices of that
-column that share the sequence, dropout and residuals on what is there. What is learned by column alone (norms, biases,
-positions) is the same on all rows. Xu & You (Optimus, arXiv 2104.05343) divide transformers so; that the sequence lies along the
-rows, and attention with it, is the 2D layout of arXiv 2410.00273.
+Between operators a device has (batch, sequence/(tp2·cp), hidden/tp): products run in panels
+(``summa``), norms with a small all-reduce (``divided_norms``), attention on the heads of its
+column, its keys and values exchanged with all devices of that column that share the sequence,
+dropout and residuals on what is there. What is learned by column alone (norms, biases, positions)
+is the same on all rows. Xu & You (Optimus, arXiv 2104.05343) divide transformers so; that the
+sequence lies along the rows, and attention with it, is the 2D layout of arXiv 2410.00273.
 """
 
 from fnmatch import fnmatch
@@ -22,15 +24,22 @@ from GraphExtractor.summa import SummaLinear
 from GraphExtractor.tensor_parallel import ShardsItself, divided
 
 _gather_ids = define(
-    "gather_ids", "(Tensor ids, int tp2) -> Tensor", lambda ids, tp2: ids.new_empty(*ids.shape[:-1], ids.shape[-1] * tp2)
+    "gather_ids",
+    "(Tensor ids, int tp2) -> Tensor",
+    lambda ids, tp2: ids.new_empty(*ids.shape[:-1], ids.shape[-1] * tp2),
 )
 _reduce_scatter_columns = define(
-    "reduce_scatter_columns", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(*x.shape[:-1], x.shape[-1] // tp)
+    "reduce_scatter_columns",
+    "(Tensor x, int tp) -> Tensor",
+    lambda x, tp: x.new_empty(*x.shape[:-1], x.shape[-1] // tp),
 )
 _all_gather_columns = define(
-    "all_gather_columns", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(*x.shape[:-1], x.shape[-1] * tp)
+    "all_gather_columns",
+    "(Tensor x, int tp) -> Tensor",
+    lambda x, tp: x.new_empty(*x.shape[:-1], x.shape[-1] * tp),
 )
-# tokens of all rows with a part of the columns, for the row's own tokens with all columns of the device's column; and back
+# tokens of all rows with a part of the columns, for the row's own tokens with all columns of the
+# device's column; and back
 _tokens_for_columns = define(
     "all_to_all_columns",
     "(Tensor x, int tp2) -> Tensor",
@@ -44,11 +53,13 @@ _columns_for_tokens = define(
 
 
 class DividedEmbedding(torch.nn.Module):  # type: ignore[misc]
-    """Lookup in a table of which a device has (vocabulary/tp, hidden/tp2), as the tied head's product needs it.
+    """Lookup in a table of which a device has (vocabulary/tp, hidden/tp2), as the tied head's
+    product needs it.
 
-    A device looks up the tokens of all rows in its part (ids of other parts give zeros). The parts of the vocabulary are summed
-    over the columns while hidden is scattered among them; then rows exchange tokens for hidden. Backward the same, reversed, so
-    that the table's gradient is that of the tokens of all rows.
+    A device looks up the tokens of all rows in its part (ids of other parts give zeros). The parts
+    of the vocabulary are summed over the columns while hidden is scattered among them; then rows
+    exchange tokens for hidden. Backward the same, reversed, so that the table's gradient is that of
+    the tokens of all rows.
     """
 
     def __init__(self, weight: torch.nn.Parameter, tp: int, tp2: int) -> None:
@@ -60,11 +71,18 @@ class DividedEmbedding(torch.nn.Module):  # type: ignore[misc]
         x = functional.embedding(_gather_ids(ids, self.tp2) if self.tp2 > 1 else ids, self.weight)
         if self.tp > 1:
             x = communicate(x, self.tp, _reduce_scatter_columns, _all_gather_columns)
-        return communicate(x, self.tp2, _tokens_for_columns, _columns_for_tokens) if self.tp2 > 1 else x
+        return (
+            communicate(x, self.tp2, _tokens_for_columns, _columns_for_tokens)
+            if self.tp2 > 1
+            else x
+        )
 
 
-def shard_twice(model: torch.nn.Module, plan: TensorParallelPlan, hidden: int, key: GraphKey) -> None:
-    """Shrink ``model``, between whose blocks are ``hidden`` columns, in place to one device's part; call under its fake mode.
+def shard_twice(
+    model: torch.nn.Module, plan: TensorParallelPlan, hidden: int, key: GraphKey
+) -> None:
+    """Shrink ``model``, between whose blocks are ``hidden`` columns, in place to one device's part;
+    call under its fake mode.
 
     Raises:
         PhazeError: a module has parameters that nobody knows how to divide.
@@ -89,8 +107,11 @@ class _Sharder:
         self.tp, self.tp2 = key.tp, key.tp2
         self.parts: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
 
-    def part_of(self, path: str, module: torch.nn.Module, plan: TensorParallelPlan, hidden: int) -> torch.nn.Module | None:
-        """What takes the place of a module; None where it stays, parts of its own parameters aside."""
+    def part_of(
+        self, path: str, module: torch.nn.Module, plan: TensorParallelPlan, hidden: int
+    ) -> torch.nn.Module | None:
+        """What takes the place of a module; None where it stays, parts of its own parameters
+        aside."""
         tp, tp2 = self.tp, self.tp2
         if isinstance(module, torch.nn.Embedding):
             if fnmatch(path, plan.embedding):
@@ -108,15 +129,23 @@ class _Sharder:
             weight = self._part(module.weight, tp2, tp).t().contiguous()
             return SummaLinear(torch.nn.Parameter(weight), self._vector(module.bias), tp, tp2)
         if isinstance(module, torch.nn.Linear):
-            return SummaLinear(self._part(module.weight, tp, tp2), self._vector(module.bias), tp, tp2)
+            return SummaLinear(
+                self._part(module.weight, tp, tp2), self._vector(module.bias), tp, tp2
+            )
         if any(True for _ in module.parameters(recurse=False)):
-            raise PhazeError(f"{path} has parameters that a 2d layout does not know how to divide; give its family a way")
+            raise PhazeError(
+                f"{path} has parameters that a 2d layout does not know how to divide; give its "
+                "family a way"
+            )
         return None
 
     def _part(self, parameter: torch.nn.Parameter, *divisors: int) -> torch.nn.Parameter:
-        """One device's part of a parameter, every dimension divided; a tied parameter stays tied."""
+        """One device's part of a parameter, every dimension divided; a tied parameter stays
+        tied."""
         if parameter not in self.parts:
-            shape = [size // divisor for size, divisor in zip(parameter.shape, divisors, strict=True)]
+            shape = [
+                size // divisor for size, divisor in zip(parameter.shape, divisors, strict=True)
+            ]
             self.parts[parameter] = torch.nn.Parameter(torch.empty(shape, dtype=parameter.dtype))
         return self.parts[parameter]
 
@@ -124,13 +153,15 @@ class _Sharder:
         return None if parameter is None else self._part(parameter, self.tp)
 
     def retie(self, model: torch.nn.Module) -> None:
-        """Give modules that were not replaced the parts of the parameters they share with others."""
+        """Give modules that were not replaced the parts of the parameters they share with
+        others."""
         for module in model.modules():
             for name, parameter in list(module.named_parameters(recurse=False)):
                 setattr(module, name, self.parts.get(parameter, parameter))
 
 
 def looks_up_tokens_of_all(node: torch.fx.Node) -> bool:
-    """Whether a node looks up the tokens of all rows, in a table that is divided along both axes."""
+    """Whether a node looks up the tokens of all rows, in a table that is divided along both
+    axes."""
     ids = node.args[1] if len(node.args) > 1 else None
     return isinstance(ids, torch.fx.Node) and ids.target is torch.ops.phaze.gather_ids.default

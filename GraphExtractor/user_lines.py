@@ -17,9 +17,11 @@ _LIBRARY = str(_TORCH)
 
 
 def remember_lines(within: CodeType) -> None:
-    """Have the nodes that are made next know the lines that are running within a function, if it is running.
+    """Have the nodes that are made next know the lines that are running within a function, if it is
+    running.
 
-    ``make_fx`` can record them too, as text with the lines themselves, which takes a fifth of a trace.
+    ``make_fx`` can record them too, as text with the lines themselves, which takes a fifth of a
+    trace.
     """
     lines = []
     frame = sys._getframe(1)
@@ -33,11 +35,20 @@ def remember_lines(within: CodeType) -> None:
 
 
 def line_of(node: Node, model: str | None = None) -> str:
-    """The innermost line, as file:number, of the files beside ``model`` that made a node, else of a library other than torch.
+    """The innermost line, as file:number, of the files beside ``model`` that made a node, else of a
+    library other than torch.
 
     Empty where nothing is known: only traces of models that nobody described keep lines.
     """
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    candidates = [(file, line) for file, line in reversed(frames) if not {_TORCH, _OURS} & set(Path(file).parents)]
-    own = [(file, line) for file, line in candidates if model is not None and Path(model).parent in Path(file).parents]
+    candidates = [
+        (file, line)
+        for file, line in reversed(frames)
+        if not {_TORCH, _OURS} & set(Path(file).parents)
+    ]
+    own = [
+        (file, line)
+        for file, line in candidates
+        if model is not None and Path(model).parent in Path(file).parents
+    ]
     return ":".join(next(iter(own or candidates), ()))

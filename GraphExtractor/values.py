@@ -1,4 +1,5 @@
-"""Tensors behind the nodes of a trace: views resolved to the data they look at, bookkeeping told from work."""
+"""Tensors behind the nodes of a trace: views resolved to the data they look at, bookkeeping told
+from work."""
 
 import math
 import operator as python_operator
@@ -15,7 +16,9 @@ from GraphExtractor.sparse_rows import rows_read
 from GraphExtractor.tracing import TracedStep
 
 _ALLOCATIONS = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"})
-_VIEWS_TOO = frozenset({"_unsafe_view", "lift_fresh_copy"})  # return their input although their schema does not say so
+_VIEWS_TOO = frozenset(
+    {"_unsafe_view", "lift_fresh_copy"}
+)  # return their input although their schema does not say so
 
 
 class Source(Enum):
@@ -29,9 +32,11 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor with memory of its own; ``maker`` is the node of the operator that writes it, if any.
+    """A tensor with memory of its own; ``maker`` is the node of the operator that writes it, if
+    any.
 
-    ``backward`` is made in the backward pass: a ``gradient``, unless an activation is made again there.
+    ``backward`` is made in the backward pass: a ``gradient``, unless an activation is made again
+    there.
     """
 
     node: Node
@@ -55,7 +60,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Use:
-    """A value as an operator reads it through ``view``: ``shape`` is the part touched (an expanded view reads no more)."""
+    """A value as an operator reads it through ``view``: ``shape`` is the part touched (an expanded
+    view reads no more)."""
 
     value: Value
     shape: tuple[int, ...]
@@ -117,7 +123,9 @@ class ValueTable:
     def _made(self, node: Node, maker: Node) -> Value:
         origin = self._step.origins[node]
         return replace(
-            _value(node, Source.OPERATOR, maker), backward=origin.backward, gradient=origin.backward and not origin.again
+            _value(node, Source.OPERATOR, maker),
+            backward=origin.backward,
+            gradient=origin.backward and not origin.again,
         )
 
     def uses(self, node: Node) -> tuple[Use, ...]:
@@ -155,9 +163,18 @@ def is_view(node: Node) -> bool:
 
 def is_bookkeeping(node: Node) -> bool:
     """Whether a node only allocates, or computes nothing but integers or scalars."""
-    tensors = [*tensors_of(node.meta["val"]), *(t for argument in node.all_input_nodes for t in tensors_of(argument.meta["val"]))]
-    integers = all(not (tensor.dtype.is_floating_point or tensor.dtype.is_complex) for tensor in tensors)
-    return integers or all(tensor.numel() <= 1 for tensor in tensors) or operator_name(node) in _ALLOCATIONS
+    tensors = [
+        *tensors_of(node.meta["val"]),
+        *(t for argument in node.all_input_nodes for t in tensors_of(argument.meta["val"])),
+    ]
+    integers = all(
+        not (tensor.dtype.is_floating_point or tensor.dtype.is_complex) for tensor in tensors
+    )
+    return (
+        integers
+        or all(tensor.numel() <= 1 for tensor in tensors)
+        or operator_name(node) in _ALLOCATIONS
+    )
 
 
 def tensors_of(value: Any) -> Iterator[Any]:

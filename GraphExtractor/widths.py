@@ -10,7 +10,8 @@ SHOWN = 16  # divisors listed in a refusal
 
 
 def allowed_widths(family: ModelFamily) -> tuple[int, ...]:
-    """Tensor-parallel widths that divide all ``family.divided_sizes``; 1 where only a trace can tell."""
+    """Tensor-parallel widths that divide all ``family.divided_sizes``; 1 where only a trace can
+    tell."""
     return divisors(math.gcd(*family.divided_sizes.values()) or 1)
 
 
@@ -30,18 +31,26 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
         "expert parallel degree": key.ep,
     }
     if not key.sequence_length and not family.sequence_length:
-        raise InputError(f"{key.model} has no sequence length of its own; give one with --sequence-length")
+        raise InputError(
+            f"{key.model} has no sequence length of its own; give one with --sequence-length"
+        )
     for name, size in sizes.items():
         if size < 1:
             raise InputError(f"{name} {size} is not possible; give a positive whole number")
-    derived = not family.described and not family.divided_sizes  # what can be split is only known when it is traced
+    derived = (
+        not family.described and not family.divided_sizes
+    )  # what can be split is only known when it is traced
     if key.tp > 1 and not family.divided_sizes and not derived:
-        raise InputError(f"{key.model} has no tensor-parallel plan; use tensor parallel width 1, or give its family a plan")
+        raise InputError(
+            f"{key.model} has no tensor-parallel plan; use tensor parallel width 1, or give its "
+            "family a plan"
+        )
     widths = allowed_widths(family)
     if key.tp not in widths and not derived:
         words = [f"{size} {name}" for name, size in family.divided_sizes.items()]
         raise InputError(
-            f"tensor parallel width {key.tp} does not divide {key.model}, which has {' and '.join(words)}; "
+            f"tensor parallel width {key.tp} does not divide {key.model}, which has "
+            f"{' and '.join(words)}; "
             f"use one of {', '.join(map(str, widths))}"
         )
     if key.ep > 1 and (not family.experts or family.experts % key.ep):
@@ -50,18 +59,25 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
             f"use one of {', '.join(map(str, divisors(family.experts)))}"
             if family.experts
             else f"ep is {key.ep}, but {key.model} has no experts"
-            + ("; use ep 1" if family.described else " that its description names, and others are not split; use ep 1")
+            + (
+                "; use ep 1"
+                if family.described
+                else " that its description names, and others are not split; use ep 1"
+            )
         )
     if key.sequence_parallel and key.sequence_length % key.tp:
         raise InputError(
-            f"sequence parallelism over {key.tp} devices does not divide sequence length {key.sequence_length}; "
+            f"sequence parallelism over {key.tp} devices does not divide sequence length "
+            f"{key.sequence_length}; "
             "use a multiple of the tensor parallel width"
         )
     _check_axes(key, family)
     check_context(key, key.sequence_devices)
     _check_exchange(key, family)
     if DTYPE_BYTES.get(key.dtype, 0) < 2 or not key.dtype.startswith(("float", "bfloat")):
-        raise InputError(f"dtype {key.dtype!r} cannot be trained in; use bfloat16, float16 or float32")
+        raise InputError(
+            f"dtype {key.dtype!r} cannot be trained in; use bfloat16, float16 or float32"
+        )
     family.check(key)
 
 
@@ -70,33 +86,40 @@ def _check_axes(key: GraphKey, family: ModelFamily) -> None:
     if key.layout is TensorLayout.ONE_D:
         if key.tp2 > 1:
             raise InputError(
-                f"the second tensor axis has width {key.tp2}, but a 1d layout has one axis; use width 1, or layout 2d"
+                f"the second tensor axis has width {key.tp2}, but a 1d layout has one axis; use "
+                "width 1, or layout 2d"
             )
         return
     if not isinstance(family, TransformerFamily) or not family.divides_twice:
         raise InputError(
-            f"a 2d layout does not divide {key.model}: it is there for dense transformers of linear layers and norms ("
-            "GPT, Llama, Qwen3, OPT, BLOOM, MPT and vision transformers for dense prediction); use layout 1d"
+            f"a 2d layout does not divide {key.model}: it is there for dense transformers of "
+            "linear layers and norms ("
+            "GPT, Llama, Qwen3, OPT, BLOOM, MPT and vision transformers for dense prediction); "
+            "use layout 1d"
         )
     if key.sequence_parallel:
         raise InputError(
-            "a 2d layout divides what is between the blocks itself; leave sequence parallelism out, or use layout 1d"
+            "a 2d layout divides what is between the blocks itself; leave sequence parallelism "
+            "out, or use layout 1d"
         )
     if family.hidden % (key.tp * key.tp2):
         raise InputError(
-            f"a 2d layout of {key.tp} x {key.tp2} devices does not divide the {family.hidden} hidden columns of {key.model}; "
+            f"a 2d layout of {key.tp} x {key.tp2} devices does not divide the {family.hidden} "
+            f"hidden columns of {key.model}; "
             f"use widths whose product divides {family.hidden}"
         )
     for name, size in family.summed_sizes.items():
         if size % math.lcm(key.tp, key.tp2):
             raise InputError(
-                f"a 2d layout of {key.tp} x {key.tp2} devices does not divide the {size} {name} of {key.model}; "
+                f"a 2d layout of {key.tp} x {key.tp2} devices does not divide the {size} {name} "
+                f"of {key.model}; "
                 f"use widths that both divide {size}"
             )
 
 
 def panels_fit(panels: int, family: ModelFamily) -> bool:
-    """Whether products of a 2D layout can run in so many equal panels; one is all of them where a model has no such layout."""
+    """Whether products of a 2D layout can run in so many equal panels; one is all of them where a
+    model has no such layout."""
     return not any(size % panels for size in _summed(family).values())
 
 
@@ -110,33 +133,40 @@ def check_panels(panels: int, model: str, family: ModelFamily) -> None:
     for name, size in sizes.items():
         if size % panels:
             would = divisors(math.gcd(*sizes.values()))
-            shown = ", ".join(map(str, would[:SHOWN])) + (f", ..., {would[-1]}" if len(would) > SHOWN else "")
+            shown = ", ".join(map(str, would[:SHOWN])) + (
+                f", ..., {would[-1]}" if len(would) > SHOWN else ""
+            )
             raise InputError(
-                f"panels is {panels}, which does not divide the {size} {name} of {model} that products are summed over; "
+                f"panels is {panels}, which does not divide the {size} {name} of {model} that "
+                "products are summed over; "
                 f"use one of {shown}"
             )
 
 
 def _summed(family: ModelFamily) -> dict[str, int]:
-    """What the products of a 2D layout are summed over, by what it is called; nothing where no such layout divides the model."""
+    """What the products of a 2D layout are summed over, by what it is called; nothing where no such
+    layout divides the model."""
     if not isinstance(family, TransformerFamily) or not family.divides_twice:
         return {}
     return {"hidden columns": family.hidden, **family.summed_sizes}
 
 
 def _check_exchange(key: GraphKey, family: ModelFamily) -> None:
-    """Refuse ways to attend to the tokens of other devices that a model or its attention does not allow."""
+    """Refuse ways to attend to the tokens of other devices that a model or its attention does not
+    allow."""
     if key.sequence_devices == 1:
         return
     if key.exchange is KeyExchange.RING and key.attention is not Attention.FLASH:
         raise InputError(
-            f"keys and values pass around a ring while fused attention runs, but attention of {key.model} is {key.attention}; "
+            "keys and values pass around a ring while fused attention runs, but attention of "
+            f"{key.model} is {key.attention}; "
             "use attention flash, or exchange gather"
         )
     heads = family.divided_sizes.get("attention heads", 0)
     if key.exchange is KeyExchange.ULYSSES and heads % (key.tp * key.sequence_devices):
         raise InputError(
-            f"ulysses divides the {heads // key.tp} attention heads that tensor parallel width {key.tp} leaves of {key.model} "
+            f"ulysses divides the {heads // key.tp} attention heads that tensor parallel width "
+            f"{key.tp} leaves of {key.model} "
             f"among {key.sequence_devices} devices that share a sequence; let these be one of "
             f"{', '.join(map(str, divisors(heads // key.tp)))}, or use exchange gather or ring"
         )
@@ -152,4 +182,6 @@ def check_context(key: GraphKey, parts: int) -> None:
         degree = f"context parallel degree {key.cp}"
         if key.tp2 > 1:
             degree += f" on {key.tp2} rows of a 2d layout"
-        raise InputError(f"{degree} does not divide the {of_each} of {key.model}; use a divisor of {tokens}")
+        raise InputError(
+            f"{degree} does not divide the {of_each} of {key.model}; use a divisor of {tokens}"
+        )

@@ -1,7 +1,7 @@
 """Costs of layers on one device: operators run one after another in one stream.
 
-What operators take by themselves is priced once per graph, however many ways its groups lie in; only collectives are priced
-again, each kind and size once.
+What operators take by themselves is priced once per graph, however many ways its groups lie in;
+only collectives are priced again, each kind and size once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _FORWARD, _AGAIN, _BACKWARD = "forward", "again", "backward"
 
 @dataclass(frozen=True)
 class _Streaming:
-    """A product, and the seconds of its pieces, beside which collectives run; these count among those of ``column``."""
+    """A product, and the seconds of its pieces, beside which collectives run; these count among
+    those of ``column``."""
 
     operator: Operator
     pieces: PieceTimes[float]
@@ -58,7 +59,8 @@ class _Streaming:
 
 @dataclass(frozen=True, eq=False)
 class PassWork:
-    """One pass through one layer: the first fields of ``PassCosts``, and what the groups decide the rest of."""
+    """One pass through one layer: the first fields of ``PassCosts``, and what the groups decide the
+    rest of."""
 
     alone_s: FloatArray  # (5,)
     collectives: tuple[tuple[int, Collective, int], ...]  # field of PassCosts, and how often
@@ -71,15 +73,24 @@ class PassWork:
         for column, collective, times in self.collectives:
             total[column] += times * networks.seconds(collective)
         for each in self.streaming:
-            pieces = PieceTimes(*(np.full(len(networks), seconds) for seconds in (each.pieces.first_s, each.pieces.other_s)))
-            total[each.column] += each.times * exposed_s(each.operator, pieces, networks.seconds, panels)
+            pieces = PieceTimes(
+                *(
+                    np.full(len(networks), seconds)
+                    for seconds in (each.pieces.first_s, each.pieces.other_s)
+                )
+            )
+            total[each.column] += each.times * exposed_s(
+                each.operator, pieces, networks.seconds, panels
+            )
         return total
 
 
 class _Networks:
     """Prices the collectives of a graph for each of the ways in which its ``groups`` lie."""
 
-    def __init__(self, groups: Sequence[LayerGroups], network: Callable[[DeviceGroups], GroupNetwork]) -> None:
+    def __init__(
+        self, groups: Sequence[LayerGroups], network: Callable[[DeviceGroups], GroupNetwork]
+    ) -> None:
         self._groups, self._network = groups, network
         self._networks: dict[CollectiveGroup, GroupNetworks] = {}
 
@@ -90,7 +101,9 @@ class _Networks:
         """Seconds of one collective, shape (ways,)."""
         group = collective.group
         if group not in self._networks:
-            self._networks[group] = GroupNetworks([self._network(each.of(group)) for each in self._groups])
+            self._networks[group] = GroupNetworks(
+                [self._network(each.of(group)) for each in self._groups]
+            )
         return self._networks[group].seconds(collective.kind, collective.payload_bytes)
 
 
@@ -102,29 +115,41 @@ class DeviceCosts:
         self._graphs: dict[GraphKey, _GraphWork] = {}
         self._networks: dict[DeviceGroups, GroupNetwork] = {}
 
-    def layer_costs(self, graph: ModelGraph, recompute: Recompute, groups: LayerGroups) -> LayerCosts:
-        """Costs of ``graph`` (one configuration) with the ``groups`` that communicate within a layer.
+    def layer_costs(
+        self, graph: ModelGraph, recompute: Recompute, groups: LayerGroups
+    ) -> LayerCosts:
+        """Costs of ``graph`` (one configuration) with the ``groups`` that communicate within a
+        layer.
 
         Raises:
             PhazeError: the groups are of other sizes than the graph was made for.
         """
         return self.costs_by_groups(graph, recompute, [groups])
 
-    def costs_by_groups(self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]) -> LayerCosts:
-        """The same with one configuration for each of ``groups``, whose products all run in as many panels.
+    def costs_by_groups(
+        self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]
+    ) -> LayerCosts:
+        """The same with one configuration for each of ``groups``, whose products all run in as many
+        panels.
 
         Raises:
             PhazeError: some are of other sizes than the graph was made for.
         """
-        return self._work(graph, groups).costs(recompute, _Networks(groups, self._network), groups[0].panels)
+        return self._work(graph, groups).costs(
+            recompute, _Networks(groups, self._network), groups[0].panels
+        )
 
-    def model_times(self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]) -> StageTimes:
+    def model_times(
+        self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]
+    ) -> StageTimes:
         """What a stage of all layers takes for each of ``groups``, arrays of shape (groups,).
 
         Raises:
             PhazeError: some are of other sizes than the graph was made for.
         """
-        return self._work(graph, groups).model_times(recompute, _Networks(groups, self._network), groups[0].panels)
+        return self._work(graph, groups).model_times(
+            recompute, _Networks(groups, self._network), groups[0].panels
+        )
 
     def _work(self, graph: ModelGraph, groups: Sequence[LayerGroups]) -> _GraphWork:
         for each in groups:
@@ -156,7 +181,9 @@ class _GraphWork:
         """Costs of all layers whose groups communicate over ``networks``."""
         distinct, _ = self._layers(recompute)
         if (recompute, panels) not in self._sizes:
-            self._sizes[recompute, panels] = layer_sizes(self.graph, recompute, panels, self._keeping)
+            self._sizes[recompute, panels] = layer_sizes(
+                self.graph, recompute, panels, self._keeping
+            )
 
         def passes(name: str) -> PassCosts:
             columns = [self._pass(name, each, panels).priced(networks, panels) for each in distinct]
@@ -183,7 +210,12 @@ class _GraphWork:
             return pass_totals(PassCosts(*_repeated(works).priced(networks, panels)))
 
         accumulation_s = sum(count * self._accumulation_s(each) for each, count in times)
-        return StageTimes(passes(_FORWARD), passes(_AGAIN), passes(_BACKWARD), np.full(len(networks), accumulation_s))
+        return StageTimes(
+            passes(_FORWARD),
+            passes(_AGAIN),
+            passes(_BACKWARD),
+            np.full(len(networks), accumulation_s),
+        )
 
     def _accumulation_s(self, moded: ModedLayer) -> float:
         return self._model.accumulation_time(_accumulated(self.graph.layers[moded.index])).memory_s
@@ -203,9 +235,16 @@ class _GraphWork:
         return self._passes[key]
 
 
-def pass_work(operators: Iterable[Operator], model: DeviceModel, panels: int, beyond_s: float = 0.0) -> PassWork:
-    """Sums over ``operators`` of one layer, which takes ``beyond_s`` besides; products that stream have collectives to hide."""
-    alone_s, collectives, streaming = np.array([0.0, 0.0, beyond_s, 0.0, 0.0]), Counter[tuple[int, Collective]](), []
+def pass_work(
+    operators: Iterable[Operator], model: DeviceModel, panels: int, beyond_s: float = 0.0
+) -> PassWork:
+    """Sums over ``operators`` of one layer, which takes ``beyond_s`` besides; products that stream
+    have collectives to hide."""
+    alone_s, collectives, streaming = (
+        np.array([0.0, 0.0, beyond_s, 0.0, 0.0]),
+        Counter[tuple[int, Collective]](),
+        [],
+    )
     for operator in operators:
         time = model.operator_time(operator, panels)
         alone_s[:4] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
@@ -213,9 +252,16 @@ def pass_work(operators: Iterable[Operator], model: DeviceModel, panels: int, be
             alone_s[4] += time.device_s
         if operator.collective is not None:
             collectives[_column_of(operator.collective), operator.collective] += 1
-        if operator.streamed:  # in the column of the first: panels are all of tensor parallelism, a ring is of the other
-            streaming.append(_Streaming(operator, model.piece_times(operator, panels), _column_of(operator.streamed[0])))
-    return PassWork(alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming))
+        # in the column of the first: panels are all of tensor parallelism, a ring is of the other
+        if operator.streamed:
+            streaming.append(
+                _Streaming(
+                    operator, model.piece_times(operator, panels), _column_of(operator.streamed[0])
+                )
+            )
+    return PassWork(
+        alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming)
+    )
 
 
 def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
@@ -226,11 +272,14 @@ def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
         for column, collective, often in work.collectives:
             collectives[column, collective] += often * times
         streaming += [replace(each, times=each.times * times) for each in work.streaming]
-    return PassWork(alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming))
+    return PassWork(
+        alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming)
+    )
 
 
 def _accumulated(layer: LayerGraph) -> int:
-    """Parameters whose gradients are added to those of earlier micro-batches: sparse ones are lists of rows, put together."""
+    """Parameters whose gradients are added to those of earlier micro-batches: sparse ones are lists
+    of rows, put together."""
     return layer.parameter_count - layer.sparse_parameter_count
 
 

@@ -9,10 +9,12 @@ from Plans.results import Breakdown
 
 @dataclass(frozen=True)
 class DirectedPart:
-    """A part of a ``Breakdown`` by its name without ``_s``: seconds in forward passes, in backward passes, and in neither.
+    """A part of a ``Breakdown`` by its name without ``_s``: seconds in forward passes, in backward
+    passes, and in neither.
 
-    Recomputation belongs to the backward pass that asks for it. Neither is what comes once per iteration (gradients and weights
-    that are synchronised after the passes, the optimizer's step) and what no pass causes by itself (the bubble).
+    Recomputation belongs to the backward pass that asks for it. Neither is what comes once per
+    iteration (gradients and weights that are synchronised after the passes, the optimizer's step)
+    and what no pass causes by itself (the bubble).
     """
 
     name: str
@@ -29,16 +31,20 @@ class DirectedPart:
 def directed_parts(priced: PricedPlan, breakdown: Breakdown) -> tuple[DirectedPart, ...]:
     """The exposed parts of ``breakdown``, that of an iteration of ``priced``, by direction.
 
-    Transfers between stages that show are shared as the seconds of their messages are; where tensor-parallel communication is
-    hidden in part, the same part of it is in both directions.
+    Transfers between stages that show are shared as the seconds of their messages are; where
+    tensor-parallel communication is hidden in part, the same part of it is in both directions.
     """
     forward_s, neither_s = _forward_s(priced, breakdown), _neither_s(priced, breakdown)
     parts = []
     for name in (field.name for field in fields(Breakdown) if not field.name.startswith("hidden_")):
         whole_s = getattr(breakdown, name)
         outside_s = min(neither_s.get(name, 0.0), whole_s)
-        forward = min(forward_s.get(name, 0.0), whole_s - outside_s)  # but for rounding they never are more
-        parts.append(DirectedPart(name.removesuffix("_s"), forward, whole_s - outside_s - forward, outside_s))
+        forward = min(
+            forward_s.get(name, 0.0), whole_s - outside_s
+        )  # but for rounding they never are more
+        parts.append(
+            DirectedPart(name.removesuffix("_s"), forward, whole_s - outside_s - forward, outside_s)
+        )
     return tuple(parts)
 
 

@@ -1,11 +1,13 @@
-"""Which devices of a plan work together: those of tensor- and context-parallel groups, with the same parameters, with experts.
+"""Which devices of a plan work together: those of tensor- and context-parallel groups, with the
+same parameters, with experts.
 
-By an order of groups, tensor-parallel devices are neighbours, context-parallel ones come next, replicas where the order puts
-them; an ``Assignment`` says how many of each lie in every tier of the network. The devices that share the tokens of sequences
-and the replicas all hold the same parameters, but for the experts: these are divided among ``ep`` of them, the nearest by an
-order of groups, and so have as many copies as there are such groups (Megatron-LM).
-Groups that lie evenly in the blocks of every tier are rectangles, however they came about; others are told apart by where they
-start within a ``period`` of the cluster.
+By an order of groups, tensor-parallel devices are neighbours, context-parallel ones come next,
+replicas where the order puts them; an ``Assignment`` says how many of each lie in every tier of the
+network. The devices that share the tokens of sequences and the replicas all hold the same
+parameters, but for the experts: these are divided among ``ep`` of them, the nearest by an order of
+groups, and so have as many copies as there are such groups (Megatron-LM). Groups that lie evenly in
+the blocks of every tier are rectangles, however they came about; others are told apart by where
+they start within a ``period`` of the cluster.
 """
 
 from __future__ import annotations
@@ -40,15 +42,20 @@ class GroupLevel:
         """Of the devices from the first."""
         return range(0, self.size * self.stride, self.stride)
 
-    def costs(self, kind: CollectiveKind, cluster: Cluster, starts: Sequence[int]) -> tuple[tuple[AlgorithmCost, ...], ...]:
+    def costs(
+        self, kind: CollectiveKind, cluster: Cluster, starts: Sequence[int]
+    ) -> tuple[tuple[AlgorithmCost, ...], ...]:
         """The algorithms of a collective, for every one of the ``starts`` that costs another."""
         firsts = sorted(distinct_starts(self.stride, cluster, starts))
-        return tuple(collective_costs(kind, self.size, self.stride, cluster, first) for first in firsts)
+        return tuple(
+            collective_costs(kind, self.size, self.stride, cluster, first) for first in firsts
+        )
 
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Devices that lie evenly: ``parts[t]`` devices, or blocks that hold some of them, in every block of tier t."""
+    """Devices that lie evenly: ``parts[t]`` devices, or blocks that hold some of them, in every
+    block of tier t."""
 
     parts: tuple[int, ...]
 
@@ -57,14 +64,17 @@ class Rectangle:
         """Devices."""
         return math.prod(self.parts)
 
-    def costs(self, kind: CollectiveKind, cluster: Cluster, starts: Sequence[int]) -> tuple[tuple[AlgorithmCost, ...], ...]:
+    def costs(
+        self, kind: CollectiveKind, cluster: Cluster, starts: Sequence[int]
+    ) -> tuple[tuple[AlgorithmCost, ...], ...]:
         """The algorithms of a collective, the same wherever the group starts."""
         return (rectangle_costs(kind, self.parts, cluster),)
 
 
 @dataclass(frozen=True)
 class DeviceGroups:
-    """Groups alike of a plan: their levels, innermost first, and the first devices of all groups."""
+    """Groups alike of a plan: their levels, innermost first, and the first devices of all
+    groups."""
 
     levels: tuple[GroupLevel | Rectangle, ...]
     starts: tuple[int, ...]
@@ -77,7 +87,10 @@ class DeviceGroups:
     @property
     def within_first_tier(self) -> bool:
         """Whether every group lies in one block of the first tier."""
-        return all(isinstance(level, Rectangle) and math.prod(level.parts[1:]) == 1 for level in self.levels)
+        return all(
+            isinstance(level, Rectangle) and math.prod(level.parts[1:]) == 1
+            for level in self.levels
+        )
 
 
 ALONE = DeviceGroups((), (0,))
@@ -85,7 +98,8 @@ ALONE = DeviceGroups((), (0,))
 
 @dataclass(frozen=True)
 class LayerGroups:
-    """The groups that communicate within a layer, and in how many ``panels`` they do beside the products of a 2D layout."""
+    """The groups that communicate within a layer, and in how many ``panels`` they do beside the
+    products of a 2D layout."""
 
     tensor: DeviceGroups = ALONE
     context: DeviceGroups = ALONE  # that share the tokens of sequences
@@ -104,7 +118,8 @@ class LayerGroups:
 
 
 def layer_groups(plan: UniformPlan, cluster: Cluster, first: int = 0) -> LayerGroups:
-    """Groups of ``plan``, on devices from ``first`` on, that communicate within a layer, told apart by what they cost."""
+    """Groups of ``plan``, on devices from ``first`` on, that communicate within a layer, told apart
+    by what they cost."""
     if isinstance(plan.group_order, Assignment):
         assigned = plan.group_order.over(len(cluster.tiers))
         axes = assigned.tp, assigned.sequence, assigned.ep, assigned.tp2
@@ -127,14 +142,16 @@ def layer_groups(plan: UniformPlan, cluster: Cluster, first: int = 0) -> LayerGr
 
 
 def replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroups:
-    """The devices with the same parameters, experts aside, told apart by what they cost; those of ``plan`` begin at ``first``."""
+    """The devices with the same parameters, experts aside, told apart by what they cost; those of
+    ``plan`` begin at ``first``."""
     if isinstance(plan.group_order, Assignment):
         return _rectangle(plan.group_order.over(len(cluster.tiers)).copies)
     return _evenly(copy_levels(plan), _stages(plan), plan.devices, cluster, first)
 
 
 def divided_replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroups:
-    """The devices with the same experts, or the same part of what is divided twice, told apart by what they cost."""
+    """The devices with the same experts, or the same part of what is divided twice, told apart by
+    what they cost."""
     if isinstance(plan.group_order, Assignment):
         return _rectangle(plan.group_order.over(len(cluster.tiers)).divided_copies)
     inside, outside = divided_levels(plan)
@@ -142,7 +159,8 @@ def divided_replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> Dev
 
 
 class GroupNetwork:
-    """Prices collectives of like groups on a cluster, level by level; all groups wait for the slowest."""
+    """Prices collectives of like groups on a cluster, level by level; all groups wait for the
+    slowest."""
 
     def __init__(self, groups: DeviceGroups, cluster: Cluster) -> None:
         self.groups, self.cluster = groups, cluster
@@ -152,8 +170,8 @@ class GroupNetwork:
     def seconds(self, kind: CollectiveKind, payload_bytes: float) -> float:
         """Seconds of a collective over ``payload_bytes``.
 
-        Reductions and gathers go on with what inner levels left of the tensor; all-to-alls, and what one device sends to all or
-        gets from them, move everything on each level.
+        Reductions and gathers go on with what inner levels left of the tensor; all-to-alls, and
+        what one device sends to all or gets from them, move everything on each level.
         """
         if not payload_bytes:
             return 0.0
@@ -165,16 +183,23 @@ class GroupNetwork:
     def _seconds(self, kind: CollectiveKind, payload_bytes: float) -> float:
         total_s, left_bytes = 0.0, payload_bytes
         for level in self.groups.levels:
-            total_s += max(min(cost.seconds(left_bytes) for cost in costs) for costs in self._costs(kind, level))
+            total_s += max(
+                min(cost.seconds(left_bytes) for cost in costs)
+                for costs in self._costs(kind, level)
+            )
             left_bytes /= 1 if kind in WHOLE_ON_EACH_LEVEL else level.size
         return total_s
 
     def many_seconds(self, kind: CollectiveKind, payload_bytes: FloatArray) -> FloatArray:
         """``seconds`` of payloads of any shape."""
         sizes, places = np.unique(payload_bytes, return_inverse=True)
-        return np.array([self.seconds(kind, size) for size in sizes.tolist()])[places].reshape(payload_bytes.shape)
+        return np.array([self.seconds(kind, size) for size in sizes.tolist()])[places].reshape(
+            payload_bytes.shape
+        )
 
-    def _costs_of_level(self, kind: CollectiveKind, level: GroupLevel | Rectangle) -> tuple[tuple[AlgorithmCost, ...], ...]:
+    def _costs_of_level(
+        self, kind: CollectiveKind, level: GroupLevel | Rectangle
+    ) -> tuple[tuple[AlgorithmCost, ...], ...]:
         return level.costs(kind, self.cluster, self.groups.starts)
 
 
@@ -183,11 +208,16 @@ class GroupNetworks:
 
     def __init__(self, networks: Sequence[GroupNetwork]) -> None:
         place = {network: place for place, network in enumerate(dict.fromkeys(networks))}
-        self._distinct, self._place = tuple(place), np.array([place[network] for network in networks])
+        self._distinct, self._place = (
+            tuple(place),
+            np.array([place[network] for network in networks]),
+        )
 
     def seconds(self, kind: CollectiveKind, payload_bytes: float) -> FloatArray:
         """Seconds of a collective over ``payload_bytes``, shape (N,)."""
-        seconds: FloatArray = np.array([network.seconds(kind, payload_bytes) for network in self._distinct])[self._place]
+        seconds: FloatArray = np.array(
+            [network.seconds(kind, payload_bytes) for network in self._distinct]
+        )[self._place]
         return seconds
 
 
@@ -204,12 +234,16 @@ def _with_replicas(plan: UniformPlan, inner: GroupLevel) -> tuple[GroupLevel, ..
 
 
 def divided_levels(plan: UniformPlan) -> tuple[tuple[GroupLevel, ...], tuple[GroupLevel, ...]]:
-    """The levels of a group that divides some parameters, and those between such groups, by an order of groups.
+    """The levels of a group that divides some parameters, and those between such groups, by an
+    order of groups.
 
-    Divided are the experts, or over the second axis of a 2D layout what it divides twice; no layout does both.
+    Divided are the experts, or over the second axis of a 2D layout what it divides twice; no layout
+    does both.
     """
     if plan.tp2 > 1:
-        return _used(GroupLevel(plan.tp2, plan.tp)), _with_replicas(plan, GroupLevel(plan.cp, plan.tp * plan.tp2))
+        return _used(GroupLevel(plan.tp2, plan.tp)), _with_replicas(
+            plan, GroupLevel(plan.cp, plan.tp * plan.tp2)
+        )
     left, inside, outside = plan.ep, [], []
     for level in copy_levels(plan):
         part = math.gcd(left, level.size)
@@ -224,7 +258,8 @@ def _used(*levels: GroupLevel) -> tuple[GroupLevel, ...]:
 
 
 def _stages(plan: UniformPlan) -> tuple[GroupLevel, ...]:
-    """What lies between groups of like devices besides: pipeline stages, and the ranks of a tensor-parallel group."""
+    """What lies between groups of like devices besides: pipeline stages, and the ranks of a
+    tensor-parallel group."""
     return GroupLevel(plan.pp, plan.stage_stride), GroupLevel(plan.tp, 1)
 
 
@@ -233,17 +268,25 @@ def _rectangle(parts: tuple[int, ...]) -> DeviceGroups:
 
 
 def as_at_the_start(first: int, devices: int, cluster: Cluster) -> bool:
-    """Whether so many devices from ``first`` on lie on the blocks of every tier as the cluster's first ones do."""
-    return all(first % block == 0 or first % block + devices <= block for block in cluster.block_sizes[1:])
+    """Whether so many devices from ``first`` on lie on the blocks of every tier as the cluster's
+    first ones do."""
+    return all(
+        first % block == 0 or first % block + devices <= block for block in cluster.block_sizes[1:]
+    )
 
 
 def _evenly(
-    levels: tuple[GroupLevel, ...], between: tuple[GroupLevel, ...], devices: int, cluster: Cluster, first: int
+    levels: tuple[GroupLevel, ...],
+    between: tuple[GroupLevel, ...],
+    devices: int,
+    cluster: Cluster,
+    first: int,
 ) -> DeviceGroups:
-    """Groups of ``levels`` as one rectangle where the blocks of every tier divide them evenly, else as they are.
+    """Groups of ``levels`` as one rectangle where the blocks of every tier divide them evenly, else
+    as they are.
 
-    ``between`` is what lies between like groups; of those that start alike in the blocks of the cluster one is kept. The
-    ``devices`` of the plan begin at ``first``.
+    ``between`` is what lies between like groups; of those that start alike in the blocks of the
+    cluster one is kept. The ``devices`` of the plan begin at ``first``.
     """
     used = _used(*levels)
     if not used:
@@ -256,25 +299,36 @@ def _evenly(
 
 @lru_cache(maxsize=65536)  # plans of many degrees have the same few
 def _parts(
-    levels: tuple[GroupLevel, ...], devices: int, block_sizes: tuple[int, ...], rings: tuple[bool, ...]
+    levels: tuple[GroupLevel, ...],
+    devices: int,
+    block_sizes: tuple[int, ...],
+    rings: tuple[bool, ...],
 ) -> tuple[int, ...] | None:
-    """The devices of a group of ``levels`` in a block of every tier; None where blocks cut it unevenly.
+    """The devices of a group of ``levels`` in a block of every tier; None where blocks cut it
+    unevenly.
 
     Of ``devices`` it matters alone whether a block has as many.
     """
-    sizes, strides = (np.array([getattr(level, name) for level in levels]) for name in ("size", "stride"))
+    sizes, strides = (
+        np.array([getattr(level, name) for level in levels]) for name in ("size", "stride")
+    )
     parts = parts_of(sizes, strides, np.full(len(levels), devices), block_sizes, rings)
     return tuple(parts.prod(axis=1).tolist()) if parts.all() else None
 
 
 def _starts(levels: tuple[GroupLevel, ...], first: int, period: int) -> tuple[int, ...]:
     """Where groups that lie at all places of ``levels`` start within a period."""
-    repeating = ((level.stride % period, min(level.size, period // math.gcd(level.stride, period))) for level in levels)
+    repeating = (
+        (level.stride % period, min(level.size, period // math.gcd(level.stride, period)))
+        for level in levels
+    )
     return _repeating_starts(tuple(sorted(repeating)), first, period)
 
 
 @lru_cache(maxsize=65536)
-def _repeating_starts(levels: tuple[tuple[int, int], ...], first: int, period: int) -> tuple[int, ...]:
+def _repeating_starts(
+    levels: tuple[tuple[int, int], ...], first: int, period: int
+) -> tuple[int, ...]:
     """The same of levels by stride and size, neither more than a period."""
     firsts = np.array([first])
     for stride, size in levels:

@@ -1,9 +1,11 @@
 """Compiled: what travels between a device and its host, and what of it computation does not hide.
 
-Both directions run beside whatever the device does in a pass, or in the step, its exposed communication included: all of that
-counts as products do (``Estimator.network.contention``), and slows host traffic down and is slowed down by it. What of a layer
-travels cannot hide behind this layer itself, so one layer's part of a stage always shows. Where one after the other is faster
-than all at once, they do not overlap. So more bandwidth never takes longer, and more computation never less.
+Both directions run beside whatever the device does in a pass, or in the step, its exposed
+communication included: all of that counts as products do (``Estimator.network.contention``), and
+slows host traffic down and is slowed down by it. What of a layer travels cannot hide behind this
+layer itself, so one layer's part of a stage always shows. Where one after the other is faster than
+all at once, they do not overlap. So more bandwidth never takes longer, and more computation never
+less.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -23,11 +25,13 @@ BUSY, TO_DEVICE, FROM_DEVICE = range(3)
 
 
 class HostRates(NamedTuple):
-    """What a plan keeps in host memory, per parameter. Arrays of shape (2,) tell dense parameters from experts.
+    """What a plan keeps in host memory, per parameter. Arrays of shape (2,) tell dense parameters
+    from experts.
 
-    ``weights`` and ``gradients`` are bytes on their way in one direction of one pass, ``step_in`` and ``step_out`` those of a
-    step, ``state`` those of optimizer state on a device, ``kept`` all bytes in host memory. ``slowdown`` (3, 3) is that of busy
-    devices, traffic to them and traffic from them by each other.
+    ``weights`` and ``gradients`` are bytes on their way in one direction of one pass, ``step_in``
+    and ``step_out`` those of a step, ``state`` those of optimizer state on a device, ``kept`` all
+    bytes in host memory. ``slowdown`` (3, 3) is that of busy devices, traffic to them and traffic
+    from them by each other.
     """
 
     used: bool
@@ -53,7 +57,8 @@ class PassTraffic(NamedTuple):
 
 @inner
 def together_s(busy_s: float, to_s: float, from_s: float, slowdown: FloatArray) -> float:
-    """Seconds until all three have ended that start together and take so long alone (``contention.joint_s`` of one row)."""
+    """Seconds until all three have ended that start together and take so long alone
+    (``contention.joint_s`` of one row)."""
     total_s = 0.0
     for _ in range(3):
         slower = np.ones(3)
@@ -74,7 +79,9 @@ def together_s(busy_s: float, to_s: float, from_s: float, slowdown: FloatArray) 
         ended_s = step_s * (1.0 + 1e-12)
         busy_s = busy_s - step_s / slower[BUSY] if busy_s * slower[BUSY] > ended_s else 0.0
         to_s = to_s - step_s / slower[TO_DEVICE] if to_s * slower[TO_DEVICE] > ended_s else 0.0
-        from_s = from_s - step_s / slower[FROM_DEVICE] if from_s * slower[FROM_DEVICE] > ended_s else 0.0
+        from_s = (
+            from_s - step_s / slower[FROM_DEVICE] if from_s * slower[FROM_DEVICE] > ended_s else 0.0
+        )
     return total_s
 
 
@@ -84,7 +91,10 @@ def host_exposed_s(host: HostRates, traffic: PassTraffic, busy_s: float, layers:
     if traffic.to_device <= 0.0 and traffic.from_device <= 0.0:
         return 0.0
     one, rest = 1.0 / layers, (layers - 1.0) / layers
-    to_s, from_s = traffic.to_device * host.seconds_per_byte, traffic.from_device * host.seconds_per_byte
+    to_s, from_s = (
+        traffic.to_device * host.seconds_per_byte,
+        traffic.from_device * host.seconds_per_byte,
+    )
     alone_s = together_s(0.0, to_s, from_s, host.slowdown)
     beside_s = together_s(busy_s * rest, to_s * rest, from_s * rest, host.slowdown) - busy_s * rest
     return alone_s * one + min(max(beside_s, 0.0), alone_s * rest)
@@ -93,4 +103,9 @@ def host_exposed_s(host: HostRates, traffic: PassTraffic, busy_s: float, layers:
 @inner
 def host_alone_s(host: HostRates, traffic: PassTraffic) -> float:
     """What ``traffic`` takes by itself."""
-    return together_s(0.0, traffic.to_device * host.seconds_per_byte, traffic.from_device * host.seconds_per_byte, host.slowdown)
+    return together_s(
+        0.0,
+        traffic.to_device * host.seconds_per_byte,
+        traffic.from_device * host.seconds_per_byte,
+        host.slowdown,
+    )

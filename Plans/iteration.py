@@ -16,15 +16,20 @@ from Plans.rates import Machine
 from Plans.results import Breakdown, Iteration, PipelineReport, StageReport, Status
 
 
-def price_iteration(plan: UniformPlan, costs: LayerCosts, machine: Machine, configuration: int = 0) -> Iteration:
-    """Price ``plan`` on one configuration of ``costs``, those of a graph made for the plan (``plan.graph_key``).
+def price_iteration(
+    plan: UniformPlan, costs: LayerCosts, machine: Machine, configuration: int = 0
+) -> Iteration:
+    """Price ``plan`` on one configuration of ``costs``, those of a graph made for the plan
+    (``plan.graph_key``).
 
     Raises:
         InputError: the plan contradicts itself, the model or the cluster.
     """
     priced = PricedPlan(plan, costs, machine, configuration)
     transfer_s, iteration_s = _times_s(priced)
-    return _iteration(priced, _breakdown(priced, busiest_stage(priced), transfer_s, iteration_s), iteration_s)
+    return _iteration(
+        priced, _breakdown(priced, busiest_stage(priced), transfer_s, iteration_s), iteration_s
+    )
 
 
 def breakdown_of(priced: PricedPlan, stage: int) -> Breakdown:
@@ -35,7 +40,9 @@ def breakdown_of(priced: PricedPlan, stage: int) -> Breakdown:
 def _times_s(priced: PricedPlan) -> tuple[float, float]:
     """What transfers between stages add to the iteration, and the iteration."""
     finished_s = float(priced.finished_s().max())
-    return max(finished_s - float(priced.finished_s(free_transfers=True).max()), 0.0), finished_s + priced.step_s
+    return max(
+        finished_s - float(priced.finished_s(free_transfers=True).max()), 0.0
+    ), finished_s + priced.step_s
 
 
 def busiest_stage(priced: PricedPlan) -> int:
@@ -44,10 +51,18 @@ def busiest_stage(priced: PricedPlan) -> int:
     return int((priced.plan.micro_batches * loads_s + priced.after_s).argmax())
 
 
-def summed_parts(costs: PassCosts, configuration: int, layers: Sequence[int], slower: float) -> PassParts:
-    """Sums over distinct ``layers``, by cause, counted as often as they stand there; arithmetic is so much ``slower``."""
+def summed_parts(
+    costs: PassCosts, configuration: int, layers: Sequence[int], slower: float
+) -> PassParts:
+    """Sums over distinct ``layers``, by cause, counted as often as they stand there; arithmetic is
+    so much ``slower``."""
     chosen = np.array(layers, dtype=np.int64)
-    parts = PassParts(*(float(getattr(costs, field.name)[configuration][chosen].sum()) for field in fields(PassParts)))
+    parts = PassParts(
+        *(
+            float(getattr(costs, field.name)[configuration][chosen].sum())
+            for field in fields(PassParts)
+        )
+    )
     return replace(parts, arithmetic_s=parts.arithmetic_s * (1.0 + slower))
 
 
@@ -61,19 +76,26 @@ def as_laid_out(parts: PassParts, plan: UniformPlan) -> PassParts:
 def passes_of(priced: PricedPlan, stage: int) -> tuple[PassParts, PassParts, PassParts]:
     """Forward, what is run again, and backward, of a micro-batch on ``stage``.
 
-    What gathers and scatters in a 2D layout is no sequence parallelism, but tensor parallelism along its two axes.
+    What gathers and scatters in a 2D layout is no sequence parallelism, but tensor parallelism
+    along its two axes.
     """
-    costs, layers = priced.costs, [priced.costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
+    costs, layers = (
+        priced.costs,
+        [priced.costs.sizes.sequence[layer] for layer in layers_of(priced, stage)],
+    )
 
     def parts(passes: PassCosts) -> PassParts:
-        return as_laid_out(summed_parts(passes, priced.configuration, layers, priced.rates.slower), priced.plan)
+        return as_laid_out(
+            summed_parts(passes, priced.configuration, layers, priced.rates.slower), priced.plan
+        )
 
     return parts(costs.forward), parts(costs.recompute), parts(costs.backward)
 
 
 @dataclass(frozen=True)
 class StageWork:
-    """What a stage does per micro-batch, by cause; ``once_s`` shows after its last one, with the gradients of tied parameters."""
+    """What a stage does per micro-batch, by cause; ``once_s`` shows after its last one, with the
+    gradients of tied parameters."""
 
     forward: PassParts
     again: PassParts
@@ -96,25 +118,34 @@ class StageWork:
     @property
     def _shown(self) -> float:
         """Part of the layers' collectives that nothing hides."""
-        whole_s = self.forward.communication_s + self.again.communication_s + self.backward.communication_s
+        whole_s = (
+            self.forward.communication_s
+            + self.again.communication_s
+            + self.backward.communication_s
+        )
         return 1.0 - self.beyond.hidden_tensor_s / whole_s if whole_s else 1.0
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """The optimizer's step: of its ``seconds``, ``waiting_s`` are for what is in host memory, ``between_s`` the host's own."""
+    """The optimizer's step: of its ``seconds``, ``waiting_s`` are for what is in host memory,
+    ``between_s`` the host's own."""
 
     seconds: float
     waiting_s: float
     between_s: float
 
 
-def stage_breakdown(work: StageWork, micro_batches: int, transfer_s: float, step: StepTime, iteration_s: float) -> Breakdown:
-    """Where the iteration goes on a stage; what its own work does not explain is waiting for other stages."""
+def stage_breakdown(
+    work: StageWork, micro_batches: int, transfer_s: float, step: StepTime, iteration_s: float
+) -> Breakdown:
+    """Where the iteration goes on a stage; what its own work does not explain is waiting for other
+    stages."""
     forward, again, backward, parts = work.forward, work.again, work.backward, work.beyond
     hidden_s = parts.hidden_tensor_s
     tensor_s, sequence_s = (
-        sum(getattr(each, name) for each in (forward, again, backward)) for name in ("tensor_s", "sequence_s")
+        sum(getattr(each, name) for each in (forward, again, backward))
+        for name in ("tensor_s", "sequence_s")
     )
     shown = 1 - hidden_s / (tensor_s + sequence_s) if hidden_s else 1.0
     many = micro_batches
@@ -142,8 +173,15 @@ def stage_breakdown(work: StageWork, micro_batches: int, transfer_s: float, step
 def _work(priced: PricedPlan, stage: int) -> StageWork:
     costs = priced.costs
     layers = [costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
-    accumulated_s = float(costs.accumulation_s[priced.configuration][layers].sum()) * priced.rates.accumulated
-    return StageWork(*passes_of(priced, stage), accumulated_s, stage_parts(priced, stage), float(priced.after_s[stage]))
+    accumulated_s = (
+        float(costs.accumulation_s[priced.configuration][layers].sum()) * priced.rates.accumulated
+    )
+    return StageWork(
+        *passes_of(priced, stage),
+        accumulated_s,
+        stage_parts(priced, stage),
+        float(priced.after_s[stage]),
+    )
 
 
 def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: float) -> Breakdown:
@@ -168,7 +206,9 @@ def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> 
         samples_per_s=samples / iteration_s,
         tokens_per_s=samples * priced.costs.graph.key.sequence_length / iteration_s,
         **vars(work.rates(iteration_s * plan.devices, machine.peak_flops)),
-        energy_per_sample_j=None if joules is None else sample_joules(priced.costs, priced.configuration),
+        energy_per_sample_j=None
+        if joules is None
+        else sample_joules(priced.costs, priced.configuration),
         devices=plan.devices,
         micro_batches_per_pipeline=plan.micro_batches,
         stages=stages,
@@ -178,7 +218,8 @@ def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> 
 
 
 def sample_joules(costs: LayerCosts, configuration: int | slice = slice(None)) -> float:
-    """Joules per training sample of all devices that work on it together; of many configurations an array.
+    """Joules per training sample of all devices that work on it together; of many configurations an
+    array.
 
     Raises:
         ValueError: the energy of the hardware is not known.
@@ -216,7 +257,9 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
             forward_communication_s=work[stage].forward_communication_s,
             backward_communication_s=work[stage].backward_communication_s,
             parameters=round(float(parameters[stage])),
-            memory_bytes=float(state[stage] + activations[stage] + workspace[stage] + reserved[stage]),
+            memory_bytes=float(
+                state[stage] + activations[stage] + workspace[stage] + reserved[stage]
+            ),
             parameter_state_bytes=float(state[stage]),
             activation_bytes=float(activations[stage]),
             workspace_bytes=float(workspace[stage]),
@@ -253,7 +296,10 @@ def misfit(stages: Sequence[StageReport], machine: Machine) -> str:
     needed, given = stages[fullest].memory_bytes, machine.memory_bytes
     if needed <= given:
         return _host_misfit(stages, machine)
-    return f"stage {fullest + 1} of {len(stages)} needs {size_text(needed)} per device, {machine.title} has {size_text(given)}"
+    return (
+        f"stage {fullest + 1} of {len(stages)} needs {size_text(needed)} per device, "
+        f"{machine.title} has {size_text(given)}"
+    )
 
 
 def _host_misfit(stages: Sequence[StageReport], machine: Machine) -> str:
@@ -263,6 +309,7 @@ def _host_misfit(stages: Sequence[StageReport], machine: Machine) -> str:
     if needed <= given:
         return ""
     return (
-        f"stage {fullest + 1} of {len(stages)} keeps {size_text(needed)} per device in host memory, a host of "
+        f"stage {fullest + 1} of {len(stages)} keeps {size_text(needed)} per device in host "
+        "memory, a host of "
         f"{machine.cluster.name} has {size_text(given)} for each"
     )

@@ -1,4 +1,5 @@
-"""Seconds, joules and bytes of every layer of a model graph on N configurations of hardware: chips of a space, or one device."""
+"""Seconds, joules and bytes of every layer of a model graph on N configurations of hardware: chips
+of a space, or one device."""
 
 from __future__ import annotations
 
@@ -37,13 +38,16 @@ LOSS_GRADIENT = "nll_loss_backward"  # function that makes the gradient of log-p
 
 @dataclass(frozen=True, eq=False)
 class PassCosts:
-    """Seconds of one pass of one micro-batch through each layer, arrays of shape (configurations, layers).
+    """Seconds of one pass of one micro-batch through each layer, arrays of shape (configurations,
+    layers).
 
-    ``arithmetic_s`` is what arithmetic takes of the device, ``memory_s`` what memories add to it, ``launch_s`` what starting
-    operators does; ``host_s`` is what the host needs to issue them, beside the device. ``products_s`` are the seconds of matrix
-    products, behind which tensor-parallel collectives can hide; the others are collectives by group: all-reduces of tensor
-    parallelism, the gathers and scatters that sequence parallelism makes of them, context and expert parallelism. Chips
-    whose schedules nobody attributed to causes have all of a layer's makespan, collectives and all, under ``arithmetic_s``.
+    ``arithmetic_s`` is what arithmetic takes of the device, ``memory_s`` what memories add to it,
+    ``launch_s`` what starting operators does; ``host_s`` is what the host needs to issue them,
+    beside the device. ``products_s`` are the seconds of matrix products, behind which
+    tensor-parallel collectives can hide; the others are collectives by group: all-reduces of tensor
+    parallelism, the gathers and scatters that sequence parallelism makes of them, context and
+    expert parallelism. Chips whose schedules nobody attributed to causes have all of a layer's
+    makespan, collectives and all, under ``arithmetic_s``.
     """
 
     arithmetic_s: FloatArray
@@ -59,7 +63,9 @@ class PassCosts:
     @staticmethod
     def of_total(seconds: FloatArray) -> PassCosts:
         """Passes of which only the whole is known."""
-        nothing = np.broadcast_to(0.0, seconds.shape)  # which needs no memory, of thousands of chips and hundreds of graphs
+        nothing = np.broadcast_to(
+            0.0, seconds.shape
+        )  # which needs no memory, of thousands of chips and hundreds of graphs
         return PassCosts(seconds, *(nothing for _ in range(8)))
 
     @property
@@ -74,19 +80,23 @@ class PassCosts:
 
 @dataclass(frozen=True, eq=False)
 class LayerSizes:
-    """What no hardware changes, per device: arrays of shape (distinct layers,); layer i of the model is ``sequence[i]``.
+    """What no hardware changes, per device: arrays of shape (distinct layers,); layer i of the
+    model is ``sequence[i]``.
 
-    ``parameters`` include ``tied_parameters`` and ``expert_parameters``, which some of the devices that hold the same
-    others divide among them: experts, or what a 2D layout divides twice; bytes are those of one micro-batch. ``saved_bytes`` are
-    those of each layer by itself, ``shared_bytes`` those that several save (``saved_by`` counts them once). Tables with sparse
-    gradients are told apart by their sizes, as how many rows of each a batch touches grows up to the table.
+    ``parameters`` include ``tied_parameters`` and ``expert_parameters``, which some of the devices
+    that hold the same others divide among them: experts, or what a 2D layout divides twice; bytes
+    are those of one micro-batch. ``saved_bytes`` are those of each layer by itself,
+    ``shared_bytes`` those that several save (``saved_by`` counts them once). Tables with sparse
+    gradients are told apart by their sizes, as how many rows of each a batch touches grows up to
+    the table.
     """
 
     names: tuple[str, ...]  # of every layer in execution order
     sequence: tuple[int, ...]
     parameters: FloatArray
     expert_parameters: FloatArray
-    wide_parameters: FloatArray  # of embedding, head, norms and biases, which stay as they are where weights are held in fp8
+    # of embedding, head, norms and biases, which stay as they are where weights are held in fp8
+    wide_parameters: FloatArray
     tied_parameters: FloatArray
     saved_bytes: FloatArray
     shared_bytes: FloatArray  # (shared tensors,)
@@ -95,11 +105,18 @@ class LayerSizes:
     forward_flops: FloatArray  # of the model: a device's part of those that all devices add up to
     masked_flops: FloatArray  # those of the forward ones whose scores masks leave out
     repeated_flops: FloatArray  # of the model, computed again
-    computed_flops: FloatArray  # that a forward pass computes, padding and what other devices compute alike too
+    computed_flops: (
+        FloatArray  # that a forward pass computes, padding and what other devices compute alike too
+    )
     recomputed_flops: FloatArray  # that are computed again
-    table_sizes: FloatArray  # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
-    tables: FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
-    spare: float = 0.0  # of activations and temporaries, what the allocator holds beyond them; their bytes here are with it
+    # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
+    table_sizes: FloatArray
+    tables: (
+        FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
+    )
+    # of activations and temporaries, what the allocator holds beyond them; their bytes here are
+    # with it
+    spare: float = 0.0
 
     @cached_property
     def distinct(self) -> NDArray[np.int64]:
@@ -108,21 +125,29 @@ class LayerSizes:
 
     @property
     def allocated(self) -> LayerSizes:
-        """The same with the bytes that tensors have, without what the allocator holds beyond them."""
+        """The same with the bytes that tensors have, without what the allocator holds beyond
+        them."""
         if self.spare == 0.0:
             return self
         names = ("saved_bytes", "shared_bytes", "workspace_bytes")
-        return replace(self, **{name: getattr(self, name) / (1.0 + self.spare) for name in names}, spare=0.0)
+        return replace(
+            self, **{name: getattr(self, name) / (1.0 + self.spare) for name in names}, spare=0.0
+        )
 
     @cached_property
     def summed(self) -> FloatArray:
-        """Parameters, those of experts and those of wide weights of every layer in execution order, shape (layers, 3)."""
-        return np.stack([self.parameters, self.expert_parameters, self.wide_parameters], axis=1)[self.distinct]
+        """Parameters, those of experts and those of wide weights of every layer in execution order,
+        shape (layers, 3)."""
+        return np.stack([self.parameters, self.expert_parameters, self.wide_parameters], axis=1)[
+            self.distinct
+        ]
 
     def saved_by(self, members: Members) -> FloatArray:
-        """Bytes of a micro-batch that stages of the layers ``members`` (stages, layers) save, each tensor once; shape (stages,).
+        """Bytes of a micro-batch that stages of the layers ``members`` (stages, layers) save, each
+        tensor once; shape (stages,).
 
-        A tensor that layers of several stages save is saved by each of these stages, which gets it from the one before.
+        A tensor that layers of several stages save is saved by each of these stages, which gets it
+        from the one before.
         """
         alone: FloatArray = members @ self.saved_bytes[self.distinct]
         times_saved = members.astype(np.float32) @ self.shared_by.astype(np.float32)
@@ -141,32 +166,48 @@ class LayerSizes:
 
     @cached_property
     def of_layers(self) -> FloatArray:
-        """Parameters, those that are no experts', those of experts, and saved bytes of every layer, shape (layers, 4)."""
-        columns = [self.parameters, self.parameters - self.expert_parameters, self.expert_parameters, self.saved_bytes]
+        """Parameters, those that are no experts', those of experts, and saved bytes of every layer,
+        shape (layers, 4)."""
+        columns = [
+            self.parameters,
+            self.parameters - self.expert_parameters,
+            self.expert_parameters,
+            self.saved_bytes,
+        ]
         return np.stack(columns, axis=1)[self.distinct]
 
     @cached_property
     def all_tied(self) -> float:
-        """Parameters that layers own together: each but the first has a copy of its own, unless all are on one stage."""
+        """Parameters that layers own together: each but the first has a copy of its own, unless all
+        are on one stage."""
         return float(self.tied_parameters[self.distinct].sum())
 
     def working_bytes(self, whole_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Workspace of every layer with what is whole of it, and what is whole of it beside another one; shapes (layers, K).
+        """Workspace of every layer with what is whole of it, and what is whole of it beside another
+        one; shapes (layers, K).
 
         ``whole_bytes`` (K, 3, 2) are per parameter (``Plans.rates.whole_bytes``).
         """
-        kinds = np.stack([self.parameters - self.expert_parameters, self.expert_parameters, self.wide_parameters], axis=1)
+        kinds = np.stack(
+            [
+                self.parameters - self.expert_parameters,
+                self.expert_parameters,
+                self.wide_parameters,
+            ],
+            axis=1,
+        )
         own, beside = (kinds[self.distinct] @ whole_bytes[:, :, which].T for which in (0, 1))
         return self.workspace_bytes[self.distinct][:, None] + own, beside
 
 
 @dataclass(frozen=True, eq=False)
 class LayerCosts:
-    """What the layers of ``graph`` take under one recomputation mode; passes have shape (configurations, distinct layers).
+    """What the layers of ``graph`` take under one recomputation mode; passes have shape
+    (configurations, distinct layers).
 
-    ``recompute`` is what recomputation runs again before the backward pass, ``accumulation_s`` (memory) what adds weight
-    gradients to those of earlier micro-batches. ``joules`` are those of one micro-batch's passes on one device; None where
-    the hardware's energy is not known.
+    ``recompute`` is what recomputation runs again before the backward pass, ``accumulation_s``
+    (memory) what adds weight gradients to those of earlier micro-batches. ``joules`` are those of
+    one micro-batch's passes on one device; None where the hardware's energy is not known.
     """
 
     graph: ModelGraph
@@ -180,7 +221,8 @@ class LayerCosts:
 
     @cached_property
     def crossing(self) -> Crossing:
-        """What crosses the boundary before each layer, in execution order; arrays of shape (layers,)."""
+        """What crosses the boundary before each layer, in execution order; arrays of shape
+        (layers,)."""
         return boundary_crossing(self.graph.tensors, len(self.graph.sequence))
 
     @property
@@ -210,47 +252,64 @@ class ModedLayer:
     mode: Recompute
 
 
-def moded_layers(graph: ModelGraph, recompute: Recompute) -> tuple[tuple[ModedLayer, ...], tuple[int, ...]]:
-    """Distinct layers under ``recompute`` and, for every layer in execution order, which of them it is.
+def moded_layers(
+    graph: ModelGraph, recompute: Recompute
+) -> tuple[tuple[ModedLayer, ...], tuple[int, ...]]:
+    """Distinct layers under ``recompute`` and, for every layer in execution order, which of them it
+    is.
 
-    The ends of the model, embedding and head, keep their activations whatever ``recompute`` says, as Megatron-LM does.
+    The ends of the model, embedding and head, keep their activations whatever ``recompute`` says,
+    as Megatron-LM does.
     """
     ends = {0, len(graph.sequence) - 1} if len(graph.sequence) > 1 else set()
-    every = [ModedLayer(index, Recompute.NONE if place in ends else recompute) for place, index in enumerate(graph.sequence)]
+    every = [
+        ModedLayer(index, Recompute.NONE if place in ends else recompute)
+        for place, index in enumerate(graph.sequence)
+    ]
     distinct = tuple(dict.fromkeys(every))
     place_of = {each: place for place, each in enumerate(distinct)}
     return distinct, tuple(place_of[each] for each in every)
 
 
 def ends_of(graph: ModelGraph) -> frozenset[int]:
-    """Embedding and head among the distinct layers: the first and the last one, unless they are like others.
+    """Embedding and head among the distinct layers: the first and the last one, unless they are
+    like others.
 
-    What frameworks train in fp8 are blocks alone (Transformer Engine, fp8_autocast around them; torchtitan, filter_fqns: output).
+    What frameworks train in fp8 are blocks alone (Transformer Engine, fp8_autocast around them;
+    torchtitan, filter_fqns: output).
     """
     ends = {graph.sequence[0], graph.sequence[-1]} if len(graph.sequence) > 1 else set[int]()
     return frozenset(each for each in ends if graph.sequence.count(each) == 1)
 
 
 def _wide_parameters(layer: LayerGraph, *, is_end: bool) -> int:
-    """Parameters whose weights stay as they are where others are held in fp8: all but matrices of blocks."""
+    """Parameters whose weights stay as they are where others are held in fp8: all but matrices of
+    blocks."""
     held = 0 if is_end else layer.matmul_parameter_count + layer.expert_parameter_count
     return layer.parameter_count - held
 
 
 def layer_names(graph: ModelGraph) -> tuple[str, ...]:
-    """Name of every layer in execution order; those of one name, alike or not, are numbered from 0."""
+    """Name of every layer in execution order; those of one name, alike or not, are numbered from
+    0."""
     names = [graph.layers[index].name for index in graph.sequence]
     often, numbers = Counter(names), defaultdict[str, Iterator[int]](itertools.count)
     return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
 
 
-def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> LayerSizes:
-    """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in ``panels`` pieces."""
+def layer_sizes(
+    graph: ModelGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED
+) -> LayerSizes:
+    """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in
+    ``panels`` pieces."""
     more, ends = 1.0 + keeping.spare, ends_of(graph)
     of_ends = replace(keeping, in_fp8=False)
     distinct, sequence = moded_layers(graph, recompute)
     layers = [(graph.layers[each.index], each.mode) for each in distinct]
-    kept_as = [(layer, of_ends if each.index in ends else keeping) for layer, each in zip(layers, distinct, strict=True)]
+    kept_as = [
+        (layer, of_ends if each.index in ends else keeping)
+        for layer, each in zip(layers, distinct, strict=True)
+    ]
     kinds = sorted({astuple(table) for layer, _ in layers for table in layer.sparse_tables})
 
     def column(values: Sequence[float] | Sequence[Sequence[float]]) -> FloatArray:
@@ -260,23 +319,45 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keepin
         names=layer_names(graph),
         sequence=sequence,
         parameters=column([layer.parameter_count for layer, _ in layers]),
-        expert_parameters=column([layer.expert_parameter_count + layer.twice_divided_count for layer, _ in layers]),
-        wide_parameters=column([_wide_parameters(graph.layers[each.index], is_end=each.index in ends) for each in distinct]),
+        expert_parameters=column(
+            [layer.expert_parameter_count + layer.twice_divided_count for layer, _ in layers]
+        ),
+        wide_parameters=column(
+            [
+                _wide_parameters(graph.layers[each.index], is_end=each.index in ends)
+                for each in distinct
+            ]
+        ),
         tied_parameters=column([layer.tied_count for layer, _ in layers]),
-        saved_bytes=more * column([layer.saved.under(mode, kept) for (layer, mode), kept in kept_as]),
+        saved_bytes=more
+        * column([layer.saved.under(mode, kept) for (layer, mode), kept in kept_as]),
         shared_bytes=more * column([tensor.bytes for tensor in graph.shared]),
         shared_by=np.array(
-            [[place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared] for place, each in enumerate(sequence)],
+            [
+                [place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared]
+                for place, each in enumerate(sequence)
+            ],
             dtype=np.bool_,
         ).reshape(len(sequence), len(graph.shared)),
-        workspace_bytes=more * column([workspace_bytes(layer, mode, panels, kept) for (layer, mode), kept in kept_as]),
+        workspace_bytes=more
+        * column([workspace_bytes(layer, mode, panels, kept) for (layer, mode), kept in kept_as]),
         forward_flops=column([model_flops(layer.forward.operators) for layer, _ in layers]),
-        masked_flops=column([_masked_of_model(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
+        masked_flops=column(
+            [
+                _masked_of_model(layer.forward.operators, graph.key.sequence_length)
+                for layer, _ in layers
+            ]
+        ),
         repeated_flops=column([_of_model(_recomputed(layer, mode)) for layer, mode in layers]),
         computed_flops=column([_computed(layer.forward.operators) for layer, _ in layers]),
         recomputed_flops=column([_computed(_recomputed(layer, mode)) for layer, mode in layers]),
         table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
-        tables=column([[layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for layer, _ in layers]),
+        tables=column(
+            [
+                [layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds]
+                for layer, _ in layers
+            ]
+        ),
         spare=keeping.spare,
     )
 
@@ -300,22 +381,34 @@ def model_flops(operators: Iterable[Operator]) -> float:
     return sum(each.model_flops for each in operators)
 
 
-def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> int:
-    """Temporaries of the layer, buffers of what streams, and the activations that it restores before its backward pass."""
+def workspace_bytes(
+    layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED
+) -> int:
+    """Temporaries of the layer, buffers of what streams, and the activations that it restores
+    before its backward pass."""
     temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
     temporaries -= min(temporaries, loss_gradient_bytes(layer)) if keeping.loss_in_place else 0
     return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
 
 
 def loss_gradient_bytes(layer: LayerGraph) -> int:
-    """Bytes of the gradient of log-probabilities, in fp32, that a loss makes which does not work in place."""
-    made = (each.writes for each in layer.backward.operators if LOSS_GRADIENT in {work.function for work in each.vector})
+    """Bytes of the gradient of log-probabilities, in fp32, that a loss makes which does not work in
+    place."""
+    made = (
+        each.writes
+        for each in layer.backward.operators
+        if LOSS_GRADIENT in {work.function for work in each.vector}
+    )
     return sum(tensor.bytes for written in made for tensor in written)
 
 
 def _recomputed(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
-    """Operators that make again what was made: those of ``recompute``, and of checkpoints in the model's own code."""
-    return (*run_again(layer, recompute), *(each for each in layer.backward.operators if each.yields is Yields.OUTPUT))
+    """Operators that make again what was made: those of ``recompute``, and of checkpoints in the
+    model's own code."""
+    return (
+        *run_again(layer, recompute),
+        *(each for each in layer.backward.operators if each.yields is Yields.OUTPUT),
+    )
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
@@ -323,21 +416,29 @@ def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
     if recompute is Recompute.FULL:
         return layer.forward.operators
     if recompute is Recompute.SELECTIVE:
-        return tuple(each for each in layer.backward_selective.operators if each.phase is Phase.FORWARD)
+        return tuple(
+            each for each in layer.backward_selective.operators if each.phase is Phase.FORWARD
+        )
     return ()
 
 
 def step_operators(graph: ModelGraph, recompute: Recompute) -> Iterator[tuple[Operator, int]]:
-    """Operators of a training step of one micro-batch, each with the number of layers that run it."""
+    """Operators of a training step of one micro-batch, each with the number of layers that run
+    it."""
     distinct, sequence = moded_layers(graph, recompute)
     for place, count in Counter(sequence).items():
         layer = graph.layers[distinct[place].index]
-        operators = (*layer.forward.operators, *run_again(layer, distinct[place].mode), *layer.backward.operators)
+        operators = (
+            *layer.forward.operators,
+            *run_again(layer, distinct[place].mode),
+            *layer.backward.operators,
+        )
         yield from ((operator, count) for operator in operators)
 
 
 class GraphNetwork:
-    """Prices the collectives of ``graph`` where the ``groups`` of devices that communicate within its layers lie so.
+    """Prices the collectives of ``graph`` where the ``groups`` of devices that communicate within
+    its layers lie so.
 
     Raises:
         PhazeError: they are of other sizes than the graph was made for.
@@ -359,7 +460,11 @@ def check_groups(graph: ModelGraph, groups: LayerGroups) -> None:
         PhazeError: they are.
     """
     key = graph.key
-    sizes = tuple(each.size for each in (groups.tensor, groups.context, groups.experts, groups.tensor2))
+    sizes = tuple(
+        each.size for each in (groups.tensor, groups.context, groups.experts, groups.tensor2)
+    )
     made_for = key.tp, key.sequence_devices, key.ep, key.tp2
     if sizes != made_for:
-        raise PhazeError(f"a graph made for groups of {made_for} devices is priced for groups of {sizes}")
+        raise PhazeError(
+            f"a graph made for groups of {made_for} devices is priced for groups of {sizes}"
+        )

@@ -1,4 +1,5 @@
-"""What the degrees of many plans of one shape make parameters cost: ``Plans.rates`` for arrays of plans."""
+"""What the degrees of many plans of one shape make parameters cost: ``Plans.rates`` for arrays of
+plans."""
 
 from __future__ import annotations
 
@@ -38,13 +39,22 @@ from Plans.uniform_plans import UniformPlans
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-HOST_COLUMNS = ("weights", "gradients", "state", "step_in", "step_out", "kept")  # of ``HostRates``, one row for each plan
+HOST_COLUMNS = (
+    "weights",
+    "gradients",
+    "state",
+    "step_in",
+    "step_out",
+    "kept",
+)  # of ``HostRates``, one row for each plan
 
 
 class ManyRates(NamedTuple):
-    """``PlanRates`` of N plans: arrays of shape (N,), with (2,) behind it for dense parameters and experts.
+    """``PlanRates`` of N plans: arrays of shape (N,), with (2,) behind it for dense parameters and
+    experts.
 
-    The groups of plan n are entry ``group[n]`` of ``groups``, whose arrays have one dimension more in front.
+    The groups of plan n are entry ``group[n]`` of ``groups``, whose arrays have one dimension more
+    in front.
     """
 
     tp: float
@@ -79,7 +89,9 @@ class ManyRates(NamedTuple):
     def some(self, rows: IntArray) -> ManyRates:
         """Those of ``rows``."""
         host = self.host._replace(**{name: getattr(self.host, name)[rows] for name in HOST_COLUMNS})
-        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[11:-1]}, host=host)
+        return self._replace(
+            **{name: getattr(self, name)[rows] for name in self._fields[11:-1]}, host=host
+        )
 
 
 def rates_at(rates: ManyRates, plan: int) -> PlanRates:
@@ -182,11 +194,14 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
 
 
 def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    """Collectives over replicas: distinct ``GroupRates``, stacked, and which of them each plan has, shape (N,)."""
+    """Collectives over replicas: distinct ``GroupRates``, stacked, and which of them each plan has,
+    shape (N,)."""
     shape = plans.shape
     degrees = shape.tp, shape.tp2, shape.cp, shape.ep, shape.layout, shape.group_order
     columns = (plans.pp, plans.dp, plans.pipeline_inner, plans.assigned)
-    return _kept_group_rates(_Asked((*degrees, *(each.tobytes() for each in columns)), plans), cluster)
+    return _kept_group_rates(
+        _Asked((*degrees, *(each.tobytes() for each in columns)), plans), cluster
+    )
 
 
 @dataclass(frozen=True)
@@ -197,11 +212,15 @@ class _Asked:
     plans: UniformPlans = field(compare=False)
 
 
-@lru_cache(maxsize=256)  # shapes that differ in what is recomputed, or in micro-batches, have the same
+@lru_cache(
+    maxsize=256
+)  # shapes that differ in what is recomputed, or in micro-batches, have the same
 def _kept_group_rates(asked: _Asked, cluster: Cluster) -> tuple[GroupRates, IntArray]:
     plans = asked.plans
     if not len(plans):
-        return GroupRates(np.zeros((0, 3, 2, 1, 1, 1)), np.zeros((0, 3, 2, 1, 1, 1)), np.ones((0, 2, 1))), np.empty(0, np.int64)
+        return GroupRates(
+            np.zeros((0, 3, 2, 1, 1, 1)), np.zeros((0, 3, 2, 1, 1, 1)), np.ones((0, 2, 1))
+        ), np.empty(0, np.int64)
     _, first, group = np.unique(plans.replica_places, return_index=True, return_inverse=True)
     distinct = plans.some(first)
     if plans.shape.divided_by == 1:
@@ -213,17 +232,29 @@ def _kept_group_rates(asked: _Asked, cluster: Cluster) -> tuple[GroupRates, IntA
     return _divided_rates(list(place), cluster), np.array([place[pair] for pair in both])[group]
 
 
-def _divided_rates(both: Sequence[tuple[DeviceGroups, DeviceGroups]], cluster: Cluster) -> GroupRates:
-    """``group_rates`` of groups of dense parameters and of experts, stacked: every line that is asked for is priced once."""
+def _divided_rates(
+    both: Sequence[tuple[DeviceGroups, DeviceGroups]], cluster: Cluster
+) -> GroupRates:
+    """``group_rates`` of groups of dense parameters and of experts, stacked: every line that is
+    asked for is priced once."""
     lines: dict[tuple[GroupLevel | Rectangle, int], int] = {}
-    at, sizes = [], np.ones((len(both), 2, max(1, *(len(each.levels) for pair in both for each in pair))))
+    at, sizes = (
+        [],
+        np.ones((len(both), 2, max(1, *(len(each.levels) for pair in both for each in pair)))),
+    )
     for number, pair in enumerate(both):
         for which, groups in enumerate(pair):
             for place, level in enumerate(groups.levels):
                 sizes[number, which, place] = level.size
-                firsts = distinct_starts(level.stride, cluster, groups.starts) if isinstance(level, GroupLevel) else {0}
+                firsts = (
+                    distinct_starts(level.stride, cluster, groups.starts)
+                    if isinstance(level, GroupLevel)
+                    else {0}
+                )
                 for start, first in enumerate(sorted(firsts)):
-                    at.append((number, which, place, start, lines.setdefault((level, first), len(lines))))
+                    at.append(
+                        (number, which, place, start, lines.setdefault((level, first), len(lines)))
+                    )
     numbers, kinds, levels, starts, line = np.array(at, dtype=np.int64).reshape(-1, 5).T
     of_lines_s, of_lines_per_byte_s = _line_costs(list(lines), cluster)
     shape = (len(both), 3, 2, sizes.shape[2], int(starts.max(initial=0)) + 1, of_lines_s.shape[2])
@@ -234,33 +265,63 @@ def _divided_rates(both: Sequence[tuple[DeviceGroups, DeviceGroups]], cluster: C
     return GroupRates(fixed_s, per_byte_s, sizes)
 
 
-def _line_costs(lines: Sequence[tuple[GroupLevel | Rectangle, int]], cluster: Cluster) -> tuple[FloatArray, FloatArray]:
-    """Fixed seconds and seconds per byte of the algorithms on each level of groups and start, (lines, kinds, algorithms) each."""
-    strided = [(number, level, first) for number, (level, first) in enumerate(lines) if isinstance(level, GroupLevel)]
-    even = [(number, level) for number, (level, _) in enumerate(lines) if isinstance(level, Rectangle)]
+def _line_costs(
+    lines: Sequence[tuple[GroupLevel | Rectangle, int]], cluster: Cluster
+) -> tuple[FloatArray, FloatArray]:
+    """Fixed seconds and seconds per byte of the algorithms on each level of groups and start,
+    (lines, kinds, algorithms) each."""
+    strided = [
+        (number, level, first)
+        for number, (level, first) in enumerate(lines)
+        if isinstance(level, GroupLevel)
+    ]
+    even = [
+        (number, level) for number, (level, _) in enumerate(lines) if isinstance(level, Rectangle)
+    ]
     found = []  # (lines, kind, costs)
     for kind, each in enumerate(KINDS):
         if strided:
-            size, stride, first = np.array([(level.size, level.stride, first) for _, level, first in strided]).T
-            found.append(([number for number, *_ in strided], kind, collective_costs_of(each, size, stride, cluster, first)))
+            size, stride, first = np.array(
+                [(level.size, level.stride, first) for _, level, first in strided]
+            ).T
+            found.append(
+                (
+                    [number for number, *_ in strided],
+                    kind,
+                    collective_costs_of(each, size, stride, cluster, first),
+                )
+            )
         if even:
             parts = np.array([level.parts for _, level in even]).T
-            found.append(([number for number, _ in even], kind, rectangle_costs_of(each, parts, cluster)))
+            found.append(
+                ([number for number, _ in even], kind, rectangle_costs_of(each, parts, cluster))
+            )
     algorithms = max([1, *(len(costs.fixed_s) for _, _, costs in found)])
-    fixed_s, per_byte_s = np.full((len(lines), 3, algorithms), np.inf), np.zeros((len(lines), 3, algorithms))
+    fixed_s, per_byte_s = (
+        np.full((len(lines), 3, algorithms), np.inf),
+        np.zeros((len(lines), 3, algorithms)),
+    )
     for rows, kind, costs in found:
         fixed_s[rows, kind, : len(costs.fixed_s)] = costs.fixed_s.T
-        per_byte_s[rows, kind, : len(costs.fixed_s)] = np.where(np.isfinite(costs.fixed_s), costs.per_byte_s, 0.0).T
+        per_byte_s[rows, kind, : len(costs.fixed_s)] = np.where(
+            np.isfinite(costs.fixed_s), costs.per_byte_s, 0.0
+        ).T
     return fixed_s, per_byte_s
 
 
 def _stacked(found: list[GroupRates]) -> GroupRates:
     """Rates one after another, of as many levels, starts and algorithms each.
 
-    Those that are added cost nothing, or more than any other. ``fixed_s`` of each may have a dimension of groups in front.
+    Those that are added cost nothing, or more than any other. ``fixed_s`` of each may have a
+    dimension of groups in front.
     """
-    each = [rates if rates.fixed_s.ndim == 6 else GroupRates(*(values[None] for values in rates)) for rates in found]
-    *_, levels, starts, algorithms = np.max([rates.fixed_s.shape for rates in each], axis=0).tolist()
+    each = [
+        rates if rates.fixed_s.ndim == 6 else GroupRates(*(values[None] for values in rates))
+        for rates in found
+    ]
+    *_, levels, starts, algorithms = np.max(
+        [rates.fixed_s.shape for rates in each], axis=0
+    ).tolist()
     groups = sum(len(rates.sizes) for rates in each)
     fixed_s = np.full((groups, 3, 2, levels, starts, algorithms), np.inf)
     fixed_s[..., 0] = 0.0
@@ -276,25 +337,31 @@ def _stacked(found: list[GroupRates]) -> GroupRates:
 
 
 def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
-    """Devices with the same parameters in each block of every tier, shape (tiers, N); 0 where they do not lie evenly."""
+    """Devices with the same parameters in each block of every tier, shape (tiers, N); 0 where they
+    do not lie evenly."""
     order = plans.shape.group_order
     if isinstance(order, Assignment):
         return np.array(order.sequence)[:, None] * plans.assigned[:, 0].T
     sizes, strides = replica_levels(plans)
     blocks, rings = cluster.block_sizes, cluster.rings
-    each = [parts_of(size, stride, plans.devices, blocks, rings) for size, stride in zip(sizes, strides, strict=True)]
+    each = [
+        parts_of(size, stride, plans.devices, blocks, rings)
+        for size, stride in zip(sizes, strides, strict=True)
+    ]
     parts: IntArray = each[0] * each[1]
     return np.where(parts.all(axis=0), parts, 0)
 
 
 def replicas_within_first_tier(plans: UniformPlans, cluster: Cluster) -> BoolArray:
-    """Whether all devices with the same parameters lie in one block of the first tier, shape (N,)."""
+    """Whether all devices with the same parameters lie in one block of the first tier, shape
+    (N,)."""
     within: BoolArray = replica_parts(plans, cluster)[1:].prod(axis=0) == 1
     return within
 
 
 def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    """The same for plans whose experts, if any, have as many copies as all else, without going through them one by one."""
+    """The same for plans whose experts, if any, have as many copies as all else, without going
+    through them one by one."""
     parts = replica_parts(plans, cluster)
     even = parts.all(axis=0)
     distinct, place = np.unique(parts[:, even], axis=1, return_inverse=True)
@@ -323,7 +390,8 @@ def _rectangle_rates(parts: IntArray, cluster: Cluster) -> GroupRates:
 
 
 def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    """The same for groups that blocks cut unevenly: level by level, for the slowest of those that start differently."""
+    """The same for groups that blocks cut unevenly: level by level, for the slowest of those that
+    start differently."""
     shape, layouts, count = plans.shape, plans.layouts, len(plans)
     sizes, strides = replica_levels(plans)
     ids = np.stack(
@@ -333,16 +401,24 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
     used = ids >= 0
     key = (sizes[..., None] * (int(strides.max()) + 1) + strides[..., None]) * cluster.period + ids
     _, first, line = np.unique(key[used], return_index=True, return_inverse=True)
-    size, stride, start = (np.broadcast_to(each, ids.shape)[used][first] for each in (sizes[..., None], strides[..., None], ids))
+    size, stride, start = (
+        np.broadcast_to(each, ids.shape)[used][first]
+        for each in (sizes[..., None], strides[..., None], ids)
+    )
     costs = [collective_costs_of(kind, size, stride, cluster, start) for kind in KINDS]
     algorithms = max(len(each.fixed_s) for each in costs)
     lines = np.full((2, len(first), 3, algorithms), np.inf)
     lines[1] = 0.0
     for kind, each in enumerate(costs):
         lines[0, :, kind, : len(each.fixed_s)] = each.fixed_s.T
-        lines[1, :, kind, : len(each.fixed_s)] = np.where(np.isfinite(each.fixed_s), each.per_byte_s, 0.0).T
-    # Groups that cost the same count once: of each plan's, the lines in descending order without repetitions.
-    flat, like = np.unique(np.moveaxis(lines, 1, 0).reshape(len(first), -1), axis=0, return_inverse=True)
+        lines[1, :, kind, : len(each.fixed_s)] = np.where(
+            np.isfinite(each.fixed_s), each.per_byte_s, 0.0
+        ).T
+    # Groups that cost the same count once: of each plan's, the lines in descending order without
+    # repetitions.
+    flat, like = np.unique(
+        np.moveaxis(lines, 1, 0).reshape(len(first), -1), axis=0, return_inverse=True
+    )
     ids[used] = like.reshape(-1)[line]
     ids = -np.sort(-ids, axis=2)
     ids[:, :, 1:][ids[:, :, 1:] == ids[:, :, :-1]] = -1
@@ -352,7 +428,9 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
     chosen = found[:, :-2].reshape(len(found), 2, -1)  # (groups, levels, starts)
     nothing = np.zeros((1, 2, 3, algorithms))
     nothing[:, 0, :, 1:] = np.inf
-    both = np.concatenate([flat.reshape(-1, 2, 3, algorithms), nothing])[chosen]  # (groups, levels, starts, 2, kinds, algorithms)
+    both = np.concatenate([flat.reshape(-1, 2, 3, algorithms), nothing])[
+        chosen
+    ]  # (groups, levels, starts, 2, kinds, algorithms)
     fixed_s = np.zeros((len(found), 3, 2, *chosen.shape[1:], algorithms))
     per_byte_s, group_sizes = np.zeros_like(fixed_s), np.ones((len(found), 2, 2))
     fixed_s[:, :, DENSE] = np.moveaxis(both[..., 0, :, :], 3, 1)
@@ -362,15 +440,19 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
 
 
 def replica_levels(plans: UniformPlans) -> tuple[IntArray, IntArray]:
-    """Sizes and strides of the two levels of devices with the same parameters, innermost first, shape (2, N) each."""
+    """Sizes and strides of the two levels of devices with the same parameters, innermost first,
+    shape (2, N) each."""
     shape, strides = plans.shape, plans.layouts.replica_strides
     joined, shared = strides == shape.inner_devices, shape.sequence_devices
     sizes = np.stack([np.where(joined, plans.dp * shared, shared), np.where(joined, 1, plans.dp)])
     return sizes, np.stack([np.full(len(plans), shape.tp), strides])
 
 
-def group_starts(layouts: PipelineLayouts, strides: IntArray, members: int, period: int) -> IntArray:
-    """``distinct_starts`` of the groups ``strides`` (N,) apart of every plan: shape (N, starts), with -1 for repetitions."""
+def group_starts(
+    layouts: PipelineLayouts, strides: IntArray, members: int, period: int
+) -> IntArray:
+    """``distinct_starts`` of the groups ``strides`` (N,) apart of every plan: shape (N, starts),
+    with -1 for repetitions."""
     stages, ranks = np.arange(min(int(layouts.pp.max()), period)), np.arange(min(members, period))
     stage = np.minimum(stages, layouts.pp[:, None] - 1) * layouts.stage_strides[:, None]
     starts = (stage[:, :, None] + ranks).reshape(len(strides), -1) % period
@@ -380,7 +462,9 @@ def group_starts(layouts: PipelineLayouts, strides: IntArray, members: int, peri
     return starts
 
 
-def many_tied_s(plans: UniformPlans, tied_parameters: float, gradient_bytes: float, cluster: Cluster) -> FloatArray:
+def many_tied_s(
+    plans: UniformPlans, tied_parameters: float, gradient_bytes: float, cluster: Cluster
+) -> FloatArray:
     """``Messages.tied_s`` of many plans, shape (N,)."""
     seconds = np.zeros(len(plans))
     several = np.flatnonzero(plans.pp > 1)

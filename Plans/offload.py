@@ -1,15 +1,21 @@
-"""What of a training is kept in host memory: which part of its optimizer state, gradients, weights and saved activations.
+"""What of a training is kept in host memory: which part of its optimizer state, gradients, weights
+and saved activations.
 
-What is kept there leaves the device but for two layers of it at a time, one at work and one on its way (never more than would be
-there without). It travels over the device's link to the host:
+What is kept there leaves the device but for two layers of it at a time, one at work and one on its
+way (never more than would be there without). It travels over the device's link to the host:
 
-* **optimizer state** to the device and back once per iteration, beside the step, which the device runs as always;
-* **gradients** back after each micro-batch's backward pass, to the device before it where they are added to those of earlier
-  micro-batches, and to the device once more for the step. Replicas reduce them layer by layer before they leave;
-* **weights** to the device for each forward and for each backward pass, and to the device and back for the step;
-* **activations** back behind the forward pass and to the device for the backward pass of each micro-batch.
+* **optimizer state** to the device and back once per iteration, beside the step, which the device
+  runs as always;
+* **gradients** back after each micro-batch's backward pass, to the device before it where they are
+  added to those of earlier micro-batches, and to the device once more for the step. Replicas reduce
+  them layer by layer before they leave;
+* **weights** to the device for each forward and for each backward pass, and to the device and back
+  for the step;
+* **activations** back behind the forward pass and to the device for the backward pass of each
+  micro-batch.
 
-``Plans.host_traffic`` says what that takes. Mist (Zhu et al., EuroSys 2025) has the same four and searches their parts, too.
+``Plans.host_traffic`` says what that takes. Mist (Zhu et al., EuroSys 2025) has the same four and
+searches their parts, too.
 """
 
 from __future__ import annotations
@@ -49,9 +55,12 @@ class Offload:
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """As it is given: ``optimizer``, ``activations=0.5``; empty where everything is on the device."""
+        """As it is given: ``optimizer``, ``activations=0.5``; empty where everything is on the
+        device."""
         parts = ((each.name, getattr(self, each.name)) for each in fields(self))
-        return tuple(name if part == 1.0 else f"{name}={part!r}" for name, part in parts if part > 0.0)
+        return tuple(
+            name if part == 1.0 else f"{name}={part!r}" for name, part in parts if part > 0.0
+        )
 
     def __str__(self) -> str:
         """The same in one text."""
@@ -60,7 +69,9 @@ class Offload:
     @staticmethod
     def parsed(text: str) -> Offload:
         """What ``str`` gave."""
-        return offload_of(OffloadShare.parsed(term) if "=" in term else OffloadKind(term) for term in text.split())
+        return offload_of(
+            OffloadShare.parsed(term) if "=" in term else OffloadKind(term) for term in text.split()
+        )
 
 
 NOTHING = Offload()
@@ -95,7 +106,8 @@ class OffloadShare:
             part = -1.0
         if name not in names or not 0.0 <= part <= 1.0:
             raise InputError(
-                f"offload has {text!r}; give {', '.join(names)}, or a part of one of them from 0 to 1, as in {EXAMPLE}"
+                f"offload has {text!r}; give {', '.join(names)}, or a part of one of them from 0 "
+                f"to 1, as in {EXAMPLE}"
             )
         return OffloadShare(OffloadKind(name), part)
 
@@ -113,13 +125,17 @@ def offload_of(terms: Iterable[OffloadTerm]) -> Offload:
     for term in terms:
         kind, part = (term.kind, term.part) if isinstance(term, OffloadShare) else (term, 1.0)
         if kind.value in parts:
-            raise InputError(f"offload has {kind.value} twice; give it once, as {kind.value}, or a part of it as {EXAMPLE}")
+            raise InputError(
+                f"offload has {kind.value} twice; give it once, as {kind.value}, or a part of it "
+                f"as {EXAMPLE}"
+            )
         parts[kind.value] = part
     return Offload(**parts)
 
 
 def offloads_searched(terms: Iterable[OffloadTerm]) -> tuple[Offload, ...]:
-    """Everything that a search tries where ``terms`` may be kept in host memory: of each ``RATIOS``, or nothing and its part.
+    """Everything that a search tries where ``terms`` may be kept in host memory: of each
+    ``RATIOS``, or nothing and its part.
 
     Raises:
         InputError: a kind is given twice.
@@ -134,7 +150,9 @@ def offloads_searched(terms: Iterable[OffloadTerm]) -> tuple[Offload, ...]:
         )
         for term in given
     }
-    return tuple(Offload(**dict(zip(tried, parts, strict=True))) for parts in product(*tried.values()))
+    return tuple(
+        Offload(**dict(zip(tried, parts, strict=True))) for parts in product(*tried.values())
+    )
 
 
 def _others(given: tuple[OffloadTerm, ...]) -> tuple[OffloadKind, ...]:

@@ -1,10 +1,12 @@
-"""How a plan's groups lie in the domains of a network: whole ones in each, as schedulers place them, and what must cross them.
+"""How a plan's groups lie in the domains of a network: whole ones in each, as schedulers place
+them, and what must cross them.
 
-By an order of groups the devices of a plan follow one another. Where the devices of a domain (a rack of 72) are no multiple of a
-group that fits into it (of 32), consecutive groups would straddle two domains. Schedulers leave devices idle instead: a domain
-holds the largest multiple of the group (64 of 72), and the plan occupies more domains. Here the same is done on every tier for
-the groups of every axis, the largest that fit deciding, as far as the cluster has domains enough; ``used_part`` is the cluster as
-such a plan sees it. An ``Assignment`` says itself what lies where.
+By an order of groups the devices of a plan follow one another. Where the devices of a domain (a
+rack of 72) are no multiple of a group that fits into it (of 32), consecutive groups would straddle
+two domains. Schedulers leave devices idle instead: a domain holds the largest multiple of the group
+(64 of 72), and the plan occupies more domains. Here the same is done on every tier for the groups
+of every axis, the largest that fit deciding, as far as the cluster has domains enough;
+``used_part`` is the cluster as such a plan sees it. An ``Assignment`` says itself what lies where.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class CrossingGroup:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the groups of a plan lie. ``devices_occupied`` are those of the cluster that nobody else can have: also idle ones."""
+    """Where the groups of a plan lie. ``devices_occupied`` are those of the cluster that nobody
+    else can have: also idle ones."""
 
     devices: int  # in use
     devices_occupied: int  # also idle ones of domains that are not filled
@@ -53,40 +56,61 @@ class Placement:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What is worth saying beside a result: domains that are not filled, and groups that cross them and need not."""
+        """What is worth saying beside a result: domains that are not filled, and groups that cross
+        them and need not."""
         found = []
         for each in self.domains:
             if each.used < each.devices and each.domains > 1:
                 found.append(
-                    f"whole groups in each {each.tier}: {each.used} of its {each.devices} devices are used, so that the "
-                    f"{self.devices:,} devices of the plan occupy {each.domains * each.devices:,} in {each.domains:,} of them"
+                    f"whole groups in each {each.tier}: {each.used} of its {each.devices} devices "
+                    "are used, so that the "
+                    f"{self.devices:,} devices of the plan occupy {each.domains * each.devices:,} "
+                    f"in {each.domains:,} of them"
                 )
         for group in self.crossing:
             size = next(each.devices for each in self.domains if each.tier == group.tier)
             if group.axis in WITHIN_LAYERS or group.avoidable:
-                why = ", although each would fit: whole ones in each leave no room for all" if group.avoidable else ""
-                found.append(f"groups of {group.axis} reach over {group.devices:,} devices and cross {group.tier} of {size}{why}")
+                why = (
+                    ", although each would fit: whole ones in each leave no room for all"
+                    if group.avoidable
+                    else ""
+                )
+                found.append(
+                    f"groups of {group.axis} reach over {group.devices:,} devices and cross "
+                    f"{group.tier} of {size}{why}"
+                )
         return tuple(found)
 
 
 def used_part(plan: UniformPlan, cluster: Cluster) -> Cluster:
-    """``cluster`` with as many devices in each domain as ``plan`` uses; itself where it fills them or says what lies where."""
+    """``cluster`` with as many devices in each domain as ``plan`` uses; itself where it fills them
+    or says what lies where."""
     sizes = _used_sizes(tuple(_reaches(plan).values()), plan.devices, cluster)
     return cluster if sizes == cluster.block_sizes[1:] else _with_domains(cluster, sizes)
 
 
 def placement_of(plan: UniformPlan, cluster: Cluster, used_cluster: Cluster) -> Placement:
-    """Where the groups of ``plan`` lie on ``cluster``, of which it uses ``used_cluster`` (``used_part``, or all of it)."""
+    """Where the groups of ``plan`` lie on ``cluster``, of which it uses ``used_cluster``
+    (``used_part``, or all of it)."""
     assigned = plan.group_order if isinstance(plan.group_order, Assignment) else None
     whole = cluster.block_sizes[1:]
-    sizes = _assigned_sizes(assigned.over(len(cluster.tiers)), cluster) if assigned else used_cluster.block_sizes[1:]
+    sizes = (
+        _assigned_sizes(assigned.over(len(cluster.tiers)), cluster)
+        if assigned
+        else used_cluster.block_sizes[1:]
+    )
     domains = tuple(
         DomainUse(tier.name, size, min(used, plan.devices), -(-plan.devices // max(used, 1)))
         for tier, size, used in zip(cluster.tiers, whole, sizes, strict=False)
     )
     full = [each.domains * each.devices for each in domains if each.domains > 1]
     crossing = tuple(_crossing(plan, cluster, sizes))
-    return Placement(plan.devices, min(max([plan.devices, *full]), max(extent(cluster), plan.devices)), domains, crossing)
+    return Placement(
+        plan.devices,
+        min(max([plan.devices, *full]), max(extent(cluster), plan.devices)),
+        domains,
+        crossing,
+    )
 
 
 def extent(cluster: Cluster) -> int:
@@ -95,13 +119,20 @@ def extent(cluster: Cluster) -> int:
 
 
 def _reaches(plan: UniformPlan) -> dict[str, int]:
-    """Devices from the first to the last of the groups of each axis, with what lies between, by an order of groups."""
+    """Devices from the first to the last of the groups of each axis, with what lies between, by an
+    order of groups."""
     if isinstance(plan.group_order, Assignment):
         return {}
     shared = math.gcd(plan.ep, plan.sequence_devices)
     inner, apart = plan.inner_devices, plan.ep // shared
     joined = plan.replica_stride == inner
-    of_experts = plan.tp * plan.ep if joined else plan.tp * shared if apart == 1 else plan.replica_stride * apart
+    of_experts = (
+        plan.tp * plan.ep
+        if joined
+        else plan.tp * shared
+        if apart == 1
+        else plan.replica_stride * apart
+    )
     return {
         "tp": plan.tp,
         "tp2": plan.tp * plan.tp2 if plan.tp2 > 1 else 1,
@@ -114,7 +145,8 @@ def _reaches(plan: UniformPlan) -> dict[str, int]:
 
 @lru_cache(maxsize=65536)
 def _used_sizes(reaches: tuple[int, ...], devices: int, cluster: Cluster) -> tuple[int, ...]:
-    """Devices that are used of each domain, innermost first; all where nothing is to be gained or there is no room."""
+    """Devices that are used of each domain, innermost first; all where nothing is to be gained or
+    there is no room."""
     whole = cluster.block_sizes[1:]
     if not reaches or not whole:
         return whole
@@ -128,11 +160,14 @@ def _used_sizes(reaches: tuple[int, ...], devices: int, cluster: Cluster) -> tup
 
 
 def _filled(units: list[int], devices: int, cluster: Cluster) -> Iterator[int]:
-    """Devices that are used of each domain where whole groups of ``units`` devices lie in it as far as they fit."""
+    """Devices that are used of each domain where whole groups of ``units`` devices lie in it as far
+    as they fit."""
     used = 1
     for tier, (inner, outer) in zip(cluster.tiers, pairwise(cluster.block_sizes), strict=False):
         room, multiple = outer // inner * used, used
-        if tier.topology not in SWITCHED:  # where links lead to certain others, a part of a domain has fewer
+        if (
+            tier.topology not in SWITCHED
+        ):  # where links lead to certain others, a part of a domain has fewer
             yield (used := room)
             continue
         for unit in units:
@@ -150,7 +185,9 @@ def _assigned_sizes(assigned: Assignment, cluster: Cluster) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _crossing(plan: UniformPlan, cluster: Cluster, sizes: tuple[int, ...]) -> Iterator[CrossingGroup]:
+def _crossing(
+    plan: UniformPlan, cluster: Cluster, sizes: tuple[int, ...]
+) -> Iterator[CrossingGroup]:
     """Groups that cross domains of which so many devices are used."""
     if isinstance(plan.group_order, Assignment):
         assigned = plan.group_order.over(len(cluster.tiers))

@@ -21,20 +21,23 @@ from Plans.state_bytes import AS_USUAL, StateFormats
 
 @dataclass(frozen=True)
 class UniformPlan:
-    """A plan whose stages all have the same degrees: what a search varies, before it is written out as a ``Plan``.
+    """A plan whose stages all have the same degrees: what a search varies, before it is written out
+    as a ``Plan``.
 
     Degrees, batch, and what is recomputed, sharded and overlapped.
 
-    ``interleave`` is the number of model chunks per pipeline stage (virtual stages). ``stage_layers`` are the numbers of layers
-    of each chunk in model order, embedding and head counted; None balances the blocks as Megatron-LM does. ``layer_order`` are
-    the layers, by place in execution order, as the chunks hold them one after another (None: in execution order, which only
-    branching models need not keep). ``overlap_gradients`` and ``overlap_tensor`` None leave it to the framework. ``ep`` of the
-    dp · cp devices that hold the same parameters divide the experts among them. ``group_order`` nests the groups over consecutive
-    devices, or assigns so many devices of each axis to every tier of the network. In a 2D ``layout`` weights are divided over
-    tp · tp2 devices and tokens over tp2 · cp of them, all products with weights run in as many ``panels``, and keys and values
-    meet by ``exchange``. What ``offload`` says is kept in host memory; ``state_formats`` are the number
-    formats of gradients and optimizer state. With ``stage_cuts`` inside layers the parts of layers are
-    what it counts and recomputes as layers.
+    ``interleave`` is the number of model chunks per pipeline stage (virtual stages).
+    ``stage_layers`` are the numbers of layers of each chunk in model order, embedding and head
+    counted; None balances the blocks as Megatron-LM does. ``layer_order`` are the layers, by place
+    in execution order, as the chunks hold them one after another (None: in execution order, which
+    only branching models need not keep). ``overlap_gradients`` and ``overlap_tensor`` None leave it
+    to the framework. ``ep`` of the dp · cp devices that hold the same parameters divide the experts
+    among them. ``group_order`` nests the groups over consecutive devices, or assigns so many
+    devices of each axis to every tier of the network. In a 2D ``layout`` weights are divided over
+    tp · tp2 devices and tokens over tp2 · cp of them, all products with weights run in as many
+    ``panels``, and keys and values meet by ``exchange``. What ``offload`` says is kept in host
+    memory; ``state_formats`` are the number formats of gradients and optimizer state. With
+    ``stage_cuts`` inside layers the parts of layers are what it counts and recomputes as layers.
     """
 
     micro_batch_size: int = 1
@@ -89,7 +92,8 @@ class UniformPlan:
 
     @property
     def divided_by(self) -> int:
-        """Of the devices with the same parameters those that divide some: experts, or what a 2D layout divides twice."""
+        """Of the devices with the same parameters those that divide some: experts, or what a 2D
+        layout divides twice."""
         return self.ep * self.tp2
 
     @property
@@ -99,7 +103,8 @@ class UniformPlan:
 
     @property
     def sharding(self) -> int:
-        """The ZeRO stage that has an effect: 0 where one device has all copies, as nothing is divided by one."""
+        """The ZeRO stage that has an effect: 0 where one device has all copies, as nothing is
+        divided by one."""
         return self.zero_stage if self.copies > 1 else 0
 
     @property
@@ -109,7 +114,8 @@ class UniformPlan:
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches per pipeline; the last one of the most loaded pipeline counts as a whole one."""
+        """Micro-batches per pipeline; the last one of the most loaded pipeline counts as a whole
+        one."""
         return -(-self.global_batch_size // (self.micro_batch_size * self.dp))
 
     @property
@@ -121,12 +127,14 @@ class UniformPlan:
 
     @property
     def passes(self) -> PipelineSchedule:
-        """The schedule that orders its passes: one stage runs each micro-batch forward and backward, whatever is asked."""
+        """The schedule that orders its passes: one stage runs each micro-batch forward and
+        backward, whatever is asked."""
         return self.schedule if self.pp > 1 else PipelineSchedule.ONE_F_ONE_B
 
     @property
     def stage_stride(self) -> int:
-        """Devices between a device and its like in the next pipeline stage, by an order of groups."""
+        """Devices between a device and its like in the next pipeline stage, by an order of
+        groups."""
         inner = self.inner_devices
         return inner * self.dp if self.group_order is GroupOrder.DATA_INNER else inner
 
@@ -139,7 +147,16 @@ class UniformPlan:
     @property
     def layers_layout(self) -> Layout:
         """How the tensors of its layers lie."""
-        return Layout(self.tp, self.cp, self.ep, self.sequence_parallel, self.layout, self.tp2, self.exchange, self.panels)
+        return Layout(
+            self.tp,
+            self.cp,
+            self.ep,
+            self.sequence_parallel,
+            self.layout,
+            self.tp2,
+            self.exchange,
+            self.panels,
+        )
 
     def with_layout(self, layout: Layout) -> UniformPlan:
         """The same plan with tensors of its layers laid out so."""
@@ -178,8 +195,9 @@ class UniformPlan:
 class Layout:
     """How a layer's tensors lie over a group of devices.
 
-    Along one or two tensor axes (``kind``; tp and tp2, whose products run in ``panels``), with sequence parallelism or not,
-    sequences cut over cp devices (and those of the second axis), whose keys and values meet by ``exchange``, experts over ep.
+    Along one or two tensor axes (``kind``; tp and tp2, whose products run in ``panels``), with
+    sequence parallelism or not, sequences cut over cp devices (and those of the second axis), whose
+    keys and values meet by ``exchange``, experts over ep.
     """
 
     tp: int = 1
@@ -194,7 +212,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """A chunk of the model: names of its layers in the order in which it holds them, and how it is trained.
+    """A chunk of the model: names of its layers in the order in which it holds them, and how it is
+    trained.
 
     Of its layers the first ``recomputed_layers`` are recomputed (None: all).
     """
@@ -210,13 +229,22 @@ class StagePlan:
 
 
 _ALIKE = (  # of all stages of a uniform plan
-    *("layout", "dp", "micro_batch_size", "recompute", "zero_stage", "recomputed_layers", "offload"),
+    *(
+        "layout",
+        "dp",
+        "micro_batch_size",
+        "recompute",
+        "zero_stage",
+        "recomputed_layers",
+        "offload",
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a framework must be told to train a model; ``stages`` are its chunks in model order.
+    """Everything a framework must be told to train a model; ``stages`` are its chunks in model
+    order.
 
     Chunk c runs on pipeline stage c % pp, of which each has ``interleave`` chunks.
     """
@@ -237,7 +265,9 @@ class Plan:
     state_formats: StateFormats = AS_USUAL  # number formats of gradients and optimizer state
 
     @staticmethod
-    def uniform(plan: UniformPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]) -> Plan:
+    def uniform(
+        plan: UniformPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]
+    ) -> Plan:
         """A plan whose ``chunks``, names of layers, are all trained alike."""
         return Plan(
             model=model,
@@ -253,7 +283,14 @@ class Plan:
             overlap_tensor=plan.overlap_tensor,
             stages=tuple(
                 StagePlan(
-                    *(chunk, plan.layers_layout, plan.dp, plan.micro_batch_size, plan.recompute, plan.zero_stage),
+                    *(
+                        chunk,
+                        plan.layers_layout,
+                        plan.dp,
+                        plan.micro_batch_size,
+                        plan.recompute,
+                        plan.zero_stage,
+                    ),
                     offload=plan.offload,
                 )
                 for chunk in chunks
@@ -266,37 +303,52 @@ class Plan:
     def stages_differ(self) -> bool:
         """Whether its chunks are trained differently, so that it is no ``UniformPlan``."""
         first = self.stages[0]
-        alike = all(getattr(stage, name) == getattr(first, name) for stage in self.stages for name in _ALIKE)
+        alike = all(
+            getattr(stage, name) == getattr(first, name) for stage in self.stages for name in _ALIKE
+        )
         return not alike or first.recomputed_layers is not None
 
     def as_uniform(self, names: tuple[str, ...]) -> UniformPlan:
-        """The plan by its degrees, where all chunks are trained alike; ``names`` are the model's layers in execution order.
+        """The plan by its degrees, where all chunks are trained alike; ``names`` are the model's
+        layers in execution order.
 
-        Raises:
-            InputError: chunks differ in more than their layers, or do not hold each layer of the model once.
+        Raises: InputError: chunks differ in more than their layers, or do not hold each layer of
+            the model once.
         """
         first = self.stages[0]
         for position, stage in enumerate(self.stages):
-            differing = next((name for name in _ALIKE if getattr(stage, name) != getattr(first, name)), None)
+            differing = next(
+                (name for name in _ALIKE if getattr(stage, name) != getattr(first, name)), None
+            )
             if differing is not None:
                 raise InputError(
-                    f"the stages of the plan differ: stages.{position}.{differing} is {getattr(stage, differing)}, "
-                    f"stages.0.{differing} is {getattr(first, differing)}; give all of them the same"
+                    f"the stages of the plan differ: stages.{position}.{differing} is "
+                    f"{getattr(stage, differing)}, "
+                    f"stages.0.{differing} is {getattr(first, differing)}; give all of them the "
+                    "same"
                 )
         held = [layer for stage in self.stages for layer in stage.layers]
         if sorted(held) != sorted(names):
             twice = (layer for place, layer in enumerate(held) if layer in held[:place])
             odd = next(iter(sorted({*held} ^ {*names})), None) or next(twice)
-            how = "is in none" if odd not in held else "is in several" if odd in names else "is no layer of it"
+            how = (
+                "is in none"
+                if odd not in held
+                else "is in several"
+                if odd in names
+                else "is no layer of it"
+            )
             raise InputError(
-                f"stages.*.layers of the plan must hold each of {self.model}'s {len(names)} layers once, "
+                f"stages.*.layers of the plan must hold each of {self.model}'s {len(names)} "
+                "layers once, "
                 f"but {odd!r} {how}; correct it"
             )
         place = {name: index for index, name in enumerate(names)}
         order = tuple(place[layer] for layer in held)
         if len(self.stages) % self.interleave:
             raise InputError(
-                f"interleave of the plan is {self.interleave}, which does not divide the {len(self.stages)} of its stages"
+                f"interleave of the plan is {self.interleave}, which does not divide the "
+                f"{len(self.stages)} of its stages"
             )
         plan = UniformPlan(
             micro_batch_size=first.micro_batch_size,
@@ -323,9 +375,30 @@ class Plan:
 
 
 MAPPED = (  # keys of a plan's settings that are its fields or properties too
-    *("tp", "pp", "dp", "cp", "ep", "layout", "tp2", "panels", "exchange", "micro_batch_size", "global_batch_size"),
+    *(
+        "tp",
+        "pp",
+        "dp",
+        "cp",
+        "ep",
+        "layout",
+        "tp2",
+        "panels",
+        "exchange",
+        "micro_batch_size",
+        "global_batch_size",
+    ),
     "interleave",
-    *("schedule", "stage_layers", "recompute", "sequence_parallel", "zero_stage", "optimizer", "precision", "attention"),
+    *(
+        "schedule",
+        "stage_layers",
+        "recompute",
+        "sequence_parallel",
+        "zero_stage",
+        "optimizer",
+        "precision",
+        "attention",
+    ),
     "stage_cuts",
     *("group_order", "overlap_gradients", "overlap_tensor"),
 )
@@ -340,10 +413,20 @@ def plan_mapping(plan: UniformPlan) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         if isinstance(value, Enum):
             return value.value
-        return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Assignment) else value
+        return (
+            list(value)
+            if isinstance(value, tuple)
+            else str(value)
+            if isinstance(value, Assignment)
+            else value
+        )
 
     offload = {"offload": list(plan.offload.terms)} if plan.offload else {}
-    return {name: plain(getattr(plan, name)) for name in MAPPED} | offload | plan.state_formats.settings()
+    return (
+        {name: plain(getattr(plan, name)) for name in MAPPED}
+        | offload
+        | plan.state_formats.settings()
+    )
 
 
 def group_order_of(text: str) -> GroupOrder | Assignment:
@@ -352,7 +435,11 @@ def group_order_of(text: str) -> GroupOrder | Assignment:
     Raises:
         InputError: it is neither.
     """
-    return GroupOrder(text) if text in {order.value for order in GroupOrder} else Assignment.parsed(text)
+    return (
+        GroupOrder(text)
+        if text in {order.value for order in GroupOrder}
+        else Assignment.parsed(text)
+    )
 
 
 def check_cluster(plan: UniformPlan, cluster: Cluster) -> None:
@@ -375,36 +462,62 @@ def check_plan(plan: UniformPlan) -> None:
     Raises:
         InputError: says what was given and what is allowed.
     """
-    for name in ("micro_batch_size", "global_batch_size", "tp", "pp", "dp", "cp", "ep", "tp2", "panels", "interleave"):
+    for name in (
+        "micro_batch_size",
+        "global_batch_size",
+        "tp",
+        "pp",
+        "dp",
+        "cp",
+        "ep",
+        "tp2",
+        "panels",
+        "interleave",
+    ):
         value = getattr(plan, name)
         if value < 1:
             raise InputError(f"{name} is {value}; it must be at least 1")
     if plan.tp2 > 1 and plan.layout is not TensorLayout.TWO_D:
-        raise InputError(f"tp2 is {plan.tp2}, but a layout {plan.layout_name} has one tensor axis; use tp2 1, or layout 2d")
+        raise InputError(
+            f"tp2 is {plan.tp2}, but a layout {plan.layout_name} has one tensor axis; use tp2 1, "
+            "or layout 2d"
+        )
     if plan.panels > 1 and (plan.layout is not TensorLayout.TWO_D or plan.tp * plan.tp2 == 1):
         raise InputError(
-            f"panels is {plan.panels}, but only products of a 2d layout on several devices run in panels; leave panels out, or "
+            f"panels is {plan.panels}, but only products of a 2d layout on several devices run in "
+            "panels; leave panels out, or "
             "use layout 2d with a tp or tp2 above 1"
         )
     if plan.exchange is not KeyExchange.GATHER and plan.sequence_devices == 1:
-        raise InputError(f"exchange is {plan.exchange}, but no devices share a sequence; give a cp above 1, or leave it out")
+        raise InputError(
+            f"exchange is {plan.exchange}, but no devices share a sequence; give a cp above 1, or "
+            "leave it out"
+        )
     if plan.dp * plan.cp % plan.ep:
         raise InputError(
-            f"ep is {plan.ep}, which does not divide the dp {plan.dp} x cp {plan.cp} = {plan.dp * plan.cp} devices that could "
+            f"ep is {plan.ep}, which does not divide the dp {plan.dp} x cp {plan.cp} = "
+            f"{plan.dp * plan.cp} devices that could "
             f"divide the experts among them; give a divisor of {plan.dp * plan.cp}"
         )
     if plan.micro_batch_size * plan.dp > plan.global_batch_size:
         raise InputError(
-            f"dp {plan.dp} replicas with micro-batches of {plan.micro_batch_size} need a global batch of at least "
-            f"{plan.micro_batch_size * plan.dp}, given {plan.global_batch_size}; raise it or lower dp or the micro-batch size"
+            f"dp {plan.dp} replicas with micro-batches of {plan.micro_batch_size} need a global "
+            "batch of at least "
+            f"{plan.micro_batch_size * plan.dp}, given {plan.global_batch_size}; raise it or "
+            "lower dp or the micro-batch size"
         )
     if plan.group_order is GroupOrder.TIERS:
-        raise InputError(f"group_order tiers stands for many plans; give one of them, such as {EXAMPLE}")
+        raise InputError(
+            f"group_order tiers stands for many plans; give one of them, such as {EXAMPLE}"
+        )
     check_schedule(plan.schedule, plan.pp, plan.interleave, plan.micro_batches)
     if not 0 <= plan.zero_stage <= 3:
         raise InputError(f"zero_stage is {plan.zero_stage}; it must be 0, 1, 2 or 3")
-    if plan.stage_layers is not None and (len(plan.stage_layers) != plan.chunks or min(plan.stage_layers) < 1):
+    if plan.stage_layers is not None and (
+        len(plan.stage_layers) != plan.chunks or min(plan.stage_layers) < 1
+    ):
         raise InputError(
-            f"stage_layers has {len(plan.stage_layers)} entries {list(plan.stage_layers)}; give {plan.chunks} positive numbers, "
+            f"stage_layers has {len(plan.stage_layers)} entries {list(plan.stage_layers)}; give "
+            f"{plan.chunks} positive numbers, "
             f"one per pipeline stage{' and chunk' if plan.interleave > 1 else ''}"
         )

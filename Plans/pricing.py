@@ -1,4 +1,5 @@
-"""The price of one plan on one configuration of hardware: its chunks, when its gradients are complete, its memory."""
+"""The price of one plan on one configuration of hardware: its chunks, when its gradients are
+complete, its memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +41,8 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PricedPlan:
-    """``plan`` on configuration ``configuration`` of ``costs``, a graph made for it (``plan.graph_key``), run by ``machine``.
+    """``plan`` on configuration ``configuration`` of ``costs``, a graph made for it
+    (``plan.graph_key``), run by ``machine``.
 
     Raises:
         InputError: the plan contradicts itself, the model or the cluster.
@@ -62,7 +64,8 @@ class PricedPlan:
 
     @cached_property
     def firsts(self) -> IntArray:
-        """Place of the first layer of every chunk in the order in which chunks hold them, shape (chunks,)."""
+        """Place of the first layer of every chunk in the order in which chunks hold them, shape
+        (chunks,)."""
         return np.cumsum([0, *(len(chunk) for chunk in self.chunks[:-1])])
 
     @cached_property
@@ -73,7 +76,11 @@ class PricedPlan:
     def crossing(self) -> Crossing:
         """What crosses the boundary before every chunk; arrays of shape (chunks,)."""
         graph, order = self.costs.graph, self.plan.layer_order
-        found = self.costs.crossing if order is None else boundary_crossing(graph.tensors, len(graph.sequence), order)
+        found = (
+            self.costs.crossing
+            if order is None
+            else boundary_crossing(graph.tensors, len(graph.sequence), order)
+        )
         return Crossing(found.activation_bytes[self.firsts], found.gradient_bytes[self.firsts])
 
     @cached_property
@@ -98,16 +105,20 @@ class PricedPlan:
 
     def _sizes(self, sizes: LayerSizes) -> StageSizes:
         whole = whole_bytes(self.plan, self.machine)
-        return chunk_sizes(sizes, self._order, self.firsts, whole).offloading(self.plan.offload.activations)
+        return chunk_sizes(sizes, self._order, self.firsts, whole).offloading(
+            self.plan.offload.activations
+        )
 
     @property
     def tied_parameters(self) -> float:
-        """Parameters that layers own together: each but the first has a copy of its own, unless all are on one stage."""
+        """Parameters that layers own together: each but the first has a copy of its own, unless all
+        are on one stage."""
         return self.costs.sizes.all_tied
 
     @cached_property
     def transfers_s(self) -> FloatArray:
-        """Seconds of activations forward and gradients back over every boundary between chunks, shape (2, chunks - 1)."""
+        """Seconds of activations forward and gradients back over every boundary between chunks,
+        shape (2, chunks - 1)."""
         if self.plan.pp == 1:
             return np.zeros((2, self.plan.chunks - 1))
         messages = Messages(self.plan, self.machine.cluster)
@@ -120,28 +131,35 @@ class PricedPlan:
 
     def _prices(self, sizes: StageSizes) -> tuple[FloatArray, FloatArray]:
         chunks_s, stages = np.empty((2, self.plan.chunks)), np.empty((STAGE_ROWS, self.plan.pp))
-        price_chunks(self.rates, self.times, sizes, self.plan.pp, self.tied_parameters, chunks_s, stages)
+        price_chunks(
+            self.rates, self.times, sizes, self.plan.pp, self.tied_parameters, chunks_s, stages
+        )
         return chunks_s, stages
 
     @property
     def chunks_s(self) -> FloatArray:
-        """Seconds per micro-batch of every chunk's forward pass and whole backward pass, shape (2, chunks)."""
+        """Seconds per micro-batch of every chunk's forward pass and whole backward pass, shape (2,
+        chunks)."""
         return self._priced[0]
 
     @cached_property
     def after_s(self) -> FloatArray:
         """Exposed synchronisation of each stage after its last backward pass, shape (pp,).
 
-        The ends of a pipeline that share tied parameters add up their gradients when both have synchronised theirs.
+        The ends of a pipeline that share tied parameters add up their gradients when both have
+        synchronised theirs.
         """
         after_s = self._priced[1][0].copy()
-        tied_s = Messages(self.plan, self.machine.cluster).tied_s(self.tied_parameters, self.rates.gradient_bytes)
+        tied_s = Messages(self.plan, self.machine.cluster).tied_s(
+            self.tied_parameters, self.rates.gradient_bytes
+        )
         after_s[[0, -1]] += tied_s if self.plan.pp > 1 else 0.0
         return after_s
 
     @property
     def step_s(self) -> float:
-        """The update of the largest stage: all wait for the norm of the gradients before, and for each other after."""
+        """The update of the largest stage: all wait for the norm of the gradients before, and for
+        each other after."""
         return float(self._priced[1][1].max())
 
     @property
@@ -164,35 +182,47 @@ class PricedPlan:
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
-        """Bytes of every stage's parameters' state, activations, workspace and what is reserved beyond these; shape (4, pp).
+        """Bytes of every stage's parameters' state, activations, workspace and what is reserved
+        beyond these; shape (4, pp).
 
         The first three are allocated; the framework and its allocator hold the last besides.
         """
         state, workspace, context = self._priced[1][2:5]
-        saved, own = self._held(self.allocated_sizes.saved_bytes), self._prices(self.allocated_sizes)[1][3]
+        saved, own = (
+            self._held(self.allocated_sizes.saved_bytes),
+            self._prices(self.allocated_sizes)[1][3],
+        )
         beyond = (self._held(self.sizes.saved_bytes) - saved) + (workspace - own)
         return np.stack([state, saved, own, context + beyond])
 
     def _held(self, saved_bytes: FloatArray) -> FloatArray:
-        """What each stage holds of activations that leave ``saved_bytes`` on a chunk, shape (pp,)."""
+        """What each stage holds of activations that leave ``saved_bytes`` on a chunk, shape
+        (pp,)."""
         plan, whole = self.plan, self.machine.software.whole_warm_up
-        return held_bytes(saved_bytes, plan.pp, plan.passes, plan.micro_batches, whole_warm_up=whole)
+        return held_bytes(
+            saved_bytes, plan.pp, plan.passes, plan.micro_batches, whole_warm_up=whole
+        )
 
     def pipeline_costs(self, *, free_transfers: bool = False) -> PipelineCosts:
         """What the pipeline's passes and messages take.
 
-        1F1B and GPipe wait for their transfers; interleaved schedules do unless the framework overlaps them.
+        1F1B and GPipe wait for their transfers; interleaved schedules do unless the framework
+        overlaps them.
         """
         transfers_s = np.zeros_like(self.transfers_s) if free_transfers else self.transfers_s
         software, (forward_s, backward_s) = self.machine.software, self.chunks_s
         chunked = self.plan.interleave > 1
         seconds = forward_s, backward_s, transfers_s[0], transfers_s[1]
         return PipelineCosts(
-            self.plan.pp, *seconds, software.overlap_pipeline and chunked, whole_warm_up=software.whole_warm_up and chunked
+            self.plan.pp,
+            *seconds,
+            software.overlap_pipeline and chunked,
+            whole_warm_up=software.whole_warm_up and chunked,
         )
 
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
-        """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,)."""
+        """When each stage has its gradients complete and synchronised, from the start of the first
+        micro-batch; shape (pp,)."""
         costs = self.pipeline_costs(free_transfers=free_transfers)
         ends_s = simulate(costs, self.plan.passes, self.plan.micro_batches)
         finished: FloatArray = ends_s.reshape(-1, self.plan.pp).max(axis=0) + self.after_s
@@ -200,7 +230,8 @@ class PricedPlan:
 
 
 class StageParts(NamedTuple):
-    """Seconds of one micro-batch on the chunks of a stage beyond what their layers' costs say, and once per iteration."""
+    """Seconds of one micro-batch on the chunks of a stage beyond what their layers' costs say, and
+    once per iteration."""
 
     launch_s: float
     hidden_tensor_s: float
@@ -222,8 +253,11 @@ def stage_parts(priced: PricedPlan, stage: int) -> StageParts:
     return parts_of_chunks(priced.rates, priced.times, priced.sizes, chunks, tied)
 
 
-def parts_of_chunks(rates: PlanRates, times: StageTimes, sizes: StageSizes, chunks: IntArray, shared: float) -> StageParts:
-    """The parts of a stage that holds ``chunks``, of whose parameters ``shared`` count twice among the layers."""
+def parts_of_chunks(
+    rates: PlanRates, times: StageTimes, sizes: StageSizes, chunks: IntArray, shared: float
+) -> StageParts:
+    """The parts of a stage that holds ``chunks``, of whose parameters ``shared`` count twice among
+    the layers."""
     return StageParts(*_stage_parts(rates, times, sizes, chunks, shared))
 
 
@@ -244,14 +278,27 @@ def _stage_parts(
     sync: SyncPrice = synchronisation(rates, parameters - experts, experts, wide, rows, layers)
     forward_s, backward_s, forward_launch_s, forward_data_s = 0.0, 0.0, 0.0, 0.0
     shown_host_s, alone_host_s, forward_host_s, hidden_step_s = 0.0, 0.0, 0.0, 0.0
-    traffic = host_traffic(rates, sizes, chunks[0], len(sizes.layers) // len(chunks), parameters - experts, experts, wide, rows)
+    traffic = host_traffic(
+        rates,
+        sizes,
+        chunks[0],
+        len(sizes.layers) // len(chunks),
+        parameters - experts,
+        experts,
+        wide,
+        rows,
+    )
     for chunk in chunks:
         share = sizes.layers[chunk] / layers
         before_s = forward_s, backward_s
         for which in range(3):
-            totals = times.forward if which == 0 else times.recompute if which == 1 else times.backward
+            totals = (
+                times.forward if which == 0 else times.recompute if which == 1 else times.backward
+            )
             more_s = times.accumulation_s[chunk] * rates.accumulated if which == 2 else 0.0
-            data_s = (sync.gather_s if which != 1 else 0.0) * share + (sync.reduce_s * share if which == 2 else 0.0)
+            data_s = (sync.gather_s if which != 1 else 0.0) * share + (
+                sync.reduce_s * share if which == 2 else 0.0
+            )
             price = pass_price(
                 rates,
                 totals.device_s[chunk] + more_s,
@@ -274,8 +321,13 @@ def _stage_parts(
             else:
                 backward_s += price.total_s + start_s
         if rates.host.used:
-            ahead, back = forward_traffic(traffic, sizes, chunk, share), backward_traffic(rates, traffic, sizes, chunk, share)
-            ahead_s = host_exposed_s(rates.host, ahead, forward_s - before_s[0], sizes.layers[chunk])
+            ahead, back = (
+                forward_traffic(traffic, sizes, chunk, share),
+                backward_traffic(rates, traffic, sizes, chunk, share),
+            )
+            ahead_s = host_exposed_s(
+                rates.host, ahead, forward_s - before_s[0], sizes.layers[chunk]
+            )
             back_s = host_exposed_s(rates.host, back, backward_s - before_s[1], sizes.layers[chunk])
             forward_host_s += ahead_s
             shown_host_s += ahead_s + back_s
@@ -284,7 +336,9 @@ def _stage_parts(
         update_s = step_s(rates, parameters - experts, experts, wide, rows)
         alone_step_s = host_alone_s(rates.host, traffic.step)
         hidden_step_s = alone_step_s - host_exposed_s(rates.host, traffic.step, update_s, layers)
-    hidden_once_s = sync.last_reduce_s + sync.update_s - once_s(rates, sync, forward_s, backward_s, layers)
+    hidden_once_s = (
+        sync.last_reduce_s + sync.update_s - once_s(rates, sync, forward_s, backward_s, layers)
+    )
     hidden_host_s = alone_host_s - shown_host_s
     return (
         launch_s,
@@ -303,4 +357,8 @@ def _stage_parts(
 
 def layers_of(priced: PricedPlan, stage: int) -> Sequence[int]:
     """Layers of all chunks of ``stage``, by place in execution order."""
-    return [layer for chunk in range(stage, priced.plan.chunks, priced.plan.pp) for layer in priced.chunks[chunk]]
+    return [
+        layer
+        for chunk in range(stage, priced.plan.chunks, priced.plan.pp)
+        for layer in priced.chunks[chunk]
+    ]

@@ -1,4 +1,5 @@
-"""Records of what an iteration of a plan costs: how long it takes, what fills the memory, and where the time goes."""
+"""Records of what an iteration of a plan costs: how long it takes, what fills the memory, and where
+the time goes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,15 +21,17 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Where an iteration's seconds go on its busiest pipeline stage; the fields but the hidden ones add up to it.
+    """Where an iteration's seconds go on its busiest pipeline stage; the fields but the hidden ones
+    add up to it.
 
-    ``arithmetic_s`` is limited by arithmetic, ``memory_bound_s`` by a memory's bandwidth, ``launch_s`` by starting operators
-    and, once, by what the host does between iterations; ``recompute_s`` is what recomputation repeats of them. Communication
-    counts where it is exposed, ``hidden_*`` runs beside computation. With sequence parallelism the gathers and scatters that
-    replace all-reduces are ``sequence_communication_s``; what a 2D layout sends along both of its axes is
-    ``tensor_communication_s``. ``host_communication_s`` is waiting for what is kept in host memory.
-    ``bubble_s`` is waiting for other stages. Where the cores of a chip run operators side by side, a layer's time is attributed
-    along the critical path of its schedule.
+    ``arithmetic_s`` is limited by arithmetic, ``memory_bound_s`` by a memory's bandwidth,
+    ``launch_s`` by starting operators and, once, by what the host does between iterations;
+    ``recompute_s`` is what recomputation repeats of them. Communication counts where it is exposed,
+    ``hidden_*`` runs beside computation. With sequence parallelism the gathers and scatters that
+    replace all-reduces are ``sequence_communication_s``; what a 2D layout sends along both of its
+    axes is ``tensor_communication_s``. ``host_communication_s`` is waiting for what is kept in host
+    memory. ``bubble_s`` is waiting for other stages. Where the cores of a chip run operators side
+    by side, a layer's time is attributed along the critical path of its schedule.
     """
 
     arithmetic_s: float
@@ -57,7 +60,8 @@ class Breakdown:
 
 @dataclass(frozen=True)
 class TimeInterval:
-    """Seconds between which an iteration is measured with probability ``nominal``, and what that is known from."""
+    """Seconds between which an iteration is measured with probability ``nominal``, and what that is
+    known from."""
 
     nominal: float
     low_s: float
@@ -67,7 +71,8 @@ class TimeInterval:
 
 @dataclass(frozen=True)
 class StageReport:
-    """A pipeline stage: names of its layers (chunk after chunk), seconds per micro-batch, and bytes on each of its devices."""
+    """A pipeline stage: names of its layers (chunk after chunk), seconds per micro-batch, and bytes
+    on each of its devices."""
 
     layers: tuple[str, ...]
     devices: int
@@ -81,20 +86,26 @@ class StageReport:
     activation_bytes: float  # saved for the micro-batches in flight
     workspace_bytes: float
     reserved_bytes: float  # by the framework and its allocator, beyond what is allocated
-    forward_communication_s: float = 0.0  # of ``forward_s``, as far as it shows: parts of products, tokens, sharded weights
+    forward_communication_s: float = (
+        0.0  # of ``forward_s``, as far as it shows: parts of products, tokens, sharded weights
+    )
     backward_communication_s: float = 0.0  # of ``backward_s``
     host_bytes: float = 0.0  # in host memory
-    allocated_bytes: float | None = None  # by tensors: state, activations and workspace; null in files of before
+    allocated_bytes: float | None = (
+        None  # by tensors: state, activations and workspace; null in files of before
+    )
 
 
 @dataclass(frozen=True)
 class PipelineReport:
-    """What a pipeline runs: seconds per micro-batch of its chunks in model order, of which each stage has one or several.
+    """What a pipeline runs: seconds per micro-batch of its chunks in model order, of which each
+    stage has one or several.
 
-    ``transfer_s`` and ``backward_transfer_s`` between a chunk and the next take time of their own, and the sender's as well
-    unless ``overlap_transfers``. Gradients are synchronised (``sync_s`` of each stage) after a stage's last backward pass, and
-    the optimizer's step follows when all are done. A micro-batch leaves ``saved_bytes`` on a device of each chunk from its
-    forward to its backward pass (runs of earlier versions do not say).
+    ``transfer_s`` and ``backward_transfer_s`` between a chunk and the next take time of their own,
+    and the sender's as well unless ``overlap_transfers``. Gradients are synchronised (``sync_s`` of
+    each stage) after a stage's last backward pass, and the optimizer's step follows when all are
+    done. A micro-batch leaves ``saved_bytes`` on a device of each chunk from its forward to its
+    backward pass (runs of earlier versions do not say).
     """
 
     schedule: str  # a ``PipelineSchedule``
@@ -109,10 +120,12 @@ class PipelineReport:
     optimizer_s: float
     saved_bytes: tuple[float, ...] = ()
     between_s: float = 0.0  # of the host, behind the step
-    whole_warm_up: bool = False  # whether an interleaved schedule of only pp micro-batches runs all forward passes first
+    # whether an interleaved schedule of only pp micro-batches runs all forward passes first
+    whole_warm_up: bool = False
 
     def sent_s(self, forward: bool, chunk: int) -> float:
-        """Seconds for which a pass on ``chunk`` sends what it made: forward to the next chunk, backward to the one before."""
+        """Seconds for which a pass on ``chunk`` sends what it made: forward to the next chunk,
+        backward to the one before."""
         if forward:
             return self.transfer_s[chunk] if chunk < len(self.transfer_s) else 0.0
         return self.backward_transfer_s[chunk - 1] if chunk else 0.0
@@ -120,11 +133,13 @@ class PipelineReport:
 
 @dataclass(frozen=True)
 class Iteration:
-    """One iteration of a plan. Model FLOPs count forward and backward once, without scores that a causal mask leaves out.
+    """One iteration of a plan. Model FLOPs count forward and backward once, without scores that a
+    causal mask leaves out.
 
-    ``all_scores`` ones count these too, hardware FLOPs are all that are computed, also again (``Plans.flops``).
-    ``status`` is feasible where every stage fits in memory, else infeasible with the reason; times are given all the same.
-    ``energy_per_sample_j`` is that of the operators of all devices; None where the hardware's energy is not known.
+    ``all_scores`` ones count these too, hardware FLOPs are all that are computed, also again
+    (``Plans.flops``). ``status`` is feasible where every stage fits in memory, else infeasible with
+    the reason; times are given all the same. ``energy_per_sample_j`` is that of the operators of
+    all devices; None where the hardware's energy is not known.
     """
 
     status: Status

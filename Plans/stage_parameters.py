@@ -14,10 +14,11 @@ from Plans.stage_totals import StageSizes
 
 @dataclass(frozen=True)
 class StageParameters:
-    """Those that all replicas hold, and ``experts`` (or what a 2D layout divides twice) that some of these divide among them.
+    """Those that all replicas hold, and ``experts`` (or what a 2D layout divides twice) that some
+    of these divide among them.
 
-    Of the ``dense`` ones those of ``wide`` weights are not held in fp8 where others are, and ``tables`` have gradients of rows,
-    of which all replicas together send ``row_bytes``.
+    Of the ``dense`` ones those of ``wide`` weights are not held in fp8 where others are, and
+    ``tables`` have gradients of rows, of which all replicas together send ``row_bytes``.
     """
 
     dense: float
@@ -35,7 +36,10 @@ def stage_parameters(priced: PricedPlan, stage: int) -> StageParameters:
     experts -= shared if rates.tied_split else 0.0
     dense = float(sizes.parameters[chunks].sum()) - shared - experts
     return StageParameters(
-        dense, float(sizes.wide_parameters[chunks].sum()) - shared, experts, *_tables(rates, sizes, stage, priced.plan.pp)
+        dense,
+        float(sizes.wide_parameters[chunks].sum()) - shared,
+        experts,
+        *_tables(rates, sizes, stage, priced.plan.pp),
     )
 
 

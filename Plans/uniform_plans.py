@@ -34,7 +34,8 @@ ORDERS = GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER, GroupOrder.TIERS
 
 
 def numbered(columns: Sequence[IntArray]) -> IntArray:
-    """A number from 0 for every distinct row of ``columns`` of numbers that are not negative, each (N,); shape (N,)."""
+    """A number from 0 for every distinct row of ``columns`` of numbers that are not negative, each
+    (N,); shape (N,)."""
     code, codes = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         values = int(column.max(initial=0)) + 1
@@ -50,13 +51,17 @@ def have_like_groups(shape: UniformPlan, cluster: Cluster) -> bool:
     """Whether the groups that communicate within a layer lie alike under all plans of ``shape``."""
     if isinstance(shape.group_order, Assignment):
         return True
-    sizes, strides = np.array([shape.tp, shape.sequence_devices, shape.tp2]), np.array([1, shape.tp, shape.tp])
+    sizes, strides = (
+        np.array([shape.tp, shape.sequence_devices, shape.tp2]),
+        np.array([1, shape.tp, shape.tp]),
+    )
     evenly = parts_of(sizes, strides, np.full(3, MANY), cluster.block_sizes).all()
     return shape.ep == 1 and bool(evenly)
 
 
 def working_column(sharding: IntArray, expert_copies: IntArray, divided_by: int) -> IntArray:
-    """Which of the columns of ``whole_bytes`` are those of plans: by ZeRO stage, then those whose experts have one copy each."""
+    """Which of the columns of ``whole_bytes`` are those of plans: by ZeRO stage, then those whose
+    experts have one copy each."""
     alone: IntArray = sharding + ZERO_STAGES * ((divided_by > 1) & (expert_copies == 1))
     return alone
 
@@ -65,9 +70,10 @@ def working_column(sharding: IntArray, expert_copies: IntArray, divided_by: int)
 class UniformPlans:
     """N plans that differ from ``shape`` in arrays of shape (N,), whatever their cuts into stages.
 
-    ``pipeline_inner`` says whether stages lie nearer than replicas (``GroupOrder.PIPELINE_INNER``). Where the shape's groups are
-    assigned to tiers, ``assigned`` (N, 2, tiers) are the replicas and the stages in each block of every tier, and the shape's
-    ``group_order`` has the parts of the other axes; else it has shape (N, 2, 0).
+    ``pipeline_inner`` says whether stages lie nearer than replicas (``GroupOrder.PIPELINE_INNER``).
+    Where the shape's groups are assigned to tiers, ``assigned`` (N, 2, tiers) are the replicas and
+    the stages in each block of every tier, and the shape's ``group_order`` has the parts of the
+    other axes; else it has shape (N, 2, 0).
     """
 
     shape: UniformPlan
@@ -102,7 +108,8 @@ class UniformPlans:
 
     @cached_property
     def copies(self) -> IntArray:
-        """Devices with the same parameters, and of them those with the same experts where these are divided, shape (N, 2)."""
+        """Devices with the same parameters, and of them those with the same experts where these are
+        divided, shape (N, 2)."""
         together = self.dp * self.shape.sequence_devices
         return np.stack([together, together // self.shape.divided_by], axis=1)
 
@@ -173,17 +180,28 @@ class UniformPlans:
         _, first = np.unique(self.places, return_index=True)
         for number, index in enumerate(first.tolist()):
             found.setdefault(layer_groups(self.plan(index), cluster), []).append(number)
-        return {groups: np.flatnonzero(np.isin(self.places, numbers)) for groups, numbers in found.items()}
+        return {
+            groups: np.flatnonzero(np.isin(self.places, numbers))
+            for groups, numbers in found.items()
+        }
 
     def boundary_tiers(self, cluster: Cluster) -> TierArray:
         """``links.boundary_tiers`` of their pipelines, shape (N, largest pp - 1)."""
         assigned = isinstance(self.shape.group_order, Assignment)
-        return carried_tiers(self.assigned[:, 1].T, cluster) if assigned else boundary_tiers(self.layouts, cluster)
+        return (
+            carried_tiers(self.assigned[:, 1].T, cluster)
+            if assigned
+            else boundary_tiers(self.layouts, cluster)
+        )
 
     def end_tiers(self, cluster: Cluster) -> TierArray:
         """``links.end_tiers`` of their pipelines, shape (N,)."""
         assigned = isinstance(self.shape.group_order, Assignment)
-        return outermost_routes(self.assigned[:, 1].T, cluster) if assigned else end_tiers(self.layouts, cluster)
+        return (
+            outermost_routes(self.assigned[:, 1].T, cluster)
+            if assigned
+            else end_tiers(self.layouts, cluster)
+        )
 
     def nearest_tiers(self, cluster: Cluster) -> TierArray:
         """The innermost tier that a message between stages can take, shape (N,)."""
@@ -191,17 +209,28 @@ class UniformPlans:
             several = self.assigned[:, 1] > 1
             return np.where(several.any(axis=1), several.argmax(axis=1), 0).astype(np.int8)
         sizes = np.array([tier.group_size for tier in cluster.tiers])
-        nearest = np.minimum(np.searchsorted(sizes, self.layouts.stage_strides, side="right"), len(sizes) - 1)
+        nearest = np.minimum(
+            np.searchsorted(sizes, self.layouts.stage_strides, side="right"), len(sizes) - 1
+        )
         return nearest.astype(np.int8)
 
     @cached_property
     def places(self) -> IntArray:
-        """A number for each way in which stages and replicas lie, with their degrees, shape (N,)."""
-        return numbered([self.pp, self.dp, self.pipeline_inner.astype(np.int64), *self.assigned.reshape(len(self), -1).T])
+        """A number for each way in which stages and replicas lie, with their degrees, shape
+        (N,)."""
+        return numbered(
+            [
+                self.pp,
+                self.dp,
+                self.pipeline_inner.astype(np.int64),
+                *self.assigned.reshape(len(self), -1).T,
+            ]
+        )
 
     @cached_property
     def replica_places(self) -> IntArray:
-        """As ``places``, of replicas alone: where groups are assigned to tiers, stages change nothing of theirs, shape (N,)."""
+        """As ``places``, of replicas alone: where groups are assigned to tiers, stages change
+        nothing of theirs, shape (N,)."""
         if not isinstance(self.shape.group_order, Assignment):
             return self.places
         return numbered(list(self.assigned[:, 0].T))
@@ -221,7 +250,10 @@ class UniformPlans:
         """
         shape, blocks = self.shape, layers - 2
         if shape.gpipe or shape.stage_layers is not None or shape.layer_order is not None:
-            raise InputError("many plans at once are 1F1B or interleaved plans of balanced blocks; price others one by one")
+            raise InputError(
+                "many plans at once are 1F1B or interleaved plans of balanced blocks; price "
+                "others one by one"
+            )
         number = np.arange(len(self)) if numbers is None else numbers
         columns = (self.pp, self.dp, self.zero_stage + 1, self.interleave, self.global_batch_size)
         wrong = np.any([column < 1 for column in columns], axis=0) | (self.zero_stage > 3)
@@ -242,16 +274,21 @@ class UniformPlans:
         uneven = several & ((self.pp == 1) | (self.micro_batches % np.maximum(self.pp, 1) != 0))
         for index in np.flatnonzero(too_deep)[:1].tolist():
             raise InputError(
-                f"plan {number[index]} has {chunks[index]} stages or chunks for {blocks} blocks; give at most {blocks}"
+                f"plan {number[index]} has {chunks[index]} stages or chunks for {blocks} blocks; "
+                f"give at most {blocks}"
             )
         for index in np.flatnonzero(uneven)[:1].tolist():
-            given = f"pp {self.pp[index]} and {self.micro_batches[index]} micro-batches per pipeline"
+            given = (
+                f"pp {self.pp[index]} and {self.micro_batches[index]} micro-batches per pipeline"
+            )
             raise InputError(
-                f"plan {number[index]} is interleaved, which needs micro-batches in multiples of a pp of at least 2, not {given}"
+                f"plan {number[index]} is interleaved, which needs micro-batches in multiples of "
+                f"a pp of at least 2, not {given}"
             )
 
     def _misplaced(self, inner: Assignment, cluster: Cluster) -> BoolArray:
-        """Whether what is assigned to tiers does not multiply to the degrees or overfills one, shape (N,)."""
+        """Whether what is assigned to tiers does not multiply to the degrees or overfills one,
+        shape (N,)."""
         beside = np.array(inner.tp) * np.array(inner.sequence)
         occupied = beside * self.assigned.prod(axis=1)
         blocks = np.array(cluster.block_sizes)

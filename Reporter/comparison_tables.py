@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from Reporter.text_tables import TextTable, new_table
-from Studies.trace_comparison import EXPOSED, ITERATION, ComparedPart, ComparedStage, TraceComparison
+from Studies.trace_comparison import (
+    EXPOSED,
+    ITERATION,
+    ComparedPart,
+    ComparedStage,
+    TraceComparison,
+)
 
 MILLI = 1e3
 LONGEST_NAME = 80
@@ -13,20 +19,27 @@ MOST_PRODUCTS = 12
 
 
 def comparison_tables(found: TraceComparison) -> list[TextTable]:
-    """Where the iteration goes, measured and predicted: over the stages, then for each by part, product and kernel."""
+    """Where the iteration goes, measured and predicted: over the stages, then for each by part,
+    product and kernel."""
     first = [_stages(found)] if len(found.stages) > 1 else []
     return [*first, *(table for each in found.stages for table in _stage_tables(each, found))]
 
 
 def _stages(found: TraceComparison) -> TextTable:
     headings = ("stage", "traces", "measured ms", "predicted ms", "off", "most apart", "by ms")
-    table = new_table(f"iterations of {len(found.stages)} of {found.pp} stages", headings, words={"most apart"})
+    table = new_table(
+        f"iterations of {len(found.stages)} of {found.pp} stages", headings, words={"most apart"}
+    )
     for each in found.stages:
         whole = _whole(each)
         parts = [part for part in each.parts if part.name not in (ITERATION, EXPOSED)]
         most = max(parts, key=lambda part: abs(part.predicted_s - part.measured_s))
         apart = f"{(most.predicted_s - most.measured_s) * MILLI:+.3f}"
-        times = (f"{whole.measured_s * MILLI:.3f}", f"{whole.predicted_s * MILLI:.3f}", _off(whole, whole.measured_s))
+        times = (
+            f"{whole.measured_s * MILLI:.3f}",
+            f"{whole.predicted_s * MILLI:.3f}",
+            _off(whole, whole.measured_s),
+        )
         table.add_row(str(each.stage), str(len(each.traces)), *times, most.name, apart)
     return table
 
@@ -42,22 +55,43 @@ def _stage_tables(stage: ComparedStage, found: TraceComparison) -> Iterator[Text
     )
     whole_s = _whole(stage).measured_s
     for each in stage.parts:
-        times = (f"{each.measured_s * MILLI:.3f}", f"{each.predicted_s * MILLI:.3f}", _off(each, whole_s))
+        times = (
+            f"{each.measured_s * MILLI:.3f}",
+            f"{each.predicted_s * MILLI:.3f}",
+            _off(each, whole_s),
+        )
         parts.add_row(each.name, *times, each.remedy or "-")
     yield parts
     if stage.products:
         yield _products(stage)
-    kernels = new_table("the kernels that take most", ("kernel", "part", "ms", "share"), words={"kernel", "part"})
+    kernels = new_table(
+        "the kernels that take most", ("kernel", "part", "ms", "share"), words={"kernel", "part"}
+    )
     for kernel in stage.longest:
-        name = kernel.name if len(kernel.name) <= LONGEST_NAME else f"{kernel.name[: LONGEST_NAME - 1]}…"
-        kernels.add_row(name, kernel.part, f"{kernel.seconds * MILLI:.3f}", f"{kernel.seconds / whole_s:.1%}")
+        name = (
+            kernel.name
+            if len(kernel.name) <= LONGEST_NAME
+            else f"{kernel.name[: LONGEST_NAME - 1]}…"
+        )
+        kernels.add_row(
+            name, kernel.part, f"{kernel.seconds * MILLI:.3f}", f"{kernel.seconds / whole_s:.1%}"
+        )
     yield kernels
 
 
 def _products(stage: ComparedStage) -> TextTable:
-    headings = ("product", "kernels", "predicted", "measured ms", "predicted ms", "measured / predicted")
+    headings = (
+        "product",
+        "kernels",
+        "predicted",
+        "measured ms",
+        "predicted ms",
+        "measured / predicted",
+    )
     left = len(stage.products) - MOST_PRODUCTS
-    title = "matrix products: batch x m x n, over k" + (f"; {left} shapes that take less are left out" if left > 0 else "")
+    title = "matrix products: batch x m x n, over k" + (
+        f"; {left} shapes that take less are left out" if left > 0 else ""
+    )
     table = new_table(title, headings, words={"product"})
     for each in stage.products[:MOST_PRODUCTS]:
         shape = each.shape
@@ -67,7 +101,9 @@ def _products(stage: ComparedStage) -> TextTable:
             str(each.predicted_count),
             f"{each.measured_s * MILLI:.3f}",
             f"{each.predicted_s * MILLI:.3f}",
-            f"{each.measured_s / each.predicted_s:.2f}" if each.measured_s and each.predicted_s else "-",
+            f"{each.measured_s / each.predicted_s:.2f}"
+            if each.measured_s and each.predicted_s
+            else "-",
         )
     return table
 
@@ -77,4 +113,5 @@ def _whole(stage: ComparedStage) -> ComparedPart:
 
 
 def _off(part: ComparedPart, whole_s: float) -> str:
-    return f"{round((part.predicted_s - part.measured_s) / whole_s, 3) + 0.0:+.1%}"  # + 0.0: no minus before 0
+    # + 0.0: no minus before 0
+    return f"{round((part.predicted_s - part.measured_s) / whole_s, 3) + 0.0:+.1%}"

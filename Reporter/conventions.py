@@ -1,9 +1,13 @@
-"""How FLOPs are counted, in words beside every utilisation that is shown; ``mfu_share`` is the one way to show any."""
+"""How FLOPs are counted, in words beside every utilisation that is shown; ``mfu_share`` is the one
+way to show any."""
 
 from Common.errors import DefectError
 from Common.numbers import number, share
 
-MFU_MEANING = "model FLOPs (three times those of a forward pass, nothing recomputed{scores}) over the peak of the devices in use"
+MFU_MEANING = (
+    "model FLOPs (three times those of a forward pass, nothing recomputed{scores}) over "
+    "the peak of the devices in use"
+)
 _LEFT = ", without scores of attention that a causal mask leaves out"
 MFU_OF_ANY = MFU_MEANING.format(scores=f"{_LEFT} where there is any")
 
@@ -15,7 +19,10 @@ def mfu_share(utilization: float) -> str:
         DefectError: it is above one.
     """
     if not utilization <= 1.0:
-        raise DefectError(f"a utilisation of {utilization:.4%} of the peak was to be shown, which nothing can reach")
+        raise DefectError(
+            f"a utilisation of {utilization:.4%} of the peak was to be shown, which nothing can "
+            "reach"
+        )
     return share(utilization)
 
 
@@ -25,7 +32,8 @@ def mfu_meaning(sequence_length: int) -> str:
 
 
 def mfu_text(left_scores: float, all_scores: float | None, all_tflops: float | None = None) -> str:
-    """A utilisation and, where a mask leaves scores out, that of the other convention, which papers often have.
+    """A utilisation and, where a mask leaves scores out, that of the other convention, which papers
+    often have.
 
     ``all_tflops`` are the TFLOP/s per device of that convention.
     """
@@ -33,11 +41,14 @@ def mfu_text(left_scores: float, all_scores: float | None, all_tflops: float | N
 
 
 def mfu_note(left_scores: float, all_scores: float | None, sequence_length: int) -> str:
-    """What stands beside a utilisation: its meaning, and the other convention as in ``mfu_text``."""
+    """What stands beside a utilisation: its meaning, and the other convention as in
+    ``mfu_text``."""
     return mfu_meaning(sequence_length) + _of_all_scores(left_scores, all_scores)
 
 
-def _of_all_scores(left_scores: float, all_scores: float | None, all_tflops: float | None = None) -> str:
+def _of_all_scores(
+    left_scores: float, all_scores: float | None, all_tflops: float | None = None
+) -> str:
     """Nothing where no mask leaves any out."""
     if all_scores is None or all_scores <= left_scores:
         return ""

@@ -42,7 +42,13 @@ def print_explanation(explanation: Explanation, stream: TextIO, *, wide: bool = 
 def _meanings(explanation: Explanation) -> list[str]:
     """What the words that were used mean."""
     others = [sentence for each in explanation.alternatives for sentence in each.sentences]
-    sentences = [explanation.answer, *explanation.lead, *explanation.limits_in_words, *explanation.time_in_words, *others]
+    sentences = [
+        explanation.answer,
+        *explanation.lead,
+        *explanation.limits_in_words,
+        *explanation.time_in_words,
+        *others,
+    ]
     text = " ".join(sentences)
     return [f"{meaning.word}: {meaning.text}" for meaning in used_in(text)]
 
@@ -57,7 +63,9 @@ def _section(title: str, sentences: Sequence[str], line: int) -> Iterator[str]:
 def _print_alternative(alternative: Alternative, stream: TextIO, line: int, *, wide: bool) -> None:
     title = f"instead: {alternative.asked}"
     if alternative.slower is None:
-        print_lines(_section(title, [f"Nothing with that fits: {alternative.reason}."], line), stream)
+        print_lines(
+            _section(title, [f"Nothing with that fits: {alternative.reason}."], line), stream
+        )
         return
     print_lines(_section(title, alternative.sentences, line), stream)
     if any(term.other_s != term.best_s for term in alternative.terms):
@@ -66,9 +74,14 @@ def _print_alternative(alternative: Alternative, stream: TextIO, line: int, *, w
 
 
 def what_if_table(answers: Sequence[WhatIf]) -> TextTable:
-    """What the design of the run reaches under other circumstances, and the best there is then, over what the run found."""
+    """What the design of the run reaches under other circumstances, and the best there is then,
+    over what the run found."""
     columns = ("what if", "this design", "the best then", "which is", "plan then")
-    table = new_table("under other circumstances, over what the run found", columns, words={"what if", "which is", "plan then"})
+    table = new_table(
+        "under other circumstances, over what the run found",
+        columns,
+        words={"what if", "which is", "plan then"},
+    )
     for each in answers:
         if each.point is None:
             table.add_row(each.asked, "-", each.status.value, each.reason, "")
@@ -76,14 +89,34 @@ def what_if_table(answers: Sequence[WhatIf]) -> TextTable:
         which = "this design" if each.same_design else _hardware(each)
         plans = "; ".join(summary_text(plan) for plan in each.point.models.values())
         own = f"- ({each.not_possible})" if each.not_possible else _ratio(each.same)
-        table.add_row(each.asked, own, _ratio(each.best), which, "the same degrees" if each.same_plan else plans)
+        table.add_row(
+            each.asked,
+            own,
+            _ratio(each.best),
+            which,
+            "the same degrees" if each.same_plan else plans,
+        )
     return table
 
 
 def moldable_table(model: MoldableModel) -> TextTable:
     """What each pass gains if operators may run on groups of cores."""
-    columns = ("layer", "pass", "operators", "in groups", "us", "us in groups", "gain", "proven", "ILP")
-    table = new_table(f"{label(model.model)}: operators on groups of cores", columns, words={"layer", "pass", "proven", "ILP"})
+    columns = (
+        "layer",
+        "pass",
+        "operators",
+        "in groups",
+        "us",
+        "us in groups",
+        "gain",
+        "proven",
+        "ILP",
+    )
+    table = new_table(
+        f"{label(model.model)}: operators on groups of cores",
+        columns,
+        words={"layer", "pass", "proven", "ILP"},
+    )
     for each in model.layers:
         gain = each.makespan_s / each.moldable_s - 1.0
         table.add_row(
@@ -102,8 +135,10 @@ def moldable_table(model: MoldableModel) -> TextTable:
 
 def _moldable_in_words(model: MoldableModel) -> str:
     return (
-        f"{label(model.model)}: with operators on any number of cores an iteration of this plan would take "
-        f"{1e3 * model.moldable_s:,.3f} instead of {1e3 * model.iteration_s:,.3f} ms, {model.gain:.4f} times as fast."
+        f"{label(model.model)}: with operators on any number of cores an iteration of this plan "
+        "would take "
+        f"{1e3 * model.moldable_s:,.3f} instead of {1e3 * model.iteration_s:,.3f} ms, "
+        f"{model.gain:.4f} times as fast."
     )
 
 
@@ -118,16 +153,29 @@ def _ratio(value: float | None) -> str:
 
 def terms_table(terms: Sequence[Term], names: tuple[str, str] = ("best", "instead")) -> TextTable:
     """Where an iteration goes in two designs, the difference, and its share of the whole one."""
-    columns = ("model", "part of an iteration", f"{names[0]} ms", f"{names[1]} ms", "difference ms", "share of it")
+    columns = (
+        "model",
+        "part of an iteration",
+        f"{names[0]} ms",
+        f"{names[1]} ms",
+        "difference ms",
+        "share of it",
+    )
     one = ["model"] if len({term.model for term in terms}) == 1 else []
     spared = (*one, "share of it")
-    table = new_table("term by term", columns, words={"model", "part of an iteration"}, spared=spared)
+    table = new_table(
+        "term by term", columns, words={"model", "part of an iteration"}, spared=spared
+    )
     for model in dict.fromkeys(term.model for term in terms):
         mine = [term for term in terms if term.model == model]
         best_s, other_s = sum(term.best_s for term in mine), sum(term.other_s for term in mine)
         mine = [term for term in mine if max(term.best_s, term.other_s) > EQUAL * best_s]
         for term in mine:
-            table.add_row(label(model), part_text(term.name), *_cells(term.best_s, term.other_s, other_s - best_s))
+            table.add_row(
+                label(model),
+                part_text(term.name),
+                *_cells(term.best_s, term.other_s, other_s - best_s),
+            )
         table.add_section()
         table.add_row(label(model), "iteration", *_cells(best_s, other_s, other_s - best_s))
         table.add_section()

@@ -1,4 +1,5 @@
-"""What the errors of predictions come from, as tables, and how often intervals hold what was measured."""
+"""What the errors of predictions come from, as tables, and how often intervals hold what was
+measured."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ MEMORY_PARTS = {
 def explanation_tables(explained: ErrorExplanation) -> list[TextTable]:
     """Errors by setting, by part, and contradictions in what was measured."""
     if not explained.runs or explained.mape <= NOTHING:
-        why = "no run was predicted" if not explained.runs else f"{explained.runs} runs are predicted as measured"
+        why = (
+            "no run was predicted"
+            if not explained.runs
+            else f"{explained.runs} runs are predicted as measured"
+        )
         table = new_table("nothing to explain", ("why",), words={"why"})
         table.add_row(why)
         return [table]
@@ -41,16 +46,36 @@ def group_table(explained: ErrorExplanation) -> TextTable:
         words={"setting", "value"},
     )
     for group in explained.groups[:MOST_GROUPS]:
-        table.add_row(group.setting, group.value, str(group.runs), f"{group.bias:+.1%}", f"{group.mape:.1%}")
+        table.add_row(
+            group.setting, group.value, str(group.runs), f"{group.bias:+.1%}", f"{group.mape:.1%}"
+        )
     return table
 
 
 def cause_table(explained: ErrorExplanation) -> TextTable:
-    """What one constant does for the errors of all runs and of those that have one thing in common, and if it is the cause."""
-    title = "no single constant helps" if not explained.found else "one constant at a time, where it is the cause first"
-    columns = ("runs of", "runs", "MAPE", "best of one", "times as long", "MAPE then", "of runs left out", "verdict")
-    table = new_table(title, columns, words={"runs of", "best of one", "verdict"}, spared=("of runs left out",))
-    for cause in sorted(explained.causes, key=lambda each: (not each.is_cause, each.setting != "overall")):
+    """What one constant does for the errors of all runs and of those that have one thing in common,
+    and if it is the cause."""
+    title = (
+        "no single constant helps"
+        if not explained.found
+        else "one constant at a time, where it is the cause first"
+    )
+    columns = (
+        "runs of",
+        "runs",
+        "MAPE",
+        "best of one",
+        "times as long",
+        "MAPE then",
+        "of runs left out",
+        "verdict",
+    )
+    table = new_table(
+        title, columns, words={"runs of", "best of one", "verdict"}, spared=("of runs left out",)
+    )
+    for cause in sorted(
+        explained.causes, key=lambda each: (not each.is_cause, each.setting != "overall")
+    ):
         verdict = "no single constant helps"
         if cause.is_cause:
             within = cause.move.part.low <= cause.move.factor <= cause.move.part.high
@@ -73,7 +98,8 @@ def _short(text: str) -> str:
 
 
 def misfit_table(report: ValidationReport) -> TextTable:
-    """What fills the memory of runs that are predicted not to fit though they ran, by the largest parts."""
+    """What fills the memory of runs that are predicted not to fit though they ran, by the largest
+    parts."""
     columns = ("line", "model", "source", "GB", "of", "too much", "largest parts", "plan")
     table = new_table(
         f"what fills the memory of {report.not_fitting} runs that are predicted not to fit",
@@ -85,7 +111,9 @@ def misfit_table(report: ValidationReport) -> TextTable:
         memory, plan = run.memory, run.plan
         if run.fits is not False or memory is None or plan is None:
             continue
-        parts = sorted(((getattr(memory, field), name) for name, field in MEMORY_PARTS.items()), reverse=True)
+        parts = sorted(
+            ((getattr(memory, field), name) for name, field in MEMORY_PARTS.items()), reverse=True
+        )
         table.add_row(
             str(run.line),
             run.model,
@@ -94,7 +122,8 @@ def misfit_table(report: ValidationReport) -> TextTable:
             f"{memory.capacity_bytes / GB:.1f}",
             f"{memory.over_bytes / GB:.1f}",
             ", ".join(f"{name} {value / GB:.1f}" for value, name in parts),
-            f"tp {plan.tp} pp {plan.pp} dp {plan.dp} cp {plan.cp} ep {plan.ep}, micro-batch {plan.micro_batch_size}, "
+            f"tp {plan.tp} pp {plan.pp} dp {plan.dp} cp {plan.cp} ep {plan.ep}, micro-batch "
+            f"{plan.micro_batch_size}, "
             f"{plan.recompute}, ZeRO {plan.zero_stage}, {plan.precision}",
         )
     return table
@@ -103,10 +132,16 @@ def misfit_table(report: ValidationReport) -> TextTable:
 def contradiction_table(explained: ErrorExplanation) -> TextTable:
     """Lines with the same plan on the same hardware whose measured times differ."""
     table = new_table(
-        "one plan, other times: no prediction can be right for all", ("lines", "model", "measured s"), words={"model"}
+        "one plan, other times: no prediction can be right for all",
+        ("lines", "model", "measured s"),
+        words={"model"},
     )
     for each in explained.contradictions:
-        table.add_row(", ".join(map(str, each.lines)), each.model, f"{number(each.low_s)} to {number(each.high_s)}")
+        table.add_row(
+            ", ".join(map(str, each.lines)),
+            each.model,
+            f"{number(each.low_s)} to {number(each.high_s)}",
+        )
     return table
 
 

@@ -18,7 +18,10 @@ def front_tables(result: SearchResult) -> list[TextTable]:
     """A table of the front of each model, with where all of it is."""
     several = len(result.fronts) > 1
     everything = str(Path(result.run_directory) / DESIGNS)
-    return [_front_table(front, everything, f"{label(front.model)}: " if several else "") for front in result.fronts]
+    return [
+        _front_table(front, everything, f"{label(front.model)}: " if several else "")
+        for front in result.fronts
+    ]
 
 
 def _front_table(front: ModelFront, everything: str, whose: str) -> TextTable:
@@ -28,7 +31,10 @@ def _front_table(front: ModelFront, everything: str, whose: str) -> TextTable:
     count = f"{there:,} chip{'s' if there > 1 else ''}, fastest first"
     if shown < there:
         count = f"{shown} of {there:,} chips, spread evenly, fastest first"
-    title = f"{whose}Pareto front of {front_words(front.axes)}: {count}; all with all their plans are in {everything} (on_front)"
+    title = (
+        f"{whose}Pareto front of {front_words(front.axes)}: {count}; all with all their plans "
+        f"are in {everything} (on_front)"
+    )
     table = new_table(
         title,
         (*headings, *(WORDS[axis].heading for axis in others)),

@@ -21,16 +21,24 @@ MEANINGS = (
     Meaning("HBM", "the memory beside the chip"),
     Meaning("micro-batch", "samples that pass through a pipeline together"),
     Meaning("tp", "tensor parallel width, devices that share every layer"),
-    Meaning("tp2", "width of the second tensor axis of a 2d layout, whose devices share the tokens too"),
+    Meaning(
+        "tp2", "width of the second tensor axis of a 2d layout, whose devices share the tokens too"
+    ),
     Meaning("cp", "context parallel degree, devices that share the tokens of a sequence"),
     Meaning("ep", "expert parallel degree, devices that share the experts"),
     Meaning("pp", "pipeline depth, stages that the layers are cut into"),
     Meaning("dp", "data parallel degree, replicas that share the samples"),
-    Meaning("Pareto front", "designs that no other one equals or beats in everything that the front is of (--front)"),
+    Meaning(
+        "Pareto front",
+        "designs that no other one equals or beats in everything that the front is of (--front)",
+    ),
     Meaning("MFU", f"utilisation by {MFU_OF_ANY}"),
     Meaning("bubble", "waiting for other pipeline stages"),
     Meaning("recomputation", "activations made again in the backward pass instead of kept"),
-    Meaning("ZeRO", "states of the optimizer (1), gradients too (2), weights too (3) shared out over replicas"),
+    Meaning(
+        "ZeRO",
+        "states of the optimizer (1), gradients too (2), weights too (3) shared out over replicas",
+    ),
 )
 
 

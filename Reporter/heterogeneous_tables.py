@@ -33,7 +33,16 @@ def stages_title(plan: Plan) -> str:
 def stage_columns(plan: Plan) -> tuple[str, ...]:
     """Columns of a table of the stages of ``plan``."""
     further = ("further",) if any(map(_further, plan.stages)) else ()
-    trained = ("stage", "layers", "devices", "tp x dp", "micro-batch", "recomputed", "ZeRO", *further)
+    trained = (
+        "stage",
+        "layers",
+        "devices",
+        "tp x dp",
+        "micro-batch",
+        "recomputed",
+        "ZeRO",
+        *further,
+    )
     return (*trained, "ms per micro-batch", "used GiB")
 
 

@@ -16,7 +16,12 @@ def operator_tables(report: OperatorReport) -> list[TextTable]:
     for each in report.tables:
         errors.add_row(each.table, str(each.rows), f"{each.mape:.1%}", f"{each.bias:+.1%}")
     columns = ("where", "operator", "format", "measured s", "predicted s", "error")
-    worst = new_table(f"the {WORST} predicted worst", columns, words={"where", "operator", "format"}, spared=("format",))
+    worst = new_table(
+        f"the {WORST} predicted worst",
+        columns,
+        words={"where", "operator", "format"},
+        spared=("format",),
+    )
     for row in sorted(report.rows, key=lambda each: -abs(each.error))[:WORST]:
         cells = number(row.measured_s), number(row.predicted_s), f"{row.error:+.1%}"
         worst.add_row(row.where, row.operator, row.number_format, *cells)

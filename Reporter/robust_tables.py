@@ -23,12 +23,20 @@ def print_robustness(answer: Robustness, stream: TextIO, *, wide: bool = False) 
 def contender_table(answer: Robustness) -> TextTable:
     """Contenders that win somewhere or lose least, the chosen one first."""
     columns = ("design", "wins", "fails", "expected regret", "worst regret")
-    beside = f", without {answer.samples_without_any} in which nothing works" if answer.samples_without_any else ""
-    table = new_table(f"{answer.samples} samples of what is not known exactly{beside}", columns, words={"design"})
+    beside = (
+        f", without {answer.samples_without_any} in which nothing works"
+        if answer.samples_without_any
+        else ""
+    )
+    table = new_table(
+        f"{answer.samples} samples of what is not known exactly{beside}", columns, words={"design"}
+    )
     others = [each for each in answer.contenders if each != answer.chosen]
     spare = MOST_CONTENDERS - sum(each.wins > 0 for each in others)
     losers = [each for each in others if each.wins == 0][: max(spare, 0)]
-    shown = [each for each in others if each.wins > 0 or each in losers or each == answer.least_regret]
+    shown = [
+        each for each in others if each.wins > 0 or each in losers or each == answer.least_regret
+    ]
     for each in (answer.chosen, *shown):
         shares = (each.wins, each.fails, each.expected_regret, each.worst_regret)
         table.add_row(accelerator_text(each.accelerator), *(share(one) for one in shares))
@@ -38,7 +46,9 @@ def contender_table(answer: Robustness) -> TextTable:
 def tornado_table(answer: Robustness) -> TextTable:
     """What every constant does alone, the one that moves the choice most first."""
     columns = ("constant", "range", "value of the choice", "regret", "another is better from")
-    table = new_table("each constant alone, between the ends of its range", columns, words={"constant"})
+    table = new_table(
+        "each constant alone, between the ends of its range", columns, words={"constant"}
+    )
     for each in [one for one in answer.influences if _matters(one)][:MOST_CONSTANTS]:
         table.add_row(
             each.name,
@@ -51,7 +61,10 @@ def tornado_table(answer: Robustness) -> TextTable:
 
 
 def _matters(one: Influence) -> bool:
-    return max(abs(one.value_low - 1), abs(one.value_high - 1), one.regret_low, one.regret_high) > UNMOVED
+    return (
+        max(abs(one.value_low - 1), abs(one.value_high - 1), one.regret_low, one.regret_high)
+        > UNMOVED
+    )
 
 
 def sentences(answer: Robustness) -> Iterator[str]:
@@ -59,32 +72,49 @@ def sentences(answer: Robustness) -> Iterator[str]:
     chosen = answer.chosen
     if answer.samples_without_any:
         yield (
-            f"in {answer.samples_without_any:,} of {answer.samples:,} samples no design of the space keeps the limits and holds "
+            f"in {answer.samples_without_any:,} of {answer.samples:,} samples no design of the "
+            "space keeps the limits and holds "
             "a plan; shares and regrets are of the others"
         )
     yield (
-        f"{accelerator_text(chosen.accelerator)} is the best of the whole space in {percent(chosen.wins)} of the samples; "
-        f"choosing it costs {percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} at worst"
+        f"{accelerator_text(chosen.accelerator)} is the best of the whole space in "
+        f"{percent(chosen.wins)} of the samples; "
+        f"choosing it costs {percent(chosen.expected_regret)} on average and "
+        f"{percent(chosen.worst_regret)} at worst"
     )
     if chosen.fails:
-        yield f"in {percent(chosen.fails)} of the samples it is larger than the space allows, or nothing fits, which costs all"
+        yield (
+            f"in {percent(chosen.fails)} of the samples it is larger than the space allows, or "
+            "nothing fits, which costs all"
+        )
     yield _least_regret(answer)
     deciding = [each.name for each in answer.influences if each.switches_at is not None]
     if deciding:
         several = f"{len(deciding)} of {len(answer.influences)} constants"
-        yield f"alone, {deciding[0]} changes the choice most; {several} change it to another contender"
+        yield (
+            f"alone, {deciding[0]} changes the choice most; {several} change it to another "
+            "contender"
+        )
     else:
-        yield f"none of {len(answer.influences)} constants changes the choice to another contender alone"
+        yield (
+            f"none of {len(answer.influences)} constants changes the choice to another "
+            "contender alone"
+        )
     yield _searched(answer)
 
 
 def _least_regret(answer: Robustness) -> str:
     least, searched = answer.least_regret, answer.searched
-    rest = "" if not searched.undecided else f"; of {searched.undecided:,} other designs it is not known whether they have less"
+    rest = (
+        ""
+        if not searched.undecided
+        else f"; of {searched.undecided:,} other designs it is not known whether they have less"
+    )
     if least == answer.chosen:
         return f"no {'contender' if rest else 'design'} has less regret at worst{rest}"
     return (
-        f"the least regret at worst has {accelerator_text(least.accelerator)}: {percent(least.worst_regret)}, "
+        f"the least regret at worst has {accelerator_text(least.accelerator)}: "
+        f"{percent(least.worst_regret)}, "
         f"{percent(least.expected_regret)} on average{rest}"
     )
 
@@ -94,7 +124,10 @@ def _searched(answer: Robustness) -> str:
     found = answer.searched
     proven = "all" if found.proven == answer.samples else f"{found.proven:,} of {answer.samples:,}"
     return (
-        f"under each sample {found.designs:,} designs were bounded, on average {number(found.scheduled, 3)} of them priced and "
-        f"scheduled and {number(found.evaluated, 3)} evaluated besides {len(answer.contenders)} contenders; "
-        f"in {proven} samples it is proven that no other design of the space is better than the best contender"
+        f"under each sample {found.designs:,} designs were bounded, on average "
+        f"{number(found.scheduled, 3)} of them priced and "
+        f"scheduled and {number(found.evaluated, 3)} evaluated besides {len(answer.contenders)} "
+        "contenders; "
+        f"in {proven} samples it is proven that no other design of the space is better than the "
+        "best contender"
     )

@@ -27,7 +27,10 @@ def point_line(sweep: Sweep, point: SweptPoint, ended: int, total: int) -> str:
     if point.point is None:
         return f"{head}{point.status}: {point.problem}"
     took = "already there" if point.found else duration(point.point.seconds)
-    return f"{head}{result_text(point.point.result, point.settings)} ({took}, {sweep.store.name}/{point.key})"
+    return (
+        f"{head}{result_text(point.point.result, point.settings)} ({took}, "
+        f"{sweep.store.name}/{point.key})"
+    )
 
 
 def settings_text(sweep: Sweep, settings: Mapping[str, Any]) -> str:
@@ -42,27 +45,41 @@ def result_text(result: PointResult, settings: Mapping[str, Any]) -> str:
         return f"{result.status.value}: {result.reason}" if result.reason else result.status.value
     plan = f", {degrees_text(result.plans[0])}" if len(result.plans) == 1 else ""
     proven = "proven" if result.optimal else "not proven"
-    tight = f", fills {share(result.memory_share or 0.0)} of the memory" if result.most_share is not None else ""
-    return f"{_value_text(result)} {unit_of_result(result)} on {_where(result, settings)}{plan}, {proven}{tight}"
+    tight = (
+        f", fills {share(result.memory_share or 0.0)} of the memory"
+        if result.most_share is not None
+        else ""
+    )
+    return (
+        f"{_value_text(result)} {unit_of_result(result)} on {_where(result, settings)}{plan}, "
+        f"{proven}{tight}"
+    )
 
 
 def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[TextTable]:
-    """A row per point and model of it; then, where there are any, the points without a result and why."""
+    """A row per point and model of it; then, where there are any, the points without a result and
+    why."""
     tables = [_results_table(sweep, [point for point in points if _has_result(point)], points)]
     others = [point for point in points if not _has_result(point)]
     if others:
         table = new_table(
-            "points without an answer", ("point", "settings", "status", "reason"), words={"settings", "status", "reason"}
+            "points without an answer",
+            ("point", "settings", "status", "reason"),
+            words={"settings", "status", "reason"},
         )
         for point in others:
             result = point.point.result if point.point else None
             why = point.problem if result is None else result.reason
-            table.add_row(str(point.number), settings_text(sweep, point.settings), point.status, why)
+            table.add_row(
+                str(point.number), settings_text(sweep, point.settings), point.status, why
+            )
         tables.append(table)
     return tables if any(map(_has_result, points)) else tables[1:]
 
 
-def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]) -> TextTable:
+def _results_table(
+    sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]
+) -> TextTable:
     swept = [key for key in sweep.swept if key != MODELS]
     results = [point.point.result for point in done if point.point]
     units = {unit_of_result(result) for result in results}
@@ -83,7 +100,9 @@ def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[Sw
         "tp x pp x dp",
         "MFU",
     )
-    expert = any(plan.speedup_over_expert is not None for result in results for plan in result.plans)
+    expert = any(
+        plan.speedup_over_expert is not None for result in results for plan in result.plans
+    )
     bought = any(plan.cluster_usd is not None for result in results for plan in result.plans)
     columns += (
         *(("devices", "$") if bought else ()),
@@ -92,16 +111,45 @@ def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[Sw
         "proven",
         "run",
     )
-    words = {"model", "chip", "recompute", *(key.replace("_", " ") for key in swept if _is_text(points, key))}
+    words = {
+        "model",
+        "chip",
+        "recompute",
+        *(key.replace("_", " ") for key in swept if _is_text(points, key)),
+    }
     versus = *(f"vs {chip}" for chip in chips), "vs expert"
-    spared = ("run", "recompute", "micro-batch", *versus, "proven", "MFU", "memory used", "tp x pp x dp")
-    table = new_table(f"{sweep.name}: {len(done)} of {len(points)} points", columns, words=words, spared=spared)
+    spared = (
+        "run",
+        "recompute",
+        "micro-batch",
+        *versus,
+        "proven",
+        "MFU",
+        "memory used",
+        "tp x pp x dp",
+    )
+    table = new_table(
+        f"{sweep.name}: {len(done)} of {len(points)} points", columns, words=words, spared=spared
+    )
     for point, result in zip(done, results, strict=True):
-        head = [str(point.number), _model_text(point.settings), *(value_text(point.settings[key]) for key in swept)]
-        over = [f"{result.over_references[chip]:.2f}x" if chip in result.over_references else "-" for chip in chips]
+        head = [
+            str(point.number),
+            _model_text(point.settings),
+            *(value_text(point.settings[key]) for key in swept),
+        ]
+        over = [
+            f"{result.over_references[chip]:.2f}x" if chip in result.over_references else "-"
+            for chip in chips
+        ]
         for position, plan in enumerate(result.plans):
             memory = "-" if result.memory_share is None else share(result.memory_share)
-            shared = [*head, _value_text(result), *([_room_text(result)] if room else []), _where(result, point.settings), memory]
+            shared = [
+                *head,
+                _value_text(result),
+                *([_room_text(result)] if room else []),
+                _where(result, point.settings),
+                memory,
+            ]
             rest = [*over, "yes" if result.optimal else "no", f"{sweep.store.name}/{point.key}"]
             table.add_row(
                 *(shared if position == 0 else [""] * len(shared)),
@@ -124,7 +172,11 @@ def asked_rows(
                 "model": _model_text(settings),
                 **{key: value_text(settings[key]) for key in sweep.swept if key != MODELS},
                 "design_points": size if size is not None else "",
-                "state": "already there" if found else f"{IMPOSSIBLE}: {point.problem}" if point.problem else "to compute",
+                "state": "already there"
+                if found
+                else f"{IMPOSSIBLE}: {point.problem}"
+                if point.problem
+                else "to compute",
             }
         )
     return rows
@@ -142,19 +194,37 @@ def _room_text(result: PointResult) -> str:
     """What the best reaches that leaves room in memory; nothing where the optimum does."""
     if result.most_share is None:
         return ""
-    return "nothing fits" if result.value_with_room is None else number(result.value_with_room, FINE_DIGITS)
+    return (
+        "nothing fits"
+        if result.value_with_room is None
+        else number(result.value_with_room, FINE_DIGITS)
+    )
 
 
 def _where(result: PointResult, settings: Mapping[str, Any]) -> str:
-    return accelerator_text(result.accelerator) if result.accelerator else Path(str(settings.get(DEVICE, ""))).stem
+    return (
+        accelerator_text(result.accelerator)
+        if result.accelerator
+        else Path(str(settings.get(DEVICE, ""))).stem
+    )
 
 
 def _plan_cells(plan: PlanRow, *, expert: bool, bought: bool) -> list[str]:
-    cells = [str(plan.micro_batch_size), plan.recompute, degrees_text(plan), mfu_share(plan.model_flops_utilization)]
+    cells = [
+        str(plan.micro_batch_size),
+        plan.recompute,
+        degrees_text(plan),
+        mfu_share(plan.model_flops_utilization),
+    ]
     if bought:
-        cells += [str(plan.devices_used), "-" if plan.cluster_usd is None else number(plan.cluster_usd)]
+        cells += [
+            str(plan.devices_used),
+            "-" if plan.cluster_usd is None else number(plan.cluster_usd),
+        ]
     if expert:
-        cells.append(f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else "-")
+        cells.append(
+            f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else "-"
+        )
     return cells
 
 

@@ -6,7 +6,16 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TextIO
 
-from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage_memory_text, time_text
+from Common.numbers import (
+    FINE_DIGITS,
+    gib,
+    number,
+    percent,
+    rate,
+    share,
+    stage_memory_text,
+    time_text,
+)
 from Common.units import GIB
 from Estimator.coverage import words_of
 from GraphExtractor.names import label
@@ -51,11 +60,16 @@ _SAYS_MEMORY = re.compile(r" with [\d.,]+ GiB\b")
 
 
 def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) -> None:
-    """Write the answer: the optimum per memory size, per micro-batch size, references, where the time goes, what it rests on."""
+    """Write the answer: the optimum per memory size, per micro-batch size, references, where the
+    time goes, what it rests on."""
     differing = result.heterogeneous
     if result.best is None:
         print_lines(
-            [f"{result.study}: {result.status.value}; {result.reason or 'no design point fits'}", _counted(result)], stream
+            [
+                f"{result.study}: {result.status.value}; {result.reason or 'no design point fits'}",
+                _counted(result),
+            ],
+            stream,
         )
         if differing is not None:
             _print_stages_that_differ(differing, stream, wide=wide)
@@ -92,14 +106,17 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     """The answer and what it rests on."""
     yield (
         f"best: {_equipped(hardware_text(best.accelerator, result.hardware), best.hbm_bytes)}, "
-        f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} {unit_of(best)}, {_proof(best)}"
+        f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} "
+        f"{unit_of(best)}, {_proof(best)}"
     )
     beyond = better_beyond(result)
     if beyond:
         yield beyond
     for name, plan in best.models.items():
         memory = stage_memory_text(plan.memory_bytes, plan.hbm_bytes)
-        note = mfu_note(plan.model_flops_utilization, plan.all_scores_flops_utilization, plan.sequence_length)
+        note = mfu_note(
+            plan.model_flops_utilization, plan.all_scores_flops_utilization, plan.sequence_length
+        )
         utilised = f"MFU {mfu_share(plan.model_flops_utilization)}, {note}"
         yield f"{label(name)}: {whole_plan_text(plan)}; {utilised}; the fullest stage uses {memory}"
     if result.tight_memory is not None:
@@ -107,7 +124,10 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     for name, plan in best.models.items():
         uneven = uneven_batch(plan.global_batch_size, plan.micro_batch_size, plan.dp)
         if uneven:
-            yield f"{label(name)}: {uneven}; training frameworks refuse such plans (--whole-micro-batches leaves them out)"
+            yield (
+                f"{label(name)}: {uneven}; training frameworks refuse such plans "
+                "(--whole-micro-batches leaves them out)"
+            )
         if plan.placement is not None:
             yield from (f"{label(name)}: {sentence}" for sentence in plan.placement.sentences)
     for name, plan in best.models.items():
@@ -122,7 +142,11 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
             yield f"{label(name)}: {plan.price_sources.words}"
         if plan.priced_by_bytes:
             yield f"{label(name)}: priced by bytes alone: {words_of(plan.priced_by_bytes)}"
-    yield from (f"{label(name)}: {plan.plans_omitted}" for name, plan in best.models.items() if plan.plans_omitted)
+    yield from (
+        f"{label(name)}: {plan.plans_omitted}"
+        for name, plan in best.models.items()
+        if plan.plans_omitted
+    )
     if result.in_noise is not None:
         yield in_noise_text(result.in_noise)
     yield _counted(result)
@@ -130,8 +154,13 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
 
 
 def _equipped(hardware: str, memory_bytes: float) -> str:
-    """Hardware with its memory, which the title of a device says already where its size was asked for."""
-    return hardware if _SAYS_MEMORY.search(hardware) else f"{hardware} with {memory_text(memory_bytes)} GiB HBM"
+    """Hardware with its memory, which the title of a device says already where its size was asked
+    for."""
+    return (
+        hardware
+        if _SAYS_MEMORY.search(hardware)
+        else f"{hardware} with {memory_text(memory_bytes)} GiB HBM"
+    )
 
 
 def memory_text(size_bytes: float) -> str:
@@ -140,11 +169,15 @@ def memory_text(size_bytes: float) -> str:
 
 
 def merged(rows: Sequence[tuple[str, ...]], column: int) -> list[tuple[str, ...]]:
-    """Rows that differ in one column alone as one, with all its values, where the first of them stands."""
+    """Rows that differ in one column alone as one, with all its values, where the first of them
+    stands."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         alike.setdefault((*row[:column], *row[column + 1 :]), []).append(row[column])
-    return [(*rest[:column], ", ".join(dict.fromkeys(values)), *rest[column:]) for rest, values in alike.items()]
+    return [
+        (*rest[:column], ", ".join(dict.fromkeys(values)), *rest[column:])
+        for rest, values in alike.items()
+    ]
 
 
 def optimum_table(result: SearchResult) -> TextTable:
@@ -168,9 +201,23 @@ def optimum_table(result: SearchResult) -> TextTable:
         *(["vs expert"] if designed else []),
         "proven",
     )
-    what = "best accelerator and plan per HBM size" if designed else f"best plan on {result.hardware.cluster}"
+    what = (
+        "best accelerator and plan per HBM size"
+        if designed
+        else f"best plan on {result.hardware.cluster}"
+    )
     one = [] if several else ["model"]
-    spared = (*one, "vs expert", "area mm²", "further", "recompute", "micro-batch", "proven", "used GiB", "MFU")
+    spared = (
+        *one,
+        "vs expert",
+        "area mm²",
+        "further",
+        "recompute",
+        "micro-batch",
+        "proven",
+        "used GiB",
+        "MFU",
+    )
     words = {"accelerator", "model", "recompute", "further"}
     table = new_table(f"{result.study}: {what}", columns, words=words, spared=spared)
     rows = [
@@ -184,7 +231,11 @@ def optimum_table(result: SearchResult) -> TextTable:
             degrees_text(plan),
             *([", ".join(plan_extras(plan))] if further else []),
             rate(plan.throughput_samples_per_s),
-            *(["-" if plan.share_of_own_best is None else share(plan.share_of_own_best)] if several else []),
+            *(
+                ["-" if plan.share_of_own_best is None else share(plan.share_of_own_best)]
+                if several
+                else []
+            ),
             mfu_share(plan.model_flops_utilization),
             f"{plan.memory_bytes / GIB:,.2f}",
             *([_against_expert(plan)] if designed else []),
@@ -200,11 +251,26 @@ def optimum_table(result: SearchResult) -> TextTable:
 
 def size_table(result: SearchResult) -> TextTable:
     """The best hardware of each model for every memory and micro-batch size."""
-    columns = ("model", "HBM GiB", "micro-batch", "accelerator", "recompute", "tp x pp x dp", "samples/s")
+    columns = (
+        "model",
+        "HBM GiB",
+        "micro-batch",
+        "accelerator",
+        "recompute",
+        "tp x pp x dp",
+        "samples/s",
+    )
     one = ["model"] if len({row.model for row in result.rows}) == 1 else []
     words = {"model", "accelerator", "recompute"}
-    table = new_table("per HBM and micro-batch size", columns, words=words, spared=(*one, "recompute", "tp x pp x dp"))
-    for cells in merged([_size_cells(result, row) for row in result.rows], columns.index("HBM GiB")):
+    table = new_table(
+        "per HBM and micro-batch size",
+        columns,
+        words=words,
+        spared=(*one, "recompute", "tp x pp x dp"),
+    )
+    for cells in merged(
+        [_size_cells(result, row) for row in result.rows], columns.index("HBM GiB")
+    ):
         table.add_row(*cells)
     return table
 
@@ -212,15 +278,29 @@ def size_table(result: SearchResult) -> TextTable:
 def _size_cells(result: SearchResult, row: SizeRow) -> tuple[str, ...]:
     size = (label(row.model), memory_text(row.hbm_bytes), str(row.micro_batch_size))
     if row.status not in FOUND:
-        return (*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
+        return (
+            *size,
+            f"{row.status.value}: {row.reason}" if row.reason else row.status.value,
+            "",
+            "",
+            "",
+        )
     plan = (row.recompute, degrees_text(row), rate(row.throughput_samples_per_s))
     return (*size, hardware_text(row.accelerator, result.hardware), *plan)
 
 
-def reference_table(references: Sequence[ReferencePoint], unit: str, beyond: Collection[str] = ()) -> TextTable:
-    """Known chips under the same model, each with the best plan on it; those ``beyond`` a limit of the study say so."""
+def reference_table(
+    references: Sequence[ReferencePoint], unit: str, beyond: Collection[str] = ()
+) -> TextTable:
+    """Known chips under the same model, each with the best plan on it; those ``beyond`` a limit of
+    the study say so."""
     columns = ("chip", "accelerator", "HBM GiB", unit, "optimum is better by")
-    table = new_table("known chips, priced the same way", columns, words={"chip", "accelerator"}, spared=("accelerator",))
+    table = new_table(
+        "known chips, priced the same way",
+        columns,
+        words={"chip", "accelerator"},
+        spared=("accelerator",),
+    )
     rows = [
         (
             point.name,
@@ -243,14 +323,24 @@ def _better_by(point: ReferencePoint, beyond: Collection[str]) -> str:
 
 
 def breakdown_table(breakdown: Breakdown, model: str) -> TextTable:
-    """Seconds of the busiest stage, the largest part first, and what they add up to; below, what costs no time.
+    """Seconds of the busiest stage, the largest part first, and what they add up to; below, what
+    costs no time.
 
-    Each number is rounded by itself, so that it is the one of the file; where their sum seems a digit off, the title says so.
+    Each number is rounded by itself, so that it is the one of the file; where their sum seems a
+    digit off, the title says so.
     """
     total_s = breakdown.total_s
     decimals = milliseconds_decimals(total_s)
-    parts = {name: seconds for name, seconds in exposed_s(breakdown).items() if seconds > NEGLIGIBLE * total_s}
-    off = round(sum(round(seconds / MS, decimals) for seconds in parts.values()) - round(total_s / MS, decimals), decimals)
+    parts = {
+        name: seconds
+        for name, seconds in exposed_s(breakdown).items()
+        if seconds > NEGLIGIBLE * total_s
+    }
+    off = round(
+        sum(round(seconds / MS, decimals) for seconds in parts.values())
+        - round(total_s / MS, decimals),
+        decimals,
+    )
     title = f"{model}: where the time goes" + (", each number rounded by itself" if off else "")
     table = new_table(title, ("part", "ms", "share"), words={"part"})
     for name, seconds in parts.items():
@@ -259,7 +349,9 @@ def breakdown_table(breakdown: Breakdown, model: str) -> TextTable:
     table.add_row("iteration", f"{total_s / MS:,.{decimals}f}", "100.0%")
     table.add_section()
     for name, seconds in hidden_s(breakdown).items():
-        table.add_row(f"hidden {part_text(name)}", f"{seconds / MS:,.{decimals}f}", f"{seconds / total_s:.1%}")
+        table.add_row(
+            f"hidden {part_text(name)}", f"{seconds / MS:,.{decimals}f}", f"{seconds / total_s:.1%}"
+        )
     return table
 
 
@@ -277,7 +369,8 @@ def space_table(size: SpaceSize) -> TextTable:
         "memory sizes": size.memory_sizes,
         "micro-batch sizes": size.micro_batch_sizes,
         "models": size.models,
-        "shapes of plans (layout, degrees in a layer and their places, micro-batch size, recomputation)": size.shapes,
+        "shapes of plans (layout, degrees in a layer and their places, micro-batch size, "
+        "recomputation)": size.shapes,
         "design points": size.points,
     }
     if size.parts is not None and size.largest_part is not None:
@@ -292,7 +385,11 @@ def space_table(size: SpaceSize) -> TextTable:
 def _against_expert(plan: ModelPlan) -> str:
     if plan.expert is None:
         return "-"
-    return f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else plan.expert.status.value
+    return (
+        f"{plan.speedup_over_expert:.2f}x"
+        if plan.speedup_over_expert is not None
+        else plan.expert.status.value
+    )
 
 
 def _proof(point: DesignPoint) -> str:
@@ -300,22 +397,40 @@ def _proof(point: DesignPoint) -> str:
         return "proven optimal over the whole space"
     bound = point.certificate.best_open_bound if point.certificate else None
     if bound is not None and any(plan.plans_omitted for plan in point.models.values()):
-        return f"not proven optimal ({point.status.value}, within {percent(1.0 - point.value / bound)} of the best there can be)"
+        return (
+            f"not proven optimal ({point.status.value}, within "
+            f"{percent(1.0 - point.value / bound)} of the best there can be)"
+        )
     return f"not proven optimal ({point.status.value})"
 
 
 def in_noise_text(close: PlansInNoise) -> str:
     """How many plans cannot be told from the best, and what they have in common, in a sentence."""
     if close.plans <= 1 and not close.closed_shapes:
-        return f"no other plan is within {percent(close.noise)} of the best, which is as far as predictions can tell plans apart"
-    alike = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in close.alike.items() if value not in ("1", "False"))
-    varied = ", ".join(f"{name.replace('_', ' ')} {' or '.join(values)}" for name, values in close.varied.items())
+        return (
+            f"no other plan is within {percent(close.noise)} of the best, which is as far as "
+            "predictions can tell plans apart"
+        )
+    alike = ", ".join(
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in close.alike.items()
+        if value not in ("1", "False")
+    )
+    varied = ", ".join(
+        f"{name.replace('_', ' ')} {' or '.join(values)}" for name, values in close.varied.items()
+    )
     closed = f", and perhaps those of {close.closed_shapes:,} shapes of which only a bound is known"
     shapes = closed if close.closed_shapes else ""
-    count = f"{close.plans:,} plans (the best among them) are" if close.plans > 1 else "the best plan alone is"
+    count = (
+        f"{close.plans:,} plans (the best among them) are"
+        if close.plans > 1
+        else "the best plan alone is"
+    )
     return (
-        f"{count} within {percent(close.noise)} of the best as far as is known{shapes}; predictions cannot tell these apart: "
-        f"all have {alike or 'nothing in common'}" + (f"; they differ in {varied}" if varied else "")
+        f"{count} within {percent(close.noise)} of the best as far as is known{shapes}; "
+        "predictions cannot tell these apart: "
+        f"all have {alike or 'nothing in common'}"
+        + (f"; they differ in {varied}" if varied else "")
     )
 
 
@@ -323,26 +438,49 @@ def _sure(name: str, plan: ModelPlan) -> Iterator[str]:
     """How sure the time is, in one sentence."""
     if plan.time_intervals:
         first = plan.time_intervals[0]
-        low, high = (number(plan.global_batch_size / each, 3) for each in (first.high_s, first.low_s))
-        yield f"{name}: {low} to {high} samples/s are measured with {first.nominal:.0%} certainty, by {'; '.join(first.reasons)}"
+        low, high = (
+            number(plan.global_batch_size / each, 3) for each in (first.high_s, first.low_s)
+        )
+        yield (
+            f"{name}: {low} to {high} samples/s are measured with {first.nominal:.0%} "
+            f"certainty, by {'; '.join(first.reasons)}"
+        )
 
 
 def _explained(name: str, plan: ModelPlan) -> str:
-    """Where the time of an iteration goes, the largest part first; communication that costs no time apart."""
+    """Where the time of an iteration goes, the largest part first; communication that costs no time
+    apart."""
     total_s = plan.time_per_batch_s
-    shown = {part: seconds for part, seconds in exposed_s(plan.breakdown_s).items() if seconds >= WORTH_A_WORD * total_s}
-    shares = ", ".join(f"{part_text(part)} {seconds / total_s:.1%}" for part, seconds in shown.items())
-    hidden = ", ".join(f"{part_text(part)} {seconds / total_s:.1%}" for part, seconds in hidden_s(plan.breakdown_s).items())
-    return f"{name}: {time_text(total_s)} per batch = {shares}" + (f"; hidden beside computation: {hidden}" if hidden else "")
+    shown = {
+        part: seconds
+        for part, seconds in exposed_s(plan.breakdown_s).items()
+        if seconds >= WORTH_A_WORD * total_s
+    }
+    shares = ", ".join(
+        f"{part_text(part)} {seconds / total_s:.1%}" for part, seconds in shown.items()
+    )
+    hidden = ", ".join(
+        f"{part_text(part)} {seconds / total_s:.1%}"
+        for part, seconds in hidden_s(plan.breakdown_s).items()
+    )
+    return f"{name}: {time_text(total_s)} per batch = {shares}" + (
+        f"; hidden beside computation: {hidden}" if hidden else ""
+    )
 
 
 def _counted(result: SearchResult) -> str:
     counts = result.counts
     closed = (
-        f"{counts.evaluated:,} evaluated, {counts.dominated:,} dominated, {counts.pruned:,} pruned by bounds, "
+        f"{counts.evaluated:,} evaluated, {counts.dominated:,} dominated, {counts.pruned:,} "
+        "pruned by bounds, "
         f"{counts.infeasible:,} infeasible"
     )
     points = "design point" if counts.space == 1 else "design points"
     what = "shapes" if result.hardware.device is not None else "points"
-    unlisted = f"; all plans of {counts.unlisted:,} {what} closed by one bound" if counts.unlisted else ""
-    return f"{counts.space:,} {points}: {closed}; {counts.plans:,} plans compared per configuration{unlisted}"
+    unlisted = (
+        f"; all plans of {counts.unlisted:,} {what} closed by one bound" if counts.unlisted else ""
+    )
+    return (
+        f"{counts.space:,} {points}: {closed}; {counts.plans:,} plans compared per "
+        f"configuration{unlisted}"
+    )

@@ -1,4 +1,5 @@
-"""Tables and lines for a terminal: as wide as it is, and complete where nobody's screen ends them."""
+"""Tables and lines for a terminal: as wide as it is, and complete where nobody's screen ends
+them."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ NARROWEST = 40  # characters; below them a terminal wraps for itself
 
 @dataclass
 class TextTable:
-    """A table that is filled row by row. Columns among ``words`` go to the left, the others, numbers, to the right.
+    """A table that is filled row by row. Columns among ``words`` go to the left, the others,
+    numbers, to the right.
 
-    Where there is no room for all columns, those of ``spared`` are left out, the first first. ``sections`` are numbers of rows
-    below which there is a gap.
+    Where there is no room for all columns, those of ``spared`` are left out, the first first.
+    ``sections`` are numbers of rows below which there is a gap.
     """
 
     title: str
@@ -45,17 +47,27 @@ class TextTable:
         return replace(self, columns=(*self.columns[:place], *self.columns[place + 1 :]), rows=rows)
 
 
-def new_table(title: str, columns: Sequence[str], *, words: Collection[str], spared: Sequence[str] = ()) -> TextTable:
+def new_table(
+    title: str, columns: Sequence[str], *, words: Collection[str], spared: Sequence[str] = ()
+) -> TextTable:
     """An empty table in the one style of all."""
-    heads, first_spared = tuple(map(on_one_line, columns)), tuple(on_one_line(each) for each in spared if each in columns)
+    heads, first_spared = (
+        tuple(map(on_one_line, columns)),
+        tuple(on_one_line(each) for each in spared if each in columns),
+    )
     return TextTable(on_one_line(title), heads, frozenset(map(on_one_line, words)), first_spared)
 
 
-def plain_table(title: str, rows: Sequence[dict[str, object]], spared: Sequence[str] = ()) -> TextTable:
-    """Rows of equal keys as a table; text to the left, numbers to the right. ``spared`` are keys."""
+def plain_table(
+    title: str, rows: Sequence[dict[str, object]], spared: Sequence[str] = ()
+) -> TextTable:
+    """Rows of equal keys as a table; text to the left, numbers to the right. ``spared`` are
+    keys."""
     names = {key: key.replace("_", " ") for row in rows for key in row}
     words = {names[key] for row in rows for key, value in row.items() if isinstance(value, str)}
-    table = new_table(title, tuple(names.values()), words=words, spared=[key.replace("_", " ") for key in spared])
+    table = new_table(
+        title, tuple(names.values()), words=words, spared=[key.replace("_", " ") for key in spared]
+    )
     for row in rows:
         table.add_row(*map(_cell, row.values()))
     return table
@@ -71,7 +83,8 @@ def _cell(value: object) -> str:
 
 
 def print_tables(tables: Iterable[TextTable], stream: TextIO, *, wide: bool = False) -> None:
-    """Write tables: whole into files and pipes or where ``wide`` is asked for, on a terminal as much as there is room for."""
+    """Write tables: whole into files and pipes or where ``wide`` is asked for, on a terminal as
+    much as there is room for."""
     width = None if wide else screen_width(stream)
     for table in tables:
         say(stream, fitted_lines(table, width))
@@ -86,11 +99,14 @@ def print_lines(lines: Iterable[str], stream: TextIO) -> None:
 
 
 def screen_width(stream: TextIO) -> int | None:
-    """Characters in a line of the terminal behind ``stream`` (of COLUMNS, where that is set); None of a file or a pipe."""
+    """Characters in a line of the terminal behind ``stream`` (of COLUMNS, where that is set); None
+    of a file or a pipe."""
     return max(NARROWEST, shutil.get_terminal_size().columns) if stream.isatty() else None
 
 
-def wrap(text: str, width: int, *, initial_indent: str = "", subsequent_indent: str = "") -> list[str]:
+def wrap(
+    text: str, width: int, *, initial_indent: str = "", subsequent_indent: str = ""
+) -> list[str]:
     """Lines of at most ``width`` characters; names and paths stay whole."""
     return textwrap.wrap(
         text,
@@ -103,10 +119,11 @@ def wrap(text: str, width: int, *, initial_indent: str = "", subsequent_indent: 
 
 
 def fitted_lines(table: TextTable, width: int | None) -> list[str]:
-    """The lines of a table in at most ``width`` characters where that can be, and below it what was left out.
+    """The lines of a table in at most ``width`` characters where that can be, and below it what was
+    left out.
 
-    Heads are wrapped first, then columns are left out, and only where that does not help are cells of words wrapped. Numbers are
-    always whole.
+    Heads are wrapped first, then columns are left out, and only where that does not help are cells
+    of words wrapped. Numbers are always whole.
     """
     title = [table.title] if width is None else wrap(table.title, width)
     if width is None or _total(_widest(table)) <= width:
@@ -123,7 +140,9 @@ def fitted_lines(table: TextTable, width: int | None) -> list[str]:
         words = [place for place in places if table.columns[place] in table.words]
         room = width - _total([0 if place in words else each for place, each in enumerate(widths)])
         widths = [NARROWEST_WORDS if place in words else each for place, each in enumerate(widths)]
-        lines = _lines(table, _shared(widths, _widest(table), words, room - NARROWEST_WORDS * len(words)))
+        lines = _lines(
+            table, _shared(widths, _widest(table), words, room - NARROWEST_WORDS * len(words))
+        )
     else:
         lines = _lines(table, _shared(widths, _widest(table), places, width - _total(widths)))
     if left_out:
@@ -143,7 +162,10 @@ def _narrow(table: TextTable) -> list[int]:
 
 
 def _by_column(table: TextTable) -> list[tuple[str, list[str]]]:
-    return [(column, [row[place] for row in table.rows] or [""]) for place, column in enumerate(table.columns)]
+    return [
+        (column, [row[place] for row in table.rows] or [""])
+        for place, column in enumerate(table.columns)
+    ]
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -151,8 +173,11 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + 3 * len(widths)
 
 
-def _shared(widths: Sequence[int], wanted: Sequence[int], wider: Sequence[int], room: int) -> list[int]:
-    """``widths`` with ``room`` given to the columns ``wider``, a character each in turn, until they are as wide as ``wanted``."""
+def _shared(
+    widths: Sequence[int], wanted: Sequence[int], wider: Sequence[int], room: int
+) -> list[int]:
+    """``widths`` with ``room`` given to the columns ``wider``, a character each in turn, until they
+    are as wide as ``wanted``."""
     given = list(widths)
     while room > 0 and (short := [place for place in wider if given[place] < wanted[place]]):
         for place in short[:room]:
@@ -167,15 +192,27 @@ def _lines(table: TextTable, widths: Sequence[int]) -> list[str]:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=_total(widths) + 1, color_system=None, force_terminal=False, legacy_windows=False)
+    console = Console(
+        width=_total(widths) + 1, color_system=None, force_terminal=False, legacy_windows=False
+    )
     drawn = Table(box=SIMPLE_HEAD)
-    heads = [Text(column).wrap(console, width, overflow="fold") for column, width in zip(table.columns, widths, strict=True)]
+    heads = [
+        Text(column).wrap(console, width, overflow="fold")
+        for column, width in zip(table.columns, widths, strict=True)
+    ]
     highest = max(map(len, heads))
     for column, head, width in zip(table.columns, heads, widths, strict=True):
         shown = Text("\n" * (highest - len(head))) + Text("\n").join(head)  # down to the rule
-        drawn.add_column(shown, justify="left" if column in table.words else "right", width=width, overflow="fold")
+        drawn.add_column(
+            shown,
+            justify="left" if column in table.words else "right",
+            width=width,
+            overflow="fold",
+        )
     for place, row in enumerate(table.rows, start=1):
-        drawn.add_row(*(Text(cell, overflow="fold") for cell in row), end_section=place in table.sections)
+        drawn.add_row(
+            *(Text(cell, overflow="fold") for cell in row), end_section=place in table.sections
+        )
     with console.capture() as captured:
         console.print(drawn)
     return [line.rstrip() for line in captured.get().splitlines()]

@@ -1,4 +1,5 @@
-"""A training that was run: tables of what was measured beside what was predicted, and a timeline of both."""
+"""A training that was run: tables of what was measured beside what was predicted, and a timeline of
+both."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ def training_tables(record: TrainRecord, folder: Path) -> list[TextTable]:
         "predicted_step_s": _rounded(record.predicted_step_s),
         "folder": str(folder),
     }
-    tables = [plain_table("training", [run]), plain_table("stages, seconds per step", [_row(stage) for stage in record.stages])]
+    tables = [
+        plain_table("training", [run]),
+        plain_table("stages, seconds per step", [_row(stage) for stage in record.stages]),
+    ]
     if record.check is not None:
         tables.append(plain_table("against one process, relative", list(_check_rows(record.check))))
     return tables
@@ -42,10 +46,19 @@ def _check_rows(check: CheckRecord) -> Iterator[dict[str, object]]:
         undecided = f"may be rounding: {check.dtype} decides"
         yield _check_row(check, first.dtype, first.loss, first.parameter, first.name, undecided)
     equal = "yes" if check.equal else "no"
-    yield _check_row(check, check.dtype, check.loss_difference, check.parameter_difference, check.parameter, equal)
+    yield _check_row(
+        check,
+        check.dtype,
+        check.loss_difference,
+        check.parameter_difference,
+        check.parameter,
+        equal,
+    )
 
 
-def _check_row(check: CheckRecord, dtype: str, loss: float, parameter: float, name: str, equal: str) -> dict[str, object]:
+def _check_row(
+    check: CheckRecord, dtype: str, loss: float, parameter: float, name: str, equal: str
+) -> dict[str, object]:
     return {
         "steps": check.steps,
         "dtype": dtype,
@@ -77,7 +90,9 @@ def _row(stage: StageRecord) -> dict[str, object]:
         "state_mib": round(stage.state_bytes / MIB, 1),
         "kept_mib": round(stage.kept_bytes / MIB, 1),
         "resident_mib": round(stage.resident_bytes / MIB, 1),
-        "predicted_mib": None if predicted.memory_bytes is None else round(predicted.memory_bytes / MIB, 1),
+        "predicted_mib": None
+        if predicted.memory_bytes is None
+        else round(predicted.memory_bytes / MIB, 1),
     }
 
 
@@ -85,23 +100,40 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def measured_timeline(record: TrainRecord, job: JobRecord, predicted: PipelineReport | None) -> bytes:
-    """Chrome's trace format: a process of the viewer for each process of the training, and the predicted pipeline below."""
-    about: Mapping[str, Shown] = {"model": record.model, "measured step s": record.step_s, "processes": record.processes}
+def measured_timeline(
+    record: TrainRecord, job: JobRecord, predicted: PipelineReport | None
+) -> bytes:
+    """Chrome's trace format: a process of the viewer for each process of the training, and the
+    predicted pipeline below."""
+    about: Mapping[str, Shown] = {
+        "model": record.model,
+        "measured step s": record.step_s,
+        "processes": record.processes,
+    }
     return file_content(_events(record, job, predicted), about)
 
 
-def _events(record: TrainRecord, job: JobRecord, predicted: PipelineReport | None) -> Iterator[Event]:
+def _events(
+    record: TrainRecord, job: JobRecord, predicted: PipelineReport | None
+) -> Iterator[Event]:
     start = min((span.start_ns for process in job.processes for span in process.spans), default=0)
     for process in job.processes:
         pid = FIRST_PID + process.rank
-        yield Process(pid, f"measured: stage {process.stage}, replica {process.replica}, part {process.part}")
+        yield Process(
+            pid, f"measured: stage {process.stage}, replica {process.replica}, part {process.part}"
+        )
         yield Thread(pid, 0, "passes and waiting")
         for span in sorted(process.spans, key=lambda each: (each.start_ns, -each.end_ns)):
             which = f" {span.micro_batch}" if span.micro_batch >= 0 else ""
             args: dict[str, Shown] = {"step": span.step, "processor s": span.processor_ns / 1e9}
             yield Slice(
-                pid, 0, f"{span.activity.value}{which}", span.activity.value, span.start_ns - start, span.end_ns - start, args
+                pid,
+                0,
+                f"{span.activity.value}{which}",
+                span.activity.value,
+                span.start_ns - start,
+                span.end_ns - start,
+                args,
             )
     if predicted is not None and len(record.stages) == predicted.pp:
         pipeline = PipelineTrace(

@@ -33,12 +33,15 @@ NOT_READ = (KeyKind.NOT_EXPRESSIBLE, KeyKind.UNKNOWN, KeyKind.USUAL)
 def evaluation_tables(
     evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
 ) -> list[TextTable]:
-    """What the iteration amounts to, where its time goes, what fills the memory of each stage, and the ``optimum`` beside it.
+    """What the iteration amounts to, where its time goes, what fills the memory of each stage, and
+    the ``optimum`` beside it.
 
     Of a plan that a ``launch`` file says: also what was read of it.
     """
     iteration = evaluation.iteration
-    differing = [] if evaluation.degrees is not None else [stages_table(evaluation.plan, iteration.stages)]
+    differing = (
+        [] if evaluation.degrees is not None else [stages_table(evaluation.plan, iteration.stages)]
+    )
     return [
         summary_table(evaluation),
         *([] if launch is None or not launch.keys else [launch_table(launch)]),
@@ -51,14 +54,24 @@ def evaluation_tables(
 
 def optimum_table(optimum: Optimum) -> TextTable:
     """What a search on as many devices finds for the same model and batch."""
-    table = new_table("the best plan of a search on as many devices", ["what", "predicted"], words=["what", "predicted"])
+    table = new_table(
+        "the best plan of a search on as many devices",
+        ["what", "predicted"],
+        words=["what", "predicted"],
+    )
     best = optimum.plan
     if best is None:
         table.add_row("plan", "none fits")
         return table
     if not optimum.fits:
         table.add_row("the launch", "does not fit; the fastest plan that fits:")
-    saved = "" if not optimum.fits else f", {percent(optimum.saves)} less" if optimum.saves > 0.0 else ", which is no less"
+    saved = (
+        ""
+        if not optimum.fits
+        else f", {percent(optimum.saves)} less"
+        if optimum.saves > 0.0
+        else ", which is no less"
+    )
     table.add_row("plan", whole_plan_text(best))
     table.add_row("iteration", f"{number(best.time_per_batch_s)} s{saved}")
     return table
@@ -83,14 +96,22 @@ def _not_read(launch: LaunchReading) -> Iterator[str]:
             told = dict[str, list[str]]()
             for key in keys[:room]:
                 told.setdefault(key.reason, []).append(key.text)
-            texts = [f"{', '.join(names)} ({reason})" if reason else ", ".join(names) for reason, names in told.items()]
-            more = [f"{len(keys) - room} more (--format json lists them)"] if len(keys) > room else []
+            texts = [
+                f"{', '.join(names)} ({reason})" if reason else ", ".join(names)
+                for reason, names in told.items()
+            ]
+            more = (
+                [f"{len(keys) - room} more (--format json lists them)"] if len(keys) > room else []
+            )
             yield f"{_WORDS.get(kind, kind.value)}: {', '.join([*texts, *more])}"
             room = max(0, room - len(keys))
 
 
-def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None) -> bytes:
-    """The iteration with the plan, the model and the hardware it is for, and the ``optimum`` and keys of a ``launch`` beside it.
+def evaluation_json(
+    evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
+) -> bytes:
+    """The iteration with the plan, the model and the hardware it is for, and the ``optimum`` and
+    keys of a ``launch`` beside it.
 
     Bytes are those of one device of a stage.
     """
@@ -100,7 +121,9 @@ def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None, laun
     named = {
         "model": plan.model,
         "device": hardware.device,
-        "accelerator": None if hardware.accelerator is None else json.loads(to_json(hardware.accelerator)),
+        "accelerator": None
+        if hardware.accelerator is None
+        else json.loads(to_json(hardware.accelerator)),
         "cluster": hardware.cluster,
         "software": hardware.software,
         "plan": json.loads(to_json(plan))
@@ -108,16 +131,29 @@ def evaluation_json(evaluation: Evaluation, optimum: Optimum | None = None, laun
         else {**plan_mapping(evaluation.degrees), "sequence_length": plan.sequence_length},
     }
     iteration = evaluation.iteration
-    capacity = {"memory_bytes": iteration.memory_bytes, "allocated_bytes": iteration.allocated_bytes}
+    capacity = {
+        "memory_bytes": iteration.memory_bytes,
+        "allocated_bytes": iteration.allocated_bytes,
+    }
     capacity |= {"memory_capacity_bytes": machine.memory_bytes}
     sources = evaluation.price_sources
     named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
-    named |= {} if evaluation.placement is None else {"placement": json.loads(to_json(evaluation.placement))}
-    named |= {"priced_by_bytes": [json.loads(to_json(each)) for each in evaluation.by_bytes]} if evaluation.by_bytes else {}
+    named |= (
+        {}
+        if evaluation.placement is None
+        else {"placement": json.loads(to_json(evaluation.placement))}
+    )
+    named |= (
+        {"priced_by_bytes": [json.loads(to_json(each)) for each in evaluation.by_bytes]}
+        if evaluation.by_bytes
+        else {}
+    )
     named |= {} if optimum is None else {"optimum": json.loads(to_json(optimum))}
     named |= {} if launch is None else {"launch": json.loads(to_json(launch))}
     named |= {"time_intervals": [json.loads(to_json(each)) for each in evaluation.time_intervals]}
-    return json.dumps({**named, **whole, **capacity, "breakdown_s": breakdown, "stages": stages}, indent=2).encode()
+    return json.dumps(
+        {**named, **whole, **capacity, "breakdown_s": breakdown, "stages": stages}, indent=2
+    ).encode()
 
 
 def summary_table(evaluation: Evaluation) -> TextTable:
@@ -141,10 +177,20 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         **interval_rows(evaluation.time_intervals),
         "samples/s": number(iteration.samples_per_s, FINE_DIGITS),
-        **({"tokens/s": number(iteration.tokens_per_s)} if evaluation.plan.sequence_length > 1 else {}),
-        "model TFLOP/s per device": f"{number(iteration.model_tflops_per_device, aligned=True)} ({mfu})",
-        "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})",
-        "memory of the fullest stage": fullest_memory_text(iteration.memory_bytes, capacity_bytes, iteration.allocated_bytes),
+        **(
+            {"tokens/s": number(iteration.tokens_per_s)}
+            if evaluation.plan.sequence_length > 1
+            else {}
+        ),
+        "model TFLOP/s per device": (
+            f"{number(iteration.model_tflops_per_device, aligned=True)} ({mfu})"
+        ),
+        "hardware TFLOP/s per device": (
+            f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})"
+        ),
+        "memory of the fullest stage": fullest_memory_text(
+            iteration.memory_bytes, capacity_bytes, iteration.allocated_bytes
+        ),
     }
     if evaluation.placement is not None and evaluation.placement.sentences:
         rows["placement"] = "; ".join(evaluation.placement.sentences)
@@ -161,9 +207,15 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         known = math.isfinite(evaluation.machine.host_bytes)
         has = size_text(evaluation.machine.host_bytes) if known else "not known, and so no limit"
         most = max(stage.host_bytes for stage in iteration.stages)
-        rows["host memory per device"] = f"{size_text(most)} of {has}" if known else f"{size_text(most)}; what there is, is {has}"
+        rows["host memory per device"] = (
+            f"{size_text(most)} of {has}"
+            if known
+            else f"{size_text(most)}; what there is, is {has}"
+        )
     if hardware.accelerator is not None:
-        rows["time within a layer"] = "attributed along the critical path of its schedule on the cores"
+        rows["time within a layer"] = (
+            "attributed along the critical path of its schedule on the cores"
+        )
     title = f"{label(evaluation.plan.model)}, one iteration under {hardware.software}"
     table = new_table(title, ("what", "predicted"), words={"what", "predicted"})
     for name, value in rows.items():
@@ -171,8 +223,11 @@ def summary_table(evaluation: Evaluation) -> TextTable:
     return table
 
 
-def interval_rows(intervals: Sequence[TimeInterval], factor: float = 1.0, unit: str = "s") -> dict[str, str]:
-    """A row of the narrowest interval, in ``unit`` of ``factor`` seconds; nothing where none is known."""
+def interval_rows(
+    intervals: Sequence[TimeInterval], factor: float = 1.0, unit: str = "s"
+) -> dict[str, str]:
+    """A row of the narrowest interval, in ``unit`` of ``factor`` seconds; nothing where none is
+    known."""
     if not intervals:
         return {}
     first = intervals[0]
@@ -180,13 +235,20 @@ def interval_rows(intervals: Sequence[TimeInterval], factor: float = 1.0, unit: 
     return {f"measured, {first.nominal:.0%} sure": f"{times}: {'; '.join(first.reasons)}"}
 
 
-def fullest_memory_text(used_bytes: float, capacity_bytes: float, allocated_bytes: float | None = None) -> str:
-    """How much of its memory the fullest stage reserves, and of that allocates, and whether that is dangerously much."""
+def fullest_memory_text(
+    used_bytes: float, capacity_bytes: float, allocated_bytes: float | None = None
+) -> str:
+    """How much of its memory the fullest stage reserves, and of that allocates, and whether that is
+    dangerously much."""
     text = stage_memory_text(used_bytes, capacity_bytes)
     if allocated_bytes is not None and allocated_bytes < used_bytes:
         text += f" reserved, {size_text(allocated_bytes)} allocated"
     little = MOST_SHARE * capacity_bytes < used_bytes <= capacity_bytes
-    return f"{text}: more than {percent(MOST_SHARE)}, which fragmentation could overflow" if little else text
+    return (
+        f"{text}: more than {percent(MOST_SHARE)}, which fragmentation could overflow"
+        if little
+        else text
+    )
 
 
 def _uneven_chunks(evaluation: Evaluation) -> str:
@@ -197,16 +259,32 @@ def _uneven_chunks(evaluation: Evaluation) -> str:
     blocks, chunks = layers - 2, plan.pp * plan.interleave  # between embedding and head
     if plan.interleave == 1 or blocks % chunks == 0:
         return ""
-    return f"{chunks} chunks of unequal numbers of layers are priced as they are; Megatron-LM and searches take equal ones only"
+    return (
+        f"{chunks} chunks of unequal numbers of layers are priced as they are; Megatron-LM and "
+        "searches take equal ones only"
+    )
 
 
 def memory_table(iteration: Iteration, capacity_bytes: float) -> TextTable:
     """What the devices of each stage hold, and its seconds per micro-batch."""
     columns = ("stage", "layers", "parameters", "forward ms", "backward ms")
     filled = ("state GiB", "activations GiB", "workspace GiB", "allocated GiB", "total GiB", "fits")
-    spared = ("allocated GiB", "workspace GiB", "parameters", "layers", "forward ms", "backward ms", "activations GiB")
+    spared = (
+        "allocated GiB",
+        "workspace GiB",
+        "parameters",
+        "layers",
+        "forward ms",
+        "backward ms",
+        "activations GiB",
+    )
     outside = ("host GiB",) if any(stage.host_bytes for stage in iteration.stages) else ()
-    table = new_table("stages, per device and micro-batch", (*columns, *filled, *outside), words=set(), spared=spared)
+    table = new_table(
+        "stages, per device and micro-batch",
+        (*columns, *filled, *outside),
+        words=set(),
+        spared=spared,
+    )
     decimals = milliseconds_decimals(min(stage.forward_s for stage in iteration.stages))
     for position, stage in enumerate(iteration.stages, start=1):
         parts = (

@@ -15,13 +15,20 @@ from Studies.training_time.records import DAY_S, HOUR_S, FailureReport, Training
 from Studies.training_time.run import PricedTraining
 from Studies.wording import NEGLIGIBLE, part_text, summary_text
 
-INTERRUPTIONS = {"checkpoints": "checkpoints", "lost_work": "work lost to failures", "restarts": "restarts after failures"}
+INTERRUPTIONS = {
+    "checkpoints": "checkpoints",
+    "lost_work": "work lost to failures",
+    "restarts": "restarts after failures",
+}
 MOST_LEVELS = 12  # rows of batch sizes; the file has all
 
 
 def training_tables(priced: PricedTraining, *, searched: bool) -> list[TextTable]:
     """What the training amounts to, where its time goes, and how the batch grows where it does."""
-    tables = [summary_table(priced, searched=searched), parts_table(priced.training, label(priced.evaluation.plan.model))]
+    tables = [
+        summary_table(priced, searched=searched),
+        parts_table(priced.training, label(priced.evaluation.plan.model)),
+    ]
     if len(priced.training.levels) > 1:
         tables.append(levels_table(priced.training))
     return tables
@@ -40,8 +47,15 @@ def summary_table(priced: PricedTraining, *, searched: bool) -> TextTable:
 def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]]:
     training, evaluation = priced.training, priced.evaluation
     hardware, machine, iteration = evaluation.hardware, evaluation.machine, evaluation.iteration
-    reason = f": {training.reason}; training-time --best searches for a plan that does" if training.reason else ""
-    yield "status", f"{training.status.value}{reason if training.status is Status.INFEASIBLE else ''}"
+    reason = (
+        f": {training.reason}; training-time --best searches for a plan that does"
+        if training.reason
+        else ""
+    )
+    yield (
+        "status",
+        f"{training.status.value}{reason if training.status is Status.INFEASIBLE else ''}",
+    )
     yield "devices", f"{training.devices:,} x {hardware.title} on {hardware.cluster}"
     plan = evaluation.uniform
     chosen = summary_text(PlanSummary.of(plan, iteration.samples_per_s))
@@ -51,7 +65,9 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
     yield "global batch", f"{plan.global_batch_size:,} samples, {micro_batches}"
     yield (
         "memory of the fullest stage",
-        fullest_memory_text(iteration.memory_bytes, machine.memory_bytes, iteration.allocated_bytes),
+        fullest_memory_text(
+            iteration.memory_bytes, machine.memory_bytes, iteration.allocated_bytes
+        ),
     )
     yield "trained on", _trained(training)
     yield (
@@ -63,22 +79,39 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
         "wall-clock",
         days_text(training.wall_clock_s)
         + (
-            f", {percent(training.failures.longer_by)} more than the iterations for checkpoints and failures"
+            f", {percent(training.failures.longer_by)} more than the iterations for checkpoints "
+            "and failures"
             if training.failures
             else ""
         ),
     )
     for each in evaluation.time_intervals[:1]:
-        low, high = (days_text(training.wall_clock_s * end_s / iteration.iteration_s) for end_s in (each.low_s, each.high_s))
+        low, high = (
+            days_text(training.wall_clock_s * end_s / iteration.iteration_s)
+            for end_s in (each.low_s, each.high_s)
+        )
         yield f"wall-clock, {each.nominal:.0%} sure", f"{low} to {high}: {'; '.join(each.reasons)}"
     yield "device-hours", number(training.device_hours, FINE_DIGITS)
     yield from _costs(training)
-    mfu = mfu_text(training.model_flops_utilization, training.all_scores_flops_utilization, training.all_scores_tflops_per_device)
+    mfu = mfu_text(
+        training.model_flops_utilization,
+        training.all_scores_flops_utilization,
+        training.all_scores_tflops_per_device,
+    )
     yield "model FLOPs", f"{training.model_flops:.4g}"
-    yield "model TFLOP/s per device", f"{number(training.model_tflops_per_device, aligned=True)} ({mfu})"
+    yield (
+        "model TFLOP/s per device",
+        f"{number(training.model_tflops_per_device, aligned=True)} ({mfu})",
+    )
     hfu = f"HFU {mfu_share(training.hardware_flops_utilization)} of what is computed, also again"
-    yield "hardware TFLOP/s per device", f"{number(training.hardware_tflops_per_device, aligned=True)} ({hfu})"
-    both = f"{number(training.model_pflops_of_cluster)} model, {number(training.hardware_pflops_of_cluster)} hardware"
+    yield (
+        "hardware TFLOP/s per device",
+        f"{number(training.hardware_tflops_per_device, aligned=True)} ({hfu})",
+    )
+    both = (
+        f"{number(training.model_pflops_of_cluster)} model, "
+        f"{number(training.hardware_pflops_of_cluster)} hardware"
+    )
     yield "PFLOP/s of all devices", both
     if training.failures is not None:
         yield from _failures(training.failures)
@@ -89,7 +122,11 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
 def _found(priced: PricedTraining) -> str:
     if priced.search is None:
         return "as given"
-    return "the best, proven" if priced.search.status is Status.OPTIMAL else "the best found, not proven"
+    return (
+        "the best, proven"
+        if priced.search.status is Status.OPTIMAL
+        else "the best found, not proven"
+    )
 
 
 def _trained(training: TrainingTime) -> str:
@@ -115,7 +152,9 @@ def _costs(training: TrainingTime) -> Iterator[tuple[str, str]]:
     yield "energy", f"{number(energy.energy_kwh)} kWh ({power}{energy.basis}{pue})"
     if energy.carbon_kg is not None:
         light = energy.carbon_kg < 1000.0
-        mass = f"{number(energy.carbon_kg)} kg" if light else f"{number(energy.carbon_kg / 1000.0)} t"
+        mass = (
+            f"{number(energy.carbon_kg)} kg" if light else f"{number(energy.carbon_kg / 1000.0)} t"
+        )
         yield "carbon", f"{mass} CO2e at {number(energy.grid_intensity_g_per_kwh or 0.0)} g/kWh"
 
 
@@ -130,7 +169,11 @@ def _failures(failures: FailureReport) -> Iterator[tuple[str, str]]:
     )
     if failures.cluster_mtbf_s is not None:
         restart = f", restarts of {time_text(failures.restart_s)}" if failures.restart_s else ""
-        yield "failures", f"{number(failures.failures)} expected, one in {days_text(failures.cluster_mtbf_s)}{restart}"
+        yield (
+            "failures",
+            f"{number(failures.failures)} expected, one in "
+            f"{days_text(failures.cluster_mtbf_s)}{restart}",
+        )
 
 
 def _interval(failures: FailureReport) -> str:
@@ -146,9 +189,16 @@ def _interval(failures: FailureReport) -> str:
 def parts_table(training: TrainingTime, model: str) -> TextTable:
     """Hours of the wall-clock by cause, forward and backward passes apart, the largest first."""
     columns = ("part", "forward h", "backward h", "neither h", "hours", "share")
-    table = new_table(f"{model}: where the time of the training goes", columns, words={"part"}, spared=("neither h",))
+    table = new_table(
+        f"{model}: where the time of the training goes",
+        columns,
+        words={"part"},
+        spared=("neither h",),
+    )
     shown = [part for part in training.parts if part.total_s > NEGLIGIBLE * training.wall_clock_s]
-    decimals = next((each for each in range(7) if training.wall_clock_s / HOUR_S * 10**each >= 1e4), 7)
+    decimals = next(
+        (each for each in range(7) if training.wall_clock_s / HOUR_S * 10**each >= 1e4), 7
+    )
 
     def cells(*seconds: float) -> list[str]:
         return [f"{each / HOUR_S:,.{decimals}f}" if each else "-" for each in seconds]
@@ -158,7 +208,10 @@ def parts_table(training: TrainingTime, model: str) -> TextTable:
         seconds = cells(part.forward_s, part.backward_s, part.neither_s, part.total_s)
         table.add_row(name, *seconds, f"{part.total_s / training.wall_clock_s:.1%}")
     table.add_section()
-    sums = (sum(getattr(part, name) for part in training.parts) for name in ("forward_s", "backward_s", "neither_s"))
+    sums = (
+        sum(getattr(part, name) for part in training.parts)
+        for name in ("forward_s", "backward_s", "neither_s")
+    )
     table.add_row("wall-clock", *cells(*sums, training.wall_clock_s), "100.0%")
     return table
 

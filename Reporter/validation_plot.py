@@ -15,7 +15,8 @@ SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down")
 
 
 def draw(report: ValidationReport, path: Path) -> None:
-    """Draw predicted over measured seconds, both logarithmic, a colour per source, with the band of 10 % around equality.
+    """Draw predicted over measured seconds, both logarithmic, a colour per source, with the band of
+    10 % around equality.
 
     The ending of ``path`` (.png or .svg) chooses the format.
 
@@ -25,13 +26,18 @@ def draw(report: ValidationReport, path: Path) -> None:
     """
     predicted = [run for run in report.runs if not run.skipped]
     if not predicted:
-        raise InputError(f"no run of {report.file} was predicted, so there is nothing to draw; see the reasons in the table")
+        raise InputError(
+            f"no run of {report.file} was predicted, so there is nothing to draw; see the reasons "
+            "in the table"
+        )
     try:
         from Reporter.report.export import write_chart
 
         write_chart(chart(report, predicted), path, PIXELS)
     except ModuleNotFoundError as error:
-        raise PhazeError(f"pictures need {error.name}, which is not installed; run ./setup.sh") from error
+        raise PhazeError(
+            f"pictures need {error.name}, which is not installed; run ./setup.sh"
+        ) from error
 
 
 def chart(report: ValidationReport, predicted: Sequence[RunResult]) -> dict[str, Any]:
@@ -44,17 +50,28 @@ def chart(report: ValidationReport, predicted: Sequence[RunResult]) -> dict[str,
 
     sources = [statistics for statistics in report.sources if statistics.rows]
     names = {
-        each.source: f"{_short(each.source)}: {each.time_mape:.1%} ({sum(run.source == each.source for run in predicted)} runs)"
+        each.source: f"{_short(each.source)}: {each.time_mape:.1%} "
+        f"({sum(run.source == each.source for run in predicted)} runs)"
         for each in sources
     }
     positions = {source: position for position, source in enumerate(names)}
-    times = [seconds for run in predicted for seconds in (run.measured_s, run.predicted_s) if seconds is not None]
+    times = [
+        seconds
+        for run in predicted
+        for seconds in (run.measured_s, run.predicted_s)
+        if seconds is not None
+    ]
     ends = [min(times) / MARGIN, max(times) * MARGIN]
     scale = alt.Scale(type="log", domain=ends, nice=False)
-    x = alt.X("measured:Q", title="measured iteration time, s", scale=scale, axis=alt.Axis(format="~g"))
+    x = alt.X(
+        "measured:Q", title="measured iteration time, s", scale=scale, axis=alt.Axis(format="~g")
+    )
     y = {"title": "predicted iteration time, s", "scale": scale, "axis": alt.Axis(format="~g")}
     line = alt.Chart(
-        inline_data(("measured", "equal", "low", "high"), [(end, end, end * (1 - BAND), end * (1 + BAND)) for end in ends])
+        inline_data(
+            ("measured", "equal", "low", "high"),
+            [(end, end, end * (1 - BAND), end * (1 + BAND)) for end in ends],
+        )
     )
     runs = inline_data(
         ("measured", "predicted", "source"),
@@ -66,19 +83,28 @@ def chart(report: ValidationReport, predicted: Sequence[RunResult]) -> dict[str,
     shapes = [SHAPES[position // len(SERIES) % len(SHAPES)] for position in positions.values()]
     legend = alt.Legend(orient="bottom", columns=1, labelLimit=0, symbolOpacity=1)
     layers = (
-        line.mark_area(color=colour("bubble"), opacity=0.5, clip=True).encode(x=x, y=alt.Y("low:Q", **y), y2="high:Q"),
+        line.mark_area(color=colour("bubble"), opacity=0.5, clip=True).encode(
+            x=x, y=alt.Y("low:Q", **y), y2="high:Q"
+        ),
         line.mark_line(color=colour("muted"), strokeWidth=1).encode(x=x, y=alt.Y("equal:Q", **y)),
         alt.Chart(runs)
         .mark_point(filled=True, size=40, opacity=0.8)
         .encode(
             x=x,
             y=alt.Y("predicted:Q", **y),
-            color=alt.Color("source:N", title=None, legend=legend, scale=alt.Scale(domain=domain, range=colours)),
-            shape=alt.Shape("source:N", title=None, legend=legend, scale=alt.Scale(domain=domain, range=shapes)),
+            color=alt.Color(
+                "source:N", title=None, legend=legend, scale=alt.Scale(domain=domain, range=colours)
+            ),
+            shape=alt.Shape(
+                "source:N", title=None, legend=legend, scale=alt.Scale(domain=domain, range=shapes)
+            ),
         ),
     )
     overall = report.overall
-    title = f"{len(predicted)} runs, mean absolute error {overall.time_mape:.1%}, bias {overall.time_bias:+.1%}, band ±{BAND:.0%}"
+    title = (
+        f"{len(predicted)} runs, mean absolute error {overall.time_mape:.1%}, bias "
+        f"{overall.time_bias:+.1%}, band ±{BAND:.0%}"
+    )
     return sized(alt.layer(*layers).properties(title=title), PIXELS)
 
 

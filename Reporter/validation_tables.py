@@ -36,8 +36,11 @@ PARTS = {
 }
 
 
-def report_tables(report: ValidationReport, explained: ErrorExplanation | None = None) -> list[TextTable]:
-    """Statistics by source, how many fit, the runs predicted worst, those skipped, and the assumptions that were needed.
+def report_tables(
+    report: ValidationReport, explained: ErrorExplanation | None = None
+) -> list[TextTable]:
+    """Statistics by source, how many fit, the runs predicted worst, those skipped, and the
+    assumptions that were needed.
 
     With what explains the errors, where that is asked for.
     """
@@ -61,23 +64,49 @@ def report_tables(report: ValidationReport, explained: ErrorExplanation | None =
 
 
 def report_json(report: ValidationReport, explained: ErrorExplanation | None = None) -> bytes:
-    """``overall`` and ``sources`` statistics, how many runs do not fit, every run, and the rules. Errors are fractions."""
+    """``overall`` and ``sources`` statistics, how many runs do not fit, every run, and the rules.
+    Errors are fractions."""
     whole: dict[str, Any] = json.loads(to_json(report))
     overall = {key: value for key, value in whole["overall"].items() if key != "source"}
-    runs = [{**record, "skipped": run.skipped} for run, record in zip(report.runs, whole["runs"], strict=True)]
+    runs = [
+        {**record, "skipped": run.skipped}
+        for run, record in zip(report.runs, whole["runs"], strict=True)
+    ]
     ordered = {"overall": overall, "sources": whole["sources"], "not_fitting": report.not_fitting}
-    ordered["not_fitting_by_source"] = {each.source: report.not_fitting_of(each.source) for each in report.sources}
+    ordered["not_fitting_by_source"] = {
+        each.source: report.not_fitting_of(each.source) for each in report.sources
+    }
     ordered["coverage"] = [json.loads(to_json(each)) for each in coverage(report.runs)]
     ordered |= {} if explained is None else {"explanation": json.loads(to_json(explained))}
-    ordered |= {"file": whole["file"], "unread_columns": whole["unread"], "rules": whole["rules"], "runs": runs}
+    ordered |= {
+        "file": whole["file"],
+        "unread_columns": whole["unread"],
+        "rules": whole["rules"],
+        "runs": runs,
+    }
     return json.dumps(ordered, indent=2, allow_nan=False).encode()
 
 
 def source_table(report: ValidationReport) -> TextTable:
     """How far predictions are off, by source and over all."""
-    columns = ("source", "runs", "skipped", "time MAPE", "time bias", "Spearman", "memory MAPE", "too large", "fitted to it")
+    columns = (
+        "source",
+        "runs",
+        "skipped",
+        "time MAPE",
+        "time bias",
+        "Spearman",
+        "memory MAPE",
+        "too large",
+        "fitted to it",
+    )
     spared = ("Spearman", "skipped", "memory MAPE", "too large", "fitted to it")
-    table = new_table("predicted against measured iteration times", columns, words={"source", "fitted to it"}, spared=spared)
+    table = new_table(
+        "predicted against measured iteration times",
+        columns,
+        words={"source", "fitted to it"},
+        spared=spared,
+    )
     for statistics in (*report.sources, report.overall):
         table.add_row(
             _short(statistics.source),
@@ -87,7 +116,11 @@ def source_table(report: ValidationReport) -> TextTable:
             _signed(statistics.time_bias),
             "-" if statistics.spearman is None else f"{statistics.spearman:.3f}",
             _share(statistics.memory_mape),
-            str(report.not_fitting if statistics is report.overall else report.not_fitting_of(statistics.source)),
+            str(
+                report.not_fitting
+                if statistics is report.overall
+                else report.not_fitting_of(statistics.source)
+            ),
             statistics.fitted or "-",
         )
     return table
@@ -98,20 +131,37 @@ def memory_table(report: ValidationReport) -> TextTable:
     count = report.not_fitting
     runs, they = ("run is", "it") if count == 1 else ("runs are", "they")
     table = new_table(
-        f"{count} {runs} predicted not to fit though {they} ran", ("line", "model", "GB", "recompute"), words={"model"}
+        f"{count} {runs} predicted not to fit though {they} ran",
+        ("line", "model", "GB", "recompute"),
+        words={"model"},
     )
     for run in report.runs:
         if run.fits is False and run.predicted_memory_bytes is not None:
             recompute = "-" if run.plan is None else run.plan.recompute
-            table.add_row(str(run.line), run.model, f"{run.predicted_memory_bytes / GB:.1f}", recompute)
+            table.add_row(
+                str(run.line), run.model, f"{run.predicted_memory_bytes / GB:.1f}", recompute
+            )
     return table
 
 
 def plan_table(report: ValidationReport) -> TextTable:
     """Every run of a plan from a file: time and memory, measured and predicted."""
-    columns = ("line", "plan", "devices", "measured s", "predicted s", "error", "measured MiB", "predicted MiB", "memory error")
+    columns = (
+        "line",
+        "plan",
+        "devices",
+        "measured s",
+        "predicted s",
+        "error",
+        "measured MiB",
+        "predicted MiB",
+        "memory error",
+    )
     table = new_table(
-        "runs of plans whose stages differ", columns, words={"plan"}, spared=("devices", "measured MiB", "predicted MiB")
+        "runs of plans whose stages differ",
+        columns,
+        words={"plan"},
+        spared=("devices", "measured MiB", "predicted MiB"),
     )
     for run in report.runs:
         if run.plan_file and run.measured_s is not None and run.predicted_s is not None:
@@ -131,13 +181,27 @@ def plan_table(report: ValidationReport) -> TextTable:
 
 def worst_table(report: ValidationReport) -> TextTable:
     """The runs predicted worst, and what their predicted time consists of."""
-    columns = ("line", "model", "devices", "tp x pp x dp", "micro-batch", "measured s", "predicted s", "error", "predicted as")
+    columns = (
+        "line",
+        "model",
+        "devices",
+        "tp x pp x dp",
+        "micro-batch",
+        "measured s",
+        "predicted s",
+        "error",
+        "predicted as",
+    )
     spared = ("predicted as", "micro-batch", "devices", "tp x pp x dp")
-    table = new_table(f"the {WORST} runs predicted worst", columns, words={"model", "predicted as"}, spared=spared)
+    table = new_table(
+        f"the {WORST} runs predicted worst", columns, words={"model", "predicted as"}, spared=spared
+    )
     for run in report.worst(WORST):
         if run.breakdown_s is None or run.measured_s is None or run.predicted_s is None:
             continue
-        layout = run.plan_file if run.plan is None else f"{run.plan.tp} x {run.plan.pp} x {run.plan.dp}"
+        layout = (
+            run.plan_file if run.plan is None else f"{run.plan.tp} x {run.plan.pp} x {run.plan.dp}"
+        )
         table.add_row(
             str(run.line),
             run.model,
@@ -153,16 +217,26 @@ def worst_table(report: ValidationReport) -> TextTable:
 
 
 def unstated_table(report: ValidationReport) -> TextTable:
-    """What runs do not say of micro-batch and recomputation: the plan that was taken, and how far others that fit are from it."""
+    """What runs do not say of micro-batch and recomputation: the plan that was taken, and how far
+    others that fit are from it."""
     chosen = [run for run in report.runs if run.unstated and run.plan]
     title = f"{len(chosen)} runs do not state all of their plan: the fastest that fits is taken"
     table = new_table(
-        title, ("line", "model", "taken", "of plans", "others take"), words={"model", "taken"}, spared=("of plans",)
+        title,
+        ("line", "model", "taken", "of plans", "others take"),
+        words={"model", "taken"},
+        spared=("of plans",),
     )
     for run in chosen[:MOST_UNSTATED]:
         assert run.unstated and run.plan
-        names = {"micro_batch": f"micro-batch {run.plan.micro_batch_size}", "recompute": f"recomputation {run.plan.recompute}"}
-        taken, slowest = ", ".join(names[each] for each in run.unstated.settings), run.unstated.slowest
+        names = {
+            "micro_batch": f"micro-batch {run.plan.micro_batch_size}",
+            "recompute": f"recomputation {run.plan.recompute}",
+        }
+        taken, slowest = (
+            ", ".join(names[each] for each in run.unstated.settings),
+            run.unstated.slowest,
+        )
         others = f"{run.unstated.fastest:.2f}x to {slowest:.2f}x" if run.unstated.plans > 1 else "-"
         table.add_row(str(run.line), run.model, taken, str(run.unstated.plans), others)
     if len(chosen) > MOST_UNSTATED:
@@ -196,8 +270,14 @@ def assumption_table(report: ValidationReport) -> TextTable:
 
 def _parts(breakdown: Breakdown) -> str:
     """The largest parts of the predicted time."""
-    seconds = sorted(((getattr(breakdown, field), name) for name, field in PARTS.items()), reverse=True)
-    return ", ".join(f"{name} {each / breakdown.total_s:.0%}" for each, name in seconds[:LARGEST_PARTS] if each > 0)
+    seconds = sorted(
+        ((getattr(breakdown, field), name) for name, field in PARTS.items()), reverse=True
+    )
+    return ", ".join(
+        f"{name} {each / breakdown.total_s:.0%}"
+        for each, name in seconds[:LARGEST_PARTS]
+        if each > 0
+    )
 
 
 def _short(source: str) -> str:

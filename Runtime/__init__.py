@@ -1,1 +1,2 @@
-"""Measures operators and collectives on the machine at hand; trains a plan with torch.distributed."""
+"""Measures operators and collectives on the machine at hand; trains a plan with
+torch.distributed."""

@@ -1,4 +1,5 @@
-"""Collectives of one tensor, under the name that the installed torch has for them: before 2.13 they were called otherwise."""
+"""Collectives of one tensor, under the name that the installed torch has for them: before 2.13 they
+were called otherwise."""
 
 from typing import Any
 

@@ -1,6 +1,8 @@
-"""Processes of this machine that are forked from a server, which imports once what all of them need.
+"""Processes of this machine that are forked from a server, which imports once what all of them
+need.
 
-A process whose server ends is killed by the kernel, and the server ends with the process that started it.
+A process whose server ends is killed by the kernel, and the server ends with the process that
+started it.
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def forking(modules: Sequence[str]) -> ForkServerContext:
-    """Starts processes in which ``modules`` are imported; a server that runs already stays as it is."""
+    """Starts processes in which ``modules`` are imported; a server that runs already stays as it
+    is."""
     context = get_context("forkserver")
     context.set_forkserver_preload(list(modules))
     return context
 
 
 def stop_server() -> None:
-    """End the server, so that nothing is left where this process goes on; the next process starts another one."""
+    """End the server, so that nothing is left where this process goes on; the next process starts
+    another one."""
     _forkserver._stop()  # type: ignore[attr-defined]
 
 

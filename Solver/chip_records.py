@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ChipPart:
-    """One part of a whole: millimetres squared, watts, dollars or kilograms, as the list that it is in says."""
+    """One part of a whole: millimetres squared, watts, dollars or kilograms, as the list that it is
+    in says."""
 
     name: str
     amount: float
@@ -32,13 +33,15 @@ class BoughtCluster:
 
 @dataclass(frozen=True)
 class ChipUse:
-    """A chip in the plan of one model: mean watts, joules of a sample on all devices, dollars and kilograms of CO2 equivalents.
+    """A chip in the plan of one model: mean watts, joules of a sample on all devices, dollars and
+    kilograms of CO2 equivalents.
 
-    Watts are of all that the chip does. Joules, and what money and carbon count of them, are of operators and of what is drawn
-    all the time, as objectives have them; ``beside_j`` come to a sample beside them (``ModelPlan.beside_operators_j``).
+    Watts are of all that the chip does. Joules, and what money and carbon count of them, are of
+    operators and of what is drawn all the time, as objectives have them; ``beside_j`` come to a
+    sample beside them (``ModelPlan.beside_operators_j``).
 
-    Money and carbon count all devices of the cluster while a million tokens are trained, and the electricity that they take;
-    where the cluster is ``bought`` these are the devices of the plan.
+    Money and carbon count all devices of the cluster while a million tokens are trained, and the
+    electricity that they take; where the cluster is ``bought`` these are the devices of the plan.
     """
 
     average_w: float
@@ -51,7 +54,8 @@ class ChipUse:
 
 @dataclass(frozen=True)
 class ChipReport:
-    """One chip, its parts adding up: ``cost_usd`` is what it costs by itself, ``owning_usd`` with its share of the cluster."""
+    """One chip, its parts adding up: ``cost_usd`` is what it costs by itself, ``owning_usd`` with
+    its share of the cluster."""
 
     dies: int
     frequency_hz: float

@@ -1,4 +1,5 @@
-"""What a chip with memory as it is sold takes, part by part: area, power at its peak and in the plans found, money and carbon."""
+"""What a chip with memory as it is sold takes, part by part: area, power at its peak and in the
+plans found, money and carbon."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ MILLION = 1e6
 def chip_report(
     chip: Accelerator, space: DesignSpace, figures: ChipFigures, models: Mapping[str, ModelPlan]
 ) -> ChipReport | None:
-    """``chip`` of ``space`` with ``figures`` of its own, under the plans of ``models``; None where its memory is not as sold."""
+    """``chip`` of ``space`` with ``figures`` of its own, under the plans of ``models``; None where
+    its memory is not as sold."""
     if chip.memory_system is None or space.prices is None or figures.use is None:
         return None
     alone, memory = AcceleratorSet.of([chip]), space.platform.memory(chip.memory_system)
@@ -41,31 +43,42 @@ def chip_report(
         area_mm2=_parts(parts, PARTS),
         peak_w=_parts(power),
         cost_usd=_parts(price, ("dies", "package", "memory")),
-        owning_usd=float(figures.owned(max(plan.devices_used for plan in models.values())).owning_usd[0]),
+        owning_usd=float(
+            figures.owned(max(plan.devices_used for plan in models.values())).owning_usd[0]
+        ),
         embodied_kg=_parts(carbon),
         uses={
-            name: replace(_use(plan, figures.owned(plan.devices_used)), bought=_bought(plan.devices_used, figures))
+            name: replace(
+                _use(plan, figures.owned(plan.devices_used)),
+                bought=_bought(plan.devices_used, figures),
+            )
             for name, plan in models.items()
         },
     )
 
 
 def _bought(devices: int, figures: ChipFigures) -> BoughtCluster | None:
-    """What money bought for a plan that uses so many ``devices``; None where their number was given."""
+    """What money bought for a plan that uses so many ``devices``; None where their number was
+    given."""
     purchase = figures.purchase
     if purchase is None or figures.caps is None:
         return None
     cost = purchase.cluster_usd(float(figures.owning_usd[0]), devices)
-    return BoughtCluster(devices, cost, max(purchase.usd - cost, 0.0), int(figures.caps[0]), purchase.most_devices)
+    return BoughtCluster(
+        devices, cost, max(purchase.usd - cost, 0.0), int(figures.caps[0]), purchase.most_devices
+    )
 
 
 def _use(plan: ModelPlan, figures: ChipFigures) -> ChipUse:
-    """The chip under one plan; the devices of the cluster that the plan leaves idle draw what they always do."""
+    """The chip under one plan; the devices of the cluster that the plan leaves idle draw what they
+    always do."""
     assert figures.use is not None and plan.energy_per_sample_j is not None
     throughput = np.array([plan.throughput_samples_per_s])
     sample_j = float(figures.sample_joules(np.array([plan.energy_per_sample_j]), throughput)[0])
     beside_j = plan.beside_operators_j or 0.0
-    busy_w = (plan.energy_per_sample_j + beside_j) * plan.throughput_samples_per_s / plan.devices_used
+    busy_w = (
+        (plan.energy_per_sample_j + beside_j) * plan.throughput_samples_per_s / plan.devices_used
+    )
     sample_s = figures.devices / plan.throughput_samples_per_s / figures.use.service_s
     samples, all_j = (
         MILLION / plan.sequence_length,
@@ -74,8 +87,10 @@ def _use(plan: ModelPlan, figures: ChipFigures) -> ChipUse:
     return ChipUse(
         average_w=busy_w + float(figures.static_w[0]),
         sample_j=sample_j,
-        usd_per_million_tokens=samples * (figures.owning_usd[0] * sample_s + figures.use.usd_per_j * all_j),
-        kg_per_million_tokens=samples * (figures.embodied_kg[0] * sample_s + figures.use.kg_per_j * all_j),
+        usd_per_million_tokens=samples
+        * (figures.owning_usd[0] * sample_s + figures.use.usd_per_j * all_j),
+        kg_per_million_tokens=samples
+        * (figures.embodied_kg[0] * sample_s + figures.use.kg_per_j * all_j),
         beside_j=beside_j,
     )
 

@@ -1,8 +1,10 @@
-"""One number for a design from the objectives that several models reach on it, each with its own best plan.
+"""One number for a design from the objectives that several models reach on it, each with its own
+best plan.
 
-All of them grow with each model's objective, so that bounds of the models give a bound of the whole. Samples of different models
-are not alike: a weighted mean of samples per second is decided by whichever model has the smallest. Shares of what each model
-reaches alone are alike; their geometric mean has the same best design whatever they are shares of.
+All of them grow with each model's objective, so that bounds of the models give a bound of the
+whole. Samples of different models are not alike: a weighted mean of samples per second is decided
+by whichever model has the smallest. Shares of what each model reaches alone are alike; their
+geometric mean has the same best design whatever they are shares of.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ FloatArray = NDArray[np.float64]
 class Combination:
     """How the objectives of models become one, by ``weights``.
 
-    ``own_best`` is the most that each model reaches alone; of several it is empty where one of them has no plan anywhere.
+    ``own_best`` is the most that each model reaches alone; of several it is empty where one of them
+    has no plan anywhere.
     """
 
     how: Combine
@@ -30,7 +33,8 @@ class Combination:
     own_best: Mapping[str, float]
 
     def of(self, values: Mapping[str, FloatArray]) -> FloatArray:
-        """The whole of ``values``, arrays of one shape, by model; -inf where a model has none. Of one model they are its own."""
+        """The whole of ``values``, arrays of one shape, by model; -inf where a model has none. Of
+        one model they are its own."""
         if len(values) == 1:
             return next(iter(values.values()))
         if self.how is Combine.MEAN:
@@ -44,12 +48,17 @@ class Combination:
         if self.how is Combine.TIME_SHARED:
             return self.mean(shares)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logarithms = {model: np.where(share > 0.0, np.log(share), -np.inf) for model, share in shares.items()}
+            logarithms = {
+                model: np.where(share > 0.0, np.log(share), -np.inf)
+                for model, share in shares.items()
+            }
         logarithm = self.mean(logarithms)
         return np.where(np.isneginf(logarithm), -np.inf, np.exp(logarithm))
 
     def mean(self, values: Mapping[str, FloatArray]) -> FloatArray:
         """The weighted mean."""
         total = sum(self.weights[model] for model in values)
-        found: FloatArray = np.sum([values[model] * (self.weights[model] / total) for model in values], axis=0)
+        found: FloatArray = np.sum(
+            [values[model] * (self.weights[model] / total) for model in values], axis=0
+        )
         return found

@@ -12,8 +12,9 @@ from Estimator.chips.accelerator import Accelerator
 class FrontChip:
     """A chip on a front with its fastest plan there, and the memory sizes that allow it.
 
-    ``amounts`` is what the design has of each axis but throughput, by the name of the axis, in the axis's unit: mm2 of area,
-    joules per sample, watts at the peak, US dollars of a device, kilograms embodied in it.
+    ``amounts`` is what the design has of each axis but throughput, by the name of the axis, in the
+    axis's unit: mm2 of area, joules per sample, watts at the peak, US dollars of a device,
+    kilograms embodied in it.
     """
 
     accelerator: Accelerator
@@ -34,9 +35,11 @@ class FrontChip:
 
 @dataclass(frozen=True)
 class ModelFront:
-    """The Pareto front of one model over ``axes``: of so many ``chips_there_are`` some, the fastest first, spread evenly.
+    """The Pareto front of one model over ``axes``: of so many ``chips_there_are`` some, the fastest
+    first, spread evenly.
 
-    ``designs.parquet`` has all of them. Where chips bring their memory the front is one over all sizes, else one of every size.
+    ``designs.parquet`` has all of them. Where chips bring their memory the front is one over all
+    sizes, else one of every size.
     """
 
     model: str

@@ -1,4 +1,5 @@
-"""The hardware that a search compares: N configurations of it, chips that are designed or one device that exists."""
+"""The hardware that a search compares: N configurations of it, chips that are designed or one
+device that exists."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _ROOT = Path(__file__).resolve().parent.parent
-PRICING_ROOMS = tuple(_ROOT / room for room in ("Estimator", "Plans", "Solver"))  # whose code decides a price
+PRICING_ROOMS = tuple(
+    _ROOT / room for room in ("Estimator", "Plans", "Solver")
+)  # whose code decides a price
 
 
 @cache
@@ -55,7 +58,8 @@ def pricing_version() -> str:
 
 @dataclass(frozen=True, eq=False)
 class PricedGraph:
-    """Layer costs of one graph on every configuration, by recomputation mode; ``least`` is what no schedule goes below."""
+    """Layer costs of one graph on every configuration, by recomputation mode; ``least`` is what no
+    schedule goes below."""
 
     costs: dict[Recompute, LayerCosts]
     least: dict[Recompute, LayerCosts]
@@ -96,15 +100,26 @@ class Hardware(ABC):
         """Configuration ``row`` with so much memory."""
 
     def moving_j(self, row: int, moved: BytesBeside) -> float | None:
-        """Joules of bytes that no operator moves on configuration ``row``; None where its energy is not known."""
+        """Joules of bytes that no operator moves on configuration ``row``; None where its energy is
+        not known."""
         return None
 
     @abstractmethod
-    def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
-        """Layer costs of ``graph``; ``groups`` are those that communicate within a layer. ``folder`` keeps what takes long."""
+    def price(
+        self,
+        graph: ModelGraph,
+        modes: Sequence[Recompute],
+        groups: LayerGroups,
+        folder: Path | None,
+    ) -> PricedGraph:
+        """Layer costs of ``graph``; ``groups`` are those that communicate within a layer.
+        ``folder`` keeps what takes long."""
 
-    def model_times(self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]) -> StageTimes | None:
-        """What a stage of all layers takes for each of ``groups``, (groups,); None where it is as much work as ``price``."""
+    def model_times(
+        self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]
+    ) -> StageTimes | None:
+        """What a stage of all layers takes for each of ``groups``, (groups,); None where it is as
+        much work as ``price``."""
         return None
 
     def source_counts(self, graph: ModelGraph, mode: Recompute) -> SourceCounts | None:
@@ -112,25 +127,41 @@ class Hardware(ABC):
         return None
 
     def operator_prices(self, graph: ModelGraph, row: int) -> OperatorCostModel | None:
-        """What prices the operators of ``graph`` on configuration ``row`` alone; None where nothing does one by one."""
+        """What prices the operators of ``graph`` on configuration ``row`` alone; None where nothing
+        does one by one."""
         return None
 
-    def by_bytes(self, graph: ModelGraph, mode: Recompute, row: int = 0) -> tuple[PricedByBytes, ...]:
+    def by_bytes(
+        self, graph: ModelGraph, mode: Recompute, row: int = 0
+    ) -> tuple[PricedByBytes, ...]:
         """The operators of a step that no formula describes; most models have none."""
-        prices = self.operator_prices(graph, row) if unknown_functions((graph,), self.known_functions) else None
+        prices = (
+            self.operator_prices(graph, row)
+            if unknown_functions((graph,), self.known_functions)
+            else None
+        )
         if prices is None:
             return ()
-        return priced_by_bytes(graph, mode, self.known_functions, lambda each: prices.price(each).alone.seconds[0])
+        return priced_by_bytes(
+            graph, mode, self.known_functions, lambda each: prices.price(each).alone.seconds[0]
+        )
 
     @abstractmethod
     def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
-        """``costs`` of configuration ``row`` alone, every pass attributed to what its seconds go to."""
+        """``costs`` of configuration ``row`` alone, every pass attributed to what its seconds go
+        to."""
 
     @abstractmethod
     def refined(
-        self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: IntArray, effort: Effort
+        self,
+        modes: Sequence[Recompute],
+        graph: ModelGraph,
+        groups: LayerGroups,
+        rows: IntArray,
+        effort: Effort,
     ) -> PricedGraph:
-        """What ``price`` gave for ``graph``, the configurations ``rows`` with more ``effort`` where that is of use."""
+        """What ``price`` gave for ``graph``, the configurations ``rows`` with more ``effort`` where
+        that is of use."""
 
     def in_cluster(self, cluster: Cluster) -> Hardware:
         """The same in another cluster, where that can be."""
@@ -139,7 +170,9 @@ class Hardware(ABC):
     def proven(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
         """Layer costs of ``graph`` with the most effort on every configuration."""
         self.price(graph, (mode,), groups, None)
-        return self.refined((mode,), graph, groups, np.arange(self.configurations), Effort.THOROUGH).costs[mode]
+        return self.refined(
+            (mode,), graph, groups, np.arange(self.configurations), Effort.THOROUGH
+        ).costs[mode]
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +222,8 @@ class ExistingDevice(Hardware):
         return self._model.operator_time(operator, panels).device_s
 
     def kernel_seconds(self, operator: Operator, panels: int, slower: float) -> float:
-        """Seconds in which kernels of one operator run where arithmetic is ``slower``, without the gaps before them."""
+        """Seconds in which kernels of one operator run where arithmetic is ``slower``, without the
+        gaps before them."""
         time = self._model.operator_time(operator, panels)
         return time.arithmetic_s * (1.0 + slower) + time.memory_s
 
@@ -197,7 +231,13 @@ class ExistingDevice(Hardware):
         """Configuration ``row`` with so much memory."""
         return device_machine(self._model, self.cluster, memory_bytes)
 
-    def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
+    def price(
+        self,
+        graph: ModelGraph,
+        modes: Sequence[Recompute],
+        groups: LayerGroups,
+        folder: Path | None,
+    ) -> PricedGraph:
         """Layer costs of ``graph``.
 
         Raises:
@@ -211,13 +251,19 @@ class ExistingDevice(Hardware):
 
     def source_counts(self, graph: ModelGraph, mode: Recompute) -> SourceCounts | None:
         """How much of a step was measured; None where the device was not profiled."""
-        return source_counts(step_operators(graph, mode), self._model) if isinstance(self._model, ProfiledModel) else None
+        return (
+            source_counts(step_operators(graph, mode), self._model)
+            if isinstance(self._model, ProfiledModel)
+            else None
+        )
 
     def operator_prices(self, graph: ModelGraph, row: int) -> OperatorCostModel:
         """What prices its operators."""
         return self._model
 
-    def model_times(self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]) -> StageTimes:
+    def model_times(
+        self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]
+    ) -> StageTimes:
         """What a stage of all layers takes for each of ``groups``."""
         return self._costs.model_times(graph, mode, groups)
 
@@ -230,7 +276,12 @@ class ExistingDevice(Hardware):
         return costs
 
     def refined(
-        self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: IntArray, effort: Effort
+        self,
+        modes: Sequence[Recompute],
+        graph: ModelGraph,
+        groups: LayerGroups,
+        rows: IntArray,
+        effort: Effort,
     ) -> PricedGraph:
         """Layer costs, which more effort does not change."""
         return self.price(graph, modes, groups, None)
@@ -247,7 +298,9 @@ class DesignedChips(Hardware):
     solver: ScheduleSolver
     references: tuple[ReferenceChip, ...] = ()
     space: DesignSpace | None = None  # that generates the accelerators
-    known_figures: ChipFigures | None = None  # of chips whose memory and clock the platform has, and whose links the cluster
+    known_figures: ChipFigures | None = (
+        None  # of chips whose memory and clock the platform has, and whose links the cluster
+    )
     _scheduled: dict[tuple[GraphKey, LayerGroups], ScheduledGraph] = field(default_factory=dict)
 
     @property
@@ -259,7 +312,9 @@ class DesignedChips(Hardware):
     def figures(self) -> ChipFigures:
         """Area, power, money and carbon of each chip."""
         chips, devices = self.accelerators, self.cluster.num_devices
-        streams = np.array([self.platform.at(variant).hbm_bandwidth_bytes_per_s for variant in chips.variants])[chips.variant]
+        streams = np.array(
+            [self.platform.at(variant).hbm_bandwidth_bytes_per_s for variant in chips.variants]
+        )[chips.variant]
         figures = ChipFigures.of(chips, self.space, streams, self.cluster)
         if self.known_figures is not None:
             network, purchase = figures.tier_bytes_per_s, purchase_of(self.space, self.cluster)
@@ -269,9 +324,14 @@ class DesignedChips(Hardware):
 
     @cached_property
     def generating_space(self) -> DesignSpace | None:
-        """The space where the accelerators are all that it generates, none of them closed by bounds or left out."""
+        """The space where the accelerators are all that it generates, none of them closed by bounds
+        or left out."""
         space = self.space
-        return space if space is not None and space.generate().fingerprint == self.accelerators.fingerprint else None
+        return (
+            space
+            if space is not None and space.generate().fingerprint == self.accelerators.fingerprint
+            else None
+        )
 
     def cluster_of(self, chip: Accelerator) -> Cluster:
         """The cluster of chips with the links of ``chip``."""
@@ -281,7 +341,11 @@ class DesignedChips(Hardware):
     def fingerprint(self) -> str:
         """Content key of everything that prices."""
         records = (self.platform, self.cluster, self.software)
-        return content_key(self.accelerators.fingerprint, self.solver.name, *(to_json(record).decode() for record in records))
+        return content_key(
+            self.accelerators.fingerprint,
+            self.solver.name,
+            *(to_json(record).decode() for record in records),
+        )
 
     @property
     def known_functions(self) -> Collection[str]:
@@ -297,15 +361,31 @@ class DesignedChips(Hardware):
         chip = self.accelerators.accelerator(row)
         platform = self.platform.at(chip.variant)
         peak = 2.0 * chip.num_tc * chip.width * chip.depth * platform.frequency_hz
-        return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster_of(chip), self.software)
+        return Machine(
+            "the chip",
+            memory_bytes,
+            peak,
+            platform.hbm_bandwidth_bytes_per_s,
+            self.cluster_of(chip),
+            self.software,
+        )
 
     def moving_j(self, row: int, moved: BytesBeside) -> float:
-        """Joules of bytes that no operator moves; what is sent is read before and written behind the links, as in operators."""
+        """Joules of bytes that no operator moves; what is sent is read before and written behind
+        the links, as in operators."""
         technology = self.platform.at(self.accelerators.accelerator(row).variant).technology
         in_memory = moved.memory + 2.0 * moved.sent
-        return (in_memory * technology.hbm_energy.value + moved.sent * technology.network_energy.value) * JOULES_PER_PJ
+        return (
+            in_memory * technology.hbm_energy.value + moved.sent * technology.network_energy.value
+        ) * JOULES_PER_PJ
 
-    def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
+    def price(
+        self,
+        graph: ModelGraph,
+        modes: Sequence[Recompute],
+        groups: LayerGroups,
+        folder: Path | None,
+    ) -> PricedGraph:
         """Layer costs of ``graph``."""
         if (graph.key, groups) in self._scheduled:
             return _by_mode(self._scheduled[graph.key, groups], modes)
@@ -324,24 +404,38 @@ class DesignedChips(Hardware):
         return populate_estimates((graph,), self.accelerators.some(np.array([row])), self.platform)
 
     def _network(self, graph: ModelGraph, groups: LayerGroups) -> PassNetwork:
-        return self.pass_network(lambda cluster: GraphNetwork(graph, cluster, groups).seconds, groups.panels)
+        return self.pass_network(
+            lambda cluster: GraphNetwork(graph, cluster, groups).seconds, groups.panels
+        )
 
-    def pass_network(self, of_cluster: Callable[[Cluster], Callable[[Collective], float]], panels: int) -> PassNetwork:
-        """The networks of the chips, one for all that have the same links; ``of_cluster`` prices collectives."""
+    def pass_network(
+        self, of_cluster: Callable[[Cluster], Callable[[Collective], float]], panels: int
+    ) -> PassNetwork:
+        """The networks of the chips, one for all that have the same links; ``of_cluster`` prices
+        collectives."""
         chips, own = self.accelerators, [variant.links for variant in self.accelerators.variants]
         distinct = list(dict.fromkeys(own))
         variants = [chips.variants[own.index(links)] for links in distinct]
         first, *others = (of_cluster(with_links_of(self.cluster, each)) for each in variants)
         if not others:
             return PassNetwork(first, panels)
-        network_of = np.array([distinct.index(links) for links in own], dtype=np.int64)[chips.variant]
+        network_of = np.array([distinct.index(links) for links in own], dtype=np.int64)[
+            chips.variant
+        ]
         return PassNetwork(first, panels, tuple(others), network_of)
 
     def refined(
-        self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: IntArray, effort: Effort
+        self,
+        modes: Sequence[Recompute],
+        graph: ModelGraph,
+        groups: LayerGroups,
+        rows: IntArray,
+        effort: Effort,
     ) -> PricedGraph:
         """Layer costs, the configurations ``rows`` scheduled with more ``effort``."""
-        self._scheduled[graph.key, groups] = self._scheduled[graph.key, groups].refined(rows, effort)
+        self._scheduled[graph.key, groups] = self._scheduled[graph.key, groups].refined(
+            rows, effort
+        )
         return _by_mode(self._scheduled[graph.key, groups], modes)
 
     def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
@@ -353,43 +447,59 @@ class DesignedChips(Hardware):
         return self._scheduled[graph.key, groups]
 
     def standing(self, chip: Accelerator) -> DesignedChips:
-        """``chip`` alone, on a platform with its memory and clock and a cluster with its links, which may all be changed then."""
+        """``chip`` alone, on a platform with its memory and clock and a cluster with its links,
+        which may all be changed then."""
         if chip.standard == chip:
             return self.only([chip])
         figures = replace(self.only([chip]).figures, memory_bytes=None)
         platform, cluster = self.platform.at(chip.variant), self.cluster_of(chip)
-        return replace(self.only([chip.standard]), platform=platform, cluster=cluster, known_figures=figures)
+        return replace(
+            self.only([chip.standard]), platform=platform, cluster=cluster, known_figures=figures
+        )
 
     def on_platform(self, platform: Platform) -> DesignedChips:
         """The same chips with what ``platform`` gives them."""
         return replace(self, platform=platform, _scheduled={})
 
     def in_cluster(self, cluster: Cluster) -> DesignedChips:
-        """The same in another cluster; what was priced of graphs that the network does not change is kept."""
+        """The same in another cluster; what was priced of graphs that the network does not change
+        is kept."""
         kept = {key: each for key, each in self._scheduled.items() if not _communicates(each.graph)}
         return replace(self, cluster=cluster, _scheduled=kept)
 
     def with_money(self, usd: float) -> DesignedChips:
         """The same where so much money is there to buy devices; what was priced is kept."""
         assert self.space is not None  # else nothing is known to cost anything
-        return replace(self, space=replace(self.space, limits=replace(self.space.limits, cluster_usd=usd)))
+        return replace(
+            self, space=replace(self.space, limits=replace(self.space.limits, cluster_usd=usd))
+        )
 
     def some(self, rows: IntArray) -> DesignedChips:
         """The same with the accelerators ``rows`` alone."""
         known = None if self.known_figures is None else self.known_figures.some(rows)
-        return replace(self, accelerators=self.accelerators.some(rows), known_figures=known, _scheduled={})
+        return replace(
+            self, accelerators=self.accelerators.some(rows), known_figures=known, _scheduled={}
+        )
 
     def only(self, accelerators: Sequence[Accelerator]) -> DesignedChips:
         """The same with other accelerators."""
-        return replace(self, accelerators=AcceleratorSet.of(accelerators), known_figures=None, _scheduled={})
+        return replace(
+            self, accelerators=AcceleratorSet.of(accelerators), known_figures=None, _scheduled={}
+        )
 
 
 def _communicates(graph: ModelGraph) -> bool:
     """Whether devices exchange anything within its layers."""
     passes = (operators for layer in graph.layers for operators in (layer.forward, layer.backward))
-    return any(operator.collective is not None or operator.streamed for each in passes for operator in each.operators)
+    return any(
+        operator.collective is not None or operator.streamed
+        for each in passes
+        for operator in each.operators
+    )
 
 
 def _by_mode(scheduled: ScheduledGraph, modes: Sequence[Recompute]) -> PricedGraph:
     costs = {mode: chip_layer_costs(scheduled, mode) for mode in modes}
-    return PricedGraph(costs, {mode: chip_layer_costs(scheduled, mode, least=True) for mode in modes})
+    return PricedGraph(
+        costs, {mode: chip_layer_costs(scheduled, mode, least=True) for mode in modes}
+    )

@@ -1,4 +1,5 @@
-"""Pareto dominance over criteria of which more is better: throughput, and less area, energy, power, money or carbon."""
+"""Pareto dominance over criteria of which more is better: throughput, and less area, energy, power,
+money or carbon."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -9,17 +10,28 @@ from numpy.typing import NDArray
 
 from Plans.compiled import outer
 
-Values = NDArray[np.float64]  # (points, criteria), the first of which is throughput; larger is better everywhere
+Values = NDArray[
+    np.float64
+]  # (points, criteria), the first of which is throughput; larger is better everywhere
 
 
-def better_is_larger(throughput: NDArray[np.float64], *smaller_is_better: NDArray[np.float64]) -> Values:
+def better_is_larger(
+    throughput: NDArray[np.float64], *smaller_is_better: NDArray[np.float64]
+) -> Values:
     """Stack objectives so that larger is better in each."""
-    return np.ascontiguousarray(np.stack([throughput, *(-each for each in smaller_is_better)], axis=1))
+    return np.ascontiguousarray(
+        np.stack([throughput, *(-each for each in smaller_is_better)], axis=1)
+    )
 
 
 def nondominated(values: Values) -> NDArray[np.bool_]:
     """Mask of the points no other point dominates. Of equal points the first stays."""
-    order = np.lexsort((np.arange(len(values)), *(-values[:, column] for column in reversed(range(values.shape[1])))))
+    order = np.lexsort(
+        (
+            np.arange(len(values)),
+            *(-values[:, column] for column in reversed(range(values.shape[1]))),
+        )
+    )
     mask = np.zeros(len(values), dtype=np.bool_)
     mask[order] = _front_of_sorted(np.ascontiguousarray(values[order]))
     return mask
@@ -27,7 +39,9 @@ def nondominated(values: Values) -> NDArray[np.bool_]:
 
 def dominated_by(values: Values, front: Values) -> NDArray[np.bool_]:
     """Mask of the points that some point of ``front`` equals or exceeds in every objective."""
-    mask: NDArray[np.bool_] = _dominated(values, np.ascontiguousarray(front[np.argsort(-front[:, 0], kind="stable")]))
+    mask: NDArray[np.bool_] = _dominated(
+        values, np.ascontiguousarray(front[np.argsort(-front[:, 0], kind="stable")])
+    )
     return mask
 
 

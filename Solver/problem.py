@@ -1,4 +1,5 @@
-"""What a search is asked: models with the plans that are compared for each, and what is to be maximised."""
+"""What a search is asked: models with the plans that are compared for each, and what is to be
+maximised."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from Solver.plan_search.space import PlanSpace
 
 @dataclass(frozen=True)
 class ModelProblem:
-    """A model, as ``canonical_name`` has it, its weight in the mean of several, and the plans compared for it."""
+    """A model, as ``canonical_name`` has it, its weight in the mean of several, and the plans
+    compared for it."""
 
     name: str
     weight: float
@@ -27,12 +29,13 @@ class ModelProblem:
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """Models to be trained, bytes of memory a device may have, and the objective; ``name`` is that of the study.
+    """Models to be trained, bytes of memory a device may have, and the objective; ``name`` is that
+    of the study.
 
-    ``front`` are the axes of the Pareto front that is asked for besides, throughput among them; empty: none is.
-    ``combine`` says what decides for several models; ``own_best`` is what each of them reaches alone, once that is known.
-    ``strict`` refuses operators without a price of their own, ``force_reextract`` traces models anew, as far as ``code``
-    lets theirs be run.
+    ``front`` are the axes of the Pareto front that is asked for besides, throughput among them;
+    empty: none is. ``combine`` says what decides for several models; ``own_best`` is what each of
+    them reaches alone, once that is known. ``strict`` refuses operators without a price of their
+    own, ``force_reextract`` traces models anew, as far as ``code`` lets theirs be run.
     """
 
     name: str
@@ -49,7 +52,9 @@ class SearchProblem:
     @property
     def combination(self) -> Combination:
         """How the objectives of the models become one."""
-        return Combination(self.combine, {model.name: model.weight for model in self.models}, self.own_best)
+        return Combination(
+            self.combine, {model.name: model.weight for model in self.models}, self.own_best
+        )
 
     @property
     def deciding(self) -> Combine | None:

@@ -1,7 +1,8 @@
 """How many devices an amount of money buys, and what a cluster of so many costs.
 
-A cluster of n devices costs n times what one device costs and its share of the switches that join n. The share never falls with
-n, so a cluster of more devices costs more, and what a plan can be run on is a number of devices, the cap of a configuration.
+A cluster of n devices costs n times what one device costs and its share of the switches that join
+n. The share never falls with n, so a cluster of more devices costs more, and what a plan can be run
+on is a number of devices, the cap of a configuration.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ ROUNDING = 1e-12  # relative: what costs so little more than there is can be bou
 class Purchase:
     """``usd`` for a cluster of at most ``most_devices``.
 
-    ``sizes`` ascend to ``most_devices``; a device's share of the switches of up to ``sizes[i]`` devices is ``switches_usd[i]``.
+    ``sizes`` ascend to ``most_devices``; a device's share of the switches of up to ``sizes[i]``
+    devices is ``switches_usd[i]``.
     """
 
     usd: float
@@ -35,7 +37,8 @@ class Purchase:
 
     @classmethod
     def of(cls, usd: float, cluster: Cluster, prices: Prices) -> Purchase:
-        """Of parts of ``cluster``: switches join devices as soon as they are more than its innermost tier does."""
+        """Of parts of ``cluster``: switches join devices as soon as they are more than its
+        innermost tier does."""
         most, rails = cluster.num_devices, _rails(cluster)
         joined = (rails * size for size in clos_sizes(-(-most // rails), prices))
         ends = {1, most, *(tier.group_size for tier in cluster.tiers), *joined}
@@ -72,7 +75,8 @@ class Purchase:
 def cluster_switches_usd(cluster: Cluster, devices: int, prices: Prices) -> float:
     """A device's share of the switches of its cluster, at the bandwidth of its outermost tier.
 
-    Links of devices to each other (mesh, hypercube, torus) need none, and of rails each joins one device of every block.
+    Links of devices to each other (mesh, hypercube, torus) need none, and of rails each joins one
+    device of every block.
     """
     *inner, last = cluster.tiers
     if not inner or last.topology not in SWITCHED:  # a single tier is that of the chips' own links

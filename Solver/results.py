@@ -26,10 +26,11 @@ MEETS = 1e-9  # relative: what rounding leaves between a bound and the plan that
 
 @dataclass(frozen=True)
 class Limit:
-    """What more of one resource would bring on the same hardware, its plan chosen anew; gains are fractions of the objective.
+    """What more of one resource would bring on the same hardware, its plan chosen anew; gains are
+    fractions of the objective.
 
-    ``amount`` of ``unit`` is given. ``one_more_gain`` is for one unit more, ``unlimited_gain`` for any amount: where that is
-    nothing, the resource does not bind. ``words`` say it in a sentence.
+    ``amount`` of ``unit`` is given. ``one_more_gain`` is for one unit more, ``unlimited_gain`` for
+    any amount: where that is nothing, the resource does not bind. ``words`` say it in a sentence.
     """
 
     resource: str
@@ -70,16 +71,22 @@ class PlanSummary:
     @staticmethod
     def of(plan: UniformPlan, samples_per_s: float) -> PlanSummary:
         """What ``plan`` chooses."""
-        chosen = plan_mapping(plan) | {"layout": plan.layout_name.value, "offload": str(plan.offload)}
-        return PlanSummary(samples_per_s, **{each.name: chosen[each.name] for each in fields(PlanSummary)[1:]})
+        chosen = plan_mapping(plan) | {
+            "layout": plan.layout_name.value,
+            "offload": str(plan.offload),
+        }
+        return PlanSummary(
+            samples_per_s, **{each.name: chosen[each.name] for each in fields(PlanSummary)[1:]}
+        )
 
 
 @dataclass(frozen=True)
 class AxisValue:
     """The best design that has one value of an axis, all else chosen anew.
 
-    It reaches ``reached``, and none with this value more than ``bound``: the same where the status is optimal, both 0 where no
-    plan fits. ``accelerator`` is None on a device that exists; ``hbm_bytes`` are the least of the study that hold the plans.
+    It reaches ``reached``, and none with this value more than ``bound``: the same where the status
+    is optimal, both 0 where no plan fits. ``accelerator`` is None on a device that exists;
+    ``hbm_bytes`` are the least of the study that hold the plans.
     """
 
     value: str
@@ -101,12 +108,13 @@ class AxisScope(StrEnum):
 
 @dataclass(frozen=True)
 class AxisValues:
-    """What every value of one axis allows, in the axis's order; the optimum has the value ``chosen``.
+    """What every value of one axis allows, in the axis's order; the optimum has the value
+    ``chosen``.
 
-    Axes of the accelerator (fields of ``Accelerator``, and ``hbm_bytes``) are about whole designs, in units of the objective, and
-    have no ``model``. Axes of the plan (fields of ``ModelPlan``) are about the fastest plan of ``model`` on the best hardware,
-    in samples per second; ``scope`` says so (None in records of before). Of ``values_there_are`` some are left out where they
-    are many.
+    Axes of the accelerator (fields of ``Accelerator``, and ``hbm_bytes``) are about whole designs,
+    in units of the objective, and have no ``model``. Axes of the plan (fields of ``ModelPlan``) are
+    about the fastest plan of ``model`` on the best hardware, in samples per second; ``scope`` says
+    so (None in records of before). Of ``values_there_are`` some are left out where they are many.
     """
 
     axis: str
@@ -124,7 +132,8 @@ class AxisValues:
 
 @dataclass(frozen=True)
 class ExpertReport:
-    """The plan a published expert would use, priced by the same model on the same hardware, blocks balanced over its stages.
+    """The plan a published expert would use, priced by the same model on the same hardware, blocks
+    balanced over its stages.
 
     ``breakdown_s`` is None where the plan does not apply to the model.
     """
@@ -148,12 +157,14 @@ class ExpertReport:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """The best plan of one model on one configuration of hardware, and what an iteration of it costs.
+    """The best plan of one model on one configuration of hardware, and what an iteration of it
+    costs.
 
-    ``plan`` is self-contained; the degrees beside it are its own. No plan takes less than ``time_per_batch_bound_s``.
-    ``energy_per_sample_j`` is that of operators, which objectives and fronts compare, ``beside_operators_j`` of the optimizer's
-    step, gradients over replicas and messages between stages. They and the busy fractions of the cores are None where they
-    are not known.
+    ``plan`` is self-contained; the degrees beside it are its own. No plan takes less than
+    ``time_per_batch_bound_s``. ``energy_per_sample_j`` is that of operators, which objectives and
+    fronts compare, ``beside_operators_j`` of the optimizer's step, gradients over replicas and
+    messages between stages. They and the busy fractions of the cores are None where they are not
+    known.
     """
 
     throughput_samples_per_s: float
@@ -194,12 +205,15 @@ class ModelPlan:
     panels: int = 1
     offload: str = ""
     price_sources: SourceCounts | None = None  # of hardware that was profiled
-    share_of_own_best: float | None = None  # of several models: the objective over the best that this one reaches alone
+    share_of_own_best: float | None = (
+        None  # of several models: the objective over the best that this one reaches alone
+    )
     time_intervals: tuple[TimeInterval, ...] = ()  # of an iteration, as far as published runs tell
     beside_operators_j: float | None = None
     placement: Placement | None = None  # None in records of before
     priced_by_bytes: tuple[PricedByBytes, ...] = ()  # operators that no formula describes
-    plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
+    # which plans were not considered, because the layers branch too much; the bound counts them too
+    plans_omitted: str = ""
 
     @property
     def memory_bytes(self) -> float:
@@ -233,9 +247,10 @@ class HeterogeneousPlan:
 class HeterogeneousAnswer:
     """What stages that differ bring a model on a device that exists.
 
-    ``best`` is the fastest such plan where it beats ``uniform_time_per_batch_s``, that of the fastest plan of stages alike (None:
-    none fits). No plan of either kind takes less than ``time_per_batch_bound_s`` (of stages that differ, those described by
-    ``omitted`` aside). Compared were stages of ``options`` kinds, over so many ``row_counts`` of a micro-batch.
+    ``best`` is the fastest such plan where it beats ``uniform_time_per_batch_s``, that of the
+    fastest plan of stages alike (None: none fits). No plan of either kind takes less than
+    ``time_per_batch_bound_s`` (of stages that differ, those described by ``omitted`` aside).
+    Compared were stages of ``options`` kinds, over so many ``row_counts`` of a micro-batch.
     """
 
     model: str
@@ -283,9 +298,11 @@ class ScheduleConfirmation:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Why the design point is called optimal: no other point can reach it, and its schedules were solved again as ILPs.
+    """Why the design point is called optimal: no other point can reach it, and its schedules were
+    solved again as ILPs.
 
-    ``best_open_bound`` is the best objective that any point not evaluated could have had (None: all were, or were dominated).
+    ``best_open_bound`` is the best objective that any point not evaluated could have had (None: all
+    were, or were dominated).
     """
 
     best_open_bound: float | None
@@ -294,7 +311,8 @@ class Certificate:
 
 @dataclass(frozen=True)
 class HardwareRecords:
-    """Hardware by value, as files described it: a ``device``, or the ``space`` of accelerators with the platform they share.
+    """Hardware by value, as files described it: a ``device``, or the ``space`` of accelerators with
+    the platform they share.
 
     ``cluster`` has the devices in use. ``solver`` schedules the operators of accelerators.
     """
@@ -308,10 +326,11 @@ class HardwareRecords:
 
 @dataclass(frozen=True)
 class HardwareReport:
-    """What runs the plans: ``device`` as it was named, or the ``accelerator`` that was designed (None where none fits).
+    """What runs the plans: ``device`` as it was named, or the ``accelerator`` that was designed
+    (None where none fits).
 
-    Cluster, framework and design space are as they were named; ``records`` are what these names stood for, so that a plan is
-    priced again without them.
+    Cluster, framework and design space are as they were named; ``records`` are what these names
+    stood for, so that a plan is priced again without them.
     """
 
     title: str
@@ -326,7 +345,8 @@ class HardwareReport:
 
 @dataclass(frozen=True)
 class DesignPoint:
-    """Hardware with the plan of every model on it; ``accelerator`` is None on a device that exists."""
+    """Hardware with the plan of every model on it; ``accelerator`` is None on a device that
+    exists."""
 
     status: Status
     optimal: bool
@@ -344,9 +364,11 @@ class DesignPoint:
 
 @dataclass(frozen=True)
 class TightMemory:
-    """What it costs to leave room: the optimum fills ``used_share`` of a device's memory, more than ``most_share``.
+    """What it costs to leave room: the optimum fills ``used_share`` of a device's memory, more than
+    ``most_share``.
 
-    ``runner_up`` is the best design on the same hardware that uses at most that much (None: nothing fits in it).
+    ``runner_up`` is the best design on the same hardware that uses at most that much (None: nothing
+    fits in it).
     """
 
     used_share: float
@@ -370,10 +392,12 @@ class ReferencePoint:
 
 @dataclass(frozen=True)
 class Counts:
-    """Design points (see ``point_meaning`` in the manifest): what became of them adds up to the space.
+    """Design points (see ``point_meaning`` in the manifest): what became of them adds up to the
+    space.
 
-    ``plans`` are those compared for a configuration, over all shapes and models; of the points that were pruned ``unlisted``
-    are shapes whose plans a bound had closed before they were listed and counted.
+    ``plans`` are those compared for a configuration, over all shapes and models; of the points that
+    were pruned ``unlisted`` are shapes whose plans a bound had closed before they were listed and
+    counted.
     """
 
     space: int
@@ -392,7 +416,8 @@ class Counts:
 
 @dataclass(frozen=True)
 class SizeRow:
-    """The best hardware of one model for one memory size and micro-batch size (a row of the result table)."""
+    """The best hardware of one model for one memory size and micro-batch size (a row of the result
+    table)."""
 
     model: str
     hbm_bytes: int
@@ -415,7 +440,8 @@ class SizeRow:
 
 @dataclass(frozen=True)
 class AxisBounds:
-    """By axis of the accelerators and value what no design with it exceeds, under the objective; 0 where none fits.
+    """By axis of the accelerators and value what no design with it exceeds, under the objective; 0
+    where none fits.
 
     ``tied`` is whether vector cores are as wide as tensor cores, and have no axis of their own.
     """
@@ -426,15 +452,20 @@ class AxisBounds:
     @property
     def several(self) -> tuple[str, ...]:
         """Axes that have several values."""
-        return tuple(axis for axis, most in self.most.items() if len(most) > 1 and not (self.tied and axis == "width_vc"))
+        return tuple(
+            axis
+            for axis, most in self.most.items()
+            if len(most) > 1 and not (self.tied and axis == "width_vc")
+        )
 
 
 @dataclass(frozen=True)
 class PartReport:
     """What is known of a part of a space that was searched by itself.
 
-    No design on one of its ``chips`` exceeds ``bound``, and none that was not evaluated ``open_bound``; 0 where none fits.
-    ``shapes`` are the numbers of the shapes of plans that might be best on a chip which bounds left.
+    No design on one of its ``chips`` exceeds ``bound``, and none that was not evaluated
+    ``open_bound``; 0 where none fits. ``shapes`` are the numbers of the shapes of plans that might
+    be best on a chip which bounds left.
     """
 
     part: str  # a ``SpacePart``
@@ -447,10 +478,12 @@ class PartReport:
 
 @dataclass(frozen=True)
 class PlansInNoise:
-    """How many ``plans`` on the best hardware are less than ``noise``, a share, slower than the best, as far as is known.
+    """How many ``plans`` on the best hardware are less than ``noise``, a share, slower than the
+    best, as far as is known.
 
-    Of so many of them the best stages were ``found``; of ``closed_shapes`` nothing but one bound is known, which is that near.
-    ``alike`` is what all of the plans have in common, ``varied`` what they differ in, by setting.
+    Of so many of them the best stages were ``found``; of ``closed_shapes`` nothing but one bound is
+    known, which is that near. ``alike`` is what all of the plans have in common, ``varied`` what
+    they differ in, by setting.
     """
 
     noise: float
@@ -463,9 +496,11 @@ class PlansInNoise:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The answer to a study. ``best`` is the optimum over everything, ``per_hbm`` the optimum for each memory size.
+    """The answer to a study. ``best`` is the optimum over everything, ``per_hbm`` the optimum for
+    each memory size.
 
-    ``own_best`` is the most that each of several models reaches alone, with any hardware that was searched.
+    ``own_best`` is the most that each of several models reaches alone, with any hardware that was
+    searched.
     """
 
     study: str
@@ -479,7 +514,9 @@ class SearchResult:
     run_directory: str
     reason: str = ""  # why nothing is feasible
     tight_memory: TightMemory | None = None  # where the optimum leaves little of it
-    heterogeneous: HeterogeneousAnswer | None = None  # where plans whose stages differ were asked for
+    heterogeneous: HeterogeneousAnswer | None = (
+        None  # where plans whose stages differ were asked for
+    )
     own_best: dict[str, float] = field(default_factory=dict)
     part: PartReport | None = None  # where a part of the space was searched
     in_noise: PlansInNoise | None = None  # of one model on devices that exist
@@ -488,9 +525,11 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class SpaceSize:
-    """What a study would evaluate (``--dry-run``); ``plans`` is None where only a trace tells how many layers a model has.
+    """What a study would evaluate (``--dry-run``); ``plans`` is None where only a trace tells how
+    many layers a model has.
 
-    ``parts`` are those that the space is divided into, the largest of ``largest_part`` accelerators; None: it is not.
+    ``parts`` are those that the space is divided into, the largest of ``largest_part``
+    accelerators; None: it is not.
     """
 
     configurations: int

@@ -1,1 +1,2 @@
-"""What is asked and what a run leaves: requests, run directories, sweeps, explanations, the library."""
+"""What is asked and what a run leaves: requests, run directories, sweeps, explanations, the
+library."""

@@ -1,7 +1,8 @@
-"""What the annotations of a record's fields say of its settings, and the flags, keys and checks that follow from them.
+"""What the annotations of a record's fields say of its settings, and the flags, keys and checks
+that follow from them.
 
-A field is a setting where its type is ``Annotated[..., About(...)]``. The type says how values are read: numbers, texts, names of
-an enumeration, switches, tuples of them where several may be given.
+A field is a setting where its type is ``Annotated[..., About(...)]``. The type says how values are
+read: numbers, texts, names of an enumeration, switches, tuples of them where several may be given.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from Common.settings import Form, Kind, Setting, SettingTable
 class Mode(Enum):
     """What is done with a request."""
 
-    SEARCH = auto()  # the best of a space; also its graphs and estimates alone, and every point of a sweep
+    SEARCH = (
+        auto()
+    )  # the best of a space; also its graphs and estimates alone, and every point of a sweep
     EVALUATE = auto()  # one plan is priced
 
 
@@ -49,12 +52,14 @@ class Shorthand:
 
 @dataclass(frozen=True)
 class About:
-    """A setting, beside its name and type. ``key`` is its name for users where that is not the field's.
+    """A setting, beside its name and type. ``key`` is its name for users where that is not the
+    field's.
 
-    ``default`` says in words what holds where it is not given, ``evaluated`` the same where one plan is priced (if that differs).
-    ``modes`` take it, ``lists`` of them several values (of a tuple), ``takes_all`` the word ``all`` too. It ``decides`` where it
-    can change the answer; a ``file`` setting may name a YAML file. Choices that are ``searched`` stand for many values, which
-    only a search takes. Bounds and ``unit`` as in ``Common.settings.Setting``.
+    ``default`` says in words what holds where it is not given, ``evaluated`` the same where one
+    plan is priced (if that differs). ``modes`` take it, ``lists`` of them several values (of a
+    tuple), ``takes_all`` the word ``all`` too. It ``decides`` where it can change the answer; a
+    ``file`` setting may name a YAML file. Choices that are ``searched`` stand for many values,
+    which only a search takes. Bounds and ``unit`` as in ``Common.settings.Setting``.
     """
 
     help: str
@@ -88,7 +93,8 @@ class Written(Protocol):
 
 @dataclass(frozen=True)
 class StatedField:
-    """A field that is a setting. ``item`` is the type of a value, of each value where the field ``holds_many``.
+    """A field that is a setting. ``item`` is the type of a value, of each value where the field
+    ``holds_many``.
 
     Where it is an enumeration, values that are none of its names may be of the type ``other``.
     """
@@ -130,13 +136,18 @@ class StatedField:
         return tuple(each.value for each in self.item) if issubclass(self.item, Enum) else ()
 
     def converted(self, value: Any) -> Any:
-        """A value as ``SettingTable.read`` gives it, in the field's type where that is an enumeration."""
+        """A value as ``SettingTable.read`` gives it, in the field's type where that is an
+        enumeration."""
         if not issubclass(self.item, Enum) or value is None:
             return value
         return tuple(map(self._named, value)) if isinstance(value, tuple) else self._named(value)
 
     def _named(self, value: str) -> Any:
-        return self.item(value) if self.other is None or value in self._names else self.other.parsed(value)
+        return (
+            self.item(value)
+            if self.other is None or value in self._names
+            else self.other.parsed(value)
+        )
 
 
 def stated_fields(record: type[Any]) -> tuple[StatedField, ...]:
@@ -158,7 +169,9 @@ def settings_of(stated: Iterable[StatedField], mode: Mode) -> SettingTable:
         settings.append(field.setting(mode))
         short = field.about.shorthand
         if short is not None and mode in short.modes:
-            settings.append(Setting(short.key, short.kind, short.help, short.aliases, most=short.most))
+            settings.append(
+                Setting(short.key, short.kind, short.help, short.aliases, most=short.most)
+            )
             rivals.append(frozenset({field.key, short.key}))
     return SettingTable(tuple(settings), rivals=tuple(rivals))
 
@@ -176,4 +189,10 @@ def _stated(name: str, hint: Any) -> StatedField:
 def _kind(item: type[Any]) -> Kind:
     if issubclass(item, StrEnum):
         return Kind.CHOICE
-    return {int: Kind.INTEGER, float: Kind.NUMBER, bool: Kind.SWITCH, str: Kind.TEXT, Path: Kind.TEXT}.get(item, Kind.TEXT)
+    return {
+        int: Kind.INTEGER,
+        float: Kind.NUMBER,
+        bool: Kind.SWITCH,
+        str: Kind.TEXT,
+        Path: Kind.TEXT,
+    }.get(item, Kind.TEXT)

@@ -13,7 +13,10 @@ from Estimator.constants import OF_CHIPS, ConstantChange, Kind, constant_changes
 GIGA = 1e9
 LEAST, MOST = 1e-6, 1e9  # GHz or GB/s
 MOST_TIMES = 1_000_000
-SHORTHANDS = {"frequency": ("platform.frequency_hz", "GHz"), "hbm_bandwidth": ("platform.hbm_bandwidth_bytes_per_s", "GB/s")}
+SHORTHANDS = {
+    "frequency": ("platform.frequency_hz", "GHz"),
+    "hbm_bandwidth": ("platform.hbm_bandwidth_bytes_per_s", "GB/s"),
+}
 BASE = {"GHz": "Hz", "GB/s": "bytes/s"}
 JOINED = "constants"  # the setting of which those of a file and of the command line count together
 CONSTANTS = frozenset({JOINED, *SHORTHANDS})
@@ -32,22 +35,37 @@ def asked_changes(values: Mapping[str, Any], *, whole: bool) -> tuple[ConstantCh
         paths = [path, *([OF_STACKS] if key == "hbm_bandwidth" else [])]
         again = [text for text in texts if _names(str(text).partition("=")[0].strip(), paths)]
         if values.get(key) is not None and again:
-            raise InputError(f"{key} and the constant {again[0]!r:.200} both change {name}; leave one of them out")
-    meant = {key: _meant(key, str(values[key]), whole=whole) for key in SHORTHANDS if values.get(key) is not None}
+            raise InputError(
+                f"{key} and the constant {again[0]!r:.200} both change {name}; leave one of them "
+                "out"
+            )
+    meant = {
+        key: _meant(key, str(values[key]), whole=whole)
+        for key in SHORTHANDS
+        if values.get(key) is not None
+    }
     shorthands = [
-        replace(change, asked=f"{key} {values[key]}") for key, change in zip(meant, constant_changes(meant.values()), strict=True)
+        replace(change, asked=f"{key} {values[key]}")
+        for key, change in zip(meant, constant_changes(meant.values()), strict=True)
     ]
     changes = (*constant_changes(texts), *shorthands)
     on_devices = "device" in values
     for change in changes:
         if on_devices and change.kind in OF_CHIPS:
             device = f"the device {values['device']!s:.100}"
-            raise InputError(f"{change.asked!r:.200} is about chips to design, but {device} is given; leave one of them out")
+            raise InputError(
+                f"{change.asked!r:.200} is about chips to design, but {device} is given; leave "
+                "one of them out"
+            )
         if not on_devices and change.kind is Kind.DEVICE:
-            raise InputError(f"{change.asked!r:.200} belongs to devices that exist; add --device, or leave it out")
+            raise InputError(
+                f"{change.asked!r:.200} belongs to devices that exist; add --device, or leave it "
+                "out"
+            )
         if not whole and change.kind in {Kind.MEMORY, Kind.PRICES}:
             raise InputError(
-                f"{change.asked!r:.200} is about memory as it is sold and prices, which the chips have not; give --memory and "
+                f"{change.asked!r:.200} is about memory as it is sold and prices, which the chips "
+                "have not; give --memory and "
                 "--technology, as hbm2e:4 and foundry_7nm, or leave it out"
             )
     return changes
@@ -63,14 +81,19 @@ def _meant(key: str, text: str, *, whole: bool) -> str:
             raise InputError(f"{what}; give a factor from {LEAST:g} to {MOST_TIMES:,}, as 2x")
         return f"{OF_STACKS if whole and key == 'hbm_bandwidth' else path}={given}"
     if whole and key == "hbm_bandwidth":
-        raise InputError(f"hbm_bandwidth is {text!r:.100}, but memory as it is sold has its own; give a factor, as 2x")
+        raise InputError(
+            f"hbm_bandwidth is {text!r:.100}, but memory as it is sold has its own; give a "
+            "factor, as 2x"
+        )
     plain = _plain(given)
     try:
         amount = in_unit(given, BASE[unit]) if plain is None else plain * GIGA
     except QuantityError as error:
         raise InputError(f"{what}; give a number in {unit}, or a factor, as 2x ({error})") from None
     if not LEAST * GIGA <= amount <= MOST * GIGA:
-        raise InputError(f"{what}; give a number from {LEAST:g} to {MOST:,.0f} {unit}, or a factor, as 2x")
+        raise InputError(
+            f"{what}; give a number from {LEAST:g} to {MOST:,.0f} {unit}, or a factor, as 2x"
+        )
     return f"{path}={float(amount):.17g}"
 
 
@@ -88,10 +111,15 @@ def _names(key: str, paths: Sequence[str]) -> bool:
 
 
 def dotted(given: Mapping[str, object]) -> dict[str, object]:
-    """``given`` settings, those with a dot in their names, such as platform.glb_bandwidth, among its constants."""
+    """``given`` settings, those with a dot in their names, such as platform.glb_bandwidth, among
+    its constants."""
     changes = [f"{key}={value}" for key, value in given.items() if "." in str(key)]
     if not changes:
         return dict(given)
     stated = given.get("constants")
-    before: Sequence[object] = stated if isinstance(stated, list | tuple) else [] if stated is None else [stated]
-    return {key: value for key, value in given.items() if "." not in str(key)} | {"constants": [*before, *changes]}
+    before: Sequence[object] = (
+        stated if isinstance(stated, list | tuple) else [] if stated is None else [stated]
+    )
+    return {key: value for key, value in given.items() if "." not in str(key)} | {
+        "constants": [*before, *changes]
+    }

@@ -9,14 +9,20 @@ from Solver.results import HardwareRecords
 from Validation.intervals import Predicted, intervals_of_time, load_residuals
 
 
-def time_intervals(records: HardwareRecords, model: str, devices: int, seconds: float) -> tuple[TimeInterval, ...]:
-    """Where an iteration of ``model`` predicted to take so many ``seconds`` is measured; nothing for chips that do not exist.
+def time_intervals(
+    records: HardwareRecords, model: str, devices: int, seconds: float
+) -> tuple[TimeInterval, ...]:
+    """Where an iteration of ``model`` predicted to take so many ``seconds`` is measured; nothing
+    for chips that do not exist.
 
-    Machines that were profiled are predicted from what was measured there, of which no published run tells anything.
+    Machines that were profiled are predicted from what was measured there, of which no published
+    run tells anything.
     """
     device = records.device
     if device is None or device.profile is not None:
         return ()
     measured = device.evidence is Evidence.MEASURED
-    predicted = Predicted(device.name, records.software.name, devices, measured, find_model(model).is_mixture)
+    predicted = Predicted(
+        device.name, records.software.name, devices, measured, find_model(model).is_mixture
+    )
     return intervals_of_time(load_residuals(), predicted, seconds)

@@ -1,4 +1,5 @@
-"""The checks of a request: one sentence each for what cannot be, before anything long is started."""
+"""The checks of a request: one sentence each for what cannot be, before anything long is
+started."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ SHOWN = 12  # values listed in a refusal
 
 
 def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse what does not fit together. ``families`` are those of the request's models, by name."""
+    """Refuse what does not fit together. ``families`` are those of the request's models, by
+    name."""
     if request.name:
         check_name(request.name)
     if request.output is not None:
@@ -46,10 +48,14 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     _check_experts(request, families)
     _check_panels(request, families)
     if request.layout == (LayoutName.SEQUENCE,) and max(request.cp) == 1:
-        raise InputError("cp is 1, but layout sequence cuts sequences over cp devices; give a cp above 1, or another layout")
+        raise InputError(
+            "cp is 1, but layout sequence cuts sequences over cp devices; give a cp above 1, or "
+            "another layout"
+        )
     if request.layout == (LayoutName.TWO_D,) and False not in request.sequence_parallel:
         raise InputError(
-            "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its second axis; leave "
+            "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its "
+            "second axis; leave "
             "sequence parallelism out, or give another layout"
         )
     if request.mode is Mode.SEARCH:
@@ -62,29 +68,36 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
 
 
 def _check_whole_chips(request: Request) -> None:
-    """Whether what is asked of whole dies is asked of a space that describes them, and memory is stated once."""
+    """Whether what is asked of whole dies is asked of a space that describes them, and memory is
+    stated once."""
     space = request.hardware.space
     whole = space is not None and space.axes.memory is not None
     if not whole and request.objective in OF_WHOLE_CHIPS:
         raise InputError(
-            f"the objective {request.objective} needs to know what chips cost, which takes memory as it is sold and a technology "
-            "that describes whole dies; give --memory and --technology, as hbm2e:4 and foundry_7nm, or another objective"
+            f"the objective {request.objective} needs to know what chips cost, which takes memory "
+            "as it is sold and a technology "
+            "that describes whole dies; give --memory and --technology, as hbm2e:4 and "
+            "foundry_7nm, or another objective"
         )
     unknown = [axis for axis in request.front or () if axis in OF_WHOLE_DIES]
     if not whole and unknown:
         raise InputError(
-            f"a front of {' and '.join(unknown)} needs to know what chips draw and cost, which takes memory as it is sold and a "
-            "technology that describes whole dies; give --memory and --technology, as hbm2e:4 and foundry_7nm, or leave "
+            f"a front of {' and '.join(unknown)} needs to know what chips draw and cost, which "
+            "takes memory as it is sold and a "
+            "technology that describes whole dies; give --memory and --technology, as hbm2e:4 and "
+            "foundry_7nm, or leave "
             f"{'it' if len(unknown) == 1 else 'them'} out of --front"
         )
     if not whole and request.prices is not None:
         raise InputError(
-            "prices are of whole dies with memory as it is sold; give --memory and --technology, as hbm2e:4 and foundry_7nm, or "
+            "prices are of whole dies with memory as it is sold; give --memory and --technology, "
+            "as hbm2e:4 and foundry_7nm, or "
             "leave them out"
         )
     if whole and request.hbm_size:
         raise InputError(
-            "hbm_size is given, but memory as it is sold says how much there is; leave hbm_size out, or give another memory, "
+            "hbm_size is given, but memory as it is sold says how much there is; leave hbm_size "
+            "out, or give another memory, "
             "as hbm3e:4"
         )
 
@@ -96,12 +109,16 @@ def _check_designed(request: Request) -> None:
         check_part(request)
     if True in request.overlap_tensor:
         raise InputError(
-            "overlap_tensor is true, but the operators of a designed accelerator already run beside its collectives wherever "
+            "overlap_tensor is true, but the operators of a designed accelerator already run "
+            "beside its collectives wherever "
             "their schedule lets them; leave overlap_tensor out"
         )
     if request.precision not in (Precision.BF16, Precision.FP16):
         given = f"precision is {request.precision}"
-        raise InputError(f"{given}, but the cores of a designed accelerator compute in 16 bits; give bf16 or fp16")
+        raise InputError(
+            f"{given}, but the cores of a designed accelerator compute in 16 bits; give bf16 or "
+            "fp16"
+        )
 
 
 def check_part(request: Request) -> None:
@@ -112,15 +129,21 @@ def check_part(request: Request) -> None:
     """
     assert request.part.count
     if request.chip is not None:
-        raise InputError(f"the chip {request.chip} is given, which has no parts; leave --chip out, or the parts")
+        raise InputError(
+            f"the chip {request.chip} is given, which has no parts; leave --chip out, or the parts"
+        )
     if request.front not in {None, (FrontAxis.NONE,)}:
         raise InputError(
-            f"a front of {' and '.join(request.front or ())} is one over the whole space, whose parts know of each other's best "
+            f"a front of {' and '.join(request.front or ())} is one over the whole space, whose "
+            "parts know of each other's best "
             "design alone; leave --front out, or search the space in one part"
         )
     if len(request.models) > 1:
         names = ", ".join(model.name for model in request.models)
-        raise InputError(f"a space is searched in parts for one model, given {names}; name one with --model, or leave parts out")
+        raise InputError(
+            f"a space is searched in parts for one model, given {names}; name one with --model, "
+            "or leave parts out"
+        )
 
 
 def _check_offload(request: Request) -> None:
@@ -129,13 +152,17 @@ def _check_offload(request: Request) -> None:
     if request.mode is Mode.SEARCH:
         offloads_searched(terms)
     elif OffloadKind.AUTO in terms:
-        raise InputError("offload is auto, but one plan is priced; name what it keeps in host memory, as in --offload optimizer")
+        raise InputError(
+            "offload is auto, but one plan is priced; name what it keeps in host memory, as in "
+            "--offload optimizer"
+        )
     else:
         offload_of(terms)
     device = request.hardware.device
     if device is not None and device.host is None:
         raise InputError(
-            f"the bandwidth between {device.title} and its host is not known, so nothing can be kept in host memory; leave "
+            f"the bandwidth between {device.title} and its host is not known, so nothing can be "
+            "kept in host memory; leave "
             "offload out, or give a device whose file has 'host'"
         )
 
@@ -152,7 +179,8 @@ def _check_batch(request: Request) -> None:
     dp, size = min(request.dp or (1,)), min(request.micro_batch_size)
     if dp * size > batch:
         raise InputError(
-            f"dp {dp} replicas with micro-batches of {size} need a global batch of at least {dp * size}, given {batch}; "
+            f"dp {dp} replicas with micro-batches of {size} need a global batch of at least "
+            f"{dp * size}, given {batch}; "
             f"raise --global-batch-size, or lower --dp or --micro-batch-size"
         )
 
@@ -163,18 +191,22 @@ def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None
     too_wide = [width for width in request.tp if width > most]
     if too_wide:
         raise InputError(
-            f"tensor parallel width {too_wide[0]} exceeds the {most} devices of cluster {request.hardware.cluster.name}; "
+            f"tensor parallel width {too_wide[0]} exceeds the {most} devices of cluster "
+            f"{request.hardware.cluster.name}; "
             f"make it smaller or give a larger --cluster"
         )
     for model in request.models:
         family = families[model.name]
-        degrees = (1,) if any(each.experts for each in families.values()) else request.ep  # see _check_experts
+        degrees = (
+            (1,) if any(each.experts for each in families.values()) else request.ep
+        )  # see _check_experts
         for key in _graph_keys(request, model.name, degrees):
             check_key(key, family)
 
 
 def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> Iterator[GraphKey]:
-    """Keys that have every value of every axis which decides a graph; all of them together where one plan is priced."""
+    """Keys that have every value of every axis which decides a graph; all of them together where
+    one plan is priced."""
     from Studies.problem import single_plan
 
     length = request.sequence_length_of(model)
@@ -183,9 +215,23 @@ def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> It
         return
     split, dtype = request.sequence_parallel == (True,), request.precision.graph_dtype
     stated = request.cp if request.layout == (LayoutName.ONE_D,) else (1,)
-    axes = [(tp, 1, 1) for tp in request.tp] + [(1, cp, 1) for cp in stated] + [(1, 1, ep) for ep in ep_degrees]
+    axes = (
+        [(tp, 1, 1) for tp in request.tp]
+        + [(1, cp, 1) for cp in stated]
+        + [(1, 1, ep) for ep in ep_degrees]
+    )
     for tp, cp, ep in axes:
-        yield GraphKey(model, min(request.micro_batch_size), length, tp, request.attention, split and tp > 1, dtype, cp, ep)
+        yield GraphKey(
+            model,
+            min(request.micro_batch_size),
+            length,
+            tp,
+            request.attention,
+            split and tp > 1,
+            dtype,
+            cp,
+            ep,
+        )
 
 
 @dataclass(frozen=True)
@@ -210,7 +256,8 @@ class _Degrees:
         return devices % self.stated == 0 if None in {self.pp, self.dp} else devices == self.stated
 
     def most_replicas(self, devices: int) -> int:
-        """The largest dp of such plans; the others of its kind divide it where all devices are used."""
+        """The largest dp of such plans; the others of its kind divide it where all devices are
+        used."""
         return self.dp or devices // self.stated
 
 
@@ -219,9 +266,14 @@ def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> Non
     devices, every = _devices(request), request.use_all_devices
     if any(degrees.fit(devices, all_used=every) for degrees in _combinations(request)):
         return
-    tp2, cp = (tuple(sorted({*values})) for values in zip(*_second_widths_and_contexts(request), strict=True))
+    tp2, cp = (
+        tuple(sorted({*values}))
+        for values in zip(*_second_widths_and_contexts(request), strict=True)
+    )
     axes = {"tp": request.tp, "tp2": tp2, "cp": cp, "pp": request.pp, "dp": request.dp}
-    shown = " x ".join(f"{name} {_listed(values)}" for name, values in axes.items() if values not in {None, (1,)})
+    shown = " x ".join(
+        f"{name} {_listed(values)}" for name, values in axes.items() if values not in {None, (1,)}
+    )
     least = min(degrees.stated for degrees in _combinations(request))
     cluster = request.hardware.cluster.name
     problem = (
@@ -233,7 +285,10 @@ def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> Non
 
 
 def _that_would_fit(
-    request: Request, families: Mapping[str, ModelFamily], axes: Mapping[str, tuple[int, ...] | None], devices: int
+    request: Request,
+    families: Mapping[str, ModelFamily],
+    axes: Mapping[str, tuple[int, ...] | None],
+    devices: int,
 ) -> str:
     """Values of one degree or another that would do, all else as given."""
     remedies = []
@@ -243,21 +298,32 @@ def _that_would_fit(
         others = [values or (1,) for each, values in axes.items() if each != name]
         rests = {math.prod(each) for each in product(*others)}
         free = [each for each in ("pp", "dp") if axes[each] is None]
-        fitting = {devices // rest for rest in rests if (devices % rest == 0 if request.use_all_devices else rest <= devices)}
+        fitting = {
+            devices // rest
+            for rest in rests
+            if (devices % rest == 0 if request.use_all_devices else rest <= devices)
+        }
         if request.use_all_devices and free:
             fitting = {degree for most in fitting for degree in divisors(most)}
         if request.use_all_devices:
-            fitting = {degree for degree in fitting if _suits_models(request, families, name, degree)}
+            fitting = {
+                degree for degree in fitting if _suits_models(request, families, name, degree)
+            }
         if fitting and request.use_all_devices:
             remedies.append(f"{name} {_listed(sorted(fitting))}")
         elif fitting:
             remedies.append(f"{name} of at most {max(fitting)}")
     if not remedies:
-        return f"give degrees whose product {'divides' if request.use_all_devices else 'is at most'} {devices}"
+        return (
+            "give degrees whose product "
+            f"{'divides' if request.use_all_devices else 'is at most'} {devices}"
+        )
     return f"possible with the rest as it is: {', or '.join(remedies)}"
 
 
-def _suits_models(request: Request, families: Mapping[str, ModelFamily], name: str, degree: int) -> bool:
+def _suits_models(
+    request: Request, families: Mapping[str, ModelFamily], name: str, degree: int
+) -> bool:
     """Whether the models can be divided so, as far as that is known before they are traced."""
     if name == "pp":
         return all(not family.layers or degree <= family.layers + 2 for family in families.values())
@@ -281,26 +347,35 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
     devices, every = _devices(request), request.use_all_devices
     groups = sorted(
         {
-            (degrees.most_replicas(devices), degrees.cp, degrees.dp is not None or (every and degrees.pp is not None))
+            (
+                degrees.most_replicas(devices),
+                degrees.cp,
+                degrees.dp is not None or (every and degrees.pp is not None),
+            )
             for degrees in _combinations(request)
             if degrees.fit(devices, all_used=every)
         }
     )
     if not odd and any(_divides(ep, *group, every=every) for ep in request.ep for group in groups):
         return
-    would = [ep for ep in divisors(experts) if any(_divides(ep, *group, every=every) for group in groups)]
+    would = [
+        ep for ep in divisors(experts) if any(_divides(ep, *group, every=every) for group in groups)
+    ]
     if odd:
         raise InputError(
-            f"ep is {odd[0]}, which does not divide the {experts} experts; possible with the rest as it is: ep {_listed(would)}"
+            f"ep is {odd[0]}, which does not divide the {experts} experts; possible with the rest "
+            f"as it is: ep {_listed(would)}"
         )
     if len(groups) == 1 and groups[0][2]:
         dp, cp, _ = groups[0]
         raise InputError(
-            f"ep is {_listed(request.ep)}, which does not divide the dp {dp} x cp {cp} = {dp * cp} devices that could divide the "
+            f"ep is {_listed(request.ep)}, which does not divide the dp {dp} x cp {cp} = "
+            f"{dp * cp} devices that could divide the "
             f"experts among them; give a divisor of {dp * cp}: {_listed(would)}"
         )
     raise InputError(
-        f"ep is {_listed(request.ep)}, which divides dp x cp of no plan on {devices} devices; possible with the rest as it is: "
+        f"ep is {_listed(request.ep)}, which divides dp x cp of no plan on {devices} devices; "
+        "possible with the rest as it is: "
         f"ep {_listed(would)}"
     )
 
@@ -312,7 +387,8 @@ def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None
         return
     if {LayoutName.TWO_D, LayoutName.AUTO}.isdisjoint(request.layout):
         raise InputError(
-            f"panels is {_listed(several)}, but only products of a 2d layout run in panels, given layout "
+            f"panels is {_listed(several)}, but only products of a 2d layout run in panels, given "
+            "layout "
             f"{', '.join(request.layout)}; leave panels out, or use layout 2d"
         )
     for (model, family), panels in product(families.items(), several):
@@ -323,7 +399,8 @@ def _check_exchange(request: Request) -> None:
     """Refuse an exchange of keys and values that no layout of a search has."""
     if request.layout == (LayoutName.ONE_D,) and KeyExchange.GATHER not in request.exchange:
         raise InputError(
-            f"exchange is {', '.join(request.exchange)}, but a search of layout 1d gathers keys and values; leave exchange "
+            f"exchange is {', '.join(request.exchange)}, but a search of layout 1d gathers keys "
+            "and values; leave exchange "
             "out, or give --layout sequence"
         )
 
@@ -334,7 +411,8 @@ def _check_pinned(request: Request) -> None:
     given = f"given layout {', '.join(request.layout)}"
     if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(request.tp2) > 1:
         raise InputError(
-            f"tp2 is {_listed(request.tp2)}, but only 2d layouts have two tensor axes, {given}; leave tp2 out, or add 2d"
+            f"tp2 is {_listed(request.tp2)}, but only 2d layouts have two tensor axes, {given}; "
+            "leave tp2 out, or add 2d"
         )
 
 
@@ -345,29 +423,48 @@ def _check_searched(order: Assignment, request: Request) -> None:
     used, devices = math.prod(order.occupied), _devices(request)
     if request.use_all_devices and used != devices:
         raise InputError(
-            f"{order} assigns {used} devices, but a plan is to use all {devices} of {cluster.name}; assign as many, or give "
+            f"{order} assigns {used} devices, but a plan is to use all {devices} of "
+            f"{cluster.name}; assign as many, or give "
             f"--devices {used}"
         )
-    tp2, cp = (tuple(sorted({*values})) for values in zip(*_second_widths_and_contexts(request), strict=True))
-    searched = {"tp": request.tp, "tp2": tp2, "cp": cp, "dp": request.dp, "pp": request.pp, "ep": request.ep}
+    tp2, cp = (
+        tuple(sorted({*values}))
+        for values in zip(*_second_widths_and_contexts(request), strict=True)
+    )
+    searched = {
+        "tp": request.tp,
+        "tp2": tp2,
+        "cp": cp,
+        "dp": request.dp,
+        "pp": request.pp,
+        "ep": request.ep,
+    }
     for axis in (*AXES, "ep"):
         degree, values = math.prod(getattr(order, axis)), searched[axis]
         if values is not None and degree not in values:
             raise InputError(
-                f"{order} assigns {degree} of {axis}, but {axis} {_listed(values)} is searched; assign one of these, or give "
+                f"{order} assigns {degree} of {axis}, but {axis} {_listed(values)} is searched; "
+                "assign one of these, or give "
                 f"--{axis} {degree}"
             )
 
 
 def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) -> bool:
-    """Whether ``ep`` divides dp x cp for some dp: the only one where it is ``fixed``, else up to ``most_replicas``."""
-    if fixed or every:  # where pp is free and every device used, dp is any divisor of the most, which is the best of them
+    """Whether ``ep`` divides dp x cp for some dp: the only one where it is ``fixed``, else up to
+    ``most_replicas``."""
+    if (
+        fixed or every
+        # where pp is free and every device used, dp is any divisor of the most, which is the best
+        # of
+        # them
+    ):
         return most_replicas * cp % ep == 0
     return ep // math.gcd(ep, cp) <= most_replicas
 
 
 def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse plans that contradict themselves, or the layers of a model where these are known: its blocks, embedding and head."""
+    """Refuse plans that contradict themselves, or the layers of a model where these are known: its
+    blocks, embedding and head."""
     from Studies.problem import plan_space, single_plan
 
     searched, cluster = request.mode is Mode.SEARCH, request.hardware.cluster
@@ -376,7 +473,9 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
         check_cluster(single_plan(request), cluster)
     check_formats(plan_space(request, request.models[0].name).base)
     for model, family in families.items():
-        if not family.layers or len(family.blocks) != 1 or request.stage_cuts is StageCuts.INSIDE:  # parts show in the graph
+        if (
+            not family.layers or len(family.blocks) != 1 or request.stage_cuts is StageCuts.INSIDE
+        ):  # parts show in the graph
             continue
         layers = family.layers + 2
         why = why_empty(plan_space(request, model), layers, cluster) if searched else ""
@@ -388,11 +487,15 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
 
 def _combinations(request: Request) -> Iterator[_Degrees]:
     for tp, (tp2, cp) in product(request.tp, _second_widths_and_contexts(request)):
-        yield from (_Degrees(tp, tp2, cp, pp, dp) for pp, dp in product(_open(request.pp), _open(request.dp)))
+        yield from (
+            _Degrees(tp, tp2, cp, pp, dp)
+            for pp, dp in product(_open(request.pp), _open(request.dp))
+        )
 
 
 def _second_widths_and_contexts(request: Request) -> list[tuple[int, int]]:
-    """Values of tp2 and cp that the layouts asked for have together, as ``Studies.problem.plan_space`` lists them."""
+    """Values of tp2 and cp that the layouts asked for have together, as
+    ``Studies.problem.plan_space`` lists them."""
     names, found = {*request.layout}, set[tuple[int, int]]()
     if names & {LayoutName.ONE_D, LayoutName.AUTO}:
         found |= {(1, cp) for cp in (request.cp if names == {LayoutName.ONE_D} else (1,))}

@@ -1,4 +1,5 @@
-"""What the columns of the tables mean that runs, sweeps and profiles leave; what a column counts ends its name."""
+"""What the columns of the tables mean that runs, sweeps and profiles leave; what a column counts
+ends its name."""
 
 from collections.abc import Mapping
 
@@ -37,10 +38,12 @@ OF_DESIGNS: Mapping[str, str] = {
     "peak_w": "power with everything busy; of whole dies",
     "embodied_kg": "CO2 equivalents of making a device; of whole dies",
     "owning_usd": "what a device costs over its service; of whole dies",
-    "total_energy_per_sample_j": "energy of a sample with what chips draw all the time; of whole dies",
+    "total_energy_per_sample_j": "energy of a sample with what chips draw all the time; of whole "
+    "dies",
     "status": "what became of the point: evaluated, dominated, pruned (by a bound) or infeasible",
     "throughput_samples_per_s": "of the best plan; nothing where the point was not evaluated",
-    "time_per_batch_s": "seconds of an iteration of the best plan; nothing where the point was not evaluated",
+    "time_per_batch_s": "seconds of an iteration of the best plan; nothing where the point was "
+    "not evaluated",
     "throughput_bound_samples_per_s": "no plan of the point exceeds this",
     "energy_per_sample_j": "energy of the operators of a sample; nothing on devices that exist",
     "memory_bytes": "of a device of the fullest stage of the best plan",
@@ -56,24 +59,38 @@ OF_PLANS: Mapping[str, str] = {
     "group_order": "how the parallel groups nest over the devices, innermost first",
     "overlap_gradients": "whether gradient communication runs beside computation",
     "status": "what became of the plan",
-    "time_per_batch_s": "seconds of an iteration with the best stages; nothing where they were not searched",
+    "time_per_batch_s": "seconds of an iteration with the best stages; nothing where they were "
+    "not searched",
     "time_per_batch_bound_s": "no stages of the plan take less",
 }
 """Columns of ``plans.parquet``, which has a row per plan of the best hardware."""
 _OF_POINTS = (  # choices of the best plan
-    *("micro_batch_size", "recompute", "tp", "pp", "dp", "cp", "ep", "interleave", "sequence_parallel", "zero_stage"),
+    *(
+        "micro_batch_size",
+        "recompute",
+        "tp",
+        "pp",
+        "dp",
+        "cp",
+        "ep",
+        "interleave",
+        "sequence_parallel",
+        "zero_stage",
+    ),
     *("group_order", "layout", "tp2", "panels", "exchange"),
 )
 OF_SWEEPS: Mapping[str, str] = {
     "point": "number of the point, in the order of the sweep file",
-    "status": "of the search: optimal, feasible, infeasible, timed_out or failed; impossible where settings exclude each other",
+    "status": "of the search: optimal, feasible, infeasible, timed_out or failed; impossible "
+    "where settings exclude each other",
     "optimal": "whether the answer is proven",
     "objective_value": "the objective that the best design reaches",
     "objective_bound": "no design of the point exceeds this",
     **_CHIP,
     "hbm_gib": "memory of a device, GiB",
     "memory_share": "part of it that the fullest device uses",
-    "objective_value_with_room": "what the best design reaches that leaves room, where the optimum leaves little",
+    "objective_value_with_room": "what the best design reaches that leaves room, where the "
+    "optimum leaves little",
     "throughput_samples_per_s": "of the best plan, where the point has one model",
     **{f"plan_{name}": OF_PLANS[name] for name in _OF_POINTS},
     "time_per_batch_s": "seconds of an iteration of the best plan, where the point has one model",
@@ -81,17 +98,20 @@ OF_SWEEPS: Mapping[str, str] = {
     "plan_micro_batches_per_pipeline": "micro-batches of a replica in an iteration",
     "devices_used": "devices that the plan uses",
     "memory_bytes": "of a device of the fullest stage",
-    "model_flops_utilization": "MFU: model FLOPs, without scores that a causal mask leaves out, over the peak of the devices",
+    "model_flops_utilization": "MFU: model FLOPs, without scores that a causal mask leaves out, "
+    "over the peak of the devices",
     "all_scores_flops_utilization": "the same counting all scores",
     "energy_per_sample_j": "energy of the operators of a sample; nothing on devices that exist",
-    "speedup_over_expert": "over the published expert's plan on the same hardware, where there is one",
+    "speedup_over_expert": "over the published expert's plan on the same hardware, where there is "
+    "one",
     "cluster_usd": "what the plan's devices cost, where devices are bought",
     "plans": "where points have several models: their plans, as JSON",
     "design_points": "size of the space of the point",
     "key": "hash of all that the point depends on, the name of its folder below points",
     "problem": "why there is no answer",
 }
-"""Columns of ``table.parquet`` of a sweep beside the swept settings, ``part_*_s`` and ``over_*``; a row per point."""
+"""Columns of ``table.parquet`` of a sweep besides the swept settings, ``part_*_s`` and
+``over_*``; a row per point."""
 BY_PREFIX: Mapping[str, str] = {
     "part_": "seconds of a part of the iteration, as in `breakdown_s` of best.json",
     "over_": "how many times the objective of a known chip the best design reaches",

@@ -17,7 +17,8 @@ MODELS = "model"
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """Mapping in a YAML file of settings, with relative paths to other files made absolute against its folder.
+    """Mapping in a YAML file of settings, with relative paths to other files made absolute against
+    its folder.
 
     Raises:
         InputError: the file is not readable, not YAML, or not a mapping.
@@ -28,19 +29,27 @@ def read_config(path: Path) -> dict[str, object]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds {kind_of(content)}, but a study is a mapping of settings such as 'model: bertlarge'")
+        raise InputError(
+            f"{path} holds {kind_of(content)}, but a study is a mapping of settings such as "
+            "'model: bertlarge'"
+        )
     stated = STUDY.current(content, str(path))
     return {key: setting_beside(path.parent, str(key), value) for key, value in stated.items()}
 
 
 def setting_beside(folder: Path, key: str, value: object) -> object:
-    """The value of a setting in a file of ``folder``, lists of values included: names stay, relative paths become absolute."""
+    """The value of a setting in a file of ``folder``, lists of values included: names stay,
+    relative paths become absolute."""
     key = key.replace("-", "_")
     if key in _names_of(MODELS):
         return model_beside(folder, value)
     if key not in file_settings():
         return value
-    return [beside(folder, each) for each in value] if isinstance(value, list) else beside(folder, value)
+    return (
+        [beside(folder, each) for each in value]
+        if isinstance(value, list)
+        else beside(folder, value)
+    )
 
 
 def model_beside(folder: Path, value: object) -> object:
@@ -52,14 +61,25 @@ def model_beside(folder: Path, value: object) -> object:
     if not isinstance(value, str):
         return value
     words = _words(value)
-    if len(words) > 1 and not any((folder / each).is_file() for each in (value, split_weight(value)[0])):
+    if len(words) > 1 and not any(
+        (folder / each).is_file() for each in (value, split_weight(value)[0])
+    ):
         return [model_beside(folder, word) for word in words]  # several in one text
-    return value if not is_path(split_weight(value)[0]) or value.startswith("~") else str(folder / value)
+    return (
+        value
+        if not is_path(split_weight(value)[0]) or value.startswith("~")
+        else str(folder / value)
+    )
 
 
 def _words(text: str) -> list[str]:
     """Names in a text that lists several; dimensions have commas of their own."""
-    return [name for word in text.split() for name in ([word] if ":" in word else word.split(",")) if name]
+    return [
+        name
+        for word in text.split()
+        for name in ([word] if ":" in word else word.split(","))
+        if name
+    ]
 
 
 def file_settings() -> frozenset[str]:
@@ -68,7 +88,8 @@ def file_settings() -> frozenset[str]:
 
 
 def split_weight(text: str) -> tuple[str, str | None]:
-    """Name and weight in the text of a model; a path keeps an equals sign of its own where there is such a file."""
+    """Name and weight in the text of a model; a path keeps an equals sign of its own where there is
+    such a file."""
     head, equals, weight = text.rpartition("=")
     if is_path(text) or (equals and is_path(head)):
         whole = not equals or not is_path(head) or Path(text).expanduser().exists()
@@ -80,8 +101,11 @@ def split_weight(text: str) -> tuple[str, str | None]:
     return (name, weight) if equals else (text, None)
 
 
-def code_allowed(given: Mapping[str, object], run_code: frozenset[str] | None, mode: Mode) -> frozenset[str] | None:
-    """The model files that may be run: any where the command line's ``given`` settings name the models, else ``run_code``."""
+def code_allowed(
+    given: Mapping[str, object], run_code: frozenset[str] | None, mode: Mode
+) -> frozenset[str] | None:
+    """The model files that may be run: any where the command line's ``given`` settings name the
+    models, else ``run_code``."""
     return EVERY_FILE if MODELS in settings_for(mode).canonical(given, COMMAND_LINE) else run_code
 
 

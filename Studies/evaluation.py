@@ -27,10 +27,12 @@ from Studies.request import Request, StatedChunks, StatedStages
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its degrees (None: stages differ).
+    """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its
+    degrees (None: stages differ).
 
-    ``price_sources`` say how much was measured, of hardware that was profiled, ``placement`` where the groups of a plan lie whose
-    stages are alike, ``by_bytes`` what no formula describes. Graphs are kept below ``output``, as of a request.
+    ``price_sources`` say how much was measured, of hardware that was profiled, ``placement`` where
+    the groups of a plan lie whose stages are alike, ``by_bytes`` what no formula describes. Graphs
+    are kept below ``output``, as of a request.
     """
 
     plan: Plan
@@ -46,7 +48,12 @@ class Evaluation:
     @property
     def time_intervals(self) -> tuple[TimeInterval, ...]:
         """How sure the time of an iteration is."""
-        return time_intervals(self.hardware.records, self.plan.model, self.iteration.devices, self.iteration.iteration_s)
+        return time_intervals(
+            self.hardware.records,
+            self.plan.model,
+            self.iteration.devices,
+            self.iteration.iteration_s,
+        )
 
     @property
     def offloads(self) -> bool:
@@ -67,7 +74,8 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class PreparedPlan:
-    """A plan with what its layers cost on the hardware of a request: ready to be priced, also with other batch sizes."""
+    """A plan with what its layers cost on the hardware of a request: ready to be priced, also with
+    other batch sizes."""
 
     degrees: UniformPlan
     costs: LayerCosts
@@ -111,7 +119,9 @@ def _of_stages(request: Request, stated: StatedStages) -> Evaluation:
         iteration = iteration_of_stages(stages, layers, machine)
     except InputError as error:
         raise InputError(f"{stated.source}: {error}") from error
-    return Evaluation(plan, None, hardware_report(request), machine, iteration, output=request.output)
+    return Evaluation(
+        plan, None, hardware_report(request), machine, iteration, output=request.output
+    )
 
 
 def prepared(request: Request) -> PreparedPlan:
@@ -127,7 +137,8 @@ def prepared(request: Request) -> PreparedPlan:
     caps = None if request.max_cluster_cost is None else hardware.figures.caps
     if caps is not None and degrees.devices > caps[0]:
         raise InputError(
-            f"the plan uses {degrees.devices:,} devices, and max_cluster_cost buys at most {caps[0]:,} of this chip; give more, "
+            f"the plan uses {degrees.devices:,} devices, and max_cluster_cost buys at most "
+            f"{caps[0]:,} of this chip; give more, "
             "or lower tp, pp, cp or dp"
         )
     key = degrees.graph_key(model, request.sequence_length[0])
@@ -136,7 +147,9 @@ def prepared(request: Request) -> PreparedPlan:
         degrees = _as_stated(request, request.chunk_layers, degrees, graph)
     check_functions([graph], hardware.known_functions, strict=request.strict)
     used = (
-        hardware.cluster if request.chunk_layers is not None else used_part(degrees, hardware.cluster)
+        hardware.cluster
+        if request.chunk_layers is not None
+        else used_part(degrees, hardware.cluster)
     )  # a search has placed it
     placement = placement_of(degrees, hardware.cluster, used)
     hardware = hardware if used == hardware.cluster else hardware.in_cluster(used)
@@ -156,14 +169,24 @@ def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
     chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
     whole = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
     of_costs = plan.price_sources, plan.placement, plan.by_bytes
-    return Evaluation(whole, degrees, hardware_report(request), plan.machine, iteration, *of_costs, output=request.output)
+    return Evaluation(
+        whole,
+        degrees,
+        hardware_report(request),
+        plan.machine,
+        iteration,
+        *of_costs,
+        output=request.output,
+    )
 
 
-def _as_stated(request: Request, stated: StatedChunks, degrees: UniformPlan, graph: ModelGraph) -> UniformPlan:
+def _as_stated(
+    request: Request, stated: StatedChunks, degrees: UniformPlan, graph: ModelGraph
+) -> UniformPlan:
     """``degrees`` with the layers of each chunk that a file states.
 
-    Raises:
-        InputError: they are not those of the model, or in an order in which they cannot run; names the file.
+    Raises: InputError: they are not those of the model, or in an order in which they cannot run;
+        names the file.
     """
     plan = Plan.uniform(degrees, request.models[0].name, request.sequence_length[0], stated.layers)
     try:

@@ -11,7 +11,8 @@ from Studies.request import Request, request_fields
 
 
 def file_contents(request: Request) -> dict[str, str]:
-    """Hashes of the hardware and the models that files describe, with what those files name; what ships is part of the code.
+    """Hashes of the hardware and the models that files describe, with what those files name; what
+    ships is part of the code.
 
     Hardware by setting (``cores`` where a cores.json replaces the design space), models by path.
 
@@ -22,13 +23,18 @@ def file_contents(request: Request) -> dict[str, str]:
 
 
 def result_key(request: Request) -> str:
-    """Content key of a request: its settings that can change the answer, and the content of the files they name.
+    """Content key of a request: its settings that can change the answer, and the content of the
+    files they name.
 
     Raises:
         InputError: a file is not there any more, or cannot be read.
     """
     mapping, hardware = request.as_mapping(), _hardware(request)
-    decides = {field.key: mapping[field.key] for field in request_fields() if field.about.decides and field.key in mapping}
+    decides = {
+        field.key: mapping[field.key]
+        for field in request_fields()
+        if field.about.decides and field.key in mapping
+    }
     if "design_space" in hardware:
         decides["technology"] = ""  # is in the content of the space
     return content_key(decides | hardware, list(_models(request).values()))
@@ -48,5 +54,10 @@ def _hardware(request: Request) -> dict[str, str]:
 
 
 def _models(request: Request) -> dict[str, str]:
-    families = {model.name: find_model(model.name) for model in request.models if is_path(model.name)}
-    return {name: content_key(type(family).__qualname__, asdict(family)) for name, family in families.items()}
+    families = {
+        model.name: find_model(model.name) for model in request.models if is_path(model.name)
+    }
+    return {
+        name: content_key(type(family).__qualname__, asdict(family))
+        for name, family in families.items()
+    }

@@ -1,4 +1,5 @@
-"""Reads a run directory back: what was asked, what came out, and everything a reader needs to see why."""
+"""Reads a run directory back: what was asked, what came out, and everything a reader needs to see
+why."""
 
 from __future__ import annotations
 
@@ -31,17 +32,20 @@ logger = logging.getLogger(__name__)
 Record = TypeVar("Record")
 
 EDITED = frozenset({STUDY})  # by people: where the files are that it names may have changed
-ALWAYS_STATED = frozenset({"model", "devices", "micro_batch_size", "tp", "recompute", "global_batch_size"})
+ALWAYS_STATED = frozenset(
+    {"model", "devices", "micro_batch_size", "tp", "recompute", "global_batch_size"}
+)
 CHANGED = "it does not hold what the run wrote"
 OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"
 
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run: ``settings`` of study.yaml, ``designs`` with a row per design point, ``plans`` of the best hardware.
+    """A finished run: ``settings`` of study.yaml, ``designs`` with a row per design point,
+    ``plans`` of the best hardware.
 
-    ``operators`` are those of the best design, ``tensors`` those between its layers.
-    ``run_code`` are the model files (Python) that may be run to search again (None: any that its study names).
+    ``operators`` are those of the best design, ``tensors`` those between its layers. ``run_code``
+    are the model files (Python) that may be run to search again (None: any that its study names).
     ``study_edited`` is whether ``settings`` are other than those the run wrote.
     """
 
@@ -64,10 +68,11 @@ class FinishedRun:
 
 
 def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> FinishedRun:
-    """Read the run in ``folder``; relative paths in its study are those from there. ``run_code`` as of a ``FinishedRun``.
+    """Read the run in ``folder``; relative paths in its study are those from there. ``run_code`` as
+    of a ``FinishedRun``.
 
-    Raises:
-        InputError: there is no finished run in it, or a file of it is missing, damaged or of another version.
+    Raises: InputError: there is no finished run in it, or a file of it is missing, damaged or of
+        another version.
     """
     if folder.name == BEST:
         folder = folder.parent
@@ -75,20 +80,28 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
     try:
         found, is_folder = best.is_file(), folder.is_dir()
     except OSError as error:  # a name the file system cannot hold
-        raise InputError(f"run {str(folder)!r:.120} cannot be a folder; give the folder that run_solver wrote") from error
+        raise InputError(
+            f"run {str(folder)!r:.120} cannot be a folder; give the folder that run_solver wrote"
+        ) from error
     if not found:
         if not is_folder:
             what = f"{folder} is a file" if folder.exists() else f"there is no folder {folder}"
             raise InputError(f"{what}; give the folder of a run, such as Solver/output/STUDY")
         if (folder / SWEEP).is_file():
             raise InputError(
-                f"{folder} is that of a sweep; give the folder of one of its points, which are in {folder / 'points'}"
+                f"{folder} is that of a sweep; give the folder of one of its points, which are in "
+                f"{folder / 'points'}"
             )
         given = "has no best.json: it is not a run, or one that did not finish"
-        raise InputError(f"{folder} {given}; give the folder that run_solver wrote, or run the study again to finish it")
+        raise InputError(
+            f"{folder} {given}; give the folder that run_solver wrote, or run the study again to "
+            "finish it"
+        )
     files = _RunReader(folder)
     result = _result(files.mapping(BEST), best)
-    settings = _settings(files.text(STUDY), folder / STUDY, on_device=result.hardware.device is not None)
+    settings = _settings(
+        files.text(STUDY), folder / STUDY, on_device=result.hardware.device is not None
+    )
     kept = to_record_of_run(KeptSchedules, files.schedules(), folder / SCHEDULES)
     designs, plans = files.table(DESIGNS), files.table(PLANS)
     models = frozenset(() if result.best is None else result.best.models)
@@ -112,8 +125,9 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
 class _RunReader:
     """The files of a run, each compared with the digest that the manifest has of it.
 
-    What a run found is told as the run wrote it, or not at all: numbers of an edited answer would contradict each other. Of the
-    study, which people edit, it is said that it was, and it is read; ``edited`` names it then.
+    What a run found is told as the run wrote it, or not at all: numbers of an edited answer would
+    contradict each other. Of the study, which people edit, it is said that it was, and it is read;
+    ``edited`` names it then.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -129,10 +143,14 @@ class _RunReader:
         if name != MANIFEST and digest_of(content) != self.manifest.files.get(name):
             if name == BEST:
                 current = file_formats.BEST.current(run_document(path, content), str(path))
-                _result({key: value for key, value in current.items() if key != KEY}, path)  # if damaged, that is to be said
+                _result(
+                    {key: value for key, value in current.items() if key != KEY}, path
+                )  # if damaged, that is to be said
                 raise InputError(
-                    f"{path} was changed since the run wrote it, and a run is told as it was found; undo the change, run the "
-                    f"study again, or price the plan as it is now with 'phaze evaluate --plan {path}'"
+                    f"{path} was changed since the run wrote it, and a run is told as it was "
+                    "found; undo the change, run the "
+                    "study again, or price the plan as it is now with 'phaze evaluate --plan "
+                    f"{path}'"
                 )
             if name not in EDITED:
                 raise _unreadable(path, CHANGED)
@@ -170,7 +188,8 @@ class _RunReader:
 
 
 def _settings(text: bytes, path: Path, *, on_device: bool) -> dict[str, Any]:
-    """The settings of a study, all of which a run writes, with relative paths made absolute against the folder it is in."""
+    """The settings of a study, all of which a run writes, with relative paths made absolute against
+    the folder it is in."""
     try:
         stated = parse_yaml(text.decode(), str(path))
     except (InputError, UnicodeDecodeError) as error:
@@ -188,11 +207,15 @@ def _settings(text: bytes, path: Path, *, on_device: bool) -> dict[str, Any]:
     except InputError as error:
         raise _unreadable(path, OTHER_LAYOUT) from error
     values = {key: _plain(value, read.get(key)) for key, value in stated.items()}
-    return {key: setting_beside(path.absolute().parent, str(key), value) for key, value in values.items()}
+    return {
+        key: setting_beside(path.absolute().parent, str(key), value)
+        for key, value in values.items()
+    }
 
 
 def _plain(stated: object, read: object) -> object:
-    """A setting as a run writes it: what people write instead, such as text for a number, is the value it is read as."""
+    """A setting as a run writes it: what people write instead, such as text for a number, is the
+    value it is read as."""
     if read is None or stated == ALL:
         return stated
     return list(read) if isinstance(read, tuple) else read
@@ -202,24 +225,39 @@ def _result(content: dict[str, Any], path: Path) -> SearchResult:
     """What ``best_json`` merged, taken apart again."""
     point_keys = {field.name for field in fields(DesignPoint)}
     whole = {key: value for key, value in content.items() if key not in point_keys}
-    best = {key: value for key, value in content.items() if key in point_keys} if "accelerator" in content else None
+    best = (
+        {key: value for key, value in content.items() if key in point_keys}
+        if "accelerator" in content
+        else None
+    )
     try:
-        result = to_record(SearchResult, {**whole, "best": best, "status": content.get("status")}, str(path))
+        result = to_record(
+            SearchResult, {**whole, "best": best, "status": content.get("status")}, str(path)
+        )
     except InputError as error:
         raise _unreadable(path, OTHER_LAYOUT) from error
     others = [] if result.tight_memory is None else [result.tight_memory.runner_up]
-    if not all(_holds_together(point) for point in (*result.per_hbm, result.best, *others) if point is not None):
+    if not all(
+        _holds_together(point)
+        for point in (*result.per_hbm, result.best, *others)
+        if point is not None
+    ):
         raise _unreadable(path, OTHER_LAYOUT)
     return result
 
 
 def _holds_together(point: DesignPoint) -> bool:
-    """Whether a design has what those who read it rely on: plans with the stages they name, on a chip there can be."""
+    """Whether a design has what those who read it rely on: plans with the stages they name, on a
+    chip there can be."""
     chip = point.accelerator
     return (
         bool(point.models)
         and all(len(plan.stages) == plan.pp > 0 for plan in point.models.values())
-        and (chip is None or min(chip.num_tc, chip.width, chip.depth, chip.num_vc, chip.width_vc, chip.glb_bytes) > 0)
+        and (
+            chip is None
+            or min(chip.num_tc, chip.width, chip.depth, chip.num_vc, chip.width_vc, chip.glb_bytes)
+            > 0
+        )
     )
 
 

@@ -18,7 +18,12 @@ from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.cores_file import read_cores_json
 from Estimator.chips.cost import Prices, load_prices
 from Estimator.chips.design_space import DesignSpace
-from Estimator.chips.design_space_files import SpaceChanges, load_chip, load_design_space, with_changes
+from Estimator.chips.design_space_files import (
+    SpaceChanges,
+    load_chip,
+    load_design_space,
+    with_changes,
+)
 from Estimator.chips.limit_refusals import refuse_chip
 from Estimator.chips.space_part import part_numbers
 from Estimator.devices.device import Device
@@ -31,23 +36,32 @@ from Studies.request import Request
 
 logger = logging.getLogger(__name__)
 CORES = "cores.json"
-CHIP_SOFTWARE = "designed_chip"  # what runs accelerators that are designed, as no framework is named for them
-PROFILED = frozenset({"device", "cluster"})  # settings that may name a database of measured operators
+CHIP_SOFTWARE = (
+    "designed_chip"  # what runs accelerators that are designed, as no framework is named for them
+)
+PROFILED = frozenset(
+    {"device", "cluster"}
+)  # settings that may name a database of measured operators
 Record = TypeVar("Record")
 
 
 class HardwareFiles:
-    """Reads hardware by name or path, each once: requests resolved with the same one see the same records.
+    """Reads hardware by name or path, each once: requests resolved with the same one see the same
+    records.
 
-    ``kept`` are records by setting and name that are known by value, whether there are files of these names or not.
+    ``kept`` are records by setting and name that are known by value, whether there are files of
+    these names or not.
     """
 
     def __init__(self, kept: Mapping[tuple[str, ...], object] | None = None) -> None:
-        self._read: dict[tuple[object, ...], Any] = {(*key,): record for key, record in (kept or {}).items()}
+        self._read: dict[tuple[object, ...], Any] = {
+            (*key,): record for key, record in (kept or {}).items()
+        }
         self._kept = frozenset(self._read)
 
     def named(self, key: str, text: str) -> str:
-        """What setting ``key`` names, as ``named_file``; the folder of a profiled database stands for its record.
+        """What setting ``key`` names, as ``named_file``; the folder of a profiled database stands
+        for its record.
 
         Raises:
             InputError: a path that is no file.
@@ -70,7 +84,8 @@ class HardwareFiles:
         return self._once("software", load_software, name)
 
     def design_space(self, name: str, changes: SpaceChanges) -> DesignSpace:
-        """A design space, as ``load_design_space``; one that is known by value with what may be changed of it."""
+        """A design space, as ``load_design_space``; one that is known by value with what may be
+        changed of it."""
         technology = () if changes.technology is None else (changes.technology,)
         known = self._read.get(("design_space", name, *technology))
         if known is not None:
@@ -86,7 +101,11 @@ class HardwareFiles:
 
     def chip(self, name: str, space: DesignSpace) -> Accelerator:
         """An accelerator, as ``chip_named``."""
-        return cast(Accelerator, self._read["chip", name]) if ("chip", name) in self._kept else chip_named(name, space)
+        return (
+            cast(Accelerator, self._read["chip", name])
+            if ("chip", name) in self._kept
+            else chip_named(name, space)
+        )
 
     def _once(self, kind: str, load: Callable[..., Record], *names: str) -> Record:
         key = (kind, *names)
@@ -99,8 +118,9 @@ class HardwareFiles:
 class ResolvedHardware:
     """The records behind the names of a request. ``cluster`` has as many devices as are in use.
 
-    ``space`` is None where the devices exist, ``device`` where they are designed; ``chip`` is the one accelerator asked for.
-    ``contents`` are hashes of what was read from files of the user's own, by setting.
+    ``space`` is None where the devices exist, ``device`` where they are designed; ``chip`` is the
+    one accelerator asked for. ``contents`` are hashes of what was read from files of the user's
+    own, by setting.
     """
 
     cluster: Cluster
@@ -112,7 +132,8 @@ class ResolvedHardware:
 
 
 def designed_accelerators(request: Request) -> AcceleratorSet:
-    """The accelerators that ``request`` compares; as with the original, those of an existing ``cores.json`` in the default space.
+    """The accelerators that ``request`` compares; as with the original, those of an existing
+    ``cores.json`` in the default space.
 
     Raises:
         InputError: the file is no list of accelerators, or the space has none.
@@ -129,13 +150,17 @@ def designed_accelerators(request: Request) -> AcceleratorSet:
     accelerators = read_cores_json(cores)
     accelerators = accelerators.some(request.part.places(0, len(accelerators)))
     logger.info(
-        "accelerators are those of %s (%d); delete it to search the design space %s", cores, len(accelerators), space.name
+        "accelerators are those of %s (%d); delete it to search the design space %s",
+        cores,
+        len(accelerators),
+        space.name,
     )
     return accelerators
 
 
 def part_sizes(request: Request, count: int) -> NDArray[np.int64]:
-    """How many accelerators each of ``count`` parts has of what ``request`` compares, shape (count,).
+    """How many accelerators each of ``count`` parts has of what ``request`` compares, shape
+    (count,).
 
     Raises:
         InputError: the file of accelerators is none.
@@ -154,14 +179,19 @@ def design_space_of(request: Request) -> DesignSpace:
         InputError: its devices exist.
     """
     if request.hardware.space is None:
-        raise InputError(f"there is no accelerator to design, since the device {request.device} is given; leave --device out")
+        raise InputError(
+            f"there is no accelerator to design, since the device {request.device} is given; "
+            "leave --device out"
+        )
     return request.hardware.space
 
 
 def replaced_by(request: Request) -> Path | None:
     """The file whose accelerators are searched instead of the default space, where there is one."""
     space, path = request.hardware.space, request.folders.arch_configs / CORES
-    other = request.design_space != Request.design_space or bool(request.memory) or bool(request.links)
+    other = (
+        request.design_space != Request.design_space or bool(request.memory) or bool(request.links)
+    )
     if space is None or other or space.technology != space.own_technology:
         return None
     return path if request.chip is None and path.exists() else None
@@ -179,7 +209,9 @@ def chip_named(name: str, space: DesignSpace) -> Accelerator:
     if name not in known:
         names = ", ".join(sorted(known)) or "none"
         has = f"{nearest(name, known, '')} it has {names}".lstrip()
-        raise InputError(f"the design space {space.name} has no known chip {name!r}; {has}, or give a YAML file")
+        raise InputError(
+            f"the design space {space.name} has no known chip {name!r}; {has}, or give a YAML file"
+        )
     return known[name]
 
 

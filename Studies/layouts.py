@@ -1,4 +1,5 @@
-"""The layouts that a search compares besides one tensor axis: which of those that are asked for a model can have."""
+"""The layouts that a search compares besides one tensor axis: which of those that are asked for a
+model can have."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from Studies.request import Request
 
 
 def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
-    """Sequences cut over devices, and tensors along two axes, of degrees and exchanges that ``model`` can have.
+    """Sequences cut over devices, and tensors along two axes, of degrees and exchanges that
+    ``model`` can have.
 
     Raises:
         InputError: layouts were asked for and none is possible; says why one of them is not.
@@ -34,9 +36,17 @@ def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
             of_two_axes = of_two_axes or (error if layout.kind is TensorLayout.TWO_D else None)
         else:
             possible.append(layout)
-    if refused is not None and not possible and not {LayoutName.ONE_D, LayoutName.AUTO} & {*request.layout}:
+    if (
+        refused is not None
+        and not possible
+        and not {LayoutName.ONE_D, LayoutName.AUTO} & {*request.layout}
+    ):
         raise refused
-    if of_two_axes is not None and min(request.tp2) > 1 and all(each.kind is not TensorLayout.TWO_D for each in possible):
+    if (
+        of_two_axes is not None
+        and min(request.tp2) > 1
+        and all(each.kind is not TensorLayout.TWO_D for each in possible)
+    ):
         raise of_two_axes  # which tp2 was given for
     return tuple(possible)
 
@@ -53,11 +63,15 @@ def _asked(request: Request, ep_degrees: Sequence[int]) -> Iterator[Layout]:
         for tp, tp2, cp, exchange in product(request.tp, request.tp2, contexts, request.exchange):
             if tp * tp2 * cp <= devices and (tp2 * cp > 1 or exchange is KeyExchange.GATHER):
                 for panels in request.panels if tp * tp2 > 1 else (1,):
-                    yield Layout(tp, cp, kind=TensorLayout.TWO_D, tp2=tp2, exchange=exchange, panels=panels)
+                    yield Layout(
+                        tp, cp, kind=TensorLayout.TWO_D, tp2=tp2, exchange=exchange, panels=panels
+                    )
 
 
 def _key_of(layout: Layout, request: Request, model: str) -> GraphKey:
     plan = UniformPlan(
-        micro_batch_size=min(request.micro_batch_size), attention=request.attention, precision=request.precision
+        micro_batch_size=min(request.micro_batch_size),
+        attention=request.attention,
+        precision=request.precision,
     ).with_layout(layout)
     return plan.graph_key(model, request.sequence_length_of(model))

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
 
 
-def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], devices: int | None = None) -> pd.DataFrame:
+def evaluated_many(
+    request: Request, plans: pd.DataFrame | Mapping[str, Any], devices: int | None = None
+) -> pd.DataFrame:
     """``plans`` with what an iteration of each costs; see ``Studies.library.evaluate_many``.
 
     ``devices`` are those that each of the plans is to use; None: each uses its own number of them.
@@ -52,7 +54,9 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], de
         full["dp"] = _replicas(full, devices, stated="dp" in table)
     if "panels" not in table:
         usual = usual_panels(Situation((find_model(request.models[0].name),), request.hardware))
-        full["panels"] = np.where((full["layout"] == TensorLayout.TWO_D) & (full["tp"] * full["tp2"] > 1), usual, 1)
+        full["panels"] = np.where(
+            (full["layout"] == TensorLayout.TWO_D) & (full["tp"] * full["tp2"] > 1), usual, 1
+        )
     full["group_order"] = _each(full["group_order"], lambda value: _order(value, hardware.cluster))
     full["groups"] = _each(full["group_order"], _inner)
     found = {name: np.full(len(table), np.nan) for name in RESULTS}
@@ -73,12 +77,16 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], de
         )
         whole = _plans_of(shape, same, hardware)
         for used, placed in _by_used_part(whole, hardware.cluster).items():
-            beside = parts.setdefault(used, hardware if used == hardware.cluster else hardware.in_cluster(used))
+            beside = parts.setdefault(
+                used, hardware if used == hardware.cluster else hardware.in_cluster(used)
+            )
             for part in whole.some(placed).by_groups(used).values():
                 chosen, at = whole.some(placed[part]), np.asarray(rows)[placed[part]]
                 costs = graphs.of(chosen.plan(0), beside)
                 chosen.check(len(costs.graph.sequence), hardware.cluster, at)
-                prices = evaluate_many(chosen, costs, beside.machine(0, float(memory_sizes(request)[0])))
+                prices = evaluate_many(
+                    chosen, costs, beside.machine(0, float(memory_sizes(request)[0]))
+                )
                 for name in ("iteration_s", "step_s", "memory_bytes", "feasible"):
                     found[name][at] = getattr(prices, name)
                 found["samples_per_s"][at] = chosen.global_batch_size / prices.iteration_s
@@ -86,13 +94,18 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], de
 
 
 def _by_used_part(plans: UniformPlans, cluster: Cluster) -> dict[Cluster, NDArray[np.int64]]:
-    """Places of the plans that use the same part of ``cluster``: those whose groups lie alike are asked once."""
+    """Places of the plans that use the same part of ``cluster``: those whose groups lie alike are
+    asked once."""
     if isinstance(plans.shape.group_order, Assignment) or len(cluster.tiers) == 1:
         return {cluster: np.arange(len(plans))}
     _, first, place = np.unique(plans.places, return_index=True, return_inverse=True)
     used = [used_part(plans.plan(index), cluster) for index in first.tolist()]
     return {
-        each: np.flatnonzero(np.isin(place.reshape(-1), [number for number, other in enumerate(used) if other == each]))
+        each: np.flatnonzero(
+            np.isin(
+                place.reshape(-1), [number for number, other in enumerate(used) if other == each]
+            )
+        )
         for each in dict.fromkeys(used)
     }
 
@@ -102,7 +115,9 @@ class _LayerCosts:
 
     def __init__(self, request: Request, hardware: Hardware) -> None:
         if hardware.configurations != 1:
-            raise InputError("many plans are priced on one device or chip; name it with device= or chip=")
+            raise InputError(
+                "many plans are priced on one device or chip; name it with device= or chip="
+            )
         self._request = request
 
     def of(self, plan: UniformPlan, hardware: Hardware) -> LayerCosts:
@@ -118,7 +133,8 @@ class _LayerCosts:
 
 
 def _replicas(table: pd.DataFrame, devices: int, *, stated: bool) -> pd.Series[int]:
-    """Data parallel degrees that use so many devices: those of the table, if it has any, else what other degrees leave for them.
+    """Data parallel degrees that use so many devices: those of the table, if it has any, else what
+    other degrees leave for them.
 
     Raises:
         InputError: a plan uses another number of devices, or cannot use so many; names its row.
@@ -129,7 +145,11 @@ def _replicas(table: pd.DataFrame, devices: int, *, stated: bool) -> pd.Series[i
     if stated:
         wrong |= inner * table["dp"].to_numpy(dtype=np.int64) != devices
     for row in np.flatnonzero(wrong)[:1].tolist():
-        of_plan = {name: int(table[name].iloc[row]) for name in degrees if name != "tp2" or table[name].iloc[row] != 1}
+        of_plan = {
+            name: int(table[name].iloc[row])
+            for name in degrees
+            if name != "tp2" or table[name].iloc[row] != 1
+        }
         for name, degree in of_plan.items():
             if degree < 1:
                 raise InputError(f"plan {row}: {name} is {degree}; it must be at least 1")
@@ -145,7 +165,10 @@ def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> Un
         return table[name].to_numpy(dtype=np.int64)
 
     usual = hardware.machine(0, 0.0).software.overlap_gradients
-    overlap = _each(table["overlap_gradients"], lambda value: usual if value is None or value != value else bool(value))
+    overlap = _each(
+        table["overlap_gradients"],
+        lambda value: usual if value is None or value != value else bool(value),
+    )
     return UniformPlans(
         shape=shape,
         pp=numbers("pp"),
@@ -153,9 +176,18 @@ def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> Un
         zero_stage=numbers("zero_stage"),
         interleave=numbers("interleave"),
         global_batch_size=numbers("global_batch_size"),
-        pipeline_inner=_each(table["group_order"], lambda order: order is GroupOrder.PIPELINE_INNER).to_numpy(np.bool_),
+        pipeline_inner=_each(
+            table["group_order"], lambda order: order is GroupOrder.PIPELINE_INNER
+        ).to_numpy(np.bool_),
         overlap_gradients=overlap.to_numpy(np.bool_),
-        assigned=np.array([(order.dp, order.pp) for order in table["group_order"] if isinstance(order, Assignment)], np.int64),
+        assigned=np.array(
+            [
+                (order.dp, order.pp)
+                for order in table["group_order"]
+                if isinstance(order, Assignment)
+            ],
+            np.int64,
+        ),
     )
 
 
@@ -170,7 +202,8 @@ def _each(column: pd.Series[Any], read: Callable[[Any], object]) -> pd.Series[An
 
 
 def _inner(order: GroupOrder | Assignment) -> GroupOrder | Assignment:
-    """What decides where the groups lie that communicate within a layer; for all plans of one order it is the same."""
+    """What decides where the groups lie that communicate within a layer; for all plans of one order
+    it is the same."""
     return order.groups if isinstance(order, Assignment) else GroupOrder.DATA_INNER
 
 

@@ -31,7 +31,10 @@ def defaults_of(name_or_path: str) -> Mapping[str, object]:
         if name_or_path not in setting_names():
             known = ", ".join(setting_names())
             hint = nearest(name_or_path, setting_names(), "")
-            raise InputError(f"no setting named {name_or_path!r:.200}; {f'{hint} known: {known}'.lstrip()}; or give a YAML file")
+            raise InputError(
+                f"no setting named {name_or_path!r:.200}; {f'{hint} known: {known}'.lstrip()}; or "
+                "give a YAML file"
+            )
     defaults = read_config(path)
     if SETTING in defaults:
         raise InputError(f"{path}: a setting cannot build on another one; leave {SETTING!r} out")

@@ -1,7 +1,9 @@
-"""Searches a design space in parts, which the executors of sweeps run, and joins them to one run with one certificate.
+"""Searches a design space in parts, which the executors of sweeps run, and joins them to one run
+with one certificate.
 
-Nothing in a part is better than its bound says, which decide what it closed and the best that it evaluated. So the best chips of
-all parts, searched together once more, are certified against the largest of the bounds.
+Nothing in a part is better than its bound says, which decide what it closed and the best that it
+evaluated. So the best chips of all parts, searched together once more, are certified against the
+largest of the bounds.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def parts_of(request: Request, count: int) -> tuple[Request, ...]:
         InputError: there cannot be so many, or what is asked takes the whole space at once.
     """
     check_parts(request, count)
-    return tuple(replace(request, space_part=str(part), csv=False) for part in SpacePart.all_of(count))
+    return tuple(
+        replace(request, space_part=str(part), csv=False) for part in SpacePart.all_of(count)
+    )
 
 
 def check_parts(request: Request, count: int) -> None:
@@ -60,38 +64,63 @@ def check_parts(request: Request, count: int) -> None:
     if not 1 <= count <= MOST_PARTS:
         raise InputError(no_count(count))
     if request.on_devices:
-        raise InputError(f"the device {request.device} is given, and no space of chips to divide; leave --device out, or --parts")
+        raise InputError(
+            f"the device {request.device} is given, and no space of chips to divide; leave "
+            "--device out, or --parts"
+        )
     if request.space_part is not None:
-        raise InputError(f"space_part is {request.space_part}, one part alone, and --parts searches all; leave one of them out")
+        raise InputError(
+            f"space_part is {request.space_part}, one part alone, and --parts searches all; leave "
+            "one of them out"
+        )
     if request.force_reextract_model:
-        raise InputError("force_reextract_model would extract every graph once for each part; leave it out, or the parts")
+        raise InputError(
+            "force_reextract_model would extract every graph once for each part; leave it out, or "
+            "the parts"
+        )
     check_part(replace(request, space_part=str(SpacePart(1, count))))
 
 
 def parted_size(request: Request, count: int) -> SpaceSize:
-    """Count what a search in ``count`` parts would look at, and how much of it the largest part has.
+    """Count what a search in ``count`` parts would look at, and how much of it the largest part
+    has.
 
     Raises:
         InputError: as ``parts_of``, or the space has no chips.
     """
     check_parts(request, count)
     sizes = part_sizes(request, count)
-    every = int(sizes.sum()) or len(designed_accelerators(request))  # which refuses a space without any
+    every = int(sizes.sum()) or len(
+        designed_accelerators(request)
+    )  # which refuses a space without any
     first = space_size(replace(request, space_part=str(SpacePart(1, MOST_PARTS)), csv=False))
     points = every * first.memory_sizes * first.shapes
-    return replace(first, configurations=every, points=points, parts=count, largest_part=int(sizes.max()))
+    return replace(
+        first, configurations=every, points=points, parts=count, largest_part=int(sizes.max())
+    )
 
 
-def run_parts(request: Request, count: int, executor: Executor, named: str, progress: Progress, on_part: OnPart) -> JoinedRun:
-    """Answer ``request`` in ``count`` parts that ``executor`` (``named`` so) runs, each told to ``on_part``; write its run.
+def run_parts(
+    request: Request,
+    count: int,
+    executor: Executor,
+    named: str,
+    progress: Progress,
+    on_part: OnPart,
+) -> JoinedRun:
+    """Answer ``request`` in ``count`` parts that ``executor`` (``named`` so) runs, each told to
+    ``on_part``; write its run.
 
-    Parts that were finished before are not searched again. Where one fails the answer is that of the others, not proven.
+    Parts that were finished before are not searched again. Where one fails the answer is that of
+    the others, not proven.
 
-    Raises:
-        InputError: as ``parts_of``, or the request names something that does not exist or does not fit together.
-        PhazeError: an artefact cannot be written, or no part that ended found a design and one failed.
+    Raises: InputError: as ``parts_of``, or the request names something that does not exist or does
+        not fit together. PhazeError: an artefact cannot be written, or no part that ended found a
+        design and one failed.
     """
-    from Studies.search_run import prepared  # compiles inner loops, which a refusal does not wait for
+    from Studies.search_run import (
+        prepared,
+    )  # compiles inner loops, which a refusal does not wait for
 
     asked = parts_of(request, count)
     contents, store = prepared(request), Store(request.folders.run / FOLDER)
@@ -103,17 +132,28 @@ def run_parts(request: Request, count: int, executor: Executor, named: str, prog
         records[outcome.key] = _record(by_key[outcome.key], outcome)
         on_part(records[outcome.key], outcome.ending is Ending.THERE)
     parts = PartsRecord(count, named, tuple(records[point.key] for point in points))
-    ended = [open_run(store.folder(point.key)) for point in points if records[point.key].status is not Status.FAILED]
+    ended = [
+        open_run(store.folder(point.key))
+        for point in points
+        if records[point.key].status is not Status.FAILED
+    ]
     _check_ended(parts, ended)
-    bounds = {run.result.part.part: run.result.part.bound for run in ended if run.result.part is not None}
-    parts = replace(parts, parts=tuple(replace(each, bound=bounds.get(each.part)) for each in parts.parts))
+    bounds = {
+        run.result.part.part: run.result.part.bound for run in ended if run.result.part is not None
+    }
+    parts = replace(
+        parts, parts=tuple(replace(each, bound=bounds.get(each.part)) for each in parts.parts)
+    )
     return JoinedRun(_joined(request, points, ended, parts, contents, progress), parts)
 
 
 def failures(parts: PartsRecord) -> str:
     """Which parts have no answer, and what helps, in a sentence."""
     named = ", ".join(f"part {each.part} ({each.problem})" for each in parts.failed)
-    return f"{number(len(parts.failed))} of {number(parts.count)} parts failed: {named}; the same command goes on with them"
+    return (
+        f"{number(len(parts.failed))} of {number(parts.count)} parts failed: {named}; the same "
+        "command goes on with them"
+    )
 
 
 def _record(point: SweepPoint, outcome: Outcome) -> PartRecord:
@@ -131,7 +171,10 @@ def _check_ended(parts: PartsRecord, ended: Sequence[FinishedRun]) -> None:
         raise PhazeError(f"no design was found: {failures(parts)}")
     if any(run.result.status is Status.CLOSED for run in ended):
         folder = ended[0].folder.parent
-        raise PhazeError(f"the parts in {folder} are closed by a design that none of them has; remove that folder, and run again")
+        raise PhazeError(
+            f"the parts in {folder} are closed by a design that none of them has; remove that "
+            "folder, and run again"
+        )
 
 
 def _joined(
@@ -142,7 +185,8 @@ def _joined(
     contents: dict[str, str],
     progress: Progress,
 ) -> SearchResult:
-    """Search the best chips of all parts, among which the best of all is, against what is known of all others."""
+    """Search the best chips of all parts, among which the best of all is, against what is known of
+    all others."""
     from Solver.search.parted_spaces import rejoined
     from Solver.search.search import search
     from Studies.search_run import explained, write_answer
@@ -161,17 +205,21 @@ def _joined(
 
 
 def _added(parts: Sequence[Counts]) -> Counts:
-    """The points of all parts; plans are those compared for one configuration, in the part that compared most."""
+    """The points of all parts; plans are those compared for one configuration, in the part that
+    compared most."""
     points = {each.name: sum(getattr(part, each.name) for part in parts) for each in fields(Counts)}
     return Counts(**points | {"plans": max(part.plans for part in parts)})
 
 
 def _best_chips(results: Sequence[SearchResult]) -> Iterator[Accelerator]:
-    """Chips of the best designs: of each part with each memory and micro-batch size, and of all with each value of each axis."""
+    """Chips of the best designs: of each part with each memory and micro-batch size, and of all
+    with each value of each axis."""
     found = dict[Accelerator | None, None]()
     of_values: dict[tuple[str, str], tuple[float, Accelerator | None]] = {}
     for result in results:
-        found |= {point.accelerator: None for point in result.per_hbm} | {row.accelerator: None for row in result.rows}
+        found |= {point.accelerator: None for point in result.per_hbm} | {
+            row.accelerator: None for row in result.rows
+        }
         for axis in () if result.best is None else result.best.axes:
             for value in axis.values:
                 known = of_values.get((axis.axis, value.value))

@@ -1,4 +1,5 @@
-"""Columns of a table of plans, read as the command line reads the settings of those names: whole columns at once."""
+"""Columns of a table of plans, read as the command line reads the settings of those names: whole
+columns at once."""
 
 from __future__ import annotations
 
@@ -20,17 +21,39 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHAPE_COLUMNS = (  # decide layers' costs
-    *("layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "micro_batch_size", "recompute", "sequence_parallel"),
+    *(
+        "layout",
+        "tp",
+        "tp2",
+        "panels",
+        "cp",
+        "exchange",
+        "ep",
+        "micro_batch_size",
+        "recompute",
+        "sequence_parallel",
+    ),
     "overlap_tensor",
 )
-PLAN_COLUMNS = ("pp", "dp", "zero_stage", "interleave", "global_batch_size", "group_order", "overlap_gradients")
+PLAN_COLUMNS = (
+    "pp",
+    "dp",
+    "zero_stage",
+    "interleave",
+    "global_batch_size",
+    "group_order",
+    "overlap_gradients",
+)
 COLUMNS = (*SHAPE_COLUMNS, *PLAN_COLUMNS)
 GIVE = "give a DataFrame, or a mapping of lists of one length"
-LEFT_OPEN = frozenset({"overlap_gradients", "overlap_tensor"})  # where no value is the framework's own way
+LEFT_OPEN = frozenset(
+    {"overlap_gradients", "overlap_tensor"}
+)  # where no value is the framework's own way
 
 
 def plan_table(plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
-    """``plans`` with every cell as a plan has it: whole numbers, switches, names of enumerations, assignments to tiers.
+    """``plans`` with every cell as a plan has it: whole numbers, switches, names of enumerations,
+    assignments to tiers.
 
     Raises:
         InputError: it is no table of plans, or a cell is not what its setting takes; names its row.
@@ -52,14 +75,17 @@ def plan_table(plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
     fields = {field.key: field for field in request_fields()}
     settings = {setting.key: setting for setting in settings_for(Mode.EVALUATE).settings}
     return pd.DataFrame(
-        {name: _column(table[name], fields[name], settings[name]) for name in table.columns}, index=pd.RangeIndex(len(table))
+        {name: _column(table[name], fields[name], settings[name]) for name in table.columns},
+        index=pd.RangeIndex(len(table)),
     )
 
 
 def _column(column: pd.Series[Any], field: StatedField, setting: Setting) -> NDArray[Any]:
     cells = column.to_numpy()
     if setting.kind is Kind.INTEGER and cells.dtype.kind in "iuf":
-        possible = (cells >= setting.least) & (cells <= setting.most) & (cells == np.floor(cells))  # not of NaN
+        possible = (
+            (cells >= setting.least) & (cells <= setting.most) & (cells == np.floor(cells))
+        )  # not of NaN
         for row in np.flatnonzero(~possible)[:1].tolist():
             _cell(cells[row].item(), row, field, setting)  # which refuses it
         return cells.astype(np.int64)
@@ -93,8 +119,14 @@ def _cell(cell: object, row: int, field: StatedField, setting: Setting) -> Any:
         if setting.key in LEFT_OPEN:
             return None
         raise InputError(f"{where}: {setting.key} is missing; give it for every plan, or for none")
-    if isinstance(cell, int | float) and not isinstance(cell, bool) and setting.kind is Kind.INTEGER:
-        if cell == cell and abs(cell) < 2**63 and cell == int(cell):  # pandas makes floats of numbers beside a missing one
+    if (
+        isinstance(cell, int | float)
+        and not isinstance(cell, bool)
+        and setting.kind is Kind.INTEGER
+    ):
+        if (
+            cell == cell and abs(cell) < 2**63 and cell == int(cell)
+        ):  # pandas makes floats of numbers beside a missing one
             cell = int(cell)
             if cell < setting.least == 1:
                 raise InputError(f"{where}: {setting.key} is {cell}; it must be at least 1")
@@ -108,10 +140,17 @@ def _cell(cell: object, row: int, field: StatedField, setting: Setting) -> Any:
 
 
 def _refused(cell: object, row: int, field: StatedField) -> InputError:
-    return InputError(f"plan {row}: {field.key} is a {type(cell).__name__}; give one value for each plan")
+    return InputError(
+        f"plan {row}: {field.key} is a {type(cell).__name__}; give one value for each plan"
+    )
 
 
 def _is_missing(cell: object) -> bool:
     import pandas as pd
 
-    return cell is None or cell is pd.NA or cell is pd.NaT or (isinstance(cell, float) and cell != cell)
+    return (
+        cell is None
+        or cell is pd.NA
+        or cell is pd.NaT
+        or (isinstance(cell, float) and cell != cell)
+    )

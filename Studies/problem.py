@@ -30,12 +30,25 @@ logger = logging.getLogger(__name__)
 
 SEARCHED = (  # what a plan and a request call alike, of which a request may hold several values
     *("tp2", "panels", "exchange"),
-    *("micro_batch_size", "tp", "pp", "dp", "cp", "ep", "interleave", "recompute", "sequence_parallel", "zero_stage"),
+    *(
+        "micro_batch_size",
+        "tp",
+        "pp",
+        "dp",
+        "cp",
+        "ep",
+        "interleave",
+        "recompute",
+        "sequence_parallel",
+        "zero_stage",
+    ),
     *("group_order", "overlap_gradients", "overlap_tensor"),
 )
 
 
-MOST_WITH_FRONT = 20_000  # whole chips, of more of which a front is certified only where it is asked for
+MOST_WITH_FRONT = (
+    20_000  # whole chips, of more of which a front is certified only where it is asked for
+)
 OF_WHOLE_CHIPS = (FrontAxis.THROUGHPUT, FrontAxis.COST)
 
 
@@ -43,7 +56,10 @@ def search_problem(request: Request) -> SearchProblem:
     """The problem of ``request``, of which the best is asked alone."""
     return SearchProblem(
         name=request.name,
-        models=tuple(ModelProblem(model.name, model.weight, plan_space(request, model.name)) for model in request.models),
+        models=tuple(
+            ModelProblem(model.name, model.weight, plan_space(request, model.name))
+            for model in request.models
+        ),
         memory_bytes=memory_sizes(request),
         objective=request.objective,
         combine=request.combine or Combine.MEAN,
@@ -54,7 +70,8 @@ def search_problem(request: Request) -> SearchProblem:
 
 
 def front_of(request: Request, hardware: Hardware) -> tuple[FrontAxis, ...]:
-    """The axes of the front that a search of ``hardware`` certifies: as ``request`` says, else what is usual; empty: none."""
+    """The axes of the front that a search of ``hardware`` certifies: as ``request`` says, else what
+    is usual; empty: none."""
     if request.space_part is not None:
         return ()
     if request.front is not None:
@@ -102,7 +119,9 @@ def plan_space(request: Request, model: str) -> PlanSpace:
             state_formats=state_formats(request),
         ),
         sequence_length=request.sequence_length_of(model),
-        tp_widths=request.tp if LayoutName.ONE_D in request.layout or LayoutName.AUTO in request.layout else (),
+        tp_widths=request.tp
+        if LayoutName.ONE_D in request.layout or LayoutName.AUTO in request.layout
+        else (),
         micro_batch_sizes=request.micro_batch_size,
         recompute=request.recompute,
         sequence_parallel=request.sequence_parallel,
@@ -114,7 +133,8 @@ def plan_space(request: Request, model: str) -> PlanSpace:
         interleave=request.interleave,
         zero_stages=request.zero_stage,
         group_orders=tuple(
-            order.over(len(cluster.tiers)) if isinstance(order, Assignment) else order for order in request.group_order
+            order.over(len(cluster.tiers)) if isinstance(order, Assignment) else order
+            for order in request.group_order
         ),
         capacities=tier_capacities(cluster, request.devices),
         overlap_gradients=request.overlap_gradients,
@@ -133,8 +153,13 @@ def hardware_of(request: Request) -> Hardware:
     if records.device is not None:
         return ExistingDevice(records.device, records.cluster, records.software, request.precision)
     space, solver = design_space_of(request), solver_named(request.solver)
-    accelerators, references = designed_accelerators(request), () if request.space_part else space.references
-    return DesignedChips(accelerators, space.platform, records.cluster, records.software, solver, references, space)
+    accelerators, references = (
+        designed_accelerators(request),
+        () if request.space_part else space.references,
+    )
+    return DesignedChips(
+        accelerators, space.platform, records.cluster, records.software, solver, references, space
+    )
 
 
 def hardware_report(request: Request) -> HardwareReport:
@@ -145,7 +170,9 @@ def hardware_report(request: Request) -> HardwareReport:
         device=request.device,
         accelerator=request.hardware.chip,
         memory_bytes=float(max(memory_sizes(request))),
-        cluster=request.cluster if profile_folder(request.cluster) is None else request.hardware.cluster.name,
+        cluster=request.cluster
+        if profile_folder(request.cluster) is None
+        else request.hardware.cluster.name,
         software=request.software or CHIP_SOFTWARE,
         design_space=request.design_space,
         records=HardwareRecords(
@@ -159,11 +186,14 @@ def hardware_report(request: Request) -> HardwareReport:
 
 
 def chips_of(request: Request, accelerators: Sequence[Accelerator]) -> DesignedChips:
-    """Some accelerators of the design space of ``request``, in its order, as the hardware to compare."""
+    """Some accelerators of the design space of ``request``, in its order, as the hardware to
+    compare."""
     records, space = request.hardware, design_space_of(request)
     chips = AcceleratorSet.of(sorted(accelerators, key=space.place))
     solver = solver_named(request.solver)
-    return DesignedChips(chips, space.platform, records.cluster, records.software, solver, space.references, space)
+    return DesignedChips(
+        chips, space.platform, records.cluster, records.software, solver, space.references, space
+    )
 
 
 def _title(request: Request) -> str:
@@ -207,13 +237,18 @@ def check_code(request: Request) -> None:
         keys = [key for keys in graph_keys(request) for key in keys]
     else:
         keys = [single_plan(request).graph_key(request.models[0].name, request.sequence_length[0])]
-    storage.check_code(keys, request.folders.graphs, request.code, force=request.force_reextract_model)
+    storage.check_code(
+        keys, request.folders.graphs, request.code, force=request.force_reextract_model
+    )
 
 
 def graph_keys(request: Request) -> list[tuple[GraphKey, ...]]:
     """The graphs that a search needs, by model."""
     problem = search_problem(request)
-    return [tuple(dict.fromkeys(model.graph_key(shape) for shape in model.space.shapes())) for model in problem.models]
+    return [
+        tuple(dict.fromkeys(model.graph_key(shape) for shape in model.space.shapes()))
+        for model in problem.models
+    ]
 
 
 def space_size(request: Request) -> SpaceSize:
@@ -229,7 +264,9 @@ def space_size(request: Request) -> SpaceSize:
             for shape in mine
         )
     count = sum(map(len, shapes))
-    sizes = len(problem.memory_bytes) if hardware.figures.memory_bytes is None else 1  # chips that bring theirs have one each
+    sizes = (
+        len(problem.memory_bytes) if hardware.figures.memory_bytes is None else 1
+    )  # chips that bring theirs have one each
     return SpaceSize(
         configurations=hardware.configurations,
         memory_sizes=sizes,

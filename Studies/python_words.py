@@ -1,4 +1,5 @@
-"""Refusals in the words of Python: what a command line calls ``--global-batch-size`` is the keyword ``global_batch_size``."""
+"""Refusals in the words of Python: what a command line calls ``--global-batch-size`` is the keyword
+``global_batch_size``."""
 
 from __future__ import annotations
 
@@ -17,18 +18,22 @@ from Studies.training_time.settings import all_settings
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
-PARAMETERS = frozenset({"run_code", "instead", "what_if", "moldable"})  # of functions, which are no settings
+PARAMETERS = frozenset(
+    {"run_code", "instead", "what_if", "moldable"}
+)  # of functions, which are no settings
 
 
 @cache
 def function_of(name: str) -> Callable[..., Any]:
-    """A function of ``Studies.library`` as people call it from Python; the command line calls it as it is there."""
+    """A function of ``Studies.library`` as people call it from Python; the command line calls it as
+    it is there."""
     found: Callable[..., Any] = in_words_of_python(getattr(library, name))
     return found
 
 
 def in_words_of_python(door: Callable[Given, Answer]) -> Callable[Given, Answer]:
-    """``door``, whose refusals name keywords where those of the same rules name flags on a command line."""
+    """``door``, whose refusals name keywords where those of the same rules name flags on a command
+    line."""
 
     @wraps(door)
     def called(*args: Given.args, **keywords: Given.kwargs) -> Answer:
@@ -36,8 +41,13 @@ def in_words_of_python(door: Callable[Given, Answer]) -> Callable[Given, Answer]
             return door(*args, **keywords)
         except PhazeError as error:
             if isinstance(error, SeveralProblemsError):
-                error.problems, error.listed = tuple(map(reworded, error.problems)), tuple(map(reworded, error.listed))
-            error.args = tuple(reworded(each) if isinstance(each, str) else each for each in error.args)
+                error.problems, error.listed = (
+                    tuple(map(reworded, error.problems)),
+                    tuple(map(reworded, error.listed)),
+                )
+            error.args = tuple(
+                reworded(each) if isinstance(each, str) else each for each in error.args
+            )
             raise
 
     return called
@@ -45,7 +55,10 @@ def in_words_of_python(door: Callable[Given, Answer]) -> Callable[Given, Answer]
 
 def reworded(sentence: str) -> str:
     """``sentence`` with every flag of a setting as the keyword that it is; other flags stay."""
-    return _FLAG.sub(lambda found: name if (name := found[1].replace("-", "_")) in _keywords() else found[0], sentence)
+    return _FLAG.sub(
+        lambda found: name if (name := found[1].replace("-", "_")) in _keywords() else found[0],
+        sentence,
+    )
 
 
 @cache

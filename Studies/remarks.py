@@ -1,4 +1,5 @@
-"""What is said beside the tables of a search of chips: what they leave out, and what is better beyond its space."""
+"""What is said beside the tables of a search of chips: what they leave out, and what is better
+beyond its space."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ GIGA = 1e9
 
 
 def better_beyond(result: SearchResult) -> str:
-    """That a known chip which the space has not is better than the best of it, and why it is not there; empty: none is.
+    """That a known chip which the space has not is better than the best of it, and why it is not
+    there; empty: none is.
 
     Chips that are beyond the limits of the study do not count.
     """
@@ -27,7 +29,11 @@ def better_beyond(result: SearchResult) -> str:
     if best is None or space is None:
         return ""
     beating = [point for point in result.references if point.value > best.value * (1.0 + EQUAL)]
-    absent = [(point, absence(point.accelerator, space)) for point in beating if _allowed(point.accelerator, space)]
+    absent = [
+        (point, absence(point.accelerator, space))
+        for point in beating
+        if _allowed(point.accelerator, space)
+    ]
     better = [(point, why) for point, why in absent if why]
     if not better:
         return ""
@@ -35,24 +41,29 @@ def better_beyond(result: SearchResult) -> str:
     others = sorted({point.name for point, _ in better} - {most.name})
     besides = f", and {listed(others)} more than it too" if others else ""
     return (
-        f"{most.name}, which is not in this space ({why}), reaches {times_what(most.value / best.value)} the best found here "
+        f"{most.name}, which is not in this space ({why}), reaches "
+        f"{times_what(most.value / best.value)} the best found here "
         f"does{besides}; what is proven is about the chips of the space {space.name} alone"
     )
 
 
 def missing_sizes(result: SearchResult) -> str:
-    """Which memory sizes of the space the tables lack, because bounds closed them before their best was known; empty: none."""
+    """Which memory sizes of the space the tables lack, because bounds closed them before their best
+    was known; empty: none."""
     space = _space_of(result)
     if result.best is None or space is None:
         return ""
     told = {point.hbm_bytes for point in result.per_hbm} | {row.hbm_bytes for row in result.rows}
-    labels = {label: space.platform.memory(label).capacity_bytes for label in space.axes.memory or ()}
+    labels = {
+        label: space.platform.memory(label).capacity_bytes for label in space.axes.memory or ()
+    }
     lacking = {label: size for label, size in labels.items() if size not in told}
     if not lacking:
         return ""
     sizes = listed([f"{gib(size)} GiB" for size in sorted({*lacking.values()})])
     return (
-        f"not in these tables: {sizes}, which cannot be the best of all, as bounds show before more is known of them; a search "
+        f"not in these tables: {sizes}, which cannot be the best of all, as bounds show before "
+        "more is known of them; a search "
         f"of that memory alone tells it (--memory {' '.join(lacking)})"
     )
 
@@ -65,8 +76,13 @@ def absence(chip: Accelerator, space: DesignSpace) -> str:
     if foreign:
         return f"{listed(foreign)} {'is' if len(foreign) == 1 else 'are'} not on its axes"
     if chip.area_mm2 > space.budget_mm2:
-        return f"its {number(chip.area_mm2)} mm2 are beyond the budget of {number(space.budget_mm2)} mm2"
-    single = (space.keep.any_single_tc and chip.num_tc == 1) or (space.keep.any_single_vc and chip.num_vc == 1)
+        return (
+            f"its {number(chip.area_mm2)} mm2 are beyond the budget of "
+            f"{number(space.budget_mm2)} mm2"
+        )
+    single = (space.keep.any_single_tc and chip.num_tc == 1) or (
+        space.keep.any_single_vc and chip.num_vc == 1
+    )
     least = space.keep.minimum_area_fraction * space.budget_mm2
     return (
         ""
@@ -102,7 +118,9 @@ def beyond_limits(result: SearchResult) -> frozenset[str]:
     space = _space_of(result)
     if space is None:
         return frozenset()
-    return frozenset(point.name for point in result.references if not _allowed(point.accelerator, space))
+    return frozenset(
+        point.name for point in result.references if not _allowed(point.accelerator, space)
+    )
 
 
 def _allowed(chip: Accelerator, space: DesignSpace) -> bool:

@@ -68,10 +68,11 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
 
 
 def prepared(request: Request) -> dict[str, str]:
-    """Hashes of the files that ``request`` names, taken before they are read for its answer; its folder can be written.
+    """Hashes of the files that ``request`` names, taken before they are read for its answer; its
+    folder can be written.
 
-    Raises:
-        InputError: it cannot, or holds files that no run wrote or the run of another study, or a file is not there any more.
+    Raises: InputError: it cannot, or holds files that no run wrote or the run of another study, or
+        a file is not there any more.
     """
     check_writable(request.folders.run)
     check_replaceable(request.folders.run)
@@ -96,7 +97,10 @@ def explained(request: Request, searched: Searched) -> Searched:
     if request.space_part is not None:
         axes = accelerator_axes(run, searched.groups, result.per_hbm)
         best = best and replace(best, axes=axes)
-        return replace(searched, result=replace(result, best=best, part=part_report(run, result, request.space_part)))
+        return replace(
+            searched,
+            result=replace(result, best=best, part=part_report(run, result, request.space_part)),
+        )
     if best is not None:
         best = _with_intervals(best, result.hardware.records)
         _tell(best)
@@ -105,9 +109,22 @@ def explained(request: Request, searched: Searched) -> Searched:
             tight = tight_memory(run, best)
         with run.phase("axes"):
             points = [group.stored_as for group in searched.groups]
-            best = replace(best, axes=kept_answer(run, "axes", _Axes, best, lambda: _axes(run, searched), *points).axes)
-        chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes))
-        result = replace(result, best=best, hardware=chosen, tight_memory=tight, in_noise=_in_noise(searched, best))
+            best = replace(
+                best,
+                axes=kept_answer(
+                    run, "axes", _Axes, best, lambda: _axes(run, searched), *points
+                ).axes,
+            )
+        chosen = replace(
+            result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes)
+        )
+        result = replace(
+            result,
+            best=best,
+            hardware=chosen,
+            tight_memory=tight,
+            in_noise=_in_noise(searched, best),
+        )
     if request.heterogeneous:
         with run.phase("stages that differ"):
             result = with_stages_that_differ(run, result)
@@ -115,7 +132,8 @@ def explained(request: Request, searched: Searched) -> Searched:
 
 
 def _in_noise(searched: Searched, best: DesignPoint) -> PlansInNoise | None:
-    """Plans that predictions cannot tell from the ``best``, of one model on devices whose like was measured."""
+    """Plans that predictions cannot tell from the ``best``, of one model on devices whose like was
+    measured."""
     group, row = _best_group(searched)
     hardware = searched.run.hardware
     if group is None or len(best.models) > 1 or not isinstance(hardware, ExistingDevice):
@@ -123,25 +141,41 @@ def _in_noise(searched: Searched, best: DesignPoint) -> PlansInNoise | None:
     (plan,) = best.models.values()
     if not plan.time_intervals:
         return None
-    groups = [each for each in searched.groups if (each.key.model, each.key.memory_bytes) == (group.key.model, best.hbm_bytes)]
+    groups = [
+        each
+        for each in searched.groups
+        if (each.key.model, each.key.memory_bytes) == (group.key.model, best.hbm_bytes)
+    ]
     return plans_in_noise(groups, row, plan.time_per_batch_s)
 
 
 def _with_intervals(best: DesignPoint, records: HardwareRecords) -> DesignPoint:
     """``best`` with how sure the times of its plans are."""
     models = {
-        name: replace(plan, time_intervals=time_intervals(records, plan.plan.model, plan.devices_used, plan.time_per_batch_s))
+        name: replace(
+            plan,
+            time_intervals=time_intervals(
+                records, plan.plan.model, plan.devices_used, plan.time_per_batch_s
+            ),
+        )
         for name, plan in best.models.items()
     }
     return replace(best, models=models)
 
 
 def _tell(best: DesignPoint) -> None:
-    """Say what was found before what limits it is looked for, which may take longer than the search."""
+    """Say what was found before what limits it is looked for, which may take longer than the
+    search."""
     chip = "" if best.accelerator is None else f"{accelerator_text(best.accelerator)}: "
     plans = ", ".join(f"{name} {whole_plan_text(plan)}" for name, plan in best.models.items())
     proven = "proven optimal" if best.optimal else "the best found so far"
-    logger.info("found %s%s %s, %s; next, what limits it", chip, number(best.value), unit_of(best), f"{plans}, {proven}")
+    logger.info(
+        "found %s%s %s, %s; next, what limits it",
+        chip,
+        number(best.value),
+        unit_of(best),
+        f"{plans}, {proven}",
+    )
 
 
 def write_answer(
@@ -153,17 +187,28 @@ def write_answer(
 ) -> SearchResult:
     """Write the run directory of ``request`` and give its result.
 
-    Where its space was searched in ``parts`` their design points are those of the ``others`` in place of those of the join.
+    Where its space was searched in ``parts`` their design points are those of the ``others`` in
+    place of those of the join.
 
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
     run = searched.run
     with run.phase("files"):
-        designs = _joined_designs(others) if others else designs_table(searched.groups, run.hardware, run.problem.front)
-        searched = replace(searched, result=replace(searched.result, fronts=fronts_of(designs, run.problem.front)))
+        designs = (
+            _joined_designs(others)
+            if others
+            else designs_table(searched.groups, run.hardware, run.problem.front)
+        )
+        searched = replace(
+            searched, result=replace(searched.result, fronts=fronts_of(designs, run.problem.front))
+        )
         files = _files(request, searched, contents, designs)
-        write_run(request.folders.run, replace(files, manifest=replace(files.manifest, parts=parts)), csv=request.csv)
+        write_run(
+            request.folders.run,
+            replace(files, manifest=replace(files.manifest, parts=parts)),
+            csv=request.csv,
+        )
     return searched.result
 
 
@@ -191,18 +236,28 @@ def search_context(request: Request, progress: Progress) -> Run:
 
 
 def _best_known(request: Request) -> BestKnown | None:
-    """What all parts of a space know together, beside the folders of the parts; a part that is run by itself is told nothing."""
+    """What all parts of a space know together, beside the folders of the parts; a part that is run
+    by itself is told nothing."""
     if request.space_part is None:
         return None
     if request.run_folder is None:
         return BestKnown()
     whole = key_of(replace(request, space_part=None))
-    return BestKnown(request.run_folder.parent / f"known-{whole}", request.space_part.replace("/", "-of-"))
+    return BestKnown(
+        request.run_folder.parent / f"known-{whole}", request.space_part.replace("/", "-of-")
+    )
 
 
-def _files(request: Request, searched: Searched, contents: dict[str, str], designs: pd.DataFrame) -> RunFiles:
+def _files(
+    request: Request, searched: Searched, contents: dict[str, str], designs: pd.DataFrame
+) -> RunFiles:
     run, result, hardware = searched.run, searched.result, searched.run.hardware
-    confirmed = [item for one in searched.scored if one.point.certificate for item in one.point.certificate.schedules]
+    confirmed = [
+        item
+        for one in searched.scored
+        if one.point.certificate
+        for item in one.point.certificate.schedules
+    ]
     manifest = Manifest.of(
         contents,
         schedule_solver=hardware.solver.name if isinstance(hardware, DesignedChips) else "",
@@ -214,18 +269,31 @@ def _files(request: Request, searched: Searched, contents: dict[str, str], desig
         pareto_front_points=int(designs["on_front"].sum()),
     )
     schedules = KeptSchedules(
-        tuple(each for one in searched.scored for each in kept_schedules(one.point.hbm_bytes, one.schedules)),
+        tuple(
+            each
+            for one in searched.scored
+            for each in kept_schedules(one.point.hbm_bytes, one.schedules)
+        ),
         tuple(_operators(run, searched)),
-        tuple(tensor for one in _best_of(searched) for choice in one.choices for tensor in layer_tensors(choice)),
+        tuple(
+            tensor
+            for one in _best_of(searched)
+            for choice in one.choices
+            for tensor in layer_tensors(choice)
+        ),
     )
     group, row = _best_group(searched)
-    return RunFiles(request.to_yaml(), manifest, result, schedules, designs, plans_table(group, row))
+    return RunFiles(
+        request.to_yaml(), manifest, result, schedules, designs, plans_table(group, row)
+    )
 
 
 def _best_of(searched: Searched) -> list[ScoredPoint]:
     """The best design, where there is one."""
     best = searched.result.best
-    return [one for one in searched.scored if best is not None and one.point.hbm_bytes == best.hbm_bytes]
+    return [
+        one for one in searched.scored if best is not None and one.point.hbm_bytes == best.hbm_bytes
+    ]
 
 
 def _operators(run: Run, searched: Searched) -> Iterator[PricedOperator]:
@@ -259,5 +327,9 @@ def _best_group(searched: Searched) -> tuple[PointGroup | None, int]:
     model, plan = next(iter(best.models.items()))
     one = next(each for each in searched.scored if each.point.hbm_bytes == best.hbm_bytes)
     wanted = (model, best.hbm_bytes, plan.micro_batch_size)
-    groups = (each for each in searched.groups if (each.key.model, each.key.memory_bytes, each.key.micro_batch_size) == wanted)
+    groups = (
+        each
+        for each in searched.groups
+        if (each.key.model, each.key.memory_bytes, each.key.micro_batch_size) == wanted
+    )
     return next(groups), one.row

@@ -29,6 +29,8 @@ def heterogeneous_text(answer: HeterogeneousAnswer) -> str:
         more = f"{number(answer.over_uniform, FINE_DIGITS)} times the best plan of stages alike"
     memory = stage_memory_text(best.memory_bytes, answer.hbm_bytes)
     return (
-        f"{model}, stages that differ: {number(best.throughput_samples_per_s, FINE_DIGITS)} samples/s, "
-        f"{time_text(best.time_per_batch_s)} per batch, {more}; {proof}; the fullest stage uses {memory}; {compared}{left_out}"
+        f"{model}, stages that differ: {number(best.throughput_samples_per_s, FINE_DIGITS)} "
+        "samples/s, "
+        f"{time_text(best.time_per_batch_s)} per batch, {more}; {proof}; the fullest stage uses "
+        f"{memory}; {compared}{left_out}"
     )

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 IntArray = NDArray[np.int64]
 
 LAYER_GROUPS = "layer_groups"  # where the groups lie that communicate within a layer: by tier, or
-CONSECUTIVE = "consecutive"  # on consecutive devices, tp innermost, whatever the order of the others
+CONSECUTIVE = (
+    "consecutive"  # on consecutive devices, tp innermost, whatever the order of the others
+)
 UNSTATED = ""  # in designs of before
 
 TEXTS, SWITCHES = (
@@ -33,9 +35,27 @@ TEXTS, SWITCHES = (
     frozenset({"sequence_parallel", "on_front"}),
 )
 OF_DESIGNS = (
-    *("model", "micro_batch_size", "hbm_bytes", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "sequence_parallel"),
+    *(
+        "model",
+        "micro_batch_size",
+        "hbm_bytes",
+        "layout",
+        "tp",
+        "tp2",
+        "panels",
+        "cp",
+        "exchange",
+        "ep",
+        "sequence_parallel",
+    ),
     *("recompute", "status"),
-    *("throughput_samples_per_s", "time_per_batch_s", "throughput_bound_samples_per_s", "energy_per_sample_j", "memory_bytes"),
+    *(
+        "throughput_samples_per_s",
+        "time_per_batch_s",
+        "throughput_bound_samples_per_s",
+        "energy_per_sample_j",
+        "memory_bytes",
+    ),
     *("pp", "dp", "on_front"),
 )
 TOTAL_ENERGY = "total_energy_per_sample_j"  # of whole chips: with what they draw all the time
@@ -47,9 +67,24 @@ AXIS_COLUMNS: Mapping[FrontAxis, str] = {
     FrontAxis.COST: "owning_usd",
     FrontAxis.CARBON: "embodied_kg",
 }
-BOUGHT = ("value", "value_bound")  # the objective where devices are bought, which throughput alone does not tell then
+BOUGHT = (
+    "value",
+    "value_bound",
+)  # the objective where devices are bought, which throughput alone does not tell then
 OF_PLANS = (
-    *("model", "hbm_bytes", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "micro_batch_size", "sequence_parallel"),
+    *(
+        "model",
+        "hbm_bytes",
+        "layout",
+        "tp",
+        "tp2",
+        "panels",
+        "cp",
+        "exchange",
+        "ep",
+        "micro_batch_size",
+        "sequence_parallel",
+    ),
     *("recompute", "pp", "dp", "zero_stage"),
     *("interleave", "group_order", "status", "time_per_batch_s", "time_per_batch_bound_s"),
 )
@@ -80,7 +115,8 @@ class LackingColumn:
 def lacking_columns(
     designs: pd.DataFrame, plans: pd.DataFrame, models: frozenset[str], *, on_device: bool
 ) -> LackingColumn | None:
-    """What the tables of a run lack that its readers rely on; ``models`` are those of the best design, if there is one."""
+    """What the tables of a run lack that its readers rely on; ``models`` are those of the best
+    design, if there is one."""
     of_chips = () if on_device else COLUMNS
     for file, table, names in (
         (DESIGNS, designs, (*OF_DESIGNS, *of_chips)),
@@ -93,12 +129,16 @@ def lacking_columns(
             if _kind_of(table[name]) != kind:
                 return LackingColumn(file, f"its column {name} does not hold {kind}")
         if models and not set(table["model"].unique()) <= models:
-            return LackingColumn(file, f"it is about other models than {', '.join(sorted(models))}, which best.json holds")
+            return LackingColumn(
+                file,
+                f"it is about other models than {', '.join(sorted(models))}, which best.json holds",
+            )
     return None
 
 
 def complete_designs(designs: pd.DataFrame) -> pd.DataFrame:
-    """``designs`` as they are written now: those of before do not say where the groups of a layer lie."""
+    """``designs`` as they are written now: those of before do not say where the groups of a layer
+    lie."""
     return designs if LAYER_GROUPS in designs else designs.assign(**{LAYER_GROUPS: UNSTATED})
 
 
@@ -112,18 +152,25 @@ def _kind_of(column: pd.Series[Any]) -> str:
 
 def axis_column(designs: pd.DataFrame, axis: FrontAxis) -> str:
     """The column of ``designs`` that holds what they have of an axis of fronts."""
-    return TOTAL_ENERGY if axis is FrontAxis.ENERGY and TOTAL_ENERGY in designs else AXIS_COLUMNS[axis]
+    return (
+        TOTAL_ENERGY if axis is FrontAxis.ENERGY and TOTAL_ENERGY in designs else AXIS_COLUMNS[axis]
+    )
 
 
-def designs_table(groups: Sequence[PointGroup], hardware: Hardware, front: Sequence[FrontAxis]) -> pd.DataFrame:
-    """One row per design point, with its status, its best plan's degrees, and whether it is on the Pareto front of these axes."""
+def designs_table(
+    groups: Sequence[PointGroup], hardware: Hardware, front: Sequence[FrontAxis]
+) -> pd.DataFrame:
+    """One row per design point, with its status, its best plan's degrees, and whether it is on the
+    Pareto front of these axes."""
     import pandas as pd
 
     if not groups:
         return _no_designs(hardware)
     models = list(dict.fromkeys(group.key.model for group in groups))
     accelerators = hardware.accelerators if isinstance(hardware, DesignedChips) else None
-    table = pd.concat([_group_frame(group, accelerators, models) for group in groups], ignore_index=True)
+    table = pd.concat(
+        [_group_frame(group, accelerators, models) for group in groups], ignore_index=True
+    )
     table["on_front"] = _on_front(table, front)
     return table
 
@@ -134,12 +181,15 @@ def _no_designs(hardware: Hardware) -> pd.DataFrame:
 
     columns = (*OF_DESIGNS, LAYER_GROUPS, *(COLUMNS if isinstance(hardware, DesignedChips) else ()))
     texts = pd.CategoricalDtype([""])  # whose kind a file without rows tells too
-    kinds = {name: texts if name in TEXTS else bool if name in SWITCHES else float for name in columns}
+    kinds = {
+        name: texts if name in TEXTS else bool if name in SWITCHES else float for name in columns
+    }
     return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
 
 
 def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
-    """One row per plan of all shapes of ``group`` on configuration ``row``: its fate, its bound and its best cut's seconds."""
+    """One row per plan of all shapes of ``group`` on configuration ``row``: its fate, its bound and
+    its best cut's seconds."""
     import pandas as pd
 
     frames = []
@@ -169,15 +219,25 @@ def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
                         "group_order": arrays.order_names,
                         "overlap_gradients": arrays.overlap_gradients,
                         "status": [PlanStatus(code).name.lower() for code in found.status.tolist()],
-                        "time_per_batch_s": np.where(np.isfinite(found.plan_s), found.plan_s, np.nan),
-                        "time_per_batch_bound_s": np.where(np.isfinite(found.plan_bounds_s), found.plan_bounds_s, np.nan),
+                        "time_per_batch_s": np.where(
+                            np.isfinite(found.plan_s), found.plan_s, np.nan
+                        ),
+                        "time_per_batch_bound_s": np.where(
+                            np.isfinite(found.plan_bounds_s), found.plan_bounds_s, np.nan
+                        ),
                     }
                 )
             )
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"model": pd.Series(dtype=str)})
+    return (
+        pd.concat(frames, ignore_index=True)
+        if frames
+        else pd.DataFrame({"model": pd.Series(dtype=str)})
+    )
 
 
-def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models: Sequence[str]) -> pd.DataFrame:
+def _group_frame(
+    group: PointGroup, accelerators: AcceleratorSet | None, models: Sequence[str]
+) -> pd.DataFrame:
     import pandas as pd
 
     def category(codes: IntArray, names: Sequence[str]) -> pd.Categorical[int]:
@@ -201,7 +261,10 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
             chip["owning_usd"] = group.figures.device_usd(owned)
             chip[TOTAL_ENERGY] = group.figures.total_joules(group.energy_j, throughput, owned)
     modes = np.array([list(Recompute).index(plan.recompute) for plan in shapes])
-    lying = [str(plan.group_order) if isinstance(plan.group_order, Assignment) else CONSECUTIVE for plan in shapes]
+    lying = [
+        str(plan.group_order) if isinstance(plan.group_order, Assignment) else CONSECUTIVE
+        for plan in shapes
+    ]
 
     def named(kind: type[StrEnum], values: Sequence[StrEnum]) -> IntArray:
         names = list(kind)
@@ -212,22 +275,30 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
             "model": category(np.full(len(points), models.index(group.key.model)), models),
             "micro_batch_size": group.key.micro_batch_size,
             "hbm_bytes": group.key.memory_bytes,
-            "layout": category(named(LayoutName, [plan.layout_name for plan in shapes]), tuple(LayoutName)),
+            "layout": category(
+                named(LayoutName, [plan.layout_name for plan in shapes]), tuple(LayoutName)
+            ),
             "tp": np.array([plan.tp for plan in shapes])[shape_of],
             "tp2": np.array([plan.tp2 for plan in shapes])[shape_of],
             "panels": np.array([plan.panels for plan in shapes])[shape_of],
             "cp": np.array([plan.cp for plan in shapes])[shape_of],
-            "exchange": category(named(KeyExchange, [plan.exchange for plan in shapes]), tuple(KeyExchange)),
+            "exchange": category(
+                named(KeyExchange, [plan.exchange for plan in shapes]), tuple(KeyExchange)
+            ),
             "ep": np.array([plan.ep for plan in shapes])[shape_of],
             LAYER_GROUPS: np.array(lying)[shape_of],
             "sequence_parallel": np.array([plan.sequence_parallel for plan in shapes])[shape_of],
             "recompute": category(modes[shape_of], tuple(Recompute)),
             **chip,
-            "status": category(group.status.astype(np.int64), [status.name.lower() for status in PointStatus]),
+            "status": category(
+                group.status.astype(np.int64), [status.name.lower() for status in PointStatus]
+            ),
             "throughput_samples_per_s": group.batch_samples / iteration_s,
             "time_per_batch_s": iteration_s,
             "throughput_bound_samples_per_s": group.fastest_bound,
-            "energy_per_sample_j": group.energy_j if accelerators is not None else np.full(len(points), np.nan),
+            "energy_per_sample_j": group.energy_j
+            if accelerators is not None
+            else np.full(len(points), np.nan),
             "memory_bytes": np.where(evaluated, group.memory_bytes, np.nan),
             "pp": np.where(evaluated, group.pp, 0),
             "dp": np.where(evaluated, group.dp, 0),
@@ -238,7 +309,8 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
 
 
 def _on_front(table: pd.DataFrame, front: Sequence[FrontAxis]) -> NDArray[np.bool_]:
-    """The Pareto front of these axes per model, over all its micro-batch sizes and plans; nothing where there is no axis.
+    """The Pareto front of these axes per model, over all its micro-batch sizes and plans; nothing
+    where there is no axis.
 
     Where chips bring their memory it is over all memory sizes, else per size.
     """
@@ -247,6 +319,8 @@ def _on_front(table: pd.DataFrame, front: Sequence[FrontAxis]) -> NDArray[np.boo
     same = ["model"] if TOTAL_ENERGY in table else ["model", "hbm_bytes"]
     throughput, *others = (axis_column(table, axis) for axis in front) if front else ("",)
     for _, part in table[evaluated].groupby(same, observed=True) if front else ():
-        values = better_is_larger(part[throughput].to_numpy(), *(part[name].to_numpy() for name in others))
+        values = better_is_larger(
+            part[throughput].to_numpy(), *(part[name].to_numpy() for name in others)
+        )
         on_front[part.index.to_numpy()[nondominated(values)]] = True
     return on_front

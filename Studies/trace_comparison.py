@@ -1,4 +1,5 @@
-"""Traces of devices beside what was predicted of them: seconds of an iteration by stage, by what kernels do and by product."""
+"""Traces of devices beside what was predicted of them: seconds of an iteration by stage, by what
+kernels do and by product."""
 
 from __future__ import annotations
 
@@ -33,14 +34,26 @@ from Validation.traced_kernels import (
 )
 
 ATTENTION, NORMS, COPIES = "attention", "norms and softmax", "copies"
-EXPOSED, IDLE, WAITING, ITERATION = "of it exposed", "no kernel runs", "messages, or no kernel runs", "iteration"
+EXPOSED, IDLE, WAITING, ITERATION = (
+    "of it exposed",
+    "no kernel runs",
+    "messages, or no kernel runs",
+    "iteration",
+)
 _PART_OF = {
     OperatorKind.GEMM: PRODUCTS,
     OperatorKind.CONV: PRODUCTS,
     OperatorKind.ATTENTION: ATTENTION,
     OperatorKind.REDUCTION: NORMS,
 }
-_KERNELS = (PRODUCTS, ATTENTION, NORMS, ELEMENTWISE, OPTIMIZER, COPIES)  # the parts of a trace of kernels,
+_KERNELS = (
+    PRODUCTS,
+    ATTENTION,
+    NORMS,
+    ELEMENTWISE,
+    OPTIMIZER,
+    COPIES,
+)  # the parts of a trace of kernels,
 _PASSES = (FORWARD, BACKWARD, OPTIMIZER)  # and of one of whole passes
 _CALIBRATED = {  # what to measure where a part is off
     PRODUCTS: "calibrate --table of matrix products, or --runs",
@@ -55,12 +68,15 @@ _CALIBRATED = {  # what to measure where a part is off
     FORWARD: "calibrate --runs, or from a trace of kernels",
     BACKWARD: "calibrate --runs, or from a trace of kernels",
 }
-APART = 0.1  # of the measured iteration by which a part is off before something is to be done about it
+APART = (
+    0.1  # of the measured iteration by which a part is off before something is to be done about it
+)
 
 
 @dataclass(frozen=True)
 class ComparedPart:
-    """Seconds of one part in an iteration; ``remedy`` is what to calibrate where they are far apart, else empty."""
+    """Seconds of one part in an iteration; ``remedy`` is what to calibrate where they are far
+    apart, else empty."""
 
     name: str
     measured_s: float
@@ -70,7 +86,8 @@ class ComparedPart:
 
 @dataclass(frozen=True)
 class ComparedProduct:
-    """Matrix products of one shape in an iteration: kernels and seconds, measured and predicted (0: none of the shape)."""
+    """Matrix products of one shape in an iteration: kernels and seconds, measured and predicted (0:
+    none of the shape)."""
 
     shape: ProductShape
     measured_count: float
@@ -81,9 +98,11 @@ class ComparedProduct:
 
 @dataclass(frozen=True)
 class ComparedStage:
-    """A stage, counted from 1: the mean of ``traces`` over at least ``steps`` iterations beside the prediction.
+    """A stage, counted from 1: the mean of ``traces`` over at least ``steps`` iterations beside the
+    prediction.
 
-    ``products`` are by shape, those that take most first; empty where no trace has the shapes of operands.
+    ``products`` are by shape, those that take most first; empty where no trace has the shapes of
+    operands.
     """
 
     stage: int
@@ -96,28 +115,36 @@ class ComparedStage:
 
 @dataclass(frozen=True)
 class TraceComparison:
-    """The traced ones among the ``pp`` stages of a plan, of which ``busiest``, counted from 1, is predicted to take longest."""
+    """The traced ones among the ``pp`` stages of a plan, of which ``busiest``, counted from 1, is
+    predicted to take longest."""
 
     pp: int
     busiest: int
     stages: tuple[ComparedStage, ...]
 
 
-def compare_traces(paths: Sequence[Path], request: Request, steps: int | None = None) -> TraceComparison:
+def compare_traces(
+    paths: Sequence[Path], request: Request, steps: int | None = None
+) -> TraceComparison:
     """Traces of ranks at ``paths`` beside the plan of ``request`` on a device that exists.
 
-    Raises:
-        InputError: no trace of a device is there, its rank is not known, the plan's stages differ, or it is for a designed chip.
+    Raises: InputError: no trace of a device is there, its rank is not known, the plan's stages
+        differ, or it is for a designed chip.
     """
     hardware = hardware_of(request)
     if not isinstance(hardware, ExistingDevice) or request.stages is not None:
-        raise InputError("a trace is compared with a plan of stages alike on a device that exists; name one with --device")
+        raise InputError(
+            "a trace is compared with a plan of stages alike on a device that exists; name one "
+            "with --device"
+        )
     made = prepared(request)
     priced = PricedPlan(made.degrees, made.costs, made.machine)
     busiest = busiest_stage(priced)
     traced = traced_stages(paths, made.degrees, busiest, steps)
     predicted = _Predicted(hardware, priced, evaluation_of(request, made).iteration)
-    return TraceComparison(made.degrees.pp, busiest + 1, tuple(predicted.beside(each) for each in traced))
+    return TraceComparison(
+        made.degrees.pp, busiest + 1, tuple(predicted.beside(each) for each in traced)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,25 +158,35 @@ class _Predicted:
     def beside(self, traced: TracedStage) -> ComparedStage:
         found = traced.iteration
         measured = self._measured(found)
-        predicted = self._of_passes(traced.stage) if FORWARD in measured else self._of_kernels(traced.stage)
+        predicted = (
+            self._of_passes(traced.stage) if FORWARD in measured else self._of_kernels(traced.stage)
+        )
         return ComparedStage(
             traced.stage + 1,
             traced.traces,
             found.steps,
-            tuple(_compared(name, seconds, predicted[name], found.iteration_s) for name, seconds in measured.items()),
+            tuple(
+                _compared(name, seconds, predicted[name], found.iteration_s)
+                for name, seconds in measured.items()
+            ),
             self._products(traced.stage, found) if found.products else (),
             found.longest,
         )
 
     @property
     def _rest(self) -> str:
-        """What nothing fills. Kernels that receive from a stage wait for it, so that its messages and waiting are one."""
+        """What nothing fills. Kernels that receive from a stage wait for it, so that its messages
+        and waiting are one."""
         return IDLE if self.priced.plan.pp == 1 else WAITING
 
     def _measured(self, traced: TracedIteration) -> dict[str, float]:
         kernels = _PASSES if {FORWARD, BACKWARD} & traced.parts_s.keys() else _KERNELS
         parts = {name: traced.parts_s.get(name, 0.0) for name in (*kernels, COMMUNICATION)}
-        parts |= {EXPOSED: traced.exposed_s, self._rest: traced.idle_s, ITERATION: traced.iteration_s}
+        parts |= {
+            EXPOSED: traced.exposed_s,
+            self._rest: traced.idle_s,
+            ITERATION: traced.iteration_s,
+        }
         parts[self._rest] += traced.parts_s.get(HOST, 0.0)
         if self.priced.plan.pp == 1:  # then they are of all-to-alls and rings
             parts[COMMUNICATION] += traced.parts_s.get(MESSAGES, 0.0)
@@ -177,7 +214,10 @@ class _Predicted:
     def _of_passes(self, stage: int) -> dict[str, float]:
         """Whole passes have their launches and what waits for the host in them."""
         report, many = self.iteration.stages[stage], self.priced.plan.micro_batches
-        exposed_s = many * (report.forward_communication_s + report.backward_communication_s) + report.after_s
+        exposed_s = (
+            many * (report.forward_communication_s + report.backward_communication_s)
+            + report.after_s
+        )
         parts = {
             FORWARD: many * (report.forward_s - report.forward_communication_s),
             BACKWARD: many * (report.backward_s - report.backward_communication_s),
@@ -191,7 +231,10 @@ class _Predicted:
         }
 
     def _products(self, stage: int, traced: TracedIteration) -> tuple[ComparedProduct, ...]:
-        counts, seconds = defaultdict[ProductShape, int](int), defaultdict[ProductShape, float](float)
+        counts, seconds = (
+            defaultdict[ProductShape, int](int),
+            defaultdict[ProductShape, float](float),
+        )
         for operator, operator_s in self._operators(stage):
             if operator.kind is OperatorKind.GEMM and len(operator.gemms) == 1:
                 gemm = operator.gemms[0]
@@ -212,15 +255,22 @@ class _Predicted:
         return tuple(sorted(found, key=lambda each: -max(each.measured_s, each.predicted_s)))
 
     def _operators(self, stage: int) -> Iterator[tuple[Operator, float]]:
-        """The operators of a device of ``stage`` in a pass through it, each with its seconds in an iteration."""
+        """The operators of a device of ``stage`` in a pass through it, each with its seconds in an
+        iteration."""
         plan, graph = self.priced.plan, self.priced.costs.graph
         distinct, sequence = moded_layers(graph, plan.recompute)
         for place in layers_of(self.priced, stage):
             moded = distinct[sequence[place]]
             layer = graph.layers[moded.index]
-            for operator in (*layer.forward.operators, *run_again(layer, moded.mode), *layer.backward.operators):
+            for operator in (
+                *layer.forward.operators,
+                *run_again(layer, moded.mode),
+                *layer.backward.operators,
+            ):
                 if operator.kind is not OperatorKind.COLLECTIVE:
-                    kernels_s = self.hardware.kernel_seconds(operator, plan.panels, self.priced.rates.slower)
+                    kernels_s = self.hardware.kernel_seconds(
+                        operator, plan.panels, self.priced.rates.slower
+                    )
                     yield operator, plan.micro_batches * kernels_s
 
 
@@ -233,4 +283,7 @@ def _communication(breakdown: Breakdown) -> tuple[float, float]:
     """What of collectives shows, and what passes beside computation."""
     exposed = ("tensor", "sequence", "context", "expert", "data")
     hidden = ("hidden_tensor", "hidden_data")
-    return tuple(sum(getattr(breakdown, f"{each}_communication_s") for each in names) for names in (exposed, hidden))
+    return tuple(
+        sum(getattr(breakdown, f"{each}_communication_s") for each in names)
+        for names in (exposed, hidden)
+    )

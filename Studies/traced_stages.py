@@ -11,7 +11,13 @@ from pathlib import Path
 from Common.errors import InputError
 from Plans.plan import UniformPlan
 from Validation.kernel_trace import read_trace
-from Validation.traced_kernels import KernelTime, ProductShape, ProductTime, TracedIteration, longest_of
+from Validation.traced_kernels import (
+    KernelTime,
+    ProductShape,
+    ProductTime,
+    TracedIteration,
+    longest_of,
+)
 
 _RANK_IN_NAME = re.compile(r"rank[ _.=-]*(\d{1,9})|[._-](\d{1,9})\.et(?:\.gz)?$", re.IGNORECASE)
 
@@ -25,25 +31,34 @@ class TracedStage:
     iteration: TracedIteration
 
 
-def traced_stages(paths: Sequence[Path], plan: UniformPlan, busiest: int, steps: int | None = None) -> tuple[TracedStage, ...]:
+def traced_stages(
+    paths: Sequence[Path], plan: UniformPlan, busiest: int, steps: int | None = None
+) -> tuple[TracedStage, ...]:
     """The stages that ``paths``, traces of one rank each, are of, in order.
 
-    A trace of torch.profiler says its rank, others by their file's name. A single one without is taken for ``busiest``.
+    A trace of torch.profiler says its rank, others by their file's name. A single one without is
+    taken for ``busiest``.
 
-    Raises:
-        InputError: one cannot be read, is of no rank of the plan, or of which one cannot be known; two are of one rank.
+    Raises: InputError: one cannot be read, is of no rank of the plan, or of which one cannot be
+        known; two are of one rank.
     """
     found, seen = defaultdict[int, list[tuple[str, TracedIteration]]](list), dict[int, str]()
     for path in paths:
         traced = read_trace(path, steps)
         rank = _rank_of(path.name, traced, plan)
         if rank in seen:
-            raise InputError(f"{seen[rank]} and {path.name} are both of rank {rank}; give one trace of each rank")
+            raise InputError(
+                f"{seen[rank]} and {path.name} are both of rank {rank}; give one trace of each rank"
+            )
         if rank is not None:
             seen[rank] = path.name
-        found[_stage_of(path.name, rank, plan, busiest if len(paths) == 1 else None)].append((path.name, traced))
+        found[_stage_of(path.name, rank, plan, busiest if len(paths) == 1 else None)].append(
+            (path.name, traced)
+        )
     return tuple(
-        TracedStage(stage, tuple(name for name, _ in those), mean_of([traced for _, traced in those]))
+        TracedStage(
+            stage, tuple(name for name, _ in those), mean_of([traced for _, traced in those])
+        )
         for stage, those in sorted(found.items())
     )
 
@@ -54,7 +69,10 @@ def mean_of(traced: Sequence[TracedIteration]) -> TracedIteration:
         return traced[0]
     many = len(traced)
     parts, names = defaultdict[str, float](float), defaultdict[tuple[str, str], float](float)
-    counts, seconds = defaultdict[ProductShape, float](float), defaultdict[ProductShape, float](float)
+    counts, seconds = (
+        defaultdict[ProductShape, float](float),
+        defaultdict[ProductShape, float](float),
+    )
     for each in traced:
         for part, part_s in each.parts_s.items():
             parts[part] += part_s / many
@@ -83,13 +101,15 @@ def _rank_of(name: str, traced: TracedIteration, plan: UniformPlan) -> int | Non
     """
     if traced.ranks is not None and traced.ranks != plan.devices:
         raise InputError(
-            f"{name} is of a run on {traced.ranks:,} devices, and the plan is one for {plan.devices:,}; give the plan that ran"
+            f"{name} is of a run on {traced.ranks:,} devices, and the plan is one for "
+            f"{plan.devices:,}; give the plan that ran"
         )
     said = _RANK_IN_NAME.search(name)
     rank = traced.rank if traced.rank is not None or said is None else int(said[1] or said[2])
     if rank is not None and rank >= plan.devices:
         raise InputError(
-            f"{name} is of rank {rank:,}, and the plan is one for {plan.devices:,} devices, 0 to {plan.devices - 1:,}; give the "
+            f"{name} is of rank {rank:,}, and the plan is one for {plan.devices:,} devices, 0 to "
+            f"{plan.devices - 1:,}; give the "
             "plan that ran"
         )
     return rank
@@ -103,5 +123,8 @@ def _stage_of(name: str, rank: int | None, plan: UniformPlan, otherwise: int | N
     if rank is not None:
         return Ranks(plan).stage_of(rank)
     if otherwise is None:
-        raise InputError(f"nothing says of which rank {name} is; have its rank in the file's name, as in rank3.json")
+        raise InputError(
+            f"nothing says of which rank {name} is; have its rank in the file's name, as in "
+            "rank3.json"
+        )
     return otherwise

@@ -27,16 +27,22 @@ class TrainedRun:
 
 
 def trained_run(folder: Path, plan: Plan) -> TrainedRun | None:
-    """The training beside the run in ``folder``; None where there is none of ``plan``, or it cannot be read."""
+    """The training beside the run in ``folder``; None where there is none of ``plan``, or it cannot
+    be read."""
     place = folder / TRAIN_FOLDER
     if not (place / TRAIN_FILE).is_file() or not (place / MEASURED_FILE).is_file():
         return None
     try:
-        record, job = _read(TrainRecord, place / TRAIN_FILE), _read(JobRecord, place / MEASURED_FILE)
+        record, job = (
+            _read(TrainRecord, place / TRAIN_FILE),
+            _read(JobRecord, place / MEASURED_FILE),
+        )
     except PhazeError as error:
         logger.warning("the training in %s is left out: %s", place, error)
         return None
-    if record.model != plan.model or [each.layers for each in record.stages] != [each.layers for each in plan.stages]:
+    if record.model != plan.model or [each.layers for each in record.stages] != [
+        each.layers for each in plan.stages
+    ]:
         logger.info("the training in %s is of another plan and left out", place)
         return None
     return TrainedRun(record, job)

@@ -1,4 +1,5 @@
-"""What a run leaves out, from the other rows of its source: people describe the runs of one table by one of them."""
+"""What a run leaves out, from the other rows of its source: people describe the runs of one table
+by one of them."""
 
 from __future__ import annotations
 
@@ -13,13 +14,20 @@ from Validation.typed_run import TypedRun
 Value = TypeVar("Value")
 
 
-def filled_from_others(runs: Sequence[TypedRun], notes: Sequence[Notes], own: Sequence[bool]) -> tuple[TypedRun, ...]:
-    """The runs with micro-batch sizes and recomputation that all other rows of their source agree on.
+def filled_from_others(
+    runs: Sequence[TypedRun], notes: Sequence[Notes], own: Sequence[bool]
+) -> tuple[TypedRun, ...]:
+    """The runs with micro-batch sizes and recomputation that all other rows of their source agree
+    on.
 
-    A micro-batch size is taken from rows of the same model alone and must divide a replica's batch; recomputation from any row
-    where none of this model states it, unless the run describes its ``own`` in other words.
+    A micro-batch size is taken from rows of the same model alone and must divide a replica's batch;
+    recomputation from any row where none of this model states it, unless the run describes its
+    ``own`` in other words.
     """
-    return tuple(_filled(run, mine, described, _others(run, runs)) for run, mine, described in zip(runs, notes, own, strict=True))
+    return tuple(
+        _filled(run, mine, described, _others(run, runs))
+        for run, mine, described in zip(runs, notes, own, strict=True)
+    )
 
 
 def _filled(run: TypedRun, notes: Notes, described: bool, others: Sequence[TypedRun]) -> TypedRun:
@@ -57,4 +65,6 @@ def _recompute(run: TypedRun) -> Recompute | None:
 
 def _divides(size: int, run: TypedRun) -> bool:
     replicas = run.dp or 1
-    return run.global_batch_samples is not None and run.global_batch_samples % (size * replicas) == 0
+    return (
+        run.global_batch_samples is not None and run.global_batch_samples % (size * replicas) == 0
+    )

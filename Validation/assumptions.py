@@ -14,10 +14,15 @@ from Validation.typed_run import FlopsConvention
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
 
 
-_YEAR = re.compile(r"\b(20[12]\d)\b|(20[12]\d)(?:0[1-9]|1[0-2])[0-3]\d\b|['’]([12]\d)\b|\b([12]\d)(?:0[1-9]|1[0-2])\.\d{4,5}\b")
-_VERSION = re.compile(r"(?<![\d.])(2\d)\.(?:0[1-9]|1[0-2])(?![\d%])")  # of a container or a release: 24.07
+_YEAR = re.compile(
+    r"\b(20[12]\d)\b|(20[12]\d)(?:0[1-9]|1[0-2])[0-3]\d\b|['’]([12]\d)\b|\b([12]\d)(?:0[1-9]|1[0-2])\.\d{4,5}\b"
+)
+_VERSION = re.compile(
+    r"(?<![\d.])(2\d)\.(?:0[1-9]|1[0-2])(?![\d%])"
+)  # of a container or a release: 24.07
 _NAMED_VERSION = re.compile(
-    rf"(?:ngc|nemo|container|docker|pytorch|release|bridge)[^\d]{{0,24}}{_VERSION.pattern}", re.IGNORECASE
+    rf"(?:ngc|nemo|container|docker|pytorch|release|bridge)[^\d]{{0,24}}{_VERSION.pattern}",
+    re.IGNORECASE,
 )
 _ONLY_LIKE = re.compile(r"[\w.+-]+?(?: zero[- ]?\d)?[ -](?:style|like|inspired)\b", re.IGNORECASE)
 
@@ -37,14 +42,15 @@ Entry = TypeVar("Entry", bound=HasPattern)
 class Framework:
     """What a framework does where a run does not say otherwise.
 
-    In runs up to the year ``until``, of models named ``model``, in one of the ``formats`` (none: any), which the run itself must
-    say where ``stated_format``. No ``software`` is the
-    device's usual one. ``general`` names stand for many programs: a more particular one in the source or the notes counts before
-    them. A ``title`` names a paper that compares others with its own: it counts where the framework is named so, or not at all.
-    One with a ``source`` is that paper's own program, whatever the framework is called there. ``of_model`` counts where the model
-    is named with it, as collections of several programs' benchmarks do.
-    ``gradient_bytes`` are per parameter by number format, where the software has others; ``overlap_...`` None leaves it to the
-    software. ``recompute`` are the modes that it has.
+    In runs up to the year ``until``, of models named ``model``, in one of the ``formats`` (none:
+    any), which the run itself must say where ``stated_format``. No ``software`` is the device's
+    usual one. ``general`` names stand for many programs: a more particular one in the source or the
+    notes counts before them. A ``title`` names a paper that compares others with its own: it counts
+    where the framework is named so, or not at all. One with a ``source`` is that paper's own
+    program, whatever the framework is called there. ``of_model`` counts where the model is named
+    with it, as collections of several programs' benchmarks do. ``gradient_bytes`` are per parameter
+    by number format, where the software has others; ``overlap_...`` None leaves it to the software.
+    ``recompute`` are the modes that it has.
     """
 
     name: str
@@ -80,7 +86,8 @@ class RecentDevices:
 
 @dataclass(frozen=True)
 class Release:
-    """The year of what is named by ``pattern``: of a benchmark's release, or in which it appeared."""
+    """The year of what is named by ``pattern``: of a benchmark's release, or in which it
+    appeared."""
 
     pattern: str
     year: int
@@ -88,14 +95,17 @@ class Release:
 
 @dataclass(frozen=True)
 class PublishedName:
-    """How tables call a model: what ``pattern`` finds is ``model``, listed or spelled out, its groups put in by number."""
+    """How tables call a model: what ``pattern`` finds is ``model``, listed or spelled out, its
+    groups put in by number."""
 
     pattern: str
     model: str
 
     def meant(self, found: re.Match[str]) -> str:
         """The name of the model."""
-        return self.model.format(*(group.lower().replace("_", "-").replace(" ", "-") for group in found.groups()))
+        return self.model.format(
+            *(group.lower().replace("_", "-").replace(" ", "-") for group in found.groups())
+        )
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,8 @@ class Words:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """The family of models whose names have ``pattern``; None for models that cannot be predicted."""
+    """The family of models whose names have ``pattern``; None for models that cannot be
+    predicted."""
 
     pattern: str
     family: str | None
@@ -126,7 +137,8 @@ class NamedCluster:
 
 @dataclass(frozen=True)
 class Convention:
-    """How published FLOP/s are counted: with what is ``recomputed`` or not, with this part of the products of ``attention``."""
+    """How published FLOP/s are counted: with what is ``recomputed`` or not, with this part of the
+    products of ``attention``."""
 
     name: FlopsConvention
     says: str
@@ -170,8 +182,8 @@ class Assumptions:
     def framework_of(self, row: PublishedRow, number_format: str | None = None) -> Framework:
         """The framework of a row in this number format, by its own words before guesses.
 
-        Its framework where that is named; but of a general name the particular one that source or notes tell, if any. Else by
-        source, then notes, then the model's name.
+        Its framework where that is named; but of a general name the particular one that source or
+        notes tell, if any. Else by source, then notes, then the model's name.
         """
         possible = self._possible(self.year_of(row), number_format, row.model)
         for each in possible:
@@ -186,10 +198,15 @@ class Assumptions:
         guessed = first_found(possible, row.source, row.notes, row.url, "" if words else row.model)
         return guessed or self.other_framework
 
-    def framework_with(self, software: str | None, year: int | None, number_format: str | None) -> Framework:
+    def framework_with(
+        self, software: str | None, year: int | None, number_format: str | None
+    ) -> Framework:
         """The framework of a run of which only the software is known."""
         possible = [each for each in self._possible(year, number_format, "") if not each.title]
-        return next((each for each in possible if software and each.software == software), self.other_framework)
+        return next(
+            (each for each in possible if software and each.software == software),
+            self.other_framework,
+        )
 
     def _possible(self, year: int | None, number_format: str | None, model: str) -> list[Framework]:
         return [
@@ -197,31 +214,46 @@ class Assumptions:
             for each in self.frameworks
             if (each.until is None or year is None or year <= each.until)
             and (each.model is None or re.search(each.model, model, re.IGNORECASE))
-            and (not each.formats or (not each.stated_format if number_format is None else number_format in each.formats))
+            and (
+                not each.formats
+                or (
+                    not each.stated_format
+                    if number_format is None
+                    else number_format in each.formats
+                )
+            )
         ]
 
     def year_of(self, row: PublishedRow) -> int | None:
         """The year of a run's software.
 
-        That of the version that framework or notes state, as NeMo 24.07; else of a release, as MLPerf 4.0; else the latest that
-        source, framework and date name, as 2021, SC'21 or arXiv 2104.04473. No run is older than its device, model or program.
+        That of the version that framework or notes state, as NeMo 24.07; else of a release, as
+        MLPerf 4.0; else the latest that source, framework and date name, as 2021, SC'21 or arXiv
+        2104.04473. No run is older than its device, model or program.
         """
         versions = [*_VERSION.findall(row.framework), *_NAMED_VERSION.findall(row.notes)]
         years = [int(each) for each in versions]
         words = f"{row.source} {row.framework} {row.date}"
         if not years:
-            years = [each.year for each in self.releases if re.search(each.pattern, f"{words} {row.notes}", re.IGNORECASE)]
+            years = [
+                each.year
+                for each in self.releases
+                if re.search(each.pattern, f"{words} {row.notes}", re.IGNORECASE)
+            ]
         if not years:
             years = [int(next(filter(None, found))) for found in _YEAR.findall(words)]
             years += [int(each) for each in _VERSION.findall(words)]
         named = f"{row.model}; {row.gpu}; {row.framework}; {row.source}"
-        years += [each.year for each in self.appeared if re.search(each.pattern, named, re.IGNORECASE)]
+        years += [
+            each.year for each in self.appeared if re.search(each.pattern, named, re.IGNORECASE)
+        ]
         if re.search(self.recent_devices.pattern, row.gpu, re.IGNORECASE):
             years.append(self.recent_devices.year)
         return max((year + 2000 if year < 100 else year for year in years), default=None)
 
     def published_name(self, model: str) -> str | None:
-        """The name, listed or spelled out, of a model as a table calls it; None where it says no model that is known."""
+        """The name, listed or spelled out, of a model as a table calls it; None where it says no
+        model that is known."""
         for each in self.published_names:
             found = re.search(each.pattern, model, re.IGNORECASE)
             if found is not None:
@@ -237,9 +269,17 @@ class Assumptions:
         return next(each for each in self.conventions if each.name is name)
 
     def used(self, assumptions: Sequence[Sequence[Assumption]]) -> tuple[UsedRule, ...]:
-        """The rules that runs needed, given the assumptions of each, with the number of those runs."""
-        counts = {name: sum(any(each.rule == name for each in run) for run in assumptions) for name in self.rules}
-        return tuple(UsedRule(name, rule.says, rule.reason, counts[name]) for name, rule in self.rules.items() if counts[name])
+        """The rules that runs needed, given the assumptions of each, with the number of those
+        runs."""
+        counts = {
+            name: sum(any(each.rule == name for each in run) for run in assumptions)
+            for name in self.rules
+        }
+        return tuple(
+            UsedRule(name, rule.says, rule.reason, counts[name])
+            for name, rule in self.rules.items()
+            if counts[name]
+        )
 
 
 def load_assumptions() -> Assumptions:
@@ -263,9 +303,12 @@ class Notes:
         self._made: dict[str, Assumption] = {}
 
     def assume(self, rule: str, value: str) -> None:
-        """Note that ``rule`` filled in ``value``; a later value of the same rule joins the earlier ones."""
+        """Note that ``rule`` filled in ``value``; a later value of the same rule joins the earlier
+        ones."""
         earlier = self._made.get(rule)
-        self._made[rule] = Assumption(rule, value if earlier is None else f"{earlier.value}; {value}")
+        self._made[rule] = Assumption(
+            rule, value if earlier is None else f"{earlier.value}; {value}"
+        )
 
     def made(self) -> tuple[Assumption, ...]:
         """All of them."""

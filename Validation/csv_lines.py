@@ -1,4 +1,5 @@
-"""Lines of a CSV file one by one: one that is no CSV is told with its number, and those behind it are read all the same."""
+"""Lines of a CSV file one by one: one that is no CSV is told with its number, and those behind it
+are read all the same."""
 
 from __future__ import annotations
 
@@ -7,12 +8,15 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-LONGEST_RECORD = 64  # physical lines of one record: a quote that closes no sooner was never meant to open
+LONGEST_RECORD = (
+    64  # physical lines of one record: a quote that closes no sooner was never meant to open
+)
 
 
 @dataclass(frozen=True)
 class CsvLine:
-    """Cells of a record and the number of its first line in the file; ``wrong`` says why a line is no record."""
+    """Cells of a record and the number of its first line in the file; ``wrong`` says why a line is
+    no record."""
 
     number: int
     cells: tuple[str, ...]

@@ -1,8 +1,10 @@
-"""Where errors of predictions come from: what runs that are off have in common, which constant is the cause, contradictions.
+"""Where errors of predictions come from: what runs that are off have in common, which constant is
+the cause, contradictions.
 
-A constant is called the cause of the errors of some runs only where their times say so: where one factor of its part's time
-leaves far less of the errors than no factor and than one of the whole time, which stands for all that slows everything alike,
-where no other part does as well, and where runs that the factor was not fitted to gain too. Else no single constant helps.
+A constant is called the cause of the errors of some runs only where their times say so: where one
+factor of its part's time leaves far less of the errors than no factor and than one of the whole
+time, which stands for all that slows everything alike, where no other part does as well, and where
+runs that the factor was not fitted to gain too. Else no single constant helps.
 """
 
 from __future__ import annotations
@@ -24,10 +26,14 @@ FloatArray = NDArray[np.float64]
 
 PARTS = Path(__file__).with_name("parts.yaml")
 FACTORS = np.geomspace(0.2, 5.0, 401)  # tried of each part
-CONTRADICTION = 0.05  # relative: measured times of one plan that differ by more contradict each other
+CONTRADICTION = (
+    0.05  # relative: measured times of one plan that differ by more contradict each other
+)
 FEWEST_ALIKE = 2  # runs that have something in common
 FEWEST_FITTED = 4  # runs that a factor is fitted to
-EVIDENCE = 10.0  # twice the logarithm of a likelihood ratio: 148 to 1 (Kass and Raftery 1995: very strong)
+EVIDENCE = (
+    10.0  # twice the logarithm of a likelihood ratio: 148 to 1 (Kass and Raftery 1995: very strong)
+)
 APART = 6.0  # of a part against the next best one: 20 to 1 (strong)
 BEYOND_ALL = 8.0  # of a part against the whole time: 55 to 1
 FINEST = 0.003  # of a time, as a standard deviation: differences below it are no evidence
@@ -57,9 +63,11 @@ SCOPES: dict[str, Callable[[RunResult], object]] = {
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an iteration, made of these seconds of a breakdown, and the ``constant`` that it is inversely proportional to.
+    """A part of an iteration, made of these seconds of a breakdown, and the ``constant`` that it is
+    inversely proportional to.
 
-    ``low`` and ``high`` are factors of the part's time within which the constant is not known better.
+    ``low`` and ``high`` are factors of the part's time within which the constant is not known
+    better.
     """
 
     name: str
@@ -71,7 +79,8 @@ class Part:
 
 @dataclass(frozen=True)
 class ErrorGroup:
-    """Runs with one ``value`` of a ``setting``: how many, and the mean of predicted over measured, less one."""
+    """Runs with one ``value`` of a ``setting``: how many, and the mean of predicted over measured,
+    less one."""
 
     setting: str
     value: str
@@ -82,7 +91,8 @@ class ErrorGroup:
 
 @dataclass(frozen=True)
 class PartMove:
-    """What would be left of the errors if ``part`` took ``factor`` times as long, alone; and at most within its range."""
+    """What would be left of the errors if ``part`` took ``factor`` times as long, alone; and at
+    most within its range."""
 
     part: Part
     factor: float
@@ -93,10 +103,12 @@ class PartMove:
 
 @dataclass(frozen=True)
 class ErrorCause:
-    """What one constant does for the errors of the runs with one ``value`` of a ``setting`` (all runs: ``overall``).
+    """What one constant does for the errors of the runs with one ``value`` of a ``setting`` (all
+    runs: ``overall``).
 
-    ``move`` is that of the best part, ``held_out`` the mean error that is left where each run, or source, is predicted by a
-    factor fitted to the others. ``is_cause`` says whether the runs tell that it is the cause; else no single constant helps.
+    ``move`` is that of the best part, ``held_out`` the mean error that is left where each run, or
+    source, is predicted by a factor fitted to the others. ``is_cause`` says whether the runs tell
+    that it is the cause; else no single constant helps.
     """
 
     setting: str
@@ -110,7 +122,8 @@ class ErrorCause:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Lines of the file with the same plan on the same hardware whose measured times differ: from ``low_s`` to ``high_s``."""
+    """Lines of the file with the same plan on the same hardware whose measured times differ: from
+    ``low_s`` to ``high_s``."""
 
     lines: tuple[int, ...]
     model: str
@@ -120,9 +133,11 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class ErrorExplanation:
-    """Errors of ``runs`` by setting, the largest spread first, by part, what explains most first, and contradictions.
+    """Errors of ``runs`` by setting, the largest spread first, by part, what explains most first,
+    and contradictions.
 
-    ``causes`` are what one constant does for all runs, and for those of one software, source, device or width.
+    ``causes`` are what one constant does for all runs, and for those of one software, source,
+    device or width.
     """
 
     runs: int
@@ -155,14 +170,24 @@ def explain_errors(runs: Sequence[RunResult]) -> ErrorExplanation:
     planned = [run for run in known if run.plan]
     errors = np.array([_error(run) for run in planned])
     mape = float(np.mean([abs(_error(run)) for run in known])) if known else 0.0
-    moves = sorted((_move(part, known) for part in load_parts()), key=lambda move: move.mape) if known else []
+    moves = (
+        sorted((_move(part, known) for part in load_parts()), key=lambda move: move.mape)
+        if known
+        else []
+    )
     return ErrorExplanation(
-        len(known), mape, _groups(planned, errors), tuple(moves), tuple(_causes(known)), _contradictions(planned)
+        len(known),
+        mape,
+        _groups(planned, errors),
+        tuple(moves),
+        tuple(_causes(known)),
+        _contradictions(planned),
     )
 
 
 def _causes(runs: Sequence[RunResult]) -> Iterator[ErrorCause]:
-    """What one constant does for all runs and for those that have one thing in common; the same runs once."""
+    """What one constant does for all runs and for those that have one thing in common; the same
+    runs once."""
     scopes: dict[tuple[int, ...], tuple[str, str]] = {tuple(range(len(runs))): ("overall", "")}
     for setting, of in SCOPES.items():
         places = defaultdict[str, list[int]](list)
@@ -198,21 +223,26 @@ def _cause(setting: str, value: str, runs: Sequence[RunResult], mape: float) -> 
 
 
 def _evidence(seconds: FloatArray, predicted: FloatArray, measured: FloatArray) -> float:
-    """Twice the logarithm of the likelihood of times if a part's are moved by the best factor (errors are log-normal)."""
+    """Twice the logarithm of the likelihood of times if a part's are moved by the best factor
+    (errors are log-normal)."""
     left = _left(seconds, predicted, measured)
     variance = float((left**2).mean(axis=1).min()) + FINEST**2
     return -len(measured) * math.log(variance)
 
 
 def _left(seconds: FloatArray, predicted: FloatArray, measured: FloatArray) -> FloatArray:
-    """Logarithms of predicted over measured times, shape (factors, runs), by the factor of a part's time."""
+    """Logarithms of predicted over measured times, shape (factors, runs), by the factor of a part's
+    time."""
     moved = predicted + (FACTORS[:, None] - 1.0) * seconds
     left: FloatArray = np.log(np.maximum(moved, 1e-12) / measured)
     return left
 
 
-def _held_out(seconds: FloatArray, predicted: FloatArray, measured: FloatArray, sources: Sequence[str]) -> float:
-    """Mean error of runs by factors fitted to the runs of other sources, or, of few sources, to the other runs."""
+def _held_out(
+    seconds: FloatArray, predicted: FloatArray, measured: FloatArray, sources: Sequence[str]
+) -> float:
+    """Mean error of runs by factors fitted to the runs of other sources, or, of few sources, to the
+    other runs."""
     several = len(set(sources)) >= FEWEST_FITTED
     folds = np.array(sources) if several else np.arange(len(measured))
     left = _left(seconds, predicted, measured)
@@ -226,7 +256,9 @@ def _held_out(seconds: FloatArray, predicted: FloatArray, measured: FloatArray, 
 
 def part_seconds(part: Part, runs: Sequence[RunResult]) -> FloatArray:
     """Seconds of a part of each run, shape (runs,)."""
-    return np.array([sum(float(getattr(run.breakdown_s, name)) for name in part.seconds) for run in runs])
+    return np.array(
+        [sum(float(getattr(run.breakdown_s, name)) for name in part.seconds) for run in runs]
+    )
 
 
 def times(runs: Sequence[RunResult]) -> tuple[FloatArray, FloatArray]:
@@ -248,7 +280,13 @@ def _groups(runs: Sequence[RunResult], errors: FloatArray) -> tuple[ErrorGroup, 
             assert run.plan is not None
             places[str(of(run.plan))].append(place)
         groups = [
-            ErrorGroup(setting, value, len(mine), float(errors[mine].mean()), float(np.abs(errors[mine]).mean()))
+            ErrorGroup(
+                setting,
+                value,
+                len(mine),
+                float(errors[mine].mean()),
+                float(np.abs(errors[mine]).mean()),
+            )
             for value, mine in places.items()
             if len(mine) >= FEWEST_ALIKE
         ]
@@ -258,23 +296,40 @@ def _groups(runs: Sequence[RunResult], errors: FloatArray) -> tuple[ErrorGroup, 
         for value, mine in (("large", shares >= LARGE_SHARE), ("small", shares < LARGE_SHARE)):
             if mine.any() and not mine.all():
                 bias, mape = float(errors[mine].mean()), float(np.abs(errors[mine]).mean())
-                found.append(ErrorGroup(f"share of {part.name}", value, int(mine.sum()), bias, mape))
+                found.append(
+                    ErrorGroup(f"share of {part.name}", value, int(mine.sum()), bias, mape)
+                )
     spread = defaultdict[str, list[float]](list)
     for each in found:
         spread[each.setting].append(each.bias)
-    return tuple(sorted(found, key=lambda each: (min(spread[each.setting]) - max(spread[each.setting]), each.setting, each.bias)))
+    return tuple(
+        sorted(
+            found,
+            key=lambda each: (
+                min(spread[each.setting]) - max(spread[each.setting]),
+                each.setting,
+                each.bias,
+            ),
+        )
+    )
 
 
 def _move(part: Part, runs: Sequence[RunResult]) -> PartMove:
     """The factor of a part that leaves the least mean error, and the one within its range."""
     measured, predicted = (
-        np.array([getattr(run, name) for run in runs], dtype=np.float64) for name in ("measured_s", "predicted_s")
+        np.array([getattr(run, name) for run in runs], dtype=np.float64)
+        for name in ("measured_s", "predicted_s")
     )
     moved = predicted + (FACTORS[:, None] - 1.0) * part_seconds(part, runs)
     left: FloatArray = np.abs(moved / measured - 1.0).mean(axis=1)
-    best, allowed = int(left.argmin()), np.flatnonzero((part.low <= FACTORS) & (part.high >= FACTORS))
+    best, allowed = (
+        int(left.argmin()),
+        np.flatnonzero((part.low <= FACTORS) & (part.high >= FACTORS)),
+    )
     within = int(allowed[left[allowed].argmin()])
-    return PartMove(part, float(FACTORS[best]), float(left[best]), float(FACTORS[within]), float(left[within]))
+    return PartMove(
+        part, float(FACTORS[best]), float(left[best]), float(FACTORS[within]), float(left[within])
+    )
 
 
 def _contradictions(runs: Sequence[RunResult]) -> tuple[Contradiction, ...]:
@@ -285,5 +340,9 @@ def _contradictions(runs: Sequence[RunResult]) -> tuple[Contradiction, ...]:
     for same in alike.values():
         times = [float(run.measured_s or math.nan) for run in same]
         if max(times) > min(times) * (1.0 + CONTRADICTION):
-            found.append(Contradiction(tuple(run.line for run in same), same[0].model, min(times), max(times)))
+            found.append(
+                Contradiction(
+                    tuple(run.line for run in same), same[0].model, min(times), max(times)
+                )
+            )
     return tuple(found)

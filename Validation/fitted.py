@@ -1,4 +1,5 @@
-"""Which constants were fitted to which published runs; everything else that is told of runs is a prediction."""
+"""Which constants were fitted to which published runs; everything else that is told of runs is a
+prediction."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ FITTED = Path(__file__).with_name("fitted.yaml")
 
 @dataclass(frozen=True)
 class Fitted:
-    """``constants`` that were fitted to the time or memory (``of``) of runs in whose source ``pattern`` is found."""
+    """``constants`` that were fitted to the time or memory (``of``) of runs in whose source
+    ``pattern`` is found."""
 
     pattern: str
     of: str

@@ -1,9 +1,11 @@
-"""How sure a predicted time is: intervals from what was measured beside predictions, grouped by source.
+"""How sure a predicted time is: intervals from what was measured beside predictions, grouped by
+source.
 
-Runs of one source are alike (one cluster, one software, one way of measuring), so they are no independent samples; sources are.
-Logarithms of measured over predicted are taken to be normal around a mean of their source, and these means around one of all
-sources. A run of a source that nobody has seen has the variance of the means, of their mean and of a run within its source,
-with as many degrees of freedom as sources less one (Student). Beyond what was measured it is wider.
+Runs of one source are alike (one cluster, one software, one way of measuring), so they are no
+independent samples; sources are. Logarithms of measured over predicted are taken to be normal
+around a mean of their source, and these means around one of all sources. A run of a source that
+nobody has seen has the variance of the means, of their mean and of a run within its source, with as
+many degrees of freedom as sources less one (Student). Beyond what was measured it is wider.
 """
 
 from __future__ import annotations
@@ -43,9 +45,11 @@ class SourceResiduals:
 
 @dataclass(frozen=True)
 class Widening:
-    """Standard deviations of a logarithm by which an interval widens beyond what was measured (in quadrature).
+    """Standard deviations of a logarithm by which an interval widens beyond what was measured (in
+    quadrature).
 
-    ``scale`` is for every doubling of the devices of the largest run, ``experts`` for models of which there is no run.
+    ``scale`` is for every doubling of the devices of the largest run, ``experts`` for models of
+    which there is no run.
     """
 
     device: float
@@ -58,7 +62,8 @@ class Widening:
 
 @dataclass(frozen=True)
 class Residuals:
-    """What is known of the errors of predictions. ``within_model`` is the standard deviation between plans of one model."""
+    """What is known of the errors of predictions. ``within_model`` is the standard deviation
+    between plans of one model."""
 
     sources: tuple[SourceResiduals, ...]
     within_model: float
@@ -69,8 +74,9 @@ class Residuals:
 class Predicted:
     """What decides how sure a prediction is.
 
-    ``measured``: the constants of the device come from measurements of it. ``experts``: the model has some. ``choice`` is the
-    standard deviation of the logarithm of time among plans of which one had to be chosen.
+    ``measured``: the constants of the device come from measurements of it. ``experts``: the model
+    has some. ``choice`` is the standard deviation of the logarithm of time among plans of which one
+    had to be chosen.
     """
 
     device: str
@@ -84,7 +90,8 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Interval:
-    """Factors of a predicted time between which the true one lies with probability ``nominal``, and what makes it so wide."""
+    """Factors of a predicted time between which the true one lies with probability ``nominal``, and
+    what makes it so wide."""
 
     nominal: float
     low: float
@@ -100,11 +107,16 @@ class Interval:
 @cache
 def load_residuals() -> Residuals:
     """The residuals that ship, of the runs that ship."""
-    return to_record(Residuals, file_formats.RESIDUALS.current(read_yaml(RESIDUALS), str(RESIDUALS)), str(RESIDUALS))
+    return to_record(
+        Residuals,
+        file_formats.RESIDUALS.current(read_yaml(RESIDUALS), str(RESIDUALS)),
+        str(RESIDUALS),
+    )
 
 
 def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) -> Interval | None:
-    """Where a run of another source lies; without ``predicted`` one like those that were measured. None: too few sources."""
+    """Where a run of another source lies; without ``predicted`` one like those that were measured.
+    None: too few sources."""
     sources = residuals.sources
     if len(sources) < FEWEST_SOURCES:
         return None
@@ -120,16 +132,22 @@ def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) 
     return Interval(nominal, math.exp(centre - half), math.exp(centre + half), (own, *reasons))
 
 
-def intervals_of_time(residuals: Residuals, predicted: Predicted, seconds: float) -> tuple[TimeInterval, ...]:
-    """Where an iteration predicted to take so many ``seconds`` lies, by probability; empty where there are too few sources."""
+def intervals_of_time(
+    residuals: Residuals, predicted: Predicted, seconds: float
+) -> tuple[TimeInterval, ...]:
+    """Where an iteration predicted to take so many ``seconds`` lies, by probability; empty where
+    there are too few sources."""
     found = (interval(residuals, predicted, nominal) for nominal in NOMINAL)
     return tuple(
-        TimeInterval(each.nominal, each.low * seconds, each.high * seconds, each.reasons) for each in found if each is not None
+        TimeInterval(each.nominal, each.low * seconds, each.high * seconds, each.reasons)
+        for each in found
+        if each is not None
     )
 
 
 def _beyond(residuals: Residuals, predicted: Predicted | None) -> tuple[list[str], float]:
-    """Why a prediction is less sure than those that were measured, and the variance that this adds."""
+    """Why a prediction is less sure than those that were measured, and the variance that this
+    adds."""
     if predicted is None:
         return [], 0.0
     widening, reasons, more = residuals.widening, list[str](), 0.0
@@ -157,10 +175,11 @@ def _beyond(residuals: Residuals, predicted: Predicted | None) -> tuple[list[str
 
 @dataclass(frozen=True)
 class Coverage:
-    """How often intervals of ``nominal`` probability hold what was measured, each from the errors of the other sources alone.
+    """How often intervals of ``nominal`` probability hold what was measured, each from the errors
+    of the other sources alone.
 
-    A source is held where the geometric mean of its measured over predicted times is. ``width`` is the mean width of the
-    intervals, over the prediction.
+    A source is held where the geometric mean of its measured over predicted times is. ``width`` is
+    the mean width of the intervals, over the prediction.
     """
 
     nominal: float
@@ -172,9 +191,12 @@ class Coverage:
 
 
 def coverage(runs: Sequence[RunResult]) -> tuple[Coverage, ...]:
-    """Coverage of sources and of runs with each source left out in turn; nothing where there are too few."""
+    """Coverage of sources and of runs with each source left out in turn; nothing where there are
+    too few."""
     every = residuals_of(runs, load_residuals().widening)
-    known = [each for each in runs if each.predicted_s and each.measured_s and each.plan is not None]
+    known = [
+        each for each in runs if each.predicted_s and each.measured_s and each.plan is not None
+    ]
     found = []
     for nominal in NOMINAL if len(every.sources) > FEWEST_SOURCES else ():
         held, runs_held, widths = 0, 0, list[float]()
@@ -185,39 +207,60 @@ def coverage(runs: Sequence[RunResult]) -> tuple[Coverage, ...]:
             mine = [each for each in known if each.source == source.source]
             runs_held += sum(between.low <= math.exp(_log(each)) <= between.high for each in mine)
             widths.append(between.width)
-        found.append(Coverage(nominal, len(every.sources), held, len(known), runs_held, float(np.mean(widths))))
+        found.append(
+            Coverage(
+                nominal, len(every.sources), held, len(known), runs_held, float(np.mean(widths))
+            )
+        )
     return tuple(found)
 
 
 def run_intervals(
-    residuals: Residuals, source: str, predicted: Predicted, seconds: float, unstated: Unstated | None = None
+    residuals: Residuals,
+    source: str,
+    predicted: Predicted,
+    seconds: float,
+    unstated: Unstated | None = None,
 ) -> tuple[TimeInterval, ...]:
-    """Seconds between which a run of ``source`` is measured, by the errors of published runs of other sources.
+    """Seconds between which a run of ``source`` is measured, by the errors of published runs of
+    other sources.
 
-    What a run leaves open widens them by the spread of the plans that it may have had: of equally likely logarithms of time.
+    What a run leaves open widens them by the spread of the plans that it may have had: of equally
+    likely logarithms of time.
     """
     others = without(residuals, source)
     if unstated is None or unstated.slowest <= unstated.fastest:
         return intervals_of_time(others, predicted, seconds)
-    deviation = math.log(unstated.slowest / unstated.fastest) / math.sqrt(12.0)  # of a uniform distribution
+    deviation = math.log(unstated.slowest / unstated.fastest) / math.sqrt(
+        12.0
+    )  # of a uniform distribution
     words = " and ".join(unstated.settings).replace("_", "-").replace("recompute", "recomputation")
     reason = (
-        f"{words} not stated: {unstated.plans} plans are possible, which take {unstated.fastest:.2f} to {unstated.slowest:.2f} "
+        f"{words} not stated: {unstated.plans} plans are possible, which take "
+        f"{unstated.fastest:.2f} to {unstated.slowest:.2f} "
         "times as long"
     )
-    return intervals_of_time(others, replace(predicted, choice=deviation, choice_reason=reason), seconds)
+    return intervals_of_time(
+        others, replace(predicted, choice=deviation, choice_reason=reason), seconds
+    )
 
 
 def without(residuals: Residuals, source: str) -> Residuals:
     """``residuals`` of the other sources."""
-    return replace(residuals, sources=tuple(each for each in residuals.sources if each.source != source))
+    return replace(
+        residuals, sources=tuple(each for each in residuals.sources if each.source != source)
+    )
 
 
 def residuals_of(runs: Sequence[RunResult], widening: Widening) -> Residuals:
     """Residuals of runs that were measured and predicted."""
     found, of_models = list[SourceResiduals](), list[np.ndarray[tuple[int], np.dtype[np.float64]]]()
-    known = [each for each in runs if each.predicted_s and each.measured_s and each.plan is not None]
-    for source, of_source in groupby(sorted(known, key=lambda each: each.source), key=lambda each: each.source):
+    known = [
+        each for each in runs if each.predicted_s and each.measured_s and each.plan is not None
+    ]
+    for source, of_source in groupby(
+        sorted(known, key=lambda each: each.source), key=lambda each: each.source
+    ):
         rows = list(of_source)
         logs = np.array([_log(each) for each in rows])
         found.append(

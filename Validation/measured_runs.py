@@ -1,4 +1,5 @@
-"""Published tables from CSV, in their own words: the usual columns, or those of vTrain's single-node measurements.
+"""Published tables from CSV, in their own words: the usual columns, or those of vTrain's
+single-node measurements.
 
 A line that is no run is kept with its reason, and refuses no other.
 """
@@ -28,14 +29,56 @@ MOST_MEASURED = {  # more is a slip: a run of eleven days a step, or what no chi
     "mem_GB_measured": 1e4,
 }
 COLUMNS = (
-    *("model", "params_B", "layers", "hidden", "heads", "ffn", "seq", "vocab", "gpu", "n_gpus", "tp", "pp", "dp", "interleave"),
-    *("micro_batch", "global_batch", "recompute", "seq_parallel", "measured_iter_time_s", "achieved_tflops_per_gpu"),
-    *("tflops_convention", "mfu_pct", "iter_time_kind", "mem_GB_measured", "cp", "ep", "zero", "precision", "framework"),
-    *("network", "confidence", "source", "notes", "tokens_per_s_per_gpu", "date", "overlap_notes", "url_or_path"),
+    *(
+        "model",
+        "params_B",
+        "layers",
+        "hidden",
+        "heads",
+        "ffn",
+        "seq",
+        "vocab",
+        "gpu",
+        "n_gpus",
+        "tp",
+        "pp",
+        "dp",
+        "interleave",
+    ),
+    *(
+        "micro_batch",
+        "global_batch",
+        "recompute",
+        "seq_parallel",
+        "measured_iter_time_s",
+        "achieved_tflops_per_gpu",
+    ),
+    *(
+        "tflops_convention",
+        "mfu_pct",
+        "iter_time_kind",
+        "mem_GB_measured",
+        "cp",
+        "ep",
+        "zero",
+        "precision",
+        "framework",
+    ),
+    *(
+        "network",
+        "confidence",
+        "source",
+        "notes",
+        "tokens_per_s_per_gpu",
+        "date",
+        "overlap_notes",
+        "url_or_path",
+    ),
     *("experts", "top_k", "moe_ffn", "active_params_b", "etp"),
 )
 OWN_COLUMNS = ("cluster", "software")  # names of ours, which no published table has
-FLAG_COLUMNS = {  # columns that may also be called as the flags of ``phaze evaluate``, or as other tables do
+# columns that may also be called as the flags of ``phaze evaluate``, or as other tables do
+FLAG_COLUMNS = {
     "sequence_length": "seq",
     "vocabulary": "vocab",
     "device": "gpu",
@@ -106,7 +149,8 @@ class _Line:
         return self.cells.get(column, "").strip()
 
     def number_of(self, column: str, factor: float = 1.0) -> float | None:
-        """A number above zero; 0, an empty cell and words are what a table writes where it says nothing."""
+        """A number above zero; 0, an empty cell and words are what a table writes where it says
+        nothing."""
         text = self.text(column)
         value = number_in(text)
         if value is None:
@@ -114,18 +158,24 @@ class _Line:
                 self.unclear.append(column)
             return None
         if not 0 <= value < LARGEST:
-            raise InputError(f"{self._given(column)}; give a positive number below {LARGEST:.0e}, or leave it empty")
+            raise InputError(
+                f"{self._given(column)}; give a positive number below {LARGEST:.0e}, or leave it "
+                "empty"
+            )
         return value * factor or None
 
     def measured(self, column: str, factor: float = 1.0) -> float | None:
-        """What was measured: above zero and possible, for a table says nothing with an empty cell and not with 0 or NaN."""
+        """What was measured: above zero and possible, for a table says nothing with an empty cell
+        and not with 0 or NaN."""
         text = self.text(column)
         value = math.nan if text.lower() == "nan" else number_in(text)
         if value is None:
             return self.number_of(column)  # words
         most = MOST_MEASURED[column]
         if not 0 < value <= most:
-            raise InputError(f"{self._given(column)}; give a number above 0, at most {most:g}, or leave it empty")
+            raise InputError(
+                f"{self._given(column)}; give a number above 0, at most {most:g}, or leave it empty"
+            )
         return value * factor
 
     def _given(self, column: str) -> str:
@@ -136,7 +186,9 @@ class _Line:
         """A name of something that ships: a table is data, and opens no other file."""
         text = self.text(column)
         if "/" in text or text.endswith((".yaml", ".yml")):
-            raise InputError(f"{self._given(column)}; give a name, or the file for all runs with --{column}")
+            raise InputError(
+                f"{self._given(column)}; give a name, or the file for all runs with --{column}"
+            )
         return text
 
     def whole(self, column: str) -> int | None:
@@ -151,8 +203,8 @@ class _Line:
 def read_rows(path: Path) -> tuple[PublishedRow | RefusedRow, ...]:
     """The rows of a published table; a line that is none is kept with its reason.
 
-    Raises:
-        InputError: not a readable CSV of these columns, or no row of it can be read; names the line and the column.
+    Raises: InputError: not a readable CSV of these columns, or no row of it can be read; names the
+        line and the column.
     """
     lines = csv_lines(read_text(path, WANTED))
     given, names = _header(path, next(lines, CsvLine(1, ())))
@@ -160,7 +212,12 @@ def read_rows(path: Path) -> tuple[PublishedRow | RefusedRow, ...]:
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         other = next(
-            (f" (also called {flag})" for flag, column in FLAG_COLUMNS.items() if column == twice[0] and flag in given), ""
+            (
+                f" (also called {flag})"
+                for flag, column in FLAG_COLUMNS.items()
+                if column == twice[0] and flag in given
+            ),
+            "",
         )
         raise InputError(f"{path}, line 1 names column {twice[0]}{other} twice; name it once")
     complete = _single_node_cells if single_node else _published_cells(path, names)
@@ -179,8 +236,12 @@ def unread_columns(path: Path) -> tuple[str, ...]:
         InputError: the file cannot be read.
     """
     given, names = _header(path, next(csv_lines(read_text(path, WANTED)), CsvLine(1, ())))
-    known = SINGLE_NODE_COLUMNS if set(SINGLE_NODE_COLUMNS) <= set(given) else {*COLUMNS, *OWN_COLUMNS}
-    return tuple(name for name, column in zip(given, names, strict=True) if name and column not in known)
+    known = (
+        SINGLE_NODE_COLUMNS if set(SINGLE_NODE_COLUMNS) <= set(given) else {*COLUMNS, *OWN_COLUMNS}
+    )
+    return tuple(
+        name for name, column in zip(given, names, strict=True) if name and column not in known
+    )
 
 
 def _header(path: Path, line: CsvLine) -> tuple[Sequence[str], Sequence[str]]:
@@ -190,7 +251,9 @@ def _header(path: Path, line: CsvLine) -> tuple[Sequence[str], Sequence[str]]:
     given = [name.strip() for name in line.cells]
     if not any(given):
         raise InputError(f"{path} is empty; give a CSV file with the columns {', '.join(COLUMNS)}")
-    return given, given if set(SINGLE_NODE_COLUMNS) <= set(given) else [_column(name) for name in given]
+    return given, given if set(SINGLE_NODE_COLUMNS) <= set(given) else [
+        _column(name) for name in given
+    ]
 
 
 def refuse_where_none_is_read(rows: Sequence[object]) -> None:
@@ -202,7 +265,9 @@ def refuse_where_none_is_read(rows: Sequence[object]) -> None:
     refused = [row for row in rows if isinstance(row, RefusedRow)]
     if rows and len(refused) == len(rows):
         others = len(refused) - 1
-        raise InputError(refused[0].reason + (f" (and so it is with {others} other lines)" if others else ""))
+        raise InputError(
+            refused[0].reason + (f" (and so it is with {others} other lines)" if others else "")
+        )
 
 
 def _read(
@@ -216,7 +281,10 @@ def _read(
     where, wrong = f"{path}, line {line.number}", line.wrong
     cells = dict(zip(names, line.cells, strict=False))
     if not wrong and len(line.cells) > len(names):
-        wrong = f"has {len(line.cells)} cells, column {len(names) + 1} has no name in line 1; put text with commas in quotes"
+        wrong = (
+            f"has {len(line.cells)} cells, column {len(names) + 1} has no name in line 1; put "
+            "text with commas in quotes"
+        )
     try:
         if wrong:
             raise InputError(f"{where} {wrong}")
@@ -227,14 +295,17 @@ def _read(
 
 
 def _column(name: str) -> str:
-    """The column that a header means: as published tables call it, or as our flags do, with hyphens or underscores."""
+    """The column that a header means: as published tables call it, or as our flags do, with hyphens
+    or underscores."""
     plain = name.lower().lstrip("-").replace("-", "_").replace(" ", "_")
     if plain in FLAG_COLUMNS:
         return FLAG_COLUMNS[plain]
     return next((column for column in (*COLUMNS, *OWN_COLUMNS) if column.lower() == plain), name)
 
 
-def _published_cells(path: Path, names: Sequence[str]) -> Callable[[dict[str, str]], Mapping[str, str]]:
+def _published_cells(
+    path: Path, names: Sequence[str]
+) -> Callable[[dict[str, str]], Mapping[str, str]]:
     required = REQUIRED if "model" in names else REQUIRED + DIMENSIONS
     missing = [name for name in required if name not in names]
     if not set(MEASURED) & set(names):
@@ -243,14 +314,21 @@ def _published_cells(path: Path, names: Sequence[str]) -> Callable[[dict[str, st
         *first, last = missing
         lacking = f"columns {', '.join(first)} and {last}" if first else f"column {last}"
         also = ", ".join(f"{flag} for {column}" for flag, column in FLAG_COLUMNS.items())
-        columns = f"the columns are {', '.join((*COLUMNS, *OWN_COLUMNS))}, or as the flags are called: {also}"
+        columns = (
+            f"the columns are {', '.join((*COLUMNS, *OWN_COLUMNS))}, or as the flags are "
+            f"called: {also}"
+        )
         raise InputError(f"{path}, line 1 lacks {lacking}; {columns}")
     return lambda cells: cells
 
 
 def _single_node_cells(cells: dict[str, str]) -> Mapping[str, str]:
     """A line of vTrain's in the columns of published runs."""
-    renamed = {SINGLE_NODE_COLUMNS[name]: cell for name, cell in cells.items() if name in SINGLE_NODE_COLUMNS}
+    renamed = {
+        SINGLE_NODE_COLUMNS[name]: cell
+        for name, cell in cells.items()
+        if name in SINGLE_NODE_COLUMNS
+    }
     model = f"hidden {renamed.get('hidden', '')}, {renamed.get('layers', '')} layers"
     return {**SINGLE_NODE_FACTS, "model": model, **renamed}
 
@@ -279,7 +357,9 @@ def _run(line: _Line) -> PublishedRow:
         framework=line.text("framework"),
         network=line.text("network"),
         notes=line.text("notes"),
-        iteration_s=milliseconds / 1e3 if milliseconds is not None else line.measured("measured_iter_time_s"),
+        iteration_s=milliseconds / 1e3
+        if milliseconds is not None
+        else line.measured("measured_iter_time_s"),
         tflops_per_device=line.measured("achieved_tflops_per_gpu"),
         tflops_convention=line.text("tflops_convention"),
         mfu=_utilisation(line),

@@ -1,4 +1,5 @@
-"""The measured iteration time of a published run: as stated, or from the FLOP/s or the utilisation that it reports."""
+"""The measured iteration time of a published run: as stated, or from the FLOP/s or the utilisation
+that it reports."""
 
 from Common.errors import InputError
 from Estimator.devices.device import Device
@@ -16,14 +17,21 @@ def check_measured(run: TypedRun) -> None:
     """Refuse runs of which no time was published."""
     if run.iteration_s is None and run.tflops_per_device is None and run.mfu is None:
         raise InputError(
-            "it says neither its iteration time nor its FLOP/s nor its utilisation, nor tokens a second with a global batch"
+            "it says neither its iteration time nor its FLOP/s nor its utilisation, nor tokens a "
+            "second with a global batch"
         )
 
 
 def measured_iteration_s(
-    run: TypedRun, priced: PricedPlan, model: RunModel, device: Device, rules: Assumptions, notes: Notes
+    run: TypedRun,
+    priced: PricedPlan,
+    model: RunModel,
+    device: Device,
+    rules: Assumptions,
+    notes: Notes,
 ) -> float:
-    """Seconds of an iteration of a run that passed ``check_measured``, for the plan that it is taken to have had."""
+    """Seconds of an iteration of a run that passed ``check_measured``, for the plan that it is
+    taken to have had."""
     plan = priced.candidate.plan
     if run.iteration_s is not None:
         return run.iteration_s
@@ -36,23 +44,31 @@ def measured_iteration_s(
         flops_per_s = (run.mfu or 0.0) * device.peak_flops(number_format)
         told = f"{run.mfu or 0.0:.1%} of the {number_format} peak"
     if model.dimensions is not None:
-        flops = counted_flops(model.dimensions, plan.global_batch_size, convention, plan.recompute.value)
+        flops = counted_flops(
+            model.dimensions, plan.global_batch_size, convention, plan.recompute.value
+        )
     else:
         flops = _of_the_trace(priced.flops, convention, model, plan.global_batch_size)
     notes.assume("iteration_time", f"from {told}, {convention.says}")
     return flops / (flops_per_s * plan.devices)
 
 
-def _of_the_trace(flops: CountedFlops, convention: Convention, model: RunModel, samples: int) -> float:
-    """Operations of an iteration as ``convention`` counts them, of a model whose trace says them."""
+def _of_the_trace(
+    flops: CountedFlops, convention: Convention, model: RunModel, samples: int
+) -> float:
+    """Operations of an iteration as ``convention`` counts them, of a model whose trace says
+    them."""
     if convention.attention == 0.0:
         return 6.0 * model.active_parameters * samples * model.sequence_length
-    counted = flops.model - 2.0 * (1.0 - convention.attention) * flops.masked  # a causal mask leaves out half of the scores
+    counted = (
+        flops.model - 2.0 * (1.0 - convention.attention) * flops.masked
+    )  # a causal mask leaves out half of the scores
     return counted + (flops.repeated if convention.recomputed else 0.0)
 
 
 def check_possible(measured_s: float, priced: PricedPlan, device: Device) -> None:
-    """Refuse a measured time in which the device would have done more than its peak, or next to nothing.
+    """Refuse a measured time in which the device would have done more than its peak, or next to
+    nothing.
 
     Raises:
         InputError: says what part of the peak it is.
@@ -63,9 +79,11 @@ def check_possible(measured_s: float, priced: PricedPlan, device: Device) -> Non
     reached = least / (measured_s * peak)
     if reached > MOST_UTILISATION:
         raise InputError(
-            f"its iteration of {measured_s:.4g} s would be {reached:.0%} of the device's peak; correct the measured value"
+            f"its iteration of {measured_s:.4g} s would be {reached:.0%} of the device's peak; "
+            "correct the measured value"
         )
     if reached < LEAST_UTILISATION:
         raise InputError(
-            f"its iteration of {measured_s:.4g} s would be {reached:.1e} of the device's peak; correct the measured value"
+            f"its iteration of {measured_s:.4g} s would be {reached:.1e} of the device's peak; "
+            "correct the measured value"
         )

@@ -1,7 +1,8 @@
-"""Tables of measured operators against what a device is priced with under a framework: the round trip of ``phaze calibrate``.
+"""Tables of measured operators against what a device is priced with under a framework: the round
+trip of ``phaze calibrate``.
 
-Operators are timed by themselves, so they have their launch and the clock of a short measurement; all else is as in training:
-the matrix library is that of the framework's year.
+Operators are timed by themselves, so they have their launch and the clock of a short measurement;
+all else is as in training: the matrix library is that of the framework's year.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class OperatorRow:
 
 @dataclass(frozen=True)
 class OperatorReport:
-    """How far the operators of a table are off on a device under a framework: by kind of launch, and row by row."""
+    """How far the operators of a table are off on a device under a framework: by kind of launch,
+    and row by row."""
 
     file: str
     device: str
@@ -62,25 +64,41 @@ def has_operators(path: Path) -> bool:
 def validate_operators(path: Path, device: str | None, software: str | None) -> OperatorReport:
     """Price every operator of a table and compare.
 
-    Raises:
-        InputError: no device is given, the table cannot be read, or it has a number format that the device does not compute in.
+    Raises: InputError: no device is given, the table cannot be read, or it has a number format that
+        the device does not compute in.
     """
     if device is None:
-        raise InputError(f"{path} is a table of operators, which does not say its device; give --device, by name or YAML file")
+        raise InputError(
+            f"{path} is a table of operators, which does not say its device; give --device, by "
+            "name or YAML file"
+        )
     found, table = load_device(device), read_measurements(path)
     framework = load_software(software or found.software)
     rows = []
     for row in table.rows:
         seconds, operator = isolated_s(row.operator, found, framework.year), row.operator
         rows.append(
-            OperatorRow(row.where, operator.launch, operator.number_format, row.seconds, seconds, seconds / row.seconds - 1.0)
+            OperatorRow(
+                row.where,
+                operator.launch,
+                operator.number_format,
+                row.seconds,
+                seconds,
+                seconds / row.seconds - 1.0,
+            )
         )
-    return OperatorReport(str(path), found.name, framework.name, tuple(_by_launch(table.name, rows)), tuple(rows))
+    return OperatorReport(
+        str(path), found.name, framework.name, tuple(_by_launch(table.name, rows)), tuple(rows)
+    )
 
 
 def _by_launch(name: str, rows: list[OperatorRow]) -> list[Calibration]:
     made = []
     for launch in sorted({row.operator for row in rows}):
         errors = np.array([row.error for row in rows if row.operator == launch])
-        made.append(Calibration(f"{name}: {launch}", len(errors), float(np.abs(errors).mean()), float(errors.mean())))
+        made.append(
+            Calibration(
+                f"{name}: {launch}", len(errors), float(np.abs(errors).mean()), float(errors.mean())
+            )
+        )
     return made

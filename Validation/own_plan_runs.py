@@ -44,16 +44,23 @@ class OwnRun:
     @staticmethod
     def _check_format(row: PlanRow) -> None:
         measured = measured_formats(read_database(row.database))
-        if row.dtype and row.dtype not in (*measured, *(each.replace("float", "fp") for each in measured)):
+        if row.dtype and row.dtype not in (
+            *measured,
+            *(each.replace("float", "fp") for each in measured),
+        ):
             formats = ", ".join(measured)
             raise InputError(
-                f"dtype is {row.dtype!r:.60}, but {row.database} was measured in {formats}; give the database of this run"
+                f"dtype is {row.dtype!r:.60}, but {row.database} was measured in {formats}; give "
+                "the database of this run"
             )
 
     def _check(self) -> None:
         row, plan = self._row, self._plan
         if row.model and row.model != plan.model and canonical_name(row.model) != plan.model:
-            raise InputError(f"{row.where} says model {row.model!r:.60}, but {row.plan.name} is of {plan.model}; give its plan")
+            raise InputError(
+                f"{row.where} says model {row.model!r:.60}, but {row.plan.name} is of "
+                f"{plan.model}; give its plan"
+            )
         check_stated(
             row,
             {

@@ -13,7 +13,8 @@ from Validation.records import Assumption, RunResult
 
 
 def check_stated(row: PlanRow, own: Mapping[str, Collection[int]]) -> None:
-    """Refuse numbers that are not those of the plan; ``own`` are its, by name, none where it does not say.
+    """Refuse numbers that are not those of the plan; ``own`` are its, by name, none where it does
+    not say.
 
     Raises:
         InputError: names the row, the number and those of the plan.
@@ -21,12 +22,17 @@ def check_stated(row: PlanRow, own: Mapping[str, Collection[int]]) -> None:
     for name, number in row.stated.items():
         if own[name] and number not in own[name]:
             has = " and ".join(map(str, sorted(own[name])))
-            raise InputError(f"{row.where} says {name} {number}, but {row.plan.name} has {has}; give the plan of this run")
+            raise InputError(
+                f"{row.where} says {name} {number}, but {row.plan.name} has {has}; give the plan "
+                "of this run"
+            )
 
 
 def skipped(row: RefusedRow) -> RunResult:
     """A row of which nothing is predicted."""
-    return RunResult(line=row.line, source=row.source, model=row.model, devices=None, reason=row.reason)
+    return RunResult(
+        line=row.line, source=row.source, model=row.model, devices=None, reason=row.reason
+    )
 
 
 def result_of(

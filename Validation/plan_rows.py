@@ -1,8 +1,9 @@
-"""Rows of measured runs whose plan is a file and whose device is a folder of profiled operators: plan and database columns.
+"""Rows of measured runs whose plan is a file and whose device is a folder of profiled operators:
+plan and database columns.
 
-The columns are those of Mist's table of runs of Aceso's plans, or as published runs call them; files lie beside the table, in its
-folders ``plans`` and ``operators``, or where their paths say. Everything that a row says of its
-run is checked against its plan before anything is predicted.
+The columns are those of Mist's table of runs of Aceso's plans, or as published runs call them;
+files lie beside the table, in its folders ``plans`` and ``operators``, or where their paths say.
+Everything that a row says of its run is checked against its plan before anything is predicted.
 """
 
 import re
@@ -44,7 +45,11 @@ def memory_column(name: str) -> tuple[MemoryKind, float] | None:
     A figure that does not say which it is, is taken as Aceso's, which is what is reserved.
     """
     found = _MEMORY.fullmatch(name)
-    if found is None or not any(word in name for word in ("mem", "alloc", "reserved")) or "pred" in name:
+    if (
+        found is None
+        or not any(word in name for word in ("mem", "alloc", "reserved"))
+        or "pred" in name
+    ):
         return None
     kind = MemoryKind.RESERVED
     if "alloc" in name:
@@ -54,9 +59,11 @@ def memory_column(name: str) -> tuple[MemoryKind, float] | None:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """A measured run of a plan. Empty texts and None are what the row does not say; MB are MiB, as PyTorch counts them.
+    """A measured run of a plan. Empty texts and None are what the row does not say; MB are MiB, as
+    PyTorch counts them.
 
-    ``stated`` are the numbers that must be those of the plan: gpus, global_batch, micro_batch, stages, seq.
+    ``stated`` are the numbers that must be those of the plan: gpus, global_batch, micro_batch,
+    stages, seq.
     """
 
     file: Path
@@ -133,27 +140,38 @@ def _plain(name: str) -> str:
 
 
 def _read(path: Path, line: CsvLine, names: Sequence[str]) -> PlanRow | RefusedRow:
-    wrong, cells = line.wrong, {name: cell.strip() for name, cell in zip(names, line.cells, strict=False)}
+    wrong, cells = (
+        line.wrong,
+        {name: cell.strip() for name, cell in zip(names, line.cells, strict=False)},
+    )
     if not wrong and len(line.cells) > len(names):
-        wrong = f"has {len(line.cells)} cells for {len(names)} columns; put text with commas in quotes"
+        wrong = (
+            f"has {len(line.cells)} cells for {len(names)} columns; put text with commas in quotes"
+        )
     try:
         if wrong:
             raise InputError(f"{path}, line {line.number} {wrong}")
         return _row(path, line.number, cells)
     except InputError as error:
-        return RefusedRow(line.number, cells.get("source", "") or path.name, cells.get("model", ""), str(error))
+        return RefusedRow(
+            line.number, cells.get("source", "") or path.name, cells.get("model", ""), str(error)
+        )
 
 
 def _row(path: Path, number: int, cells: Mapping[str, str]) -> PlanRow:
     where = f"{path}, line {number}"
     longest = MOST_MEASURED["measured_iter_time_s"]
-    seconds = next((value for name in TIMES if (value := _number(cells, name, where, longest)) is not None), None)
+    seconds = next(
+        (value for name in TIMES if (value := _number(cells, name, where, longest)) is not None),
+        None,
+    )
     if seconds is None:
         raise InputError(f"{where} has no measured time; give seconds above 0 in column {TIMES[0]}")
     memory = [
         (value * column[1], column[0])
         for name in cells
-        if (column := memory_column(name)) is not None and (value := _number(cells, name, where)) is not None
+        if (column := memory_column(name)) is not None
+        and (value := _number(cells, name, where)) is not None
     ]
     stated: dict[str, int] = {}
     for name, meant in STATED.items():
@@ -164,8 +182,16 @@ def _row(path: Path, number: int, cells: Mapping[str, str]) -> PlanRow:
     return PlanRow(
         file=path,
         line=number,
-        plan=_found(path, cells.get(PLAN, ""), PLAN_FOLDERS, f"{where}, column {PLAN}", folder=False),
-        database=_found(path, cells.get(DATABASE, ""), DATABASE_FOLDERS, f"{where}, column {DATABASE}", folder=True),
+        plan=_found(
+            path, cells.get(PLAN, ""), PLAN_FOLDERS, f"{where}, column {PLAN}", folder=False
+        ),
+        database=_found(
+            path,
+            cells.get(DATABASE, ""),
+            DATABASE_FOLDERS,
+            f"{where}, column {DATABASE}",
+            folder=True,
+        ),
         source=cells.get("source", "") or path.name,
         model=cells.get("model", ""),
         size=cells.get("size", ""),
@@ -185,7 +211,10 @@ def _number(cells: Mapping[str, str], name: str, where: str, most: float = LARGE
         return None
     value = number_in(text)
     if value is None or not 0 < value <= most:
-        raise InputError(f"{where}, column {name} is {text!r:.60}; give a number above 0, at most {most:g}, or leave it empty")
+        raise InputError(
+            f"{where}, column {name} is {text!r:.60}; give a number above 0, at most {most:g}, or "
+            "leave it empty"
+        )
     return value
 
 
@@ -200,5 +229,6 @@ def _found(table: Path, name: str, folders: Sequence[str], where: str, *, folder
         except (OSError, ValueError):  # a name that the file system cannot hold
             break
     raise InputError(
-        f"{where} is {name!r:.200}, which is no {kind} beside the table; give the path of one, relative to the table"
+        f"{where} is {name!r:.200}, which is no {kind} beside the table; give the path of one, "
+        "relative to the table"
     )

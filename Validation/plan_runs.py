@@ -1,4 +1,5 @@
-"""Predictions of measured runs whose stages differ: plans from files, devices from databases of profiled operators."""
+"""Predictions of measured runs whose stages differ: plans from files, devices from databases of
+profiled operators."""
 
 from __future__ import annotations
 
@@ -23,12 +24,13 @@ SEQUENCE_LENGTHS = ("seq_length", "encoder_seq_length", "decoder_seq_length")
 
 
 def validate_plans(rows_file: Path, progress: Progress, price: PriceFile) -> ValidationReport:
-    """Predict every run of a file of plans, by one set of rules; a row whose files are not its own is skipped with its reason.
+    """Predict every run of a file of plans, by one set of rules; a row whose files are not its own
+    is skipped with its reason.
 
     Plans on databases of ``phaze profile`` are our own, which ``price`` prices.
 
-    Raises:
-        InputError: the table cannot be read, or no row of it: a file is missing, damaged, or of another model, size or format.
+    Raises: InputError: the table cannot be read, or no row of it: a file is missing, damaged, or of
+        another model, size or format.
     """
     from third_party.aceso.corrections import load_corrections
 
@@ -40,9 +42,15 @@ def validate_plans(rows_file: Path, progress: Progress, price: PriceFile) -> Val
             results.append(skipped(read) if isinstance(read, RefusedRow) else read.result())
             of_aceso += isinstance(read, _Run)
             advance(1)
-    refuse_where_none_is_read([RefusedRow(each.line, "", "", each.reason) if each.skipped else each for each in results])
+    refuse_where_none_is_read(
+        [RefusedRow(each.line, "", "", each.reason) if each.skipped else each for each in results]
+    )
     overall, sources = statistics_of(results)
-    rules = tuple(UsedRule(each.name, each.says, each.reason, of_aceso) for each in load_corrections().mechanisms if of_aceso)
+    rules = tuple(
+        UsedRule(each.name, each.says, each.reason, of_aceso)
+        for each in load_corrections().mechanisms
+        if of_aceso
+    )
     return ValidationReport(str(rows_file), overall, sources, tuple(results), rules)
 
 
@@ -83,8 +91,10 @@ class _Run:
         ):
             if given and _plain(given) not in [_plain(each) for each in actual]:
                 raise InputError(
-                    f"{row.where}, column {name} is {given!r:.60}, but {row.plan.name} is of {family} {size} in "
-                    f"{load_corrections().families[family].format}; give the plan and database of one model and number format"
+                    f"{row.where}, column {name} is {given!r:.60}, but {row.plan.name} is of "
+                    f"{family} {size} in "
+                    f"{load_corrections().families[family].format}; give the plan and database of "
+                    "one model and number format"
                 )
         check_stated(
             row,
@@ -106,8 +116,14 @@ class _Run:
         priced = corrected(plan, self._database, row.devices_per_node)
         memory = None
         if row.memory_kind is not None:
-            first = row.devices_per_node if row.memory_kind is MemoryKind.ALLOCATED_FIRST_NODE else None
-            memory = priced.reserved_mib() if row.memory_kind is MemoryKind.RESERVED else priced.allocated_mib(first)
+            first = (
+                row.devices_per_node if row.memory_kind is MemoryKind.ALLOCATED_FIRST_NODE else None
+            )
+            memory = (
+                priced.reserved_mib()
+                if row.memory_kind is MemoryKind.RESERVED
+                else priced.allocated_mib(first)
+            )
         return result_of(
             row,
             model=f"{plan.model.family.name} {plan.model.size}",
@@ -120,7 +136,8 @@ class _Run:
 
 
 def _sequence_lengths(row: PlanRow, usual: Mapping[str, Any]) -> set[int]:
-    """Tokens of a sequence as the plan's own file says; where it does not, as models of its size usually have."""
+    """Tokens of a sequence as the plan's own file says; where it does not, as models of its size
+    usually have."""
     document = read_json(row.plan, "a plan that Aceso wrote")
     for stated in (document, usual):
         found = {stated[key] for key in SEQUENCE_LENGTHS if isinstance(stated.get(key), int)}
@@ -141,4 +158,7 @@ def check_alone(given: Sequence[tuple[str, str | None]]) -> None:
     """
     for flag, value in given:
         if value is not None:
-            raise InputError(f"--{flag} {value!r:.60} is given for runs whose devices are profiled databases; leave it out")
+            raise InputError(
+                f"--{flag} {value!r:.60} is given for runs whose devices are profiled databases; "
+                "leave it out"
+            )

@@ -31,7 +31,8 @@ CHOSEN = ("micro_batch", "recompute")  # rules by which one of several plans is 
 
 @dataclass(frozen=True)
 class CountedFlops:
-    """Floating-point operations of an iteration: of the model, of these the scores that a mask leaves out, and those repeated."""
+    """Floating-point operations of an iteration: of the model, of these the scores that a mask
+    leaves out, and those repeated."""
 
     model: float
     masked: float
@@ -40,7 +41,8 @@ class CountedFlops:
 
 @dataclass(frozen=True)
 class PricedPlan:
-    """A candidate plan and its prediction; ``unstated`` what it was chosen of, None where the run says all."""
+    """A candidate plan and its prediction; ``unstated`` what it was chosen of, None where the run
+    says all."""
 
     candidate: PossiblePlan
     iteration: Iteration
@@ -55,7 +57,8 @@ class PricedPlan:
 
 @dataclass(frozen=True)
 class SaidOfSoftware:
-    """What a run says of software that is otherwise as described: bytes of gradients, fused attention, launches that block."""
+    """What a run says of software that is otherwise as described: bytes of gradients, fused
+    attention, launches that block."""
 
     gradient_bytes: int | None = None
     attention_kernel: str | None = None
@@ -81,8 +84,9 @@ AS_DESCRIBED = SaidOfSoftware()
 class RunPricer:
     """Prices plans of measured runs; stores the traces of their models under ``graphs``.
 
-    Of plans that a run may have had those fit that are predicted to need no more than the device's memory and the part
-    ``memory_error`` of it; where none does, those within ``memory_margin`` times it.
+    Of plans that a run may have had those fit that are predicted to need no more than the device's
+    memory and the part ``memory_error`` of it; where none does, those within ``memory_margin``
+    times it.
     """
 
     def __init__(self, graphs: Path, memory_error: float, memory_margin: float) -> None:
@@ -109,8 +113,8 @@ class RunPricer:
     ) -> PricedPlan:
         """The plan that the run is taken to have had: the fastest that fits in memory.
 
-        Where none does, the fastest of those within the margin by which predictions of memory are off, and else the one that
-        needs the least. Candidates that cannot be are left out.
+        Where none does, the fastest of those within the margin by which predictions of memory are
+        off, and else the one that needs the least. Candidates that cannot be are left out.
 
         Raises:
             InputError: all contradict themselves, the model or the cluster; as the first of them.
@@ -152,7 +156,10 @@ class RunPricer:
         costs, machine = self._costs(device, software, plan.precision.matrix_format, cluster, said)
         layers = costs.layer_costs(graph, plan.recompute, layer_groups(plan, cluster))
         iteration = price_iteration(plan, layers, machine)
-        sizes, runs = layers.sizes, plan.global_batch_size / plan.micro_batch_size * plan.inner_devices
+        sizes, runs = (
+            layers.sizes,
+            plan.global_batch_size / plan.micro_batch_size * plan.inner_devices,
+        )
         forward, masked, repeated = (
             float(each[list(sizes.sequence)].sum()) * runs
             for each in (sizes.forward_flops, sizes.masked_flops, sizes.repeated_flops)
@@ -165,13 +172,19 @@ class RunPricer:
     def _device_costs(
         self, device: str, software: str, number_format: str, cluster: Cluster, said: SaidOfSoftware
     ) -> tuple[DeviceCosts, Machine]:
-        """Costs that remember the layers of graphs, one per device, software, number format and cluster."""
+        """Costs that remember the layers of graphs, one per device, software, number format and
+        cluster."""
         model = self._model(device, software, number_format, said)
         return DeviceCosts(model, cluster), device_machine(model, cluster)
 
-    def _operator_model(self, device: str, software: str, number_format: str, said: SaidOfSoftware) -> DeviceModel:
-        """One model per device, software and number format: it remembers the prices of operators."""
-        return operator_model(self._devices[device], said.of(self.software(software)), number_format)
+    def _operator_model(
+        self, device: str, software: str, number_format: str, said: SaidOfSoftware
+    ) -> DeviceModel:
+        """One model per device, software and number format: it remembers the prices of
+        operators."""
+        return operator_model(
+            self._devices[device], said.of(self.software(software)), number_format
+        )
 
 
 def _unstated(taken: PricedPlan, among: Sequence[PricedPlan]) -> Unstated | None:

@@ -4,7 +4,8 @@ import math
 import re
 
 _NUMBER = re.compile(
-    r"[~≈]?\s*(?P<number>[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][+-]?\d+)?|[+-]?\.\d+)(?P<rest>.*)", re.DOTALL
+    r"[~≈]?\s*(?P<number>[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][+-]?\d+)?|[+-]?\.\d+)(?P<rest>.*)",
+    re.DOTALL,
 )
 _SCALE = re.compile(r"\s?(?P<scale>[kKMGTB])(?![A-Za-z])")
 _REMARK = re.compile(r"%?|[A-Za-zµ%][A-Za-zµ%/²]*|[\s(\[]+(?!x\s*\d|-|to\b|or\b|/)\D.*", re.DOTALL)
@@ -13,9 +14,11 @@ _INFINITY = re.compile(r"([+-]?)inf(inity)?", re.IGNORECASE)
 
 
 def number_in(text: str) -> float | None:
-    """The number that ``text`` starts with, its scale applied, a unit or remark behind it left out; None where there is none.
+    """The number that ``text`` starts with, its scale applied, a unit or remark behind it left out;
+    None where there is none.
 
-    A range or a product, such as ``1-2`` or ``8x4``, is no number. Infinite and negative numbers are returned as they are.
+    A range or a product, such as ``1-2`` or ``8x4``, is no number. Infinite and negative numbers
+    are returned as they are.
     """
     text = text.strip()
     infinite = _INFINITY.fullmatch(text)
@@ -28,4 +31,8 @@ def number_in(text: str) -> float | None:
     scale = _SCALE.match(rest)
     if scale is not None:
         rest, factor = rest[scale.end() :], _SCALES[scale["scale"]]
-    return float(found["number"].replace(",", "")) * factor if _REMARK.fullmatch(rest.rstrip()) else None
+    return (
+        float(found["number"].replace(",", "")) * factor
+        if _REMARK.fullmatch(rest.rstrip())
+        else None
+    )

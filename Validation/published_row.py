@@ -7,8 +7,9 @@ from dataclasses import dataclass
 class PublishedRow:
     """A published run: one line of the file. None and empty texts are what the line does not say.
 
-    Words that decide something (``interleave``, ``recompute``, ``zero``, ``network``...) are kept as they are written;
-    ``cluster`` and ``software`` name what ships. ``unclear`` lists the columns that hold words where a number belongs.
+    Words that decide something (``interleave``, ``recompute``, ``zero``, ``network``...) are kept
+    as they are written; ``cluster`` and ``software`` name what ships. ``unclear`` lists the columns
+    that hold words where a number belongs.
     """
 
     line: int
@@ -59,7 +60,8 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class RefusedRow:
-    """A line that is no run, and the reason with its column; what it says of itself, as far as that could be read."""
+    """A line that is no run, and the reason with its column; what it says of itself, as far as that
+    could be read."""
 
     line: int
     source: str

@@ -42,8 +42,9 @@ class RunPlan:
 class MemoryParts:
     """What fills the fullest ``stage``, counted from 1, of a device that has ``capacity_bytes``.
 
-    ``over_bytes`` is what is too much. ``state_bytes`` are weights, gradients and the optimizer's, ``activation_bytes`` what is
-    kept for backward passes, ``buffer_bytes`` temporaries, what allocators waste, and the framework's own.
+    ``over_bytes`` is what is too much. ``state_bytes`` are weights, gradients and the optimizer's,
+    ``activation_bytes`` what is kept for backward passes, ``buffer_bytes`` temporaries, what
+    allocators waste, and the framework's own.
     """
 
     stage: int
@@ -56,9 +57,11 @@ class MemoryParts:
 
 @dataclass(frozen=True)
 class Unstated:
-    """What a run does not say and a choice was made of: ``settings``, of so many ``plans`` that fit in memory.
+    """What a run does not say and a choice was made of: ``settings``, of so many ``plans`` that fit
+    in memory.
 
-    The slowest of these takes ``slowest`` times as long as the one that was taken, the fastest ``fastest`` times.
+    The slowest of these takes ``slowest`` times as long as the one that was taken, the fastest
+    ``fastest`` times.
     """
 
     settings: tuple[str, ...]
@@ -69,11 +72,13 @@ class Unstated:
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run and its prediction. ``error`` is predicted / measured - 1; ``reason`` says why a run was skipped, else it is empty.
+    """A run and its prediction. ``error`` is predicted / measured - 1; ``reason`` says why a run
+    was skipped, else it is empty.
 
-    ``fits`` says whether the plan fits in the device's memory; the run did, so False is an error of the memory model, which
-    ``memory`` explains. ``unstated`` is what had to be chosen, ``time_intervals`` where the run is expected to be measured.
-    ``plan_file`` is the file of a plan whose stages differ, which has no ``plan``.
+    ``fits`` says whether the plan fits in the device's memory; the run did, so False is an error of
+    the memory model, which ``memory`` explains. ``unstated`` is what had to be chosen,
+    ``time_intervals`` where the run is expected to be measured. ``plan_file`` is the file of a plan
+    whose stages differ, which has no ``plan``.
     """
 
     line: int
@@ -104,11 +109,13 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Statistics:
-    """How far predictions are off. ``rows`` were predicted, ``skipped`` were not. Fractions; None where not defined.
+    """How far predictions are off. ``rows`` were predicted, ``skipped`` were not. Fractions; None
+    where not defined.
 
-    ``time_mape`` is the mean of abs(predicted / measured - 1) and ``time_bias`` the mean of predicted / measured - 1 of the
-    iteration times, ``memory_mape`` the first of the memory. ``spearman`` is the rank correlation of predicted and measured times
-    within a model of a source, averaged over the models with at least three runs of different times, weighted by their runs.
+    ``time_mape`` is the mean of abs(predicted / measured - 1) and ``time_bias`` the mean of
+    predicted / measured - 1 of the iteration times, ``memory_mape`` the first of the memory.
+    ``spearman`` is the rank correlation of predicted and measured times within a model of a source,
+    averaged over the models with at least three runs of different times, weighted by their runs.
     ``fitted`` tells which constants were fitted to runs of this source; all others are predictions.
     """
 
@@ -134,7 +141,8 @@ class UsedRule:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """Predictions against measured runs: overall, by source, run by run, and the rules that filled in what runs do not say.
+    """Predictions against measured runs: overall, by source, run by run, and the rules that filled
+    in what runs do not say.
 
     ``unread`` are columns of the file that nothing reads.
     """

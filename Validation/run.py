@@ -44,16 +44,22 @@ def validate(
 ) -> ValidationReport:
     """Predict every run of a file, those that ship by default, and compare with what was measured.
 
-    ``device``, ``cluster`` and ``software``, names or files, replace those of the runs. Traces are kept under ``graphs``. A file
-    with a column of plans is predicted from these and from the databases that it names; our own ``price`` prices. The runs as
-    they were read are written to the file ``typed``.
+    ``device``, ``cluster`` and ``software``, names or files, replace those of the runs. Traces are
+    kept under ``graphs``. A file with a column of plans is predicted from these and from the
+    databases that it names; our own ``price`` prices. The runs as they were read are written to the
+    file ``typed``.
 
     Raises:
         InputError: the file is not a readable CSV of measured runs, or a name is unknown.
     """
     if rows_file is not None and has_plans(rows_file):
         check_alone(
-            (("device", device), ("cluster", cluster), ("software", software), ("typed", None if typed is None else str(typed)))
+            (
+                ("device", device),
+                ("cluster", cluster),
+                ("software", software),
+                ("typed", None if typed is None else str(typed)),
+            )
         )
         return validate_plans(rows_file, progress, price)
     rules = load_assumptions()
@@ -69,13 +75,27 @@ def validate(
             advance(1)
     overall, sources = statistics_of(results)
     used = rules.used([each.assumptions for each in results])
-    return ValidationReport(str(rows_file or PUBLISHED_RUNS), overall, sources, tuple(results), used, columns_not_read(rows_file))
+    return ValidationReport(
+        str(rows_file or PUBLISHED_RUNS),
+        overall,
+        sources,
+        tuple(results),
+        used,
+        columns_not_read(rows_file),
+    )
 
 
 class _Validator:
     """Predicts runs one after another."""
 
-    def __init__(self, rules: Assumptions, device: str | None, cluster: str | None, software: str | None, graphs: Path) -> None:
+    def __init__(
+        self,
+        rules: Assumptions,
+        device: str | None,
+        cluster: str | None,
+        software: str | None,
+        graphs: Path,
+    ) -> None:
         self._rules = rules
         self.device: Device | None = None if device is None else load_device(device)
         self._cluster: Cluster | None = None if cluster is None else load_cluster(cluster)
@@ -115,14 +135,22 @@ class _Validator:
         cluster = self._cluster or RunHardware.cluster_of(run, degrees.devices, device, notes)
         modes = tuple(Recompute(each) for each in framework.recompute)
         candidates = possible_plans(run, degrees, model.layers, modes, self._rules, notes)
-        best = self._pricer.best(model, candidates, device, software, cluster, _said_of_software(run))
+        best = self._pricer.best(
+            model, candidates, device, software, cluster, _said_of_software(run)
+        )
         for choice in best.candidate.choices:
             notes.assume(choice.rule, choice.value)
         plan = best.candidate.plan
         measured_s = measured_iteration_s(run, best, model, device, self._rules, notes)
         check_possible(measured_s, best, device)
         predicted = best.iteration
-        sure = Predicted(device.name, software, degrees.devices, device.evidence is Evidence.MEASURED, model.experts)
+        sure = Predicted(
+            device.name,
+            software,
+            degrees.devices,
+            device.evidence is Evidence.MEASURED,
+            model.experts,
+        )
         allocated = run.memory_kind is MemoryFigure.ALLOCATED
         memory_bytes = predicted.allocated_bytes if allocated else predicted.memory_bytes
         return RunResult(
@@ -142,7 +170,9 @@ class _Validator:
             assumptions=notes.made(),
             memory=memory_parts(predicted, device.memory.capacity.value),
             unstated=best.unstated,
-            time_intervals=run_intervals(load_residuals(), run.source, sure, predicted.iteration_s, best.unstated),
+            time_intervals=run_intervals(
+                load_residuals(), run.source, sure, predicted.iteration_s, best.unstated
+            ),
         )
 
 
@@ -150,7 +180,13 @@ def _said_of_software(run: TypedRun) -> SaidOfSoftware:
     return SaidOfSoftware(run.gradient_bytes, run.attention_kernel, bool(run.blocking_launches))
 
 
-def _plan_text(plan: UniformPlan, model: RunModel, device: Device, software: str, cluster: Cluster) -> RunPlan:
-    alike = {key: value for key, value in plan_mapping(plan).items() if key in {field.name for field in fields(RunPlan)}}
+def _plan_text(
+    plan: UniformPlan, model: RunModel, device: Device, software: str, cluster: Cluster
+) -> RunPlan:
+    alike = {
+        key: value
+        for key, value in plan_mapping(plan).items()
+        if key in {field.name for field in fields(RunPlan)}
+    }
     said = {"experts": model.experts, **alike}
     return RunPlan(model.name, model.sequence_length, device.name, software, cluster.name, **said)

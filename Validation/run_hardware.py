@@ -37,7 +37,8 @@ class RunHardware:
 
     @staticmethod
     def cluster_of(run: TypedRun, devices: int, device: Device, notes: Notes) -> Cluster:
-        """The cluster of the run: its own or the device's usual one, with the nodes and the bandwidth it states.
+        """The cluster of the run: its own or the device's usual one, with the nodes and the
+        bandwidth it states.
 
         Raises:
             InputError: the cluster is not known.
@@ -51,12 +52,21 @@ class RunHardware:
         inside, between = cluster.tiers
         node = run.devices_per_node or inside.group_size
         rate = run.node_bytes_per_s or between.bandwidth_bytes_per_s
-        between_nodes = f", nodes of {node}, {rate / 1e9:g} GB/s per device between them" if devices > node else ""
+        between_nodes = (
+            f", nodes of {node}, {rate / 1e9:g} GB/s per device between them"
+            if devices > node
+            else ""
+        )
         if not (run.cluster and run.devices_per_node and run.node_bytes_per_s):
             notes.assume("cluster", cluster.name + between_nodes)
         outer = max(between.group_size // node, 1) * node
-        tiers = (replace(inside, group_size=node), replace(between, group_size=outer, bandwidth_bytes_per_s=rate))
-        return as_large_as(replace(cluster, num_devices=outer, tiers=tiers if outer > node else tiers[:1]), devices)
+        tiers = (
+            replace(inside, group_size=node),
+            replace(between, group_size=outer, bandwidth_bytes_per_s=rate),
+        )
+        return as_large_as(
+            replace(cluster, num_devices=outer, tiers=tiers if outer > node else tiers[:1]), devices
+        )
 
 
 def as_large_as(cluster: Cluster, devices: int) -> Cluster:

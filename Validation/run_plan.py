@@ -1,4 +1,5 @@
-"""The training plan of a measured run; several plans where it does not say which, for one to be chosen by their price."""
+"""The training plan of a measured run; several plans where it does not say which, for one to be
+chosen by their price."""
 
 import math
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ NEARLY = 0.1
 
 @dataclass(frozen=True)
 class PossiblePlan:
-    """A plan that the run may have had, and what rules chose for it among several values, to be noted if it is taken."""
+    """A plan that the run may have had, and what rules chose for it among several values, to be
+    noted if it is taken."""
 
     plan: UniformPlan
     choices: tuple[Assumption, ...]
@@ -35,12 +37,18 @@ class Degrees:
 
 
 def possible_plans(
-    run: TypedRun, degrees: Degrees, layers: int, modes: tuple[Recompute, ...], rules: Assumptions, notes: Notes
+    run: TypedRun,
+    degrees: Degrees,
+    layers: int,
+    modes: tuple[Recompute, ...],
+    rules: Assumptions,
+    notes: Notes,
 ) -> tuple[PossiblePlan, ...]:
-    """All plans that agree with what the run says, smallest micro-batch first, of each with least recomputation first.
+    """All plans that agree with what the run says, smallest micro-batch first, of each with least
+    recomputation first.
 
-    ``modes`` of recomputation are those that its framework has. The run says its attention, precision, ZeRO stage and sequence
-    parallelism, or has them from its framework.
+    ``modes`` of recomputation are those that its framework has. The run says its attention,
+    precision, ZeRO stage and sequence parallelism, or has them from its framework.
 
     Raises:
         InputError: it does not say its global batch.
@@ -65,7 +73,9 @@ def possible_plans(
     plans = []
     for size in _micro_batch_sizes(run, degrees, samples, rules):
         batch = _whole_micro_batches(samples, size * degrees.dp)
-        sized, equal = _with_equal_stages(replace(base, micro_batch_size=size, global_batch_size=batch), layers)
+        sized, equal = _with_equal_stages(
+            replace(base, micro_batch_size=size, global_batch_size=batch), layers
+        )
         for recompute in modes if run.recompute is None else (run.recompute,):
             choices = [
                 (batch != samples, Assumption("batch", f"{batch}, of whole micro-batches")),
@@ -74,12 +84,18 @@ def possible_plans(
                 (run.recompute is None, Assumption("recompute", recompute.value)),
                 (equal, Assumption("stages", f"{(layers + 2) // sized.chunks} layers per chunk")),
             ]
-            plans.append(PossiblePlan(replace(sized, recompute=recompute), tuple(each for made, each in choices if made)))
+            plans.append(
+                PossiblePlan(
+                    replace(sized, recompute=recompute),
+                    tuple(each for made, each in choices if made),
+                )
+            )
     return tuple(plans)
 
 
 def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
-    """Parallel degrees that multiply to the number of devices; at most one of tp, pp and dp is filled in, as what is left.
+    """Parallel degrees that multiply to the number of devices; at most one of tp, pp and dp is
+    filled in, as what is left.
 
     Raises:
         InputError: they are not known, or they do not.
@@ -95,7 +111,9 @@ def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
     if len(missing) > 1 and "dp" in missing and run.zero_stage == 3:
         missing = ["dp"]
     if len(missing) == 1:
-        found[missing[0]] = max(devices // math.prod(value for name, value in found.items() if name != missing[0]), 1)
+        found[missing[0]] = max(
+            devices // math.prod(value for name, value in found.items() if name != missing[0]), 1
+        )
     elif missing and found["dp"] != devices:
         raise InputError(f"it does not say {' and '.join(missing)}")
     if math.prod(found.values()) != devices:
@@ -108,7 +126,8 @@ def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
 
 
 def _whole_micro_batches(samples: int, together: int) -> int:
-    """The batch nearest to ``samples`` in which every replica has whole micro-batches, ``together`` sequences at a time.
+    """The batch nearest to ``samples`` in which every replica has whole micro-batches, ``together``
+    sequences at a time.
 
     Where that is further off than a tenth, ``samples``: the last micro-batches are smaller then.
     """
@@ -124,7 +143,9 @@ def _zero_stage(run: TypedRun, pp: int, notes: Notes) -> int:
     return stage
 
 
-def _micro_batch_sizes(run: TypedRun, degrees: Degrees, samples: int, rules: Assumptions) -> tuple[int, ...]:
+def _micro_batch_sizes(
+    run: TypedRun, degrees: Degrees, samples: int, rules: Assumptions
+) -> tuple[int, ...]:
     if run.micro_batch_size is not None:
         return (run.micro_batch_size,)
     share = samples / degrees.dp
@@ -132,6 +153,9 @@ def _micro_batch_sizes(run: TypedRun, degrees: Degrees, samples: int, rules: Ass
 
 
 def _with_equal_stages(plan: UniformPlan, layers: int) -> tuple[UniformPlan, bool]:
-    """The plan with embedding and head counted as blocks where the blocks alone do not make equal chunks."""
-    equal = () if plan.pp == 1 else equal_chunks(layers, plan.chunks, ends_alone=plan.interleave > 1)
+    """The plan with embedding and head counted as blocks where the blocks alone do not make equal
+    chunks."""
+    equal = (
+        () if plan.pp == 1 else equal_chunks(layers, plan.chunks, ends_alone=plan.interleave > 1)
+    )
     return (replace(plan, stage_layers=equal), True) if equal else (plan, False)

@@ -1,4 +1,5 @@
-"""Measured runs of a file, typed or published, in typed fields, with the assumptions that reading them took."""
+"""Measured runs of a file, typed or published, in typed fields, with the assumptions that reading
+them took."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,17 +30,22 @@ class ReadRun:
     own_recomputation: bool = False  # that it describes in words of no mode
 
 
-def read_runs(path: Path | None, rules: Assumptions, device: Device | None = None) -> tuple[ReadRun, ...]:
+def read_runs(
+    path: Path | None, rules: Assumptions, device: Device | None = None
+) -> tuple[ReadRun, ...]:
     """The runs of a file, or those that ship, on ``device`` where it replaces theirs.
 
     What one leaves out is taken from others of its source.
 
-    Raises:
-        InputError: not a readable CSV of measured runs, or no row of it can be read; names the line and the column.
+    Raises: InputError: not a readable CSV of measured runs, or no row of it can be read; names the
+        line and the column.
     """
     path = path or PUBLISHED_RUNS
     if is_typed(path):
-        rows = [_refused(each) if isinstance(each, RefusedRow) else _completed(each, rules, device) for each in read_typed(path)]
+        rows = [
+            _refused(each) if isinstance(each, RefusedRow) else _completed(each, rules, device)
+            for each in read_typed(path)
+        ]
         return _from_others(rows)
     hardware, runs = RunHardware(), list[ReadRun]()
     for row in read_rows(path):
@@ -48,9 +54,18 @@ def read_runs(path: Path | None, rules: Assumptions, device: Device | None = Non
             continue
         notes = Notes()
         try:
-            runs.append(ReadRun(translated(row, rules, hardware, notes, device), notes, "", not is_nothing(row.recompute)))
+            runs.append(
+                ReadRun(
+                    translated(row, rules, hardware, notes, device),
+                    notes,
+                    "",
+                    not is_nothing(row.recompute),
+                )
+            )
         except InputError as error:
-            bare = TypedRun(row.line, row.source, row.model, devices=row.devices, iteration_s=row.iteration_s)
+            bare = TypedRun(
+                row.line, row.source, row.model, devices=row.devices, iteration_s=row.iteration_s
+            )
             runs.append(ReadRun(replace(bare, memory_bytes=row.memory_bytes), notes, str(error)))
     return _from_others(runs)
 
@@ -64,7 +79,9 @@ def _from_others(runs: Sequence[ReadRun]) -> tuple[ReadRun, ...]:
     """The runs with what others of their source say; those that are refused stay as they are."""
     known = [each for each in runs if not each.refused]
     own = [each.own_recomputation for each in known]
-    filled = iter(filled_from_others([each.run for each in known], [each.notes for each in known], own))
+    filled = iter(
+        filled_from_others([each.run for each in known], [each.notes for each in known], own)
+    )
     return tuple(each if each.refused else replace(each, run=next(filled)) for each in runs)
 
 
@@ -75,7 +92,9 @@ def _refused(row: RefusedRow) -> ReadRun:
 def _completed(run: TypedRun, rules: Assumptions, device: Device | None) -> ReadRun:
     """A typed run with what the software of its year did by default."""
     notes = Notes()
-    framework = rules.framework_with(run.software, run.year, None if run.precision is None else run.precision.value)
+    framework = rules.framework_with(
+        run.software, run.year, None if run.precision is None else run.precision.value
+    )
     try:
         known = device or RunHardware.device_of(run)
     except InputError:  # whoever prices the run says so

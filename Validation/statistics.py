@@ -27,7 +27,9 @@ def statistics_of(runs: Sequence[RunResult]) -> tuple[Statistics, tuple[Statisti
             "memory_error": pd.Series([run.memory_error for run in runs], dtype=float),
         }
     )
-    sources = tuple(_statistics(str(source), rows) for source, rows in table.groupby("source", sort=False))
+    sources = tuple(
+        _statistics(str(source), rows) for source, rows in table.groupby("source", sort=False)
+    )
     return _statistics(OVERALL, table), sources
 
 
@@ -51,10 +53,15 @@ def _mean(values: pd.Series[float]) -> float | None:
 
 
 def _spearman(predicted: pd.DataFrame) -> float | None:
-    """Spearman's rank correlation of times within a model of a source, averaged over models, weighted by their runs."""
+    """Spearman's rank correlation of times within a model of a source, averaged over models,
+    weighted by their runs."""
     total, runs = 0.0, 0
     for _, rows in predicted.groupby(["source", "model"], sort=False):
-        if len(rows) < FEWEST_RANKED or rows["measured"].nunique() == 1 or rows["predicted"].nunique() == 1:
+        if (
+            len(rows) < FEWEST_RANKED
+            or rows["measured"].nunique() == 1
+            or rows["predicted"].nunique() == 1
+        ):
             continue
         total += len(rows) * float(spearmanr(rows["predicted"], rows["measured"]).statistic)
         runs += len(rows)

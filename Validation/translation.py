@@ -1,4 +1,5 @@
-"""Published tables in typed fields: every rule that reads prose is here or in what this calls, and notes what it took."""
+"""Published tables in typed fields: every rule that reads prose is here or in what this calls, and
+notes what it took."""
 
 import re
 from dataclasses import replace
@@ -29,18 +30,25 @@ from Validation.words import (
     zero_stage_in,
 )
 
-_MICRO_BATCHES = re.compile(r"\b(\d{1,4}) micro[- ]?batches\b|\bmicro[- ]?batch count (\d{1,4})\b", re.IGNORECASE)
+_MICRO_BATCHES = re.compile(
+    r"\b(\d{1,4}) micro[- ]?batches\b|\bmicro[- ]?batch count (\d{1,4})\b", re.IGNORECASE
+)
 SIZES = ("layers", "hidden", "heads", "ffn", "sequence_length", "vocabulary")
 MEBI = 2**20 / 1e6
 
 
 def translated(
-    row: PublishedRow, rules: Assumptions, hardware: RunHardware, notes: Notes, device: Device | None = None
+    row: PublishedRow,
+    rules: Assumptions,
+    hardware: RunHardware,
+    notes: Notes,
+    device: Device | None = None,
 ) -> TypedRun:
-    """A row in typed fields, with what its framework of its time did where it says nothing; on ``device``, or its own.
+    """A row in typed fields, with what its framework of its time did where it says nothing; on
+    ``device``, or its own.
 
-    Raises:
-        InputError: its model is of no family, by its name, or it trains in a way that is not predicted.
+    Raises: InputError: its model is of no family, by its name, or it trains in a way that is not
+        predicted.
     """
     if row.unclear:
         notes.assume("unclear", ", ".join(row.unclear))
@@ -53,7 +61,9 @@ def translated(
             notes.assume("not_priced", words.means)
     run = _literal(row, rules, notes)
     framework = rules.framework_of(row, None if run.precision is None else run.precision.value)
-    notes.assume("framework", f"{framework.name} ({row.software or framework.software or 'as the device'})")
+    notes.assume(
+        "framework", f"{framework.name} ({row.software or framework.software or 'as the device'})"
+    )
     run = replace(run, software=run.software or framework.software)
     if device is None:
         try:
@@ -63,11 +73,15 @@ def translated(
     run = _on_network(run, row, rules, device, notes)
     run = with_defaults(run, framework, device, notes)
     run = _counted(run, row, framework, rules)
-    run = replace(run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes))
+    run = replace(
+        run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes)
+    )
     return _timed_by_tokens(run, row, notes)
 
 
-def with_defaults(run: TypedRun, framework: Framework, device: Device | None, notes: Notes) -> TypedRun:
+def with_defaults(
+    run: TypedRun, framework: Framework, device: Device | None, notes: Notes
+) -> TypedRun:
     """The run with what ``framework`` does where it says nothing."""
     precision = run.precision or _usual_precision(framework, device)
     gradients = run.gradient_bytes or framework.gradient_bytes.get(precision.value)
@@ -75,12 +89,22 @@ def with_defaults(run: TypedRun, framework: Framework, device: Device | None, no
         "attention": run.attention or Attention(framework.attention),
         "precision": precision,
         "gradient_bytes": gradients,
-        "sequence_parallel": framework.sequence_parallel if run.sequence_parallel is None else run.sequence_parallel,
+        "sequence_parallel": framework.sequence_parallel
+        if run.sequence_parallel is None
+        else run.sequence_parallel,
         "zero_stage": framework.zero_stage if run.zero_stage is None else run.zero_stage,
-        "overlap_gradients": framework.overlap_gradients if run.overlap_gradients is None else run.overlap_gradients,
-        "overlap_tensor": framework.overlap_tensor if run.overlap_tensor is None else run.overlap_tensor,
+        "overlap_gradients": framework.overlap_gradients
+        if run.overlap_gradients is None
+        else run.overlap_gradients,
+        "overlap_tensor": framework.overlap_tensor
+        if run.overlap_tensor is None
+        else run.overlap_tensor,
     }
-    made = [f"{name} {_said(value)}" for name, value in filled.items() if getattr(run, name) is None and value is not None]
+    made = [
+        f"{name} {_said(value)}"
+        for name, value in filled.items()
+        if getattr(run, name) is None and value is not None
+    ]
     if made:
         notes.assume("defaults", f"{framework.name}: {', '.join(made)}")
     return replace(run, **filled)  # type: ignore[arg-type]
@@ -100,17 +124,25 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     }
     for name, (text, value) in words.items():
         if not is_nothing(text) and text != _plain(value):
-            notes.assume("words", f"{name} {text[:40]!r} is {'not known' if value is None else _said(value)}")
+            notes.assume(
+                "words", f"{name} {text[:40]!r} is {'not known' if value is None else _said(value)}"
+            )
     if words["precision"][1] is None and not is_nothing(row.precision):
         known = ", ".join(each.value for each in Precision)
-        raise InputError(f"its number format {row.precision[:40]!r} is none that is predicted ({known})")
+        raise InputError(
+            f"its number format {row.precision[:40]!r} is none that is predicted ({known})"
+        )
     if is_nothing(row.zero) and words["zero_stage"][1] is not None:
         notes.assume("words", f"ZeRO stage {words['zero_stage'][1]}, as framework or notes say")
     attention = attention_in(row.notes, row.source, row.framework)
     if attention is not None:
         notes.assume("words", f"attention is {attention}, as notes, source or framework say")
     meant = _named_model(row, rules, notes)
-    named = None if is_listed(meant) and _has_no_other_width(row, meant) else first_found(rules.models, row.model)
+    named = (
+        None
+        if is_listed(meant) and _has_no_other_width(row, meant)
+        else first_found(rules.models, row.model)
+    )
     if named is not None and named.family is None:
         raise InputError(f"its model is {named.reason}")
     spelled = None if is_listed(meant) else parse_dimensions(meant) if meant != row.model else None
@@ -118,7 +150,10 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     if is_listed(meant) and meant != row.model:
         sizes["hidden"] = None  # it is that of the listed model
     if spelled is not None:
-        sizes = {name: getattr(spelled, name) if value is None else value for name, value in sizes.items()}
+        sizes = {
+            name: getattr(spelled, name) if value is None else value
+            for name, value in sizes.items()
+        }
     return TypedRun(
         line=row.line,
         source=row.source,
@@ -147,7 +182,8 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
 
 
 def _named_model(row: PublishedRow, rules: Assumptions, notes: Notes) -> str:
-    """The listed name, or the dimensions, of what the row calls its model; as it stands where it names none, or another's sizes.
+    """The listed name, or the dimensions, of what the row calls its model; as it stands where it
+    names none, or another's sizes.
 
     Raises:
         InputError: it is said to have other experts than the model of that name.
@@ -189,10 +225,19 @@ def _usual_precision(framework: Framework, device: Device | None) -> Precision:
     usual = Precision(framework.precision)
     if device is None or usual.matrix_format in device.matrix.peak:
         return usual
-    return next((each for each in (Precision.FP16, Precision.BF16) if each.matrix_format in device.matrix.peak), Precision.FP32)
+    return next(
+        (
+            each
+            for each in (Precision.FP16, Precision.BF16)
+            if each.matrix_format in device.matrix.peak
+        ),
+        Precision.FP32,
+    )
 
 
-def _on_network(run: TypedRun, row: PublishedRow, rules: Assumptions, device: Device | None, notes: Notes) -> TypedRun:
+def _on_network(
+    run: TypedRun, row: PublishedRow, rules: Assumptions, device: Device | None, notes: Notes
+) -> TypedRun:
     """The cluster that the network's words name, and what they say of its nodes and ports."""
     if row.cluster or device is None:
         return run
@@ -217,14 +262,18 @@ def _on_network(run: TypedRun, row: PublishedRow, rules: Assumptions, device: De
 def _timed_by_tokens(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:
     """The time of an iteration from the tokens that a device trains on in a second."""
     tokens, samples = row.tokens_per_s_per_device, run.global_batch_samples
-    length = run.sequence_length or (find_model(run.model).sequence_length if is_listed(run.model) else None)
+    length = run.sequence_length or (
+        find_model(run.model).sequence_length if is_listed(run.model) else None
+    )
     if run.iteration_s is not None or tokens is None or not (samples and length and run.devices):
         return run
     notes.assume("iteration_time", f"from {tokens:g} tokens a second and device")
     return replace(run, iteration_s=samples * length / (tokens * run.devices))
 
 
-def _counted(run: TypedRun, row: PublishedRow, framework: Framework, rules: Assumptions) -> TypedRun:
+def _counted(
+    run: TypedRun, row: PublishedRow, framework: Framework, rules: Assumptions
+) -> TypedRun:
     if run.iteration_s is not None or (row.tflops_per_device is None and row.mfu is None):
         return run
     named = rules.convention(row.tflops_convention)
@@ -239,7 +288,9 @@ def _samples(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
     if samples is None:
         return _accumulated(row, run, notes)
     if row.global_batch_in_tokens:
-        length = run.sequence_length or (find_model(run.model).sequence_length if is_listed(run.model) else 0)
+        length = run.sequence_length or (
+            find_model(run.model).sequence_length if is_listed(run.model) else 0
+        )
         if not length:
             return None
         samples /= length
@@ -251,9 +302,16 @@ def _samples(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
 
 
 def _accumulated(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
-    """The batch of a run that tells its micro-batches, or is sharded fully, where one of each replica makes a step."""
+    """The batch of a run that tells its micro-batches, or is sharded fully, where one of each
+    replica makes a step."""
     found = _MICRO_BATCHES.search(row.notes)
-    number = int(found[1] or found[2]) if found else 1 if run.zero_stage == 3 and row.tokens_per_s_per_device else None
+    number = (
+        int(found[1] or found[2])
+        if found
+        else 1
+        if run.zero_stage == 3 and row.tokens_per_s_per_device
+        else None
+    )
     if number is None or run.micro_batch_size is None or run.dp is None:
         return None
     samples = number * run.micro_batch_size * run.dp
@@ -262,7 +320,8 @@ def _accumulated(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
 
 
 def _interleave(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
-    """Chunks per stage as stated; of an interleaved schedule without a number the fewest that are equally long."""
+    """Chunks per stage as stated; of an interleaved schedule without a number the fewest that are
+    equally long."""
     stated = chunks_in(row.interleave)
     if stated is None or stated is not True:
         return stated

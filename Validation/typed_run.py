@@ -26,15 +26,16 @@ class MemoryFigure(StrEnum):
 class TypedRun:
     """A measured run. The fields behind ``line`` are the columns of a typed file, in this order.
 
-    ``model`` is a listed model, or any name beside ``layers`` and ``hidden``; ``family`` are the blocks that are traced.
-    ``parameters`` and ``vocabulary`` are counts, ``sequence_length`` tokens. ``node_bytes_per_s`` is what a device has of the
-    network between nodes. ``year`` is that of the software, ``attention_kernel`` the name of its fused attention
-    (``Estimator/hardware/attention``), ``blocking_launches`` whether its host waited for every kernel. ``gradient_bytes`` are
-    those of a gradient as it is kept and reduced. ``etp`` is the tensor parallel width of experts, ``interleave`` are chunks per
-    pipeline stage. ``iteration_s`` is the measured time; without it follows from ``tflops_per_device`` or ``mfu`` (a
-    fraction), counted by ``flops_convention``.
-    ``memory_bytes`` are those of the fullest device, counted as ``memory_kind`` says (None: reserved).
-    ``notes`` are for readers: nothing reads them.
+    ``model`` is a listed model, or any name beside ``layers`` and ``hidden``; ``family`` are the
+    blocks that are traced. ``parameters`` and ``vocabulary`` are counts, ``sequence_length``
+    tokens. ``node_bytes_per_s`` is what a device has of the network between nodes. ``year`` is that
+    of the software, ``attention_kernel`` the name of its fused attention
+    (``Estimator/hardware/attention``), ``blocking_launches`` whether its host waited for every
+    kernel. ``gradient_bytes`` are those of a gradient as it is kept and reduced. ``etp`` is the
+    tensor parallel width of experts, ``interleave`` are chunks per pipeline stage. ``iteration_s``
+    is the measured time; without it follows from ``tflops_per_device`` or ``mfu`` (a fraction),
+    counted by ``flops_convention``. ``memory_bytes`` are those of the fullest device, counted as
+    ``memory_kind`` says (None: reserved). ``notes`` are for readers: nothing reads them.
     """
 
     line: int

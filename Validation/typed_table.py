@@ -1,4 +1,5 @@
-"""Typed files of measured runs: CSV whose columns are the fields of ``TypedRun``, with ``null`` for what is not known."""
+"""Typed files of measured runs: CSV whose columns are the fields of ``TypedRun``, with ``null`` for
+what is not known."""
 
 import csv
 import io
@@ -33,8 +34,19 @@ MOST_OF = {  # of what was measured
     "tflops_per_device": MOST_MEASURED["achieved_tflops_per_gpu"],
     "memory_bytes": MOST_MEASURED["mem_GB_measured"] * 1e9,
 }
-CHOICES: tuple[type[StrEnum], ...] = (Attention, Precision, Recompute, FlopsConvention, MemoryFigure)
-NAMES = ("device", "cluster", "software", "attention_kernel")  # of what ships: a table opens no other file
+CHOICES: tuple[type[StrEnum], ...] = (
+    Attention,
+    Precision,
+    Recompute,
+    FlopsConvention,
+    MemoryFigure,
+)
+NAMES = (
+    "device",
+    "cluster",
+    "software",
+    "attention_kernel",
+)  # of what ships: a table opens no other file
 
 
 def is_typed(path: Path) -> bool:
@@ -43,15 +55,17 @@ def is_typed(path: Path) -> bool:
     Raises:
         InputError: the file cannot be read.
     """
-    first = next(iter(read_text(path, "a CSV file of measured runs").lstrip("\ufeff").splitlines()), "")
+    first = next(
+        iter(read_text(path, "a CSV file of measured runs").lstrip("\ufeff").splitlines()), ""
+    )
     return MARK in [name.strip() for name in first.split(",")]
 
 
 def read_typed(path: Path) -> tuple[TypedRun | RefusedRow, ...]:
     """The runs of a typed file; a line that is none is kept with its reason.
 
-    Raises:
-        InputError: a column that is not allowed, or no line is a run; names line and column, and what is allowed.
+    Raises: InputError: a column that is not allowed, or no line is a run; names line and column,
+        and what is allowed.
     """
     lines = csv_lines(read_text(path, "a CSV file of measured runs"))
     header = next(lines, CsvLine(1, ()))
@@ -66,14 +80,19 @@ def read_typed(path: Path) -> tuple[TypedRun | RefusedRow, ...]:
 def _read(path: Path, line: CsvLine, names: Sequence[str]) -> TypedRun | RefusedRow:
     where, wrong = f"{path}, line {line.number}", line.wrong
     if not wrong and len(line.cells) != len(names):
-        wrong = f"has {len(line.cells)} cells for {len(names)} columns; write {NULL} where nothing is known"
+        wrong = (
+            f"has {len(line.cells)} cells for {len(names)} columns; write {NULL} where "
+            "nothing is known"
+        )
     cells = dict(zip(names, map(str.strip, line.cells), strict=False))
     try:
         if wrong:
             raise InputError(f"{where} {wrong}")
         return _run(path, line.number, cells)
     except InputError as error:
-        said = ("" if cells.get(name, NULL) == NULL else cells[name] for name in ("source", "model"))
+        said = (
+            "" if cells.get(name, NULL) == NULL else cells[name] for name in ("source", "model")
+        )
         source, model = said
         return RefusedRow(line.number, source or path.name, model, str(error))
 
@@ -95,14 +114,19 @@ def _header(path: Path, names: Sequence[str]) -> Sequence[str]:
     for name in names:
         if name not in COLUMNS:
             end = nearest(name, COLUMNS, f"the columns are {', '.join(COLUMNS)}")
-            raise InputError(f"{path}, line 1 names column {name!r:.60}, which typed runs have not; {end}")
+            raise InputError(
+                f"{path}, line 1 names column {name!r:.60}, which typed runs have not; {end}"
+            )
         if names.count(name) > 1:
             raise InputError(f"{path}, line 1 names column {name} twice; name it once")
     lacking = [name for name in REQUIRED if name not in names]
     if not set(MEASURED) & set(names):
         lacking.append(" or ".join(MEASURED))
     if lacking:
-        raise InputError(f"{path}, line 1 lacks column {' and '.join(lacking)}; the columns are {', '.join(COLUMNS)}")
+        raise InputError(
+            f"{path}, line 1 lacks column {' and '.join(lacking)}; the columns are "
+            f"{', '.join(COLUMNS)}"
+        )
     return names
 
 
@@ -114,7 +138,9 @@ def _run(path: Path, line: int, cells: Mapping[str, str]) -> TypedRun:
         try:
             values[name] = _READERS[name](text)
         except ValueError as error:
-            raise InputError(f"{path}, line {line}, column {name} is {text!r:.60}; give {error}, or {NULL}") from None
+            raise InputError(
+                f"{path}, line {line}, column {name} is {text!r:.60}; give {error}, or {NULL}"
+            ) from None
     return TypedRun(**{"line": line, "source": path.name, **values})  # type: ignore[arg-type]
 
 
@@ -170,7 +196,9 @@ def _few(allowed: Sequence[int]) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and int(text) in allowed):
             raise ValueError(
-                f"a year from {allowed[0]} on" if isinstance(allowed, range) else f"one of {', '.join(map(str, allowed))}"
+                f"a year from {allowed[0]} on"
+                if isinstance(allowed, range)
+                else f"one of {', '.join(map(str, allowed))}"
             )
         return int(text)
 
@@ -199,11 +227,20 @@ def _reader(name: str, kind: object) -> Callable[[str], object]:
         choice: type[StrEnum] = kinds[0]
         names = _one_of([each.value for each in choice])
         return lambda text: choice(names(text))
-    readers: dict[object, Callable[[str], object]] = {int: _whole, float: _number, bool: _flag, str: str}
+    readers: dict[object, Callable[[str], object]] = {
+        int: _whole,
+        float: _number,
+        bool: _flag,
+        str: str,
+    }
     return readers[kinds[0]]
 
 
-_READERS = {field.name: _reader(field.name, field.type) for field in fields(TypedRun) if field.name != "line"}
+_READERS = {
+    field.name: _reader(field.name, field.type)
+    for field in fields(TypedRun)
+    if field.name != "line"
+}
 
 
 def _text(value: object) -> str:

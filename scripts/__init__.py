@@ -1,1 +1,2 @@
-"""Programs for people who use or change phaze: benchmarks, stress tests, the fuzzer; and a shell script per model."""
+"""Programs for people who use or change phaze: benchmarks, stress tests, the fuzzer; and a shell
+script per model."""

@@ -1,4 +1,5 @@
-"""The figures of ``python -m third_party.aceso compare``, drawn from its table into the same folder as SVG, PNG, PDF and parquet.
+"""The figures of ``python -m third_party.aceso compare``, drawn from its table into the same folder
+as SVG, PNG, PDF and parquet.
 
 python scripts/aceso_figures.py FOLDER [throughput | search-cost | layers | physics ...]
 """
@@ -65,31 +66,57 @@ def _rate(row: Row, _: Row | None) -> float | None:
 
 
 def _added(row: Row, _: Row | None) -> float | None:
-    return None if row.iteration_s is None or row.corrected_s is None else row.corrected_s / row.iteration_s - 1.0
+    return (
+        None
+        if row.iteration_s is None or row.corrected_s is None
+        else row.corrected_s / row.iteration_s - 1.0
+    )
 
 
 def _gap(row: Row, _: Row | None) -> float | None:
-    return None if row.iteration_s is None or row.bound_s is None else 1.0 - row.bound_s / row.iteration_s
+    return (
+        None
+        if row.iteration_s is None or row.bound_s is None
+        else 1.0 - row.bound_s / row.iteration_s
+    )
 
 
-COST = Measure("Search cost", "search, CPU s", "CPU seconds of each search, without compilation.", lambda row, _: row.cpu_s, True)
+COST = Measure(
+    "Search cost",
+    "search, CPU s",
+    "CPU seconds of each search, without compilation.",
+    lambda row, _: row.cpu_s,
+    True,
+)
 THROUGHPUT = Measure(
     "Throughput",
     "throughput, certified search = 1",
-    "Samples per second of the plan of each method under Aceso's cost model, over those of the certified search.",
+    "Samples per second of the plan of each method under Aceso's cost model, over those of the "
+    "certified search.",
     _speed,
     False,
 )
 PHYSICS = Measure(
     "What the corrections change",
     "time that the corrections add",
-    "Synchronisation, optimizer, embeddings and what else the cost model leaves out, over the time that it predicts.",
+    "Synchronisation, optimizer, embeddings and what else the cost model leaves out, over the "
+    "time that it predicts.",
     _added,
     False,
 )
-RATE = Measure("Throughput over layers", "samples/s", "Samples per second under Aceso's cost model.", _rate, True)
+RATE = Measure(
+    "Throughput over layers",
+    "samples/s",
+    "Samples per second under Aceso's cost model.",
+    _rate,
+    True,
+)
 GAP = Measure(
-    "Certified gap over layers", "gap", "What the plan found can be slower than the best at most, in the time given.", _gap, False
+    "Certified gap over layers",
+    "gap",
+    "What the plan found can be slower than the best at most, in the time given.",
+    _gap,
+    False,
 )
 FIGURES = {
     "throughput": (("throughput", THROUGHPUT),),
@@ -101,16 +128,31 @@ FIGURES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Draws the figures of a comparison of plans under Aceso's cost model.")
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the --output of the comparison")
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"of {', '.join(FIGURES)}; default all")
+    parser = argparse.ArgumentParser(
+        description="Draws the figures of a comparison of plans under Aceso's cost model."
+    )
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="the --output of the comparison"
+    )
+    parser.add_argument(
+        "figures", nargs="*", metavar="FIGURE", help=f"of {', '.join(FIGURES)}; default all"
+    )
     given = parser.parse_args(arguments)
     try:
         rows = read_rows(given.folder / TABLE)
         if unknown := set(given.figures) - set(FIGURES):
-            raise InputError(f"there is no figure {', '.join(sorted(unknown)):.80}; give some of {', '.join(FIGURES)}")
-        names = given.figures or [name for name in FIGURES if name != LAYERS or all(row.layers for row in rows)]
-        drawn = [figure(name, measure, rows, over_layers=kind == LAYERS) for kind in names for name, measure in FIGURES[kind]]
+            raise InputError(
+                f"there is no figure {', '.join(sorted(unknown)):.80}; give some of "
+                f"{', '.join(FIGURES)}"
+            )
+        names = given.figures or [
+            name for name in FIGURES if name != LAYERS or all(row.layers for row in rows)
+        ]
+        drawn = [
+            figure(name, measure, rows, over_layers=kind == LAYERS)
+            for kind in names
+            for name, measure in FIGURES[kind]
+        ]
         section = Section("aceso", "Methods beside each other", (Part(figures=tuple(drawn)),))
         written = write_figures(Report("Aceso", "", "", (), (), (section,)), given.folder)
         say(sys.stdout, map(str, written))
@@ -142,7 +184,9 @@ def read_rows(path: Path) -> list[Row]:
             for row in csv.DictReader(io.StringIO(read_text(path, "the table of a comparison")))
         ]
     except (KeyError, ValueError, TypeError) as error:
-        raise InputError(f"{path} is no table of a comparison; run python -m third_party.aceso compare again") from error
+        raise InputError(
+            f"{path} is no table of a comparison; run python -m third_party.aceso compare again"
+        ) from error
     if not rows:
         raise InputError(f"{path} has no answers; run python -m third_party.aceso compare again")
     return rows
@@ -157,7 +201,9 @@ def figure(name: str, measure: Measure, rows: Sequence[Row], *, over_layers: boo
     import altair as alt
 
     if over_layers and not all(row.layers for row in rows):
-        raise InputError("the cases have no number of layers; compare those of scripts/studies/aceso/layers.yaml")
+        raise InputError(
+            "the cases have no number of layers; compare those of scripts/studies/aceso/layers.yaml"
+        )
     best = {(row.case, row.layers): row for row in rows if row.method == SEARCH}
     points = [
         (row.layers if over_layers else row.case, row.method, value)
@@ -165,13 +211,26 @@ def figure(name: str, measure: Measure, rows: Sequence[Row], *, over_layers: boo
         if (value := measure.value(row, best.get((row.case, row.layers)))) is not None
     ]
     labels = [method for method in METHODS if any(row.method == method for row in rows)]
-    domain = alt.Scale(domain=labels, range=[colour(SERIES[METHODS.index(label) % len(SERIES)]) for label in labels])
-    data = inline_data(("x", "method", "value"), points, words={"method"} if over_layers else {"x", "method"})
-    scale = alt.Scale(type="log", nice=False, padding=10) if measure.logarithmic else alt.Scale(zero=True)
-    axis = alt.Axis(format=".0%") if measure in (PHYSICS, GAP) else alt.Axis(format="~g", tickCount=5)
+    domain = alt.Scale(
+        domain=labels,
+        range=[colour(SERIES[METHODS.index(label) % len(SERIES)]) for label in labels],
+    )
+    data = inline_data(
+        ("x", "method", "value"), points, words={"method"} if over_layers else {"x", "method"}
+    )
+    scale = (
+        alt.Scale(type="log", nice=False, padding=10)
+        if measure.logarithmic
+        else alt.Scale(zero=True)
+    )
+    axis = (
+        alt.Axis(format=".0%") if measure in (PHYSICS, GAP) else alt.Axis(format="~g", tickCount=5)
+    )
     encoding: dict[str, Any] = {
         "y": alt.Y("value:Q", title=measure.unit, scale=scale, axis=axis),
-        "color": alt.Color("method:N", title=None, sort=labels, scale=domain, legend=series_legend(labels)),
+        "color": alt.Color(
+            "method:N", title=None, sort=labels, scale=domain, legend=series_legend(labels)
+        ),
     }
     base = alt.Chart(data)
     if over_layers:
@@ -182,14 +241,21 @@ def figure(name: str, measure: Measure, rows: Sequence[Row], *, over_layers: boo
             scale=alt.Scale(type="log", base=2, nice=False, padding=14),
             axis=alt.Axis(values=counts, format=",d"),
         )
-        chart = alt.layer(base.mark_line(strokeWidth=1.8).encode(**encoding), base.mark_point(filled=True).encode(**encoding))
+        chart = alt.layer(
+            base.mark_line(strokeWidth=1.8).encode(**encoding),
+            base.mark_point(filled=True).encode(**encoding),
+        )
     else:
         cases = list(dict.fromkeys(row.case for row in rows))
-        encoding["x"] = alt.X("x:N", title=None, sort=cases, axis=alt.Axis(labelAngle=-40, labelOverlap=False))
+        encoding["x"] = alt.X(
+            "x:N", title=None, sort=cases, axis=alt.Axis(labelAngle=-40, labelOverlap=False)
+        )
         offset = alt.XOffset("method:N", sort=labels)
         mark = base.mark_point(filled=True, size=45) if measure.logarithmic else base.mark_bar()
         chart = alt.layer(mark.encode(xOffset=offset, **encoding))
-    return Figure(name, measure.title, measure.caption, with_names(sized(chart, HEIGHT), labels), len(points))
+    return Figure(
+        name, measure.title, measure.caption, with_names(sized(chart, HEIGHT), labels), len(points)
+    )
 
 
 if __name__ == "__main__":

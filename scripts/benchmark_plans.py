@@ -1,7 +1,8 @@
-"""Measure what a search does thousands of times: pricing plans, one and many at once, listing and preparing them.
+"""Measure what a search does thousands of times: pricing plans, one and many at once, listing and
+preparing them.
 
-Usage: python scripts/benchmark_plans.py
-Everything runs in this process with the graph held; figures are of processor time, and nothing is compared with a limit.
+Usage: python scripts/benchmark_plans.py Everything runs in this process with the graph held;
+figures are of processor time, and nothing is compared with a limit.
 """
 
 import itertools
@@ -34,7 +35,12 @@ from Studies.problem import hardware_of, plan_space
 from Studies.resolve import resolve
 
 CLUSTER = {"device": "a100_80gb", "devices": 1024}
-QUESTION = CLUSTER | {"model": "megatron-175b", "global_batch_size": 1536, "tp": 8, "recompute": "full"}
+QUESTION = CLUSTER | {
+    "model": "megatron-175b",
+    "global_batch_size": 1536,
+    "tp": 8,
+    "recompute": "full",
+}
 MANY_DEVICES = 100_000
 LAYOUTS: dict[str, dict[str, str | int]] = {
     "1d": {"tp": 8},
@@ -65,7 +71,10 @@ def pricing(hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: Lay
     """One plan, and all plans of a shape at once."""
     machine = hardware.machine(0, 80e9)
     plan = replace(shape, pp=8, dp=16, micro_batch_size=1)
-    say("one plan on a device, graph held", f"{1e3 * cpu_s(lambda: price_iteration(plan, costs, machine), 200):8.2f} ms")
+    say(
+        "one plan on a device, graph held",
+        f"{1e3 * cpu_s(lambda: price_iteration(plan, costs, machine), 200):8.2f} ms",
+    )
     plans = space.plans(shape, len(costs.graph.sequence), hardware.cluster)
     balanced = plans.pp * plans.interleave <= len(costs.graph.sequence) - 2
     some = plans.some(np.flatnonzero(balanced))
@@ -74,7 +83,9 @@ def pricing(hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: Lay
     say(f"{len(again):,} plans at once", f"{len(again) / seconds:8,.0f} plans per second")
 
 
-def placements(hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: LayerCosts, graph: ModelGraph) -> None:
+def placements(
+    hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: LayerCosts, graph: ModelGraph
+) -> None:
     """The plans of a shape: listed, prepared for one configuration, and the best of them found."""
     machine, layers = hardware.machine(0, 80e9), len(graph.sequence)
     plans = space.plans(shape, layers, hardware.cluster)
@@ -93,32 +104,52 @@ def placements(hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: 
         every, fewer = len(axes.every_plan(shape, layers, cluster)), itertools.count()
 
         def best(axes: PlanSpace = axes, fewer: Iterator[int] = fewer) -> BestPlan:
-            listed = replace(axes, devices=axes.devices - next(fewer)).plans(shape, layers, cluster)  # a list of its own
+            listed = replace(axes, devices=axes.devices - next(fewer)).plans(
+                shape, layers, cluster
+            )  # a list of its own
             plans = ShapePlans(graph, costs.sizes, listed, many)
             return ConfigurationPlans(plans, costs, 0, 80e9).best()
 
-        say(f"best of {every:,} plans of {MANY_DEVICES:,} devices, {name}", f"{cpu_s(best, 1):8.2f} s")
+        say(
+            f"best of {every:,} plans of {MANY_DEVICES:,} devices, {name}",
+            f"{cpu_s(best, 1):8.2f} s",
+        )
 
 
 def layouts(folder: Path) -> None:
     """Tables of plans of every layout through the library, graphs held."""
-    degrees = itertools.product((1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32, 64), range(4), (False, True), range(512, 1024, 3))
+    degrees = itertools.product(
+        (1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32, 64), range(4), (False, True), range(512, 1024, 3)
+    )
     columns = "pp", "dp", "zero_stage", "overlap_gradients", "global_batch_size"
     grid = pd.DataFrame([row for row in degrees if row[0] * row[1] * 8 <= 1024], columns=columns)
     for name, layout in LAYOUTS.items():
         table = grid.assign(**layout)
         if name.endswith("tiers"):
-            table["group_order"] = [f"tp4.row2/dp{dp}.pp{pp}" for pp, dp in zip(table.pp, table.dp, strict=True)]
+            table["group_order"] = [
+                f"tp4.row2/dp{dp}.pp{pp}" for pp, dp in zip(table.pp, table.dp, strict=True)
+            ]
             table["group_order"] = (
-                table["group_order"].str.replace(r"dp1\.|\.pp1$", "", regex=True).replace("tp4.row2/pp1", "tp4.row2")
+                table["group_order"]
+                .str.replace(r"dp1\.|\.pp1$", "", regex=True)
+                .replace("tp4.row2/pp1", "tp4.row2")
             )
-        asked = {"device": CLUSTER["device"], "model": "megatron-175b", "recompute": "full", "output": str(folder)}
+        asked = {
+            "device": CLUSTER["device"],
+            "model": "megatron-175b",
+            "recompute": "full",
+            "output": str(folder),
+        }
         seconds = cpu_s(lambda table=table, asked=asked: many_plans(table, **asked), 1)  # type: ignore[misc]
-        say(f"{len(table):,} plans of layout {name} in a table", f"{len(table) / seconds:8,.0f} plans per second")
+        say(
+            f"{len(table):,} plans of layout {name} in a table",
+            f"{len(table) / seconds:8,.0f} plans per second",
+        )
 
 
 def growth(folder: Path) -> None:
-    """Whole searches of tp 8 over devices, and over layers: only the plans grow, or only what they are cut from."""
+    """Whole searches of tp 8 over devices, and over layers: only the plans grow, or only what they
+    are cut from."""
     for key, values in GROWTH.items():
         for value in values:
             layers, devices = (96, value) if key == "devices" else (value, 512)
@@ -137,10 +168,16 @@ def growth(folder: Path) -> None:
             }
             request = study(**asked, **more)
             for model, length in zip(request.models, request.sequence_length, strict=True):
-                load_or_extract(UniformPlan(tp=8, micro_batch_size=1).graph_key(model.name, length), request.folders.graphs)
+                load_or_extract(
+                    UniformPlan(tp=8, micro_batch_size=1).graph_key(model.name, length),
+                    request.folders.graphs,
+                )
             start = time.process_time()
             found = run_solver(request)
-            say(f"search of {layers} layers on {devices:,} devices, {found.status}", f"{time.process_time() - start:8.2f} s")
+            say(
+                f"search of {layers} layers on {devices:,} devices, {found.status}",
+                f"{time.process_time() - start:8.2f} s",
+            )
 
 
 def main() -> None:

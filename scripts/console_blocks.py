@@ -1,14 +1,16 @@
-"""Console examples of the manual: files a page gives, commands it runs, and whether what they print is what the page says.
+"""Console examples of the manual: files a page gives, commands it runs, and whether what they print
+is what the page says.
 
 A page is read from top to bottom, in one folder:
 
 - a fenced block with ``title="NAME"`` is a file of that name;
-- a fenced block ``console`` holds commands after ``$ `` (a line that ends with a backslash goes on in the next), and below each
-  what it prints on a terminal of ``COLUMNS`` columns; a line that is only ``...`` stands for any lines, also none.
+- a fenced block ``console`` holds commands after ``$ `` (a line that ends with a backslash goes on
+  in the next), and below each what it prints on a terminal of ``COLUMNS`` columns; a line that is
+  only ``...`` stands for any lines, also none.
 
-Progress is left out. Notes that a command logs on standard error may be left out without a word; warnings and refusals may not.
-What depends on the machine is compared without: the folder in a path and the hash in the name of a run. Blocks of other languages
-are not run.
+Progress is left out. Notes that a command logs on standard error may be left out without a word;
+warnings and refusals may not. What depends on the machine is compared without: the folder in a path
+and the hash in the name of a run. Blocks of other languages are not run.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class GivenFile:
 
 @dataclass(frozen=True)
 class Command:
-    """A command and what the page says it prints: lines ``first`` to ``last`` (exclusive, from 0) of the page.
+    """A command and what the page says it prints: lines ``first`` to ``last`` (exclusive, from 0)
+    of the page.
 
     ``indent`` is how far the block is indented in the page.
     """
@@ -84,7 +87,8 @@ Step = GivenFile | Command
 
 @dataclass(frozen=True)
 class Output:
-    """What a command printed, line by line; ``notes`` are the places of those that a page may leave out."""
+    """What a command printed, line by line; ``notes`` are the places of those that a page may leave
+    out."""
 
     lines: tuple[str, ...]
     notes: frozenset[int] = frozenset()
@@ -105,7 +109,8 @@ class Run:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended as the page does not say: neither done, nor without a feasible answer, nor refused in sight."""
+        """Whether it ended as the page does not say: neither done, nor without a feasible answer,
+        nor refused in sight."""
         return self.status not in {0, 3} and not self.command.may_fail
 
     @property
@@ -118,8 +123,8 @@ class Run:
 def steps_of(page: str, name: str = "page") -> list[Step]:
     """Files and commands of a page, in order.
 
-    Raises:
-        PageError: a block that does not end, a file outside the folder, output before a command, or a program that is not run.
+    Raises: PageError: a block that does not end, a file outside the folder, output before a
+        command, or a program that is not run.
     """
     lines, steps, place = page.splitlines(), list[Step](), 0
     while place < len(lines):
@@ -128,14 +133,23 @@ def steps_of(page: str, name: str = "page") -> list[Step]:
         if opened is None:
             continue
         indent, end = len(opened["indent"]), opened["indent"] + opened["fence"]
-        last = next((each for each in range(place, len(lines)) if lines[each].rstrip() == end), None)
+        last = next(
+            (each for each in range(place, len(lines)) if lines[each].rstrip() == end), None
+        )
         if last is None:
             raise PageError(f"{name}:{place}: this block does not end with {opened['fence']!r}")
         inside = [line[indent:] for line in lines[place:last]]
         title = _TITLE.search(opened["rest"])
         if title is not None:
-            if not title["name"] or PurePosixPath(title["name"]).is_absolute() or ".." in PurePosixPath(title["name"]).parts:
-                raise PageError(f"{name}:{place}: {title['name']!r} is no file of the page's folder; give a relative path")
+            if (
+                not title["name"]
+                or PurePosixPath(title["name"]).is_absolute()
+                or ".." in PurePosixPath(title["name"]).parts
+            ):
+                raise PageError(
+                    f"{name}:{place}: {title['name']!r} is no file of the page's folder; give a "
+                    "relative path"
+                )
             steps.append(GivenFile(title["name"], "\n".join(inside) + "\n"))
         elif opened["language"] == "console":
             steps += _commands(inside, place, indent, name)
@@ -151,16 +165,26 @@ def _commands(lines: Sequence[str], start: int, indent: int, name: str) -> Itera
         first = prompt + 1
         while lines[first - 1].endswith("\\") and first < following:
             first += 1
-        line = " ".join(each.removesuffix("\\").strip() for each in lines[prompt:first])[len(PROMPT) :]
-        command = Command(line, tuple(lines[first:following]), start + first, start + following, indent)
+        line = " ".join(each.removesuffix("\\").strip() for each in lines[prompt:first])[
+            len(PROMPT) :
+        ]
+        command = Command(
+            line, tuple(lines[first:following]), start + first, start + following, indent
+        )
         if not command.words or command.words[0] not in PROGRAMS:
             allowed = ", ".join(PROGRAMS)
-            raise PageError(f"{name}:{start + prompt + 1}: {line!r} is not run; use {allowed}, or a block with the language bash")
+            raise PageError(
+                f"{name}:{start + prompt + 1}: {line!r} is not run; use {allowed}, or a block "
+                "with the language bash"
+            )
         yield command
 
 
-def run_page(steps: Sequence[Step], folder: Path, phaze: Callable[[Sequence[str]], int]) -> Iterator[Run]:
-    """Make the files of a page in ``folder`` and run its commands there, in this process; ``phaze`` is the front door."""
+def run_page(
+    steps: Sequence[Step], folder: Path, phaze: Callable[[Sequence[str]], int]
+) -> Iterator[Run]:
+    """Make the files of a page in ``folder`` and run its commands there, in this process; ``phaze``
+    is the front door."""
     for step in steps:
         if isinstance(step, GivenFile):
             path = folder / step.name
@@ -192,7 +216,8 @@ def _run(words: Sequence[str], phaze: Callable[[Sequence[str]], int]) -> int:
 
 @contextlib.contextmanager
 def _terminal(screen: _Screen, folder: Path) -> Iterator[None]:
-    """In ``folder``, before a terminal of ``COLUMNS`` columns that shows on ``screen`` what pages do; sweeps in this process."""
+    """In ``folder``, before a terminal of ``COLUMNS`` columns that shows on ``screen`` what pages
+    do; sweeps in this process."""
     before = dict(os.environ)
     os.environ.update(COLUMNS=str(COLUMNS), LOKY_MAX_CPU_COUNT="1")
     try:
@@ -252,7 +277,13 @@ def difference(expected: Sequence[str], printed: Sequence[str]) -> str | None:
         if begins:
             found = 0 if screen.startswith(wanted) else -1
         else:
-            found = len(screen) - len(wanted) if ends and screen.endswith(wanted) else -1 if ends else screen.find(wanted, place)
+            found = (
+                len(screen) - len(wanted)
+                if ends and screen.endswith(wanted)
+                else -1
+                if ends
+                else screen.find(wanted, place)
+            )
         if found < place or (begins and ends and wanted != screen):
             return _told(part, printed)
         place = found + len(wanted) - 1  # the space behind a word is the one before the next
@@ -260,7 +291,8 @@ def difference(expected: Sequence[str], printed: Sequence[str]) -> str | None:
 
 
 def refreshed(expected: Sequence[str], output: Output) -> list[str]:
-    """``expected`` as it should be: what was printed, with the same left out as far as the lines beside it are still there.
+    """``expected`` as it should be: what was printed, with the same left out as far as the lines
+    beside it are still there.
 
     Where they are not, and where nothing was expected, all that was printed but notes.
     """
@@ -299,7 +331,9 @@ def rewritten(page: str, runs: Sequence[Run]) -> str:
     lines = page.splitlines()
     for run in reversed(runs):
         new = refreshed(run.command.expected, run.output)
-        lines[run.command.first : run.command.last] = [f"{' ' * run.command.indent}{line}".rstrip() for line in new]
+        lines[run.command.first : run.command.last] = [
+            f"{' ' * run.command.indent}{line}".rstrip() for line in new
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -336,14 +370,22 @@ def _told(part: Sequence[str], printed: Sequence[str]) -> str:
     compared = {_compared(line) for line in printed}
     missing = next((line for line in part if _compared(line) not in compared), None)
     if missing is None:
-        return "\n".join(["these lines were not printed there, one after the other:", *part, "printed was:", *printed])
+        return "\n".join(
+            [
+                "these lines were not printed there, one after the other:",
+                *part,
+                "printed was:",
+                *printed,
+            ]
+        )
     near = difflib.get_close_matches(_compared(missing), sorted(compared), n=1)
     told = [f"not printed: {missing}", f"the nearest: {near[0] if near else 'nothing like it'}"]
     return "\n".join([*told, "printed was:", *printed])
 
 
 def forget_modules_in(folder: Path) -> None:
-    """Unload what the commands of a page imported from its folder, so that the next page has its own."""
+    """Unload what the commands of a page imported from its folder, so that the next page has its
+    own."""
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
             del sys.modules[name]

@@ -1,4 +1,5 @@
-"""Write docs/constants.md: every constant of the hardware that ships, with its unit, its range and where it comes from.
+"""Write docs/constants.md: every constant of the hardware that ships, with its unit, its range and
+where it comes from.
 
     .venv/bin/python scripts/constants_page.py
 
@@ -36,7 +37,10 @@ def page() -> str:
     """The page, room by room and file by file."""
     from Validation.fitted import fitted_constants
 
-    fits = "".join(f"- {each.constants} ({each.of}), to runs whose source has `{each.pattern}`\n" for each in fitted_constants())
+    fits = "".join(
+        f"- {each.constants} ({each.of}), to runs whose source has `{each.pattern}`\n"
+        for each in fitted_constants()
+    )
     parts = [HEAD.format(fits=fits)]
     for room in sorted(path for path in HARDWARE.iterdir() if path.is_dir()):
         files = [(path, list(_constants(path))) for path in sorted(room.glob("*.yaml"))]
@@ -44,8 +48,12 @@ def page() -> str:
         if told:
             parts.append(f"\n## {room.name.replace('_', ' ').capitalize()}\n")
         for path, constants in told:
-            rows = "".join(f"| `{name}` | {amount} | {source} |\n" for name, amount, source in constants)
-            parts.append(f"\n### {path.stem}\n\n| constant | value | source |\n| --- | --- | --- |\n{rows}")
+            rows = "".join(
+                f"| `{name}` | {amount} | {source} |\n" for name, amount, source in constants
+            )
+            parts.append(
+                f"\n### {path.stem}\n\n| constant | value | source |\n| --- | --- | --- |\n{rows}"
+            )
     return "".join(parts)
 
 
@@ -70,7 +78,13 @@ def _within(value: Any, name: str) -> Iterator[tuple[str, str, str]]:
 
 def _amount(constant: dict[str, Any]) -> str:
     value = constant.get("value")
-    told = ", ".join(_number(each) for each in value) if isinstance(value, list) else "" if value is None else _number(value)
+    told = (
+        ", ".join(_number(each) for each in value)
+        if isinstance(value, list)
+        else ""
+        if value is None
+        else _number(value)
+    )
     told += f" {constant['unit']}" if constant.get("unit") else ""
     if "low" in constant and "high" in constant:
         told += f" ({_number(constant['low'])} to {_number(constant['high'])})"
@@ -78,7 +92,11 @@ def _amount(constant: dict[str, Any]) -> str:
 
 
 def _number(value: Any) -> str:
-    return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return (
+        f"{value:,.10g}"
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else str(value)
+    )
 
 
 if __name__ == "__main__":

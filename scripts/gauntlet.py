@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Run the models that people bring through the tool, and compare what it counts with what torch counts.
+"""Run the models that people bring through the tool, and compare what it counts with what torch
+counts.
 
 Usage: python scripts/gauntlet.py [NAME ...] [--output FILE.json] [--markdown FILE.md] [--seconds N]
-A row per model: priced or refused, forward and backward FLOPs against torch.utils.flop_counter, trainable parameters against
-the module's own, layers, seconds. Forward FLOPs may differ by 0.1 %, parameters not at all. Exit status: 0 where every model is
-priced so, or refused as the list of cases expects.
+A row per model: priced or refused, forward and backward FLOPs against torch.utils.flop_counter,
+trainable parameters against the module's own, layers, seconds. Forward FLOPs may differ by 0.1 %,
+parameters not at all. Exit status: 0 where every model is priced so, or refused as the list of
+cases expects.
 """
 
 import argparse
@@ -41,7 +43,8 @@ LIMIT_S = 120
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case; differences are fractions of the reference. ``said`` is a refusal, or all warnings."""
+    """What became of a case; differences are fractions of the reference. ``said`` is a refusal, or
+    all warnings."""
 
     name: str
     status: str  # priced, wrong, refused or failed
@@ -122,10 +125,14 @@ def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
     except InputError as error:
         told = _without_folders(str(error), folder)
         expected = bool(case.refused) and case.refused in told
-        return Outcome(case.name, "refused", seconds=time.perf_counter() - start, said=told, expected=expected)
+        return Outcome(
+            case.name, "refused", seconds=time.perf_counter() - start, said=told, expected=expected
+        )
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
         told = f"{type(error).__name__}: {error}"
-        return Outcome(case.name, "failed", seconds=time.perf_counter() - start, said=told, expected=False)
+        return Outcome(
+            case.name, "failed", seconds=time.perf_counter() - start, said=told, expected=False
+        )
     seconds = time.perf_counter() - start
     layers = [graph.layers[index] for index in graph.sequence]
     flops = [product_flops(layer) for layer in layers]
@@ -157,12 +164,25 @@ def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
 
 def _without_folders(text: str, folder: Path) -> str:
     """What is said, the same on every machine."""
-    return re.sub(r"\S*/site-packages/", "", text.replace(f"{folder}/", "")).replace(f"{REPOSITORY}/", "")
+    return re.sub(r"\S*/site-packages/", "", text.replace(f"{folder}/", "")).replace(
+        f"{REPOSITORY}/", ""
+    )
 
 
 def table(outcomes: Sequence[Outcome], said: bool = True) -> str:
     """A table in Markdown, which reads as text too."""
-    head = ("model", "status", "forward GFLOP", "difference", "backward", "parameters", "difference", "layers", "s", "said")
+    head = (
+        "model",
+        "status",
+        "forward GFLOP",
+        "difference",
+        "backward",
+        "parameters",
+        "difference",
+        "layers",
+        "s",
+        "said",
+    )
     rows = [
         (
             each.name,
@@ -186,7 +206,10 @@ def table(outcomes: Sequence[Outcome], said: bool = True) -> str:
     ]
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
     lines = [
-        " | ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1])) for row in (head, *rows)
+        " | ".join(
+            (*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1])
+        )
+        for row in (head, *rows)
     ]
     rule = "|".join((*("-" * (width + 2) for width in widths), "---"))
     return "\n".join((f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])))
@@ -194,11 +217,18 @@ def table(outcomes: Sequence[Outcome], said: bool = True) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the named cases, or all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="cases (default: all)")
     parser.add_argument("--output", type=Path, help="write the outcomes as JSON")
     parser.add_argument("--markdown", type=Path, help="write the table")
-    parser.add_argument("--seconds", type=int, default=LIMIT_S, help=f"give up on a model after so long (default {LIMIT_S})")
+    parser.add_argument(
+        "--seconds",
+        type=int,
+        default=LIMIT_S,
+        help=f"give up on a model after so long (default {LIMIT_S})",
+    )
     arguments = parser.parse_args(words)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     cases = {case.name: case for case in all_cases()}
@@ -211,11 +241,21 @@ def main(words: Sequence[str] | None = None) -> int:
             outcomes.append(run_case(cases[name], Path(folder), arguments.seconds))
             sys.stderr.write(f"{name}: {outcomes[-1].status}, {outcomes[-1].seconds:.1f} s\n")
     if arguments.output:
-        arguments.output.write_text(json.dumps([asdict(each) for each in outcomes], indent=2) + "\n", encoding="utf-8")
+        arguments.output.write_text(
+            json.dumps([asdict(each) for each in outcomes], indent=2) + "\n", encoding="utf-8"
+        )
     if arguments.markdown:
         arguments.markdown.write_text(f"{INTRODUCTION}\n{table(outcomes)}\n", encoding="utf-8")
-    counts = {status: sum(each.status == status for each in outcomes) for status in ("priced", "refused", "wrong", "failed")}
-    sys.stdout.write(table(outcomes) + "\n\n" + ", ".join(f"{number} {status}" for status, number in counts.items()) + "\n")
+    counts = {
+        status: sum(each.status == status for each in outcomes)
+        for status in ("priced", "refused", "wrong", "failed")
+    }
+    sys.stdout.write(
+        table(outcomes)
+        + "\n\n"
+        + ", ".join(f"{number} {status}" for status, number in counts.items())
+        + "\n"
+    )
     return 0 if all(each.expected for each in outcomes) else 1
 
 

@@ -1,4 +1,5 @@
-"""The cases of the gauntlet (``tests/extraction/gauntlet_models``): configurations of transformers, and modules in files."""
+"""The cases of the gauntlet (``tests/extraction/gauntlet_models``): configurations of transformers,
+and modules in files."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,8 @@ MICRO_BATCH = 2
 
 @dataclass(frozen=True)
 class Case:
-    """A configuration, or the ``file`` of a module; what fields mean is said in ``configurations.yaml``."""
+    """A configuration, or the ``file`` of a module; what fields mean is said in
+    ``configurations.yaml``."""
 
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -27,7 +29,8 @@ class Case:
     refused: str = ""
 
     def readable_config(self) -> dict[str, Any]:
-        """The configuration as Python has it: transformers writes numbers that JSON does not have as mappings."""
+        """The configuration as Python has it: transformers writes numbers that JSON does not have
+        as mappings."""
         return {key: _number(value) for key, value in self.config.items()}
 
 
@@ -43,6 +46,12 @@ def all_cases() -> tuple[Case, ...]:
     """Every configuration, then every module."""
     written = yaml.safe_load((FOLDER / "configurations.yaml").read_text(encoding="utf-8"))
     expectations = written.pop("modules", {})
-    configured = [Case(name, **{"reads": {"input_ids": [2, 64], "labels": [2, 64]}, **each}) for name, each in written.items()]
-    own = [Case(path.stem, file=path, **expectations.get(path.stem, {})) for path in sorted(FOLDER.glob("*.py"))]
+    configured = [
+        Case(name, **{"reads": {"input_ids": [2, 64], "labels": [2, 64]}, **each})
+        for name, each in written.items()
+    ]
+    own = [
+        Case(path.stem, file=path, **expectations.get(path.stem, {}))
+        for path in sorted(FOLDER.glob("*.py"))
+    ]
     return (*configured, *own)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Extract graphs of listed models and of configurations of transformers, and print a hash of each, to compare environments.
+"""Extract graphs of listed models and of configurations of transformers, and print a hash of each,
+to compare environments.
 
-Usage: python scripts/graph_hashes.py [--every N] [--against FILE] > FILE
-A line per graph: its name, and the hash of its JSON or what kept it from being made. Of every N graphs one is made. With
---against the file of another environment, lines that differ go to standard error, and exit status 1 says that one of a
-listed model does: transformers may change the code of others from release to release.
+Usage: python scripts/graph_hashes.py [--every N] [--against FILE] > FILE A line per graph: its
+name, and the hash of its JSON or what kept it from being made. Of every N graphs one is made. With
+--against the file of another environment, lines that differ go to standard error, and exit status 1
+says that one of a listed model does: transformers may change the code of others from release to
+release.
 """
 
 import argparse
@@ -32,22 +34,38 @@ if TYPE_CHECKING:
     from GraphExtractor.graph import GraphKey
 
 CASE = "case "  # begins the names of what is not listed
-_LIBRARY = re.compile(r"\S*/transformers/\S*")  # a line of its code, which moves from release to release
+_LIBRARY = re.compile(
+    r"\S*/transformers/\S*"
+)  # a line of its code, which moves from release to release
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Print a line per graph."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--against", type=Path, metavar="FILE", help="what this program printed elsewhere")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="make one of so many graphs (default 1: all)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--against", type=Path, metavar="FILE", help="what this program printed elsewhere"
+    )
+    parser.add_argument(
+        "--every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="make one of so many graphs (default 1: all)",
+    )
     arguments = parser.parse_args(words)
     logging.disable(logging.WARNING)  # what is left out of a model is in its graph
     made = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, key in islice(chain(_listed(), _configured(Path(folder))), 0, None, arguments.every):
+        for name, key in islice(
+            chain(_listed(), _configured(Path(folder))), 0, None, arguments.every
+        ):
             made.append(f"{name}: {_hash(key)}")
             print(made[-1], flush=True)  # noqa: T201
-    wanted = arguments.against.read_text(encoding="utf-8").splitlines() if arguments.against else made
+    wanted = (
+        arguments.against.read_text(encoding="utf-8").splitlines() if arguments.against else made
+    )
     differing = sorted(set(wanted) ^ set(made))
     for line in differing:
         print(f"differs: {line}", file=sys.stderr)  # noqa: T201
@@ -55,7 +73,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _listed() -> Iterator[tuple[str, "GraphKey"]]:
-    """The first listed model of every family: whole, with attention written out, and on two devices in both ways."""
+    """The first listed model of every family: whole, with attention written out, and on two devices
+    in both ways."""
     from GraphExtractor.graph import Attention, GraphKey
     from GraphExtractor.models.registry import listed_models
     from GraphExtractor.widths import allowed_widths
@@ -82,7 +101,8 @@ def _configured(folder: Path) -> Iterator[tuple[str, "GraphKey"]]:
 
 
 def _hash(key: "GraphKey") -> str:
-    """Of the graph without the place of its model's file; where there is none, the kind of error and what is said."""
+    """Of the graph without the place of its model's file; where there is none, the kind of error
+    and what is said."""
     from Common.errors import PhazeError
     from Common.records import to_json
     from GraphExtractor.extract import extract_graph
@@ -90,9 +110,13 @@ def _hash(key: "GraphKey") -> str:
 
     numpy.random.seed(0)  # models that mask at random draw how much
     try:
-        key = replace(key, sequence_length=key.sequence_length or find_model(key.model).sequence_length or 64)
+        key = replace(
+            key, sequence_length=key.sequence_length or find_model(key.model).sequence_length or 64
+        )
         graph = extract_graph(key)
-        layers = tuple(replace(layer, structural_hash="") for layer in graph.layers)  # of nodes, which torch may fuse or split
+        layers = tuple(
+            replace(layer, structural_hash="") for layer in graph.layers
+        )  # of nodes, which torch may fuse or split
         text = to_json(replace(graph, layers=layers)).replace(key.model.encode(), b"")
     except PhazeError as error:
         return _LIBRARY.sub("transformers", str(error).replace(key.model, "")).partition("\n")[0]

@@ -1,4 +1,5 @@
-"""Write Validation/residuals.yaml: how far predictions are off the runs that ship, source by source.
+"""Write Validation/residuals.yaml: how far predictions are off the runs that ship, source by
+source.
 
     .venv/bin/python scripts/residuals.py
 
@@ -34,7 +35,9 @@ def main() -> None:
     content = json.loads(to_json(found))
     widening = {"widening": content.pop("widening")}
     ordered = {"sources": content["sources"], "within_model": content["within_model"]}
-    RESIDUALS.write_text(head + yaml.safe_dump(ordered | widening, sort_keys=False, width=130, allow_unicode=True))
+    RESIDUALS.write_text(
+        head + yaml.safe_dump(ordered | widening, sort_keys=False, width=130, allow_unicode=True)
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""Disturb a sweep in every way a night can: kills without warning, a full disk, damaged files. Then compare its table.
+"""Disturb a sweep in every way a night can: kills without warning, a full disk, damaged files. Then
+compare its table.
 
-Usage: python scripts/stress_sweep.py [--points N] [--kills N] [--seed N] [--folder DIR] [--overhead] [--ray]
-  default       an undisturbed sweep and a disturbed one; says whether the tables are equal byte by byte, and that no stored point
-                was computed again. The disturbed one is on a small disk of its own where one can be mounted.
-  --overhead    a sweep over the whole design space instead: what the framework takes beside the points themselves
-  --ray         with Ray beside joblib; two workers either way
+Usage: python scripts/stress_sweep.py [--points N] [--kills N] [--seed N] [--folder DIR]
+  [--overhead] [--ray] default       an undisturbed sweep and a disturbed one; says whether the
+  tables are equal byte by byte, and that no stored point
+                was computed again. The disturbed one is on a small disk of its own where one can be
+                mounted.
+  --overhead    a sweep over the whole design space instead: what the framework takes beside the
+  points themselves --ray         with Ray beside joblib; two workers either way
 """
 
 import argparse
@@ -53,7 +56,9 @@ SPACE: dict[str, Any] = {
 CLUSTER: dict[str, Any] = {
     "name": "sixteen",
     "num_devices": 16,
-    "tiers": [{"name": "link", "group_size": 16, "bandwidth_bytes_per_s": 2.0e10, "latency_s": 1.0e-6}],
+    "tiers": [
+        {"name": "link", "group_size": 16, "bandwidth_bytes_per_s": 2.0e10, "latency_s": 1.0e-6}
+    ],
 }
 
 
@@ -68,7 +73,8 @@ class Ran:
 
 @dataclass(frozen=True)
 class Disturbed:
-    """What happened to a disturbed sweep, and the stored points that were computed again although they were whole."""
+    """What happened to a disturbed sweep, and the stored points that were computed again although
+    they were whole."""
 
     kills: int
     failed_on_full_disk: int
@@ -78,7 +84,8 @@ class Disturbed:
 
 
 def write_sweep(folder: Path, points: int, *, small: bool = True) -> Path:
-    """A sweep file of about ``points`` points of BERT-base, on a small design space or on the whole one."""
+    """A sweep file of about ``points`` points of BERT-base, on a small design space or on the whole
+    one."""
     folder.mkdir(parents=True, exist_ok=True)
     batches = [64 * step for step in range(1, -(-points // 12) + 1)]
     asked: dict[str, Any] = {
@@ -100,7 +107,14 @@ def write_sweep(folder: Path, points: int, *, small: bool = True) -> Path:
 
 def command(sweep: Path, output: Path, executor: str = "joblib") -> list[str]:
     """The sweep as a command line."""
-    words = [sys.executable, str(REPOSITORY / "phaze.py"), "sweep", str(sweep), "--output", str(output)]
+    words = [
+        sys.executable,
+        str(REPOSITORY / "phaze.py"),
+        "sweep",
+        str(sweep),
+        "--output",
+        str(output),
+    ]
     return [*words, "--executor", executor, "--workers", str(WORKERS), "--format", "json"]
 
 
@@ -112,13 +126,20 @@ def run(words: Sequence[str], largest_file_bytes: int | None = None) -> Ran:
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file_bytes, resource.RLIM_INFINITY))
 
     start = time.perf_counter()
-    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False, preexec_fn=limit)
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=DEADLINE_S, check=False, preexec_fn=limit
+    )
     return Ran(done.returncode, time.perf_counter() - start, done.stderr)
 
 
-def kill(words: Sequence[str], output: Path, new_points: int, delay_s: float, *, whole_group: bool) -> int:
-    """Start a sweep; kill it, or it and its workers, so long after so many new points. 1 if it was still running, else 0."""
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+def kill(
+    words: Sequence[str], output: Path, new_points: int, delay_s: float, *, whole_group: bool
+) -> int:
+    """Start a sweep; kill it, or it and its workers, so long after so many new points. 1 if it was
+    still running, else 0."""
+    process = subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     enough, deadline = len(stored(output)) + new_points, time.monotonic() + DEADLINE_S
     while process.poll() is None and len(stored(output)) < enough and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -133,7 +154,9 @@ def kill(words: Sequence[str], output: Path, new_points: int, delay_s: float, *,
 
 def stored(output: Path) -> dict[str, int]:
     """Finished points and when their record was written."""
-    return {path.parent.name: path.stat().st_mtime_ns for path in output.glob("points/*/point.json")}
+    return {
+        path.parent.name: path.stat().st_mtime_ns for path in output.glob("points/*/point.json")
+    }
 
 
 def damage(path: Path, chance: random.Random) -> None:
@@ -164,7 +187,8 @@ def small_disk(folder: Path) -> Iterator[bool]:
 
 
 def on_full_disk(words: Sequence[str], output: Path, *, mounted: bool) -> Ran:
-    """Run the sweep to its end where only ``ROOM_BYTES`` can be written, or where that cannot be had, small files alone."""
+    """Run the sweep to its end where only ``ROOM_BYTES`` can be written, or where that cannot be
+    had, small files alone."""
     if not mounted:
         return run(words, largest_file_bytes=SMALL_FILE_BYTES)
     ballast = output / "ballast"
@@ -178,8 +202,17 @@ def on_full_disk(words: Sequence[str], output: Path, *, mounted: bool) -> Ran:
         ballast.unlink()
 
 
-def disturb(words: Sequence[str], output: Path, points: int, kills: int, chance: random.Random, *, mounted: bool) -> Disturbed:
-    """Kill the sweep of so many points ``kills`` times along its way, fill its disk and damage files once, let it end."""
+def disturb(
+    words: Sequence[str],
+    output: Path,
+    points: int,
+    kills: int,
+    chance: random.Random,
+    *,
+    mounted: bool,
+) -> Disturbed:
+    """Kill the sweep of so many points ``kills`` times along its way, fill its disk and damage
+    files once, let it end."""
     start = time.perf_counter()
     again, spoilt = set[str](), set[str]()  # a spoilt point stays so until a run comes to read it
     killed = failed = damaged = 0
@@ -192,8 +225,12 @@ def disturb(words: Sequence[str], output: Path, points: int, kills: int, chance:
             damaged = len(spoilt) + 1
             before = stored(output)  # which has the damage, not what came before it
         share = max((points - len(before)) // (kills - turn), 1)
-        new_points = 0 if turn and chance.random() < 0.2 else chance.randint(1, share)  # 0: while it starts
-        killed += kill(words, output, new_points, chance.uniform(0.0, 1.0), whole_group=chance.random() < 0.5)
+        new_points = (
+            0 if turn and chance.random() < 0.2 else chance.randint(1, share)
+        )  # 0: while it starts
+        killed += kill(
+            words, output, new_points, chance.uniform(0.0, 1.0), whole_group=chance.random() < 0.5
+        )
         written = written_again(output, before)
         again |= written - spoilt
         spoilt = (spoilt - written) & stored(output).keys()
@@ -212,7 +249,8 @@ def written_again(output: Path, before: dict[str, int]) -> set[str]:
 
 
 def spoil(output: Path, chance: random.Random) -> set[str]:
-    """Damage the record of one finished point, a table of another, and arrays that all share; gives the points."""
+    """Damage the record of one finished point, a table of another, and arrays that all share; gives
+    the points."""
     finished = sorted(stored(output))
     chosen = chance.sample(finished, min(2, len(finished)))
     for name, file in zip(chosen, ("point.json", "designs.parquet"), strict=False):
@@ -226,7 +264,10 @@ def overhead(ran: Ran, output: Path) -> str:
     timings = pd.read_parquet(output / "timings.parquet").drop_duplicates("key")
     inside_s = float(timings["seconds"].sum())
     share = (ran.seconds * WORKERS - inside_s) / inside_s
-    return f"{ran.seconds:.1f} s on {WORKERS} workers, {inside_s:.1f} s inside {len(timings)} points: overhead {share:.1%}"
+    return (
+        f"{ran.seconds:.1f} s on {WORKERS} workers, {inside_s:.1f} s inside {len(timings)} "
+        f"points: overhead {share:.1%}"
+    )
 
 
 def say(line: str) -> None:
@@ -236,9 +277,18 @@ def say(line: str) -> None:
 
 
 def measure_overhead(folder: Path, points: int, executors: Sequence[str]) -> None:
-    """Sweep the whole design space; graphs and layer times are there already, so that points are as short as they get."""
+    """Sweep the whole design space; graphs and layer times are there already, so that points are as
+    short as they get."""
     sweep = write_sweep(folder, points, small=False)
-    few = [*command(sweep, folder / "warm"), "--set", "hbm_size=1", "--set", "optimizer=adam", "--set", "global_batch_size=64"]
+    few = [
+        *command(sweep, folder / "warm"),
+        "--set",
+        "hbm_size=1",
+        "--set",
+        "optimizer=adam",
+        "--set",
+        "global_batch_size=64",
+    ]
     run(few)
     for executor in executors:
         output = folder / executor
@@ -246,12 +296,15 @@ def measure_overhead(folder: Path, points: int, executors: Sequence[str]) -> Non
         for room in ("GraphExtractor", "Estimator"):
             shutil.copytree(folder / "warm" / room, output / room)
         ran = run(command(sweep, output, executor))
-        equal = (output / "table.parquet").read_bytes() == (folder / executors[0] / "table.parquet").read_bytes()
+        equal = (output / "table.parquet").read_bytes() == (
+            folder / executors[0] / "table.parquet"
+        ).read_bytes()
         say(f"{executor}: {overhead(ran, output)}; table {'equal' if equal else 'DIFFERENT'}")
 
 
 def stress(folder: Path, points: int, kills: int, seed: int, executors: Sequence[str]) -> bool:
-    """Whether the disturbed sweep and those of all executors end with the table of the undisturbed one."""
+    """Whether the disturbed sweep and those of all executors end with the table of the undisturbed
+    one."""
     sweep = write_sweep(folder, points)
     calm = run(command(sweep, folder / "calm"))
     table = (folder / "calm" / "table.parquet").read_bytes()
@@ -260,12 +313,15 @@ def stress(folder: Path, points: int, kills: int, seed: int, executors: Sequence
     with small_disk(folder / "disturbed") as mounted:
         output = folder / "disturbed" / "out"
         output.mkdir()
-        what = disturb(command(sweep, output), output, points, kills, random.Random(seed), mounted=mounted)
+        what = disturb(
+            command(sweep, output), output, points, kills, random.Random(seed), mounted=mounted
+        )
         equal = (output / "table.parquet").read_bytes() == table
     disk = "a small disk of its own" if mounted else "a limit on the size of files"
     outcome = "equal" if equal else "DIFFERENT"
     say(
-        f"disturbed: {what.kills} kills, {what.failed_on_full_disk} points failed on a full disk ({disk}), "
+        f"disturbed: {what.kills} kills, {what.failed_on_full_disk} points failed on a full disk "
+        f"({disk}), "
         f"{what.damaged} damaged files, {what.seconds:.1f} s; "
         f"{len(what.computed_again)} stored points computed again; table {outcome}"
     )
@@ -275,14 +331,19 @@ def stress(folder: Path, points: int, kills: int, seed: int, executors: Sequence
         if ran.status != 0:
             raise SystemExit(f"the sweep with {executor} failed:\n{ran.stderr}")
         same = (folder / executor / "table.parquet").read_bytes() == table
-        say(f"{executor}: {overhead(ran, folder / executor)}; table {'equal' if same else 'DIFFERENT'}")
+        say(
+            f"{executor}: {overhead(ran, folder / executor)}; table "
+            f"{'equal' if same else 'DIFFERENT'}"
+        )
         good &= same
     return good
 
 
 def main() -> int:
     """Run what is asked and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--points", type=int, default=200)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
@@ -295,7 +356,9 @@ def main() -> int:
         if options.overhead:
             measure_overhead(Path(name), options.points, executors)
             return 0
-        return 0 if stress(Path(name), options.points, options.kills, options.seed, executors) else 1
+        return (
+            0 if stress(Path(name), options.points, options.kills, options.seed, executors) else 1
+        )
 
 
 if __name__ == "__main__":

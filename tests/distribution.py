@@ -1,10 +1,11 @@
 """Which worker takes which tests, and in which order. A pytest plugin, loaded by ``conftest.py``.
 
-``--dist loadfile`` gives whole files to workers, so that what the tests of a file share is made once. Some folders share more
-than their files do, and some files nothing. With ``--no-loadscope-reorder`` the longest work is begun first.
+``--dist loadfile`` gives whole files to workers, so that what the tests of a file share is made
+once. Some folders share more than their files do, and some files nothing. With
+``--no-loadscope-reorder`` the longest work is begun first.
 
-A worker that dies in the middle of a test fails that test; what else it had to do is left to others. The session ends and fails
-whatever a worker dies of.
+A worker that dies in the middle of a test fails that test; what else it had to do is left to
+others. The session ends and fails whatever a worker dies of.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from typing import Any
 
 import pytest
 
-SPLIT = ("tests/docs/test_commands.py", "tests/extraction/test_zoo.py")  # each of their tests is work for any worker
+SPLIT = (
+    "tests/docs/test_commands.py",
+    "tests/extraction/test_zoo.py",
+)  # each of their tests is work for any worker
 TOGETHER = (  # one worker takes all files that begin so
     *("tests/explain/", "tests/report/"),
-    *("tests/heterogeneous/", "tests/third_party/test_aceso_"),  # each has inner loops of its own to compile
+    *(
+        "tests/heterogeneous/",
+        "tests/third_party/test_aceso_",
+    ),  # each has inner loops of its own to compile
 )
 LONGEST_FIRST = (
     "tests/validation/test_validation.py",
@@ -51,7 +58,9 @@ def scope_of(nodeid: str) -> str:
 
 def turn_of(nodeid: str) -> int:
     """When it is the turn of this test; those of equal turns stay in the order of their files."""
-    turns = (turn for turn, place in enumerate(LONGEST_FIRST) if file_of(nodeid).is_relative_to(place))
+    turns = (
+        turn for turn, place in enumerate(LONGEST_FIRST) if file_of(nodeid).is_relative_to(place)
+    )
     return next(turns, len(LONGEST_FIRST))
 
 
@@ -69,13 +78,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
-        """What xdist does, but for crashes, after which its own waits for ever on a worker that was given nothing to run."""
+        """What xdist does, but for crashes, after which its own waits for ever on a worker that was
+        given nothing to run."""
 
         def _split_scope(self, nodeid: str) -> str:
             return scope_of(nodeid)
 
         def remove_node(self, node: Any) -> str | None:
-            """Put back what a worker that died has not run, and return the test that it died of, which nobody runs again."""
+            """Put back what a worker that died has not run, and return the test that it died of,
+            which nobody runs again."""
             died_of = None
             for scope, tests in self.assigned_work.pop(node).items():
                 left = [nodeid for nodeid, is_done in tests.items() if not is_done]
@@ -95,7 +106,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 return  # a successor that is still collecting
             super()._reschedule(node)
             # a worker begins a test when it knows the next one, or that there is none
-            while self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            while (
+                self.workqueue
+                and not node.shutting_down
+                and self._pending_of(self.assigned_work[node]) < 2
+            ):
                 self._assign_work_unit(node)
 
         def _assign_work_unit(self, node: Any) -> None:
@@ -115,5 +130,8 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A session in which a worker died has failed, also where it died of no test."""
-    if session.config.stash.get(DIED, False) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    if session.config.stash.get(DIED, False) and session.exitstatus in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    ):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

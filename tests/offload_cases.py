@@ -47,13 +47,22 @@ def offloads(seed: int, count: int) -> tuple[Offload, ...]:
     return tuple(found)
 
 
-def hosted_case(seed: int, count: int = 4, host_memory: float | None = None, memory: float = 0.7, **given: object) -> Case:
-    """A random case where every plan may keep one of ``count`` choices in host memory, and devices have less of their own."""
+def hosted_case(
+    seed: int,
+    count: int = 4,
+    host_memory: float | None = None,
+    memory: float = 0.7,
+    **given: object,
+) -> Case:
+    """A random case where every plan may keep one of ``count`` choices in host memory, and devices
+    have less of their own."""
     case = random_case(seed, **given)
     random = np.random.default_rng([seed, 78])
     (model,) = case.problem.models
     kept = {name: getattr(case.hardware, name) for name in RandomHardware.__dataclass_fields__}
-    hardware = HostedHardware(**kept, host_bytes_per_s=10.0 ** random.uniform(2.5, 5.0), host_memory_bytes=host_memory)
+    hardware = HostedHardware(
+        **kept, host_bytes_per_s=10.0 ** random.uniform(2.5, 5.0), host_memory_bytes=host_memory
+    )
     space = replace(model.space, offloads=offloads(seed, count))
     sizes = tuple(round(size * memory) for size in case.problem.memory_bytes)
     problem = replace(case.problem, models=(replace(model, space=space),), memory_bytes=sizes)

@@ -34,7 +34,9 @@ def tensor(*shape: int, role: OperandRole = ACTIVATION) -> Operand:
     return Operand(shape, "bfloat16", role)
 
 
-def gemm_operator(id: int, gemm: Gemm, tail: tuple[VectorWork, ...] = (), phase: Phase = Phase.FORWARD) -> Operator:
+def gemm_operator(
+    id: int, gemm: Gemm, tail: tuple[VectorWork, ...] = (), phase: Phase = Phase.FORWARD
+) -> Operator:
     return Operator(
         id,
         f"gemm_{id}",
@@ -43,7 +45,10 @@ def gemm_operator(id: int, gemm: Gemm, tail: tuple[VectorWork, ...] = (), phase:
         Yields.OUTPUT,
         gemms=(gemm,),
         vector=tail,
-        reads=(tensor(gemm.batch, gemm.m, gemm.k), tensor(gemm.batch, gemm.k, gemm.n, role=PARAMETER)),
+        reads=(
+            tensor(gemm.batch, gemm.m, gemm.k),
+            tensor(gemm.batch, gemm.k, gemm.n, role=PARAMETER),
+        ),
         writes=(tensor(gemm.batch, gemm.m, gemm.n),),
     )
 
@@ -52,35 +57,66 @@ def vector_operator(id: int, function: str, *shape: int) -> Operator:
     operand = tensor(*shape)
     work = (VectorWork(function, operand.bytes // 2),)
     return Operator(
-        id, function, OperatorKind.ELEMENTWISE, Phase.FORWARD, Yields.OUTPUT, vector=work, reads=(operand,), writes=(operand,)
+        id,
+        function,
+        OperatorKind.ELEMENTWISE,
+        Phase.FORWARD,
+        Yields.OUTPUT,
+        vector=work,
+        reads=(operand,),
+        writes=(operand,),
     )
 
 
-def scan_operator(id: int, function: str, batch: int, tokens: int, channels: int, states: int) -> Operator:
+def scan_operator(
+    id: int, function: str, batch: int, tokens: int, channels: int, states: int
+) -> Operator:
     """A recurrence without products over operands of (batch, channels, tokens)."""
     operand = tensor(batch, channels, tokens)
     work = (VectorWork(function, batch * tokens * channels * states, steps=tokens),)
     return Operator(
-        id, function, OperatorKind.SCAN, Phase.FORWARD, Yields.OUTPUT, vector=work, reads=(operand, operand), writes=(operand,)
+        id,
+        function,
+        OperatorKind.SCAN,
+        Phase.FORWARD,
+        Yields.OUTPUT,
+        vector=work,
+        reads=(operand, operand),
+        writes=(operand,),
     )
 
 
-def recurrent_operator(id: int, batch: int, tokens: int, width: int, phase: Phase = Phase.FORWARD) -> Operator:
+def recurrent_operator(
+    id: int, batch: int, tokens: int, width: int, phase: Phase = Phase.FORWARD
+) -> Operator:
     """The recurrent part of an LSTM."""
     backward = phase is Phase.BACKWARD
-    gemm = Gemm(tokens, batch, *((4 * width, width) if backward else (width, 4 * width)), dependent=True)
-    cell = VectorWork("lstm_cell_backward" if backward else "lstm_cell", batch * tokens * width, steps=tokens)
+    gemm = Gemm(
+        tokens, batch, *((4 * width, width) if backward else (width, 4 * width)), dependent=True
+    )
+    cell = VectorWork(
+        "lstm_cell_backward" if backward else "lstm_cell", batch * tokens * width, steps=tokens
+    )
     reads = (tensor(batch, tokens, 4 * width), tensor(4 * width, width, role=PARAMETER))
     yields = Yields.INPUT_GRADIENT if backward else Yields.OUTPUT
     writes = (tensor(batch, tokens, width), tensor(batch, tokens, 5 * width))
-    return Operator(id, "recurrence", OperatorKind.SCAN, phase, yields, (gemm,), (cell,), reads, writes)
+    return Operator(
+        id, "recurrence", OperatorKind.SCAN, phase, yields, (gemm,), (cell,), reads, writes
+    )
 
 
-def attention_operator(id: int, batch: int, heads: int, sequence: int, head: int, backward: bool = False) -> Operator:
-    scores, values = Gemm(batch * heads, sequence, head, sequence), Gemm(batch * heads, sequence, sequence, head)
+def attention_operator(
+    id: int, batch: int, heads: int, sequence: int, head: int, backward: bool = False
+) -> Operator:
+    scores, values = (
+        Gemm(batch * heads, sequence, head, sequence),
+        Gemm(batch * heads, sequence, sequence, head),
+    )
     operand = tensor(batch, sequence, heads * head)
     gemms = (scores, scores, values, values, values) if backward else (scores, values)
-    softmax = VectorWork("softmax_backward" if backward else "softmax", batch * heads * sequence * sequence)
+    softmax = VectorWork(
+        "softmax_backward" if backward else "softmax", batch * heads * sequence * sequence
+    )
     return Operator(
         id,
         "attention",
@@ -95,8 +131,11 @@ def attention_operator(id: int, batch: int, heads: int, sequence: int, head: int
     )
 
 
-def ring_operator(id: int, ring: int, rows: int, head: int = 64, heads: int = 8, backward: bool = False) -> Operator:
-    """Attention of ``rows`` queries over the keys and values of so many devices, which pass around; it reads what it receives."""
+def ring_operator(
+    id: int, ring: int, rows: int, head: int = 64, heads: int = 8, backward: bool = False
+) -> Operator:
+    """Attention of ``rows`` queries over the keys and values of so many devices, which pass around;
+    it reads what it receives."""
     columns = ring * rows
     scores, values = Gemm(heads, rows, head, columns), Gemm(heads, rows, columns, head)
     of_columns = Gemm(heads, columns, rows, head)
@@ -134,35 +173,73 @@ def chain(operators: list[Operator]) -> OperatorGraph:
     return OperatorGraph(tuple(operators), tuple((a.id, b.id) for a, b in pairwise(operators)))
 
 
-def transformer_layer(batch: int, sequence: int, hidden: int, heads: int, tp: int = 1) -> LayerGraph:
+def transformer_layer(
+    batch: int, sequence: int, hidden: int, heads: int, tp: int = 1
+) -> LayerGraph:
     """Forward and backward operators of a GPT-like layer, matrix products with both gradients."""
     tokens = batch * sequence
     ffn = 4 * hidden // tp
-    products = [Gemm(1, tokens, hidden, 3 * hidden // tp), Gemm(1, tokens, hidden // tp, hidden), Gemm(1, tokens, hidden, ffn)]
+    products = [
+        Gemm(1, tokens, hidden, 3 * hidden // tp),
+        Gemm(1, tokens, hidden // tp, hidden),
+        Gemm(1, tokens, hidden, ffn),
+    ]
     products.append(Gemm(1, tokens, ffn, hidden))
     forward = [vector_operator(0, "layer_norm", tokens, hidden), gemm_operator(1, products[0])]
     forward.append(attention_operator(2, batch, heads // tp, sequence, hidden // heads))
     forward.append(gemm_operator(3, products[1], (VectorWork("add", tokens * hidden),)))
     forward.append(collective_operator(4, 2 * tokens * hidden, tp))
     forward.append(gemm_operator(5, products[2], (VectorWork("gelu", tokens * ffn),)))
-    forward.append(gemm_operator(6, products[3], (VectorWork("dropout", tokens * hidden), VectorWork("add", tokens * hidden))))
+    forward.append(
+        gemm_operator(
+            6,
+            products[3],
+            (VectorWork("dropout", tokens * hidden), VectorWork("add", tokens * hidden)),
+        )
+    )
     backward = [vector_operator(0, "layer_norm_backward", tokens, hidden)]
-    backward.append(attention_operator(1, batch, heads // tp, sequence, hidden // heads, backward=True))
+    backward.append(
+        attention_operator(1, batch, heads // tp, sequence, hidden // heads, backward=True)
+    )
     for product in products:
-        backward.append(gemm_operator(len(backward), Gemm(1, product.m, product.n, product.k), phase=Phase.BACKWARD))
-        backward.append(gemm_operator(len(backward), Gemm(1, product.k, product.m, product.n), phase=Phase.BACKWARD))
+        backward.append(
+            gemm_operator(
+                len(backward), Gemm(1, product.m, product.n, product.k), phase=Phase.BACKWARD
+            )
+        )
+        backward.append(
+            gemm_operator(
+                len(backward), Gemm(1, product.k, product.m, product.n), phase=Phase.BACKWARD
+            )
+        )
     parameters = sum(product.k * product.n for product in products)
     saved = SavedBytes(1, 1, 1)
     return LayerGraph(
-        "layer", chain(forward), chain(backward), chain(backward), parameters, parameters, 0, 0, saved, 0, "by hand"
+        "layer",
+        chain(forward),
+        chain(backward),
+        chain(backward),
+        parameters,
+        parameters,
+        0,
+        0,
+        saved,
+        0,
+        "by hand",
     )
 
 
-def model_graph(batch: int = 1, sequence: int = 128, hidden: int = 256, heads: int = 4, tp: int = 1) -> ModelGraph:
+def model_graph(
+    batch: int = 1, sequence: int = 128, hidden: int = 256, heads: int = 4, tp: int = 1
+) -> ModelGraph:
     layer = transformer_layer(batch, sequence, hidden, heads, tp)
-    return ModelGraph(GraphKey("by_hand", batch, sequence, tp), (layer,), (0, 0), (), 2 * layer.parameter_count)
+    return ModelGraph(
+        GraphKey("by_hand", batch, sequence, tp), (layer,), (0, 0), (), 2 * layer.parameter_count
+    )
 
 
 def innermost_network(cluster: Cluster) -> PassNetwork:
     """Collectives among neighbouring devices."""
-    return PassNetwork(lambda each: collective_s(each.kind, each.payload_bytes, each.group_size, 1, cluster))
+    return PassNetwork(
+        lambda each: collective_s(each.kind, each.payload_bytes, each.group_size, 1, cluster)
+    )

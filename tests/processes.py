@@ -1,4 +1,5 @@
-"""Programs that tests start: an interrupt reaches them whatever started the tests, and none outlives its test.
+"""Programs that tests start: an interrupt reaches them whatever started the tests, and none
+outlives its test.
 
 A pytest plugin, loaded by ``conftest.py``.
 """
@@ -28,8 +29,11 @@ POLL_S = 0.02
 
 @contextmanager
 def started(words: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A program in a session and process group of its own; whatever is left of the group is killed at the end."""
-    with subprocess.Popen([str(word) for word in words], text=True, start_new_session=True, **options) as process:
+    """A program in a session and process group of its own; whatever is left of the group is killed
+    at the end."""
+    with subprocess.Popen(
+        [str(word) for word in words], text=True, start_new_session=True, **options
+    ) as process:
         try:
             yield process
         finally:
@@ -54,28 +58,39 @@ class Left:
 
 
 def programs(mark: str) -> list[Left]:
-    """Running programs that were started, however indirectly, by a process of that ``mark``, of which the beginning is enough."""
+    """Running programs that were started, however indirectly, by a process of that ``mark``, of
+    which the beginning is enough."""
     wanted, found = f"{MARK}={mark}".encode(), []
     for folder in PROCESSES.glob("[0-9]*"):
         with suppress(OSError):  # it ended, or is another user's
-            if not any(line.startswith(wanted) for line in (folder / "environ").read_bytes().split(b"\0")):
+            if not any(
+                line.startswith(wanted) for line in (folder / "environ").read_bytes().split(b"\0")
+            ):
                 continue
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            command = (
+                (folder / "cmdline")
+                .read_bytes()
+                .replace(b"\0", b" ")
+                .decode(errors="replace")
+                .strip()
+            )
             if command and not (parent == os.getpid() and any(pool in command for pool in POOLS)):
                 found.append(Left(int(folder.name), parent, command))
     return found
 
 
 def forked(pid: int, mark: str) -> list[int]:
-    """Running processes with ``mark`` that were forked from a server which process ``pid`` started."""
+    """Running processes with ``mark`` that were forked from a server which process ``pid``
+    started."""
     running = programs(mark)
     servers = {each.pid for each in running if each.parent == pid}
     return [each.pid for each in running if each.parent in servers]
 
 
 def ended(mark: str) -> list[Left]:
-    """Wait until nothing with ``mark`` runs; what still does after ``GRACE_S`` is killed and returned."""
+    """Wait until nothing with ``mark`` runs; what still does after ``GRACE_S`` is killed and
+    returned."""
     deadline = time.monotonic() + GRACE_S
     while (left := programs(mark)) and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -96,10 +111,11 @@ def mark_of(run: str, worker: str) -> str:
 
 
 def pytest_configure() -> None:
-    """Let an interrupt reach what the tests start, also where the shell that started them ignores it (``nohup``, ``&``).
+    """Let an interrupt reach what the tests start, also where the shell that started them ignores
+    it (``nohup``, ``&``).
 
-    A signal that is ignored stays so in every program started from here; one that is caught does not. This process itself
-    goes on ignoring it.
+    A signal that is ignored stays so in every program started from here; one that is caught does
+    not. This process itself goes on ignoring it.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda number, frame: None)
@@ -107,19 +123,26 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_program_is_left() -> Iterator[None]:
-    """Kill what the tests of a module left running, and say so; outlives all other fixtures of the module."""
-    worker = [os.environ.get(name, "") for name in ("PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER")]
+    """Kill what the tests of a module left running, and say so; outlives all other fixtures of the
+    module."""
+    worker = [
+        os.environ.get(name, "") for name in ("PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER")
+    ]
     mark = f"{mark_of(*worker)}{os.getpid()}-{uuid4().hex}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, mark)
         yield
     left = ended(mark) if PROCESSES.is_dir() else []
     if left:
-        pytest.fail(f"still running behind the last test, and killed: {'; '.join(each.command for each in left)}")
+        pytest.fail(
+            "still running behind the last test, and killed: "
+            f"{'; '.join(each.command for each in left)}"
+        )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Kill what a worker that died had started: it cannot, and what keeps our output open keeps those waiting who read it."""
+    """Kill what a worker that died had started: it cannot, and what keeps our output open keeps
+    those waiting who read it."""
     if error and PROCESSES.is_dir():
         kill(programs(mark_of(node.workerinput["testrunuid"], node.workerinput["workerid"])))

@@ -1,4 +1,5 @@
-"""Scheduling problems for the tests: from the shared cases, at random, by hand; and their optimum by enumeration."""
+"""Scheduling problems for the tests: from the shared cases, at random, by hand; and their optimum
+by enumeration."""
 
 import itertools
 import json
@@ -9,12 +10,19 @@ from hypothesis import strategies as st
 
 from Solver.schedule.problem import CoreType, Mode, ScheduleProblem, ScheduleStructure
 
-ORIGINAL_TYPES = {"TC": CoreType.TC, "VC": CoreType.VC, "TCandVC": CoreType.TC_AND_VC, "Nop": CoreType.VC}
+ORIGINAL_TYPES = {
+    "TC": CoreType.TC,
+    "VC": CoreType.VC,
+    "TCandVC": CoreType.TC_AND_VC,
+    "Nop": CoreType.VC,
+}
 
 
 def problem_of(types, edges, single, over_all, num_tc, num_vc):
     structure = ScheduleStructure(tuple(types), tuple(edges))
-    return ScheduleProblem(structure, np.array(single, float), np.array(over_all, float), num_tc, num_vc)
+    return ScheduleProblem(
+        structure, np.array(single, float), np.array(over_all, float), num_tc, num_vc
+    )
 
 
 def shared_problems(shared_data: Path, name: str):
@@ -22,7 +30,10 @@ def shared_problems(shared_data: Path, name: str):
     for case in json.loads((shared_data / "phaze" / name).read_text()):
         nodes = case["graph"]["nodes"]
         position = {node["id"]: index for index, node in enumerate(nodes)}
-        latencies = [[0.0 if n["core_type"] == "Nop" else n[key] for n in nodes] for key in ("latency", "intra_op_latency")]
+        latencies = [
+            [0.0 if n["core_type"] == "Nop" else n[key] for n in nodes]
+            for key in ("latency", "intra_op_latency")
+        ]
         edges = [(position[source], position[target]) for source, target in case["graph"]["edges"]]
         types = [ORIGINAL_TYPES[n["core_type"]] for n in nodes]
         yield problem_of(types, edges, *latencies, case["num_tc"], case["num_vc"]), case["T"]
@@ -30,19 +41,34 @@ def shared_problems(shared_data: Path, name: str):
 
 @st.composite
 def problems(draw, max_operators=5, min_latency=0, faster_over_all=False):
-    """Small problems; few distinct latencies, so that ties and interchangeable operators are common."""
+    """Small problems; few distinct latencies, so that ties and interchangeable operators are
+    common."""
     count = draw(st.integers(1, max_operators))
     pairs = list(itertools.combinations(range(count), 2))
-    edges = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=len(pairs))) if pairs else []
+    edges = (
+        draw(st.lists(st.sampled_from(pairs), unique=True, max_size=len(pairs))) if pairs else []
+    )
     types = draw(st.lists(st.sampled_from(list(CoreType)), min_size=count, max_size=count))
-    single = np.array(draw(st.lists(st.sampled_from([0, 1, 2, 3, 5, 8][min_latency:]), min_size=count, max_size=count)), float)
+    single = np.array(
+        draw(
+            st.lists(
+                st.sampled_from([0, 1, 2, 3, 5, 8][min_latency:]), min_size=count, max_size=count
+            )
+        ),
+        float,
+    )
     shares = [0.25, 0.5, 0.9, 1.0] if faster_over_all else [0.25, 0.5, 0.9, 1.0, 1.5]
     over_all = single * draw(st.lists(st.sampled_from(shares), min_size=count, max_size=count))
-    return problem_of(types, edges, single, over_all, draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+    return problem_of(
+        types, edges, single, over_all, draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    )
 
 
-def optimum_by_enumeration(problem: ScheduleProblem, apart: frozenset[tuple[int, int]] = frozenset()) -> float:
-    """Least makespan over all modes and all orders in which operators are placed, each as early as possible: one is optimal.
+def optimum_by_enumeration(
+    problem: ScheduleProblem, apart: frozenset[tuple[int, int]] = frozenset()
+) -> float:
+    """Least makespan over all modes and all orders in which operators are placed, each as early as
+    possible: one is optimal.
 
     Pairs ``apart`` never run at once, in either order.
     """
@@ -56,17 +82,26 @@ def optimum_by_enumeration(problem: ScheduleProblem, apart: frozenset[tuple[int,
     orders = [
         order
         for order in itertools.permutations(range(count))
-        if all(order.index(source) < order.index(target) for source, target in problem.structure.edges)
+        if all(
+            order.index(source) < order.index(target) for source, target in problem.structure.edges
+        )
     ]
     best = np.inf
     for modes in itertools.product(*worth_choosing):
-        duration = [float((problem.all_latency_s if m is Mode.ALL else problem.single_latency_s)[i]) for i, m in enumerate(modes)]
+        duration = [
+            float((problem.all_latency_s if m is Mode.ALL else problem.single_latency_s)[i])
+            for i, m in enumerate(modes)
+        ]
         for order in orders:
             placed: dict[int, float] = {}
 
             def fits(i, start, placed=placed, modes=modes, duration=duration):
                 overlapping = [
-                    j for j in placed if duration[j] > 0 and placed[j] < start + duration[i] and start < placed[j] + duration[j]
+                    j
+                    for j in placed
+                    if duration[j] > 0
+                    and placed[j] < start + duration[i]
+                    and start < placed[j] + duration[j]
                 ]
                 if duration[i] == 0 or not overlapping:
                     return True
@@ -83,8 +118,16 @@ def optimum_by_enumeration(problem: ScheduleProblem, apart: frozenset[tuple[int,
                 return True
 
             for i in order:
-                ready = max((placed[s] + duration[s] for s, t in problem.structure.edges if t == i), default=0.0)
-                times = [ready, *sorted(placed[j] + duration[j] for j in placed if placed[j] + duration[j] > ready)]
+                ready = max(
+                    (placed[s] + duration[s] for s, t in problem.structure.edges if t == i),
+                    default=0.0,
+                )
+                times = [
+                    ready,
+                    *sorted(
+                        placed[j] + duration[j] for j in placed if placed[j] + duration[j] > ready
+                    ),
+                ]
                 placed[i] = next(time for time in times if fits(i, time))
                 if placed[i] + duration[i] >= best:
                     break
@@ -94,12 +137,20 @@ def optimum_by_enumeration(problem: ScheduleProblem, apart: frozenset[tuple[int,
 
 
 def transformer_layer():
-    """(types, edges, microseconds on one core) of a layer, forward (9 operators) and backward (25, dX and dW separate)."""
+    """(types, edges, microseconds on one core) of a layer, forward (9 operators) and backward (25,
+    dX and dW separate)."""
     tc, vc, fused = CoreType.TC, CoreType.VC, CoreType.TC_AND_VC
     names = ["q", "k", "v", "attention", "o", "norm1", "fc1", "fc2", "norm2"]
     types = [tc, tc, tc, fused, fused, vc, fused, fused, vc]
     single = [80, 80, 80, 150, 85, 20, 320, 320, 20]
-    edges = [("q", "attention"), ("k", "attention"), ("v", "attention"), ("attention", "o"), ("o", "norm1"), ("norm1", "fc1")]
+    edges = [
+        ("q", "attention"),
+        ("k", "attention"),
+        ("v", "attention"),
+        ("attention", "o"),
+        ("o", "norm1"),
+        ("norm1", "fc1"),
+    ]
     edges += [("fc1", "fc2"), ("fc2", "norm2"), ("norm1", "norm2")]
 
     def add(name, core_type, latency, *after):
@@ -132,10 +183,15 @@ def transformer_layer():
 
 
 def layer_problem(num_tc, num_vc, efficiency=0.7, operators=34):
-    """The first ``operators`` of the layer above (9: the forward pass); over m cores they are ``efficiency`` x m times faster."""
+    """The first ``operators`` of the layer above (9: the forward pass); over m cores they are
+    ``efficiency`` x m times faster."""
     types, edges, single = transformer_layer()
     types, single = types[:operators], single[:operators]
     edges = [(source, target) for source, target in edges if target < operators]
     cores = [num_vc if core_type is CoreType.VC else num_tc for core_type in types]
-    over_all = [min(latency, latency / (efficiency * m)) for latency, m in zip(single, cores, strict=True)]
-    return problem_of(types, edges, np.array(single) * 1e-6, np.array(over_all) * 1e-6, num_tc, num_vc)
+    over_all = [
+        min(latency, latency / (efficiency * m)) for latency, m in zip(single, cores, strict=True)
+    ]
+    return problem_of(
+        types, edges, np.array(single) * 1e-6, np.array(over_all) * 1e-6, num_tc, num_vc
+    )

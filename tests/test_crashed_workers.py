@@ -27,9 +27,12 @@ Run = Callable[..., CompletedProcess[str]]
 
 
 class Worker:
-    """What a worker of xdist answers, one message a step; like it, it begins a test when it knows the next or that none comes."""
+    """What a worker of xdist answers, one message a step; like it, it begins a test when it knows
+    the next or that none comes."""
 
-    def __init__(self, name: int, tests: list[str], deadly: set[str], dies_early: bool, messages: Queue[Any]) -> None:
+    def __init__(
+        self, name: int, tests: list[str], deadly: set[str], dies_early: bool, messages: Queue[Any]
+    ) -> None:
         self.gateway = SimpleNamespace(id=f"gw{name}", spec=SimpleNamespace(id=None))
         self.workeroutput = {"exitstatus": 0, "shouldfail": False, "shouldstop": False}
         self.shutting_down = False
@@ -85,7 +88,8 @@ class Worker:
 
 
 class Session(DSession):
-    """The session of xdist itself, with such workers; the first ``dying_early`` die before they are given anything."""
+    """The session of xdist itself, with such workers; the first ``dying_early`` die before they are
+    given anything."""
 
     def __init__(self, workers: int, tests: list[str], deadly: set[str], dying_early: int) -> None:
         option = SimpleNamespace(
@@ -125,7 +129,9 @@ class Session(DSession):
 
     def _clone_node(self, node: Any) -> Any:
         early = len(self._workers) < self._dying_early
-        self._workers.append(Worker(len(self._workers), self._tests, self._deadly, early, self.queue))
+        self._workers.append(
+            Worker(len(self._workers), self._tests, self._deadly, early, self.queue)
+        )
         self._active_nodes.add(self._workers[-1])
         return self._workers[-1]
 
@@ -152,7 +158,11 @@ class Session(DSession):
 def crashes(draw: st.DrawFn) -> tuple[list[str], set[str]]:
     """Tests of some files, and those that kill their worker."""
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=7))
-    tests = [f"tests/test_{file}.py::test_{number}" for file, size in enumerate(sizes) for number in range(size)]
+    tests = [
+        f"tests/test_{file}.py::test_{number}"
+        for file, size in enumerate(sizes)
+        for number in range(size)
+    ]
     return tests, draw(st.sets(st.sampled_from(tests), max_size=6))
 
 
@@ -170,7 +180,9 @@ def test_every_test_is_run_or_named_once_whatever_dies(
 
 
 @given(st.integers(1, 3), st.integers(0, 40), st.integers(0, 2**32))
-def test_a_session_ends_where_all_that_it_runs_dies(workers: int, dying_early: int, seed: int) -> None:
+def test_a_session_ends_where_all_that_it_runs_dies(
+    workers: int, dying_early: int, seed: int
+) -> None:
     tests = [f"tests/test_{number % 20}.py::test_{number}" for number in range(40)]
     running = Session(workers, tests, set(tests), dying_early)
     assert running.comes_to_its_end(random.Random(seed))
@@ -224,7 +236,9 @@ def run_in(tmp_path: Path) -> Run:
     return run
 
 
-def test_the_test_that_kills_its_worker_fails_and_its_programs_end(tmp_path: Path, run_in: Run) -> None:
+def test_the_test_that_kills_its_worker_fails_and_its_programs_end(
+    tmp_path: Path, run_in: Run
+) -> None:
     plain = "def test_it():\n    pass\n"
     done = run_in(test_a=CRASHING, test_b=plain, test_c=plain)
     assert done.returncode == 1

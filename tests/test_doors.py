@@ -1,7 +1,8 @@
-"""Every door of the house has its guard: whatever reads, writes, names or asks goes through the one place that checks it.
+"""Every door of the house has its guard: whatever reads, writes, names or asks goes through the one
+place that checks it.
 
-Newer code is read for calls that would pass a guard by. What may is listed here with its reason; a line that is not needed any
-more fails, too.
+Newer code is read for calls that would pass a guard by. What may is listed here with its reason; a
+line that is not needed any more fails, too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,18 @@ from Studies.request import settings_for
 
 REPOSITORY = Path(phaze.__file__).resolve().parent
 ROOMS = (
-    *("Common", "Estimator", "GraphExtractor", "Plans", "Solver", "Runtime", "Validation", "Studies", "Reporter", "FrontDoor"),
+    *(
+        "Common",
+        "Estimator",
+        "GraphExtractor",
+        "Plans",
+        "Solver",
+        "Runtime",
+        "Validation",
+        "Studies",
+        "Reporter",
+        "FrontDoor",
+    ),
     "third_party",
 )
 
@@ -47,12 +59,21 @@ READERS = {  # what reads without bounds, or takes what is no number and the las
         "np.genfromtxt",
         "pickle.load",
     ),
-    *("pickle.load", "pickle.loads", "pd.read_csv", "pd.read_parquet", "pd.read_json", "pq.read_table", "pq.ParquetFile"),
+    *(
+        "pickle.load",
+        "pickle.loads",
+        "pd.read_csv",
+        "pd.read_parquet",
+        "pd.read_json",
+        "pq.read_table",
+        "pq.ParquetFile",
+    ),
     *("zipfile.ZipFile", "torch.load", "lzma.open", "bz2.open"),
 }
 MAY_READ = {
     "Common/files.py read_bytes open": "the bounded reader of what people name",
-    "Common/files.py read_packed gzip.open": "the bounded reader of what people name, unpacked within its bound",
+    "Common/files.py read_packed gzip.open": "the bounded reader of what people name, unpacked "
+    "within its bound",
     "Common/files.py artefact_bytes open": "the bounded reader of what phaze keeps",
     "Common/files.py unpack gzip.open": "the bounded reader of packed artefacts",
     "Common/files.py code_version read_bytes": "sources of phaze",
@@ -60,13 +81,18 @@ MAY_READ = {
     "Common/files.py write_atomically open": "the atomic writer, which makes a new file",
     "Common/written_files.py _begins open": "no more than the head of a file",
     "Common/json_text.py parse_json json.loads": "the reader of JSON",
-    "Common/arrays.py read_arrays np.load": "of bytes read within bounds, without pickle, unpacked within them",
-    "Common/parquet.py read_parquet pq.ParquetFile": "the reader of parquet, of bytes read within bounds",
+    "Common/arrays.py read_arrays np.load": "of bytes read within bounds, without pickle, "
+    "unpacked within them",
+    "Common/parquet.py read_parquet pq.ParquetFile": "the reader of parquet, of bytes read within "
+    "bounds",
     "Common/requirements.py _lines read_text": "pyproject.toml of phaze",
     "Common/requirements.py _lines tomllib.loads": "pyproject.toml of phaze",
-    "Common/kept_code.py _read read_bytes": "compiled code in a folder that only its owner can write",
-    "Common/kept_code.py _load_index pickle.loads": "as numba keeps it, after its digest and in its owner's folder",
-    "Common/kept_code.py _load_data pickle.loads": "as numba keeps it, after its digest and in its owner's folder",
+    "Common/kept_code.py _read read_bytes": "compiled code in a folder that only its owner can "
+    "write",
+    "Common/kept_code.py _load_index pickle.loads": "as numba keeps it, after its digest and in "
+    "its owner's folder",
+    "Common/kept_code.py _load_data pickle.loads": "as numba keeps it, after its digest and in "
+    "its owner's folder",
     "Common/file_formats.py stamped_json json.loads": "what phaze has just written",
     "Runtime/training/launch.py _watched pickle.loads": "what its own process wrote into a pipe",
     "Studies/robust/sampled_space.py": "designs that are open, no files",
@@ -116,7 +142,8 @@ MAY_WRITE = {
     "Studies/run_directory.py": "files of a run, after check_replaceable",
     "Studies/training_time/run.py": "files of a training time, after check_replaceable",
     "Studies/sweep/": "tables and points of a sweep, after refuse_replacing",
-    "Estimator/profiled/": "a database that profile made, after _check_machine; tables are made in memory",
+    "Estimator/profiled/": "a database that profile made, after _check_machine; tables are made "
+    "in memory",
     "Runtime/training/checkpoints.py": "checkpoints in a folder of their own",
     "FrontDoor/calibrate.py": "refuses every file that is there, unless --force",
     "third_party/amped/command_line.py": "after refuse_replacing",
@@ -137,12 +164,25 @@ WRITER_OF_WORDS = {
 
 GUARDS_OF_PATHS = {  # flags that name a place, by mode, and what keeps what is there
     "check_replaceable of runs": {
-        *("extract_graph output", "prepopulate_estimates output", "run_solver output", "evaluate output", "training-time output"),
+        *(
+            "extract_graph output",
+            "prepopulate_estimates output",
+            "run_solver output",
+            "evaluate output",
+            "training-time output",
+        ),
         "compare output",
     },
     "refuse_replacing": {"sweep output"},
     "Common.written_files": {
-        *("export output", "report output", "report figures", "trace output", "accelerators output", "train output"),
+        *(
+            "export output",
+            "report output",
+            "report figures",
+            "trace output",
+            "accelerators output",
+            "train output",
+        ),
         *("validate plot", "validate typed"),
     },
     "graphs by their content": {"validate output"},
@@ -153,8 +193,15 @@ GUARDS_OF_PATHS = {  # flags that name a place, by mode, and what keeps what is 
 
 @cache
 def sources() -> tuple[tuple[str, ast.Module], ...]:
-    found = sorted(path for room in ROOMS for path in (REPOSITORY / room).rglob("*.py") if "__pycache__" not in path.parts)
-    return tuple((path.relative_to(REPOSITORY).as_posix(), ast.parse(path.read_text())) for path in found)
+    found = sorted(
+        path
+        for room in ROOMS
+        for path in (REPOSITORY / room).rglob("*.py")
+        if "__pycache__" not in path.parts
+    )
+    return tuple(
+        (path.relative_to(REPOSITORY).as_posix(), ast.parse(path.read_text())) for path in found
+    )
 
 
 def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
@@ -162,7 +209,11 @@ def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
 
     def within(node: ast.AST, function: str) -> Iterator[tuple[str, ast.Call]]:
         for child in ast.iter_child_nodes(node):
-            inner = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else function
+            inner = (
+                child.name
+                if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+                else function
+            )
             if isinstance(child, ast.Call):
                 yield function, child
             yield from within(child, inner)
@@ -173,7 +224,11 @@ def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
 def named(call: ast.Call) -> set[str]:
     """What is called: the name, and with what stands before it."""
     text = ast.unparse(call.func)
-    return {text, text.rpartition(".")[2]} if isinstance(call.func, ast.Name | ast.Attribute) else set()
+    return (
+        {text, text.rpartition(".")[2]}
+        if isinstance(call.func, ast.Name | ast.Attribute)
+        else set()
+    )
 
 
 def passing(wanted: set[str], allowed: Callable[[ast.Call], bool]) -> list[str]:
@@ -187,10 +242,19 @@ def passing(wanted: set[str], allowed: Callable[[ast.Call], bool]) -> list[str]:
 
 
 def is_our_own(call: ast.Call) -> bool:
-    """JSON that was made in the same expression; a method of the house that has such a name; what is opened for nobody else."""
+    """JSON that was made in the same expression; a method of the house that has such a name; what
+    is opened for nobody else."""
     text = ast.unparse(call)
     return "loads(to_json(" in text or text.startswith(
-        ("Path(os.devnull)", "self.open", "best.open", "point.open", "whole.open", "bounded.open", "os.open")
+        (
+            "Path(os.devnull)",
+            "self.open",
+            "best.open",
+            "point.open",
+            "whole.open",
+            "bounded.open",
+            "os.open",
+        )
     )
 
 
@@ -202,7 +266,11 @@ def check(found: list[str], listed: dict[str, str]) -> None:
 
 
 def test_every_reader_is_bounded() -> None:
-    found = [each for each in passing(READERS, is_our_own) if not each.endswith((".open rows", "_screen.py open"))]
+    found = [
+        each
+        for each in passing(READERS, is_our_own)
+        if not each.endswith((".open rows", "_screen.py open"))
+    ]
     house = {"read_text", "read_bytes"}  # of Common.files by name: calls without an object
     bare = {
         f"{path} {function} {call.func.id}"
@@ -231,14 +299,22 @@ def test_every_writer_asks_whose_file_it_replaces() -> None:
 def test_words_of_others_pass_their_writer_in_every_template() -> None:
     def unguarded(node: ast.AST, *, guarded: bool) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
-            inside = guarded or (isinstance(child, ast.Call) and bool(named(child) & WRITER_OF_WORDS))
-            if isinstance(child, ast.FormattedValue) and child.conversion != ord("r") and not inside:
+            inside = guarded or (
+                isinstance(child, ast.Call) and bool(named(child) & WRITER_OF_WORDS)
+            )
+            if (
+                isinstance(child, ast.FormattedValue)
+                and child.conversion != ord("r")
+                and not inside
+            ):
                 text = ast.unparse(child.value)
                 if text.endswith(OF_OTHERS):
                     yield text
             yield from unguarded(child, guarded=inside)
 
-    templates = [(path, tree) for path, tree in sources() if path.startswith("third_party/exports/")]
+    templates = [
+        (path, tree) for path, tree in sources() if path.startswith("third_party/exports/")
+    ]
     assert len(templates) > 20
     found = {path: list(unguarded(tree, guarded=False)) for path, tree in templates}
     assert not {path: each for path, each in found.items() if each}

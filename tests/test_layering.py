@@ -1,4 +1,5 @@
-"""Imports run one way through the rooms: read from the code, imports inside functions and for type checkers alone included."""
+"""Imports run one way through the rooms: read from the code, imports inside functions and for type
+checkers alone included."""
 
 import ast
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# From the door to what stands under everything; a room imports from later lines only, rooms of one line not from each other.
+# From the door to what stands under everything; a room imports from later lines only, rooms of one
+# line not from each other.
 ORDER = (
     ("phaze",),
     ("FrontDoor",),
@@ -28,33 +30,46 @@ KNOW_TORCH = {"GraphExtractor", "Runtime"}
 OF_TORCH = {"torch", "torchvision", "transformers"}
 LOADERS = {"import_module", "__import__"}
 
-# The one import that runs the other way: names of ``Studies.library`` are also those of ``Solver.search``, loaded on first use.
+# The one import that runs the other way: names of ``Studies.library`` are also those of
+# ``Solver.search``, loaded on first use.
 ALLOWED = {"Solver/search/__init__.py": {"Studies"}}
 
 
 @dataclass(frozen=True)
 class Import:
-    """A package that a module imports, and whether that happens as soon as the module itself is imported."""
+    """A package that a module imports, and whether that happens as soon as the module itself is
+    imported."""
 
     package: str
     at_once: bool
 
 
 def imports_of(source: str, package: str = "") -> set[Import]:
-    """Outermost packages that ``source``, a module directly in the dotted ``package``, imports anywhere in it.
+    """Outermost packages that ``source``, a module directly in the dotted ``package``, imports
+    anywhere in it.
 
-    In a module that imports what is only known when it runs, every text that could be the name of a module of ours counts.
+    In a module that imports what is only known when it runs, every text that could be the name of a
+    module of ours counts.
     """
     tree = ast.parse(source)
     later = {
         inner
         for outer in ast.walk(tree)
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _is_for_type_checkers(outer)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        or _is_for_type_checkers(outer)
         for inner in ast.walk(outer)
     }
-    found = {Import(name, node not in later) for node in ast.walk(tree) for name in _imported(node, package)}
+    found = {
+        Import(name, node not in later)
+        for node in ast.walk(tree)
+        for name in _imported(node, package)
+    }
     if any(_is_loader(node) for node in ast.walk(tree)):
-        texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        texts = [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
         found |= {Import(text.partition(".")[0], False) for text in texts if _names_a_module(text)}
     return found
 
@@ -63,20 +78,30 @@ def _imported(node: ast.AST, package: str) -> set[str]:
     if isinstance(node, ast.Import):
         return {alias.name.partition(".")[0] for alias in node.names}
     if isinstance(node, ast.ImportFrom):
-        return {(package if node.level else str(node.module)).partition(".")[0]}  # relative ones stay in their room
+        return {
+            (package if node.level else str(node.module)).partition(".")[0]
+        }  # relative ones stay in their room
     return set()
 
 
 def _is_loader(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in LOADERS
+    return (
+        isinstance(node, ast.Call)
+        and getattr(node.func, "id", getattr(node.func, "attr", "")) in LOADERS
+    )
 
 
 def _is_for_type_checkers(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and getattr(node.test, "id", getattr(node.test, "attr", "")) == "TYPE_CHECKING"
+    return (
+        isinstance(node, ast.If)
+        and getattr(node.test, "id", getattr(node.test, "attr", "")) == "TYPE_CHECKING"
+    )
 
 
 def _names_a_module(text: str) -> bool:
-    return text.partition(".")[0] in {*EVERY_ROOM, *OF_TORCH} and all(part.isidentifier() for part in text.split("."))
+    return text.partition(".")[0] in {*EVERY_ROOM, *OF_TORCH} and all(
+        part.isidentifier() for part in text.split(".")
+    )
 
 
 def may_import(room: str, other: str) -> bool:
@@ -84,14 +109,20 @@ def may_import(room: str, other: str) -> bool:
     if room in (other, SCRIPTS):
         return True
     if other == BRIDGES:
-        return room in LEVEL and LEVEL[room] <= LEVEL["Solver"]  # whoever writes or reads other people's files, inside functions
+        return (
+            room in LEVEL and LEVEL[room] <= LEVEL["Solver"]
+        )  # whoever writes or reads other people's files, inside functions
     if other == SCRIPTS or other not in LEVEL:
         return False
     return LEVEL[other] > (LEVEL["Reporter"] if room == BRIDGES else LEVEL[room])
 
 
 def modules(room: str) -> list[Path]:
-    files = [REPOSITORY / f"{room}.py"] if (REPOSITORY / f"{room}.py").exists() else sorted((REPOSITORY / room).rglob("*.py"))
+    files = (
+        [REPOSITORY / f"{room}.py"]
+        if (REPOSITORY / f"{room}.py").exists()
+        else sorted((REPOSITORY / room).rglob("*.py"))
+    )
     return [path.relative_to(REPOSITORY) for path in files]
 
 
@@ -125,10 +156,15 @@ def test_what_was_put_right_is_taken_off_the_list() -> None:
 def test_only_those_who_trace_and_run_models_know_torch() -> None:
     rooms = (room for room in EVERY_ROOM if room not in KNOW_TORCH)
     knowing = {
-        str(path): found for room in rooms for path in modules(room) if (found := {e.package for e in read(path)} & OF_TORCH)
+        str(path): found
+        for room in rooms
+        for path in modules(room)
+        if (found := {e.package for e in read(path)} & OF_TORCH)
     }
     assert knowing == {}
-    assert any(OF_TORCH & {each.package for each in read(path)} for path in modules("GraphExtractor"))
+    assert any(
+        OF_TORCH & {each.package for each in read(path)} for path in modules("GraphExtractor")
+    )
 
 
 def test_bridges_are_only_imported_when_they_are_used() -> None:
@@ -156,7 +192,11 @@ def test_every_room_is_in_the_order() -> None:
             "from importlib import import_module\nimport_module('Solver.results')",
             {Import("importlib", True), Import("Solver", False)},
         ),
-        ("HOMES = {'a': 'Studies.library'}\ndef f(n):\n    return importlib.import_module(HOMES[n])", {Import("Studies", False)}),
+        (
+            "HOMES = {'a': 'Studies.library'}\ndef f(n):\n    return "
+            "importlib.import_module(HOMES[n])",
+            {Import("Studies", False)},
+        ),
         ("HOMES = {'a': 'Studies.library'}", set()),
         ("__import__('torch')", {Import("torch", False)}),
         ("load('torch')", set()),
@@ -168,7 +208,9 @@ def test_imports_are_found_wherever_they_stand(source: str, found: set[Import]) 
 
 
 def test_imports_from_beside_and_above_are_of_the_own_room() -> None:
-    assert imports_of("from . import a\nfrom .b import c\nfrom ..d import e", "Solver.search") == {Import("Solver", True)}
+    assert imports_of("from . import a\nfrom .b import c\nfrom ..d import e", "Solver.search") == {
+        Import("Solver", True)
+    }
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,21 @@ WITH_A_CHILD = [sys.executable, "-c", f"import subprocess; subprocess.Popen({END
 
 
 def session(folder: Path, source: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """A session of pytest with the plugin alone, on one file; it waits but a moment for programs that are ending."""
+    """A session of pytest with the plugin alone, on one file; it waits but a moment for programs
+    that are ending."""
     (folder / "conftest.py").write_text("import processes\n\nprocesses.GRACE_S = 0.1\n")
     (folder / "test_it.py").write_text(source)
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "processes", "-p", "no:cacheprovider", folder]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "processes",
+        "-p",
+        "no:cacheprovider",
+        folder,
+    ]
     environment = os.environ | {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return finished(words, cwd=folder, env=environment, **options)
 
@@ -58,7 +69,10 @@ def test_a_failing_test_leaves_no_program_and_is_told_which_it_left(tmp_path: Pa
 
 
 def test_programs_that_end_are_no_error(tmp_path: Path) -> None:
-    done = session(tmp_path, "import subprocess\n\ndef test_it():\n    subprocess.run(['sleep', '0'], check=True)\n")
+    done = session(
+        tmp_path,
+        "import subprocess\n\ndef test_it():\n    subprocess.run(['sleep', '0'], check=True)\n",
+    )
     assert (done.returncode, "1 passed" in done.stdout) == (0, True)
 
 
@@ -73,13 +87,18 @@ def test_it():
 
 
 def test_an_interrupt_reaches_what_tests_start_where_their_shell_ignores_it(tmp_path: Path) -> None:
-    done = session(tmp_path, INTERRUPTED, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    done = session(
+        tmp_path, INTERRUPTED, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+    )
     assert done.returncode == 0, done.stdout
 
 
 def test_what_was_started_goes_with_its_whole_group() -> None:
     mark = os.environ["PHAZE_STARTED_BY_TESTS"]
-    with pytest.raises(RuntimeError, match="in the middle"), started(WITH_A_CHILD, stdout=subprocess.PIPE) as program:
+    with (
+        pytest.raises(RuntimeError, match="in the middle"),
+        started(WITH_A_CHILD, stdout=subprocess.PIPE) as program,
+    ):
         assert program.stdout is not None and program.stdout.readline() == "up\n"
         assert len(programs(mark)) == 2
         raise RuntimeError("in the middle")
@@ -87,7 +106,13 @@ def test_what_was_started_goes_with_its_whole_group() -> None:
 
 
 def test_what_is_finished_tells_what_it_said() -> None:
-    done = finished([sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"])
+    done = finished(
+        [
+            sys.executable,
+            "-c",
+            "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)",
+        ]
+    )
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
 
 

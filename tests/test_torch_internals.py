@@ -1,4 +1,5 @@
-"""Names of torch and transformers that the next release may not have are in one module: read from the code."""
+"""Names of torch and transformers that the next release may not have are in one module: read from
+the code."""
 
 import ast
 from collections.abc import Iterator
@@ -18,19 +19,24 @@ UNSTABLE = (  # public names whose documentation promises nothing
     "transformers.utils",
 )
 ALLOWED = {  # tests, each with its reason
-    "tests/exports/megatron_target.py": {"torch.testing._internal.distributed.fake_pg.FakeStore"},  # runs where Megatron-LM does
-    "tests/extraction/test_scans.py": {  # the public switch of oneDNN touches TF32 too, of which builds with CUDA warn
+    "tests/exports/megatron_target.py": {
+        "torch.testing._internal.distributed.fake_pg.FakeStore"
+    },  # runs where Megatron-LM does
+    # the public switch of oneDNN touches TF32 too, of which builds with CUDA warn
+    "tests/extraction/test_scans.py": {
         *("torch._C", "torch._C._get_mkldnn_enabled", "torch._C._set_mkldnn_enabled"),
     },
     "tests/extraction/test_attention.py": {  # compares with what transformers computes there
-        f"transformers.models.{model}.modeling_{model}.eager_attention_forward" for model in ("gemma2", "gpt_oss")
+        f"transformers.models.{model}.modeling_{model}.eager_attention_forward"
+        for model in ("gemma2", "gpt_oss")
     },
 }
 OPERATORS = "torch.ops."  # names of operators are what graphs consist of, underscores or not
 
 
 def unstable_names(source: str) -> set[str]:
-    """Dotted names of torch and transformers without a promise, that are imported, used or loaded by their text."""
+    """Dotted names of torch and transformers without a promise, that are imported, used or loaded
+    by their text."""
     return {name for name in _dotted(ast.parse(source)) if _is_unstable(name)}
 
 
@@ -42,8 +48,15 @@ def _dotted(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Attribute):
             yield ast.unparse(node)
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "import_module":
-            yield from (text.value for text in ast.walk(node) if isinstance(text, ast.Constant) and isinstance(text.value, str))
+        elif (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "id", getattr(node.func, "attr", "")) == "import_module"
+        ):
+            yield from (
+                text.value
+                for text in ast.walk(node)
+                if isinstance(text, ast.Constant) and isinstance(text.value, str)
+            )
 
 
 def _is_unstable(name: str) -> bool:
@@ -56,7 +69,10 @@ def _is_unstable(name: str) -> bool:
 
 def test_only_one_module_names_what_the_next_release_may_not_have() -> None:
     files = [path for room in (*EVERY_ROOM, "tests") for path in modules(room) if path != HOME]
-    found = {path.as_posix(): unstable_names((REPOSITORY / path).read_text(encoding="utf-8")) for path in files}
+    found = {
+        path.as_posix(): unstable_names((REPOSITORY / path).read_text(encoding="utf-8"))
+        for path in files
+    }
     assert {path: names for path, names in found.items() if names} == ALLOWED
     assert unstable_names((REPOSITORY / HOME).read_text(encoding="utf-8"))
 
@@ -67,11 +83,20 @@ def test_only_one_module_names_what_the_next_release_may_not_have() -> None:
         ("from torch._ops import OpOverload", {"torch._ops.OpOverload"}),
         ("from torch.fx import Node, traceback", {"torch.fx.traceback"}),
         ("def f():\n    import torch._dynamo", {"torch._dynamo"}),
-        ("from torch.fx.experimental.proxy_tensor import make_fx", {"torch.fx.experimental.proxy_tensor.make_fx"}),
+        (
+            "from torch.fx.experimental.proxy_tensor import make_fx",
+            {"torch.fx.experimental.proxy_tensor.make_fx"},
+        ),
         ("x = torch._C._get_mkldnn_enabled()", {"torch._C", "torch._C._get_mkldnn_enabled"}),
         ("import_module(f'transformers.models.{name}')", {"transformers.models."}),
-        ("from transformers.models.bert.modeling_bert import BertLayer", {"transformers.models.bert.modeling_bert.BertLayer"}),
-        ("from torch.nn.modules.batchnorm import _BatchNorm", {"torch.nn.modules.batchnorm._BatchNorm"}),
+        (
+            "from transformers.models.bert.modeling_bert import BertLayer",
+            {"transformers.models.bert.modeling_bert.BertLayer"},
+        ),
+        (
+            "from torch.nn.modules.batchnorm import _BatchNorm",
+            {"torch.nn.modules.batchnorm._BatchNorm"},
+        ),
         ("from torch.fx import Graph, Node\nfrom torch.overrides import TorchFunctionMode", set()),
         ("torch.ops.aten._unsafe_view.default, torch.__file__, torch.fx.Node", set()),
         ("from transformers import BertConfig", set()),

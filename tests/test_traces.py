@@ -30,7 +30,9 @@ def asked() -> list[GraphKey]:
 
 
 @pytest.fixture
-def counted(extracted: Callable[..., ModelGraph], asked: list[GraphKey]) -> Callable[..., ModelGraph]:
+def counted(
+    extracted: Callable[..., ModelGraph], asked: list[GraphKey]
+) -> Callable[..., ModelGraph]:
     graph = extracted("bertbase", sequence_length=128)
 
     def trace(key: GraphKey, family: ModelFamily | None = None) -> ModelGraph:
@@ -52,7 +54,12 @@ def test_a_graph_is_traced_once_by_all_names_of_its_model(tmp_path: Path, counte
 
 def test_everything_that_is_asked_tells_graphs_apart(tmp_path: Path, counted, asked) -> None:
     store = TraceStore(tmp_path, counted)
-    keys = [KEY, replace(KEY, micro_batch_size=2), replace(KEY, sequence_length=64), replace(KEY, model="bertlarge")]
+    keys = [
+        KEY,
+        replace(KEY, micro_batch_size=2),
+        replace(KEY, sequence_length=64),
+        replace(KEY, model="bertlarge"),
+    ]
     assert [store.graph(key).key for key in keys] == keys
     store.graph(KEY, replace(find_model("bertbase"), layers=3))
     assert len(asked) == 5

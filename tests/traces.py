@@ -1,4 +1,5 @@
-"""Training graphs that tests share: whoever needs one first traces it, whichever worker and session that is."""
+"""Training graphs that tests share: whoever needs one first traces it, whichever worker and session
+that is."""
 
 from __future__ import annotations
 
@@ -27,19 +28,23 @@ class Trace(Protocol):
 
 
 class TraceStore:
-    """Graphs under ``folder``, by the content of what is asked and of all code that answers; ``trace`` makes what is not there.
+    """Graphs under ``folder``, by the content of what is asked and of all code that answers;
+    ``trace`` makes what is not there.
 
     Models whose code is not ours are traced each time: what that code depends on is not known.
     """
 
     def __init__(self, folder: Path, trace: Trace) -> None:
         code = code_version(*(REPOSITORY / room for room in ("Common", "GraphExtractor")))
-        self._folder = folder / content_key(code, {name: version(name) for name in ("numpy", "torch", "transformers")})
+        self._folder = folder / content_key(
+            code, {name: version(name) for name in ("numpy", "torch", "transformers")}
+        )
         self._trace = trace
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def graph(self, key: GraphKey, family: ModelFamily | None = None) -> ModelGraph:
-        """What ``trace(key, family)`` gives, from the folder where it was made before; errors are not kept."""
+        """What ``trace(key, family)`` gives, from the folder where it was made before; errors are
+        not kept."""
         if family is None:
             key = replace(key, model=canonical_name(key.model))
             family = find_model(key.model)

@@ -36,8 +36,12 @@ def small_gpt(layers: int = 6, hidden: int = 512) -> Gpt:
 
 
 @lru_cache
-def graph_of_shape(tp: int, micro_batch_size: int, sequence_parallel: bool, eager: bool, layers: int = 6) -> ModelGraph:
-    plan = plan_of(tp=tp, micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, eager=eager)
+def graph_of_shape(
+    tp: int, micro_batch_size: int, sequence_parallel: bool, eager: bool, layers: int = 6
+) -> ModelGraph:
+    plan = plan_of(
+        tp=tp, micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, eager=eager
+    )
     return extract.extract_graph(plan.graph_key("small", SEQUENCE), small_gpt(layers))
 
 
@@ -45,21 +49,30 @@ def graph_for(plan: UniformPlan, layers: int = 6) -> ModelGraph:
     if plan.layout is not TensorLayout.ONE_D:
         return extract.extract_graph(plan.graph_key("small", SEQUENCE), small_gpt(layers))
     eager = plan.attention.value == "eager"
-    return graph_of_shape(plan.tp, plan.micro_batch_size, plan.sequence_parallel and plan.tp > 1, eager, layers)
+    return graph_of_shape(
+        plan.tp, plan.micro_batch_size, plan.sequence_parallel and plan.tp > 1, eager, layers
+    )
 
 
 def plan_of(eager: bool = True, **given: Any) -> UniformPlan:
     from GraphExtractor.graph import Attention
 
-    defaults = {"precision": Precision.FP16, "attention": Attention.EAGER if eager else Attention.FLASH}
+    defaults = {
+        "precision": Precision.FP16,
+        "attention": Attention.EAGER if eager else Attention.FLASH,
+    }
     return UniformPlan(**(defaults | given))
 
 
-def device_model(memory_bytes: float | None = None, host_issue_s: float | None = None) -> DeviceModel:
+def device_model(
+    memory_bytes: float | None = None, host_issue_s: float | None = None
+) -> DeviceModel:
     """An A100 under Megatron, with another memory or another speed of the host where given."""
     device, software = load_device("a100_80gb"), load_software("megatron_2022")
     if memory_bytes is not None:
-        memory = replace(device.memory, capacity=replace(device.memory.capacity, value=memory_bytes))
+        memory = replace(
+            device.memory, capacity=replace(device.memory.capacity, value=memory_bytes)
+        )
         device = replace(device, memory=memory)
     if host_issue_s is not None:
         software = replace(software, host_issue=replace(software.host_issue, value=host_issue_s))
@@ -86,8 +99,18 @@ def small_experts(layers: int = 4, dense_layers: int = 1) -> DeepseekV3:
 
 
 @lru_cache
-def expert_graph(tp: int = 1, ep: int = 1, cp: int = 1, sequence_parallel: bool = False) -> ModelGraph:
-    plan = plan_of(eager=False, tp=tp, ep=ep, cp=cp, dp=ep, global_batch_size=ep, sequence_parallel=sequence_parallel)
+def expert_graph(
+    tp: int = 1, ep: int = 1, cp: int = 1, sequence_parallel: bool = False
+) -> ModelGraph:
+    plan = plan_of(
+        eager=False,
+        tp=tp,
+        ep=ep,
+        cp=cp,
+        dp=ep,
+        global_batch_size=ep,
+        sequence_parallel=sequence_parallel,
+    )
     return extract.extract_graph(plan.graph_key("experts", SEQUENCE), small_experts())
 
 
@@ -95,7 +118,11 @@ def expert_graph_for(plan: UniformPlan) -> ModelGraph:
     return expert_graph(plan.tp, plan.ep, plan.cp, plan.sequence_parallel and plan.tp > 1)
 
 
-def iteration_of(graph: ModelGraph, plan: UniformPlan, model: DeviceModel, cluster: Cluster) -> Iteration:
+def iteration_of(
+    graph: ModelGraph, plan: UniformPlan, model: DeviceModel, cluster: Cluster
+) -> Iteration:
     """An iteration of ``plan`` on the device of ``model``."""
-    costs = DeviceCosts(model, cluster).layer_costs(graph, plan.recompute, layer_groups(plan, cluster))
+    costs = DeviceCosts(model, cluster).layer_costs(
+        graph, plan.recompute, layer_groups(plan, cluster)
+    )
     return price_iteration(plan, costs, device_machine(model, cluster))

@@ -1,4 +1,5 @@
-"""The command line of a bridge that solves JSON cases: one case or a list of them from a file, answers as JSON to stdout."""
+"""The command line of a bridge that solves JSON cases: one case or a list of them from a file,
+answers as JSON to stdout."""
 
 import argparse
 import json
@@ -24,21 +25,27 @@ def read_cases(path: Path) -> tuple[list[dict[str, Any]], bool]:
     document = read_json(path, "a JSON file")
     cases = document if isinstance(document, list) else [document]
     if not cases or not all(isinstance(case, dict) for case in cases):
-        raise InputError(f"{path} does not hold a JSON object or a list of objects; give one case, or a list of cases")
+        raise InputError(
+            f"{path} does not hold a JSON object or a list of objects; give one case, or a list "
+            "of cases"
+        )
     for case in cases:
         check_ranges(case, str(path))
     return cases, isinstance(document, list)
 
 
 def _answered(solve: Solve, case: dict[str, Any], path: Path, place: int | None) -> dict[str, Any]:
-    """The answer of one case; a refusal names its file and, where it is one of several, its place there, from 1."""
+    """The answer of one case; a refusal names its file and, where it is one of several, its place
+    there, from 1."""
     where = str(path) if place is None else f"{path}, case {place + 1}"
     try:
         return solve(case)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
     except MemoryError as error:
-        raise PhazeError(f"{where}: the case is too large for the memory of this machine; give a smaller one") from error
+        raise PhazeError(
+            f"{where}: the case is too large for the memory of this machine; give a smaller one"
+        ) from error
 
 
 def integer(value: Any, name: str, least: int, most: int) -> int:
@@ -47,14 +54,21 @@ def integer(value: Any, name: str, least: int, most: int) -> int:
     Raises:
         InputError: it is something else; ``name`` says what.
     """
-    whole = (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
+    whole = (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and value.is_integer()
+    )
     if not whole or not least <= value <= most:
-        raise InputError(f"{name} is {as_given(value)}; it must be a whole number from {least} to {most}")
+        raise InputError(
+            f"{name} is {as_given(value)}; it must be a whole number from {least} to {most}"
+        )
     return int(value)
 
 
-def answer_cases(program: str, about: str, commands: Mapping[str, Solve], arguments: Sequence[str] | None) -> int:
-    """Run ``program COMMAND IN.json``: the answer, or a list for a list, to stdout; returns the exit status."""
+def answer_cases(
+    program: str, about: str, commands: Mapping[str, Solve], arguments: Sequence[str] | None
+) -> int:
+    """Run ``program COMMAND IN.json``: the answer, or a list for a list, to stdout; returns the
+    exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
     parser.add_argument("command", choices=tuple(commands))
     parser.add_argument("input", type=Path, metavar="IN.json")
@@ -62,7 +76,10 @@ def answer_cases(program: str, about: str, commands: Mapping[str, Solve], argume
     try:
         cases, listed = read_cases(given.input)
         solve = commands[given.command]
-        answers = [_answered(solve, case, given.input, place if listed else None) for place, case in enumerate(cases)]
+        answers = [
+            _answered(solve, case, given.input, place if listed else None)
+            for place, case in enumerate(cases)
+        ]
     except PhazeError as error:
         say(sys.stderr, [" ".join(str(error).split())])
         return error.exit_status

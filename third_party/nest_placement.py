@@ -1,19 +1,25 @@
-"""NEST's placement problem, solved exactly under NEST's cost (scai-tech/Nest, ``device_placement.cpp``).
+"""NEST's placement problem, solved exactly under NEST's cost (scai-tech/Nest,
+``device_placement.cpp``).
 
-A plan cuts the layers, in their given order, into contiguous stages of equally many devices. The s-th stage from the end sits on
-devices (s-1)a .. sa-1 of a pipeline, the r-th replica of a pipeline of S stages begins at device rSa: for a given tensor parallel
-width, the links of a stage follow from s alone. ``least[s][i]``, the least possible largest load of layers i.. in *exactly* s
-stages (a position is a place), is therefore a dynamic program over O(layers^2) stages for each s, without devices in its state.
+A plan cuts the layers, in their given order, into contiguous stages of equally many devices. The
+s-th stage from the end sits on devices (s-1)a .. sa-1 of a pipeline, the r-th replica of a pipeline
+of S stages begins at device rSa: for a given tensor parallel width, the links of a stage follow
+from s alone. ``least[s][i]``, the least possible largest load of layers i.. in *exactly* s stages
+(a position is a place), is therefore a dynamic program over O(layers^2) stages for each s, without
+devices in its state.
 
-NEST's cost of a plan, with transfers x(l, b) = (b / bandwidth + latency), twice beyond the innermost level l = 0, and no level
-faster than those within it:
+NEST's cost of a plan, with transfers x(l, b) = (b / bandwidth + latency), twice beyond the
+innermost level l = 0, and no level faster than those within it:
 
-    load of a stage    longest path of forward times, edges from other stages ready after x at the level to the stage before,
-                       plus the same of backward times against the edges, at the level to the stage behind; with recomputation,
-                       in all stages but the last, nothing starts backward before the longest path of *backward* times has passed
-    memory             copies * parameters + activations + (s - 1) * stash, the stash being the activations, or the bytes
-                       entering the stage with recomputation
-    time per batch     largest load * (ceil(micro-batches / dp) + S - 1) + synchronisation of the first stage's parameters
+    load of a stage    longest path of forward times, edges from other stages ready after x at the
+                       level to the stage before, plus the same of backward times against the edges,
+                       at the level to the stage behind; with recomputation, in all stages but the
+                       last, nothing starts backward before the longest path of *backward* times has
+                       passed
+    memory             copies * parameters + activations + (s - 1) * stash, the stash being the
+                       activations, or the bytes entering the stage with recomputation
+    time per batch     largest load * (ceil(micro-batches / dp) + S - 1) + synchronisation of the
+    first stage's parameters
 
 NEST's ZeRO is left out. Paths are those of the graph, so branches of a stage run side by side.
 """
@@ -44,7 +50,8 @@ class NestPlan:
 
 @dataclass(frozen=True, eq=False)
 class StageTables:
-    """Costs of the stage [i..j] at entry [..., i, j], by level (levels, layers, layers) of a neighbour or for any level."""
+    """Costs of the stage [i..j] at entry [..., i, j], by level (levels, layers, layers) of a
+    neighbour or for any level."""
 
     forward_s: FloatArray  # by the level to the stage before
     last_backward_s: FloatArray  # without a stage behind
@@ -56,7 +63,9 @@ class StageTables:
 
 def best_plan(problem: NestProblem) -> NestPlan | None:
     """The plan with the least time per batch, None where none fits."""
-    plans = [plan for graph in problem.graphs if (plan := _best_of_width(problem, graph)) is not None]
+    plans = [
+        plan for graph in problem.graphs if (plan := _best_of_width(problem, graph)) is not None
+    ]
     return min(plans, key=lambda plan: plan.seconds, default=None)
 
 
@@ -78,9 +87,13 @@ def _best_of_width(problem: NestProblem, graph: WidthGraph) -> NestPlan | None:
         # Layer 0 begins the first stage of a whole plan.
         pipeline = stages * width
         degrees = _degrees(problem, pipeline)
-        rounds = np.array([_rounds(problem, degree) + stages - 1 for degree in degrees], dtype=np.float64)
+        rounds = np.array(
+            [_rounds(problem, degree) + stages - 1 for degree in degrees], dtype=np.float64
+        )
         doublings = [degree.bit_length() - 1 for degree in degrees]
-        levels = [bisect_right(network.group_devices, (degree - 1) * pipeline) for degree in degrees]
+        levels = [
+            bisect_right(network.group_devices, (degree - 1) * pipeline) for degree in degrees
+        ]
         fixed_s, per_byte_s = sync_s[doublings, levels, :, None].swapaxes(0, 1)
         first_sync_s = fixed_s + per_byte_s * tables.parameter_bytes[0]
         seconds = rounds[:, None] * loads[0] + first_sync_s
@@ -102,7 +115,8 @@ def stage_tables(problem: NestProblem, graph: WidthGraph) -> StageTables:
     layers, sizes = len(graph.layer_ids), graph.edge_bytes
     transfers = transfer_s(problem.network, sizes)
     forward_s = _longest_paths(graph.forward_s, graph.sources, graph.targets, transfers)
-    # Backward is forward on the layers counted from the end; edges that cost nothing give the bare path for recomputation.
+    # Backward is forward on the layers counted from the end; edges that cost nothing give the bare
+    # path for recomputation.
     mirrored = _longest_paths(
         graph.backward_s[::-1],
         tuple(layers - 1 - target for target in graph.targets),
@@ -113,7 +127,10 @@ def stage_tables(problem: NestProblem, graph: WidthGraph) -> StageTables:
     entering = np.zeros((layers, layers))  # [i, v]: bytes into layer v of a stage that starts at i
     for source, target, size in zip(graph.sources, graph.targets, sizes, strict=True):
         entering[source + 1 : target + 1, target] += size
-    parameters, activations = _interval_sums(graph.parameter_bytes), _interval_sums(graph.activation_bytes)
+    parameters, activations = (
+        _interval_sums(graph.parameter_bytes),
+        _interval_sums(graph.activation_bytes),
+    )
     resident = problem.parameter_copies * parameters + activations
     return StageTables(
         forward_s=forward_s,
@@ -127,7 +144,8 @@ def stage_tables(problem: NestProblem, graph: WidthGraph) -> StageTables:
 
 
 def transfer_s(network: TreeNetwork, sizes: FloatArray) -> FloatArray:
-    """Seconds (levels, edges) of tensors of ``sizes`` bytes between stages whose devices first meet at each level."""
+    """Seconds (levels, edges) of tensors of ``sizes`` bytes between stages whose devices first meet
+    at each level."""
     bandwidth = np.minimum.accumulate(network.bandwidth_bytes_per_s)
     seconds = sizes / bandwidth[:, None] + network.latency_s[:, None]
     seconds[1:] *= 2.0
@@ -137,8 +155,8 @@ def transfer_s(network: TreeNetwork, sizes: FloatArray) -> FloatArray:
 def synchronisation(network: TreeNetwork, most_doublings: int) -> FloatArray:
     """Seconds, fixed and for each parameter byte, to synchronise gradients: (doublings, levels, 2).
 
-    Entry [k, l] is of 2^k up to 2^(k+1) - 1 replicas that first meet at level l; bandwidths are as given, and what the levels
-    below took is charged once more at each further one.
+    Entry [k, l] is of 2^k up to 2^(k+1) - 1 replicas that first meet at level l; bandwidths are as
+    given, and what the levels below took is charged once more at each further one.
     """
     seconds = np.zeros((most_doublings, len(network.group_devices), 2))
     seconds[1:, 0, 0] = network.latency_s[0]
@@ -146,14 +164,19 @@ def synchronisation(network: TreeNetwork, most_doublings: int) -> FloatArray:
     seconds = np.cumsum(seconds, axis=0)
     once_more = np.zeros_like(seconds[:, 0])
     for level in range(1, len(network.group_devices)):
-        price = 2.0 * np.array([network.latency_s[level], 1.0 / network.bandwidth_bytes_per_s[level]])
+        price = 2.0 * np.array(
+            [network.latency_s[level], 1.0 / network.bandwidth_bytes_per_s[level]]
+        )
         seconds[:, level] = seconds[:, level - 1] + price + once_more
         once_more = once_more + seconds[:, level]
     return seconds
 
 
-def _longest_paths(work_s: FloatArray, sources: tuple[int, ...], targets: tuple[int, ...], ready_s: FloatArray) -> FloatArray:
-    """Longest path of the layers i..j at [l, i, j], 0 below the diagonal; edges from outside arrive after ``ready_s[l]``."""
+def _longest_paths(
+    work_s: FloatArray, sources: tuple[int, ...], targets: tuple[int, ...], ready_s: FloatArray
+) -> FloatArray:
+    """Longest path of the layers i..j at [l, i, j], 0 below the diagonal; edges from outside arrive
+    after ``ready_s[l]``."""
     layers = len(work_s)
     entering: list[list[int]] = [[] for _ in range(layers)]
     for edge, target in enumerate(targets):
@@ -177,13 +200,18 @@ def _interval_sums(values: FloatArray) -> FloatArray:
 def _degrees(problem: NestProblem, pipeline_devices: int) -> list[int]:
     """Data-parallel degrees of which one is optimal.
 
-    Synchronisation depends on the degree only through its doublings and the level where the replicas meet, so the largest degree
-    of each kind is best; the smallest one that leaves a pipeline as many micro-batches is as good.
+    Synchronisation depends on the degree only through its doublings and the level where the
+    replicas meet, so the largest degree of each kind is best; the smallest one that leaves a
+    pipeline as many micro-batches is as good.
     """
     most = min(problem.devices // pipeline_devices, problem.micro_batches)
     largest = {most}
     largest.update(2**doublings - 1 for doublings in range(1, most.bit_length()))
-    largest.update(-(-group // pipeline_devices) for group in problem.network.group_devices if group < most * pipeline_devices)
+    largest.update(
+        -(-group // pipeline_devices)
+        for group in problem.network.group_devices
+        if group < most * pipeline_devices
+    )
     return sorted({-(-problem.micro_batches // _rounds(problem, degree)) for degree in largest})
 
 
@@ -193,7 +221,8 @@ def _rounds(problem: NestProblem, degree: int) -> int:
 
 
 def _stages(graph: WidthGraph, end: int, following: list[IntArray]) -> tuple[tuple[int, ...], ...]:
-    """Layer ids of a first stage [0..end] and of the stages after it, whose last layers by first layer are ``following``."""
+    """Layer ids of a first stage [0..end] and of the stages after it, whose last layers by first
+    layer are ``following``."""
     bounds = [0, end + 1]
     for last in following:
         bounds.append(int(last[bounds[-1]]) + 1)

@@ -2,12 +2,12 @@
 
 One JSON object (further keys are ignored):
 
-{"total_devices": 128, "memory_limit_bytes": 6.9e10,
- "devices_per_level": [8, 4, 4],                                  # devices under a switch, switches under the next, ...
- "bandwidth_per_level_bytes_s": [9.7e11, 1.1e11, 4.3e11], "latency_per_level_s": [1e-4, 2e-4, 3e-4],
- "microbatches_per_batch": 4096,                                  # already divided by the expert-parallel degree
- "activation_recomputation": true, "optimizer": "SGD",            # or "Adam"
- "graphs": {"4": {"devices_per_stage": 4, "layer_ids": [...],     # by tensor parallel width; layers in topological order
+{"total_devices": 128, "memory_limit_bytes": 6.9e10, "devices_per_level": [8, 4, 4],
+ # devices under a switch, switches under the next, ... "bandwidth_per_level_bytes_s": [9.7e11,
+ 1.1e11, 4.3e11], "latency_per_level_s": [1e-4, 2e-4, 3e-4], "microbatches_per_batch": 4096,
+ # already divided by the expert-parallel degree "activation_recomputation": true, "optimizer":
+ "SGD",            # or "Adam" "graphs": {"4": {"devices_per_stage": 4, "layer_ids": [...],     # by
+ tensor parallel width; layers in topological order
                   "parameter_bytes": [...], "activation_bytes": [...], "fw_s": [...], "bw_s": [...],
                   "edges": [[from id, to id, bytes], ...]}}}
 """
@@ -27,7 +27,10 @@ FloatArray = NDArray[np.float64]
 
 MOST_LAYERS = 3000  # which bounds memory to some GiB
 LARGEST = 1e30  # of any number; sums and products of numbers up to it stay finite
-PARAMETER_COPIES = {"SGD": 2.0, "Adam": 8.0}  # of 2 bytes a parameter: weights and gradients; with three fp32 states of Adam
+PARAMETER_COPIES = {
+    "SGD": 2.0,
+    "Adam": 8.0,
+}  # of 2 bytes a parameter: weights and gradients; with three fp32 states of Adam
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +42,16 @@ class TreeNetwork:
     latency_s: FloatArray
 
     def level(self, first: int, second: int) -> int:
-        """Innermost level with both devices under one switch; the outermost for devices beyond the tree."""
+        """Innermost level with both devices under one switch; the outermost for devices beyond the
+        tree."""
         apart = sum(first // group != second // group for group in self.group_devices)
         return min(apart, len(self.group_devices) - 1)
 
 
 @dataclass(frozen=True, eq=False)
 class WidthGraph:
-    """The layers of one tensor parallel width; arrays of shape (layers,), edges as positions and bytes of shape (edges,)."""
+    """The layers of one tensor parallel width; arrays of shape (layers,), edges as positions and
+    bytes of shape (edges,)."""
 
     tp: int
     devices_per_stage: int
@@ -85,12 +90,19 @@ def read_problem(document: Mapping[str, Any]) -> NestProblem:
     devices = _integer(case.get("total_devices"), "total_devices")
     optimizer, recompute = case.get("optimizer"), case.get("activation_recomputation")
     if not isinstance(optimizer, str) or optimizer not in PARAMETER_COPIES:
-        raise InputError(f"optimizer is {_shown(optimizer)}; it must be one of {', '.join(PARAMETER_COPIES)}")
+        raise InputError(
+            f"optimizer is {_shown(optimizer)}; it must be one of {', '.join(PARAMETER_COPIES)}"
+        )
     if not isinstance(recompute, bool):
-        raise InputError(f"activation_recomputation is {_shown(recompute)}; it must be true or false")
+        raise InputError(
+            f"activation_recomputation is {_shown(recompute)}; it must be true or false"
+        )
     graphs = case.get("graphs")
     if not isinstance(graphs, Mapping) or not graphs:
-        raise InputError(f"graphs is {_shown(graphs)}; it must be an object with an entry for each tensor parallel width")
+        raise InputError(
+            f"graphs is {_shown(graphs)}; it must be an object with an entry for each tensor "
+            "parallel width"
+        )
     return NestProblem(
         network=_network(case, devices),
         devices=devices,
@@ -106,14 +118,21 @@ def read_problem(document: Mapping[str, Any]) -> NestProblem:
 
 def _network(case: Mapping[str, Any], devices: int) -> TreeNetwork:
     sizes = _list(case, "devices_per_level", "the problem")
-    groups = tuple(accumulate((_integer(size, f"devices_per_level[{level}]") for level, size in enumerate(sizes)), mul))
+    groups = tuple(
+        accumulate(
+            (_integer(size, f"devices_per_level[{level}]") for level, size in enumerate(sizes)), mul
+        )
+    )
     if not groups or groups[-1] < devices:
         raise InputError(
-            f"devices_per_level {_shown(sizes)} connects fewer than the {devices} total_devices; add a level or enlarge one"
+            f"devices_per_level {_shown(sizes)} connects fewer than the {devices} total_devices; "
+            "add a level or enlarge one"
         )
     return TreeNetwork(
         group_devices=groups,
-        bandwidth_bytes_per_s=_numbers(case, "bandwidth_per_level_bytes_s", "the problem", len(groups), least=1.0 / LARGEST),
+        bandwidth_bytes_per_s=_numbers(
+            case, "bandwidth_per_level_bytes_s", "the problem", len(groups), least=1.0 / LARGEST
+        ),
         latency_s=_numbers(case, "latency_per_level_s", "the problem", len(groups)),
     )
 
@@ -121,24 +140,40 @@ def _network(case: Mapping[str, Any], devices: int) -> TreeNetwork:
 def _graph(width: str, graph: Any) -> WidthGraph:
     where = f"the graph of width {width[:20]!r}"
     if not (width.isascii() and width.isdigit() and 0 < len(width) < 10 and int(width) > 0):
-        raise InputError(f"graphs has a tensor parallel width {width[:20]!r}; widths must be positive integers")
+        raise InputError(
+            f"graphs has a tensor parallel width {width[:20]!r}; widths must be positive integers"
+        )
     if not isinstance(graph, Mapping):
         raise InputError(f"{where} is {_shown(graph)}; it must be an object")
     ids = _list(graph, "layer_ids", where)
     if not ids or not all(map(_is_id, ids)):
-        raise InputError(f"layer_ids of {where} is {_shown(ids)}; it must be a list of integers, with at least one")
+        raise InputError(
+            f"layer_ids of {where} is {_shown(ids)}; it must be a list of integers, with at least "
+            "one"
+        )
     if len(ids) > MOST_LAYERS:
-        raise InputError(f"{where} has {len(ids):,} layers, at most {MOST_LAYERS:,} are possible; give a smaller case")
+        raise InputError(
+            f"{where} has {len(ids):,} layers, at most {MOST_LAYERS:,} are possible; give a "
+            "smaller case"
+        )
     positions = {layer: position for position, layer in enumerate(ids)}
     if len(positions) < len(ids):
         raise InputError(f"two layers of {where} have the same id; ids must differ")
     edges = _list(graph, "edges", where)
     for edge in edges:
-        if not isinstance(edge, list) or len(edge) != 3 or not all(_is_id(end) and end in positions for end in edge[:2]):
-            raise InputError(f"{where} has an edge {_shown(edge)}; edges are [from id, to id, bytes] between its layers")
+        if (
+            not isinstance(edge, list)
+            or len(edge) != 3
+            or not all(_is_id(end) and end in positions for end in edge[:2])
+        ):
+            raise InputError(
+                f"{where} has an edge {_shown(edge)}; edges are [from id, to id, bytes] between "
+                "its layers"
+            )
         if positions[edge[0]] >= positions[edge[1]]:
             raise InputError(
-                f"{where} has an edge from {edge[0]} to {edge[1]}, against layer_ids; list the layers in topological order"
+                f"{where} has an edge from {edge[0]} to {edge[1]}, against layer_ids; list the "
+                "layers in topological order"
             )
     return WidthGraph(
         tp=int(width),
@@ -151,7 +186,8 @@ def _graph(width: str, graph: Any) -> WidthGraph:
         sources=tuple(positions[edge[0]] for edge in edges),
         targets=tuple(positions[edge[1]] for edge in edges),
         edge_bytes=np.array(
-            [_number(edge[2], f"the size of edge {_shown(edge)} of {where}") for edge in edges], dtype=np.float64
+            [_number(edge[2], f"the size of edge {_shown(edge)} of {where}") for edge in edges],
+            dtype=np.float64,
         ),
     )
 
@@ -167,16 +203,29 @@ def _list(record: Mapping[str, Any], key: str, where: str) -> list[Any]:
     return value
 
 
-def _numbers(record: Mapping[str, Any], key: str, where: str, count: int, least: float = 0.0) -> FloatArray:
+def _numbers(
+    record: Mapping[str, Any], key: str, where: str, count: int, least: float = 0.0
+) -> FloatArray:
     values = _list(record, key, where)
     if len(values) != count:
-        raise InputError(f"{key} of {where} has {len(values)} entries; it needs {count}, one for each level or layer")
-    return np.array([_number(value, f"{key}[{index}] of {where}", least) for index, value in enumerate(values)])
+        raise InputError(
+            f"{key} of {where} has {len(values)} entries; it needs {count}, one for each level or "
+            "layer"
+        )
+    return np.array(
+        [_number(value, f"{key}[{index}] of {where}", least) for index, value in enumerate(values)]
+    )
 
 
 def _number(value: Any, name: str, least: float = 0.0) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= LARGEST:
-        raise InputError(f"{name} is {_shown(value)}; it must be a number from {least:g} to {LARGEST:g}")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not least <= value <= LARGEST
+    ):
+        raise InputError(
+            f"{name} is {_shown(value)}; it must be a number from {least:g} to {LARGEST:g}"
+        )
     return float(value)
 
 

@@ -1,13 +1,17 @@
-"""Phaze's device placement, exactly: its stage loads, memory, objective and device counts (``device_placement.cpp``).
+"""Phaze's device placement, exactly: its stage loads, memory, objective and device counts
+(``device_placement.cpp``).
 
-The original keeps the number of devices in the state of its dynamic program. Here a state counts stages: q that occupy the tensor
-parallel width and r that occupy one device, so the cost does not depend on the cluster. ``best[q, r, i]`` is the least possible
-largest load of layers i.. in at most q and r stages, where a stage added as the (q + r)-th from the end is checked and priced at
-that position; the optimum is represented at its own numbers of stages, all other states are feasible and never cheaper.
+The original keeps the number of devices in the state of its dynamic program. Here a state counts
+stages: q that occupy the tensor parallel width and r that occupy one device, so the cost does not
+depend on the cluster. ``best[q, r, i]`` is the least possible largest load of layers i.. in at most
+q and r stages, where a stage added as the (q + r)-th from the end is checked and priced at that
+position; the optimum is represented at its own numbers of stages, all other states are feasible and
+never cheaper.
 
-Differences from our own model (``Solver.placement``): every stage but the last pays for recomputation, transfers overlap it,
-activations of all positions behind are in flight, only the first stage's parameters are synchronised, with
-4 (d-1)/d bytes per parameter byte, and the iteration is (micro-batches + stages - 1) times the largest load.
+Differences from our own model (``Solver.placement``): every stage but the last pays for
+recomputation, transfers overlap it, activations of all positions behind are in flight, only the
+first stage's parameters are synchronised, with 4 (d-1)/d bytes per parameter byte, and the
+iteration is (micro-batches + stages - 1) times the largest load.
 """
 
 import math
@@ -44,7 +48,8 @@ class PlacementInput:
 
 @dataclass(frozen=True, eq=False)
 class LayerChain:
-    """Layers in topological order for one width; arrays of shape (layers,), edges as (source, destination, bytes) positions."""
+    """Layers in topological order for one width; arrays of shape (layers,), edges as (source,
+    destination, bytes) positions."""
 
     width: int
     ids: tuple[int, ...]
@@ -78,7 +83,8 @@ class CasePlan:
 
 
 def place_case(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Solve a device-placement input and return the original's output fields; infeasible is 1e30 seconds without stages.
+    """Solve a device-placement input and return the original's output fields; infeasible is 1e30
+    seconds without stages.
 
     Raises:
         InputError: a field is missing or wrong, or the layers do not form a chain.
@@ -90,7 +96,12 @@ def place_case(document: Mapping[str, Any]) -> dict[str, Any]:
         if plan is not None:
             best, best_chain = plan, chain
     if best is None or best_chain is None:
-        return {"finalTimePerBatch": INFEASIBLE_S, "tensorParallelDegree": 0, "dataParallelDegree": 0, "stages": []}
+        return {
+            "finalTimePerBatch": INFEASIBLE_S,
+            "tensorParallelDegree": 0,
+            "dataParallelDegree": 0,
+            "stages": [],
+        }
     return {
         "finalTimePerBatch": best.seconds,
         "tensorParallelDegree": best.width,
@@ -116,13 +127,17 @@ def read_problem(document: Mapping[str, Any]) -> PlacementInput:
         raise InputError(f"optimizerAlgorithm is {as_given(optimizer)}; it must be 'SGD' or 'Adam'")
     recompute = document.get("activationRecomputation", False)
     if not isinstance(recompute, bool):
-        raise InputError(f"activationRecomputation is {as_given(recompute)}; it must be true or false")
+        raise InputError(
+            f"activationRecomputation is {as_given(recompute)}; it must be true or false"
+        )
     bandwidth = _number(document, "bandwidth", "the input")
     if bandwidth <= 0:
         raise InputError(f"bandwidth is {bandwidth} bytes per second; it must be positive")
     return PlacementInput(
         memory_bytes=_number(document, "maxMemoryPerDevice", "the input"),
-        devices=integer(math.floor(_number(document, "maxDevices", "the input")), "maxDevices", 0, MOST_DEVICES),
+        devices=integer(
+            math.floor(_number(document, "maxDevices", "the input")), "maxDevices", 0, MOST_DEVICES
+        ),
         bandwidth_bytes_per_s=bandwidth,
         micro_batches=integer(
             math.floor(_number(document, "mbsInBatch", "the input")), "mbsInBatch", 0, 2**31
@@ -140,13 +155,21 @@ def read_chains(document: Mapping[str, Any]) -> list[LayerChain]:
     """
     nodes, edges = document.get("nodes"), document.get("edges")
     if not isinstance(nodes, dict) or not isinstance(edges, dict) or not nodes:
-        raise InputError("the input needs objects 'nodes' and 'edges' with an entry for each tensor parallel width")
+        raise InputError(
+            "the input needs objects 'nodes' and 'edges' with an entry for each tensor parallel "
+            "width"
+        )
     chains = []
     for width, layers in nodes.items():
         if not (width.isascii() and width.isdigit() and len(width) < 10) or int(width) < 1:
-            raise InputError(f"nodes has a tensor parallel width {as_given(width)}; widths must be positive integers")
+            raise InputError(
+                f"nodes has a tensor parallel width {as_given(width)}; widths must be positive "
+                "integers"
+            )
         if not isinstance(layers, list) or not layers or not isinstance(edges.get(width), list):
-            raise InputError(f"nodes and edges of width {width} must both be lists, with at least one node")
+            raise InputError(
+                f"nodes and edges of width {width} must both be lists, with at least one node"
+            )
         chains.append(_chain(int(width), layers, edges[width]))
     return chains
 
@@ -154,18 +177,26 @@ def read_chains(document: Mapping[str, Any]) -> list[LayerChain]:
 def _chain(width: int, layers: list[Any], connections: list[Any]) -> LayerChain:
     where = f"a node of width {width}"
     if len(layers) > MOST_LAYERS:
-        raise InputError(f"width {width} has {len(layers):,} nodes, at most {MOST_LAYERS:,} are possible; give a smaller case")
+        raise InputError(
+            f"width {width} has {len(layers):,} nodes, at most {MOST_LAYERS:,} are possible; give "
+            "a smaller case"
+        )
     by_id = {int(_number(layer, "id", where)): layer for layer in layers}
     if len(by_id) != len(layers):
         raise InputError(f"two nodes of width {width} have the same id; ids must be unique")
     edges = []
     for edge in connections:
-        ends = [int(_number(edge, name, f"an edge of width {width}")) for name in ("sourceId", "destId")]
+        ends = [
+            int(_number(edge, name, f"an edge of width {width}")) for name in ("sourceId", "destId")
+        ]
         if not set(ends) <= by_id.keys():
             raise InputError(
-                f"an edge of width {width} joins {ends[0]} and {ends[1]}, which are not both nodes; correct the edges"
+                f"an edge of width {width} joins {ends[0]} and {ends[1]}, which are not both "
+                "nodes; correct the edges"
             )
-        edges.append((ends[0], ends[1], _number(edge, "communicationCost", f"an edge of width {width}")))
+        edges.append(
+            (ends[0], ends[1], _number(edge, "communicationCost", f"an edge of width {width}"))
+        )
     ids = _chain_order(width, by_id.keys(), edges)
     position = {node: index for index, node in enumerate(ids)}
 
@@ -180,7 +211,9 @@ def _chain(width: int, layers: list[Any], connections: list[Any]) -> LayerChain:
         parameter_bytes=column("parameterSize"),
         activation_bytes=column("activationSize"),
         parallel=np.array([bool(by_id[node].get("isTensorParallelized", False)) for node in ids]),
-        edges=tuple((position[source], position[destination], size) for source, destination, size in edges),
+        edges=tuple(
+            (position[source], position[destination], size) for source, destination, size in edges
+        ),
     )
 
 
@@ -193,11 +226,16 @@ def _chain_order(width: int, nodes: Any, edges: list[tuple[int, int, float]]) ->
     try:
         sorter.prepare()
     except CycleError as error:
-        raise InputError(f"the edges of width {width} have a cycle; layers must form a chain") from error
+        raise InputError(
+            f"the edges of width {width} have a cycle; layers must form a chain"
+        ) from error
     while sorter:
         node, *others = sorter.get_ready()
         if others:
-            raise InputError(f"nodes {node} and {others[0]} of width {width} branch; the original places chains of layers only")
+            raise InputError(
+                f"nodes {node} and {others[0]} of width {width} branch; the original places "
+                "chains of layers only"
+            )
         order.append(node)
         sorter.done(node)
     return tuple(order)
@@ -215,7 +253,10 @@ def _number(record: Any, key: str, where: str) -> float:
 def stage_tables(problem: PlacementInput, chain: LayerChain) -> StageTables:
     """Loads, memory limits and parameters of every interval of layers."""
     layers = len(chain.ids)
-    received, returned = np.zeros((layers, layers)), np.zeros((layers, layers))  # latest transfer for layer v of a stage
+    received, returned = (
+        np.zeros((layers, layers)),
+        np.zeros((layers, layers)),
+    )  # latest transfer for layer v of a stage
     entering_bytes = np.zeros((layers, layers))  # [i, v]: into layer v of a stage that starts at i
     for source, destination, size in chain.edges:
         seconds = size / problem.bandwidth_bytes_per_s
@@ -226,17 +267,26 @@ def stage_tables(problem: PlacementInput, chain: LayerChain) -> StageTables:
     forward, backward = np.full((layers, layers), np.inf), np.full((layers, layers), np.inf)
     finish = np.zeros(layers)
     for layer in range(layers):  # of stages starting at i <= layer
-        finish[: layer + 1] = np.maximum(finish[: layer + 1], received[: layer + 1, layer]) + chain.forward_s[layer]
+        finish[: layer + 1] = (
+            np.maximum(finish[: layer + 1], received[: layer + 1, layer]) + chain.forward_s[layer]
+        )
         forward[: layer + 1, layer] = finish[: layer + 1]
     finish = np.zeros(layers)
     for layer in reversed(range(layers)):  # of stages ending at j >= layer
-        finish[layer:] = np.maximum(finish[layer:], returned[layer, layer:]) + chain.backward_s[layer]
+        finish[layer:] = (
+            np.maximum(finish[layer:], returned[layer, layer:]) + chain.backward_s[layer]
+        )
         backward[layer, layer:] = finish[layer:]
     last_load_s = forward + backward
     load_s = last_load_s
     if problem.recompute:  # transfers of gradients overlap the second forward pass
-        load_s = forward + np.maximum(_interval_sums(chain.forward_s) + _interval_sums(chain.backward_s), backward)
-    parameters, activations = _interval_sums(chain.parameter_bytes), _interval_sums(chain.activation_bytes)
+        load_s = forward + np.maximum(
+            _interval_sums(chain.forward_s) + _interval_sums(chain.backward_s), backward
+        )
+    parameters, activations = (
+        _interval_sums(chain.parameter_bytes),
+        _interval_sums(chain.activation_bytes),
+    )
     stash = np.cumsum(entering_bytes, axis=1) if problem.recompute else activations
     farthest = _farthest(problem, (2 + problem.optimizer_copies) * parameters + activations, stash)
     inside = np.triu(np.ones((layers, layers), dtype=bool))
@@ -251,14 +301,21 @@ def _interval_sums(values: FloatArray) -> FloatArray:
 
 
 def _farthest(problem: PlacementInput, fixed: FloatArray, stash: FloatArray) -> IntArray:
-    """Largest position p with fixed + (p - 1)·stash within memory, at most one per layer; 0 where not even 1 fits."""
+    """Largest position p with fixed + (p - 1)·stash within memory, at most one per layer; 0 where
+    not even 1 fits."""
     most = len(fixed)
     with np.errstate(divide="ignore", invalid="ignore"):
         farthest = np.where(stash > 0, np.floor((problem.memory_bytes - fixed) / stash) + 1, most)
     farthest = np.clip(farthest, 1, most)
-    farthest = np.where(fixed + farthest * stash <= problem.memory_bytes, farthest + 1, farthest)  # rounding of the quotient
-    farthest = np.where(fixed + (farthest - 1) * stash > problem.memory_bytes, farthest - 1, farthest)
-    limits: IntArray = np.where(fixed > problem.memory_bytes, 0, np.minimum(farthest, most)).astype(np.int64)
+    farthest = np.where(
+        fixed + farthest * stash <= problem.memory_bytes, farthest + 1, farthest
+    )  # rounding of the quotient
+    farthest = np.where(
+        fixed + (farthest - 1) * stash > problem.memory_bytes, farthest - 1, farthest
+    )
+    limits: IntArray = np.where(fixed > problem.memory_bytes, 0, np.minimum(farthest, most)).astype(
+        np.int64
+    )
     return limits
 
 
@@ -266,19 +323,27 @@ def solve_width(problem: PlacementInput, chain: LayerChain, incumbent_s: float) 
     """The fastest plan with this tensor parallel width if it beats ``incumbent_s``, else None."""
     tables = stage_tables(problem, chain)
     layers = len(chain.ids)
-    narrow = int(np.count_nonzero(~chain.parallel)) if chain.width > 1 and chain.parallel.any() else 0
+    narrow = (
+        int(np.count_nonzero(~chain.parallel)) if chain.width > 1 and chain.parallel.any() else 0
+    )
     width = chain.width if chain.parallel.any() else 1
     most_wide, most_narrow = min(layers, problem.devices // width), min(narrow, problem.devices)
     degrees = _degrees(problem)
     best: FloatArray = np.full((most_wide + 1, most_narrow + 1, layers + 1), np.inf)
-    found: tuple[float, int, int, int, int] | None = None  # seconds, degree, wide, narrow, end of the first stage
+    found: tuple[float, int, int, int, int] | None = (
+        None  # seconds, degree, wide, narrow, end of the first stage
+    )
     busy = float((chain.forward_s + chain.backward_s).sum()) * (1.0 - 1e-12)
     longest = float((chain.forward_s + chain.backward_s).max()) * (1.0 - 1e-12)
     counts = np.arange(most_wide + 1)[:, None] + np.arange(most_narrow + 1)
     needed = np.arange(most_wide + 1)[:, None] * width + np.arange(most_narrow + 1)
     possible = (counts > 0) & (counts <= layers) & (needed <= problem.devices) & (len(degrees) > 0)
-    most_degree = np.maximum(np.minimum(problem.devices // np.maximum(needed, 1), problem.micro_batches), 1)
-    floor_s = (-(-problem.micro_batches // most_degree) + counts - 1) * np.maximum(longest, busy / np.maximum(counts, 1))
+    most_degree = np.maximum(
+        np.minimum(problem.devices // np.maximum(needed, 1), problem.micro_batches), 1
+    )
+    floor_s = (-(-problem.micro_batches // most_degree) + counts - 1) * np.maximum(
+        longest, busy / np.maximum(counts, 1)
+    )
     # No plan with at least so many wide stages is faster.
     later_s = np.minimum.accumulate(np.where(possible, floor_s, np.inf).min(axis=1)[::-1])[::-1]
     for wide in range(most_wide + 1):
@@ -295,7 +360,10 @@ def solve_width(problem: PlacementInput, chain: LayerChain, incumbent_s: float) 
             allowed = degrees[degrees <= problem.devices // devices]
             rounds = -(-problem.micro_batches // allowed) + stages - 1
             limit = found[0] if found else incumbent_s
-            if not len(allowed) or rounds.min() * max(longest, busy / stages, float(loads[0].min())) >= limit:
+            if (
+                not len(allowed)
+                or rounds.min() * max(longest, busy / stages, float(loads[0].min())) >= limit
+            ):
                 continue
             sync = 4.0 * (allowed - 1) / problem.bandwidth_bytes_per_s / allowed
             seconds = rounds[:, None] * loads[0] + sync[:, None] * tables.parameter_bytes[0]
@@ -308,14 +376,16 @@ def solve_width(problem: PlacementInput, chain: LayerChain, incumbent_s: float) 
 
 
 def _degrees(problem: PlacementInput) -> IntArray:
-    """The smallest data-parallel degree for every number of micro-batches per pipeline; a larger one only synchronises more."""
+    """The smallest data-parallel degree for every number of micro-batches per pipeline; a larger
+    one only synchronises more."""
     degrees = np.arange(1, min(problem.devices, problem.micro_batches) + 1)
     least: IntArray = degrees[np.diff(-(-problem.micro_batches // degrees), prepend=-1) != 0]
     return least
 
 
 def _first_stage_loads(tables: StageTables, best: FloatArray, wide: int, narrow: int) -> FloatArray:
-    """Largest load of layers i.. in ``wide`` and ``narrow`` stages if the first of them is [i..j], at [i, j]."""
+    """Largest load of layers i.. in ``wide`` and ``narrow`` stages if the first of them is [i..j],
+    at [i, j]."""
     layers = len(tables.load_s)
     after = np.full((layers, layers), np.inf)
     if wide:
@@ -328,8 +398,11 @@ def _first_stage_loads(tables: StageTables, best: FloatArray, wide: int, narrow:
     return loads
 
 
-def _stages(tables: StageTables, best: FloatArray, wide: int, narrow: int, end: int) -> tuple[tuple[int, int], ...]:
-    """Follow the choices behind ``best`` from a first stage [0..end] in ``wide`` and ``narrow`` stages."""
+def _stages(
+    tables: StageTables, best: FloatArray, wide: int, narrow: int, end: int
+) -> tuple[tuple[int, int], ...]:
+    """Follow the choices behind ``best`` from a first stage [0..end] in ``wide`` and ``narrow``
+    stages."""
     layers = len(tables.load_s)
     stages = [(0, end)]
     while end < layers - 1:

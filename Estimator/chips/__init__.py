@@ -1,1 +1,2 @@
-"""Chips that are designed: accelerators as arrays, their area, and what operators cost on thousands of them at once."""
+"""Chips that are designed: accelerators as arrays, their area, and what operators cost on thousands
+of them at once."""

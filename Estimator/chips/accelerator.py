@@ -1,4 +1,5 @@
-"""Records of accelerators and what they share. Numbers come from ``Estimator/hardware/*/*.yaml``."""
+"""Records of accelerators and what they share. Numbers come from
+``Estimator/hardware/*/*.yaml``."""
 
 from __future__ import annotations
 
@@ -28,14 +29,16 @@ class Dataflow(StrEnum):
 
 @dataclass(frozen=True)
 class VectorFunctions:
-    """Cycles per element and lane of every known vector function; unknown ones cost as much as ``add``."""
+    """Cycles per element and lane of every known vector function; unknown ones cost as much as
+    ``add``."""
 
     cycles_per_element: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What chips of a space may differ in besides cores and buffers: memory as it is sold, clock, links.
+    """What chips of a space may differ in besides cores and buffers: memory as it is sold, clock,
+    links.
 
     None: those of the platform, and links as the cluster has them.
     """
@@ -52,10 +55,11 @@ STANDARD = Variant()
 class Platform:
     """What all accelerators of a design space share.
 
-    ``concurrent_tc_share`` is the part of GLB and HBM (capacity and bandwidth) that the tensor cores get while operators run on
-    single cores; the vector cores get the rest. Each core of a type gets an equal part of its type's share, so no schedule
-    can exceed the chip. An operator spread over all cores of its type runs alone and has everything.
-    ``memories`` are those that chips of the space may have in place of an HBM of ``hbm_bandwidth_bytes_per_s``.
+    ``concurrent_tc_share`` is the part of GLB and HBM (capacity and bandwidth) that the tensor
+    cores get while operators run on single cores; the vector cores get the rest. Each core of a
+    type gets an equal part of its type's share, so no schedule can exceed the chip. An operator
+    spread over all cores of its type runs alone and has everything. ``memories`` are those that
+    chips of the space may have in place of an HBM of ``hbm_bandwidth_bytes_per_s``.
     """
 
     frequency_hz: float
@@ -71,17 +75,23 @@ class Platform:
     technology: Technology
     vector_functions: VectorFunctions
     memories: tuple[MemorySystem, ...] = ()
-    supply_v: float | None = None  # that energies of ``technology`` are at, set by ``at``; None: the nominal one of the process
+    supply_v: float | None = (
+        # that energies of ``technology`` are at, set by ``at``; None: the nominal one of the
+        # process
+        None
+    )
 
     def memory(self, label: str) -> MemorySystem:
         """The one of ``memories`` that is called so."""
         return next(each for each in self.memories if each.label == label)
 
     def at(self, variant: Variant) -> Platform:
-        """What a chip of ``variant`` runs on: its memory's bandwidth and energy, its clock, energies at the voltage of that.
+        """What a chip of ``variant`` runs on: its memory's bandwidth and energy, its clock,
+        energies at the voltage of that.
 
-        The global buffer keeps its bytes per cycle. Reading DRAM costs what its interface takes at any clock. Energies that have
-        a supply voltage keep it: a platform that is changed after this has only what is changed.
+        The global buffer keeps its bytes per cycle. Reading DRAM costs what its interface takes at
+        any clock. Energies that have a supply voltage keep it: a platform that is changed after
+        this has only what is changed.
         """
         platform, technology = self, self.technology
         if variant.frequency_hz is not None:
@@ -94,12 +104,17 @@ class Platform:
             memory = self.memory(variant.memory)
             technology = replace(technology, hbm_energy=memory.access_energy)
             platform = replace(platform, hbm_bandwidth_bytes_per_s=memory.bandwidth_bytes_per_s)
-        return platform if technology is platform.technology else replace(platform, technology=technology)
+        return (
+            platform
+            if technology is platform.technology
+            else replace(platform, technology=technology)
+        )
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One chip: ``num_tc`` tensor cores (``depth`` rows x ``width`` columns), ``num_vc`` vector cores of ``width_vc`` lanes.
+    """One chip: ``num_tc`` tensor cores (``depth`` rows x ``width`` columns), ``num_vc`` vector
+    cores of ``width_vc`` lanes.
 
     ``memory_system``, ``frequency_hz`` and ``links`` as of a ``Variant``.
     """
@@ -122,18 +137,27 @@ class Accelerator:
 
     @property
     def standard(self) -> Accelerator:
-        """The same cores and buffers with the memory and the clock of the platform, and links as the cluster has them."""
+        """The same cores and buffers with the memory and the clock of the platform, and links as
+        the cluster has them."""
         return replace(self, memory_system=None, frequency_hz=None, links=None)
 
 
-SIZES = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")  # that decide what an accelerator is, with its variant
+SIZES = (
+    "num_tc",
+    "num_vc",
+    "width",
+    "depth",
+    "width_vc",
+    "glb_bytes",
+)  # that decide what an accelerator is, with its variant
 COLUMNS = (*SIZES, "area_mm2")
 VARIED = ("memory_system", "frequency_hz", "links")
 
 
 @dataclass(frozen=True, eq=False)
 class TensorCores:
-    """Distinct tensor-core configurations; arrays of shape (configurations,). ``variant`` is a place among ``variants``."""
+    """Distinct tensor-core configurations; arrays of shape (configurations,). ``variant`` is a
+    place among ``variants``."""
 
     num: IntArray
     width: IntArray
@@ -152,7 +176,8 @@ class TensorCores:
 
 @dataclass(frozen=True, eq=False)
 class VectorCores:
-    """Distinct vector-core configurations; arrays of shape (configurations,). ``variant`` is a place among ``variants``."""
+    """Distinct vector-core configurations; arrays of shape (configurations,). ``variant`` is a
+    place among ``variants``."""
 
     num: IntArray
     width: IntArray
@@ -164,12 +189,15 @@ class VectorCores:
 
     def some(self, places: IntArray) -> VectorCores:
         """Those at ``places``."""
-        return VectorCores(self.num[places], self.width[places], self.glb_bytes[places], self.variant[places])
+        return VectorCores(
+            self.num[places], self.width[places], self.glb_bytes[places], self.variant[places]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class AcceleratorSet:
-    """N accelerators as arrays of shape (N,); ``tc_index``/``vc_index`` say which distinct core configurations each has.
+    """N accelerators as arrays of shape (N,); ``tc_index``/``vc_index`` say which distinct core
+    configurations each has.
 
     ``variant`` is the place of each one's memory, clock and links among ``variants``.
     """
@@ -191,7 +219,9 @@ class AcceleratorSet:
     @classmethod
     def of(cls, accelerators: Sequence[Accelerator]) -> AcceleratorSet:
         """The given accelerators, in their order."""
-        columns = {name: np.array([getattr(each, name) for each in accelerators]) for name in COLUMNS}
+        columns = {
+            name: np.array([getattr(each, name) for each in accelerators]) for name in COLUMNS
+        }
         variants = tuple(dict.fromkeys(each.variant for each in accelerators))
         places = np.array([variants.index(each.variant) for each in accelerators], dtype=np.int64)
         return cls(**columns, variant=places, variants=variants or (STANDARD,))
@@ -200,7 +230,10 @@ class AcceleratorSet:
     def joined(cls, sets: Sequence[AcceleratorSet]) -> AcceleratorSet:
         """All of ``sets`` one after another."""
         variants = tuple(dict.fromkeys(variant for each in sets for variant in each.variants))
-        places = [np.array([variants.index(variant) for variant in each.variants])[each.variant] for each in sets]
+        places = [
+            np.array([variants.index(variant) for variant in each.variants])[each.variant]
+            for each in sets
+        ]
         columns = {name: np.concatenate([getattr(each, name) for each in sets]) for name in COLUMNS}
         return cls(**columns, variant=np.concatenate(places), variants=variants)
 
@@ -228,9 +261,12 @@ class AcceleratorSet:
 
     @cached_property
     def _core_variant(self) -> IntArray:
-        """``variant`` as cores know it: the first that differs in nothing but links, which no core sees; shape (N,)."""
+        """``variant`` as cores know it: the first that differs in nothing but links, which no core
+        sees; shape (N,)."""
         alike = [replace(each, links=None) for each in self.variants]
-        firsts: IntArray = np.array([alike.index(each) for each in alike], dtype=np.int64)[self.variant]
+        firsts: IntArray = np.array([alike.index(each) for each in alike], dtype=np.int64)[
+            self.variant
+        ]
         return firsts
 
     @property
@@ -275,14 +311,22 @@ class AcceleratorSet:
         """One of them as a record."""
         variant = self.variants[self.variant[index]]
         columns = {name: getattr(self, name)[index].item() for name in COLUMNS}
-        return Accelerator(**columns, memory_system=variant.memory, frequency_hz=variant.frequency_hz, links=variant.links)
+        return Accelerator(
+            **columns,
+            memory_system=variant.memory,
+            frequency_hz=variant.frequency_hz,
+            links=variant.links,
+        )
 
     def find(self, accelerator: Accelerator) -> int | None:
-        """Index of the accelerator with these cores, buffer, memory, clock and links, None where it is not in the set."""
+        """Index of the accelerator with these cores, buffer, memory, clock and links, None where it
+        is not in the set."""
         if accelerator.variant not in self.variants:
             return None
         same = [getattr(self, name) == getattr(accelerator, name) for name in SIZES]
-        found = np.flatnonzero(np.all([*same, self.variant == self.variants.index(accelerator.variant)], axis=0))
+        found = np.flatnonzero(
+            np.all([*same, self.variant == self.variants.index(accelerator.variant)], axis=0)
+        )
         return int(found[0]) if len(found) else None
 
 

@@ -1,4 +1,5 @@
-"""What a chip may take: area of its die, power with everything on it busy, money. The clock falls where power binds."""
+"""What a chip may take: area of its die, power with everything on it busy, money. The clock falls
+where power binds."""
 
 from __future__ import annotations
 
@@ -17,12 +18,15 @@ CLOCK_STEP = 0.05  # of the platform's clock, by which the clock falls where pow
 
 @dataclass(frozen=True)
 class ChipLimits:
-    """The most that one chip may take; None: any amount. Of several dies the area is that of all of them."""
+    """The most that one chip may take; None: any amount. Of several dies the area is that of all of
+    them."""
 
     area_mm2: float | None = None
     power_w: float | None = None
     cost_usd: float | None = None
-    cluster_usd: float | None = None  # of all devices with servers and switches: it buys one of each chip at least
+    cluster_usd: float | None = (
+        None  # of all devices with servers and switches: it buys one of each chip at least
+    )
 
     @property
     def any(self) -> bool:
@@ -36,7 +40,8 @@ class ChipLimits:
         return tuple(Stated(kind, limit) for kind, limit in every if limit is not None)
 
     def passing(self, whole: WholeChips) -> NDArray[np.bool_]:
-        """Which chips could be built within the limits, shape (chips,): their dies carry their memories too."""
+        """Which chips could be built within the limits, shape (chips,): their dies carry their
+        memories too."""
         found: NDArray[np.bool_] = whole.buildable.copy()
         for each in self.stated:
             found &= each.holds(whole)
@@ -45,7 +50,8 @@ class ChipLimits:
 
 @dataclass(frozen=True)
 class LimitKind:
-    """A field of ``ChipLimits``, the flag that states it, and the field of ``WholeChips`` it is of, in words with its unit."""
+    """A field of ``ChipLimits``, the flag that states it, and the field of ``WholeChips`` it is of,
+    in words with its unit."""
 
     limit: str
     flag: str
@@ -63,7 +69,14 @@ KINDS = (
     LimitKind("area_mm2", "--max-area", "area_mm2", "take", "mm2"),
     LimitKind("power_w", "--max-power", "peak_w", "draw", "W"),
     LimitKind("cost_usd", "--max-chip-cost", "cost_usd", "cost", "USD"),
-    LimitKind("cluster_usd", "--max-cluster-cost", "owning_usd", "cost", "USD", " with their share of servers"),
+    LimitKind(
+        "cluster_usd",
+        "--max-cluster-cost",
+        "owning_usd",
+        "cost",
+        "USD",
+        " with their share of servers",
+    ),
 )
 
 
@@ -93,7 +106,8 @@ NO_LIMITS = ChipLimits()
 
 
 def lowered_clocks(platform: Platform, limits: ChipLimits) -> list[float]:
-    """Hertz at which chips of ``platform`` may run, highest first: its own, and lower ones in steps where power is limited."""
+    """Hertz at which chips of ``platform`` may run, highest first: its own, and lower ones in steps
+    where power is limited."""
     own, die = platform.frequency_hz, platform.technology.die
     if limits.power_w is None or die is None:
         return [own]

@@ -1,4 +1,5 @@
-"""Rates and energies of core configurations that differ in memory and clock, as arrays: all variants are priced together."""
+"""Rates and energies of core configurations that differ in memory and clock, as arrays: all
+variants are priced together."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from Estimator.chips.technology import CapacityTable, FloatArray
 
 @dataclass(frozen=True, eq=False)
 class CoreRates:
-    """Clock and bandwidth of the memory, picojoules per operation and byte; arrays of shape (configurations,).
+    """Clock and bandwidth of the memory, picojoules per operation and byte; arrays of shape
+    (configurations,).
 
-    ``sram`` has the energy of buffers by variant, ``wires`` that of a byte on the network on the chip, ``variant`` the place of
-    each configuration's.
+    ``sram`` has the energy of buffers by variant, ``wires`` that of a byte on the network on the
+    chip, ``variant`` the place of each configuration's.
     """
 
     frequency_hz: FloatArray
@@ -35,7 +37,9 @@ class CoreRates:
         return cls._of_platforms([platform], np.zeros(count, dtype=np.int64))
 
     @classmethod
-    def of_variants(cls, platform: Platform, variants: Sequence[Variant], variant: IntArray) -> CoreRates:
+    def of_variants(
+        cls, platform: Platform, variants: Sequence[Variant], variant: IntArray
+    ) -> CoreRates:
         """Of configurations with the memory and clock of ``variants[variant]``."""
         return cls._of_platforms([platform.at(each) for each in variants], variant)
 
@@ -50,18 +54,24 @@ class CoreRates:
             [each.l1_energy.value for each in technologies],
             [each.hbm_energy.value for each in technologies],
         )
-        frequency_hz, hbm_bytes_per_s, mac, lane, l1, hbm = (np.array(column, dtype=np.float64)[variant] for column in columns)
+        frequency_hz, hbm_bytes_per_s, mac, lane, l1, hbm = (
+            np.array(column, dtype=np.float64)[variant] for column in columns
+        )
         sram = tuple(each.sram_energy for each in technologies)
-        wires = tuple(0.0 if each.die is None else each.die.network_energy.value for each in technologies)
+        wires = tuple(
+            0.0 if each.die is None else each.die.network_energy.value for each in technologies
+        )
         return cls(frequency_hz, hbm_bytes_per_s, mac, lane, l1, hbm, sram, wires, variant)
 
     def global_buffer_pj(self, capacity_bytes: IntArray) -> FloatArray:
-        """Picojoules per byte of the global buffer and, of whole dies, of the network between it, cores and memory."""
+        """Picojoules per byte of the global buffer and, of whole dies, of the network between it,
+        cores and memory."""
         wires_pj: FloatArray = np.array(self.wires, dtype=np.float64)[self.variant]
         return self.sram_pj(capacity_bytes) + wires_pj
 
     def sram_pj(self, capacity_bytes: IntArray) -> FloatArray:
-        """Picojoules per byte of a buffer of each configuration, of ``capacity_bytes`` (configurations,)."""
+        """Picojoules per byte of a buffer of each configuration, of ``capacity_bytes``
+        (configurations,)."""
         found = np.empty(len(capacity_bytes))
         for place, table in enumerate(self.sram):
             mine = self.variant == place

@@ -41,8 +41,8 @@ def cores_json(accelerators: AcceleratorSet) -> bytes:
 def read_cores_json(path: Path) -> AcceleratorSet:
     """Read accelerators in the format of Phaze's ``cores.json``.
 
-    Raises:
-        InputError: unreadable, not JSON, a field missing, of the wrong type or not positive, or no accelerator at all.
+    Raises: InputError: unreadable, not JSON, a field missing, of the wrong type or not positive, or
+        no accelerator at all.
     """
     entries = to_record(tuple[CoresEntry, ...], read_json(path, "a cores.json"), str(path))
     if not entries:
@@ -51,5 +51,10 @@ def read_cores_json(path: Path) -> AcceleratorSet:
         for key, value in vars(entry).items():
             most = LARGEST_BUFFER_OR_AREA if key in {"GLB_Buffer", "area"} else LARGEST_VALUE
             if not 0 < value <= most:
-                raise InputError(f"{path}: {position}.{key} is {value}; it must be positive and at most {number(most)}")
-    return AcceleratorSet.of([Accelerator(*(*astuple(entry)[:-1], entry.area / UM2_PER_MM2)) for entry in entries])
+                raise InputError(
+                    f"{path}: {position}.{key} is {value}; it must be positive and at most "
+                    f"{number(most)}"
+                )
+    return AcceleratorSet.of(
+        [Accelerator(*(*astuple(entry)[:-1], entry.area / UM2_PER_MM2)) for entry in entries]
+    )

@@ -1,12 +1,15 @@
-"""Dollars and carbon of a device: its dies, package, memory, board, links and server, and the energy of its years of service.
+"""Dollars and carbon of a device: its dies, package, memory, board, links and server, and the
+energy of its years of service.
 
-    yield          = (1 + A D / alpha)^-alpha                     negative binomial (Stapper 1983; Cunningham, IEEE TSM 1990)
-    dies per wafer = pi (d/2)^2 / A - pi d / sqrt(2 A)             gross dies of a round wafer (de Vries, IEEE TSM 2005)
-    cost of a die  = (wafer / dies per wafer + test) / (yield + salvaged x (1 - yield))
-    embodied       = wafer's cm2 / (dies per wafer x the same) x (fab's kWh/cm2 x its grid + gases + materials)
+    yield          = (1 + A D / alpha)^-alpha                     negative binomial (Stapper 1983;
+    Cunningham, IEEE TSM 1990) dies per wafer = pi (d/2)^2 / A - pi d / sqrt(2 A)             gross
+    dies of a round wafer (de Vries, IEEE TSM 2005) cost of a die  = (wafer / dies per wafer + test)
+    / (yield + salvaged x (1 - yield)) embodied       = wafer's cm2 / (dies per wafer x the same) x
+    (fab's kWh/cm2 x its grid + gases + materials)
                      + memory + package + server (ACT, ISCA 2022)
 
-Making, not selling: prices are what parts cost who builds the system, without a vendor's margin on the chip.
+Making, not selling: prices are what parts cost who builds the system, without a vendor's margin on
+the chip.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ class Prices:
     """What is paid for beside wafers (``DieProcess``) and memory (``Memory``), as of ``date``."""
 
     date: str
-    salvaged: Annotated[UncertainQuantity, "fraction"]  # of dies with defects, sold with fewer cores
+    salvaged: Annotated[
+        UncertainQuantity, "fraction"
+    ]  # of dies with defects, sold with fewer cores
     die_test: Annotated[UncertainQuantity, "USD"]  # per die
     substrate: Annotated[UncertainQuantity, "USD per mm2"]  # of die area
     interposer: Annotated[UncertainQuantity, "USD per mm2"]  # of its own area
@@ -51,13 +56,17 @@ class Prices:
     assembly_yield: Annotated[UncertainQuantity, "fraction"]  # per die or stack that is joined
     board: Annotated[UncertainQuantity, "USD"]  # module, power delivery and cooling, per device
     link: Annotated[UncertainQuantity, "USD per GB/s"]  # cables and connectors, per GB/s each way
-    switch: Annotated[UncertainQuantity, "USD per GB/s"]  # a port of a switch with its transceivers, per GB/s each way
+    switch: Annotated[
+        UncertainQuantity, "USD per GB/s"
+    ]  # a port of a switch with its transceivers, per GB/s each way
     switch_radix: Annotated[UncertainQuantity, "count"]  # ports of a switch
     server: Annotated[UncertainQuantity, "USD"]  # host, storage and rack, per device
     host_power: Annotated[UncertainQuantity, "W"]  # host and fans, per device
     service: Annotated[UncertainQuantity, "years"]  # over which what was bought is written off
     utilisation: Annotated[UncertainQuantity, "fraction"]  # of the years of service, under load
-    pue: Annotated[UncertainQuantity, "ratio"]  # energy of the data centre over that of its machines
+    pue: Annotated[
+        UncertainQuantity, "ratio"
+    ]  # energy of the data centre over that of its machines
     electricity: Annotated[UncertainQuantity, "USD per kWh"]  # energy at the site
     grid_carbon: Annotated[UncertainQuantity, "g/kWh"]  # where the data centre is
     fab_carbon: Annotated[UncertainQuantity, "g/kWh"]  # where the fab is
@@ -88,7 +97,9 @@ class CostParts:
 
 
 FRACTIONS = ("salvaged", "assembly_yield", "utilisation")
-LEAST = MappingProxyType({"assembly_yield": 0.01, "utilisation": 0.01, "pue": 1.0, "service": 0.01, "switch_radix": 2.0})
+LEAST = MappingProxyType(
+    {"assembly_yield": 0.01, "utilisation": 0.01, "pue": 1.0, "service": 0.01, "switch_radix": 2.0}
+)
 LIMITED = tuple(dict.fromkeys((*FRACTIONS, *LEAST)))
 
 
@@ -119,10 +130,15 @@ def load_prices(name_or_path: str, relative_to: Path | None = None) -> Prices:
         raise InputError(f"{path}: {problem}")
     for key in FRACTIONS:
         if getattr(prices, key).high > 1:
-            raise InputError(f"{path}: {key} goes up to {getattr(prices, key).high:g}; it must be at most 1")
+            raise InputError(
+                f"{path}: {key} goes up to {getattr(prices, key).high:g}; it must be at most 1"
+            )
     for key, least in LEAST.items():
         if getattr(prices, key).low < least:
-            raise InputError(f"{path}: {key} goes down to {getattr(prices, key).low:g}; it must be at least {least:g}")
+            raise InputError(
+                f"{path}: {key} goes down to {getattr(prices, key).low:g}; it must be at least "
+                f"{least:g}"
+            )
     return prices
 
 
@@ -132,7 +148,9 @@ def with_possible_ranges(prices: Prices) -> Prices:
     Raises:
         InputError: a value that cannot be.
     """
-    for key, (least, most) in {key: (LEAST.get(key, 0.0), 1.0 if key in FRACTIONS else math.inf) for key in LIMITED}.items():
+    for key, (least, most) in {
+        key: (LEAST.get(key, 0.0), 1.0 if key in FRACTIONS else math.inf) for key in LIMITED
+    }.items():
         price: UncertainQuantity = getattr(prices, key)
         if not least <= price.value <= most:
             bound = f"at least {least:g}" if price.value < least else f"at most {most:g}"
@@ -145,7 +163,10 @@ def with_possible_ranges(prices: Prices) -> Prices:
 
 def die_yield(area_mm2: ArrayLike, die: DieProcess) -> FloatArray:
     """Share of dies without a defect; shape of ``area_mm2``."""
-    alpha, defects = die.defect_clustering.value, np.asarray(area_mm2, dtype=np.float64) / MM2_PER_CM2 * die.defect_density.value
+    alpha, defects = (
+        die.defect_clustering.value,
+        np.asarray(area_mm2, dtype=np.float64) / MM2_PER_CM2 * die.defect_density.value,
+    )
     share: FloatArray = (1 + defects / alpha) ** -alpha
     return share
 
@@ -160,7 +181,9 @@ def dies_per_wafer(area_mm2: ArrayLike, die: DieProcess) -> FloatArray:
 def die_cost_usd(area_mm2: ArrayLike, die: DieProcess, prices: Prices) -> FloatArray:
     """Dollars of a die that can be sold, tested; shape of ``area_mm2``."""
     sold = _sold_share(area_mm2, die, prices)
-    cost: FloatArray = (die.wafer_price.value / dies_per_wafer(area_mm2, die) + prices.die_test.value) / sold
+    cost: FloatArray = (
+        die.wafer_price.value / dies_per_wafer(area_mm2, die) + prices.die_test.value
+    ) / sold
     return cost
 
 
@@ -171,17 +194,32 @@ def _sold_share(area_mm2: ArrayLike, die: DieProcess, prices: Prices) -> FloatAr
 
 
 def chip_price(
-    parts: DieParts, die: DieProcess, memory: MemorySystem, link_bandwidth_bytes_per_s: float, prices: Prices
+    parts: DieParts,
+    die: DieProcess,
+    memory: MemorySystem,
+    link_bandwidth_bytes_per_s: float,
+    prices: Prices,
 ) -> CostParts:
-    """Capital of a device by part, without the switches of its network (``switches_usd``); arrays of shape (N,)."""
+    """Capital of a device by part, without the switches of its network (``switches_usd``); arrays
+    of shape (N,)."""
     total, count = parts.total_mm2, parts.dies.astype(np.float64)
     dies = count * die_cost_usd(total / count, die, prices)
     memory_usd = np.full_like(total, memory.capacity_gib * memory.memory.price_per_gib.value)
     joined = count + memory.stacks * memory.memory.interposer
     carried = (count > 1) | memory.memory.interposer
-    carrier_mm2 = np.where(carried, total + memory.stacks * memory.memory.interposer * prices.interposer_stack_area.value, 0.0)
-    made = total * prices.substrate.value + carrier_mm2 * prices.interposer.value + joined * prices.assembly.value
-    survive = np.where(carried, prices.assembly_yield.value**joined, 1.0)  # what fails takes its dies and stacks with it
+    carrier_mm2 = np.where(
+        carried,
+        total + memory.stacks * memory.memory.interposer * prices.interposer_stack_area.value,
+        0.0,
+    )
+    made = (
+        total * prices.substrate.value
+        + carrier_mm2 * prices.interposer.value
+        + joined * prices.assembly.value
+    )
+    survive = np.where(
+        carried, prices.assembly_yield.value**joined, 1.0
+    )  # what fails takes its dies and stacks with it
     lost = (dies + np.where(memory.memory.interposer, memory_usd, 0.0) + made) * (1 / survive - 1)
     return CostParts(
         dies=dies,
@@ -194,9 +232,11 @@ def chip_price(
 
 
 def switches_usd(bandwidth_bytes_per_s: float, devices: int, prices: Prices) -> float:
-    """A device's share of the switches that join ``devices`` without blocking, at so many bytes/s each way for each.
+    """A device's share of the switches that join ``devices`` without blocking, at so many bytes/s
+    each way for each.
 
-    A folded Clos of t tiers joins ``2 (radix / 2)^t`` devices with ``2 t - 1`` ports of switches for each (Leiserson 1985).
+    A folded Clos of t tiers joins ``2 (radix / 2)^t`` devices with ``2 t - 1`` ports of switches
+    for each (Leiserson 1985).
     """
     if devices <= 1:
         return 0.0
@@ -205,15 +245,20 @@ def switches_usd(bandwidth_bytes_per_s: float, devices: int, prices: Prices) -> 
 
 
 def clos_sizes(devices: int, prices: Prices) -> list[int]:
-    """The most devices that 1, 2, ... tiers of switches join, as far as these are fewer than ``devices``."""
+    """The most devices that 1, 2, ... tiers of switches join, as far as these are fewer than
+    ``devices``."""
     radix, sizes = prices.switch_radix.value, list[float]()
-    while len(sizes) < MOST_TIERS - 1 and (joined := 2 * (radix / 2) ** (len(sizes) + 1) if sizes else radix) < devices:
+    while (
+        len(sizes) < MOST_TIERS - 1
+        and (joined := 2 * (radix / 2) ** (len(sizes) + 1) if sizes else radix) < devices
+    ):
         sizes.append(joined)
     return [int(size) for size in sizes]
 
 
 def energy_kwh(power_w: ArrayLike, prices: Prices) -> FloatArray:
-    """Energy of the years of service at so many watts of the device under load, host and data centre included; as ``power_w``."""
+    """Energy of the years of service at so many watts of the device under load, host and data
+    centre included; as ``power_w``."""
     hours = prices.service.value * HOURS_PER_YEAR * prices.utilisation.value
     power = np.asarray(power_w, dtype=np.float64) + prices.host_power.value
     energy: FloatArray = power / W_PER_KW * hours * prices.pue.value
@@ -230,12 +275,23 @@ def service_s(prices: Prices) -> float:
     return prices.service.value * HOURS_PER_YEAR * 3600.0 * prices.utilisation.value
 
 
-def embodied_carbon(parts: DieParts, die: DieProcess, memory: MemorySystem, prices: Prices) -> CarbonParts:
+def embodied_carbon(
+    parts: DieParts, die: DieProcess, memory: MemorySystem, prices: Prices
+) -> CarbonParts:
     """Kilograms of CO2 equivalents from making a device, by part; arrays of shape (N,)."""
     total, count = parts.total_mm2, parts.dies.astype(np.float64)
-    per_cm2 = die.wafer_energy.value * prices.fab_carbon.value / G_PER_KG + die.wafer_gases.value + die.wafer_materials.value
+    per_cm2 = (
+        die.wafer_energy.value * prices.fab_carbon.value / G_PER_KG
+        + die.wafer_gases.value
+        + die.wafer_materials.value
+    )
     wafer_cm2 = math.pi * (die.wafer_diameter.value / 2) ** 2 / MM2_PER_CM2
-    dies = count * wafer_cm2 * per_cm2 / (dies_per_wafer(total / count, die) * _sold_share(total / count, die, prices))
+    dies = (
+        count
+        * wafer_cm2
+        * per_cm2
+        / (dies_per_wafer(total / count, die) * _sold_share(total / count, die, prices))
+    )
     return CarbonParts(
         dies=dies,
         package=(count + memory.stacks) * prices.package_carbon.value,

@@ -1,4 +1,5 @@
-"""The accelerators that may be built: a grid of axes under an area budget and limits. ``design_space_files`` reads them."""
+"""The accelerators that may be built: a grid of axes under an area budget and limits.
+``design_space_files`` reads them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from numpy.typing import NDArray
 
 from Common.errors import InputError
 from Common.units import MIB
-from Estimator.chips.accelerator import SIZES, STANDARD, Accelerator, AcceleratorSet, IntArray, Platform, Variant
+from Estimator.chips.accelerator import (
+    SIZES,
+    STANDARD,
+    Accelerator,
+    AcceleratorSet,
+    IntArray,
+    Platform,
+    Variant,
+)
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits, lowered_clocks
 from Estimator.chips.cost import Prices
 from Estimator.chips.die import check_edge, edge_problem
@@ -29,8 +38,9 @@ BoolArray = NDArray[np.bool_]
 class Axes:
     """Values each parameter takes. ``width_vc`` null: vector cores are as wide as tensor cores.
 
-    ``memory`` lists memories as they are sold, as hbm3e:4 for four stacks, ``frequency_ghz`` clocks; null: the platform's.
-    ``links`` lists a chip's own, as 18x25GB/s; null: those of the cluster.
+    ``memory`` lists memories as they are sold, as hbm3e:4 for four stacks, ``frequency_ghz``
+    clocks; null: the platform's. ``links`` lists a chip's own, as 18x25GB/s; null: those of the
+    cluster.
     """
 
     num_tc: tuple[int, ...]  # tensor cores
@@ -61,7 +71,8 @@ class ChipSize:
 
 @dataclass(frozen=True)
 class KeepRule:
-    """Of what fits the budget: at least this fraction of it, or (where true) any chip with a single core of a kind."""
+    """Of what fits the budget: at least this fraction of it, or (where true) any chip with a single
+    core of a kind."""
 
     minimum_area_fraction: float  # of the budget
     any_single_tc: bool  # whether chips with one tensor core are kept however small
@@ -79,11 +90,13 @@ class ReferenceChip:
 
 @dataclass(frozen=True)
 class DesignSpace:
-    """A design space with the platform all its accelerators share; ``technology`` names what the platform's areas come from.
+    """A design space with the platform all its accelerators share; ``technology`` names what the
+    platform's areas come from.
 
-    ``own_technology`` is the one that the file of the space names; both are names or absolute paths. Where chips have memory as
-    it is sold, their area is that of the whole die, with links of their own, or of ``link_bandwidth_bytes_per_s`` where they
-    state none, and ``prices`` say what they cost; ``limits`` are what they may take.
+    ``own_technology`` is the one that the file of the space names; both are names or absolute
+    paths. Where chips have memory as it is sold, their area is that of the whole die, with links of
+    their own, or of ``link_bandwidth_bytes_per_s`` where they state none, and ``prices`` say what
+    they cost; ``limits`` are what they may take.
     """
 
     name: str
@@ -100,9 +113,17 @@ class DesignSpace:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """How many values each axis has: memories and links, then ``SIZES``; clocks are chosen behind these."""
+        """How many values each axis has: memories and links, then ``SIZES``; clocks are chosen
+        behind these."""
         axes = self.axes
-        cores = (axes.num_tc, axes.num_vc, axes.width, axes.depth, axes.width_vc or (None,), axes.glb_mib)
+        cores = (
+            axes.num_tc,
+            axes.num_vc,
+            axes.width,
+            axes.depth,
+            axes.width_vc or (None,),
+            axes.glb_mib,
+        )
         return (len(self.variants), *map(len, cores))
 
     @property
@@ -115,7 +136,11 @@ class DesignSpace:
     def variants(self) -> tuple[Variant, ...]:
         """Memories and links that chips may have, at the platform's clock."""
         axes = self.axes
-        return tuple(Variant(memory, None, links) for memory in axes.memory or (None,) for links in axes.links or (None,))
+        return tuple(
+            Variant(memory, None, links)
+            for memory in axes.memory or (None,)
+            for links in axes.links or (None,)
+        )
 
     @property
     def combinations(self) -> int:
@@ -123,27 +148,33 @@ class DesignSpace:
         return math.prod(self.grid) * len(self.axes.frequency_ghz or (None,))
 
     def generate(self, part: SpacePart = WHOLE) -> AcceleratorSet:
-        """All accelerators of the space, or of a part of it, ordered by memories, links, clocks and the other axes.
+        """All accelerators of the space, or of a part of it, ordered by memories, links, clocks and
+        the other axes.
 
-        Raises:
-            InputError: the grid is too large, or nothing on the axes passes budget, rule and limits; a part may be empty.
+        Raises: InputError: the grid is too large, or nothing on the axes passes budget, rule and
+            limits; a part may be empty.
         """
         most = part.size(self.combinations)
         if most > LARGEST_GRID:
             needed = -(-self.combinations // LARGEST_GRID)
             raise InputError(
-                f"design space {self.name}: a grid of {most:,} chips at once, at most {LARGEST_GRID:,} are possible; divide its "
+                f"design space {self.name}: a grid of {most:,} chips at once, at most "
+                f"{LARGEST_GRID:,} are possible; divide its "
                 f"search with run_solver --parts {needed}, or list fewer values"
             )
         each = math.prod(self.grid[1:])
-        found = [self._kept(self._columns(part, place * each), variant) for place, variant in enumerate(self.variants)]
+        found = [
+            self._kept(self._columns(part, place * each), variant)
+            for place, variant in enumerate(self.variants)
+        ]
         every = AcceleratorSet.joined([kept.chips for kept in found])
         if not len(every) and part.count == 1:
             self._refuse_empty(found)
         return every
 
     def part_sizes(self, count: int) -> IntArray:
-        """How many accelerators each of ``count`` parts has, shape (count,); as much at once as ``generate`` takes."""
+        """How many accelerators each of ``count`` parts has, shape (count,); as much at once as
+        ``generate`` takes."""
         sizes, pieces = np.zeros(count, dtype=np.int64), -(-self.combinations // LARGEST_GRID)
         for piece in SpacePart.all_of(pieces):
             numbers = part_numbers(self._places(self.generate(piece)), count)
@@ -151,11 +182,22 @@ class DesignSpace:
         return sizes
 
     def _places(self, chips: AcceleratorSet) -> IntArray:
-        """Where ``chips`` are among the combinations of memories, links and sizes, shape (chips,)."""
+        """Where ``chips`` are among the combinations of memories, links and sizes, shape
+        (chips,)."""
         axes, ids = self.axes, [(each.memory, each.links) for each in self.variants]
-        variants = np.array([ids.index((each.memory, each.links)) for each in chips.variants], dtype=np.int64)[chips.variant]
-        named = {"num_tc": axes.num_tc, "num_vc": axes.num_vc, "width": axes.width, "depth": axes.depth}
-        named |= {"width_vc": axes.width_vc or (), "glb_bytes": tuple(size * MIB for size in axes.glb_mib)}
+        variants = np.array(
+            [ids.index((each.memory, each.links)) for each in chips.variants], dtype=np.int64
+        )[chips.variant]
+        named = {
+            "num_tc": axes.num_tc,
+            "num_vc": axes.num_vc,
+            "width": axes.width,
+            "depth": axes.depth,
+        }
+        named |= {
+            "width_vc": axes.width_vc or (),
+            "glb_bytes": tuple(size * MIB for size in axes.glb_mib),
+        }
         found = [_places_of(getattr(chips, name), values) for name, values in named.items()]
         places: IntArray = np.ravel_multi_index((variants, *found), self.grid)
         return places
@@ -167,24 +209,43 @@ class DesignSpace:
         clocks = tuple(ghz * GIGA for ghz in axes.frequency_ghz or ())
         lanes = axes.width_vc or ()
         return (
-            *(_place(chip.memory_system, axes.memory or ()), _place(chip.links, axes.links or ()), _place(hertz, clocks)),
+            *(
+                _place(chip.memory_system, axes.memory or ()),
+                _place(chip.links, axes.links or ()),
+                _place(hertz, clocks),
+            ),
             _place(chip.num_tc, axes.num_tc),
-            *(_place(chip.num_vc, axes.num_vc), _place(chip.width, axes.width), _place(chip.depth, axes.depth)),
+            *(
+                _place(chip.num_vc, axes.num_vc),
+                _place(chip.width, axes.width),
+                _place(chip.depth, axes.depth),
+            ),
             *(_place(chip.width_vc, lanes), _place(chip.glb_bytes, glb_bytes)),
         )
 
     def _columns(self, part: SpacePart, first: int) -> tuple[IntArray, ...]:
-        """Sizes of the chips of ``part`` with the memory whose chips begin at the place ``first``."""
+        """Sizes of the chips of ``part`` with the memory whose chips begin at the place
+        ``first``."""
         axes, shape = self.axes, self.grid[1:]
         lanes = axes.width if axes.width_vc is None else axes.width_vc
         places = np.unravel_index(part.places(first, first + math.prod(shape)) - first, shape)
         if axes.width_vc is None:
             places = (*places[:4], places[2], places[5])
-        values = (axes.num_tc, axes.num_vc, axes.width, axes.depth, lanes, tuple(size * MIB for size in axes.glb_mib))
-        return tuple(np.array(axis, dtype=np.int64)[at] for axis, at in zip(values, places, strict=True))
+        values = (
+            axes.num_tc,
+            axes.num_vc,
+            axes.width,
+            axes.depth,
+            lanes,
+            tuple(size * MIB for size in axes.glb_mib),
+        )
+        return tuple(
+            np.array(axis, dtype=np.int64)[at] for axis, at in zip(values, places, strict=True)
+        )
 
     def _refuse_edges(self) -> None:
-        """Refuse memories of which none lies along the edge of as large a chip as the budget allows."""
+        """Refuse memories of which none lies along the edge of as large a chip as the budget
+        allows."""
         die, largest = self.platform.technology.die, self.budget_mm2
         memories = [self.platform.memory(label) for label in self.axes.memory or ()]
         if die is None or not memories or not math.isfinite(largest):
@@ -195,20 +256,29 @@ class DesignSpace:
 
     def _refuse_empty(self, found: Sequence[_Kept]) -> None:
         if self.limits.any:
-            refuse_none_left(self.limits, self.name, self.whole(self._slowest(replace(self, limits=NO_LIMITS).generate())))
+            refuse_none_left(
+                self.limits,
+                self.name,
+                self.whole(self._slowest(replace(self, limits=NO_LIMITS).generate())),
+            )
         self._refuse_edges()
         least, most = min(kept.least_mm2 for kept in found), max(kept.most_mm2 for kept in found)
         raise InputError(
-            f"design space {self.name} is empty: of {math.prod(self.grid)} accelerators ({least:g} to {most:g} mm2) "
-            f"none passes the budget of {self.budget_mm2:g} mm2 and the keep rule; widen the axes or the budget"
+            f"design space {self.name} is empty: of {math.prod(self.grid)} accelerators "
+            f"({least:g} to {most:g} mm2) "
+            f"none passes the budget of {self.budget_mm2:g} mm2 and the keep rule; widen the axes "
+            "or the budget"
         )
 
     def _slowest(self, chips: AcceleratorSet) -> AcceleratorSet:
-        """``chips`` at the lowest clock that the limits would let them have, at which they draw least."""
+        """``chips`` at the lowest clock that the limits would let them have, at which they draw
+        least."""
         if self.axes.frequency_ghz is not None:
             return chips
         clock = lowered_clocks(self.platform, self.limits)[-1]
-        return replace(chips, variants=tuple(replace(each, frequency_hz=clock) for each in chips.variants))
+        return replace(
+            chips, variants=tuple(replace(each, frequency_hz=clock) for each in chips.variants)
+        )
 
     def whole(self, chips: AcceleratorSet) -> WholeChips:
         """What ``chips`` take in area, power and money, part by part."""
@@ -220,7 +290,11 @@ class DesignSpace:
 
     def links_bytes_per_s(self, chip: Accelerator) -> float:
         """Bandwidth of all links of ``chip``, each way."""
-        return self.link_bandwidth_bytes_per_s if chip.links is None else own_links(chip.links).bandwidth_bytes_per_s
+        return (
+            self.link_bandwidth_bytes_per_s
+            if chip.links is None
+            else own_links(chip.links).bandwidth_bytes_per_s
+        )
 
     def _kept(self, columns: tuple[IntArray, ...], variant: Variant) -> _Kept:
         """The chips with one memory and links, and the range of all areas."""
@@ -234,14 +308,21 @@ class DesignSpace:
         if self.keep.any_single_vc:
             kept |= chips.num_vc == 1
         kept &= area <= self.budget_mm2
-        return _Kept(self._clocked(chips.some(kept)), float(area.min(initial=math.inf)), float(area.max(initial=0.0)))
+        return _Kept(
+            self._clocked(chips.some(kept)),
+            float(area.min(initial=math.inf)),
+            float(area.max(initial=0.0)),
+        )
 
     def _clocked(self, chips: AcceleratorSet) -> AcceleratorSet:
-        """``chips`` within the limits at the clocks of the space, without any at the highest that the power limit allows."""
+        """``chips`` within the limits at the clocks of the space, without any at the highest that
+        the power limit allows."""
         (variant,) = chips.variants
         if variant == STANDARD and self.axes.frequency_ghz is None:
             return chips
-        clocks = [ghz * GIGA for ghz in self.axes.frequency_ghz or ()] or lowered_clocks(self.platform, self.limits)
+        clocks = [ghz * GIGA for ghz in self.axes.frequency_ghz or ()] or lowered_clocks(
+            self.platform, self.limits
+        )
         found, left = [], np.ones(len(chips), dtype=np.bool_)
         for frequency_hz in clocks:
             clock = None if frequency_hz == self.platform.frequency_hz else frequency_hz
@@ -255,7 +336,8 @@ class DesignSpace:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """Chips of a space with one memory and links, and the least and the largest area on its grid."""
+    """Chips of a space with one memory and links, and the least and the largest area on its
+    grid."""
 
     chips: AcceleratorSet
     least_mm2: float
@@ -263,7 +345,8 @@ class _Kept:
 
 
 def _places_of(column: IntArray, axis: Sequence[int]) -> IntArray:
-    """Places of the values of ``column`` on an axis that has all of them; 0 on one without values."""
+    """Places of the values of ``column`` on an axis that has all of them; 0 on one without
+    values."""
     if not axis:
         return np.zeros(len(column), dtype=np.int64)
     order = np.argsort(axis)
@@ -280,4 +363,10 @@ def accelerator_of(size: ChipSize, platform: Platform, area_mm2: float = 0.0) ->
     cores = (size.num_tc, size.num_vc, size.width, size.depth, size.width_vc, size.glb_mib * MIB)
     frequency_hz = None if size.frequency_ghz is None else size.frequency_ghz * GIGA
     clock = None if frequency_hz == platform.frequency_hz else frequency_hz
-    return Accelerator(*cores, area_mm2, size.memory, clock, None if size.links is None else own_links(size.links).label)
+    return Accelerator(
+        *cores,
+        area_mm2,
+        size.memory,
+        clock,
+        None if size.links is None else own_links(size.links).label,
+    )

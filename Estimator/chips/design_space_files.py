@@ -32,7 +32,14 @@ from Estimator.chips.own_links import own_links
 from Estimator.chips.process import process_problems
 from Estimator.chips.space_part import MOST_PARTS
 from Estimator.constants import EVERY, ConstantChange, Kind, asked_of, changed
-from Estimator.hardware_files import check_platform, hardware_path, load_platform, load_technology, load_vector_functions, require
+from Estimator.hardware_files import (
+    check_platform,
+    hardware_path,
+    load_platform,
+    load_technology,
+    load_vector_functions,
+    require,
+)
 
 LEAST_GHZ = 1e-3  # of a clock: a megahertz
 PRICES = "datacenter_2025"  # where none are given
@@ -68,14 +75,17 @@ class DesignSpaceFile:
     axes: Axes  # the values that each size takes; accelerators are all combinations
     budget: Budget  # the largest area of a chip
     keep: KeepRule  # which of those that fit the budget are kept
-    references: tuple[NamedChip, ...] = ()  # known chips that are scored beside the optimum, inside the space or not
+    references: tuple[
+        NamedChip, ...
+    ] = ()  # known chips that are scored beside the optimum, inside the space or not
 
 
 @dataclass(frozen=True)
 class SpaceChanges:
     """What a request has in place of what the file of a space states; empty: nothing.
 
-    Chips that state no links have some of ``link_bandwidth_bytes_per_s``, and all cost what ``prices`` say.
+    Chips that state no links have some of ``link_bandwidth_bytes_per_s``, and all cost what
+    ``prices`` say.
     """
 
     technology: str | None = None
@@ -93,27 +103,38 @@ NO_CHANGES = SpaceChanges()
 def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> DesignSpace:
     """Read a design space with all the files it names, and with ``changes``.
 
-    Raises:
-        InputError: unknown name, unreadable file, bad key, empty or non-positive axis, budget missing or stated twice, memory
-            as it is sold under a technology that does not describe a whole die, or the other way round.
+    Raises: InputError: unknown name, unreadable file, bad key, empty or non-positive axis, budget
+        missing or stated twice, memory
+            as it is sold under a technology that does not describe a whole die, or the other way
+            round.
     """
     path = hardware_path("design_spaces", name_or_path)
     stated = to_record(DesignSpaceFile, DESIGN_SPACE.current(read_yaml(path), str(path)), str(path))
     _check(stated, path)
     own = str(beside(path.parent.absolute(), stated.technology))
     asked = changes.technology
-    process = load_technology(stated.technology, path.parent) if asked is None else load_technology(asked)
+    process = (
+        load_technology(stated.technology, path.parent) if asked is None else load_technology(asked)
+    )
     functions = load_vector_functions(stated.vector_functions, path.parent)
     platform = load_platform(stated.platform, process, functions, path.parent)
     memory = changes.memory or stated.axes.memory or ()
     sizes = [stated.budget.accelerator, *(each.accelerator for each in stated.references)]
-    labels = dict.fromkeys([*memory, *(size.memory for size in sizes if size is not None and size.memory is not None)])
-    here = {label: None if label in changes.memory else path.parent for label in labels}  # what is asked lies where people are
+    labels = dict.fromkeys(
+        [*memory, *(size.memory for size in sizes if size is not None and size.memory is not None)]
+    )
+    here = {
+        label: None if label in changes.memory else path.parent for label in labels
+    }  # what is asked lies where people are
     systems = {label: memory_system(label, folder) for label, folder in here.items()}
-    platform = replace(platform, memories=tuple({each.label: each for each in systems.values()}.values()))
+    platform = replace(
+        platform, memories=tuple({each.label: each for each in systems.values()}.values())
+    )
     platform = _with_constants(platform, changes.constants)
     links = _labels(changes.links or stated.axes.links or ())
-    axes = replace(stated.axes, memory=tuple(systems[label].label for label in memory) or None, links=links)
+    axes = replace(
+        stated.axes, memory=tuple(systems[label].label for label in memory) or None, links=links
+    )
     space = DesignSpace(
         name=stated.name,
         technology=asked or own,
@@ -124,7 +145,9 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
         keep=stated.keep,
         references=(),
         link_bandwidth_bytes_per_s=changes.link_bandwidth_bytes_per_s if memory else 0.0,
-        prices=_changed_prices(changes.prices or load_prices(PRICES), changes.constants) if memory else None,
+        prices=_changed_prices(changes.prices or load_prices(PRICES), changes.constants)
+        if memory
+        else None,
         limits=changes.limits,
     )
     _check_die(space, str(path))
@@ -136,8 +159,14 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
         linked = size.links or (axes.links[0] if axes.links else None)
         return space.with_area(accelerator_of(replace(size, memory=named, links=linked), platform))
 
-    references = tuple(ReferenceChip(each.name, each.source, chip(each.accelerator)) for each in stated.references)
-    limit = stated.budget.area_mm2 if stated.budget.accelerator is None else chip(stated.budget.accelerator).area_mm2
+    references = tuple(
+        ReferenceChip(each.name, each.source, chip(each.accelerator)) for each in stated.references
+    )
+    limit = (
+        stated.budget.area_mm2
+        if stated.budget.accelerator is None
+        else chip(stated.budget.accelerator).area_mm2
+    )
     assert limit is not None
     return replace(space, references=references, budget_mm2=limit)
 
@@ -177,16 +206,24 @@ def _changed_prices(prices: Prices | None, changes: tuple[ConstantChange, ...]) 
 
 
 def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...]) -> Platform:
-    """``platform`` with its constants changed, those of its process and of its memories among them."""
+    """``platform`` with its constants changed, those of its process and of its memories among
+    them."""
     if not changes:
         return platform
     technology = changed(platform.technology, Kind.TECHNOLOGY, changes)
-    for problem in () if technology.die is None else process_problems(technology.die, f"{Kind.TECHNOLOGY}.die"):
+    for problem in (
+        () if technology.die is None else process_problems(technology.die, f"{Kind.TECHNOLOGY}.die")
+    ):
         raise problem
-    memories = tuple(replace(each, memory=_changed_memory(each.memory, changes, platform)) for each in platform.memories)
+    memories = tuple(
+        replace(each, memory=_changed_memory(each.memory, changes, platform))
+        for each in platform.memories
+    )
     for memory in (each.memory for each in memories):
         check_memory(memory, f"{asked_of(changes, Kind.MEMORY)}: {Kind.MEMORY} {memory.name}")
-    platform = replace(changed(platform, Kind.PLATFORM, changes), technology=technology, memories=memories)
+    platform = replace(
+        changed(platform, Kind.PLATFORM, changes), technology=technology, memories=memories
+    )
     if asked := asked_of(changes, Kind.PLATFORM):
         check_platform(platform, asked)
         file = FileRefusals(asked)
@@ -195,14 +232,18 @@ def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...]) -> 
     return platform
 
 
-def _changed_memory(memory: Memory, changes: Sequence[ConstantChange], platform: Platform) -> Memory:
-    """``memory`` with changes of all memories, as ``memory.price_per_gib``, and of its own, as ``memory.hbm3.price_per_gib``."""
+def _changed_memory(
+    memory: Memory, changes: Sequence[ConstantChange], platform: Platform
+) -> Memory:
+    """``memory`` with changes of all memories, as ``memory.price_per_gib``, and of its own, as
+    ``memory.hbm3.price_per_gib``."""
     names = {each.memory.name for each in platform.memories}
     for change in (each for each in changes if each.kind is Kind.MEMORY):
         first, *rest = change.path
         if rest and first not in {*names, EVERY}:
             raise InputError(
-                f"{change.asked!r:.200}: {first!r:.100} is no memory of these chips; give {', '.join(sorted(names))}, "
+                f"{change.asked!r:.200}: {first!r:.100} is no memory of these chips; give "
+                f"{', '.join(sorted(names))}, "
                 "* for all of them, or leave it out"
             )
         if not rest or first in {memory.name, EVERY}:
@@ -220,26 +261,53 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
     file = FileRefusals(path)
     for key, value in vars(size).items():
         if key not in {*TEXTS, "frequency_ghz"}:
-            require(0 < value <= LARGEST_VALUE, file, key, value, f"a whole number from 1 to {LARGEST_VALUE}")
+            require(
+                0 < value <= LARGEST_VALUE,
+                file,
+                key,
+                value,
+                f"a whole number from 1 to {LARGEST_VALUE}",
+            )
     if size.frequency_ghz is not None:
         _check_clock(size.frequency_ghz, space.platform, file, "frequency_ghz")
     file.raise_any()
     axes = space.axes.memory
     if size.memory is None and axes is not None:
-        require(len(axes) == 1, path, "memory", "left out", f"one of those of the design space {space.name}: {', '.join(axes)}")
+        require(
+            len(axes) == 1,
+            path,
+            "memory",
+            "left out",
+            f"one of those of the design space {space.name}: {', '.join(axes)}",
+        )
         size = replace(size, memory=axes[0])
     elif size.memory is not None:
         system = memory_system(size.memory, path.parent)
-        if system.label not in {each.label for each in space.platform.memories}:  # whose constants a request may have changed
+        if system.label not in {
+            each.label for each in space.platform.memories
+        }:  # whose constants a request may have changed
             known = ", ".join(each.label for each in space.platform.memories) or "none"
-            raise InputError(f"{path}: memory is {system.label}, but the design space {space.name} has {known}; see --memory")
+            raise InputError(
+                f"{path}: memory is {system.label}, but the design space {space.name} has "
+                f"{known}; see --memory"
+            )
         size = replace(size, memory=system.label)
     links = space.axes.links or ()
     if size.links is None and links:
-        require(len(links) == 1, path, "links", "left out", f"given, as in the design space {space.name}: {', '.join(links)}")
+        require(
+            len(links) == 1,
+            path,
+            "links",
+            "left out",
+            f"given, as in the design space {space.name}: {', '.join(links)}",
+        )
         size = replace(size, links=links[0])
     require(
-        size.links is None or size.memory is not None, path, "links", size.links, "left out where memory is not as it is sold"
+        size.links is None or size.memory is not None,
+        path,
+        "links",
+        size.links,
+        "left out where memory is not as it is sold",
     )
     return space.with_area(accelerator_of(size, space.platform))
 
@@ -249,25 +317,32 @@ def _check_die(space: DesignSpace, source: str) -> None:
     technology, memory = space.platform.technology, space.platform.memories
     if memory and technology.die is None:
         raise InputError(
-            f"{source}: memory is {memory[0].label}, but the technology {technology.name} does not describe memory interfaces; "
-            "give one that describes whole dies with --technology, as foundry_7nm, or leave memory out"
+            f"{source}: memory is {memory[0].label}, but the technology {technology.name} does "
+            "not describe memory interfaces; "
+            "give one that describes whole dies with --technology, as foundry_7nm, or leave "
+            "memory out"
         )
     if technology.die is not None and not space.axes.memory:
         raise InputError(
-            f"{source}: the technology {technology.name} describes whole dies, which carry memory as it is sold, and none is "
-            "given; name one with --memory, as hbm2e:4 for four stacks ('phaze list memories' shows them)"
+            f"{source}: the technology {technology.name} describes whole dies, which carry memory "
+            "as it is sold, and none is "
+            "given; name one with --memory, as hbm2e:4 for four stacks ('phaze list memories' "
+            "shows them)"
         )
     if space.axes.links and not space.axes.memory:
         raise InputError(
-            f"{source}: links are {space.axes.links[0]}, which take area and power of a whole die, and the technology "
-            f"{technology.name} does not describe them; give --technology, as foundry_7nm, and --memory, as hbm2e:4"
+            f"{source}: links are {space.axes.links[0]}, which take area and power of a whole "
+            "die, and the technology "
+            f"{technology.name} does not describe them; give --technology, as foundry_7nm, and "
+            "--memory, as hbm2e:4"
         )
     if space.limits.any and not space.axes.memory:
         asked = " and ".join(each.words for each in space.limits.stated)
         need = "needs" if len(space.limits.stated) == 1 else "need"
         raise InputError(
             f"{asked} {need} whole dies, which the technology {technology.name} of "
-            f"the design space {space.name} does not describe; give a --design-space of whole dies, as tpu_like_7nm, or "
+            f"the design space {space.name} does not describe; give a --design-space of whole "
+            "dies, as tpu_like_7nm, or "
             "--technology, as foundry_7nm, and --memory, as hbm2e:4"
         )
     file = FileRefusals(Path(source))
@@ -281,7 +356,9 @@ def _check_die(space: DesignSpace, source: str) -> None:
 def _check_clock(ghz: float, platform: Platform, file: FileRefusals, key: str) -> None:
     die = platform.technology.die
     if die is None:
-        require(LEAST_GHZ <= ghz < math.inf, file, key, f"{ghz:g} GHz", f"at least {LEAST_GHZ:g} GHz")
+        require(
+            LEAST_GHZ <= ghz < math.inf, file, key, f"{ghz:g} GHz", f"at least {LEAST_GHZ:g} GHz"
+        )
         return
     most = maximum_frequency_hz(die) / GIGA
     allowed = f"at least {LEAST_GHZ:g} and at most {most:.3g} GHz in {platform.technology.name}"
@@ -294,29 +371,63 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
         if values is not None:
             if not require(len(values) > 0, file, f"axes.{axis}", "empty", "one or more values"):
                 continue
-            require(len(set(values)) == len(values), file, f"axes.{axis}", list(values), "without repetition")
+            require(
+                len(set(values)) == len(values),
+                file,
+                f"axes.{axis}",
+                list(values),
+                "without repetition",
+            )
             if axis not in TEXTS:
                 _check_values(axis, values, file)
-    grid, most = math.prod(len(values) for values in vars(stated.axes).values() if values is not None), LARGEST_GRID * MOST_PARTS
-    require(grid <= most, file, "axes", f"a grid of {grid:,} chips", f"at most {most:,}; list fewer values")
+    grid, most = (
+        math.prod(len(values) for values in vars(stated.axes).values() if values is not None),
+        LARGEST_GRID * MOST_PARTS,
+    )
+    require(
+        grid <= most,
+        file,
+        "axes",
+        f"a grid of {grid:,} chips",
+        f"at most {most:,}; list fewer values",
+    )
     budget = stated.budget
     stated_once = (budget.accelerator is None) != (budget.area_mm2 is None)
     require(stated_once, file, "budget", vars(budget), "either an accelerator or an area_mm2")
     if budget.area_mm2 is not None:
-        require(0 < budget.area_mm2 < math.inf, file, "budget.area_mm2", budget.area_mm2, "positive")
+        require(
+            0 < budget.area_mm2 < math.inf, file, "budget.area_mm2", budget.area_mm2, "positive"
+        )
     fraction = stated.keep.minimum_area_fraction
     require(0 <= fraction <= 1, file, "keep.minimum_area_fraction", fraction, "between 0 and 1")
     names = [chip.name for chip in stated.references]
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    require(twice is None, file, "references", f"{twice!r} several times", "every chip under a name of its own")
-    chips = [("budget.accelerator", budget.accelerator), *((f"references.{c.name}", c.accelerator) for c in stated.references)]
+    require(
+        twice is None,
+        file,
+        "references",
+        f"{twice!r} several times",
+        "every chip under a name of its own",
+    )
+    chips = [
+        ("budget.accelerator", budget.accelerator),
+        *((f"references.{c.name}", c.accelerator) for c in stated.references),
+    ]
     for key, chip in chips:
         if chip is not None:
             sizes = [value for value in vars(chip).values() if isinstance(value, int)]
-            require(0 < min(sizes) <= max(sizes) <= LARGEST_VALUE, file, key, vars(chip), f"positive and at most {LARGEST_VALUE}")
+            require(
+                0 < min(sizes) <= max(sizes) <= LARGEST_VALUE,
+                file,
+                key,
+                vars(chip),
+                f"positive and at most {LARGEST_VALUE}",
+            )
     file.raise_any()
 
 
 def _check_values(axis: str, values: Sequence[float], file: FileRefusals) -> None:
     require(min(values) > 0, file, f"axes.{axis}", list(values), "positive")
-    require(max(values) <= LARGEST_VALUE, file, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}")
+    require(
+        max(values) <= LARGEST_VALUE, file, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}"
+    )

@@ -1,11 +1,14 @@
-"""The whole die of a chip: square millimetres by part, how many dies hold it, and which dies have edge enough for the memory.
+"""The whole die of a chip: square millimetres by part, how many dies hold it, and which dies have
+edge enough for the memory.
 
-    network   = cores x area of a router + GLB bytes per cycle x area of its wires
-    memory    = stacks x (PHY + controller), links = GB/s each way x area of their PHY
-    control   = a share of all of these: sequencing, test, clock distribution, padding and what stays empty
-    beyond the reticle: as few equal dies as fit, joined by links that carry a share of the memory's bandwidth to each neighbour
+    network   = cores x area of a router + GLB bytes per cycle x area of its wires memory    =
+    stacks x (PHY + controller), links = GB/s each way x area of their PHY control   = a share of
+    all of these: sequencing, test, clock distribution, padding and what stays empty beyond the
+    reticle: as few equal dies as fit, joined by links that carry a share of the memory's bandwidth
+    to each neighbour
 
-Constants: ``DieProcess`` of the technology, ``Memory``; checked against published dies by ``Estimator.chips.published``.
+Constants: ``DieProcess`` of the technology, ``Memory``; checked against published dies by
+``Estimator.chips.published``.
 """
 
 from __future__ import annotations
@@ -24,7 +27,11 @@ from Estimator.chips.memory import MemorySystem
 from Estimator.chips.process import DieProcess
 from Estimator.chips.technology import FloatArray, Technology
 
-ASPECT = 33 / 26  # long over short side of a die: the field of a scanner, which the largest dies fill (26 mm x 33 mm)
+ASPECT = (
+    33 / 26
+    # long over short side of a die: the field of a scanner, which the largest dies fill (26 mm x 33
+    # mm)
+)
 MOST_DIES = 64
 
 
@@ -42,7 +49,8 @@ class DieParts:
     links: FloatArray
     control: FloatArray
     die_to_die: FloatArray
-    dies: IntArray  # 1, or how many chiplets the chip is made of; MOST_DIES + 1 where none will do (``too_large``)
+    # 1, or how many chiplets the chip is made of; MOST_DIES + 1 where none will do (``too_large``)
+    dies: IntArray
 
     @property
     def total_mm2(self) -> FloatArray:
@@ -77,8 +85,14 @@ def die_process(technology: Technology) -> DieProcess:
     return technology.die
 
 
-def die_parts(chips: AcceleratorSet, platform: Platform, memory: MemorySystem, link_bandwidth_bytes_per_s: float) -> DieParts:
-    """Area of every chip by part, each with this memory and links of so many bytes/s each way in all; arrays of shape (N,).
+def die_parts(
+    chips: AcceleratorSet,
+    platform: Platform,
+    memory: MemorySystem,
+    link_bandwidth_bytes_per_s: float,
+) -> DieParts:
+    """Area of every chip by part, each with this memory and links of so many bytes/s each way in
+    all; arrays of shape (N,).
 
     Of a chip that needs more than ``MOST_DIES`` dies one more is told, and it cannot be built.
 
@@ -89,10 +103,19 @@ def die_parts(chips: AcceleratorSet, platform: Platform, memory: MemorySystem, l
     die, elements = die_process(technology), chips.width * chips.depth
     return whole_die(
         DieContents(
-            tensor_arithmetic=chips.num_tc * technology.tensor_pe_area.value * elements / UM2_PER_MM2,
-            tensor_buffers=chips.num_tc * technology.l2_area.at(l2_bytes(elements, platform)) / UM2_PER_MM2,
-            vector_arithmetic=np.asarray(chips.num_vc * chips.width_vc * (technology.vector_lane_area.value / UM2_PER_MM2)),
-            vector_buffers=chips.num_vc * technology.l2_area.at(l2_bytes(chips.width_vc, platform)) / UM2_PER_MM2,
+            tensor_arithmetic=chips.num_tc
+            * technology.tensor_pe_area.value
+            * elements
+            / UM2_PER_MM2,
+            tensor_buffers=chips.num_tc
+            * technology.l2_area.at(l2_bytes(elements, platform))
+            / UM2_PER_MM2,
+            vector_arithmetic=np.asarray(
+                chips.num_vc * chips.width_vc * (technology.vector_lane_area.value / UM2_PER_MM2)
+            ),
+            vector_buffers=chips.num_vc
+            * technology.l2_area.at(l2_bytes(chips.width_vc, platform))
+            / UM2_PER_MM2,
             global_buffer=technology.glb_area.at(chips.glb_bytes) / UM2_PER_MM2,
             cores=chips.num_tc + chips.num_vc,
             network_bytes_per_cycle=platform.glb_bandwidth_bytes_per_cycle,
@@ -105,7 +128,8 @@ def die_parts(chips: AcceleratorSet, platform: Platform, memory: MemorySystem, l
 
 @dataclass(frozen=True, eq=False)
 class DieContents:
-    """What the inside of N chips holds: mm2 of cores and buffers, and what the network on chip joins; arrays of shape (N,)."""
+    """What the inside of N chips holds: mm2 of cores and buffers, and what the network on chip
+    joins; arrays of shape (N,)."""
 
     tensor_arithmetic: FloatArray
     tensor_buffers: FloatArray
@@ -116,7 +140,9 @@ class DieContents:
     network_bytes_per_cycle: float
 
 
-def whole_die(contents: DieContents, die: DieProcess, memory: MemorySystem, link_bandwidth_bytes_per_s: float) -> DieParts:
+def whole_die(
+    contents: DieContents, die: DieProcess, memory: MemorySystem, link_bandwidth_bytes_per_s: float
+) -> DieParts:
     """The parts of dies around ``contents``."""
     inside = (
         contents.tensor_arithmetic,
@@ -128,20 +154,29 @@ def whole_die(contents: DieContents, die: DieProcess, memory: MemorySystem, link
     wires = contents.network_bytes_per_cycle * die.network_bandwidth_area.value
     network = np.asarray(contents.cores * die.network_core_area.value + wires, dtype=np.float64)
     stack_mm2 = (
-        memory.memory.phy_area.value * die.phy_scale.value + memory.memory.controller_area.value * die.controller_scale.value
+        memory.memory.phy_area.value * die.phy_scale.value
+        + memory.memory.controller_area.value * die.controller_scale.value
     )
     interfaces = np.full_like(network, memory.stacks * stack_mm2)
     links = np.full_like(network, link_bandwidth_bytes_per_s / GB * die.link_area.value)
     control: FloatArray = die.control_share.value * added([*inside, network, interfaces, links])
     alone = added([*inside, network, interfaces, links, control])
-    neighbour_mm2 = memory.bandwidth_bytes_per_s / GB * die.die_to_die_bandwidth.value * die.die_to_die_area.value
+    neighbour_mm2 = (
+        memory.bandwidth_bytes_per_s
+        / GB
+        * die.die_to_die_bandwidth.value
+        * die.die_to_die_area.value
+    )
     dies = _dies(alone, neighbour_mm2, die.reticle.value)
-    die_to_die = np.asarray(2.0 * (dies - 1) * neighbour_mm2, dtype=np.float64)  # dies in a row; both ends of every joint
+    die_to_die = np.asarray(
+        2.0 * (dies - 1) * neighbour_mm2, dtype=np.float64
+    )  # dies in a row; both ends of every joint
     return DieParts(*inside, network, interfaces, links, control, die_to_die, dies)
 
 
 def _dies(alone_mm2: FloatArray, neighbour_mm2: float, reticle_mm2: float) -> IntArray:
-    """Fewest equal dies of at most the reticle: n with ``alone + 2 (n - 1) neighbour <= n reticle``; see ``too_large``."""
+    """Fewest equal dies of at most the reticle: n with ``alone + 2 (n - 1) neighbour <= n
+    reticle``; see ``too_large``."""
     spare = reticle_mm2 - 2 * neighbour_mm2
     if spare > 0:
         dies = np.maximum(1, np.ceil((alone_mm2 - 2 * neighbour_mm2) / spare - 1e-9))
@@ -158,9 +193,11 @@ def too_large(parts: DieParts) -> NDArray[np.bool_]:
 
 
 def usable_edge_mm(total_mm2: ArrayLike, dies: ArrayLike = 1) -> FloatArray:
-    """Edge that memories can lie along: two long sides of a die; of dies in a row, which join at these, two short sides each.
+    """Edge that memories can lie along: two long sides of a die; of dies in a row, which join at
+    these, two short sides each.
 
-    As built: V100, A100 and H100 have two or three stacks along both long sides; B200, of two dies, two along every short side.
+    As built: V100, A100 and H100 have two or three stacks along both long sides; B200, of two dies,
+    two along every short side.
     """
     count = np.asarray(dies, dtype=np.float64)
     short = np.sqrt(np.asarray(total_mm2, dtype=np.float64) / count / ASPECT)
@@ -168,7 +205,9 @@ def usable_edge_mm(total_mm2: ArrayLike, dies: ArrayLike = 1) -> FloatArray:
     return edge
 
 
-def edge_problem(total_mm2: ArrayLike, memory: MemorySystem, dies: ArrayLike = 1) -> NDArray[np.bool_]:
+def edge_problem(
+    total_mm2: ArrayLike, memory: MemorySystem, dies: ArrayLike = 1
+) -> NDArray[np.bool_]:
     """Which dies cannot carry so many stacks; shape of ``total_mm2``."""
     problem: NDArray[np.bool_] = memory.edge_mm > usable_edge_mm(total_mm2, dies)
     return problem
@@ -184,6 +223,7 @@ def check_edge(total_mm2: float, memory: MemorySystem, dies: int = 1) -> None:
         edge = float(usable_edge_mm(total_mm2, dies))
         fits = int(edge // memory.memory.edge.value)
         raise InputError(
-            f"{memory.label} needs {memory.edge_mm:.1f} mm of the die's edge, and a chip of {total_mm2:.0f} mm2 has {edge:.1f} mm"
+            f"{memory.label} needs {memory.edge_mm:.1f} mm of the die's edge, and a chip of "
+            f"{total_mm2:.0f} mm2 has {edge:.1f} mm"
             f" for memory: at most {fits} stack{'s' * (fits != 1)}; give fewer, or a larger chip"
         )

@@ -1,4 +1,5 @@
-"""What the joules of an operator on one accelerator go to: cores, on-chip memories, HBM, links between devices."""
+"""What the joules of an operator on one accelerator go to: cores, on-chip memories, HBM, links
+between devices."""
 
 from __future__ import annotations
 
@@ -6,14 +7,20 @@ from dataclasses import astuple, dataclass
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.signatures import operator_signature, sent_bytes
-from Estimator.chips.tensor_core import JOULES_PER_PJ, REGISTER_ACCESSES_PER_MAC, CoreEstimate, TensorCoreModel
+from Estimator.chips.tensor_core import (
+    JOULES_PER_PJ,
+    REGISTER_ACCESSES_PER_MAC,
+    CoreEstimate,
+    TensorCoreModel,
+)
 from Estimator.chips.vector_core import VectorCoreModel
 from GraphExtractor.graph import Operator
 
 
 @dataclass(frozen=True)
 class EnergyParts:
-    """Joules by where they go; ``on_chip_memory_j`` is of the buffers of the cores and the global one, both ways."""
+    """Joules by where they go; ``on_chip_memory_j`` is of the buffers of the cores and the global
+    one, both ways."""
 
     tensor_cores_j: float = 0.0
     vector_cores_j: float = 0.0
@@ -27,7 +34,9 @@ class EnergyParts:
         return float(sum(astuple(self)))
 
     def __add__(self, other: EnergyParts) -> EnergyParts:
-        return EnergyParts(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+        return EnergyParts(
+            *(one + two for one, two in zip(astuple(self), astuple(other), strict=True))
+        )
 
     def times(self, factor: float) -> EnergyParts:
         """So often."""
@@ -36,7 +45,8 @@ class EnergyParts:
 
 @dataclass(frozen=True)
 class OperatorTraffic:
-    """Off-chip bytes of an operator on one accelerator, re-reads included, and where its joules go."""
+    """Off-chip bytes of an operator on one accelerator, re-reads included, and where its joules
+    go."""
 
     hbm_bytes: float
     energy: EnergyParts
@@ -55,28 +65,52 @@ class OperatorEnergy:
         """Of ``operator`` on one core, or spread over all cores of its type."""
         technology, platform = self._platform.technology, self._platform
         sent = sent_bytes(operator)
-        hbm_pj, network_pj = 2 * sent * technology.hbm_energy.value, sent * technology.network_energy.value
+        hbm_pj, network_pj = (
+            2 * sent * technology.hbm_energy.value,
+            sent * technology.network_energy.value,
+        )
         energy = EnergyParts(hbm_j=hbm_pj * JOULES_PER_PJ, network_j=network_pj * JOULES_PER_PJ)
         signature, moved = operator_signature(operator), 2.0 * sent
         if signature.tensor is not None:
             macs = signature.tensor.macs
             registers = macs * REGISTER_ACCESSES_PER_MAC * platform.bytes_per_element
-            arithmetic_pj = macs * technology.mac_energy.value + registers * technology.l1_energy.value
-            hbm_bytes, split = self._split(self._tensor.estimate(signature.tensor), arithmetic_pj, all_cores=all_cores)
+            arithmetic_pj = (
+                macs * technology.mac_energy.value + registers * technology.l1_energy.value
+            )
+            hbm_bytes, split = self._split(
+                self._tensor.estimate(signature.tensor), arithmetic_pj, all_cores=all_cores
+            )
             moved, energy = moved + hbm_bytes, energy + split
         for element in (signature.element, signature.merges):
             if element is None:
                 continue
-            cycles = sum(piece.elements * self._vector.cycles_per_element(piece.function) for piece in element.vector)
-            lane_pj = technology.vector_lane_energy.value + platform.bytes_per_element * technology.l1_energy.value
-            hbm_bytes, split = self._split(self._vector.estimate(element), cycles * lane_pj, all_cores=all_cores)
+            cycles = sum(
+                piece.elements * self._vector.cycles_per_element(piece.function)
+                for piece in element.vector
+            )
+            lane_pj = (
+                technology.vector_lane_energy.value
+                + platform.bytes_per_element * technology.l1_energy.value
+            )
+            hbm_bytes, split = self._split(
+                self._vector.estimate(element), cycles * lane_pj, all_cores=all_cores
+            )
             on_vector = EnergyParts(0.0, split.tensor_cores_j, split.on_chip_memory_j, split.hbm_j)
             moved, energy = moved + hbm_bytes, energy + on_vector
         return OperatorTraffic(moved, energy)
 
-    def _split(self, price: CoreEstimate, arithmetic_pj: float, *, all_cores: bool) -> tuple[float, EnergyParts]:
-        """HBM bytes, and joules with those of arithmetic under ``tensor_cores_j``; the rest moves data on the chip."""
-        joules, moved = (price.all_j, price.all_hbm_bytes) if all_cores else (price.single_j, price.single_hbm_bytes)
+    def _split(
+        self, price: CoreEstimate, arithmetic_pj: float, *, all_cores: bool
+    ) -> tuple[float, EnergyParts]:
+        """HBM bytes, and joules with those of arithmetic under ``tensor_cores_j``; the rest moves
+        data on the chip."""
+        joules, moved = (
+            (price.all_j, price.all_hbm_bytes)
+            if all_cores
+            else (price.single_j, price.single_hbm_bytes)
+        )
         arithmetic_j, hbm_bytes = arithmetic_pj * JOULES_PER_PJ, float(moved[0])
         hbm_j = hbm_bytes * self._platform.technology.hbm_energy.value * JOULES_PER_PJ
-        return hbm_bytes, EnergyParts(arithmetic_j, 0.0, max(float(joules[0]) - arithmetic_j - hbm_j, 0.0), hbm_j)
+        return hbm_bytes, EnergyParts(
+            arithmetic_j, 0.0, max(float(joules[0]) - arithmetic_j - hbm_j, 0.0), hbm_j
+        )

@@ -1,4 +1,5 @@
-"""Prices of all distinct operators of model graphs on all distinct core configurations, and their lookup per accelerator."""
+"""Prices of all distinct operators of model graphs on all distinct core configurations, and their
+lookup per accelerator."""
 
 import logging
 from collections.abc import Sequence
@@ -18,9 +19,21 @@ from Estimator.chips.part_prices import Lookup, Parts, Priced, piece_times
 from Estimator.chips.signatures import DistinctWork, distinct_work, sent_bytes
 from Estimator.chips.signatures import occupies as occupies
 from Estimator.chips.technology import FloatArray
-from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate, CorePrices, TensorCoreModel, TensorWork
+from Estimator.chips.tensor_core import (
+    JOULES_PER_PJ,
+    CoreEstimate,
+    CorePrices,
+    TensorCoreModel,
+    TensorWork,
+)
 from Estimator.chips.vector_core import VectorCoreModel
-from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, PricedOperators, collective_positions
+from Estimator.cost_model import (
+    OperatorCostModel,
+    OperatorCosts,
+    PieceTimes,
+    PricedOperators,
+    collective_positions,
+)
 from GraphExtractor.graph import DTYPE_BYTES, ModelGraph, OperatorGraph
 
 logger = logging.getLogger(__name__)
@@ -30,7 +43,8 @@ PRICED_BY = (Path(__file__).parent,)  # whose code makes stored prices stale
 
 @dataclass(frozen=True, eq=False)
 class OperatorTimes:
-    """Seconds and joules of the operators of a graph, in its order, on one core and on all: shape (accelerators, operators)."""
+    """Seconds and joules of the operators of a graph, in its order, on one core and on all: shape
+    (accelerators, operators)."""
 
     single_s: FloatArray
     all_s: FloatArray
@@ -40,7 +54,8 @@ class OperatorTimes:
 
 @dataclass(frozen=True, eq=False)
 class LatencyTable(OperatorCostModel):
-    """Prices of ``work`` on the cores of ``accelerators``, of which each is a configuration; others are refused."""
+    """Prices of ``work`` on the cores of ``accelerators``, of which each is a configuration; others
+    are refused."""
 
     accelerators: AcceleratorSet
     platform: Platform
@@ -61,7 +76,10 @@ class LatencyTable(OperatorCostModel):
     @property
     def stream_bytes_per_s(self) -> float:
         """HBM bandwidth, the least that one of the accelerators has."""
-        return min(self.platform.at(variant).hbm_bandwidth_bytes_per_s for variant in self.accelerators.variants)
+        return min(
+            self.platform.at(variant).hbm_bandwidth_bytes_per_s
+            for variant in self.accelerators.variants
+        )
 
     @property
     def accumulation_bytes(self) -> float:
@@ -76,34 +94,55 @@ class LatencyTable(OperatorCostModel):
         """
         width = self.platform.bytes_per_element
         if DTYPE_BYTES.get(number_format) != width:
-            known = ", ".join(name for name, size in DTYPE_BYTES.items() if size == width and "float" in name)
-            raise InputError(f"designed chips have no matrix units for {number_format}; they compute on {width} bytes: {known}")
+            known = ", ".join(
+                name for name, size in DTYPE_BYTES.items() if size == width and "float" in name
+            )
+            raise InputError(
+                f"designed chips have no matrix units for {number_format}; they compute on "
+                f"{width} bytes: {known}"
+            )
         chips = self.accelerators
         macs_per_cycle = (chips.num_tc * chips.width * chips.depth).astype(np.float64)
-        frequencies = np.array([self.platform.at(variant).frequency_hz for variant in chips.variants])
+        frequencies = np.array(
+            [self.platform.at(variant).frequency_hz for variant in chips.variants]
+        )
         peaks: FloatArray = 2.0 * macs_per_cycle * frequencies[chips.variant]
         return peaks
 
-    def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None, panels: int = 1) -> PricedOperators:
-        """See OperatorCostModel. Alone means spread over all cores of the operator's type; what an operator sends costs joules.
+    def price(
+        self, graph: OperatorGraph, rows: IntArray | slice | None = None, panels: int = 1
+    ) -> PricedOperators:
+        """See OperatorCostModel. Alone means spread over all cores of the operator's type; what an
+        operator sends costs joules.
 
-        A fused operator has the parts of the slower of its two halves, whose tiles are pipelined; a recurrence those of both.
+        A fused operator has the parts of the slower of its two halves, whose tiles are pipelined; a
+        recurrence those of both.
 
         Raises:
             InputError: the table was made for other graphs.
         """
         rows = slice(None) if rows is None else rows
         at = self._lookup(graph, rows)
-        alone, on_one_core = (self._costs(graph, rows, at, mode, panels) for mode in ("all", "single"))
+        alone, on_one_core = (
+            self._costs(graph, rows, at, mode, panels) for mode in ("all", "single")
+        )
         return PricedOperators(alone=alone, on_one_core=on_one_core)
 
-    def times(self, graph: OperatorGraph, rows: IntArray | slice, collective_s: FloatArray, panels: int = 1) -> OperatorTimes:
-        """Price the operators of ``graph`` on the accelerators ``rows``; its collectives take ``collective_s``.
+    def times(
+        self,
+        graph: OperatorGraph,
+        rows: IntArray | slice,
+        collective_s: FloatArray,
+        panels: int = 1,
+    ) -> OperatorTimes:
+        """Price the operators of ``graph`` on the accelerators ``rows``; its collectives take
+        ``collective_s``.
 
-        These have shape (collectives,), or (collectives, rows) where accelerators have different links.
-        Operators take what their parts do (``Estimator.chips.part_prices``), products of 2D layouts in so many ``panels``; a
-        collective takes its time on the network whatever the mode. What is streamed costs joules, and seconds beyond these that
-        ``Solver.search.network_times`` adds.
+        These have shape (collectives,), or (collectives, rows) where accelerators have different
+        links. Operators take what their parts do (``Estimator.chips.part_prices``), products of 2D
+        layouts in so many ``panels``; a collective takes its time on the network whatever the mode.
+        What is streamed costs joules, and seconds beyond these that ``Solver.search.network_times``
+        adds.
 
         Raises:
             InputError: the table was made for other graphs.
@@ -114,10 +153,15 @@ class LatencyTable(OperatorCostModel):
         single_j, all_j = (self._joules(graph, rows, at, mode) for mode in ("single", "all"))
         for seconds in (single_s, all_s):
             seconds[collectives] = collective_s[:, None] if collective_s.ndim == 1 else collective_s
-        return OperatorTimes(*(np.ascontiguousarray(priced.T) for priced in (single_s, all_s, single_j, all_j)))
+        return OperatorTimes(
+            *(np.ascontiguousarray(priced.T) for priced in (single_s, all_s, single_j, all_j))
+        )
 
-    def piece_times(self, graph: OperatorGraph, rows: IntArray | slice, panels: int) -> tuple[PieceTimes[FloatArray], ...]:
-        """Seconds of the pieces that operators run in beside what they stream, on one core and on all.
+    def piece_times(
+        self, graph: OperatorGraph, rows: IntArray | slice, panels: int
+    ) -> tuple[PieceTimes[FloatArray], ...]:
+        """Seconds of the pieces that operators run in beside what they stream, on one core and on
+        all.
 
         Arrays of shape (accelerators, operators), which mean nothing where nothing streams.
 
@@ -125,7 +169,9 @@ class LatencyTable(OperatorCostModel):
             InputError: the table was made for other graphs.
         """
         at = self._lookup(graph, rows)
-        return tuple(piece_times(self._priced(f"{mode}_s"), at, panels) for mode in ("single", "all"))
+        return tuple(
+            piece_times(self._priced(f"{mode}_s"), at, panels) for mode in ("single", "all")
+        )
 
     def _lookup(self, graph: OperatorGraph, rows: IntArray | slice) -> Lookup:
         return Lookup.of(graph, self.work, self.accelerators, rows)
@@ -136,22 +182,30 @@ class LatencyTable(OperatorCostModel):
     def _seconds(self, at: Lookup, mode: str, panels: int) -> FloatArray:
         return Parts.of(self._priced(f"{mode}_s"), at, panels).joined(at)
 
-    def _joules(self, graph: OperatorGraph, rows: IntArray | slice, at: Lookup, mode: str) -> FloatArray:
+    def _joules(
+        self, graph: OperatorGraph, rows: IntArray | slice, at: Lookup, mode: str
+    ) -> FloatArray:
         """What an operator is made of costs joules however it is put together."""
         joules = Parts.of(self._priced(f"{mode}_j"), at, panels=1).summed()
         joules += self._network_j(graph, rows)
         return joules
 
-    def _costs(self, graph: OperatorGraph, rows: IntArray | slice, at: Lookup, mode: str, panels: int) -> OperatorCosts:
+    def _costs(
+        self, graph: OperatorGraph, rows: IntArray | slice, at: Lookup, mode: str, panels: int
+    ) -> OperatorCosts:
         """Costs in one mode, ``single`` or ``all``."""
         seconds = Parts.of(self._priced(f"{mode}_s"), at, panels)
         slower = seconds.vector > seconds.products
         whole_s = seconds.joined(at, slower)
         arithmetic_s = Parts.of(self._priced(f"{mode}_arithmetic_s"), at, panels).joined(at, slower)
         launch_s = Parts.of(self._starts_s(), at, panels).joined(at, slower)
-        memory_s = np.maximum(whole_s - arithmetic_s - launch_s, 0.0)  # rounding must not make it negative
+        memory_s = np.maximum(
+            whole_s - arithmetic_s - launch_s, 0.0
+        )  # rounding must not make it negative
         joules = self._joules(graph, rows, at, mode)
-        return OperatorCosts(arithmetic_s.T, memory_s.T, launch_s.T, np.zeros_like(memory_s).T, joules.T)
+        return OperatorCosts(
+            arithmetic_s.T, memory_s.T, launch_s.T, np.zeros_like(memory_s).T, joules.T
+        )
 
     def _starts_s(self) -> Priced:
         """Seconds of starting the distinct work, however it is priced."""
@@ -167,9 +221,17 @@ class LatencyTable(OperatorCostModel):
 
     @property
     def sent_j_per_byte(self) -> FloatArray:
-        """Joules a device spends on a byte that it sends, which leaves one HBM for another; shape (variants,)."""
-        technologies = [self.platform.at(variant).technology for variant in self.accelerators.variants]
-        return np.array([each.network_energy.value + 2 * each.hbm_energy.value for each in technologies]) * JOULES_PER_PJ
+        """Joules a device spends on a byte that it sends, which leaves one HBM for another; shape
+        (variants,)."""
+        technologies = [
+            self.platform.at(variant).technology for variant in self.accelerators.variants
+        ]
+        return (
+            np.array(
+                [each.network_energy.value + 2 * each.hbm_energy.value for each in technologies]
+            )
+            * JOULES_PER_PJ
+        )
 
     def _network_j(self, graph: OperatorGraph, rows: IntArray | slice) -> FloatArray:
         """Joules a device spends on what operators send, (operators, 1 or accelerators)."""
@@ -181,26 +243,36 @@ class LatencyTable(OperatorCostModel):
 
 
 def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
-    used = [platform.at(variant) for variant in accelerators.variants]  # energies at the voltage of each clock
-    alone = [replace(each, technology=replace(each.technology, die=None)) for each in used]  # else no operator needs a die
+    used = [
+        platform.at(variant) for variant in accelerators.variants
+    ]  # energies at the voltage of each clock
+    alone = [
+        replace(each, technology=replace(each.technology, die=None)) for each in used
+    ]  # else no operator needs a die
     return content_key(accelerators.fingerprint, *(to_json(each).decode() for each in alone))
 
 
-def populate_estimates(graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:
-    """Price all distinct operators of ``graphs`` on all distinct core configurations of ``accelerators``."""
+def populate_estimates(
+    graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform
+) -> LatencyTable:
+    """Price all distinct operators of ``graphs`` on all distinct core configurations of
+    ``accelerators``."""
     return priced_parts(distinct_work(graphs), accelerators, platform, TensorCoreModel)
 
 
 def load_or_populate(
     graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform, folder: Path
 ) -> LatencyTable:
-    """As ``populate_estimates``, kept under ``folder/<model>/``; a file is found again only by equal inputs and equal code.
+    """As ``populate_estimates``, kept under ``folder/<model>/``; a file is found again only by
+    equal inputs and equal code.
 
     Raises:
         PhazeError: the estimates cannot be written.
     """
     work = distinct_work(graphs)
-    key = content_key(code_version(*PRICED_BY), _fingerprint(accelerators, platform), to_json(work).decode())
+    key = content_key(
+        code_version(*PRICED_BY), _fingerprint(accelerators, platform), to_json(work).decode()
+    )
     named = graphs[0].key
     name = f"{named.label}_mbs_{named.micro_batch_size}_sl_{named.sequence_length}_{key}.npz"
     path = folder / named.label / name
@@ -219,19 +291,32 @@ def load_or_populate(
 class TensorPrices(Protocol):
     """What prices products on tensor cores: ``TensorCoreModel``, or a bound of it."""
 
-    def __init__(self, cores: TensorCores, platform: Platform, rates: CoreRates | None = None) -> None: ...
+    def __init__(
+        self, cores: TensorCores, platform: Platform, rates: CoreRates | None = None
+    ) -> None: ...
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
         """Prices of one piece of work; arrays of shape (cores,)."""
 
 
 def priced_parts(
-    work: DistinctWork, accelerators: AcceleratorSet, platform: Platform, tensor_prices: type[TensorPrices]
+    work: DistinctWork,
+    accelerators: AcceleratorSet,
+    platform: Platform,
+    tensor_prices: type[TensorPrices],
 ) -> LatencyTable:
-    """Prices of ``work`` on all distinct cores of ``accelerators``, its products by ``tensor_prices``."""
+    """Prices of ``work`` on all distinct cores of ``accelerators``, its products by
+    ``tensor_prices``."""
     logger.debug("pricing %d products and %d vector works", len(work.tensor), len(work.element))
-    tensor_cores, vector_cores, variants = accelerators.tensor_cores, accelerators.vector_cores, accelerators.variants
-    of_tensor, of_vector = (CoreRates.of_variants(platform, variants, each.variant) for each in (tensor_cores, vector_cores))
+    tensor_cores, vector_cores, variants = (
+        accelerators.tensor_cores,
+        accelerators.vector_cores,
+        accelerators.variants,
+    )
+    of_tensor, of_vector = (
+        CoreRates.of_variants(platform, variants, each.variant)
+        for each in (tensor_cores, vector_cores)
+    )
     tensor = tensor_prices(tensor_cores, platform, of_tensor)
     vector = VectorCoreModel(vector_cores, platform, of_vector)
     products = _stacked([tensor.estimate(each) for each in work.tensor], len(tensor_cores))
@@ -242,7 +327,10 @@ def priced_parts(
 def _stacked(estimates: Sequence[CoreEstimate], configurations: int) -> CorePrices:
     """``estimates`` of distinct work together."""
     none = np.zeros((0, configurations))
-    every = (np.stack([getattr(each, column.name) for each in estimates]) if estimates else none for column in fields(CorePrices))
+    every = (
+        np.stack([getattr(each, column.name) for each in estimates]) if estimates else none
+        for column in fields(CorePrices)
+    )
     return CorePrices(*every)
 
 
@@ -252,7 +340,9 @@ def _store(path: Path, table: LatencyTable) -> None:
     write_arrays(path, {**tensor, **vector})
 
 
-def _load(path: Path, accelerators: AcceleratorSet, platform: Platform, work: DistinctWork) -> LatencyTable:
+def _load(
+    path: Path, accelerators: AcceleratorSet, platform: Platform, work: DistinctWork
+) -> LatencyTable:
     arrays = read_arrays(path)
     try:
         tensor = CorePrices(*(arrays[f"tensor_{field.name}"] for field in fields(CorePrices)))
@@ -260,8 +350,16 @@ def _load(path: Path, accelerators: AcceleratorSet, platform: Platform, work: Di
         table = LatencyTable(accelerators, platform, work, tensor, vector)
     except KeyError as error:
         raise ArtefactError(f"{path} holds no {error}") from error
-    shapes = {array.shape for array in vars(table.tensor).values()} | {array.shape for array in vars(table.vector).values()}
-    wanted = {(len(work.tensor), len(accelerators.tensor_cores)), (len(work.element), len(accelerators.vector_cores))}
+    shapes = {array.shape for array in vars(table.tensor).values()} | {
+        array.shape for array in vars(table.vector).values()
+    }
+    wanted = {
+        (len(work.tensor), len(accelerators.tensor_cores)),
+        (len(work.element), len(accelerators.vector_cores)),
+    }
     if shapes != wanted:
-        raise ArtefactError(f"{path} does not hold what its name says (shapes {sorted(shapes)}, expected {sorted(wanted)})")
+        raise ArtefactError(
+            f"{path} does not hold what its name says (shapes {sorted(shapes)}, expected "
+            f"{sorted(wanted)})"
+        )
     return table

@@ -1,4 +1,5 @@
-"""Memory as it is sold: generations with the capacity, bandwidth, area, energy and price of a stack, and how many of them."""
+"""Memory as it is sold: generations with the capacity, bandwidth, area, energy and price of a
+stack, and how many of them."""
 
 from __future__ import annotations
 
@@ -11,16 +12,20 @@ from Estimator.quantity import Quantity, UncertainQuantity
 
 @dataclass(frozen=True)
 class Memory:
-    """A generation of memory; every figure is of one stack (a package or channel where the memory is not stacked).
+    """A generation of memory; every figure is of one stack (a package or channel where the memory
+    is not stacked).
 
-    Areas are of the chip that uses it. Controllers scale with the process and PHYs hardly do; both are stated at 7 nm.
+    Areas are of the chip that uses it. Controllers scale with the process and PHYs hardly do; both
+    are stated at 7 nm.
     """
 
     name: str
     stack_bytes: int  # capacity
     stack_bandwidth_bytes_per_s: float  # peak
     interposer: bool  # whether it needs one (silicon bridges or CoWoS) in the package
-    phy_area: Annotated[UncertainQuantity, "mm2"]  # physical layer at 7 nm, on the chip that uses it
+    phy_area: Annotated[
+        UncertainQuantity, "mm2"
+    ]  # physical layer at 7 nm, on the chip that uses it
     controller_area: Annotated[UncertainQuantity, "mm2"]  # at 7 nm, on the chip that uses it
     edge: Annotated[UncertainQuantity, "mm"]  # of the die's edge
     energy: Annotated[UncertainQuantity, "pJ/byte"]  # of a byte read or written

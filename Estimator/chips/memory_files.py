@@ -46,6 +46,14 @@ def memory_system(text: str, relative_to: Path | None = None) -> MemorySystem:
         InputError: another form, an unknown memory, or a number of stacks that is none.
     """
     name, separator, count = text.rpartition(":")
-    if not separator or not name or not (count.isascii() and count.isdigit()) or not 1 <= int(count[:9]) <= MOST_STACKS:
-        raise InputError(f"memory is {text!r}; give a generation and 1 to {MOST_STACKS} stacks of it, such as hbm3e:4")
+    if (
+        not separator
+        or not name
+        or not (count.isascii() and count.isdigit())
+        or not 1 <= int(count[:9]) <= MOST_STACKS
+    ):
+        raise InputError(
+            f"memory is {text!r}; give a generation and 1 to {MOST_STACKS} stacks of it, such as "
+            "hbm3e:4"
+        )
     return MemorySystem(load_memory(name, relative_to), int(count))

@@ -1,4 +1,5 @@
-"""A chip's own links, as they are asked for: ``18x25GB/s``, so many of so much bandwidth each way each."""
+"""A chip's own links, as they are asked for: ``18x25GB/s``, so many of so much bandwidth each way
+each."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def own_links(text: str) -> OwnLinks:
         return _read(text)
     except ValueError as wrong:
         raise InputError(
-            f"links is {text!r:.100}: {wrong}; give 1 to {MOST_LINKS} links and the bandwidth of each, each way, such as "
+            f"links is {text!r:.100}: {wrong}; give 1 to {MOST_LINKS} links and the bandwidth of "
+            "each, each way, such as "
             "18x25GB/s"
         ) from wrong
 

@@ -1,14 +1,16 @@
-"""Prices of operators on chips from those of their parts (``Estimator.chips.signatures.OperatorSignature``).
+"""Prices of operators on chips from those of their parts
+(``Estimator.chips.signatures.OperatorSignature``).
 
-An operator takes as long as the slower of its products and its vector work, whose tiles are pipelined, a recurrence as long as
-both, which take turns. With ``w`` seconds of products that move what their tail does too, ``v`` of the tail's vector work, ``t``
-of the products alone and ``h`` of the tail's traffic alone, a product in n panels whose tail waits for the last of them takes
+An operator takes as long as the slower of its products and its vector work, whose tiles are
+pipelined, a recurrence as long as both, which take turns. With ``w`` seconds of products that move
+what their tail does too, ``v`` of the tail's vector work, ``t`` of the products alone and ``h`` of
+the tail's traffic alone, a product in n panels whose tail waits for the last of them takes
 
     (n - 1)/n t + max(w/n + (n - 1)/n h, v)
 
-seconds, which is ``max(w, v)`` for one panel: the last one moves its part of the operands and all of the tail's. Around a ring
-the merging of pieces comes on top. Beside the network run the panels alone, n-th parts of ``t``, or the pieces with their
-merging.
+seconds, which is ``max(w, v)`` for one panel: the last one moves its part of the operands and all
+of the tail's. Around a ring the merging of pieces comes on top. Beside the network run the panels
+alone, n-th parts of ``t``, or the pieces with their merging.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ from GraphExtractor.graph import OperatorGraph
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """Where the parts of a graph's operators are among distinct work, -1 for none: arrays of shape (operators,).
+    """Where the parts of a graph's operators are among distinct work, -1 for none: arrays of shape
+    (operators,).
 
-    The cores of some accelerators are ``tc_index`` and ``vc_index`` among distinct ones, arrays of shape (accelerators,).
+    The cores of some accelerators are ``tc_index`` and ``vc_index`` among distinct ones, arrays of
+    shape (accelerators,).
     """
 
     tensor: IntArray
@@ -45,7 +49,12 @@ class Lookup:
     vc_index: IntArray
 
     @staticmethod
-    def of(graph: OperatorGraph, work: DistinctWork, accelerators: AcceleratorSet, rows: IntArray | slice) -> Lookup:
+    def of(
+        graph: OperatorGraph,
+        work: DistinctWork,
+        accelerators: AcceleratorSet,
+        rows: IntArray | slice,
+    ) -> Lookup:
         """Those of ``graph`` and of the accelerators ``rows``.
 
         Raises:
@@ -58,7 +67,10 @@ class Lookup:
             _positions(work.tensor, [each.product for each in signatures]),
             _positions(work.element, [each.tail for each in signatures]),
             _positions(work.element, [each.merges for each in signatures]),
-            np.array([any(gemm.dependent for gemm in operator.gemms) for operator in graph.operators], dtype=np.bool_),
+            np.array(
+                [any(gemm.dependent for gemm in operator.gemms) for operator in graph.operators],
+                dtype=np.bool_,
+            ),
             np.array([operator.ring for operator in graph.operators], dtype=np.int64),
             accelerators.tc_index[rows],
             accelerators.vc_index[rows],
@@ -70,13 +82,17 @@ def _positions(known: Sequence[object], wanted: Sequence[object]) -> IntArray:
     index = {work: position for position, work in enumerate(known)}
     missing = next((work for work in wanted if work is not None and work not in index), None)
     if missing is not None:
-        raise InputError(f"the latency table has no price for {missing}; populate it with the graph that is looked up")
+        raise InputError(
+            f"the latency table has no price for {missing}; populate it with the graph that is "
+            "looked up"
+        )
     return np.array([-1 if work is None else index[work] for work in wanted], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """One quantity of all distinct work: ``tensor`` of shape (works, tensor cores), ``vector`` of shape (works, vector cores)."""
+    """One quantity of all distinct work: ``tensor`` of shape (works, tensor cores), ``vector`` of
+    shape (works, vector cores)."""
 
     tensor: FloatArray
     vector: FloatArray
@@ -84,10 +100,11 @@ class Priced:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """One quantity of operators on one core or on all, arrays of shape (operators, accelerators), 0 where there is no such part.
+    """One quantity of operators on one core or on all, arrays of shape (operators, accelerators), 0
+    where there is no such part.
 
-    ``products`` are those of the last panel, or all, beside which is ``vector`` work; ``besides`` comes before them or behind, of
-    no operator where it is None.
+    ``products`` are those of the last panel, or all, beside which is ``vector`` work; ``besides``
+    comes before them or behind, of no operator where it is None.
     """
 
     products: FloatArray
@@ -106,13 +123,18 @@ class Parts:
         if len(waits):
             tail = _found(priced.vector, at.tail[waits], at.vc_index)
             products[waits] = (products[waits] + (panels - 1) * tail) / panels
-            besides[waits] = (panels - 1) / panels * _found(priced.tensor, at.product[waits], at.tc_index)
+            besides[waits] = (
+                (panels - 1) / panels * _found(priced.tensor, at.product[waits], at.tc_index)
+            )
         return Parts(products, vector, besides)
 
     def joined(self, at: Lookup, slower: NDArray[np.bool_] | None = None) -> FloatArray:
-        """That of whole operators: the larger one of products and vector work, or that which is ``slower``, and ``besides``."""
+        """That of whole operators: the larger one of products and vector work, or that which is
+        ``slower``, and ``besides``."""
         either: FloatArray = (
-            np.maximum(self.products, self.vector) if slower is None else np.where(slower, self.vector, self.products)
+            np.maximum(self.products, self.vector)
+            if slower is None
+            else np.where(slower, self.vector, self.products)
         )
         either[at.recurrent] = self.products[at.recurrent] + self.vector[at.recurrent]
         return self._with_besides(either)
@@ -128,7 +150,8 @@ class Parts:
 
 
 def piece_times(seconds: Priced, at: Lookup, panels: int) -> PieceTimes[FloatArray]:
-    """Seconds of the pieces beside which the network runs, shape (accelerators, operators); of others they mean nothing."""
+    """Seconds of the pieces beside which the network runs, shape (accelerators, operators); of
+    others they mean nothing."""
     alone = _found(seconds.tensor, np.where(at.product >= 0, at.product, at.tensor), at.tc_index)
     vector = _found(seconds.vector, at.element, at.vc_index)
     merges = _found(seconds.vector, at.merges, at.vc_index)

@@ -1,7 +1,8 @@
-"""Dies that were built or proposed, described in our terms, and what the model says of their area, its parts and their power.
+"""Dies that were built or proposed, described in our terms, and what the model says of their area,
+its parts and their power.
 
-There is no factor for a die: each is priced with the technology of its node. Descriptions: ``Estimator/hardware/dies``; tables:
-``Estimator.chips.published_tables``.
+There is no factor for a die: each is priced with the technology of its node. Descriptions:
+``Estimator/hardware/dies``; tables: ``Estimator.chips.published_tables``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ from Estimator.chips.tensor_core import JOULES_PER_PJ, REGISTER_ACCESSES_PER_MAC
 from Estimator.hardware_files import hardware_names, hardware_path, load_technology
 from Estimator.quantity import Quantity, quantity_problems
 
-SPACES = {"foundry_5nm": "today_5nm", "foundry_7nm": "tpu_like_7nm", "foundry_16nm": "edge_training"}
+SPACES = {
+    "foundry_5nm": "today_5nm",
+    "foundry_7nm": "tpu_like_7nm",
+    "foundry_16nm": "edge_training",
+}
 """The design space that ships for chips of a technology, whose platform they are searched with."""
 BASE_FORMAT = "bf16"  # of ``Technology``; others are in ``DieProcess.formats``
 BYTES = {"bf16": 2, "int8": 1, "fp8": 1, "fp32": 4}
@@ -58,7 +63,8 @@ class PublishedPower:
 
 @dataclass(frozen=True)
 class FloorPlanPart:
-    """A part of a die whose area was published, and the parts of the model (``PARTS``) that hold the same."""
+    """A part of a die whose area was published, and the parts of the model (``PARTS``) that hold
+    the same."""
 
     what: str
     area: Annotated[Quantity, "mm2"]
@@ -67,7 +73,8 @@ class FloorPlanPart:
 
 @dataclass(frozen=True)
 class PublishedDie:
-    """A die that was built or proposed: all that is on it, whether or not a product uses it. Buffers are per core."""
+    """A die that was built or proposed: all that is on it, whether or not a product uses it.
+    Buffers are per core."""
 
     name: str
     title: str
@@ -87,7 +94,9 @@ class PublishedDie:
     memory: str
     stacks: int  # that the die has interfaces for
     links: Annotated[Quantity, "bytes/s"]  # each way, host included
-    chip: ChipSize | None = None  # the same in the words of a search, which has no more: arrays, lanes and one buffer
+    chip: ChipSize | None = (
+        None  # the same in the words of a search, which has no more: arrays, lanes and one buffer
+    )
     powers: tuple[PublishedPower, ...] = ()
     floor_plan: tuple[FloorPlanPart, ...] = ()
 
@@ -95,8 +104,8 @@ class PublishedDie:
 def load_die(name_or_path: str) -> PublishedDie:
     """Read a published die.
 
-    Raises:
-        InputError: no such file, what is wrong in it, or a number format that its technology does not describe.
+    Raises: InputError: no such file, what is wrong in it, or a number format that its technology
+        does not describe.
     """
     path = hardware_path("dies", name_or_path)
     die = to_record(PublishedDie, read_yaml(path), str(path))
@@ -106,11 +115,19 @@ def load_die(name_or_path: str) -> PublishedDie:
         raise InputError(f"{path}: cores.value is {die.cores.value:g}; it must be at least 1")
     known = {BASE_FORMAT, *die_process(load_technology(die.technology)).formats} & BYTES.keys()
     if die.product_format not in known:
-        raise InputError(f"{path}: product_format is {die.product_format!r}; {die.technology} has {', '.join(sorted(known))}")
+        raise InputError(
+            f"{path}: product_format is {die.product_format!r}; {die.technology} has "
+            f"{', '.join(sorted(known))}"
+        )
     if (die.area is None) != (die.evidence is Evidence.UNPUBLISHED):
-        raise InputError(f"{path}: evidence is {die.evidence}; a die without an area is unpublished, and no other is")
+        raise InputError(
+            f"{path}: evidence is {die.evidence}; a die without an area is unpublished, and no "
+            "other is"
+        )
     for unknown in (name for part in die.floor_plan for name in part.parts if name not in PARTS):
-        raise InputError(f"{path}: floor_plan names the part {unknown!r}; the model has {', '.join(PARTS)}")
+        raise InputError(
+            f"{path}: floor_plan names the part {unknown!r}; the model has {', '.join(PARTS)}"
+        )
     return die
 
 
@@ -140,12 +157,18 @@ def published_parts(published: PublishedDie) -> DieParts:
 
 
 def searched_parts(published: PublishedDie) -> DieParts | None:
-    """The parts that a search builds for a chip of the die's sizes; arrays of shape (1,). None where it has no word for them."""
+    """The parts that a search builds for a chip of the die's sizes; arrays of shape (1,). None
+    where it has no word for them."""
     if published.chip is None:
         return None
     platform = load_design_space(SPACES[published.technology]).platform
     memory = MemorySystem(load_memory(published.memory), published.stacks)
-    return die_parts(AcceleratorSet.of([accelerator_of(published.chip, platform)]), platform, memory, published.links.value)
+    return die_parts(
+        AcceleratorSet.of([accelerator_of(published.chip, platform)]),
+        platform,
+        memory,
+        published.links.value,
+    )
 
 
 def _mm2(um2: float) -> FloatArray:
@@ -170,12 +193,22 @@ def published_power_w(published: PublishedDie, work: PublishedPower) -> FloatArr
     technology, width = load_technology(published.technology), BYTES[published.product_format]
     die, memory = die_process(technology), MemorySystem(load_memory(published.memory), work.stacks)
     buffer = published.tensor_buffer.value or published.vector_buffer.value
-    product_pj = _product(published, technology)[1] + REGISTER_ACCESSES_PER_MAC * width * technology.l1_energy.value
+    product_pj = (
+        _product(published, technology)[1]
+        + REGISTER_ACCESSES_PER_MAC * width * technology.l1_energy.value
+    )
     product_pj += 2 * width / REUSE_AT_PEAK * _held(technology.sram_energy, buffer)
     if published.simt_lanes.value:
         product_pj += die.scheduler_energy.value
-    byte_pj = 2 * _held(technology.sram_energy, published.global_buffer.value or buffer) + die.network_energy.value
-    on_chip_j = (work.flops.value / 2 * product_pj + work.memory_traffic.value * byte_pj) * JOULES_PER_PJ
+    byte_pj = (
+        2 * _held(technology.sram_energy, published.global_buffer.value or buffer)
+        + die.network_energy.value
+    )
+    on_chip_j = (
+        work.flops.value / 2 * product_pj + work.memory_traffic.value * byte_pj
+    ) * JOULES_PER_PJ
     off_chip_j = work.memory_traffic.value * memory.memory.energy.value * JOULES_PER_PJ
     clock = at_frequency(die, work.frequency.value)
-    return average_power_w(on_chip_j, 1.0, published_parts(published), die, clock, memory, off_chip_j)
+    return average_power_w(
+        on_chip_j, 1.0, published_parts(published), die, clock, memory, off_chip_j
+    )

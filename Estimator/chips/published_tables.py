@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from Estimator.chips.published import Evidence, PublishedDie, published_dies, published_parts, published_power_w, searched_parts
+from Estimator.chips.published import (
+    Evidence,
+    PublishedDie,
+    published_dies,
+    published_parts,
+    published_power_w,
+    searched_parts,
+)
 
 
 @dataclass(frozen=True)
@@ -34,10 +41,20 @@ def compare_dies() -> tuple[Compared, ...]:
 def _compared(die: PublishedDie) -> Iterator[Compared]:
     if die.area is not None:
         area = float(published_parts(die).total_mm2[0])
-        yield Compared(die.title, "area", "mm2", die.evidence, die.area.value, area, die.area.source)
+        yield Compared(
+            die.title, "area", "mm2", die.evidence, die.area.value, area, die.area.source
+        )
     for work in die.powers:
         power = float(published_power_w(die, work)[0])
-        yield Compared(die.title, f"power, {work.what}", "W", work.evidence, work.power.value, power, work.power.source)
+        yield Compared(
+            die.title,
+            f"power, {work.what}",
+            "W",
+            work.evidence,
+            work.power.value,
+            power,
+            work.power.source,
+        )
 
 
 def compare_floor_plans() -> tuple[Compared, ...]:
@@ -49,12 +66,17 @@ def _compared_parts(die: PublishedDie) -> Iterator[Compared]:
     parts = published_parts(die)
     for part in die.floor_plan:
         predicted = sum(float(getattr(parts, name)[0]) for name in part.parts)
-        yield Compared(die.title, part.what, "mm2", die.evidence, part.area.value, predicted, part.area.source)
+        yield Compared(
+            die.title, part.what, "mm2", die.evidence, part.area.value, predicted, part.area.source
+        )
 
 
 def comparison_table() -> str:
     """``compare_dies`` as the table of the manual."""
-    rows = ["| chip | what | published | model | error | the row is |", "| --- | --- | ---: | ---: | ---: | --- |"]
+    rows = [
+        "| chip | what | published | model | error | the row is |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
+    ]
     return "\n".join([*rows, *(f"{_row(each)} {each.evidence} |" for each in compare_dies())])
 
 
@@ -65,20 +87,33 @@ def floor_plan_table() -> str:
 
 
 def _row(each: Compared) -> str:
-    figures = f"{each.published:.0f} {each.unit} | {each.predicted:.0f} {each.unit} | {100 * each.error:+.1f} %"
+    figures = (
+        f"{each.published:.0f} {each.unit} | {each.predicted:.0f} {each.unit} | "
+        f"{100 * each.error:+.1f} %"
+    )
     return f"| {each.name} | {each.what} | {figures} |"
 
 
 def searched_table() -> str:
-    """Dies as a search builds chips of their sizes, beside their published area and what ``comparison_table`` has."""
-    rows = ["| chip | published | as described | as searched | error | dies | network |", f"| --- |{' ---: |' * 6}"]
+    """Dies as a search builds chips of their sizes, beside their published area and what
+    ``comparison_table`` has."""
+    rows = [
+        "| chip | published | as described | as searched | error | dies | network |",
+        f"| --- |{' ---: |' * 6}",
+    ]
     for die in published_dies():
         parts = searched_parts(die)
         if parts is not None and die.area is not None:
-            published, described, searched = die.area.value, *(float(each.total_mm2[0]) for each in (published_parts(die), parts))
+            published, described, searched = (
+                die.area.value,
+                *(float(each.total_mm2[0]) for each in (published_parts(die), parts)),
+            )
             areas = " | ".join(f"{each:.0f} mm2" for each in (published, described, searched))
             network = f"{float(parts.on_chip_network[0]):.0f} mm2"
-            rows.append(f"| {die.title} | {areas} | {100 * (searched / published - 1):+.1f} % | {parts.dies[0]} | {network} |")
+            rows.append(
+                f"| {die.title} | {areas} | {100 * (searched / published - 1):+.1f} % | "
+                f"{parts.dies[0]} | {network} |"
+            )
     return "\n".join(rows)
 
 
@@ -87,5 +122,8 @@ def unpublished_table() -> str:
     rows = ["| chip | technology | model |", "| --- | --- | ---: |"]
     for die in published_dies():
         if die.area is None:
-            rows.append(f"| {die.title} | {die.technology} | {float(published_parts(die).total_mm2[0]):.0f} mm2 |")
+            rows.append(
+                f"| {die.title} | {die.technology} | "
+                f"{float(published_parts(die).total_mm2[0]):.0f} mm2 |"
+            )
     return "\n".join(rows)

@@ -1,9 +1,10 @@
 """Cycles of a matrix product on one systolic array, in closed form.
 
-Rows x columns processing elements hold one operand (a *fold* of it) while another streams through. It is double-buffered: the
-next fold loads while the current one streams, so that filling and draining is paid once. SCALE-Sim 3 has no such buffer, and
-its folds load, stream and drain each by itself, so it takes as long for a single fold and longer for several; ZigZag has the
-buffer and no filling or draining. ``tests/estimation/test_other_cost_models.py`` has what comes out.
+Rows x columns processing elements hold one operand (a *fold* of it) while another streams through.
+It is double-buffered: the next fold loads while the current one streams, so that filling and
+draining is paid once. SCALE-Sim 3 has no such buffer, and its folds load, stream and drain each by
+itself, so it takes as long for a single fold and longer for several; ZigZag has the buffer and no
+filling or draining. ``tests/estimation/test_other_cost_models.py`` has what comes out.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from Estimator.chips.technology import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class SystolicTime:
-    """Cycles of ``folds`` folds: ``steady`` while streaming, ``fill`` once for loading, skew and drain; broadcast shapes."""
+    """Cycles of ``folds`` folds: ``steady`` while streaming, ``fill`` once for loading, skew and
+    drain; broadcast shapes."""
 
     steady: FloatArray
     fill: FloatArray
@@ -29,7 +31,12 @@ def divide_up(amount: ArrayLike, parts: ArrayLike) -> FloatArray:
 
 
 def _fold(
-    dataflow: Dataflow, m: ArrayLike, k: ArrayLike, n: ArrayLike, rows: ArrayLike, columns: ArrayLike
+    dataflow: Dataflow,
+    m: ArrayLike,
+    k: ArrayLike,
+    n: ArrayLike,
+    rows: ArrayLike,
+    columns: ArrayLike,
 ) -> tuple[FloatArray, FloatArray]:
     """Number of folds and cycles each streams."""
     if dataflow is Dataflow.WEIGHT_STATIONARY:
@@ -49,7 +56,8 @@ def pipelined_time(
     columns: ArrayLike,
     rows_per_cycle: float = 1.0,
 ) -> SystolicTime:
-    """Double-buffered: a fold takes as long as it streams, or as the next stationary tile (or the last result) needs to move."""
+    """Double-buffered: a fold takes as long as it streams, or as the next stationary tile (or the
+    last result) needs to move."""
     folds, stream = _fold(dataflow, m, k, n, rows, columns)
     move = divide_up(rows, rows_per_cycle)
     steady = (np.asarray(batch) * folds - 1) * np.maximum(stream, move) + stream

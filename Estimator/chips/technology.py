@@ -1,4 +1,5 @@
-"""Constants of a silicon process with their units and sources: area and energy. Numbers come from ``hardware/technologies``."""
+"""Constants of a silicon process with their units and sources: area and energy. Numbers come from
+``hardware/technologies``."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -23,14 +24,17 @@ class CapacityTable:
     value: tuple[float, ...]
 
     def at(self, capacity_bytes: ArrayLike) -> FloatArray:
-        """Values at the given capacities: exact at the table's points, log-log between and beyond them."""
+        """Values at the given capacities: exact at the table's points, log-log between and beyond
+        them."""
         wanted = np.asarray(capacity_bytes, dtype=np.float64)
         known, values = np.array(self.capacity_bytes, dtype=np.float64), np.array(self.value)
         if not values.any():  # which has no logarithm
             return np.zeros(wanted.shape)
         right = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
         position = np.log(wanted / known[right - 1]) / np.log(known[right] / known[right - 1])
-        interpolated: FloatArray = values[right - 1] * (values[right] / values[right - 1]) ** position
+        interpolated: FloatArray = (
+            values[right - 1] * (values[right] / values[right - 1]) ** position
+        )
         exact = np.clip(np.searchsorted(known, wanted), 0, len(known) - 1)
         return np.where(known[exact] == wanted, values[exact], interpolated)
 
@@ -41,7 +45,9 @@ class Technology:
 
     name: str
     node_nm: float  # name of the process in nanometres
-    tensor_pe_area: Annotated[Quantity, "um2"]  # one processing element of a tensor core: MAC and L1
+    tensor_pe_area: Annotated[
+        Quantity, "um2"
+    ]  # one processing element of a tensor core: MAC and L1
     vector_lane_area: Annotated[Quantity, "um2"]  # one lane of a vector core
     l2_area: Annotated[CapacityTable, "um2"]  # buffer of a core
     glb_area: Annotated[CapacityTable, "um2"]  # global buffer
@@ -49,16 +55,30 @@ class Technology:
     vector_lane_energy: Annotated[Quantity, "pJ"]  # per lane and cycle
     l1_energy: Annotated[Quantity, "pJ/byte"]  # registers of a processing element
     sram_energy: Annotated[CapacityTable, "pJ/byte"]  # L2 and GLB
-    hbm_energy: Annotated[Quantity, "pJ/byte"]  # memory of the device; a named kind of memory has its own
+    hbm_energy: Annotated[
+        Quantity, "pJ/byte"
+    ]  # memory of the device; a named kind of memory has its own
     network_energy: Annotated[Quantity, "pJ/byte"]  # links between devices
-    die: DieProcess | None = None  # what a whole die needs; None where only cores and buffers are described
+    die: DieProcess | None = (
+        None  # what a whole die needs; None where only cores and buffers are described
+    )
 
     def scaled(self, factor: float) -> "Technology":
-        """The same with ``factor`` times the energy of what runs at the chip's own voltage, which memories and links do not."""
-        quantities = {name: getattr(self, name) for name in ("mac_energy", "vector_lane_energy", "l1_energy")}
-        times = {name: replace(each, value=factor * each.value) for name, each in quantities.items()}
-        sram = replace(self.sram_energy, value=tuple(factor * value for value in self.sram_energy.value))
+        """The same with ``factor`` times the energy of what runs at the chip's own voltage, which
+        memories and links do not."""
+        quantities = {
+            name: getattr(self, name) for name in ("mac_energy", "vector_lane_energy", "l1_energy")
+        }
+        times = {
+            name: replace(each, value=factor * each.value) for name, each in quantities.items()
+        }
+        sram = replace(
+            self.sram_energy, value=tuple(factor * value for value in self.sram_energy.value)
+        )
         die = self.die
         if die is not None:
-            die = replace(die, network_energy=replace(die.network_energy, value=factor * die.network_energy.value))
+            die = replace(
+                die,
+                network_energy=replace(die.network_energy, value=factor * die.network_energy.value),
+            )
         return replace(self, sram_energy=sram, die=die, **times)

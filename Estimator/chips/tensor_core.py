@@ -3,18 +3,21 @@
 For one product the model takes the best of all dataflows, splits over cores and buffer tilings:
 
     cycles = load + max(compute, GLB bytes / GLB bandwidth, other HBM bytes / HBM bandwidth) + fill
-    seconds = cycles / frequency + start-up of the operator (of every piece of attention around a ring)
+    seconds = cycles / frequency + start-up of the operator (of every piece of attention around a
+    ring)
 
-``compute`` is the slowest core's double-buffered systolic time (``systolic``); GLB bytes are what all cores exchange
-with the global buffer given their local ones, HBM bytes what the chip exchanges with memory given its global one
-(``tiling``). One streamed operand (A; B under input stationarity; either under output stationarity) is
-single-buffered in the global buffer, so its ``load`` is not hidden, while the other operand and the result move behind the
-computation: what ZigZag's schedules show.
-``fill`` is array loading, skew and drain, once. Everything is a minimum over choices that more cores, larger buffers and higher
-bandwidths only extend or cheapen, so none of them ever slows an operator down.
+``compute`` is the slowest core's double-buffered systolic time (``systolic``); GLB bytes are what
+all cores exchange with the global buffer given their local ones, HBM bytes what the chip exchanges
+with memory given its global one (``tiling``). One streamed operand (A; B under input stationarity;
+either under output stationarity) is single-buffered in the global buffer, so its ``load`` is not
+hidden, while the other operand and the result move behind the computation: what ZigZag's schedules
+show. ``fill`` is array loading, skew and drain, once. Everything is a minimum over choices that
+more cores, larger buffers and higher bandwidths only extend or cheapen, so none of them ever slows
+an operator down.
 
-The products of a recurrence follow each other: each is spread over the cores by itself and pays for its own fill, and the matrix
-that all of them multiply with is read again, every time, as far as the global buffer does not hold it (Diamos et al. 2016).
+The products of a recurrence follow each other: each is spread over the cores by itself and pays for
+its own fill, and the matrix that all of them multiply with is read again, every time, as far as the
+global buffer does not hold it (Diamos et al. 2016).
 """
 
 from __future__ import annotations
@@ -42,9 +45,11 @@ REGISTER_ACCESSES_PER_MAC = 3  # both operands and the accumulator
 
 @dataclass(frozen=True)
 class TensorWork:
-    """What pricing depends on: the products, all bytes the operator reads and writes, whether it is fused attention, its mask.
+    """What pricing depends on: the products, all bytes the operator reads and writes, whether it is
+    fused attention, its mask.
 
-    Attention runs in so many equal ``pieces``, of which the products and bytes are those of one, the mask that of all together.
+    Attention runs in so many equal ``pieces``, of which the products and bytes are those of one,
+    the mask that of all together.
     """
 
     gemms: tuple[Gemm, ...]
@@ -61,10 +66,11 @@ class TensorWork:
 
 @dataclass(frozen=True, eq=False)
 class CorePrices:
-    """Prices on one kind of core, on one core and on all: seconds and joules, shape (distinct work, core configurations).
+    """Prices on one kind of core, on one core and on all: seconds and joules, shape (distinct work,
+    core configurations).
 
-    ``arithmetic_s`` is the part of the seconds that is left where all operands are at hand: what the arrays or lanes compute,
-    with filling and draining them.
+    ``arithmetic_s`` is the part of the seconds that is left where all operands are at hand: what
+    the arrays or lanes compute, with filling and draining them.
     """
 
     single_s: FloatArray
@@ -77,7 +83,8 @@ class CorePrices:
 
 @dataclass(frozen=True, eq=False)
 class CoreEstimate(CorePrices):
-    """Prices of one piece of work, and the HBM bytes it moves; arrays of shape (configurations,)."""
+    """Prices of one piece of work, and the HBM bytes it moves; arrays of shape
+    (configurations,)."""
 
     single_hbm_bytes: FloatArray
     all_hbm_bytes: FloatArray
@@ -85,10 +92,11 @@ class CoreEstimate(CorePrices):
 
 @dataclass(frozen=True, eq=False)
 class _Spread:
-    """The S ways to spread a product: sizes of a part, bytes of a split reduction, the GLB bytes that are the least; all (S, 1).
+    """The S ways to spread a product: sizes of a part, bytes of a split reduction, the GLB bytes
+    that are the least; all (S, 1).
 
-    ``doubling`` are the places of those whose counts are powers of two, ``doubling_bytes`` what they exchange with the GLB,
-    (doubling, arrays).
+    ``doubling`` are the places of those whose counts are powers of two, ``doubling_bytes`` what
+    they exchange with the GLB, (doubling, arrays).
     """
 
     splits: Splits
@@ -104,21 +112,33 @@ class _Spread:
 
 @dataclass(frozen=True, eq=False)
 class _Chosen:
-    """The way to spread a product that some arrays were found to be fastest in; arrays of shape (arrays,)."""
+    """The way to spread a product that some arrays were found to be fastest in; arrays of shape
+    (arrays,)."""
 
     cycles: FloatArray
     compute_cycles: FloatArray
     glb_bytes: FloatArray
 
-    def or_faster(self, cycles: FloatArray, compute_cycles: FloatArray, glb_bytes: FloatArray) -> _Chosen:
+    def or_faster(
+        self, cycles: FloatArray, compute_cycles: FloatArray, glb_bytes: FloatArray
+    ) -> _Chosen:
         """The fastest of these and others (ways, arrays), of equally fast ones the first."""
         if not len(cycles):
             return self
         way, arrays = cycles.argmin(axis=0), np.arange(cycles.shape[1])
-        return self.or_faster_on(arrays, *(each[way, arrays] for each in (cycles, compute_cycles, glb_bytes)))
+        return self.or_faster_on(
+            arrays, *(each[way, arrays] for each in (cycles, compute_cycles, glb_bytes))
+        )
 
-    def or_faster_on(self, arrays: IntArray, cycles: FloatArray, compute_cycles: FloatArray, glb_bytes: FloatArray) -> _Chosen:
-        """The fastest of these and others, each on one of ``arrays``, which may be there several times."""
+    def or_faster_on(
+        self,
+        arrays: IntArray,
+        cycles: FloatArray,
+        compute_cycles: FloatArray,
+        glb_bytes: FloatArray,
+    ) -> _Chosen:
+        """The fastest of these and others, each on one of ``arrays``, which may be there several
+        times."""
         order = np.lexsort((np.arange(len(arrays)), cycles, arrays))
         order = order[np.unique(arrays[order], return_index=True)[1]]  # the fastest of each array
         order = order[cycles[order] < self.cycles[arrays[order]]]
@@ -129,7 +149,8 @@ class _Chosen:
 
 @dataclass(frozen=True, eq=False)
 class _OnChip:
-    """Cycles between the GLB and the arrays and those of the arrays alone, GLB and L2 bytes, MACs; arrays (configurations,)."""
+    """Cycles between the GLB and the arrays and those of the arrays alone, GLB and L2 bytes, MACs;
+    arrays (configurations,)."""
 
     cycles: FloatArray
     compute_cycles: FloatArray
@@ -139,12 +160,24 @@ class _OnChip:
 
     def times(self, steps: int) -> _OnChip:
         """``steps`` such products one after another."""
-        return _OnChip(*(value * steps for value in (self.cycles, self.compute_cycles, self.glb_bytes, self.l2_bytes, self.macs)))
+        return _OnChip(
+            *(
+                value * steps
+                for value in (
+                    self.cycles,
+                    self.compute_cycles,
+                    self.glb_bytes,
+                    self.l2_bytes,
+                    self.macs,
+                )
+            )
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class _Price:
-    """Seconds, those of arithmetic alone, joules and HBM bytes; arrays of shape (configurations,)."""
+    """Seconds, those of arithmetic alone, joules and HBM bytes; arrays of shape
+    (configurations,)."""
 
     seconds: FloatArray
     arithmetic_s: FloatArray
@@ -155,24 +188,33 @@ class _Price:
 class TensorCoreModel:
     """Prices work on the given configurations; what depends on these alone is computed once."""
 
-    def __init__(self, cores: TensorCores, platform: Platform, rates: CoreRates | None = None) -> None:
+    def __init__(
+        self, cores: TensorCores, platform: Platform, rates: CoreRates | None = None
+    ) -> None:
         """Of ``cores`` on ``platform``; ``rates`` where they differ in memory and clock."""
         self.platform, self.rates = platform, rates or CoreRates.of(platform, len(cores))
-        arrays, array_of = np.unique(np.stack([cores.depth, cores.width], axis=1), axis=0, return_inverse=True)
+        arrays, array_of = np.unique(
+            np.stack([cores.depth, cores.width], axis=1), axis=0, return_inverse=True
+        )
         self._rows, self._columns = arrays.T
         self._array_of: IntArray = array_of.reshape(-1)
-        self._l2_capacities, self._l2_of = np.unique(l2_bytes(self._rows * self._columns, platform), return_inverse=True)
+        self._l2_capacities, self._l2_of = np.unique(
+            l2_bytes(self._rows * self._columns, platform), return_inverse=True
+        )
         self._nums, self._num_of = np.unique(cores.num, return_inverse=True)
         self._core_share: FloatArray = platform.concurrent_tc_share / cores.num
         single_capacity = np.floor(self._core_share * cores.glb_bytes)
-        self._capacities, capacity_of = np.unique(np.concatenate([single_capacity, cores.glb_bytes]), return_inverse=True)
+        self._capacities, capacity_of = np.unique(
+            np.concatenate([single_capacity, cores.glb_bytes]), return_inverse=True
+        )
         self._single_capacity, self._all_capacity = capacity_of.reshape(2, -1)
         self._hbm_bytes_per_cycle = self.rates.hbm_bytes_per_s / self.rates.frequency_hz
         self._glb_pj = self.rates.global_buffer_pj(cores.glb_bytes)
         self._l2_pj = self.rates.sram_pj(self._l2_capacities[self._l2_of][self._array_of])
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
-        """Price ``work`` on all configurations: on one core with its share of the chip, and on all cores with all of it."""
+        """Price ``work`` on all configurations: on one core with its share of the chip, and on all
+        cores with all of it."""
         products, steps = work.gemms, work.pieces
         if any(gemm.dependent for gemm in work.gemms):  # one step stands for all
             (whole,) = work.gemms
@@ -183,8 +225,14 @@ class TensorCoreModel:
             load, behind = self._hbm_traffic(work, dataflow)
             fill = steps * len(products) * self._time(dataflow, 1, 1, 1, 1).fill[self._array_of]
             parts = list(zip(products, spreads, self._executed(work, dataflow), strict=True))
-            on_one = [self._on_one_core(gemm, ways, dataflow, part).times(steps) for gemm, ways, part in parts]
-            on_all = [self._on_all_cores(gemm, ways, dataflow, part).times(steps) for gemm, ways, part in parts]
+            on_one = [
+                self._on_one_core(gemm, ways, dataflow, part).times(steps)
+                for gemm, ways, part in parts
+            ]
+            on_all = [
+                self._on_all_cores(gemm, ways, dataflow, part).times(steps)
+                for gemm, ways, part in parts
+            ]
             tilings = load[:, self._single_capacity], behind[:, self._single_capacity]
             single.append(self._price(work, on_one, fill, *tilings, self._core_share))
             tilings = load[:, self._all_capacity], behind[:, self._all_capacity]
@@ -205,12 +253,25 @@ class TensorCoreModel:
         splits = enumerate_splits(gemm, int(self._nums[-1]))
         batch, m, k, n = (
             divide_up(size, parts)[:, None]
-            for size, parts in ((gemm.batch, splits.batch), (gemm.m, splits.m), (gemm.k, splits.k), (gemm.n, splits.n))
+            for size, parts in (
+                (gemm.batch, splits.batch),
+                (gemm.m, splits.m),
+                (gemm.k, splits.k),
+                (gemm.n, splits.n),
+            )
         )
         products = (gemm.batch * splits.m * splits.k * splits.n)[:, None]
         least = products * (m * k + k * n + m * n) * self.platform.bytes_per_element
-        # each further part of a split reduction has its partial sums written to the GLB and read again, after the others
-        reduction: FloatArray = 2 * ACCUMULATOR_BYTES * gemm.batch * gemm.m * gemm.n * (splits.k[:, None].astype(np.float64) - 1)
+        # each further part of a split reduction has its partial sums written to the GLB and read
+        # again, after the others
+        reduction: FloatArray = (
+            2
+            * ACCUMULATOR_BYTES
+            * gemm.batch
+            * gemm.m
+            * gemm.n
+            * (splits.k[:, None].astype(np.float64) - 1)
+        )
         doubling = np.flatnonzero(splits.doubling)
         none = np.zeros((0, len(self._rows)))
         ways = _Spread(splits, batch, m, k, n, reduction, least, doubling, none)
@@ -220,58 +281,95 @@ class TensorCoreModel:
         moved = self._glb_bytes(gemm, ways, doubling[once, None], self._l2_capacities)
         return replace(ways, doubling_bytes=moved[index.reshape(-1)][:, self._l2_of])
 
-    def _glb_bytes(self, gemm: Gemm, ways: _Spread, which: IntArray, capacities: IntArray) -> FloatArray:
-        """Bytes that cores exchange with the GLB in the ways at the places ``which``, with local buffers of ``capacities``."""
+    def _glb_bytes(
+        self, gemm: Gemm, ways: _Spread, which: IntArray, capacities: IntArray
+    ) -> FloatArray:
+        """Bytes that cores exchange with the GLB in the ways at the places ``which``, with local
+        buffers of ``capacities``."""
         m, k, n = (each[which, 0] for each in (ways.m, ways.k, ways.n))
         traffic = tile_traffic(m, k, n, capacities, self.platform.bytes_per_element)
         splits = ways.splits
-        moved: FloatArray = gemm.batch * splits.m[which] * splits.k[which] * splits.n[which] * traffic.total.min(axis=0)
+        moved: FloatArray = (
+            gemm.batch
+            * splits.m[which]
+            * splits.k[which]
+            * splits.n[which]
+            * traffic.total.min(axis=0)
+        )
         return moved
 
-    def _time(self, dataflow: Dataflow, batch: ArrayLike, m: ArrayLike, k: ArrayLike, n: ArrayLike) -> SystolicTime:
+    def _time(
+        self, dataflow: Dataflow, batch: ArrayLike, m: ArrayLike, k: ArrayLike, n: ArrayLike
+    ) -> SystolicTime:
         """Systolic time of a part per distinct array (last axis)."""
-        return pipelined_time(dataflow, batch, m, k, n, self._rows, self._columns, self.platform.weight_rows_per_cycle)
+        return pipelined_time(
+            dataflow, batch, m, k, n, self._rows, self._columns, self.platform.weight_rows_per_cycle
+        )
 
-    def _steady(self, dataflow: Dataflow, ways: _Spread, which: IntArray, arrays: IntArray) -> FloatArray:
-        """Cycles that a part streams in the ways at the places ``which`` on ``arrays``; (which, arrays)."""
+    def _steady(
+        self, dataflow: Dataflow, ways: _Spread, which: IntArray, arrays: IntArray
+    ) -> FloatArray:
+        """Cycles that a part streams in the ways at the places ``which`` on ``arrays``; (which,
+        arrays)."""
         sizes = ways.batch[which], ways.m[which], ways.k[which], ways.n[which]
         rows, columns = self._rows[arrays], self._columns[arrays]
-        return pipelined_time(dataflow, *sizes, rows, columns, self.platform.weight_rows_per_cycle).steady
+        return pipelined_time(
+            dataflow, *sizes, rows, columns, self.platform.weight_rows_per_cycle
+        ).steady
 
     def _l2_traffic(self, gemm: Gemm, dataflow: Dataflow) -> FloatArray:
-        """Bytes the arrays exchange with the local buffers: every fold streams its operand past the stationary one."""
+        """Bytes the arrays exchange with the local buffers: every fold streams its operand past the
+        stationary one."""
         element = self.platform.bytes_per_element
         m, k, n = float(gemm.m), float(gemm.k), float(gemm.n)
         row_folds = divide_up(m if dataflow is Dataflow.OUTPUT_STATIONARY else k, self._rows)
         column_folds = divide_up(m if dataflow is Dataflow.INPUT_STATIONARY else n, self._columns)
         if dataflow is Dataflow.OUTPUT_STATIONARY:
-            traffic = (m * k * column_folds + k * n * row_folds) * element + m * n * ACCUMULATOR_BYTES
+            traffic = (
+                m * k * column_folds + k * n * row_folds
+            ) * element + m * n * ACCUMULATOR_BYTES
         else:
-            streamed, stationary = (m * k, k * n) if dataflow is Dataflow.WEIGHT_STATIONARY else (k * n, m * k)
-            traffic = (streamed * column_folds + stationary) * element + 2 * m * n * row_folds * ACCUMULATOR_BYTES
+            streamed, stationary = (
+                (m * k, k * n) if dataflow is Dataflow.WEIGHT_STATIONARY else (k * n, m * k)
+            )
+            traffic = (
+                streamed * column_folds + stationary
+            ) * element + 2 * m * n * row_folds * ACCUMULATOR_BYTES
         return gemm.batch * traffic[self._array_of]
 
     def _executed(self, work: TensorWork, dataflow: Dataflow) -> list[Executed]:
-        """What is left of each product under a mask, alike however its cores split it: parts are dealt out evenly."""
+        """What is left of each product under a mask, alike however its cores split it: parts are
+        dealt out evenly."""
         axes = FORWARD if len(work.gemms) == len(FORWARD) else BACKWARD
         if work.mask is None:
             axes = axes[:1] * len(work.gemms)
         move = divide_up(self._rows, self.platform.weight_rows_per_cycle)
-        return [executed(work.mask, each, dataflow, self._rows, self._columns, move) for each in axes]
+        return [
+            executed(work.mask, each, dataflow, self._rows, self._columns, move) for each in axes
+        ]
 
-    def _on_one_core(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed) -> _OnChip:
+    def _on_one_core(
+        self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed
+    ) -> _OnChip:
         """Undivided, on one core with its share of the GLB bandwidth."""
-        steady = (self._time(dataflow, gemm.batch, gemm.m, gemm.k, gemm.n).steady * part.cycles)[self._array_of]
+        steady = (self._time(dataflow, gemm.batch, gemm.m, gemm.k, gemm.n).steady * part.cycles)[
+            self._array_of
+        ]
         done = part.work[self._array_of]
         glb_bytes = ways.doubling_bytes[0, self._array_of] * done
         glb_cycles = glb_bytes / (self.platform.glb_bandwidth_bytes_per_cycle * self._core_share)
         cycles = np.maximum(steady, glb_cycles)
-        return _OnChip(cycles, steady, glb_bytes, self._l2_traffic(gemm, dataflow) * done, gemm.macs * done)
+        return _OnChip(
+            cycles, steady, glb_bytes, self._l2_traffic(gemm, dataflow) * done, gemm.macs * done
+        )
 
-    def _on_all_cores(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed) -> _OnChip:
+    def _on_all_cores(
+        self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed
+    ) -> _OnChip:
         """The fastest split over at most all cores, with all of the GLB bandwidth.
 
-        Splits into powers of two come first; of the others those alone are priced in full that may be faster by a bound.
+        Splits into powers of two come first; of the others those alone are priced in full that may
+        be faster by a bound.
         """
         bandwidth, some = self.platform.glb_bandwidth_bytes_per_cycle, ways.doubling
         steady = self._steady(dataflow, ways, some, np.arange(len(self._rows))) * part.cycles
@@ -280,7 +378,9 @@ class TensorCoreModel:
         glb_bytes = moved + ways.reduction_bytes[some]
         found = np.empty((3, len(self._num_of)))
         best, begun = _Chosen(*np.full((3, len(self._rows)), np.inf)), 0
-        for place, num in enumerate(self._nums.tolist()):  # ascending: more cores can do all that fewer can
+        for place, num in enumerate(
+            self._nums.tolist()
+        ):  # ascending: more cores can do all that fewer can
             end = ways.splits.ending(num)
             doubling = slice(*np.searchsorted(some, (begun, end)))
             best = best.or_faster(cycles[doubling], steady[doubling], glb_bytes[doubling])
@@ -288,29 +388,50 @@ class TensorCoreModel:
             others = np.flatnonzero(~ways.splits.doubling[begun:end]) + begun
             best = self._with_others(best, gemm, ways, others, dataflow, part, arrays)
             configurations = self._num_of == place
-            found[:, configurations] = np.stack([*vars(best).values()])[:, self._array_of[configurations]]
+            found[:, configurations] = np.stack([*vars(best).values()])[
+                :, self._array_of[configurations]
+            ]
             begun = end
         done = part.work[self._array_of]
         chosen_cycles, compute_cycles, chosen_bytes = found
-        return _OnChip(chosen_cycles, compute_cycles, chosen_bytes, self._l2_traffic(gemm, dataflow) * done, gemm.macs * done)
+        return _OnChip(
+            chosen_cycles,
+            compute_cycles,
+            chosen_bytes,
+            self._l2_traffic(gemm, dataflow) * done,
+            gemm.macs * done,
+        )
 
     def _with_others(
-        self, best: _Chosen, gemm: Gemm, ways: _Spread, others: IntArray, dataflow: Dataflow, part: Executed, arrays: IntArray
+        self,
+        best: _Chosen,
+        gemm: Gemm,
+        ways: _Spread,
+        others: IntArray,
+        dataflow: Dataflow,
+        part: Executed,
+        arrays: IntArray,
     ) -> _Chosen:
         """The fastest of ``best`` and of the ways at the places ``others``, on ``arrays``.
 
-        A part of a split streams at most a useful row a cycle, so too few parts are too slow; and it moves its operands at least
-        once. By that bound the way that may be fastest is priced first, and then those that may still be faster.
+        A part of a split streams at most a useful row a cycle, so too few parts are too slow; and
+        it moves its operands at least once. By that bound the way that may be fastest is priced
+        first, and then those that may still be faster.
         """
         bandwidth, splits = self.platform.glb_bandwidth_bytes_per_cycle, ways.splits
         known = best.cycles[arrays]
-        fewest = (gemm.macs / (self._rows[arrays] * self._columns[arrays] * known) * part.cycles[arrays]).min() * (1 - 1e-9)
+        fewest = (
+            gemm.macs / (self._rows[arrays] * self._columns[arrays] * known) * part.cycles[arrays]
+        ).min() * (1 - 1e-9)
         others = others[np.searchsorted(splits.parts[others], fewest) :]
         if not len(others):
             return best
         steady = self._steady(dataflow, ways, others, arrays) * part.cycles[arrays]
         reduction = ways.reduction_bytes[others]
-        least = np.maximum(steady, ways.least_bytes[others] * part.work[arrays] / bandwidth) + reduction / bandwidth
+        least = (
+            np.maximum(steady, ways.least_bytes[others] * part.work[arrays] / bandwidth)
+            + reduction / bandwidth
+        )
         bytes_of = np.empty((len(others), len(self._l2_capacities)))
         first = np.zeros_like(least, dtype=bool)
         first[least.argmin(axis=0), np.arange(len(arrays))] = True
@@ -321,22 +442,29 @@ class TensorCoreModel:
                 buffer = self._l2_of[arrays[on]]
                 asked[way, buffer] = True  # arrays of one size share what they move
                 some, one = np.nonzero(asked)
-                bytes_of[some, one] = self._glb_bytes(gemm, ways, others[some], self._l2_capacities[one])
+                bytes_of[some, one] = self._glb_bytes(
+                    gemm, ways, others[some], self._l2_capacities[one]
+                )
                 moved = bytes_of[way, buffer] * part.work[arrays[on]]
                 glb_bytes = moved + reduction[way, 0]
-                cycles = np.maximum(steady[way, on], moved / bandwidth) + reduction[way, 0] / bandwidth
+                cycles = (
+                    np.maximum(steady[way, on], moved / bandwidth) + reduction[way, 0] / bandwidth
+                )
                 best = best.or_faster_on(arrays[on], cycles, steady[way, on], glb_bytes)
         return best
 
     def _hbm_traffic(self, work: TensorWork, dataflow: Dataflow) -> tuple[FloatArray, FloatArray]:
-        """HBM bytes loaded before the arrays start, and those moved behind them: (candidate tilings, GLB capacities).
+        """HBM bytes loaded before the arrays start, and those moved behind them: (candidate
+        tilings, GLB capacities).
 
-        What the operator moves beyond its products' operands (fused tails) is added; an operator that moves less (the overlapping
-        windows of a convolution) has its traffic scaled down.
+        What the operator moves beyond its products' operands (fused tails) is added; an operator
+        that moves less (the overlapping windows of a convolution) has its traffic scaled down.
         """
         element, capacities = self.platform.bytes_per_element, self._capacities
         if work.fused_attention:
-            load, behind = attention_traffic(work.gemms, work.hbm_bytes, capacities, element, work.mask, work.pieces)
+            load, behind = attention_traffic(
+                work.gemms, work.hbm_bytes, capacities, element, work.mask, work.pieces
+            )
             return load[None], behind[None]
         if any(gemm.dependent for gemm in work.gemms):
             return _recurrent_traffic(work, capacities, element)
@@ -354,7 +482,10 @@ class TensorCoreModel:
             loads = loads[..., None, :] + gemm.batch * first[useful]
             behinds = behinds[..., None, :] + gemm.batch * (second[useful] + traffic.c[0])
         loads, behinds = loads.reshape(-1, len(capacities)), behinds.reshape(-1, len(capacities))
-        operands = sum(gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n) * element for gemm in work.gemms)
+        operands = sum(
+            gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n) * element
+            for gemm in work.gemms
+        )
         if work.hbm_bytes < operands:
             return loads * (work.hbm_bytes / operands), behinds * (work.hbm_bytes / operands)
         return loads, behinds + (work.hbm_bytes - operands)
@@ -368,12 +499,14 @@ class TensorCoreModel:
         behind: FloatArray,
         share: FloatArray,
     ) -> _Price:
-        """Join what happens on the chip with the best off-chip tiling; ``load`` and ``behind`` are (tilings, configurations)."""
+        """Join what happens on the chip with the best off-chip tiling; ``load`` and ``behind`` are
+        (tilings, configurations)."""
         hbm_bytes_per_cycle = self._hbm_bytes_per_cycle * share
         working = sum(part.cycles for part in on_chip)
         cycles = load / hbm_bytes_per_cycle + np.maximum(working, behind / hbm_bytes_per_cycle)
         fastest = cycles.min(axis=0)
-        # Of equally fast tilings the one that moves least: there are more of them where more buffers are priced together.
+        # Of equally fast tilings the one that moves least: there are more of them where more
+        # buffers are priced together.
         hbm_bytes = np.where(cycles == fastest, load + behind, np.inf).min(axis=0)
         rates = self.rates
         seconds = (fastest + fill) / rates.frequency_hz + work.pieces * self.platform.startup_s
@@ -391,8 +524,11 @@ class TensorCoreModel:
         return _Price(seconds, arithmetic_s, energy_pj * JOULES_PER_PJ, hbm_bytes)
 
 
-def _recurrent_traffic(work: TensorWork, capacities: FloatArray, element: int) -> tuple[FloatArray, FloatArray]:
-    """HBM bytes of a recurrence: the matrix of its steps first, then everything else, and what of the matrix no buffer holds."""
+def _recurrent_traffic(
+    work: TensorWork, capacities: FloatArray, element: int
+) -> tuple[FloatArray, FloatArray]:
+    """HBM bytes of a recurrence: the matrix of its steps first, then everything else, and what of
+    the matrix no buffer holds."""
     (gemm,) = work.gemms
     matrix = min(gemm.k * gemm.n * element, work.hbm_bytes)
     state = gemm.m * (gemm.k + gemm.n) * ACCUMULATOR_BYTES
@@ -401,7 +537,8 @@ def _recurrent_traffic(work: TensorWork, capacities: FloatArray, element: int) -
 
 
 def _not_dominated(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
-    """Candidates (first axis) that, for some capacity (second axis), no better and no earlier equal one makes pointless."""
+    """Candidates (first axis) that, for some capacity (second axis), no better and no earlier equal
+    one makes pointless."""
     at_most = (a[:, None] <= a[None]) & (b[:, None] <= b[None])
     better = at_most & ((a[:, None] < a[None]) | (b[:, None] < b[None]))
     earlier = np.arange(len(a))[:, None, None] < np.arange(len(a))[None, :, None]
@@ -411,9 +548,17 @@ def _not_dominated(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
 
 
 def _fastest(prices: list[_Price]) -> _Price:
-    """For every configuration the price of the fastest dataflow, of equally fast ones that of the least energy."""
+    """For every configuration the price of the fastest dataflow, of equally fast ones that of the
+    least energy."""
     best = prices[0]
     for price in prices[1:]:
-        better = (price.seconds < best.seconds) | ((price.seconds == best.seconds) & (price.joules < best.joules))
-        best = _Price(*(np.where(better, new, old) for new, old in zip(vars(price).values(), vars(best).values(), strict=True)))
+        better = (price.seconds < best.seconds) | (
+            (price.seconds == best.seconds) & (price.joules < best.joules)
+        )
+        best = _Price(
+            *(
+                np.where(better, new, old)
+                for new, old in zip(vars(price).values(), vars(best).values(), strict=True)
+            )
+        )
     return best

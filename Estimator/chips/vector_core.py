@@ -1,10 +1,12 @@
-"""Seconds, joules and off-chip bytes of element-wise work and reductions on every vector-core configuration at once.
+"""Seconds, joules and off-chip bytes of element-wise work and reductions on every vector-core
+configuration at once.
 
-    cycles = max(sum of ceil(elements / lanes) x cycles per element, bytes / GLB bandwidth, bytes / HBM bandwidth)
-    seconds = cycles / frequency + start-ups (none of the tail of a product)
+    cycles = max(sum of ceil(elements / lanes) x cycles per element, bytes / GLB bandwidth, bytes /
+    HBM bandwidth) seconds = cycles / frequency + start-ups (none of the tail of a product)
 
-The elements of a recurrence are rounded up to lanes in every step of it, since the next step waits for them.
-An operator on one core has that core's lanes and its part of the bandwidth; on all cores it has the whole chip.
+The elements of a recurrence are rounded up to lanes in every step of it, since the next step waits
+for them. An operator on one core has that core's lanes and its part of the bandwidth; on all cores
+it has the whole chip.
 """
 
 from dataclasses import dataclass
@@ -22,7 +24,8 @@ from GraphExtractor.graph import VectorWork
 
 @dataclass(frozen=True)
 class ElementWork:
-    """What pricing depends on: the functions applied and the bytes moved for them (0 where a matrix product moves them)."""
+    """What pricing depends on: the functions applied and the bytes moved for them (0 where a matrix
+    product moves them)."""
 
     vector: tuple[VectorWork, ...]
     hbm_bytes: int
@@ -32,7 +35,9 @@ class ElementWork:
 class VectorCoreModel:
     """Prices work on the given configurations."""
 
-    def __init__(self, cores: VectorCores, platform: Platform, rates: CoreRates | None = None) -> None:
+    def __init__(
+        self, cores: VectorCores, platform: Platform, rates: CoreRates | None = None
+    ) -> None:
         """Of ``cores`` on ``platform``; ``rates`` where they differ in memory and clock."""
         self.platform, self.rates = platform, rates or CoreRates.of(platform, len(cores))
         self._num = cores.num.astype(np.float64)
@@ -47,10 +52,13 @@ class VectorCoreModel:
         single_arithmetic_s = self._arithmetic_s(work, self._lanes)
         all_arithmetic_s = self._arithmetic_s(work, self._lanes * self._num)
         startup_s = work.starts * platform.startup_s
-        lane_cycles = sum(piece.elements * self.cycles_per_element(piece.function) for piece in work.vector)
+        lane_cycles = sum(
+            piece.elements * self.cycles_per_element(piece.function) for piece in work.vector
+        )
         energy_pj = (
             lane_cycles * (rates.lane_pj + platform.bytes_per_element * rates.l1_pj)
-            + work.hbm_bytes * (self._l2_pj + 2 * self._glb_pj + rates.hbm_pj)  # in and out of the GLB
+            + work.hbm_bytes
+            * (self._l2_pj + 2 * self._glb_pj + rates.hbm_pj)  # in and out of the GLB
         )
         joules = energy_pj * JOULES_PER_PJ
         hbm_bytes = np.full_like(self._num, work.hbm_bytes)
@@ -80,6 +88,7 @@ class VectorCoreModel:
         return slower / rates.frequency_hz
 
     def cycles_per_element(self, function: str) -> float:
-        """Cost of a vector function; one without an entry costs as much as ``add`` (``coverage`` says so)."""
+        """Cost of a vector function; one without an entry costs as much as ``add`` (``coverage``
+        says so)."""
         costs = self.platform.vector_functions.cycles_per_element
         return costs.get(function, costs["add"])

@@ -1,6 +1,8 @@
-"""What chips take as a whole: area of the die, power that they draw, money and carbon that they cost.
+"""What chips take as a whole: area of the die, power that they draw, money and carbon that they
+cost.
 
-Where memory is not named, area is that of Phaze's model (``area``), which has no interfaces, and power and money are not known.
+Where memory is not named, area is that of Phaze's model (``area``), which has no interfaces, and
+power and money are not known.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from Estimator.chips.technology import FloatArray
 class WholeChips:
     """What each chip takes, arrays of shape (chips,).
 
-    ``static_w`` is drawn all the time, ``peak_w`` with everything busy. ``cost_usd`` is what the chip costs with its memory and
-    package, ``owning_usd`` with board, cables and its part of a server too. What is not known is 0. ``buildable`` says that the
-    die carries its memory.
+    ``static_w`` is drawn all the time, ``peak_w`` with everything busy. ``cost_usd`` is what the
+    chip costs with its memory and package, ``owning_usd`` with board, cables and its part of a
+    server too. What is not known is 0. ``buildable`` says that the die carries its memory.
     """
 
     area_mm2: FloatArray
@@ -39,9 +41,13 @@ class WholeChips:
 
 
 def whole_chips(
-    chips: AcceleratorSet, platform: Platform, link_bandwidth_bytes_per_s: float, prices: Prices | None
+    chips: AcceleratorSet,
+    platform: Platform,
+    link_bandwidth_bytes_per_s: float,
+    prices: Prices | None,
 ) -> WholeChips:
-    """What ``chips`` take, each with its own memory, clock and links; those that state none have links of so many bytes/s."""
+    """What ``chips`` take, each with its own memory, clock and links; those that state none have
+    links of so many bytes/s."""
     count = len(chips)
     area, static, peak, cost, owning, embodied = np.zeros((6, count))
     found = WholeChips(area, static, peak, cost, owning, embodied, np.ones(count, dtype=np.bool_))
@@ -51,7 +57,14 @@ def whole_chips(
             continue
         some, of_variant = chips.some(mine), platform.at(variant)
         if variant.memory is None:
-            sizes = (some.num_tc, some.num_vc, some.width, some.depth, some.width_vc, some.glb_bytes)
+            sizes = (
+                some.num_tc,
+                some.num_vc,
+                some.width,
+                some.depth,
+                some.width_vc,
+                some.glb_bytes,
+            )
             found.area_mm2[mine] = area_mm2(*sizes, platform)
             continue
         memory, die = platform.memory(variant.memory), die_process(platform.technology)
@@ -62,7 +75,9 @@ def whole_chips(
         found.area_mm2[mine] = parts.total_mm2
         found.static_w[mine] = constant_power(parts, die, clock, memory).total_w
         found.peak_w[mine] = peak_power_w(some, platform, memory, parts, clock, links_bytes_per_s)
-        found.buildable[mine] = ~(edge_problem(parts.total_mm2, memory, parts.dies) | too_large(parts))
+        found.buildable[mine] = ~(
+            edge_problem(parts.total_mm2, memory, parts.dies) | too_large(parts)
+        )
         if prices is not None:
             price = chip_price(parts, die, memory, links_bytes_per_s, prices)
             found.cost_usd[mine], found.owning_usd[mine] = price.chip_usd, price.total_usd

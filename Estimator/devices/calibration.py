@@ -1,9 +1,10 @@
 """Constants of a device fitted to tables of measured operators.
 
-Every launch kind of a table (matrix products, each vector function) has the time that a kernel costs beyond its work (``alone``)
-and the least that a measurement shows (``floor``). Functions have the part of the bandwidth they reach; products their
-efficiency, the steps of k that a tile's start and end cost, and, many at once, the part of the bandwidth they reach. What a
-table does not determine stays as the device had it.
+Every launch kind of a table (matrix products, each vector function) has the time that a kernel
+costs beyond its work (``alone``) and the least that a measurement shows (``floor``). Functions have
+the part of the bandwidth they reach; products their efficiency, the steps of k that a tile's start
+and end cost, and, many at once, the part of the bandwidth they reach. What a table does not
+determine stays as the device had it.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +16,11 @@ import numpy as np
 from Common.errors import InputError
 from Estimator.devices.calibration_aceso import read_aceso_operators
 from Estimator.devices.calibration_fit import fit, unknowns
-from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, read_operator_table
+from Estimator.devices.calibration_tables import (
+    MeasuredOperator,
+    OperatorTable,
+    read_operator_table,
+)
 from Estimator.devices.device import Calibration, Device, Evidence, Libraries
 from Estimator.devices.files import load_software
 from Estimator.devices.isolated import isolated_s
@@ -52,12 +57,14 @@ def read_measurements(path: Path) -> OperatorTable:
 
 
 def calibrate(device: Device, tables: Sequence[OperatorTable]) -> OperatorFit:
-    """Fit ``device`` to the tables. Functions go first: products take the memory's part of their time from them.
+    """Fit ``device`` to the tables. Functions go first: products take the memory's part of their
+    time from them.
 
     The matrix libraries that were measured are those of the device's own framework from then on.
 
-    A function that ``device.memory.functions`` lists has its own efficiency, all others share ``device.memory.efficiency``; so
-    do the operands of products unless the device has a ``matrix.operand_bandwidth``.
+    A function that ``device.memory.functions`` lists has its own efficiency, all others share
+    ``device.memory.efficiency``; so do the operands of products unless the device has a
+    ``matrix.operand_bandwidth``.
 
     Raises:
         InputError: no tables, or a number format that the device does not compute in.
@@ -67,7 +74,9 @@ def calibrate(device: Device, tables: Sequence[OperatorTable]) -> OperatorFit:
     measured = [row for table in tables for row in table.rows]
     owners = {row.operator: _owner(row, device) for row in measured}
     for owner in sorted({owner for owner in owners.values() if owner is not None}):
-        device = _fitted(device, owner, [row for row in measured if owners[row.operator] == owner], tables)
+        device = _fitted(
+            device, owner, [row for row in measured if owners[row.operator] == owner], tables
+        )
     products = [row for row in measured if row.operator.products]
     if products:
         device = _with_measured_libraries(device, {row.operator.number_format for row in products})
@@ -80,9 +89,9 @@ def calibrate(device: Device, tables: Sequence[OperatorTable]) -> OperatorFit:
 def _with_measured_libraries(device: Device, formats: Collection[str]) -> Device:
     """The device whose own framework runs the matrix libraries that were measured.
 
-    What its ``libraries`` say of the year of that framework was relative to constants that the measurement replaces; it would
-    slow the measured formats down once more in every price. Formats that were not measured keep their proportion to those that
-    were. Earlier years stay.
+    What its ``libraries`` say of the year of that framework was relative to constants that the
+    measurement replaces; it would slow the measured formats down once more in every price. Formats
+    that were not measured keep their proportion to those that were. Earlier years stay.
     """
     year, kept = load_software(device.software).year, list[Libraries]()
     for each in device.matrix.libraries:
@@ -101,20 +110,25 @@ def _with_measured_libraries(device: Device, formats: Collection[str]) -> Device
 
 
 def _owner(row: MeasuredOperator, device: Device) -> str | None:
-    """Name under which the efficiency of a row's function is kept, empty for the shared one; None for products."""
+    """Name under which the efficiency of a row's function is kept, empty for the shared one; None
+    for products."""
     if row.operator.products:
         return None
     function = row.operator.streams[0].function
     return function if function in device.memory.functions else ""
 
 
-def _fitted(device: Device, owner: str, rows: Sequence[MeasuredOperator], tables: Sequence[OperatorTable]) -> Device:
+def _fitted(
+    device: Device, owner: str, rows: Sequence[MeasuredOperator], tables: Sequence[OperatorTable]
+) -> Device:
     """The device with the constants of ``rows`` fitted to them."""
     found = fit(unknowns(rows, owner, device), rows, device)
     trial = device
     for each in found:
         trial = each.constant.put(trial, each.value, "")
-    error = float(np.mean([abs(Residual(row, isolated_s(row.operator, trial)).error) for row in rows]))
+    error = float(
+        np.mean([abs(Residual(row, isolated_s(row.operator, trial)).error) for row in rows])
+    )
     names = ", ".join(table.name for table in tables if set(table.rows) & set(rows))
     source = f"fitted to {names}, {len(rows)} rows, MAPE {100 * error:.1f} %"
     for each in found:
@@ -133,6 +147,10 @@ def _calibration(device: Device, tables: Sequence[OperatorTable]) -> tuple[Calib
             rows = [row for row in table.rows if row.operator.launch == launch]
             errors = [Residual(row, isolated_s(row.operator, device)).error for row in rows]
             mape, bias = float(np.mean(np.abs(errors))), float(np.mean(errors))
-            fresh.append(Calibration(f"{table.name}: {launch}", len(rows), round(mape, 4), round(bias, 4) + 0.0))
+            fresh.append(
+                Calibration(
+                    f"{table.name}: {launch}", len(rows), round(mape, 4), round(bias, 4) + 0.0
+                )
+            )
     renewed = {each.table for each in fresh}
     return (*(each for each in device.calibration if each.table not in renewed), *fresh)

@@ -1,4 +1,5 @@
-"""Tables of measured operators, read for calibration: our own CSV, and tables of others that have no header.
+"""Tables of measured operators, read for calibration: our own CSV, and tables of others that have
+no header.
 
 Our own has a header and one row per measurement, empty where a column does not apply:
 
@@ -6,8 +7,8 @@ Our own has a header and one row per measurement, empty where a column does not 
     gemm,1,8192,4096,4096,,,float16,0.00102
     softmax,,,,,4096,2048,bfloat16,0.00005
 
-``operator`` is ``gemm`` (``batch`` products of an m x k by a k x n matrix) or a vector function (on ``rows`` rows of
-``row_length`` elements). Columns that no row needs may be left out.
+``operator`` is ``gemm`` (``batch`` products of an m x k by a k x n matrix) or a vector function (on
+``rows`` rows of ``row_length`` elements). Columns that no row needs may be left out.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,14 +25,17 @@ from GraphExtractor.graph import DTYPE_BYTES, Gemm
 
 GEMM = "gemm"
 COLUMNS = ("operator", "batch", "m", "k", "n", "rows", "row_length", "dtype", "seconds")
-ELEMENT_BYTES = MappingProxyType({**DTYPE_BYTES, "float8": 1})  # of operands; no tensor of a graph is in float8
+ELEMENT_BYTES = MappingProxyType(
+    {**DTYPE_BYTES, "float8": 1}
+)  # of operands; no tensor of a graph is in float8
 GIGA = 1e9
 MOST_DIGITS = 16
 
 
 @dataclass(frozen=True)
 class MeasuredOperator:
-    """Seconds that an operator took when it was timed by itself; ``where`` is the file and line that say so."""
+    """Seconds that an operator took when it was timed by itself; ``where`` is the file and line
+    that say so."""
 
     operator: IsolatedOperator
     seconds: float
@@ -48,20 +52,26 @@ class OperatorTable:
 
 def measured_product(gemm: Gemm, dtype: str, seconds: float, where: str) -> MeasuredOperator:
     """A matrix product as a row of a table."""
-    return MeasuredOperator(IsolatedOperator(GEMM, dtype, ELEMENT_BYTES[dtype], products=(gemm,)), seconds, where)
+    return MeasuredOperator(
+        IsolatedOperator(GEMM, dtype, ELEMENT_BYTES[dtype], products=(gemm,)), seconds, where
+    )
 
 
-def measured_function(function: str, rows: int, row_length: int, dtype: str, seconds: float, where: str) -> MeasuredOperator:
+def measured_function(
+    function: str, rows: int, row_length: int, dtype: str, seconds: float, where: str
+) -> MeasuredOperator:
     """A vector function as a row of a table."""
     stream = Stream(function, rows, row_length)
-    return MeasuredOperator(IsolatedOperator(function, dtype, ELEMENT_BYTES[dtype], streams=(stream,)), seconds, where)
+    return MeasuredOperator(
+        IsolatedOperator(function, dtype, ELEMENT_BYTES[dtype], streams=(stream,)), seconds, where
+    )
 
 
 def read_operator_table(path: Path) -> OperatorTable:
     """Read a table; its file name says which layout one without a header has.
 
-    Raises:
-        InputError: the file cannot be read, is empty, or has a line that is no measurement; names file and line.
+    Raises: InputError: the file cannot be read, is empty, or has a line that is no measurement;
+        names file and line.
     """
     text = read_text(path, "a CSV file")
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
@@ -87,15 +97,22 @@ def _headed_row(cells: dict[str, str], where: str) -> MeasuredOperator:
     operator = _cell(cells, "operator", where)
     dtype = _cell(cells, "dtype", where)
     if dtype not in ELEMENT_BYTES:
-        raise InputError(f"{where}: dtype is {dtype!r}; it must be one of {', '.join(ELEMENT_BYTES)}")
+        raise InputError(
+            f"{where}: dtype is {dtype!r}; it must be one of {', '.join(ELEMENT_BYTES)}"
+        )
     seconds = positive_number(_cell(cells, "seconds", where), "seconds", where)
     if operator == GEMM:
         batch = _count(cells["batch"], "batch", where) if cells.get("batch") else 1
         m, k, n = (_count(_cell(cells, name, where), name, where) for name in ("m", "k", "n"))
         return measured_product(Gemm(batch, m, k, n), dtype, seconds, where)
     if operator not in TENSORS_MOVED:
-        raise InputError(f"{where}: operator is {operator!r}; it must be {GEMM} or one of {', '.join(sorted(TENSORS_MOVED))}")
-    rows, row_length = (_count(_cell(cells, name, where), name, where) for name in ("rows", "row_length"))
+        raise InputError(
+            f"{where}: operator is {operator!r}; it must be {GEMM} or one of "
+            f"{', '.join(sorted(TENSORS_MOVED))}"
+        )
+    rows, row_length = (
+        _count(_cell(cells, name, where), name, where) for name in ("rows", "row_length")
+    )
     return measured_function(operator, rows, row_length, dtype, seconds, where)
 
 

@@ -1,4 +1,5 @@
-"""A device with other sizes than its data sheet has: more or less memory, of another bandwidth, or another peak."""
+"""A device with other sizes than its data sheet has: more or less memory, of another bandwidth, or
+another peak."""
 
 from __future__ import annotations
 
@@ -11,12 +12,16 @@ from Estimator.chips.technology import Quantity
 from Estimator.devices.device import Device
 
 GIGA, TERA = 1e9, 1e12
-SIXTEEN_BITS = ("bfloat16", "float16")  # formats that a stated peak is that of, the first that a device has
+SIXTEEN_BITS = (
+    "bfloat16",
+    "float16",
+)  # formats that a stated peak is that of, the first that a device has
 
 
 @dataclass(frozen=True)
 class DeviceSizes:
-    """Sizes that replace those of a device (None: its own): GiB, GB/s, and dense TFLOP/s of its matrix units in 16 bits."""
+    """Sizes that replace those of a device (None: its own): GiB, GB/s, and dense TFLOP/s of its
+    matrix units in 16 bits."""
 
     memory_size: float | None = None
     memory_bandwidth: float | None = None
@@ -24,14 +29,18 @@ class DeviceSizes:
 
 
 def with_sizes(device: Device, sizes: DeviceSizes) -> Device:
-    """``device`` with ``sizes``; its efficiencies stay, its peaks in other formats grow alike, its title says what differs.
+    """``device`` with ``sizes``; its efficiencies stay, its peaks in other formats grow alike, its
+    title says what differs.
 
     Raises:
         InputError: the device was profiled, and its rates are asked for.
     """
-    if device.profile is not None and (sizes.memory_bandwidth is not None or sizes.peak_flops is not None):
+    if device.profile is not None and (
+        sizes.memory_bandwidth is not None or sizes.peak_flops is not None
+    ):
         raise InputError(
-            f"{device.title} is priced from what was measured, which no other peak or bandwidth changes; leave peak_flops and "
+            f"{device.title} is priced from what was measured, which no other peak or bandwidth "
+            "changes; leave peak_flops and "
             "memory_bandwidth out, or fit a device to it with 'phaze calibrate'"
         )
     memory, matrix, said = device.memory, device.matrix, []
@@ -42,13 +51,23 @@ def with_sizes(device: Device, sizes: DeviceSizes) -> Device:
         memory = replace(memory, bandwidth=_asked(sizes.memory_bandwidth * GIGA, memory.bandwidth))
         said.append(f"{number(sizes.memory_bandwidth)} GB/s")
     if sizes.peak_flops is not None:
-        own = next((matrix.peak[name].value for name in SIXTEEN_BITS if name in matrix.peak), max(_values(device)))
+        own = next(
+            (matrix.peak[name].value for name in SIXTEEN_BITS if name in matrix.peak),
+            max(_values(device)),
+        )
         asked = sizes.peak_flops * TERA
-        matrix = replace(matrix, peak={name: _asked(asked * (peak.value / own), peak) for name, peak in matrix.peak.items()})
+        matrix = replace(
+            matrix,
+            peak={
+                name: _asked(asked * (peak.value / own), peak) for name, peak in matrix.peak.items()
+            },
+        )
         said.append(f"{number(sizes.peak_flops)} TFLOP/s")
     if not said:
         return device
-    return replace(device, title=f"{device.title} with {', '.join(said)}", memory=memory, matrix=matrix)
+    return replace(
+        device, title=f"{device.title} with {', '.join(said)}", memory=memory, matrix=matrix
+    )
 
 
 def _asked(value: float, own: Quantity) -> Quantity:

@@ -1,4 +1,5 @@
-"""Records of a device (a chip that exists) and of the software that runs on it. Numbers come from ``hardware/devices``."""
+"""Records of a device (a chip that exists) and of the software that runs on it. Numbers come from
+``hardware/devices``."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +15,8 @@ PRECISIONS = MappingProxyType({each.matrix_format: each.value for each in Precis
 
 
 class Evidence(StrEnum):
-    """How a device is known: its constants fitted to operators measured on it, or taken from data sheets and its relatives."""
+    """How a device is known: its constants fitted to operators measured on it, or taken from data
+    sheets and its relatives."""
 
     MEASURED = "measured"
     DATA_SHEET = "data_sheet"
@@ -22,7 +24,8 @@ class Evidence(StrEnum):
 
 @dataclass(frozen=True)
 class Tile:
-    """An output tile that one processor computes: m x n elements, and its speed relative to the best tile."""
+    """An output tile that one processor computes: m x n elements, and its speed relative to the
+    best tile."""
 
     m: int  # rows
     n: int  # columns
@@ -31,7 +34,8 @@ class Tile:
 
 @dataclass(frozen=True)
 class Libraries:
-    """Matrix libraries up to the year ``until``: what products reach of those that the device states, by format."""
+    """Matrix libraries up to the year ``until``: what products reach of those that the device
+    states, by format."""
 
     until: int
     products: Annotated[dict[str, Quantity], "fraction"]  # what they reach, by format
@@ -47,15 +51,18 @@ class AttentionShares:
 
 @dataclass(frozen=True)
 class MatrixEngine:
-    """Matrix units: ``peak`` is dense FLOP/s by number format, ``processors`` share the tiles of a product.
+    """Matrix units: ``peak`` is dense FLOP/s by number format, ``processors`` share the tiles of a
+    product.
 
-    ``efficiency`` is what a large product alone reaches of the peak, ``sustained`` what is left of that in training, where
-    the chip runs at the clock its power limit allows. ``fill`` are the steps of k that a tile's start and end cost.
-    ``operand_bandwidth`` is the fraction of the memory bandwidth at which a product reads its operands (None: as copies do),
-    ``batched_bandwidth`` that which many small products reach (unfused attention).
-    ``attention_forward`` and ``attention_backward`` are what fused attention reaches of ``efficiency``, ``formats`` what number
-    formats reach of it that fall behind the others. ``variation`` is the standard deviation of the time of arithmetic among
-    devices of the kind, part of the mean: no two chips need the same power for a clock.
+    ``efficiency`` is what a large product alone reaches of the peak, ``sustained`` what is left of
+    that in training, where the chip runs at the clock its power limit allows. ``fill`` are the
+    steps of k that a tile's start and end cost. ``operand_bandwidth`` is the fraction of the memory
+    bandwidth at which a product reads its operands (None: as copies do), ``batched_bandwidth`` that
+    which many small products reach (unfused attention). ``attention_forward`` and
+    ``attention_backward`` are what fused attention reaches of ``efficiency``, ``formats`` what
+    number formats reach of it that fall behind the others. ``variation`` is the standard deviation
+    of the time of arithmetic among devices of the kind, part of the mean: no two chips need the
+    same power for a clock.
     """
 
     peak: Annotated[dict[str, Quantity], "FLOP/s"]
@@ -69,14 +76,19 @@ class MatrixEngine:
     attention_backward: Annotated[Quantity, "fraction"]
     formats: Annotated[dict[str, Quantity], "fraction"] = field(default_factory=dict)
     libraries: tuple[Libraries, ...] = ()  # of before, the oldest first
-    attention_kernels: dict[str, AttentionShares] = field(default_factory=dict)  # others than FlashAttention-2, by name
+    attention_kernels: dict[str, AttentionShares] = field(
+        default_factory=dict
+    )  # others than FlashAttention-2, by name
     operand_bandwidth: Annotated[Quantity | None, "fraction"] = None
     variation: Annotated[Quantity | None, "fraction"] = None  # None: all devices are alike
 
     def reached(self, number_format: str, sustained: bool, year: int | None = None) -> float:
-        """Fraction of the peak that large products reach, alone or ``sustained`` in training, with libraries of a ``year``."""
+        """Fraction of the peak that large products reach, alone or ``sustained`` in training, with
+        libraries of a ``year``."""
         share = self.formats[number_format].value if number_format in self.formats else 1.0
-        of_the_time = [] if year is None else [each for each in self.libraries if year <= each.until]
+        of_the_time = (
+            [] if year is None else [each for each in self.libraries if year <= each.until]
+        )
         if of_the_time and number_format in of_the_time[0].products:
             share *= of_the_time[0].products[number_format].value
         return self.efficiency.value * share * (self.sustained.value if sustained else 1.0)
@@ -84,7 +96,8 @@ class MatrixEngine:
 
 @dataclass(frozen=True)
 class Passes:
-    """A function whose kernel reads its rows ``reads`` times, one processor working on ``rows`` rows at once."""
+    """A function whose kernel reads its rows ``reads`` times, one processor working on ``rows``
+    rows at once."""
 
     reads: Annotated[Quantity, "count"]
     rows: Annotated[Quantity, "count"]
@@ -92,10 +105,11 @@ class Passes:
 
 @dataclass(frozen=True)
 class Memory:
-    """Device memory: ``efficiency`` is what copies and element-wise kernels reach of the bandwidth, ``functions`` the others.
+    """Device memory: ``efficiency`` is what copies and element-wise kernels reach of the bandwidth,
+    ``functions`` the others.
 
-    Functions listed in ``passes`` read their rows several times: again from the last-level ``cache`` as long as it holds the rows
-    that all processors work on, from memory beyond.
+    Functions listed in ``passes`` read their rows several times: again from the last-level
+    ``cache`` as long as it holds the rows that all processors work on, from memory beyond.
     """
 
     capacity: Annotated[Quantity, "bytes"]  # that a framework can use
@@ -106,24 +120,32 @@ class Memory:
     passes: dict[str, Passes] = field(default_factory=dict)
 
     def efficiency_of(self, functions: tuple[str, ...]) -> float:
-        """Fraction of the bandwidth for a kernel that computes ``functions``: that of the slowest of them.
+        """Fraction of the bandwidth for a kernel that computes ``functions``: that of the slowest
+        of them.
 
-        Kernels that do a part of a function are as fast as the whole, unless they are listed themselves.
+        Kernels that do a part of a function are as fast as the whole, unless they are listed
+        themselves.
         """
-        known = [self.functions[each].value for each in map(self._known_as, functions) if each in self.functions]
+        known = [
+            self.functions[each].value
+            for each in map(self._known_as, functions)
+            if each in self.functions
+        ]
         return min(known, default=self.efficiency.value)
 
     def _known_as(self, function: str) -> str:
         return function if function in self.functions else WHOLE_FUNCTIONS.get(function, function)
 
     def stream_bytes_per_s(self, functions: tuple[str, ...] = ()) -> float:
-        """Bandwidth that a kernel which computes ``functions`` reaches; without any, that of copies and element-wise kernels."""
+        """Bandwidth that a kernel which computes ``functions`` reaches; without any, that of copies
+        and element-wise kernels."""
         return self.bandwidth.value * self.efficiency_of(functions)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """``gap`` passes between two kernels of a stream; ``alone`` is what a kernel timed by itself costs on top, by kind.
+    """``gap`` passes between two kernels of a stream; ``alone`` is what a kernel timed by itself
+    costs on top, by kind.
 
     ``floor`` is the least time such a measurement shows, by kind: that of the host.
     """
@@ -135,7 +157,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Scans:
-    """What recurrences over the tokens run on: ``peak`` of the lanes that are no matrix units, in fp32.
+    """What recurrences over the tokens run on: ``peak`` of the lanes that are no matrix units, in
+    fp32.
 
     ``step`` is the least that a step takes which waits for the one before in the same kernel.
     """
@@ -146,7 +169,8 @@ class Scans:
 
 @dataclass(frozen=True)
 class HostLink:
-    """The link between a device and its host, one way: its peak, and what long copies from pinned memory reach of it."""
+    """The link between a device and its host, one way: its peak, and what long copies from pinned
+    memory reach of it."""
 
     bandwidth: Annotated[Quantity, "bytes/s"]  # peak
     efficiency: Annotated[Quantity, "fraction"]  # of it, that long copies reach
@@ -169,7 +193,8 @@ class Calibration:
 
 @dataclass(frozen=True)
 class ProfileSource:
-    """The database of measured operators that a device is priced from: its folder, and the digest of what is in it."""
+    """The database of measured operators that a device is priced from: its folder, and the digest
+    of what is in it."""
 
     folder: str  # of the database, as phaze profile wrote it
     digest: str  # of its content
@@ -177,12 +202,13 @@ class ProfileSource:
 
 @dataclass(frozen=True)
 class Device:
-    """A chip that exists. ``aliases`` are names under which published runs mention it, ``cluster`` where it usually lives.
+    """A chip that exists. ``aliases`` are names under which published runs mention it, ``cluster``
+    where it usually lives.
 
     ``evidence`` says whether its constants were fitted to measurements of it.
 
-    ``board_power`` is the most that it draws for long: the thermal design power of the data sheet. One that was profiled is
-    priced from what was measured (``profile``).
+    ``board_power`` is the most that it draws for long: the thermal design power of the data sheet.
+    One that was profiled is priced from what was measured (``profile``).
     """
 
     name: str
@@ -196,7 +222,9 @@ class Device:
     launch: Launch  # what kernels cost beside their work
     scans: Scans | None = None  # what recurrences run on; None: not known
     board_power: Annotated[Quantity | None, "W"] = None
-    calibration: tuple[Calibration, ...] = ()  # how well its constants were fitted, by table; written by phaze calibrate
+    calibration: tuple[
+        Calibration, ...
+    ] = ()  # how well its constants were fitted, by table; written by phaze calibrate
     profile: ProfileSource | None = None  # None: priced by the constants alone
     host: HostLink | None = None  # None: not known
 
@@ -208,23 +236,29 @@ class Device:
         """
         if number_format not in self.matrix.peak and self.profile is not None:
             raise InputError(
-                f"{self.profile.folder} has no operators measured in {number_format}, only in {', '.join(self.matrix.peak)}; "
-                f"give --precision {' or '.join(PRECISIONS[each] for each in self.matrix.peak)}, or profile it with --dtype"
+                f"{self.profile.folder} has no operators measured in {number_format}, only in "
+                f"{', '.join(self.matrix.peak)}; "
+                f"give --precision {' or '.join(PRECISIONS[each] for each in self.matrix.peak)}, "
+                "or profile it with --dtype"
             )
         if number_format not in self.matrix.peak:
             raise InputError(
-                f"{self.title} has no matrix units for {number_format}; it has them for {', '.join(self.matrix.peak)}"
+                f"{self.title} has no matrix units for {number_format}; it has them for "
+                f"{', '.join(self.matrix.peak)}"
             )
         return self.matrix.peak[number_format].value
 
     def reads_again(self, function: str, row_bytes: float) -> float:
         """How many times more than once ``function`` reads rows of ``row_bytes`` from memory.
 
-        The part of the later readings that misses the cache grows from none, where the cache just holds the rows of all
-        processors, to all where they are twice as large: layer norms measured on a V100 (Aceso) rise in this way.
+        The part of the later readings that misses the cache grows from none, where the cache just
+        holds the rows of all processors, to all where they are twice as large: layer norms measured
+        on a V100 (Aceso) rise in this way.
         """
         if function not in self.memory.passes:
             return 0.0
         passes = self.memory.passes[function]
-        held = passes.rows.value * self.matrix.processors.value * row_bytes / self.memory.cache.value
+        held = (
+            passes.rows.value * self.matrix.processors.value * row_bytes / self.memory.cache.value
+        )
         return (passes.reads.value - 1) * min(max(held - 1, 0.0), 1.0)

@@ -39,7 +39,17 @@ FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 ROUNDED = 1e-4  # to which errors of fits are written
 USUAL_ATTENTION = "flash_2"  # that devices are described with
 MAY_BE_ZERO = frozenset(
-    {"gap", "alone", "floor", "host_issue", "between_iterations", "fill", "variation", "reserved_memory", "accumulation"}
+    {
+        "gap",
+        "alone",
+        "floor",
+        "host_issue",
+        "between_iterations",
+        "fill",
+        "variation",
+        "reserved_memory",
+        "accumulation",
+    }
 )
 
 
@@ -66,7 +76,11 @@ def load_device(name_or_path: str) -> Device:
     path = hardware_path("devices", _name_of_alias(name_or_path))
     device = to_record(Device, DEVICE.current(read_yaml(path), str(path)), str(path))
     folder = path.parent.absolute()
-    device = replace(device, cluster=str(beside(folder, device.cluster)), software=str(beside(folder, device.software)))
+    device = replace(
+        device,
+        cluster=str(beside(folder, device.cluster)),
+        software=str(beside(folder, device.software)),
+    )
     check_device(device, path)
     return device
 
@@ -78,7 +92,11 @@ def check_device(device: Device, source: Path | str) -> None:
         InputError: names ``source`` and the field.
     """
     file = FileRefusals(source)
-    for part, key in ((device.matrix, "matrix"), (device.memory, "memory"), (device.launch, "launch")):
+    for part, key in (
+        (device.matrix, "matrix"),
+        (device.memory, "memory"),
+        (device.launch, "launch"),
+    ):
         _check_quantities(part, file, f"{key}.")
     if device.scans is not None:
         _check_quantities(device.scans, file, "scans.")
@@ -94,14 +112,39 @@ def check_device(device: Device, source: Path | str) -> None:
     _check_functions(device.memory.passes, file, "memory.passes")
     for function, passes in device.memory.passes.items():
         _check_quantities(passes, file, f"memory.passes.{function}.")
-    for key, given in (("matrix.peak", device.matrix.peak), ("matrix.formats", device.matrix.formats)):
+    for key, given in (
+        ("matrix.peak", device.matrix.peak),
+        ("matrix.formats", device.matrix.formats),
+    ):
         for number_format in given:
-            require(number_format in FORMATS, file, key, f"given {number_format!r}", f"of {', '.join(FORMATS)}")
-    require(len(device.matrix.peak) > 0, file, "matrix.peak", "empty", "a mapping of number formats to FLOP/s")
-    require(len(device.matrix.tiles) > 0, file, "matrix.tiles", "empty", "a list of tiles {m, n, efficiency}")
+            require(
+                number_format in FORMATS,
+                file,
+                key,
+                f"given {number_format!r}",
+                f"of {', '.join(FORMATS)}",
+            )
+    require(
+        len(device.matrix.peak) > 0,
+        file,
+        "matrix.peak",
+        "empty",
+        "a mapping of number formats to FLOP/s",
+    )
+    require(
+        len(device.matrix.tiles) > 0,
+        file,
+        "matrix.tiles",
+        "empty",
+        "a list of tiles {m, n, efficiency}",
+    )
     for tile in device.matrix.tiles:
         require(
-            min(tile.m, tile.n) > 0 and 0 < tile.efficiency <= 1, file, "matrix.tiles", tile, "positive, efficiency at most 1"
+            min(tile.m, tile.n) > 0 and 0 < tile.efficiency <= 1,
+            file,
+            "matrix.tiles",
+            tile,
+            "positive, efficiency at most 1",
         )
     for key, shares in device.matrix.attention_kernels.items():
         _check_quantities(shares, file, f"matrix.attention_kernels.{key}.")
@@ -110,7 +153,9 @@ def check_device(device: Device, source: Path | str) -> None:
     for place, each in enumerate(device.calibration):
         _check_calibration(each, file, f"calibration.{place}")
     years = [each.until for each in device.matrix.libraries]
-    require(years == sorted(set(years)), file, "matrix.libraries", years, "with years until, ascending")
+    require(
+        years == sorted(set(years)), file, "matrix.libraries", years, "with years until, ascending"
+    )
     file.raise_any()
 
 
@@ -152,14 +197,23 @@ def check_software(software: Software, source: Path | str) -> None:
     passes = {phase.value for phase in Phase}
     given = ", ".join(sorted(software.unfused_softmax_bytes))
     both = passes == set(software.unfused_softmax_bytes)
-    require(both, file, "unfused_softmax_bytes", f"given for {given or 'nothing'}", f"given for {' and '.join(sorted(passes))}")
+    require(
+        both,
+        file,
+        "unfused_softmax_bytes",
+        f"given for {given or 'nothing'}",
+        f"given for {' and '.join(sorted(passes))}",
+    )
     file.raise_any()
 
 
 def load_attention(name_or_path: str, relative_to: Path | None = None) -> AttentionKernel:
     """Read what a kernel of fused attention reaches."""
     path = hardware_path("attention", name_or_path, relative_to)
-    kernel, file = to_record(AttentionKernel, ATTENTION.current(read_yaml(path), str(path)), str(path)), FileRefusals(path)
+    kernel, file = (
+        to_record(AttentionKernel, ATTENTION.current(read_yaml(path), str(path)), str(path)),
+        FileRefusals(path),
+    )
     _check_quantities(kernel, file, "")
     file.raise_any()
     return kernel
@@ -180,7 +234,13 @@ def check_contention(contention: Contention, source: Path | str) -> None:
         InputError: names ``source`` and the key.
     """
     file, known = FileRefusals(source), f"of {', '.join(ACTIVITIES)}"
-    require(contention.link_share.unit == "fraction", file, "link_share.unit", repr(contention.link_share.unit), "'fraction'")
+    require(
+        contention.link_share.unit == "fraction",
+        file,
+        "link_share.unit",
+        repr(contention.link_share.unit),
+        "'fraction'",
+    )
     share = contention.link_share.value
     require(0 < share <= 1, file, "link_share.value", share, "a fraction above 0, at most 1")
     for slowed, by in contention.slowdown.items():
@@ -206,7 +266,8 @@ def _name_of_alias(text: str) -> str:
 
 @cache  # published runs are looked up one by one, and YAML is slow
 def _shipped_names() -> dict[str, str]:
-    """Names and aliases of the devices that ship, without case and punctuation, and whose they are."""
+    """Names and aliases of the devices that ship, without case and punctuation, and whose they
+    are."""
     names: dict[str, str] = {}
     for name in device_names():
         stated = read_yaml(HARDWARE / "devices" / f"{name}.yaml")
@@ -221,7 +282,13 @@ def _check_quantities(part: Part, file: FileRefusals, prefix: str) -> None:
         value = getattr(part, entry.name)
         if value is None:
             continue
-        named = {entry.name: value} if isinstance(value, Quantity) else value if entry.name in units else {}
+        named = (
+            {entry.name: value}
+            if isinstance(value, Quantity)
+            else value
+            if entry.name in units
+            else {}
+        )
         for name, quantity in named.items():
             key = prefix + (entry.name if name == entry.name else f"{entry.name}.{name}")
             unit = units[entry.name]
@@ -229,24 +296,49 @@ def _check_quantities(part: Part, file: FileRefusals, prefix: str) -> None:
             least_ok = quantity.value >= 0 if entry.name in MAY_BE_ZERO else quantity.value > 0
             require(least_ok, file, f"{key}.value", quantity.value, "positive")
             if unit == "fraction":
-                require(quantity.value <= 1, file, f"{key}.value", quantity.value, "a fraction, at most 1")
+                require(
+                    quantity.value <= 1,
+                    file,
+                    f"{key}.value",
+                    quantity.value,
+                    "a fraction, at most 1",
+                )
             if unit == "count" and quantity.value > 0:
                 whole = quantity.value >= 1 and quantity.value == int(quantity.value)
                 require(whole, file, f"{key}.value", quantity.value, "a whole number")
 
 
 def _check_calibration(stated: Calibration, file: FileRefusals, key: str) -> None:
-    """Errors of a fit: a mean of absolute values is never negative, and never below the mean of the values."""
+    """Errors of a fit: a mean of absolute values is never negative, and never below the mean of the
+    values."""
     require(stated.rows > 0, file, f"{key}.rows", stated.rows, "a whole number above 0")
-    if require(stated.mape >= 0, file, f"{key}.mape", stated.mape, "zero or positive, as a mean of absolute errors is"):
+    if require(
+        stated.mape >= 0,
+        file,
+        f"{key}.mape",
+        stated.mape,
+        "zero or positive, as a mean of absolute errors is",
+    ):
         within = abs(stated.bias) <= stated.mape + ROUNDED and stated.bias > -1
-        require(within, file, f"{key}.bias", stated.bias, f"between -1 and 1 times the mape, {stated.mape}")
+        require(
+            within,
+            file,
+            f"{key}.bias",
+            stated.bias,
+            f"between -1 and 1 times the mape, {stated.mape}",
+        )
 
 
 def _check_functions(given: Iterable[str], file: FileRefusals, key: str) -> None:
     """A misspelt function would silently be priced as any other."""
     for function in given:
-        require(function in TENSORS_MOVED, file, key, f"given {function!r}", f"of {', '.join(sorted(TENSORS_MOVED))}")
+        require(
+            function in TENSORS_MOVED,
+            file,
+            key,
+            f"given {function!r}",
+            f"of {', '.join(sorted(TENSORS_MOVED))}",
+        )
 
 
 def device_of_run(text: str) -> Device:
@@ -257,7 +349,10 @@ def device_of_run(text: str) -> Device:
     """
     name = _name_of_alias(text)
     if name not in device_names():
-        raise InputError(f"no device is known as {text!r}; known are {', '.join(device_names())}, or give a YAML file")
+        raise InputError(
+            f"no device is known as {text!r}; known are {', '.join(device_names())}, or give a "
+            "YAML file"
+        )
     return _shipped(name)
 
 

@@ -1,8 +1,9 @@
 """Seconds of matrix products on the processors of a device: tiles, waves, and what memory delivers.
 
-The output is cut into tiles, a wave is as many tiles as there are processors, and the last wave takes as long as a full one
-(NVIDIA, Matrix Multiplication Background User's Guide, sections 3 and 4). Long products with few tiles split k over processors
-and add the parts up in memory. Of the tiles and splits the fastest is taken, as the library's heuristics would.
+The output is cut into tiles, a wave is as many tiles as there are processors, and the last wave
+takes as long as a full one (NVIDIA, Matrix Multiplication Background User's Guide, sections 3 and
+4). Long products with few tiles split k over processors and add the parts up in memory. Of the
+tiles and splits the fastest is taken, as the library's heuristics would.
 """
 
 import math
@@ -21,7 +22,8 @@ PARTIAL_SUM_BYTES = 8  # fp32, written and read
 
 @dataclass(frozen=True)
 class ProductTime:
-    """``arithmetic_s`` of the matrix units and ``traffic_s`` of the memory; the longer one is the product's time."""
+    """``arithmetic_s`` of the matrix units and ``traffic_s`` of the memory; the longer one is the
+    product's time."""
 
     arithmetic_s: float
     traffic_s: float
@@ -42,7 +44,8 @@ def product_time(
     added: bool = False,
     year: int | None = None,
 ) -> ProductTime:
-    """Time of ``gemm`` without launch; ``sustained`` at the clock of a training run, else as measured alone.
+    """Time of ``gemm`` without launch; ``sustained`` at the clock of a training run, else as
+    measured alone.
 
     The library is that of the ``year``, None: that which the device is described with.
 
@@ -50,10 +53,20 @@ def product_time(
     """
     engine, memory = device.matrix, device.memory
     alone = memory.efficiency if engine.operand_bandwidth is None else engine.operand_bandwidth
-    bytes_per_s = memory.bandwidth.value * (engine.batched_bandwidth if gemm.batch > 1 else alone).value
-    operands = float(element_bytes * gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + (1 + added) * gemm.m * gemm.n))
+    bytes_per_s = (
+        memory.bandwidth.value * (engine.batched_bandwidth if gemm.batch > 1 else alone).value
+    )
+    operands = float(
+        element_bytes
+        * gemm.batch
+        * (gemm.m * gemm.k + gemm.k * gemm.n + (1 + added) * gemm.m * gemm.n)
+    )
     processors = int(engine.processors.value)
-    flops_per_s = device.peak_flops(number_format) / processors * engine.reached(number_format, sustained, year)
+    flops_per_s = (
+        device.peak_flops(number_format)
+        / processors
+        * engine.reached(number_format, sustained, year)
+    )
     fill = engine.fill.value * fill_factor(device, number_format)
     best: ProductTime | None = None
     for tile in engine.tiles:
@@ -63,9 +76,12 @@ def product_time(
                 break
             steps = max(gemm.k / split, min(gemm.k, SHORTEST_SPLIT)) + fill
             waves = math.ceil(tiles * split / processors)
-            partial_sums = PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * (split if split > 1 else 0)
+            partial_sums = (
+                PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * (split if split > 1 else 0)
+            )
             time = ProductTime(
-                waves * 2 * tile.m * tile.n * steps / (flops_per_s * tile.efficiency), (operands + partial_sums) / bytes_per_s
+                waves * 2 * tile.m * tile.n * steps / (flops_per_s * tile.efficiency),
+                (operands + partial_sums) / bytes_per_s,
             )
             if best is None or time.seconds < best.seconds:
                 best = time
@@ -74,7 +90,8 @@ def product_time(
 
 
 def fill_factor(device: Device, number_format: str) -> float:
-    """Steps of k in a format that take as long as one in 16 bits: a tile starts and ends in seconds, not in steps."""
+    """Steps of k in a format that take as long as one in 16 bits: a tile starts and ends in
+    seconds, not in steps."""
     peak = device.matrix.peak
     usual = next((peak[each].value for each in ("bfloat16", "float16") if each in peak), None)
     return 1.0 if usual is None else peak[number_format].value / usual
@@ -89,16 +106,20 @@ def attention_time(
     backward: bool,
     kernel: AttentionKernel | None = None,
 ) -> ProductTime:
-    """Fused attention: its products at the efficiency of the fused kernel, half of them where the mask is causal.
+    """Fused attention: its products at the efficiency of the fused kernel, half of them where the
+    mask is causal.
 
-    Dao 2023 (FlashAttention-2, section 4.1) measures forward 50-73 % and backward 44-63 % of an A100's peak, and counts half of
-    the FLOPs of causal attention: what its tiles on the diagonal compute in vain is part of the efficiency. Of a window it is
-    what the mask leaves. The ``kernel`` is FlashAttention-2 unless another is named; it pads heads to a width that it has.
+    Dao 2023 (FlashAttention-2, section 4.1) measures forward 50-73 % and backward 44-63 % of an
+    A100's peak, and counts half of the FLOPs of causal attention: what its tiles on the diagonal
+    compute in vain is part of the efficiency. Of a window it is what the mask leaves. The
+    ``kernel`` is FlashAttention-2 unless another is named; it pads heads to a width that it has.
     """
     engine = device.matrix
     share = attention_share(device, kernel, backward)
     left = 1.0 if mask is None else min(mask.share, 0.5 if mask.causal else 1.0)
-    padding = 1.0 if kernel is None else kernel.padding(gemms[0].k)  # the first product, of scores, sums over a head
+    padding = (
+        1.0 if kernel is None else kernel.padding(gemms[0].k)
+    )  # the first product, of scores, sums over a head
     flops = 2 * sum(gemm.macs for gemm in gemms) * left * padding
     reached = engine.reached(number_format, sustained=True)
     return ProductTime(
@@ -110,7 +131,8 @@ def attention_time(
 def attention_share(device: Device, kernel: AttentionKernel | None, backward: bool) -> float:
     """What a kernel of fused attention reaches of the device's ``efficiency``.
 
-    As the device states it, else in the proportion to FlashAttention-2 that the kernel is known for.
+    As the device states it, else in the proportion to FlashAttention-2 that the kernel is known
+    for.
     """
     engine = device.matrix
     usual = engine.attention_backward if backward else engine.attention_forward

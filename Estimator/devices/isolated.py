@@ -1,4 +1,5 @@
-"""Seconds of an operator timed by itself, as operator tables have it: with its launch, at the clock of a short measurement."""
+"""Seconds of an operator timed by itself, as operator tables have it: with its launch, at the clock
+of a short measurement."""
 
 from dataclasses import dataclass
 
@@ -17,16 +18,22 @@ class Stream:
     row_length: int
 
     def seconds(self, device: Device, element_bytes: int) -> float:
-        """Time on the device, without launch: its traffic at the part of the bandwidth that the function reaches."""
+        """Time on the device, without launch: its traffic at the part of the bandwidth that the
+        function reaches."""
         memory, elements = device.memory, self.rows * self.row_length
-        again = elements * element_bytes * device.reads_again(self.function, self.row_length * element_bytes)
+        again = (
+            elements
+            * element_bytes
+            * device.reads_again(self.function, self.row_length * element_bytes)
+        )
         moved = traffic_bytes(self.function, elements, element_bytes) + again
         return moved / memory.stream_bytes_per_s((self.function,))
 
 
 @dataclass(frozen=True)
 class IsolatedOperator:
-    """Kernels that were timed together: matrix products, then streams. ``launch`` names what their launch costs in the device."""
+    """Kernels that were timed together: matrix products, then streams. ``launch`` names what their
+    launch costs in the device."""
 
     launch: str
     number_format: str
@@ -35,17 +42,25 @@ class IsolatedOperator:
     streams: tuple[Stream, ...] = ()
 
     def work_s(self, device: Device, year: int | None = None) -> float:
-        """Seconds of the kernels, with matrix libraries of a ``year``, and of the gaps between them."""
+        """Seconds of the kernels, with matrix libraries of a ``year``, and of the gaps between
+        them."""
         products = sum(
-            product_time(gemm, device, self.number_format, self.element_bytes, sustained=False, year=year).seconds
+            product_time(
+                gemm, device, self.number_format, self.element_bytes, sustained=False, year=year
+            ).seconds
             for gemm in self.products
         )
         streams = sum(stream.seconds(device, self.element_bytes) for stream in self.streams)
-        return products + streams + (len(self.products) + len(self.streams) - 1) * device.launch.gap.value
+        return (
+            products
+            + streams
+            + (len(self.products) + len(self.streams) - 1) * device.launch.gap.value
+        )
 
 
 def isolated_s(operator: IsolatedOperator, device: Device, year: int | None = None) -> float:
-    """Seconds that a measurement of ``operator`` alone shows: the device's work behind its launch, or the host's if longer.
+    """Seconds that a measurement of ``operator`` alone shows: the device's work behind its launch,
+    or the host's if longer.
 
     Matrix libraries are of the ``year``, None: those that the device is described with.
 
@@ -53,6 +68,8 @@ def isolated_s(operator: IsolatedOperator, device: Device, year: int | None = No
         InputError: the device does not compute in the operator's number format.
     """
     launch = device.launch
-    alone_s = launch.alone[operator.launch].value if operator.launch in launch.alone else launch.gap.value
+    alone_s = (
+        launch.alone[operator.launch].value if operator.launch in launch.alone else launch.gap.value
+    )
     floor_s = launch.floor[operator.launch].value if operator.launch in launch.floor else 0.0
     return max(floor_s, alone_s + operator.work_s(device, year))

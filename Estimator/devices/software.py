@@ -1,4 +1,5 @@
-"""Records of the software that runs on a device: a training framework with the libraries of its year."""
+"""Records of the software that runs on a device: a training framework with the libraries of its
+year."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -13,10 +14,12 @@ NEWEST = 9999  # year of software whose libraries are those that devices state
 
 @dataclass(frozen=True)
 class AttentionKernel:
-    """A kernel of fused attention: what it reaches ``forward`` and ``backward`` relative to FlashAttention-2 on the same device.
+    """A kernel of fused attention: what it reaches ``forward`` and ``backward`` relative to
+    FlashAttention-2 on the same device.
 
-    Where a device says what the kernel of this ``name`` reaches there, that counts. ``widths`` are those of heads that it has
-    kernels for, upwards; heads of another width are padded to the next (none: any width is its own).
+    Where a device says what the kernel of this ``name`` reaches there, that counts. ``widths`` are
+    those of heads that it has kernels for, upwards; heads of another width are padded to the next
+    (none: any width is its own).
     """
 
     name: str
@@ -31,7 +34,8 @@ class AttentionKernel:
 
 @dataclass(frozen=True)
 class Composed:
-    """A function that a framework makes of several ``kernels``, which move so many ``bytes`` per element together."""
+    """A function that a framework makes of several ``kernels``, which move so many ``bytes`` per
+    element together."""
 
     bytes: Annotated[Quantity, "bytes"]
     kernels: Annotated[Quantity, "count"]
@@ -41,8 +45,8 @@ class Composed:
 class Sharding:
     """What ZeRO stage 3 costs beyond its traffic.
 
-    Of the gathers that there is time to hide ``hidden`` are; every gather copies so many bytes of each parameter within the
-    device, from and to the buffers of the collective.
+    Of the gathers that there is time to hide ``hidden`` are; every gather copies so many bytes of
+    each parameter within the device, from and to the buffers of the collective.
     """
 
     hidden: Annotated[Quantity, "fraction"]
@@ -53,15 +57,17 @@ class Sharding:
 class Software:
     """What a training framework does with a traced step on a device.
 
-    ``host_issue_s`` is what the host needs to issue one kernel; ``fused_tails`` are the vector functions that the matrix
-    library applies to a product's tiles for free, every other one is a kernel of its own. ``fused_softmax_multiple`` is the
-    number that micro-batch x heads must divide for the one-kernel softmax of unfused attention, which skips what a causal mask
-    hides if ``masked_softmax``; otherwise it is ``unfused_softmax_kernels``, which move ``unfused_softmax_bytes`` per score
-    (``forward`` and ``backward``).
+    ``host_issue_s`` is what the host needs to issue one kernel; ``fused_tails`` are the vector
+    functions that the matrix library applies to a product's tiles for free, every other one is a
+    kernel of its own. ``fused_softmax_multiple`` is the number that micro-batch x heads must divide
+    for the one-kernel softmax of unfused attention, which skips what a causal mask hides if
+    ``masked_softmax``; otherwise it is ``unfused_softmax_kernels``, which move
+    ``unfused_softmax_bytes`` per score (``forward`` and ``backward``).
 
-    ``year`` is that of its matrix library: on devices that were young then, products reached less (``Device.libraries``).
-    ``attention`` is its kernel of fused attention. ``eager``: functions behind a product, a norm or attention that the compiler
-    of a later framework would join are kernels of their own. In fp8, inputs of products and gradients are cast and transposed,
+    ``year`` is that of its matrix library: on devices that were young then, products reached less
+    (``Device.libraries``). ``attention`` is its kernel of fused attention. ``eager``: functions
+    behind a product, a norm or attention that the compiler of a later framework would join are
+    kernels of their own. In fp8, inputs of products and gradients are cast and transposed,
     ``quantisation`` bytes an element.
     """
 
@@ -73,7 +79,9 @@ class Software:
     unfused_softmax_bytes: Annotated[dict[str, Quantity], "bytes"]
     masked_softmax: bool
     gradient_bytes: Annotated[Quantity, "bytes"]  # per parameter in the data-parallel reduction
-    accumulation: Annotated[Quantity, "bytes"]  # traffic per parameter of adding a micro-batch's gradient to those before it
+    accumulation: Annotated[
+        Quantity, "bytes"
+    ]  # traffic per parameter of adding a micro-batch's gradient to those before it
     reserved_memory: Annotated[Quantity, "bytes"]  # context, communication buffers
     overlap_gradients: bool  # whether gradients are sent beside the backward pass
     overlap_tensor: bool  # whether tensor-parallel communication runs beside products
@@ -84,16 +92,33 @@ class Software:
     eager: bool = False
     quantisation: Annotated[Quantity | None, "bytes"] = None  # None: nothing
     sharding: Sharding | None = None  # None: as its traffic
-    gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)  # by precision, where another
-    second_gradient: Annotated[Quantity | None, "bytes"] = None  # of gradients kept beside those, per parameter; None: none
-    reduces_all: bool = False  # ZeRO-1 reduces whole gradients on every device, where others scatter them
-    composed: dict[str, Composed] = field(default_factory=dict)  # functions made of several kernels, by name
-    joins: bool = False  # element-wise operators behind one another are one kernel, which makes again what lies between them
+    gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(
+        default_factory=dict
+    )  # by precision, where another
+    second_gradient: Annotated[Quantity | None, "bytes"] = (
+        None  # of gradients kept beside those, per parameter; None: none
+    )
+    reduces_all: bool = (
+        False  # ZeRO-1 reduces whole gradients on every device, where others scatter them
+    )
+    composed: dict[str, Composed] = field(
+        default_factory=dict
+    )  # functions made of several kernels, by name
+    # element-wise operators behind one another are one kernel, which makes again what lies between
+    # them
+    joins: bool = False
     joined_loss: bool = False  # the loss is one kernel, whatever else is ``eager``
-    loss_in_place: bool = False  # the gradient of the loss takes the place of its softmax: there is none in fp32 besides
-    fragmentation: Annotated[Quantity | None, "fraction"] = None  # allocators add to activations and temporaries; None: nothing
-    between_iterations: Annotated[Quantity | None, "s"] = None  # of the host, while the device waits; None: nothing
-    whole_warm_up: bool = False  # interleaved schedules of only pp micro-batches run all forward passes first
+    # the gradient of the loss takes the place of its softmax: there is none in fp32 besides
+    loss_in_place: bool = False
+    fragmentation: Annotated[Quantity | None, "fraction"] = (
+        None  # allocators add to activations and temporaries; None: nothing
+    )
+    between_iterations: Annotated[Quantity | None, "s"] = (
+        None  # of the host, while the device waits; None: nothing
+    )
+    whole_warm_up: bool = (
+        False  # interleaved schedules of only pp micro-batches run all forward passes first
+    )
     blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
 
     def keeping(self, *, in_fp8: bool) -> Keeping:
@@ -103,5 +128,6 @@ class Software:
         return Keeping(in_fp8, self.joins, one_by_one, self.loss_in_place, spare=spare)
 
     def gradient_bytes_in(self, precision: Precision) -> float:
-        """Bytes of a parameter's gradient in the data-parallel reduction of a training in ``precision``."""
+        """Bytes of a parameter's gradient in the data-parallel reduction of a training in
+        ``precision``."""
         return self.gradient_bytes_of.get(precision.value, self.gradient_bytes).value

@@ -1,4 +1,5 @@
-"""A device or a training framework as the YAML file that ``load_device`` or ``load_software`` reads."""
+"""A device or a training framework as the YAML file that ``load_device`` or ``load_software``
+reads."""
 
 from dataclasses import asdict
 from enum import StrEnum
@@ -21,8 +22,13 @@ def written_yaml(record: Device | Software) -> str:
 
     Dumper.add_representer(tuple, lambda dumper, content: dumper.represent_list(content))
     Dumper.add_multi_representer(StrEnum, lambda dumper, name: dumper.represent_str(name.value))
-    Dumper.add_representer(float, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:float", _number(value)))
-    return yaml.dump(asdict(record), Dumper=Dumper, sort_keys=False, default_flow_style=None, width=LINE)
+    Dumper.add_representer(
+        float,
+        lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:float", _number(value)),
+    )
+    return yaml.dump(
+        asdict(record), Dumper=Dumper, sort_keys=False, default_flow_style=None, width=LINE
+    )
 
 
 def _number(value: float) -> str:

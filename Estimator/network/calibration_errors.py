@@ -15,7 +15,8 @@ LARGE_BYTES = 32e6  # training sends messages above this size most of the time
 
 @dataclass(frozen=True)
 class Errors:
-    """Relative errors of predicted seconds, as fractions; ``bias`` is the signed mean, above 0 where predictions are too slow."""
+    """Relative errors of predicted seconds, as fractions; ``bias`` is the signed mean, above 0
+    where predictions are too slow."""
 
     rows: int
     mape: float
@@ -37,7 +38,10 @@ def network_errors(samples: Sequence[CollectiveSample], cluster: Cluster) -> Net
     Raises:
         InputError: a sample that the cluster cannot hold.
     """
-    sizes, seconds = (np.array([getattr(sample, name) for sample in samples]) for name in ("payload_bytes", "seconds"))
+    sizes, seconds = (
+        np.array([getattr(sample, name) for sample in samples])
+        for name in ("payload_bytes", "seconds")
+    )
     errors, large = predicted_s(samples, cluster) / seconds - 1.0, sizes > LARGE_BYTES
     return NetworkErrors(_errors(errors), _errors(errors[large]) if large.any() else None)
 

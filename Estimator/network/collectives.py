@@ -1,9 +1,10 @@
 """Seconds of collectives on a cluster of tiers, for one group or many at once (pure functions).
 
-A group of n devices, one every ``stride`` devices, exchanges a tensor of S bytes (the whole, unsharded one). An algorithm costs a
-fixed time plus a time for every byte (``AlgorithmCost``); a collective costs what its fastest algorithm does. The formulas are in
-``Estimator.network.textbook``, for clusters that state a library in ``Estimator.network.library``, and for all-to-alls, whose S
-is what one device holds, in ``Estimator.network.exchange``.
+A group of n devices, one every ``stride`` devices, exchanges a tensor of S bytes (the whole,
+unsharded one). An algorithm costs a fixed time plus a time for every byte (``AlgorithmCost``); a
+collective costs what its fastest algorithm does. The formulas are in
+``Estimator.network.textbook``, for clusters that state a library in ``Estimator.network.library``,
+and for all-to-alls, whose S is what one device holds, in ``Estimator.network.exchange``.
 """
 
 import math
@@ -23,9 +24,15 @@ from GraphExtractor.graph import CollectiveKind
 
 
 def collective_s(
-    kind: CollectiveKind, payload_bytes: float, group_size: int, stride: int, cluster: Cluster, first: int = 0
+    kind: CollectiveKind,
+    payload_bytes: float,
+    group_size: int,
+    stride: int,
+    cluster: Cluster,
+    first: int = 0,
 ) -> float:
-    """Seconds of a collective over ``group_size`` devices that lie ``stride`` apart, starting at device ``first``.
+    """Seconds of a collective over ``group_size`` devices that lie ``stride`` apart, starting at
+    device ``first``.
 
     Raises:
         InputError: the group does not fit on the cluster.
@@ -38,22 +45,31 @@ def collective_s(
 def collective_costs(
     kind: CollectiveKind, group_size: int, stride: int, cluster: Cluster, first: int = 0
 ) -> tuple[AlgorithmCost, ...]:
-    """The algorithms of a collective, of which the fastest for its size is used; one that costs nothing for a single device.
+    """The algorithms of a collective, of which the fastest for its size is used; one that costs
+    nothing for a single device.
 
     Raises:
         InputError: the group does not fit on the cluster.
     """
-    costs = collective_costs_of(kind, np.array([group_size]), np.array([stride]), cluster, np.array([first]))
+    costs = collective_costs_of(
+        kind, np.array([group_size]), np.array([stride]), cluster, np.array([first])
+    )
     return (AlgorithmCost("none", 0.0, 0.0),) if group_size == 1 else costs.of_group(0)
 
 
 def collective_costs_of(
-    kind: CollectiveKind, group_sizes: IntArray, strides: IntArray, cluster: Cluster, first: IntArray | None = None
+    kind: CollectiveKind,
+    group_sizes: IntArray,
+    strides: IntArray,
+    cluster: Cluster,
+    first: IntArray | None = None,
 ) -> CollectiveCosts:
-    """The algorithms of a collective over N groups; group n has ``group_sizes[n]`` devices that lie ``strides[n]`` apart.
+    """The algorithms of a collective over N groups; group n has ``group_sizes[n]`` devices that lie
+    ``strides[n]`` apart.
 
-    All arrays have shape (N,). Groups start at the devices ``first``, or at device 0. Those that start where blocks of all inner
-    tiers start take closed forms; the members of others are counted one by one.
+    All arrays have shape (N,). Groups start at the devices ``first``, or at device 0. Those that
+    start where blocks of all inner tiers start take closed forms; the members of others are counted
+    one by one.
 
     Raises:
         InputError: a group does not fit on the cluster.
@@ -64,7 +80,8 @@ def collective_costs_of(
     if outside.any():
         worst = int(np.argmax(outside))
         raise InputError(
-            f"{group_sizes[worst]} devices, {strides[worst]} apart, do not fit on the {cluster.num_devices} of cluster "
+            f"{group_sizes[worst]} devices, {strides[worst]} apart, do not fit on the "
+            f"{cluster.num_devices} of cluster "
             f"{cluster.name}; choose smaller degrees or a larger cluster"
         )
     # two devices stand in for one, which the formulas do not know
@@ -73,18 +90,25 @@ def collective_costs_of(
 
 
 def rectangle_costs_of(kind: CollectiveKind, parts: IntArray, cluster: Cluster) -> CollectiveCosts:
-    """The algorithms of a collective over N groups that lie evenly in the blocks of every tier; ``parts`` has shape (tiers, N).
+    """The algorithms of a collective over N groups that lie evenly in the blocks of every tier;
+    ``parts`` has shape (tiers, N).
 
-    Group n has ``parts[t, n]`` blocks (devices, on the innermost tier) of tier t - 1 in each block of tier t that it is in.
+    Group n has ``parts[t, n]`` blocks (devices, on the innermost tier) of tier t - 1 in each block
+    of tier t that it is in.
     """
     alone = parts.prod(axis=0) == 1
-    two = np.where(alone & (np.arange(len(parts))[:, None] == 0), 2, parts)  # stand in for one, as above
+    two = np.where(
+        alone & (np.arange(len(parts))[:, None] == 0), 2, parts
+    )  # stand in for one, as above
     return CollectiveCosts.of(_algorithms(kind, rectangle_crossings(two, cluster), cluster), alone)
 
 
 @lru_cache(maxsize=4096)
-def rectangle_costs(kind: CollectiveKind, parts: tuple[int, ...], cluster: Cluster) -> tuple[AlgorithmCost, ...]:
-    """The algorithms of a collective over one such group, of which the fastest for its size is used."""
+def rectangle_costs(
+    kind: CollectiveKind, parts: tuple[int, ...], cluster: Cluster
+) -> tuple[AlgorithmCost, ...]:
+    """The algorithms of a collective over one such group, of which the fastest for its size is
+    used."""
     if math.prod(parts) == 1:
         return (AlgorithmCost("none", 0.0, 0.0),)
     return rectangle_costs_of(kind, np.array(parts, np.int64)[:, None], cluster).of_group(0)
@@ -92,18 +116,28 @@ def rectangle_costs(kind: CollectiveKind, parts: tuple[int, ...], cluster: Clust
 
 def _algorithms(kind: CollectiveKind, crossed: Crossings, cluster: Cluster) -> list[AlgorithmCosts]:
     if cluster.library is None:
-        return textbook_exchange_costs(crossed) if kind is CollectiveKind.ALL_TO_ALL else textbook_costs(kind, crossed)
-    return library_exchange_costs(crossed) if kind is CollectiveKind.ALL_TO_ALL else library_costs(kind, crossed, cluster.library)
+        return (
+            textbook_exchange_costs(crossed)
+            if kind is CollectiveKind.ALL_TO_ALL
+            else textbook_costs(kind, crossed)
+        )
+    return (
+        library_exchange_costs(crossed)
+        if kind is CollectiveKind.ALL_TO_ALL
+        else library_costs(kind, crossed, cluster.library)
+    )
 
 
 def distinct_starts(stride: int, cluster: Cluster, starts: Iterable[int]) -> set[int]:
-    """Of ``starts`` of groups of devices ``stride`` apart one for those that lie alike in all inner blocks, as blocks repeat."""
+    """Of ``starts`` of groups of devices ``stride`` apart one for those that lie alike in all inner
+    blocks, as blocks repeat."""
     period = cluster.period
     step = stride if period % stride == 0 else 1  # within a stride, all starts see the same blocks
     return {start % period // step * step for start in starts}
 
 
 def wire_bytes(kind: CollectiveKind, payload_bytes: float, group_size: int) -> float:
-    """Bytes each device sends in a bandwidth-optimal collective or all-to-all: ``(n-1)/n S``, twice that for an all-reduce."""
+    """Bytes each device sends in a bandwidth-optimal collective or all-to-all: ``(n-1)/n S``, twice
+    that for an all-reduce."""
     half = (group_size - 1) / group_size * payload_bytes
     return 2 * half if kind is CollectiveKind.ALL_REDUCE else half

@@ -1,10 +1,13 @@
-"""What activities that run at once on a device cost each other: products, traffic between devices, traffic with the host.
+"""What activities that run at once on a device cost each other: products, traffic between devices,
+traffic with the host.
 
-Each activity beside others runs slower than alone: one plus a slow-down for every other one, added up, times as long. When one
-ends, the rest goes on with fewer (``Contention.joint_s``), as in Mist (EuroSys 2025, section 5.2), whose measurements of an A100
-the numbers come from. On other devices they are taken to be the same, but for what products lose to traffic within the first
-tier of the network: that is in proportion to the part of the memory's bandwidth that these links can ask for. So a chip behind a
-thin link loses nothing, and one whose links are as fast as its memory would rather wait.
+Each activity beside others runs slower than alone: one plus a slow-down for every other one, added
+up, times as long. When one ends, the rest goes on with fewer (``Contention.joint_s``), as in Mist
+(EuroSys 2025, section 5.2), whose measurements of an A100 the numbers come from. On other devices
+they are taken to be the same, but for what products lose to traffic within the first tier of the
+network: that is in proportion to the part of the memory's bandwidth that these links can ask for.
+So a chip behind a thin link loses nothing, and one whose links are as fast as its memory would
+rather wait.
 """
 
 from __future__ import annotations
@@ -38,8 +41,9 @@ ACTIVITIES = tuple(Activity)
 class Hiding:
     """What becomes of traffic beside computation.
 
-    ``shown_part`` of its seconds prolong the computation beside which it fits; where it does not fit, a second of computation
-    hides ``hidden_part`` of a second of it. Nothing is slowed down: 0 and 1.
+    ``shown_part`` of its seconds prolong the computation beside which it fits; where it does not
+    fit, a second of computation hides ``hidden_part`` of a second of it. Nothing is slowed down: 0
+    and 1.
     """
 
     shown_part: float
@@ -53,30 +57,38 @@ UNDISTURBED = Hiding(0.0, 1.0)
 class Contention:
     """Slow-downs by what is slowed down and by what beside it; those not given are 0.
 
-    ``link_share`` is the bandwidth of the first tier's links over that of the memory, as long arrays reach it, of the device
-    that was measured.
+    ``link_share`` is the bandwidth of the first tier's links over that of the memory, as long
+    arrays reach it, of the device that was measured.
     """
 
     name: str
     link_share: Annotated[Quantity, "fraction"]
-    slowdown: dict[str, dict[str, float]]  # times longer than alone, less one: of what is slowed down, by what is beside it
+    slowdown: dict[
+        str, dict[str, float]
+    ]  # times longer than alone, less one: of what is slowed down, by what is beside it
     source: str
 
     def matrix(self) -> FloatArray:
         """Slow-down of activity i by activity j, in the order of ``ACTIVITIES``, shape (5, 5)."""
-        rows = [[self.slowdown.get(slowed, {}).get(beside, 0.0) for beside in ACTIVITIES] for slowed in ACTIVITIES]
+        rows = [
+            [self.slowdown.get(slowed, {}).get(beside, 0.0) for beside in ACTIVITIES]
+            for slowed in ACTIVITIES
+        ]
         return np.array(rows)
 
     def joint_s(self, alone_s: FloatArray) -> FloatArray:
-        """Seconds until all activities have ended that start together and take ``alone_s`` (N, 5) alone; shape (N,)."""
+        """Seconds until all activities have ended that start together and take ``alone_s`` (N, 5)
+        alone; shape (N,)."""
         return joint_s(alone_s, self.matrix())
 
     def hiding(self, *, near: bool, link_share: float) -> Hiding:
-        """What becomes of traffic within the first tier (``near``) or beyond it, on a device with such a ``link_share``.
+        """What becomes of traffic within the first tier (``near``) or beyond it, on a device with
+        such a ``link_share``.
 
-        Until the first of both ends, computation runs 1 + a and traffic 1 + b times as long as alone. So T seconds of traffic
-        that end first add T (1 + b) a / (1 + a); else C seconds of computation hide C (1 + a) / (1 + b) and are prolonged by C a.
-        Where both are slowed down so much that one after the other is faster, they do not overlap.
+        Until the first of both ends, computation runs 1 + a and traffic 1 + b times as long as
+        alone. So T seconds of traffic that end first add T (1 + b) a / (1 + a); else C seconds of
+        computation hide C (1 + a) / (1 + b) and are prolonged by C a. Where both are slowed down so
+        much that one after the other is faster, they do not overlap.
         """
         traffic = Activity.NEAR if near else Activity.FAR
         computation_slower = self.slowdown.get(Activity.PRODUCTS, {}).get(traffic, 0.0)
@@ -89,7 +101,8 @@ class Contention:
 
 
 def joint_s(alone_s: FloatArray, slowdown: FloatArray) -> FloatArray:
-    """Seconds until activities that start together have all ended: (N, activities) alone, with slow-downs of i by j."""
+    """Seconds until activities that start together have all ended: (N, activities) alone, with
+    slow-downs of i by j."""
     left_s, total_s = alone_s.copy(), np.zeros(len(alone_s))
     for _ in range(alone_s.shape[1]):
         running = left_s > 0.0

@@ -1,8 +1,10 @@
-"""Slow-downs of activities that run at once, fitted to measurements of products, traffic between devices and with the host.
+"""Slow-downs of activities that run at once, fitted to measurements of products, traffic between
+devices and with the host.
 
-A row is one measurement: how much of each activity was started together, and when all had ended. Fitted are what each activity
-takes alone (a start and a rate; of traffic between devices for each arrangement of its groups) and, at the same time, how much
-every activity slows every other one down, by least squares of the logarithm of the joint time.
+A row is one measurement: how much of each activity was started together, and when all had ended.
+Fitted are what each activity takes alone (a start and a rate; of traffic between devices for each
+arrangement of its groups) and, at the same time, how much every activity slows every other one
+down, by least squares of the logarithm of the joint time.
 """
 
 from __future__ import annotations
@@ -27,7 +29,16 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 TRAFFIC_COLUMNS = ("gpu_to_gpu_mb", "cpu_to_gpu_mb", "gpu_to_cpu_mb")
-COLUMNS = ("gpu", "m", "n", "k", *TRAFFIC_COLUMNS, "intra_group_size", "inter_group_size", "latency_ms")
+COLUMNS = (
+    "gpu",
+    "m",
+    "n",
+    "k",
+    *TRAFFIC_COLUMNS,
+    "intra_group_size",
+    "inter_group_size",
+    "latency_ms",
+)
 LARGEST = 1e9
 LEAST_ROWS = 100  # for some thirty constants
 HELD_OUT = 0.3  # part of the rows that the stated error is taken from
@@ -35,7 +46,13 @@ START, SOFT = 0.1, 0.1  # slow-downs to begin with; relative error from which ro
 MOST_STEPS = 40
 LEAST_S, QUICKEST = 1e-4, 0.1  # of a start; part of the rows that are taken to be disturbed least
 BETWEEN = 3
-KINDS = (0, BETWEEN, BETWEEN, 1, 2)  # constants of each activity: products, with the host, and each arrangement between devices
+KINDS = (
+    0,
+    BETWEEN,
+    BETWEEN,
+    1,
+    2,
+)  # constants of each activity: products, with the host, and each arrangement between devices
 PAIRS = tuple(  # traffic between devices is one or the other
     (i, j)
     for (i, slowed), (j, beside) in product(enumerate(ACTIVITIES), repeat=2)
@@ -45,7 +62,8 @@ PAIRS = tuple(  # traffic between devices is one or the other
 
 @dataclass(frozen=True, eq=False)
 class JointRows:
-    """N measurements: TFLOP and MB of each activity (N, 5), which arrangement of groups (N,), seconds until all ended (N,)."""
+    """N measurements: TFLOP and MB of each activity (N, 5), which arrangement of groups (N,),
+    seconds until all ended (N,)."""
 
     device: str
     work: FloatArray
@@ -55,12 +73,19 @@ class JointRows:
 
     def some(self, rows: NDArray[np.bool_]) -> JointRows:
         """Those of ``rows``."""
-        return JointRows(self.device, self.work[rows], self.arrangement[rows], self.arrangements, self.seconds[rows])
+        return JointRows(
+            self.device,
+            self.work[rows],
+            self.arrangement[rows],
+            self.arrangements,
+            self.seconds[rows],
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class ContentionFit:
-    """Slow-downs of i by j in the order of ``ACTIVITIES`` (5, 5), fitted to all rows; the mean error of rows held out."""
+    """Slow-downs of i by j in the order of ``ACTIVITIES`` (5, 5), fitted to all rows; the mean
+    error of rows held out."""
 
     slowdown: FloatArray
     rows: int
@@ -74,7 +99,9 @@ class ContentionFit:
         """The slow-downs that are not 0, as a file of them states them."""
         named = {
             str(slowed): {
-                str(beside): round(float(value), 3) for beside, value in zip(ACTIVITIES, row, strict=True) if value > 5e-4
+                str(beside): round(float(value), 3)
+                for beside, value in zip(ACTIVITIES, row, strict=True)
+                if value > 5e-4
             }
             for slowed, row in zip(ACTIVITIES, self.slowdown, strict=True)
         }
@@ -82,16 +109,20 @@ class ContentionFit:
 
 
 def read_joint_rows(path: Path) -> JointRows:
-    """Read a CSV with the ``COLUMNS``: a product m x n x k, MB between devices and with the host, ms until all have ended.
+    """Read a CSV with the ``COLUMNS``: a product m x n x k, MB between devices and with the host,
+    ms until all have ended.
 
-    Raises:
-        InputError: the file is not readable, has other columns or values, few rows, or several devices.
+    Raises: InputError: the file is not readable, has other columns or values, few rows, or several
+        devices.
     """
     text = read_text(path, "a table of what runs at once")
     reader = csv.DictReader(io.StringIO(text))
     missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
-        raise InputError(f"{path} has no column {missing[0]}; a table of what runs at once has {', '.join(COLUMNS)}")
+        raise InputError(
+            f"{path} has no column {missing[0]}; a table of what runs at once has "
+            f"{', '.join(COLUMNS)}"
+        )
     devices, numbers = set(), []
     for place, row in enumerate(reader, start=2):
         devices.add((row["gpu"] or "").strip())
@@ -103,9 +134,14 @@ def read_joint_rows(path: Path) -> JointRows:
     if latency_ms.min() <= 0.0:
         raise InputError(f"{path}: latency_ms is {latency_ms.min():g}; it must be positive")
     beyond = far > 1
-    work = np.stack([2.0 * m * n * k / 1e12, between * ~beyond, between * beyond, to_device, from_device], axis=1)
+    work = np.stack(
+        [2.0 * m * n * k / 1e12, between * ~beyond, between * beyond, to_device, from_device],
+        axis=1,
+    )
     kinds, arrangement = np.unique(np.stack([near, far]), axis=1, return_inverse=True)
-    return JointRows(devices.pop(), work, arrangement.reshape(-1), kinds.shape[1], latency_ms * 1e-3)
+    return JointRows(
+        devices.pop(), work, arrangement.reshape(-1), kinds.shape[1], latency_ms * 1e-3
+    )
 
 
 def _number(text: str | None, name: str, where: str) -> float:
@@ -114,7 +150,9 @@ def _number(text: str | None, name: str, where: str) -> float:
     except ValueError:
         value = math.nan
     if not 0.0 <= value <= LARGEST:
-        raise InputError(f"{where}: {name} is {clipped(repr(text))}; give a number from 0 to {LARGEST:g}")
+        raise InputError(
+            f"{where}: {name} is {clipped(repr(text))}; give a number from 0 to {LARGEST:g}"
+        )
     return value
 
 
@@ -137,11 +175,14 @@ def fit_contention(rows: JointRows) -> ContentionFit:
 
 
 class _Constants:
-    """Seconds of a start and per unit of work of each activity, of traffic by arrangement; slow-downs."""
+    """Seconds of a start and per unit of work of each activity, of traffic by arrangement;
+    slow-downs."""
 
     def __init__(self, arrangements: int, values: FloatArray | None = None) -> None:
         self._arrangements = arrangements
-        self._values = np.full(2 * (3 + arrangements) + len(PAIRS), np.nan) if values is None else values
+        self._values = (
+            np.full(2 * (3 + arrangements) + len(PAIRS), np.nan) if values is None else values
+        )
 
     @property
     def slowdown(self) -> FloatArray:
@@ -156,7 +197,9 @@ class _Constants:
         from scipy.optimize import least_squares
 
         def residuals(values: FloatArray) -> FloatArray:
-            found: FloatArray = np.log(_Constants(self._arrangements, values).seconds(rows) / rows.seconds)
+            found: FloatArray = np.log(
+                _Constants(self._arrangements, values).seconds(rows) / rows.seconds
+            )
             return found
 
         best = least_squares(
@@ -186,8 +229,12 @@ class _Constants:
         return np.where(rows.work > 0.0, starts[of] + rates[of] * rows.work, 0.0)
 
     def _start(self, rows: JointRows) -> FloatArray:
-        """Each activity as rows say that have only that, or else the quickest rows that have it; slow-downs a little."""
-        constants, only = np.full((3 + self._arrangements, 2), LEAST_S), (rows.work > 0.0).sum(axis=1) == 1
+        """Each activity as rows say that have only that, or else the quickest rows that have it;
+        slow-downs a little."""
+        constants, only = (
+            np.full((3 + self._arrangements, 2), LEAST_S),
+            (rows.work > 0.0).sum(axis=1) == 1,
+        )
         for place, first in enumerate(KINDS):
             for kind in range(self._arrangements) if first == BETWEEN else (0,):
                 used = rows.work[:, place] > 0.0
@@ -198,7 +245,12 @@ class _Constants:
                 if len(np.unique(work)) > 1:
                     line = np.polynomial.polynomial.polyfit(work, seconds, 1)
                 else:
-                    line = np.array([LEAST_S, np.quantile(rows.seconds[used] / rows.work[used, place], QUICKEST)])
+                    line = np.array(
+                        [
+                            LEAST_S,
+                            np.quantile(rows.seconds[used] / rows.work[used, place], QUICKEST),
+                        ]
+                    )
                 constants[first + kind] = np.maximum(line, LEAST_S * 1e-3)
         return np.concatenate([constants.T.ravel(), np.full(len(PAIRS), START)])
 
@@ -216,7 +268,12 @@ def of_one_device(tables: Sequence[JointRows]) -> JointRows:
     return JointRows(
         names[0],
         np.concatenate([table.work for table in tables]),
-        np.concatenate([table.arrangement + start for table, start in zip(tables, first.tolist(), strict=False)]),
+        np.concatenate(
+            [
+                table.arrangement + start
+                for table, start in zip(tables, first.tolist(), strict=False)
+            ]
+        ),
         int(first[-1]),
         np.concatenate([table.seconds for table in tables]),
     )

@@ -1,8 +1,9 @@
 """The tiers of a cluster that run over the chips' own links, at the bandwidth that these give.
 
-``Tier.link_parts`` says into how many equal parts a chip's links are divided, of which the tier has one: all of them under a
-switch or between devices that are all linked directly, a third of them along each dimension of a 3D torus. N links of b bytes/s
-each way give a tier N b / parts; the links of a part must lead to all neighbours alike (``Tier.directions``).
+``Tier.link_parts`` says into how many equal parts a chip's links are divided, of which the tier has
+one: all of them under a switch or between devices that are all linked directly, a third of them
+along each dimension of a 3D torus. N links of b bytes/s each way give a tier N b / parts; the links
+of a part must lead to all neighbours alike (``Tier.directions``).
 """
 
 from __future__ import annotations
@@ -23,33 +24,41 @@ _MEANT = {
 
 
 def over_links(cluster: Cluster, links: OwnLinks | None) -> Cluster:
-    """``cluster`` of chips with such ``links``; as it is for None, of chips that have those of its file."""
+    """``cluster`` of chips with such ``links``; as it is for None, of chips that have those of its
+    file."""
     if links is None:
         return cluster
     tiers = (
-        replace(tier, bandwidth_bytes_per_s=links.bandwidth_bytes_per_s / tier.link_parts) if tier.link_parts else tier
+        replace(tier, bandwidth_bytes_per_s=links.bandwidth_bytes_per_s / tier.link_parts)
+        if tier.link_parts
+        else tier
         for tier in cluster.tiers
     )
     return replace(cluster, tiers=tuple(tiers))
 
 
 def check_links(cluster: Cluster, links: OwnLinks) -> None:
-    """Refuse links that no tier of ``cluster`` runs over, or that one of them cannot share out evenly.
+    """Refuse links that no tier of ``cluster`` runs over, or that one of them cannot share out
+    evenly.
 
     Raises:
         InputError: says what it could.
     """
     if not any(tier.link_parts for tier in cluster.tiers):
         raise InputError(
-            f"links are {links.label}, but no tier of cluster {cluster.name} runs over the chips' own links; leave links out, or "
-            "name a cluster with link_parts in its file, as dgx_h100 or torus_3d ('phaze list clusters')"
+            f"links are {links.label}, but no tier of cluster {cluster.name} runs over the chips' "
+            "own links; leave links out, or "
+            "name a cluster with link_parts in its file, as dgx_h100 or torus_3d ('phaze list "
+            "clusters')"
         )
     for tier, inner in zip(cluster.tiers, cluster.block_sizes, strict=True):
         needed = tier.link_parts * tier.directions(tier.group_size // inner)
         if needed and links.count % needed:
             raise InputError(
-                f"links are {links.label}, but tier {tier.name} of cluster {cluster.name} cannot share {links.count} out evenly "
-                f"over {_MEANT[tier.topology]}; give a multiple of {needed} links, such as {needed}x{_each(links, needed)}GB/s"
+                f"links are {links.label}, but tier {tier.name} of cluster {cluster.name} cannot "
+                f"share {links.count} out evenly "
+                f"over {_MEANT[tier.topology]}; give a multiple of {needed} links, such as "
+                f"{needed}x{_each(links, needed)}GB/s"
             )
 
 

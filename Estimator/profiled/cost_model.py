@@ -1,4 +1,5 @@
-"""Operators priced from what was measured: at their own seconds where they were, else from what is fitted to others'."""
+"""Operators priced from what was measured: at their own seconds where they were, else from what is
+fitted to others'."""
 
 from __future__ import annotations
 
@@ -31,11 +32,14 @@ class SourcedTime:
 class ProfiledModel(DeviceModel):
     """Prices operators on a machine that was profiled, one after another. Knows no energy.
 
-    Seconds that were measured are split into those that its products take at the best measured rate and the rest. What a
-    framework adds to an operator beside others (``Estimator.profiled.overhead``) counts as its launch.
+    Seconds that were measured are split into those that its products take at the best measured rate
+    and the rest. What a framework adds to an operator beside others
+    (``Estimator.profiled.overhead``) counts as its launch.
     """
 
-    def __init__(self, device: Device, software: Software, number_format: str, database: ProfileDatabase) -> None:
+    def __init__(
+        self, device: Device, software: Software, number_format: str, database: ProfileDatabase
+    ) -> None:
         super().__init__(device, software, number_format)
         self.database = database
         self._rows: dict[Operator, OperatorRow] = {row.operator: row for row in database.operators}
@@ -48,7 +52,8 @@ class ProfiledModel(DeviceModel):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the device, with the digest of its database, the framework and the number format of products."""
+        """Hash of the device, with the digest of its database, the framework and the number format
+        of products."""
         return content_key(super().fingerprint, self.database.digest)
 
     @property
@@ -62,7 +67,8 @@ class ProfiledModel(DeviceModel):
         return self._run_again_s
 
     def accumulation_time(self, parameters: int) -> KernelTime:
-        """Nothing where the passes that were measured added gradients up: what that takes is then part of what they add."""
+        """Nothing where the passes that were measured added gradients up: what that takes is then
+        part of what they add."""
         measured = any(row.gradient_bytes for row in self.database.passes)
         return KernelTime() if measured else super().accumulation_time(parameters)
 
@@ -76,7 +82,8 @@ class ProfiledModel(DeviceModel):
         return row is not None and row.model != PROBE
 
     def source(self, operator: Operator) -> PriceSource:
-        """Where the seconds of ``operator`` are from; pieces beside which others stream were not measured."""
+        """Where the seconds of ``operator`` are from; pieces beside which others stream were not
+        measured."""
         return PriceSource.FITTED if operator.streamed else self.sourced_time(operator).source
 
     def _priced(self, operator: Operator, panels: int) -> InPieces:
@@ -87,7 +94,9 @@ class ProfiledModel(DeviceModel):
     def _sourced_time(self, operator: Operator) -> SourcedTime:
         row = self._rows.get(operator)
         if row is not None:
-            return SourcedTime(self._split(operator, row.timing.seconds, row.host_s), PriceSource.MEASURED)
+            return SourcedTime(
+                self._split(operator, row.timing.seconds, row.host_s), PriceSource.MEASURED
+            )
         estimate = self._fits.estimate(operator)
         if estimate is None:
             return SourcedTime(super()._priced(operator, 1).total, PriceSource.FITTED)
@@ -105,15 +114,18 @@ class ProfiledModel(DeviceModel):
 def operator_model(device: Device, software: Software, number_format: str) -> DeviceModel:
     """What prices operators on ``device``: its database where it was profiled, else its constants.
 
-    Raises:
-        InputError: the device does not compute in that format, or its database is not there any more, or not as it was.
+    Raises: InputError: the device does not compute in that format, or its database is not there any
+        more, or not as it was.
     """
     if device.profile is None:
         return DeviceModel(device, software, number_format)
     device.peak_flops(number_format)
     database = read_database(device.profile.folder)
     if database.digest != device.profile.digest:
-        raise InputError(f"{device.profile.folder} has changed since it was read; ask again, or give the database as it was then")
+        raise InputError(
+            f"{device.profile.folder} has changed since it was read; ask again, or give the "
+            "database as it was then"
+        )
     return ProfiledModel(device, software, number_format, database)
 
 
@@ -132,13 +144,15 @@ def check_model(model: ProfiledModel, name: str, operators: Iterable[Operator]) 
         return
     if not any(model.measured(operator) for operator in operators):
         raise InputError(
-            f"{database.folder} was measured for {', '.join(measured)}, and has no operator of {name}; add it with "
+            f"{database.folder} was measured for {', '.join(measured)}, and has no operator of "
+            f"{name}; add it with "
             f"'phaze profile --output {database.folder}', or give a database of {name}"
         )
 
 
 def source_counts(operators: Iterable[tuple[Operator, int]], model: ProfiledModel) -> SourceCounts:
-    """The sources of ``operators``, each of which runs so many times; collectives are the network's and do not count."""
+    """The sources of ``operators``, each of which runs so many times; collectives are the network's
+    and do not count."""
     distinct: dict[Operator, PriceSource] = {}
     seconds = dict.fromkeys(PriceSource, 0.0)
     for operator, times in operators:

@@ -1,8 +1,10 @@
-"""Databases on disk: a folder with ``machine.yaml`` and tables of operators, collectives and passes.
+"""Databases on disk: a folder with ``machine.yaml`` and tables of operators, collectives and
+passes.
 
-A table is ``<name>.parquet``, with what was measured since in ``<name>.csv``: every row is appended there, and on disk, as soon
-as it is measured, so that a profile which was cut off goes on where it was. A folder of CSV files alone is a database too. A last
-line without its end, which a killed process leaves, is passed over.
+A table is ``<name>.parquet``, with what was measured since in ``<name>.csv``: every row is appended
+there, and on disk, as soon as it is measured, so that a profile which was cut off goes on where it
+was. A folder of CSV files alone is a database too. A last line without its end, which a killed
+process leaves, is passed over.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ TABLES = (OPERATORS, COLLECTIVES, PASSES)
 
 @dataclass(frozen=True, eq=False)
 class ProfileDatabase:
-    """What was measured on a machine; ``digest`` is that of all its files. Each operator has one row."""
+    """What was measured on a machine; ``digest`` is that of all its files. Each operator has one
+    row."""
 
     folder: Path
     digest: str
@@ -51,14 +54,18 @@ class ProfileDatabase:
 
 
 def read_database(text: str | Path) -> ProfileDatabase:
-    """The database that ``text`` names, its folder or the ``machine.yaml`` in it; may be one that is being measured.
+    """The database that ``text`` names, its folder or the ``machine.yaml`` in it; may be one that
+    is being measured.
 
-    Raises:
-        InputError: there is none, or a file of it is damaged or foreign; names the file, the line and what is wrong.
+    Raises: InputError: there is none, or a file of it is damaged or foreign; names the file, the
+        line and what is wrong.
     """
     folder = profile_folder(text)
     if folder is None:
-        raise InputError(f"{text} is no profiled database, which is a folder with a {MACHINE}; make one with 'phaze profile'")
+        raise InputError(
+            f"{text} is no profiled database, which is a folder with a {MACHINE}; make one with "
+            "'phaze profile'"
+        )
     return _unchanged(folder.absolute(), digest_of_folder(folder))
 
 
@@ -69,7 +76,11 @@ def digest_of_folder(folder: Path) -> str:
         InputError: a file cannot be read.
     """
     names = [MACHINE, *(f"{table}.{ending}" for table in TABLES for ending in ("parquet", "csv"))]
-    parts = [b"%s %d\n" % (name.encode(), len(content)) + content for name in names if (content := _bytes(folder / name))]
+    parts = [
+        b"%s %d\n" % (name.encode(), len(content)) + content
+        for name in names
+        if (content := _bytes(folder / name))
+    ]
     return digest_of(b"".join(parts))
 
 
@@ -107,7 +118,8 @@ def append_passes(folder: Path, rows: Sequence[PassRow]) -> None:
 
 
 def pack_tables(folder: Path) -> None:
-    """Move what was appended into the parquet tables; cut off at any moment, every row is in one of them, or in both.
+    """Move what was appended into the parquet tables; cut off at any moment, every row is in one of
+    them, or in both.
 
     Raises:
         InputError: a table is damaged, or nothing can be written.
@@ -138,7 +150,10 @@ def _parquet(rows: Sequence[Mapping[str, object]]) -> bytes:
 
 
 def _append(path: Path, *rows: Mapping[str, object]) -> None:
-    lines = [_line(repr(value) if isinstance(value, float) else value for value in columns.values()) for columns in rows]
+    lines = [
+        _line(repr(value) if isinstance(value, float) else value for value in columns.values())
+        for columns in rows
+    ]
     append_line(path, b"".join(lines), _line(rows[0]))
 
 
@@ -150,7 +165,10 @@ def _line(cells: Iterable[object]) -> bytes:
 
 def _rows(folder: Path, name: str, row: Callable[[Mapping[str, object], str], Row]) -> list[Row]:
     found = []
-    for columns, where in (*_parquet_rows(folder / f"{name}.parquet"), *_csv_rows(folder / f"{name}.csv")):
+    for columns, where in (
+        *_parquet_rows(folder / f"{name}.parquet"),
+        *_csv_rows(folder / f"{name}.csv"),
+    ):
         found.append(row(columns, where))
     return list(dict.fromkeys(found))
 
@@ -165,7 +183,10 @@ def _parquet_rows(path: Path) -> list[tuple[Mapping[str, object], str]]:
         raise InputError(f"{error}; profile the machine again, or take the file away") from error
     names = [str(name) for name in table.columns]
     rows = zip(*(table[name].tolist() for name in table.columns), strict=True)
-    return [(dict(zip(names, values, strict=True)), f"{path} row {number}") for number, values in enumerate(rows, 1)]
+    return [
+        (dict(zip(names, values, strict=True)), f"{path} row {number}")
+        for number, values in enumerate(rows, 1)
+    ]
 
 
 def _csv_rows(path: Path) -> list[tuple[Mapping[str, object], str]]:
@@ -182,7 +203,10 @@ def _csv_rows(path: Path) -> list[tuple[Mapping[str, object], str]]:
     header, found = rows[0], list[tuple[Mapping[str, object], str]]()
     for number, cells in enumerate(rows[1:], 2):
         if len(cells) != len(header):
-            raise InputError(f"{path} line {number} has {len(cells)} cells, its header {len(header)}; profile the machine again")
+            raise InputError(
+                f"{path} line {number} has {len(cells)} cells, its header {len(header)}; profile "
+                "the machine again"
+            )
         found.append((dict(zip(header, cells, strict=True)), f"{path} line {number}"))
     return found
 
@@ -194,4 +218,6 @@ def _bytes(path: Path) -> bytes:
         return b""
     except (OSError, ArtefactError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {path}: {reason}; give a database that can be read") from error
+        raise InputError(
+            f"cannot read {path}: {reason}; give a database that can be read"
+        ) from error

@@ -1,8 +1,10 @@
-"""A profiled machine as a device and as a cluster: what everything above the operators asks of them.
+"""A profiled machine as a device and as a cluster: what everything above the operators asks of
+them.
 
-The constants of the device are what the best measured operators reach, so that peaks are rates that were seen; operators that
-nothing measured is like are priced by these constants. The cluster is one tier, its latency and bandwidth fitted to the measured
-exchanges (least squares of the logarithm of predicted over measured seconds).
+The constants of the device are what the best measured operators reach, so that peaks are rates that
+were seen; operators that nothing measured is like are priced by these constants. The cluster is one
+tier, its latency and bandwidth fitted to the measured exchanges (least squares of the logarithm of
+predicted over measured seconds).
 """
 
 from __future__ import annotations
@@ -15,7 +17,16 @@ import numpy as np
 
 from Common.errors import InputError
 from Estimator.chips.technology import FloatArray, Quantity
-from Estimator.devices.device import Device, Evidence, Launch, MatrixEngine, Memory, ProfileSource, Scans, Tile
+from Estimator.devices.device import (
+    Device,
+    Evidence,
+    Launch,
+    MatrixEngine,
+    Memory,
+    ProfileSource,
+    Scans,
+    Tile,
+)
 from Estimator.network.cluster import Cluster, Tier
 from Estimator.network.collectives import collective_s
 from Estimator.profiled.database import ProfileDatabase, read_database
@@ -27,9 +38,9 @@ from GraphExtractor.graph import CollectiveKind, OperatorKind, Phase
 SOFTWARE = "pytorch_eager"
 STREAMS = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.MOVE})
 MATRIX = frozenset({OperatorKind.GEMM, OperatorKind.CONV})
-TILE = (
-    16  # of the output of a product on one processor: what vectors of two registers hold, and never mattered beside measurements
-)
+# of the output of a product on one processor: what vectors of two registers hold, and never
+# mattered beside measurements
+TILE = 16
 WITHOUT_ATTENTION = 0.5  # of the rate of products, where no attention was measured
 SHARED_BYTES_PER_S = 1e9  # between processes whose exchanges nobody measured
 SHARED_LATENCY_S = 1e-4
@@ -46,7 +57,8 @@ def profiled_device(text: str | Path) -> Device:
     peaks = _peaks(database)
     if not peaks:
         raise InputError(
-            f"{database.folder} has no measured matrix product; go on with 'phaze profile --output {database.folder}'"
+            f"{database.folder} has no measured matrix product; go on with 'phaze profile "
+            f"--output {database.folder}'"
         )
     peak = max(peaks.values())
     source = f"the best of {len(database.operators)} operators measured on {machine.description}"
@@ -84,7 +96,9 @@ def profiled_device(text: str | Path) -> Device:
             cache=given(1, "bytes", "not asked for"),
         ),
         launch=Launch(gap=given(0, "s", "part of what was measured"), alone={}, floor={}),
-        scans=Scans(best(peak, "FLOP/s"), given(1e-6, "s", "assumption: a step of a loop in Python")),
+        scans=Scans(
+            best(peak, "FLOP/s"), given(1e-6, "s", "assumption: a step of a loop in Python")
+        ),
         profile=ProfileSource(str(database.folder), database.digest),
     )
 
@@ -93,7 +107,9 @@ def rates_of(database: ProfileDatabase, number_format: str) -> Rates:
     """What the work of operators is measured by."""
     peaks = _peaks(database)
     stream = long_stream(database.operators)
-    return Rates(peaks.get(number_format) or max(peaks.values()), stream.bytes_per_s, stream.long_bytes)
+    return Rates(
+        peaks.get(number_format) or max(peaks.values()), stream.bytes_per_s, stream.long_bytes
+    )
 
 
 def measured_formats(database: ProfileDatabase) -> tuple[str, ...]:
@@ -119,18 +135,26 @@ class LongStream:
 
 
 def long_stream(rows: Iterable[OperatorRow]) -> LongStream:
-    """That of the fastest among the rows that move at least half of the most; where there is none, of rows of other kinds."""
+    """That of the fastest among the rows that move at least half of the most; where there is none,
+    of rows of other kinds."""
     found = tuple(rows)
     streams = [row for row in found if row.operator.kind in STREAMS] or list(found)
-    moved = [(row.operator.bytes_read + row.operator.bytes_written, row.timing.seconds) for row in streams]
+    moved = [
+        (row.operator.bytes_read + row.operator.bytes_written, row.timing.seconds)
+        for row in streams
+    ]
     most = max(size for size, _ in moved)
-    return LongStream(max(size / seconds for size, seconds in moved if 2 * size >= most), float(most))
+    return LongStream(
+        max(size / seconds for size, seconds in moved if 2 * size >= most), float(most)
+    )
 
 
 def _attention_share(rows: Iterable[OperatorRow], phase: Phase, peaks: dict[str, float]) -> float:
     """Part of the rate of products that the best attention reaches."""
     shares = [
-        row.operator.flops / row.timing.seconds / peaks.get(dtype_of(row.operator), max(peaks.values()))
+        row.operator.flops
+        / row.timing.seconds
+        / peaks.get(dtype_of(row.operator), max(peaks.values()))
         for row in rows
         if row.operator.kind is OperatorKind.ATTENTION and row.operator.phase is phase
     ]
@@ -153,7 +177,8 @@ def profiled_cluster(text: str | Path) -> Cluster:
 
 
 def _fitted(rows: tuple[CollectiveRow, ...]) -> tuple[float, float]:
-    """Bandwidth and latency of the textbook's algorithms (``Estimator.network.textbook``) over one tier."""
+    """Bandwidth and latency of the textbook's algorithms (``Estimator.network.textbook``) over one
+    tier."""
     from scipy.optimize import least_squares
 
     largest = max(row.group_size for row in rows)
@@ -161,17 +186,25 @@ def _fitted(rows: tuple[CollectiveRow, ...]) -> tuple[float, float]:
 
     def predicted(logarithms: FloatArray) -> FloatArray:
         bandwidth, latency_s = np.exp(logarithms)
-        cluster = Cluster("fit", largest, (Tier("processes", largest, float(bandwidth), float(latency_s)),))
+        cluster = Cluster(
+            "fit", largest, (Tier("processes", largest, float(bandwidth), float(latency_s)),)
+        )
         return np.array(
             [
                 row.payload_bytes / bandwidth + latency_s
                 if row.kind is Exchange.SEND
-                else collective_s(CollectiveKind(row.kind.value), row.payload_bytes, row.group_size, 1, cluster)
+                else collective_s(
+                    CollectiveKind(row.kind.value), row.payload_bytes, row.group_size, 1, cluster
+                )
                 for row in rows
             ]
         )
 
-    start = np.log([max(row.payload_bytes / row.timing.seconds for row in rows), float(seconds.min())])
-    found = least_squares(lambda x: np.log(predicted(x) / seconds), start, loss="soft_l1", f_scale=0.3)
+    start = np.log(
+        [max(row.payload_bytes / row.timing.seconds for row in rows), float(seconds.min())]
+    )
+    found = least_squares(
+        lambda x: np.log(predicted(x) / seconds), start, loss="soft_l1", f_scale=0.3
+    )
     bandwidth, latency_s = np.exp(found.x)
     return float(bandwidth), float(latency_s)

@@ -1,9 +1,10 @@
 """Seconds of operators that were not measured, from those of their kind that were.
 
-``work_s`` says how much an operator has to do: its products at the best measured rate, its operands at the measured bandwidth,
-one after the other. Within a family (the same kind, pass and functions) seconds grow with the work: between two measured sizes
-they are interpolated in logarithms of both, beyond them a line ``a + b * work`` of the least relative error goes on from there.
-Families that were not measured are taken for the nearest wider one that was, by its line alone.
+``work_s`` says how much an operator has to do: its products at the best measured rate, its operands
+at the measured bandwidth, one after the other. Within a family (the same kind, pass and functions)
+seconds grow with the work: between two measured sizes they are interpolated in logarithms of both,
+beyond them a line ``a + b * work`` of the least relative error goes on from there. Families that
+were not measured are taken for the nearest wider one that was, by its line alone.
 """
 
 from __future__ import annotations
@@ -36,20 +37,26 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Rates:
-    """What the work of operators is measured by: the best rates that were seen, of bytes in arrays of ``long_bytes`` and more."""
+    """What the work of operators is measured by: the best rates that were seen, of bytes in arrays
+    of ``long_bytes`` and more."""
 
     flops_per_s: float
     bytes_per_s: float
     long_bytes: float = math.inf
 
     def work_s(self, operator: Operator) -> float:
-        """Seconds at these rates: products, half of those that a causal mask hides left out, and all operands."""
+        """Seconds at these rates: products, half of those that a causal mask hides left out, and
+        all operands."""
         return self.arithmetic_s(operator) + self._bytes(operator) / self.bytes_per_s
 
     def least_s(self, operator: Operator) -> float:
-        """What nothing goes below that was not measured itself; what fits in a cache may beat the bandwidth."""
+        """What nothing goes below that was not measured itself; what fits in a cache may beat the
+        bandwidth."""
         moved = self._bytes(operator)
-        return max(self.arithmetic_s(operator), moved / self.bytes_per_s if moved >= self.long_bytes else 0.0)
+        return max(
+            self.arithmetic_s(operator),
+            moved / self.bytes_per_s if moved >= self.long_bytes else 0.0,
+        )
 
     @staticmethod
     def _bytes(operator: Operator) -> int:
@@ -63,7 +70,8 @@ class Rates:
 
 @dataclass(frozen=True, eq=False)
 class SizeFit:
-    """Seconds over work of one family: ``work_s`` ascending and ``seconds`` not falling, of shape (sizes,), and its line."""
+    """Seconds over work of one family: ``work_s`` ascending and ``seconds`` not falling, of shape
+    (sizes,), and its line."""
 
     work_s: FloatArray
     seconds: FloatArray
@@ -76,11 +84,17 @@ class SizeFit:
         from scipy.optimize import isotonic_regression, nnls
 
         works, times = np.array(work_s), np.array(seconds)
-        (fixed_s, per_work), _ = nnls(np.stack([1 / times, works / times], axis=1), np.ones(len(times)))
-        if per_work == 0 or len(set(np.round(np.log(works), DIGITS))) < 2:  # one size says nothing of others
+        (fixed_s, per_work), _ = nnls(
+            np.stack([1 / times, works / times], axis=1), np.ones(len(times))
+        )
+        if (
+            per_work == 0 or len(set(np.round(np.log(works), DIGITS))) < 2
+        ):  # one size says nothing of others
             fixed_s, per_work = 0.0, float(np.exp(np.mean(np.log(times / works))))
         order = np.unique(np.round(np.log(works), DIGITS), return_inverse=True)
-        logs = np.array([np.mean(np.log(times[order[1] == index])) for index in range(len(order[0]))])
+        logs = np.array(
+            [np.mean(np.log(times[order[1] == index])) for index in range(len(order[0]))]
+        )
         rising = isotonic_regression(logs).x
         return SizeFit(np.exp(order[0]), np.exp(rising), float(fixed_s), float(per_work))
 
@@ -105,7 +119,8 @@ class SizeFit:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of an operator that was not measured; ``between`` says that they lie between those of sizes that were."""
+    """Seconds of an operator that was not measured; ``between`` says that they lie between those of
+    sizes that were."""
 
     seconds: float
     between: bool
@@ -119,8 +134,12 @@ class KindFits:
         measured: dict[Family, list[tuple[float, float]]] = {}
         for row in rows:
             for family in families(row.operator):
-                measured.setdefault(family, []).append((rates.work_s(row.operator), row.timing.seconds))
-        self._fits = {family: SizeFit.of(*zip(*points, strict=True)) for family, points in measured.items()}
+                measured.setdefault(family, []).append(
+                    (rates.work_s(row.operator), row.timing.seconds)
+                )
+        self._fits = {
+            family: SizeFit.of(*zip(*points, strict=True)) for family, points in measured.items()
+        }
 
     def estimate(self, operator: Operator) -> Estimate | None:
         """Seconds of ``operator``; None where nothing like it was measured."""
@@ -136,14 +155,24 @@ class KindFits:
 def families(operator: Operator) -> tuple[Family, ...]:
     """What an operator belongs to, the narrowest first; recurrences are like nothing else."""
     products, kind, phase = operator.kind in PRODUCTS, operator.kind.value, operator.phase.value
-    detail = (operator.yields.value, operator.causal, tuple(work.function for work in operator.vector))
+    detail = (
+        operator.yields.value,
+        operator.causal,
+        tuple(work.function for work in operator.vector),
+    )
     if operator.kind is OperatorKind.SCAN:
         return (Family(products, kind, phase, detail),)
-    return Family(products, kind, phase, detail), Family(products, kind, phase), Family(products, kind), Family(products)
+    return (
+        Family(products, kind, phase, detail),
+        Family(products, kind, phase),
+        Family(products, kind),
+        Family(products),
+    )
 
 
 def held_out_errors(rows: Sequence[OperatorRow], rates: Rates) -> FloatArray:
-    """Relative errors of what a fit without a row says of it, for the rows whose family has others; shape (rows,)."""
+    """Relative errors of what a fit without a row says of it, for the rows whose family has others;
+    shape (rows,)."""
     errors = []
     for index, row in enumerate(rows):
         family = families(row.operator)[0]
@@ -151,9 +180,14 @@ def held_out_errors(rows: Sequence[OperatorRow], rates: Rates) -> FloatArray:
         others = [
             each
             for position, each in enumerate(rows)
-            if position != index and families(each.operator)[0] == family and rates.work_s(each.operator) != work_s
+            if position != index
+            and families(each.operator)[0] == family
+            and rates.work_s(each.operator) != work_s
         ]
         if others:
-            fit = SizeFit.of([rates.work_s(each.operator) for each in others], [each.timing.seconds for each in others])
+            fit = SizeFit.of(
+                [rates.work_s(each.operator) for each in others],
+                [each.timing.seconds for each in others],
+            )
             errors.append(fit.seconds_at(work_s) / row.timing.seconds - 1)
     return np.array(errors)

@@ -24,7 +24,8 @@ class DeviceKind(StrEnum):
 
 
 class Clock(StrEnum):
-    """What seconds of operators are: time of the one thread that ran them, time that passed, or time between CUDA events."""
+    """What seconds of operators are: time of the one thread that ran them, time that passed, or
+    time between CUDA events."""
 
     THREAD = "thread"
     WALL = "wall"
@@ -35,9 +36,9 @@ class Clock(StrEnum):
 class MachineRecord:
     """A machine, and how it was measured.
 
-    ``description`` is its processor or accelerator, ``devices`` how many of it (or processes on it) a cluster of such machines
-    is taken to have. ``threads`` are those of an operator. ``power`` says what was known of clocks and limits, ``dropout``
-    whether operators were measured with it.
+    ``description`` is its processor or accelerator, ``devices`` how many of it (or processes on it)
+    a cluster of such machines is taken to have. ``threads`` are those of an operator. ``power``
+    says what was known of clocks and limits, ``dropout`` whether operators were measured with it.
     """
 
     name: str
@@ -54,7 +55,8 @@ class MachineRecord:
 
 
 def profile_folder(text: str | Path) -> Path | None:
-    """The folder of the database that ``text`` names, itself or by its ``machine.yaml``; None where there is none."""
+    """The folder of the database that ``text`` names, itself or by its ``machine.yaml``; None where
+    there is none."""
     path = Path(text).expanduser()
     try:
         if path.name == MACHINE and path.is_file():
@@ -71,10 +73,18 @@ def read_machine(folder: Path) -> MachineRecord:
         InputError: there is none, or it is not as it must be; names the file and the key.
     """
     path = folder / MACHINE
-    machine = to_record(MachineRecord, file_formats.MACHINE.current(read_yaml(path), str(path)), str(path))
+    machine = to_record(
+        MachineRecord, file_formats.MACHINE.current(read_yaml(path), str(path)), str(path)
+    )
     if not 0 < len(machine.name) <= LONGEST_NAME:
-        raise InputError(f"{path}: name has {len(machine.name)} characters; give it 1 to {LONGEST_NAME}")
-    for key, value in (("memory_bytes", machine.memory_bytes), ("devices", machine.devices), ("threads", machine.threads)):
+        raise InputError(
+            f"{path}: name has {len(machine.name)} characters; give it 1 to {LONGEST_NAME}"
+        )
+    for key, value in (
+        ("memory_bytes", machine.memory_bytes),
+        ("devices", machine.devices),
+        ("threads", machine.threads),
+    ):
         if value <= 0:
             raise InputError(f"{path}: {key} is {value}; it must be positive")
     return machine
@@ -88,7 +98,12 @@ def write_machine(folder: Path, machine: MachineRecord) -> None:
     """
     import yaml
 
-    stated = {key: value.value if isinstance(value, StrEnum) else value for key, value in asdict(machine).items()}
+    stated = {
+        key: value.value if isinstance(value, StrEnum) else value
+        for key, value in asdict(machine).items()
+    }
     stated = file_formats.MACHINE.stamped(stated)
-    text = "# A machine whose operators were measured (phaze profile).\n" + yaml.safe_dump(stated, sort_keys=False, width=130)
+    text = "# A machine whose operators were measured (phaze profile).\n" + yaml.safe_dump(
+        stated, sort_keys=False, width=130
+    )
     write_atomically(folder / MACHINE, text.encode())

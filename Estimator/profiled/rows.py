@@ -1,4 +1,5 @@
-"""Rows of a database: measured operators, collectives and whole passes, to and from the columns of its tables."""
+"""Rows of a database: measured operators, collectives and whole passes, to and from the columns of
+its tables."""
 
 from __future__ import annotations
 
@@ -18,11 +19,22 @@ from GraphExtractor.graph import DTYPE_BYTES, Gemm, Operator, OperatorKind, Phas
 Columns = Mapping[str, object]
 NOTHING = Gemm(0, 0, 0, 0)
 PROBE = "probe"  # the model of rows that every profile measures
-KEPT = ("kind", "phase", "yields", "gemms", "vector", "reads", "writes", "causal", "window")  # of an operator: what is timed
+KEPT = (
+    "kind",
+    "phase",
+    "yields",
+    "gemms",
+    "vector",
+    "reads",
+    "writes",
+    "causal",
+    "window",
+)  # of an operator: what is timed
 
 
 class Exchange(StrEnum):
-    """What processes exchange: collectives by the names of ``CollectiveKind``, and a message from one to another."""
+    """What processes exchange: collectives by the names of ``CollectiveKind``, and a message from
+    one to another."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -34,7 +46,8 @@ class Exchange(StrEnum):
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of something that was repeated: their median and the distance between their quartiles."""
+    """Seconds of something that was repeated: their median and the distance between their
+    quartiles."""
 
     seconds: float
     spread_s: float
@@ -43,9 +56,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class OperatorRow:
-    """A measured ``operator`` (see ``anonymous``); ``host_s`` is what its issue takes the host, where that runs ahead.
+    """A measured ``operator`` (see ``anonymous``); ``host_s`` is what its issue takes the host,
+    where that runs ahead.
 
-    ``tp`` is the tensor parallel width of the graph that it is from, with the model and the sizes of that graph.
+    ``tp`` is the tensor parallel width of the graph that it is from, with the model and the sizes
+    of that graph.
     """
 
     operator: Operator
@@ -59,7 +74,8 @@ class OperatorRow:
 
 @dataclass(frozen=True)
 class CollectiveRow:
-    """An exchange among ``group_size`` processes of ``nodes`` nodes; ``payload_bytes`` as of ``Collective``."""
+    """An exchange among ``group_size`` processes of ``nodes`` nodes; ``payload_bytes`` as of
+    ``Collective``."""
 
     kind: Exchange
     payload_bytes: int
@@ -70,12 +86,14 @@ class CollectiveRow:
 
 @dataclass(frozen=True)
 class PassRow:
-    """One pass through layers, run as a framework runs them: what ``operators`` of it, which alone take ``operators_s``, cost.
+    """One pass through layers, run as a framework runs them: what ``operators`` of it, which alone
+    take ``operators_s``, cost.
 
-    ``gradient_bytes`` are those of the weights' gradients that it adds to others (see ``gradient_bytes``), 0 where it does not.
-    ``start_s`` is what they took longer where the pass that they are a part of began behind a wait, less than zero by chance.
-    ``again_s``, of a backward pass, is what both passes took longer than three of them where the forward one was run again in the
-    backward one; None where that was not measured.
+    ``gradient_bytes`` are those of the weights' gradients that it adds to others (see
+    ``gradient_bytes``), 0 where it does not. ``start_s`` is what they took longer where the pass
+    that they are a part of began behind a wait, less than zero by chance. ``again_s``, of a
+    backward pass, is what both passes took longer than three of them where the forward one was run
+    again in the backward one; None where that was not measured.
     """
 
     phase: Phase
@@ -93,22 +111,41 @@ class PassRow:
 
 def gradient_bytes(operator: Operator) -> int:
     """Bytes of the gradients of weights that an operator makes."""
-    return sum(each.bytes for each in operator.writes) if operator.yields is Yields.WEIGHT_GRADIENT else 0
+    return (
+        sum(each.bytes for each in operator.writes)
+        if operator.yields is Yields.WEIGHT_GRADIENT
+        else 0
+    )
 
 
 def anonymous(operator: Operator) -> Operator:
-    """What decides the seconds of an operator: without number, name, place in its graph, part of the model, and what streams."""
-    return replace(operator, id=0, name="", forward_id=None, core_attention=False, collective=None, streamed=(), model_share=1.0)
+    """What decides the seconds of an operator: without number, name, place in its graph, part of
+    the model, and what streams."""
+    return replace(
+        operator,
+        id=0,
+        name="",
+        forward_id=None,
+        core_attention=False,
+        collective=None,
+        streamed=(),
+        model_share=1.0,
+    )
 
 
 def dtype_of(operator: Operator) -> str:
     """Number format of the largest floating-point operand."""
-    floats = [each for each in (*operator.reads, *operator.writes) if each.dtype.startswith(("float", "bfloat"))]
+    floats = [
+        each
+        for each in (*operator.reads, *operator.writes)
+        if each.dtype.startswith(("float", "bfloat"))
+    ]
     return max(floats, key=lambda each: each.bytes).dtype if floats else "float32"
 
 
 def operator_columns(row: OperatorRow) -> dict[str, object]:
-    """A row of the table of operators: what people read of the operator, the measurement, and the operator itself."""
+    """A row of the table of operators: what people read of the operator, the measurement, and the
+    operator itself."""
     return {
         **_described(row.operator),
         "tp": row.tp,
@@ -147,9 +184,16 @@ def operator_row(columns: Columns, where: str) -> OperatorRow:
     """
     operator = _operator(_text(columns, "operator", where), where)
     for name, value in _described(operator).items():
-        given = _number(columns, name, where) if isinstance(value, int) else str(columns.get(name) or "")
+        given = (
+            _number(columns, name, where)
+            if isinstance(value, int)
+            else str(columns.get(name) or "")
+        )
         if given != (float(value) if isinstance(value, int) else value):
-            raise InputError(f"{where}: {name} is {given!r}, the operator of the row has {value!r}; profile the machine again")
+            raise InputError(
+                f"{where}: {name} is {given!r}, the operator of the row has {value!r}; profile "
+                "the machine again"
+            )
     return OperatorRow(
         operator=operator,
         timing=_timing(columns, where),
@@ -183,8 +227,16 @@ def collective_row(columns: Columns, where: str) -> CollectiveRow:
         raise InputError(f"{where}: op is {kind!r}; it must be one of {', '.join(Exchange)}")
     nodes, inside = _count(columns, "num_nodes", where), _count(columns, "gpus_per_node", where)
     if nodes * inside < 2:
-        raise InputError(f"{where} is an exchange of one process; leave out rows in which nothing is sent")
-    return CollectiveRow(Exchange(kind), _count(columns, "size_bytes", where), nodes * inside, nodes, _timing(columns, where))
+        raise InputError(
+            f"{where} is an exchange of one process; leave out rows in which nothing is sent"
+        )
+    return CollectiveRow(
+        Exchange(kind),
+        _count(columns, "size_bytes", where),
+        nodes * inside,
+        nodes,
+        _timing(columns, where),
+    )
 
 
 def pass_columns(row: PassRow) -> dict[str, object]:
@@ -211,7 +263,9 @@ def pass_row(columns: Columns, where: str) -> PassRow:
         model=str(columns.get("model") or ""),
         micro_batch_size=_count(columns, "micro_batch_size", where),
         sequence_length=_count(columns, "sequence_length", where),
-        gradient_bytes=int(_number(columns, "gradient_bytes", where)) if "gradient_bytes" in columns else 0,
+        gradient_bytes=int(_number(columns, "gradient_bytes", where))
+        if "gradient_bytes" in columns
+        else 0,
         start_s=_number(columns, "start_s", where) if "start_s" in columns else 0.0,
         again_s=_number(columns, "again_s", where) if _stated(columns.get("again_s")) else None,
     )
@@ -235,10 +289,16 @@ def _operator(text: str, where: str) -> Operator:
     try:
         operator = _parsed(text)
     except (ValueError, InputError, RecursionError) as error:
-        raise InputError(f"{where}: operator is not one of this format ({error}); profile the machine again") from error
+        raise InputError(
+            f"{where}: operator is not one of this format ({error}); profile the machine again"
+        ) from error
     operands = (*operator.reads, *operator.writes)
-    if operator.kind is OperatorKind.COLLECTIVE or any(each.dtype not in DTYPE_BYTES for each in operands):
-        raise InputError(f"{where}: operator is a collective, or of an unknown dtype; profile the machine again")
+    if operator.kind is OperatorKind.COLLECTIVE or any(
+        each.dtype not in DTYPE_BYTES for each in operands
+    ):
+        raise InputError(
+            f"{where}: operator is a collective, or of an unknown dtype; profile the machine again"
+        )
     return operator
 
 
@@ -261,7 +321,8 @@ def _text(columns: Columns, name: str, where: str) -> str:
 
 
 def _stated(value: object) -> bool:
-    """Whether a cell that may be empty is not; an empty one of numbers is read as NaN from a parquet table."""
+    """Whether a cell that may be empty is not; an empty one of numbers is read as NaN from a
+    parquet table."""
     return value not in (None, "") and value == value
 
 

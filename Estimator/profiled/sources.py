@@ -1,4 +1,5 @@
-"""Where prices are from: what was measured, what is interpolated between measurements, and what is fitted to others."""
+"""Where prices are from: what was measured, what is interpolated between measurements, and what is
+fitted to others."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +15,8 @@ class PriceSource(StrEnum):
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """How much of a training step was measured: distinct operators, and the part of all their seconds, by ``PriceSource``."""
+    """How much of a training step was measured: distinct operators, and the part of all their
+    seconds, by ``PriceSource``."""
 
     database: str
     operators: dict[str, int]
@@ -30,4 +32,8 @@ class SourceCounts:
             if count
         ]
         said = f"of {whole} distinct operators {', '.join(parts)}"
-        return said if self.operators[PriceSource.MEASURED.value] else f"{said}: none of this model was measured"
+        return (
+            said
+            if self.operators[PriceSource.MEASURED.value]
+            else f"{said}: none of this model was measured"
+        )

@@ -13,7 +13,9 @@ from Estimator.profiled.database import ProfileDatabase
 from Estimator.profiled.rows import OperatorRow, dtype_of
 from GraphExtractor.graph import DTYPE_BYTES, CollectiveKind, OperatorKind, Phase
 
-FITTED = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER})
+FITTED = frozenset(
+    {CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER}
+)
 
 
 def operator_table(database: ProfileDatabase) -> OperatorTable:
@@ -22,9 +24,14 @@ def operator_table(database: ProfileDatabase) -> OperatorTable:
     Raises:
         InputError: the database has none.
     """
-    rows = tuple(each for row in database.operators for each in _measured(row, f"{database.folder}"))
+    rows = tuple(
+        each for row in database.operators for each in _measured(row, f"{database.folder}")
+    )
     if not rows:
-        raise InputError(f"{database.folder} has no product and no function that a device is fitted to; profile a model into it")
+        raise InputError(
+            f"{database.folder} has no product and no function that a device is fitted to; "
+            "profile a model into it"
+        )
     return OperatorTable(database.machine.name, rows)
 
 
@@ -33,18 +40,33 @@ def _measured(row: OperatorRow, where: str) -> Iterator[MeasuredOperator]:
     if operator.kind is OperatorKind.GEMM and not operator.vector:
         batched = "batched_gemm" if operator.gemms[0].batch > 1 else "gemm"
         launch = batched if operator.phase is Phase.FORWARD else f"{batched}_backward"
-        yield MeasuredOperator(IsolatedOperator(launch, dtype, DTYPE_BYTES[dtype], products=operator.gemms), seconds, where)
-    elif not operator.gemms and len(operator.vector) == 1 and operator.reads and operator.reads[0].shape:
+        yield MeasuredOperator(
+            IsolatedOperator(launch, dtype, DTYPE_BYTES[dtype], products=operator.gemms),
+            seconds,
+            where,
+        )
+    elif (
+        not operator.gemms
+        and len(operator.vector) == 1
+        and operator.reads
+        and operator.reads[0].shape
+    ):
         (work,), length = operator.vector, operator.reads[0].shape[-1]
         if work.function in TENSORS_MOVED and work.elements % length == 0:
-            yield measured_function(work.function, work.elements // length, length, dtype, seconds, where)
+            yield measured_function(
+                work.function, work.elements // length, length, dtype, seconds, where
+            )
 
 
 def collective_samples(database: ProfileDatabase) -> tuple[CollectiveSample, ...]:
     """The collectives whose constants are fitted."""
     return tuple(
         CollectiveSample(
-            CollectiveKind(row.kind.value), row.payload_bytes, row.nodes, row.group_size // row.nodes, row.timing.seconds
+            CollectiveKind(row.kind.value),
+            row.payload_bytes,
+            row.nodes,
+            row.group_size // row.nodes,
+            row.timing.seconds,
         )
         for row in database.collectives
         if row.kind.value in FITTED

@@ -1,10 +1,12 @@
-"""Tensor parallelism of a model without a plan: derived from its traced step, as far as it can be proven.
+"""Tensor parallelism of a model without a plan: derived from its traced step, as far as it can be
+proven.
 
-Megatron's pairs (Shoeybi et al. 2019, section 3) are found in the graph: a weight split by columns, then operators that work
-on parts as they do on the whole, then a weight split by rows whose product is summed over the devices. Splits are propagated
-through forward and backward nodes (as by GSPMD, Xu et al. 2021), sums are taken as late as they can be, and every pair costs
-one all-reduce in the forward pass and one in the backward pass. Embedding and head stay whole, as do convolutions and whatever
-is in no proven pair.
+Megatron's pairs (Shoeybi et al. 2019, section 3) are found in the graph: a weight split by columns,
+then operators that work on parts as they do on the whole, then a weight split by rows whose product
+is summed over the devices. Splits are propagated through forward and backward nodes (as by GSPMD,
+Xu et al. 2021), sums are taken as late as they can be, and every pair costs one all-reduce in the
+forward pass and one in the backward pass. Embedding and head stay whole, as do convolutions and
+whatever is in no proven pair.
 """
 
 import logging
@@ -36,9 +38,9 @@ _WAYS_OUT = "give the model file a plan, `tensor_parallel = {...}`, or use tenso
 def shard_traced(step: TracedStep, tp: int) -> TracedStep:
     """One device's step of a group of ``tp``, from a step traced at width 1.
 
-    Raises:
-        InputError: no pair of linear layers can be proven to be splittable, or ``tp`` does not divide those that can.
-        PhazeError: an operator does not work on parts although its rule says so.
+    Raises: InputError: no pair of linear layers can be proven to be splittable, or ``tp`` does not
+        divide those that can. PhazeError: an operator does not work on parts although its rule says
+        so.
     """
     if tp == 1:
         return step
@@ -47,7 +49,9 @@ def shard_traced(step: TracedStep, tp: int) -> TracedStep:
     if not found.pairs:
         raise InputError(_nothing_to_split(step, found.refusals))
     if found.granularity % tp:
-        first = {pair.granularity: pair.module for pair in reversed(found.pairs) if pair.granularity % tp}
+        first = {
+            pair.granularity: pair.module for pair in reversed(found.pairs) if pair.granularity % tp
+        }
         sizes = [f"{module} ({granularity})" for granularity, module in sorted(first.items())]
         raise InputError(
             f"tensor parallel width {tp} does not divide the heads or columns of {_listed(sizes)}; "
@@ -56,7 +60,10 @@ def shard_traced(step: TracedStep, tp: int) -> TracedStep:
     if found.refusals:
         logger.info(
             "tensor parallelism leaves whole: %s",
-            _listed(f"{refusal.weight} ({_place(step, refusal)} {refusal.reason})" for refusal in found.refusals),
+            _listed(
+                f"{refusal.weight} ({_place(step, refusal)} {refusal.reason})"
+                for refusal in found.refusals
+            ),
         )
     return local_step(step, _summed(facts, found), tp)
 
@@ -74,7 +81,9 @@ def _summed(facts: StepFacts, found: Pairs) -> Propagation:
         try:
             splits.complete()
         except (Demand, Obstacle) as conflict:
-            raise PhazeError(f"pairs that can each be split cannot be split together: {conflict}") from conflict
+            raise PhazeError(
+                f"pairs that can each be split cannot be split together: {conflict}"
+            ) from conflict
         pending = splits.pending()
         if not pending:
             return splits
@@ -86,20 +95,30 @@ def _nothing_to_split(step: TracedStep, refusals: tuple[Refusal, ...]) -> str:
         return f"the model has no linear layers that tensor parallelism could split; {_WAYS_OUT}"
     largest = max(refusals, key=lambda refusal: refusal.elements)
     return (
-        f"no two linear layers of the model can be proven to form a pair for tensor parallelism; with {largest.weight} "
+        "no two linear layers of the model can be proven to form a pair for tensor parallelism; "
+        f"with {largest.weight} "
         f"split by columns, {_place(step, largest)} {largest.reason}; {_WAYS_OUT}"
     )
 
 
 def _place(step: TracedStep, refusal: Refusal) -> str:
-    """The operator that forbids a split, and where it stands: line of the user's file if known, else the module."""
+    """The operator that forbids a split, and where it stands: line of the user's file if known,
+    else the module."""
     node = refusal.node
     own = [
         f"{file}:{line}"
-        for file, line in re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-        if not file.startswith((str(Path(torch.__file__).parent), str(Path(__file__).parent.parent)))
+        for file, line in re.findall(
+            r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
+        )
+        if not file.startswith(
+            (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
+        )
     ]
-    name = operator_name(node) if isinstance(node.target, OpOverload) else step.parameters.get(node, node.name)
+    name = (
+        operator_name(node)
+        if isinstance(node.target, OpOverload)
+        else step.parameters.get(node, node.name)
+    )
     if own:
         return f"{name} at {own[-1]}"
     module = step.origins[node].module if node in step.origins else ""

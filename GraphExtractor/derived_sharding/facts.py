@@ -14,7 +14,9 @@ from GraphExtractor.derived_sharding.specs import shape_of
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import operator_name
 
-_PARTS_OF_WEIGHTS = frozenset({"_to_copy", "expand", "split", "split_with_sizes", "unbind", "slice", "select"})
+_PARTS_OF_WEIGHTS = frozenset(
+    {"_to_copy", "expand", "split", "split_with_sizes", "unbind", "slice", "select"}
+)
 _FACTORS = MappingProxyType(  # position of the first factor
     {
         torch.ops.aten.mm.default: 0,
@@ -29,7 +31,8 @@ _CONVOLUTIONS = (torch.ops.aten.convolution.default,)
 
 @dataclass(frozen=True)
 class Product:
-    """A product of ``module`` with a weight: ``columns`` is the weight's dimension that the result has."""
+    """A product of ``module`` with a weight: ``columns`` is the weight's dimension that the result
+    has."""
 
     module: str
     weight: Node
@@ -67,13 +70,17 @@ class StepFacts:
 
     @cached_property
     def weights(self) -> frozenset[Node]:
-        """Parameters, and what is nothing but a parameter, or a part of one, looked at, cast or copied."""
+        """Parameters, and what is nothing but a parameter, or a part of one, looked at, cast or
+        copied."""
         found: set[Node] = set(self.step.parameters)
         for node in self.order:
             operands = node.all_input_nodes
             if node.op != "call_function" or len(operands) != 1 or operands[0] not in found:
                 continue
-            if node.target is python_operator.getitem or operator_name(node) in REARRANGING | _PARTS_OF_WEIGHTS:
+            if (
+                node.target is python_operator.getitem
+                or operator_name(node) in REARRANGING | _PARTS_OF_WEIGHTS
+            ):
                 found.add(node)
         return frozenset(found)
 
@@ -88,7 +95,10 @@ class StepFacts:
             if (left in self.weights) != (right in self.weights):
                 weight, columns = (right, -1) if right in self.weights else (left, -2)
                 found[node] = Product(
-                    self.step.origins[node].module, weight, self.parameter(weight), columns % len(shape_of(weight))
+                    self.step.origins[node].module,
+                    weight,
+                    self.parameter(weight),
+                    columns % len(shape_of(weight)),
                 )
         return found
 
@@ -100,8 +110,12 @@ class StepFacts:
 
     @cached_property
     def vocabulary(self) -> frozenset[Node]:
-        """Tables that inputs are looked up in, and heads: weights of last products that give more columns than they take."""
-        fed, leading = set(self.step.inputs), set()  # computed from inputs; leading to a product with a weight
+        """Tables that inputs are looked up in, and heads: weights of last products that give more
+        columns than they take."""
+        fed, leading = (
+            set(self.step.inputs),
+            set(),
+        )  # computed from inputs; leading to a product with a weight
         for node in self.order:
             if any(operand in fed for operand in node.all_input_nodes):
                 fed.add(node)
@@ -109,13 +123,20 @@ class StepFacts:
         for node in reversed(self.order):
             if self.is_backward(node):
                 continue
-            if any(user in leading or user in self.products or user.target in _CONVOLUTIONS for user in node.users):
+            if any(
+                user in leading or user in self.products or user.target in _CONVOLUTIONS
+                for user in node.users
+            ):
                 leading.add(node)
             elif node in self.products:
                 product = self.products[node]
                 columns = shape_of(product.weight)[product.columns]
                 if columns**2 > math.prod(shape_of(product.weight)[-2:]):
                     found.add(product.parameter)
-            if node.target is torch.ops.aten.embedding.default and node.args[1] in fed and node.args[0] in self.weights:
+            if (
+                node.target is torch.ops.aten.embedding.default
+                and node.args[1] in fed
+                and node.args[0] in self.weights
+            ):
                 found.add(self.parameter(node.args[0]))
         return frozenset(found)

@@ -28,17 +28,19 @@ _MOST_COMBINATIONS = 2000
 
 
 class InverseRules:
-    """Looks for what must be split, and remembers of every operator which operands make which result."""
+    """Looks for what must be split, and remembers of every operator which operands make which
+    result."""
 
     def __init__(self, facts: StepFacts) -> None:
         self.facts = facts
         self._known: dict[tuple[Node, int | None, Shard], dict[Node, Shard]] = {}
 
     def seeds_for(self, value: Node, wanted: Shard) -> dict[Node, Shard]:
-        """Splits of parameters, and of values that repeat themselves, under which ``value`` is split as ``wanted``.
+        """Splits of parameters, and of values that repeat themselves, under which ``value`` is
+        split as ``wanted``.
 
-        Constants are left out: of those an operator takes its own part. That the seeds do what they should is for the
-        propagation to prove.
+        Constants are left out: of those an operator takes its own part. That the seeds do what they
+        should is for the propagation to prove.
 
         Raises:
             Obstacle: an operator on the way cannot have such a result.
@@ -58,28 +60,45 @@ class InverseRules:
                 pending.append((node.args[0], node.args[1], shard))
             else:
                 operands = self._operands_for(node, item, shard)
-                pending += [(operand, None, spec) for operand, spec in operands.items() if found.get(operand) != spec]
+                pending += [
+                    (operand, None, spec)
+                    for operand, spec in operands.items()
+                    if found.get(operand) != spec
+                ]
         return seeds
 
     def _operands_for(self, node: Node, item: int | None, wanted: Shard) -> dict[Node, Shard]:
-        """Operands to split for the result of ``node`` (or one ``item`` of its results) to be split as ``wanted``."""
+        """Operands to split for the result of ``node`` (or one ``item`` of its results) to be split
+        as ``wanted``."""
         key = node, item, wanted
         if key not in self._known:
             operands = [operand for operand in node.all_input_nodes if shape_of(operand)]
-            choices = [(REPLICATED, *_candidates(node, item, operand, wanted)) for operand in operands]
+            choices = [
+                (REPLICATED, *_candidates(node, item, operand, wanted)) for operand in operands
+            ]
             for combination in islice(product(*choices), _MOST_COMBINATIONS):
                 specs = dict(zip(operands, combination, strict=True))
                 if _result_on(self.facts, node, item, specs) == wanted:
-                    self._known[key] = {operand: spec for operand, spec in specs.items() if isinstance(spec, Shard)}
+                    self._known[key] = {
+                        operand: spec for operand, spec in specs.items() if isinstance(spec, Shard)
+                    }
                     break
             else:
-                raise Obstacle(f"would need the result of {operator_name(node)} to be split, which it cannot be")
+                raise Obstacle(
+                    f"would need the result of {operator_name(node)} to be split, which it cannot "
+                    "be"
+                )
         return self._known[key]
 
 
-def _result_on(facts: StepFacts, node: Node, item: int | None, specs: Mapping[Node, Spec]) -> Spec | None:
-    """Split of a result on operands split as ``specs`` say, None where the operator cannot work on them."""
-    context = Context(lambda operand: specs.get(operand, REPLICATED), False, REPLICATED, facts.weights)
+def _result_on(
+    facts: StepFacts, node: Node, item: int | None, specs: Mapping[Node, Spec]
+) -> Spec | None:
+    """Split of a result on operands split as ``specs`` say, None where the operator cannot work on
+    them."""
+    context = Context(
+        lambda operand: specs.get(operand, REPLICATED), False, REPLICATED, facts.weights
+    )
     try:
         result = result_of(node, context)
     except (Demand, Obstacle):
@@ -96,17 +115,26 @@ def _candidates(node: Node, item: int | None, operand: Node, wanted: Shard) -> l
         return [back] if back else []
     if name in {"split", "split_with_sizes"} and argument(node, "dim") % len(shape) == wanted.dim:
         sizes = piece_sizes(node)
-        found.append(Shard(wanted.dim, (*sizes[: item or 0], *wanted.parts, *sizes[(item or 0) + 1 :])))
+        found.append(
+            Shard(wanted.dim, (*sizes[: item or 0], *wanted.parts, *sizes[(item or 0) + 1 :]))
+        )
     elif name == "slice" and argument(node, "dim") % len(shape) == wanted.dim:
         start, end = slice_range(node, shape[wanted.dim])
         rest = shape[wanted.dim] - end
-        found.append(Shard(wanted.dim, (*((start,) if start else ()), *wanted.parts, *((rest,) if rest else ()))))
+        found.append(
+            Shard(
+                wanted.dim,
+                (*((start,) if start else ()), *wanted.parts, *((rest,) if rest else ())),
+            )
+        )
     elif name == "cat" and (node.args[1] if len(node.args) > 1 else 0) % len(shape) == wanted.dim:
         position = 0
         for piece in node.args[0]:
             end = position + shape_of(piece)[wanted.dim]
             if piece is operand:
-                found.append(Shard(wanted.dim, between(cut(wanted.parts, (position, end)), position, end)))
+                found.append(
+                    Shard(wanted.dim, between(cut(wanted.parts, (position, end)), position, end))
+                )
             position = end
     total = sum(wanted.parts)
     for dim, size in enumerate(shape):

@@ -35,7 +35,9 @@ def _reshape(node: Node, seen: Seen) -> Result:
         return REPLICATED
     after = reshaped(shard, shape, shape_of(node))
     if after is None:
-        raise Obstacle(f"reshapes {shape} to {shape_of(node)}, which mixes the parts of dimension {shard.dim}")
+        raise Obstacle(
+            f"reshapes {shape} to {shape_of(node)}, which mixes the parts of dimension {shard.dim}"
+        )
     return after
 
 
@@ -69,7 +71,10 @@ def _squeeze(node: Node, seen: Seen) -> Result:
         return REPLICATED
     if len(node.args) == 1:
         raise Obstacle("squeezes every dimension of size one, which a part may have more of")
-    dims = {dim % len(shape) for dim in ([node.args[1]] if isinstance(node.args[1], int) else node.args[1])}
+    dims = {
+        dim % len(shape)
+        for dim in ([node.args[1]] if isinstance(node.args[1], int) else node.args[1])
+    }
     return shard.at(shard.dim - sum(dim in dims and shape[dim] == 1 for dim in range(shard.dim)))
 
 
@@ -99,7 +104,9 @@ def _cut_operand(node: Node, shard: Shard, positions: Sequence[int]) -> None:
     """See that the operand's parts are cut where the operator cuts."""
     finer = Shard(shard.dim, cut(shard.parts, tuple(positions)))
     if finer.granularity == 1:
-        raise Obstacle(f"cuts the split dimension at {', '.join(map(str, positions))}", pieces=len(positions))
+        raise Obstacle(
+            f"cuts the split dimension at {', '.join(map(str, positions))}", pieces=len(positions)
+        )
     if finer != shard:
         raise Demand(node.args[0], finer)
 
@@ -159,7 +166,11 @@ def _join(node: Node, seen: Seen) -> Result:
         wanted = splits[0]
         if not stacked and dim == along:
             current = seen(operand)
-            own = current.parts if isinstance(current, Shard) and current.dim == along else (shape_of(operand)[along],)
+            own = (
+                current.parts
+                if isinstance(current, Shard) and current.dim == along
+                else (shape_of(operand)[along],)
+            )
             wanted = Shard(along, own)
             joined += own
         if seen(operand) != wanted:
@@ -203,13 +214,17 @@ def _select_backward(node: Node, seen: Seen) -> Result:
 
 
 def slice_backward(node: Node, seen: Seen, sliced: Result) -> Result:
-    """The gradient of a slice; along the split dimension it is split as ``sliced``, the tensor that the slice was taken from."""
+    """The gradient of a slice; along the split dimension it is split as ``sliced``, the tensor that
+    the slice was taken from."""
     shard, _ = _operand(node, seen)
     shape = shape_of(node)
     if shard is None or argument(node, "dim") % len(shape) != shard.dim:
         return REPLICATED if shard is None else shard
     start, end = slice_range(node, shape[shard.dim])
-    if not isinstance(sliced, Shard) or between(cut(sliced.parts, (start, end)), start, end) != shard.parts:
+    if (
+        not isinstance(sliced, Shard)
+        or between(cut(sliced.parts, (start, end)), start, end) != shard.parts
+    ):
         raise Obstacle("puts a split gradient into a tensor that is not split alike")
     return sliced
 

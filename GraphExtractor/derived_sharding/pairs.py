@@ -1,4 +1,5 @@
-"""The search for linear pairs: a weight split by columns whose result reaches, on parts all the way, one split by rows."""
+"""The search for linear pairs: a weight split by columns whose result reaches, on parts all the
+way, one split by rows."""
 
 import heapq
 import math
@@ -22,7 +23,8 @@ _MOST_PARTS, _MOST_REPACKED = 8, 24
 
 @dataclass(frozen=True)
 class Pair:
-    """Weights that are split together, beginning with that of ``module``; every possible width divides ``granularity``."""
+    """Weights that are split together, beginning with that of ``module``; every possible width
+    divides ``granularity``."""
 
     module: str
     granularity: int
@@ -40,7 +42,8 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Pairs:
-    """All pairs of a step, the splits of all values that follow from them, and the weights that stay whole."""
+    """All pairs of a step, the splits of all values that follow from them, and the weights that
+    stay whole."""
 
     propagation: Propagation
     pairs: tuple[Pair, ...]
@@ -55,7 +58,8 @@ class Pairs:
 def find_pairs(facts: StepFacts) -> Pairs:
     """Try every weight of a matrix product of the forward pass as the first of a pair.
 
-    Where a weight could be in several, the one wins that sums the fewest elements for what it splits of the weights.
+    Where a weight could be in several, the one wins that sums the fewest elements for what it
+    splits of the weights.
     """
     settled, inverse = Propagation(facts), InverseRules(facts)
     pairs: list[Pair] = []
@@ -66,8 +70,13 @@ def find_pairs(facts: StepFacts) -> Pairs:
         try:
             trial.run(first)
         except _Blocked as blocked:
-            name, elements = facts.step.parameters[first.parameter], math.prod(shape_of(first.parameter))
-            refusals.setdefault(first.parameter, Refusal(name, elements, blocked.node, blocked.reason))
+            name, elements = (
+                facts.step.parameters[first.parameter],
+                math.prod(shape_of(first.parameter)),
+            )
+            refusals.setdefault(
+                first.parameter, Refusal(name, elements, blocked.node, blocked.reason)
+            )
             return None
         return trial
 
@@ -79,7 +88,9 @@ def find_pairs(facts: StepFacts) -> Pairs:
     for first, early in sorted(found, key=lambda each: each[1].cost):
         if settled.seed(first.parameter):
             continue
-        trial = attempt(first) if any(settled.seed(seed) for seed in early.propagation.seeds) else early
+        trial = (
+            attempt(first) if any(settled.seed(seed) for seed in early.propagation.seeds) else early
+        )
         if trial:
             settled.seeds |= trial.propagation.seeds
             settled.results |= trial.propagation.results
@@ -95,7 +106,8 @@ class _Blocked(Exception):  # noqa: N818 - an answer, not an error
 
 
 class _Trial:
-    """Splits one weight and sees how far that gets, splitting what else must be split on the way."""
+    """Splits one weight and sees how far that gets, splitting what else must be split on the
+    way."""
 
     def __init__(self, inverse: InverseRules, settled: Propagation) -> None:
         self.facts = inverse.facts
@@ -106,7 +118,9 @@ class _Trial:
         self.cost = 0.0  # elements summed in the forward pass per element of the parameters split
         self._waiting: list[int] = []  # positions of the nodes to look at (again), as a heap
         self._pushed: set[int] = set()
-        self._outer: set[int] = set()  # sizes of the dimensions that reshapes made the outer ones of split dimensions
+        self._outer: set[int] = (
+            set()
+        )  # sizes of the dimensions that reshapes made the outer ones of split dimensions
         self._nodes = list(self.facts.order)
 
     def run(self, first: Product) -> None:
@@ -123,12 +137,14 @@ class _Trial:
             raise
 
     def _columns(self, first: Product, pieces: int) -> dict[Node, Shard]:
-        """Splits that split the columns of a weight, taken as ``pieces`` packed behind each other."""
+        """Splits that split the columns of a weight, taken as ``pieces`` packed behind each
+        other."""
         size = shape_of(first.weight)[first.columns] // pieces
         return self._seeds_for(first.weight, first.weight, Shard(first.columns, (size,) * pieces))
 
     def _repacked(self, first: Product, pieces: int) -> list[dict[Node, Shard]]:
-        """The columns, or one part of what the trial came to split, taken as several packed behind each other.
+        """The columns, or one part of what the trial came to split, taken as several packed behind
+        each other.
 
         As many as the obstacle says, or as a reshape made of a split dimension.
         """
@@ -141,7 +157,11 @@ class _Trial:
             for seed, shard in self.propagation.seeds.items():
                 for index, part in enumerate(shard.parts[:_MOST_PARTS]):
                     if count > 1 and part % count == 0:
-                        packed = (*shard.parts[:index], *(part // count,) * count, *shard.parts[index + 1 :])
+                        packed = (
+                            *shard.parts[:index],
+                            *(part // count,) * count,
+                            *shard.parts[index + 1 :],
+                        )
                         found.append({seed: Shard(shard.dim, packed)})
         return found[:_MOST_REPACKED]
 
@@ -172,13 +192,18 @@ class _Trial:
                 continue
             if isinstance(result, Shard) and node.target in _RESHAPES:
                 before = state.seen(node, node.args[0])
-                if isinstance(before, Shard) and len(before.parts) == 1 and sum(result.parts) < before.parts[0]:
+                if (
+                    isinstance(before, Shard)
+                    and len(before.parts) == 1
+                    and sum(result.parts) < before.parts[0]
+                ):
                     self._outer.add(sum(result.parts))
             self._set(node, result)
         raise _Blocked(self._nodes[0], "the splits of its operands do not settle")
 
     def _follow(self, node: Node, demand: Demand) -> None:
-        """Split what must be split for ``node`` to run on parts, or split it more finely, and look at the node again."""
+        """Split what must be split for ``node`` to run on parts, or split it more finely, and look
+        at the node again."""
         state, names = self.propagation, self.facts.step.parameters
         wanted = self._seeds_for(node, demand.operand, demand.shard)
         changed = {seed: shard for seed, shard in wanted.items() if state.seed(seed) != shard}
@@ -187,9 +212,15 @@ class _Trial:
         for seed, shard in changed.items():
             name = names.get(seed, str(seed))
             if seed in self.facts.vocabulary:
-                raise _Blocked(node, f"would split {name}; embedding and head stay whole") from demand
-            if self.settled.seed(seed) or (seed in state.seeds and len(shard.parts) <= len(state.seeds[seed].parts)):
-                raise _Blocked(node, f"would split {name} in another way than its other uses") from demand
+                raise _Blocked(
+                    node, f"would split {name}; embedding and head stay whole"
+                ) from demand
+            if self.settled.seed(seed) or (
+                seed in state.seeds and len(shard.parts) <= len(state.seeds[seed].parts)
+            ):
+                raise _Blocked(
+                    node, f"would split {name} in another way than its other uses"
+                ) from demand
         self._add(changed)
         self._push(node)
 
@@ -212,9 +243,14 @@ class _Trial:
             heapq.heappush(self._waiting, position)
 
     def _check(self, weight: Node) -> None:
-        """A proven pair has a product summed in the forward pass, gradients split as their parameters, and parts."""
+        """A proven pair has a product summed in the forward pass, gradients split as their
+        parameters, and parts."""
         state = self.propagation
-        products = [node for node in state.results if node in self.facts.products and state.results[node] is PARTIAL]
+        products = [
+            node
+            for node in state.results
+            if node in self.facts.products and state.results[node] is PARTIAL
+        ]
         products += [
             node
             for node in {user for made in state.results for user in made.users}
@@ -222,15 +258,25 @@ class _Trial:
         ]
         if not products:
             raise _Blocked(weight, "no later product with a weight takes in its columns")
-        split = sum(math.prod(shape_of(seed)) for seed in state.seeds if seed in self.facts.step.parameters)
+        split = sum(
+            math.prod(shape_of(seed)) for seed in state.seeds if seed in self.facts.step.parameters
+        )
         self.cost = sum(math.prod(shape_of(node)) for node in products) / split
         for result, parameters in self.facts.gradients.items():
             for parameter in parameters:
                 gradient, seed = state.result(result), state.seed(parameter)
                 if gradient != seed and (seed or isinstance(gradient, Shard)):
-                    raise _Blocked(result, f"gives {self.facts.step.parameters[parameter]} a gradient that is split otherwise")
+                    raise _Blocked(
+                        result,
+                        f"gives {self.facts.step.parameters[parameter]} a gradient that is split "
+                        "otherwise",
+                    )
         found = dict(splits(state))
         self.granularity = math.gcd(*(shard.granularity for shard in found.values()))
         if self.granularity == 1:
             node, shard = min(found.items(), key=lambda each: each[1].granularity)
-            raise _Blocked(node, f"has parts of sizes {', '.join(map(str, shard.parts[:4]))} that cannot be split alike")
+            raise _Blocked(
+                node,
+                f"has parts of sizes {', '.join(map(str, shard.parts[:4]))} that cannot be split "
+                "alike",
+            )

@@ -6,7 +6,16 @@ import torch
 from torch.fx import Node
 
 from GraphExtractor.derived_sharding.layout_rules import Seen
-from GraphExtractor.derived_sharding.specs import PARTIAL, REPLICATED, Demand, Obstacle, Result, Shard, Spec, shape_of
+from GraphExtractor.derived_sharding.specs import (
+    PARTIAL,
+    REPLICATED,
+    Demand,
+    Obstacle,
+    Result,
+    Shard,
+    Spec,
+    shape_of,
+)
 from GraphExtractor.values import argument
 
 
@@ -14,8 +23,9 @@ from GraphExtractor.values import argument
 class Context:
     """What a rule knows besides the operator.
 
-    ``seen`` is how the operator sees an operand; ``sliced`` the split of the tensor whose slice it differentiates, if it does;
-    ``weights`` are the nodes that are nothing but a parameter looked at, cast or copied.
+    ``seen`` is how the operator sees an operand; ``sliced`` the split of the tensor whose slice it
+    differentiates, if it does; ``weights`` are the nodes that are nothing but a parameter looked
+    at, cast or copied.
     """
 
     seen: Seen
@@ -37,7 +47,8 @@ def require(context: Context, operand: Node, shard: Shard) -> None:
 
 
 def _contracted(node: Node, left: Node, right: Node, context: Context) -> Spec:
-    """Sum over the devices, in the forward pass only of products with a weight: Megatron's pairs."""
+    """Sum over the devices, in the forward pass only of products with a weight: Megatron's
+    pairs."""
     if not context.backward and not {left, right} & context.weights:
         raise Obstacle("multiplies two activations over the split dimension")
     return PARTIAL
@@ -69,7 +80,8 @@ def plain_product(node: Node, context: Context) -> Result:
 
 
 def grouped_product(node: Node, context: Context) -> Result:
-    """Rows (row, k) by the (k, n) of their group, or in backward the sums over each group's rows of (k, row) by (row, n)."""
+    """Rows (row, k) by the (k, n) of their group, or in backward the sums over each group's rows of
+    (k, row) by (row, n)."""
     left, right = node.args[:2]
     a, b = context.seen(left), context.seen(right)
     ranks = len(shape_of(left)), len(shape_of(right))
@@ -91,7 +103,8 @@ def grouped_product(node: Node, context: Context) -> Result:
 
 
 def biased_product(node: Node, context: Context) -> Result:
-    """Addmm and baddbmm; the product of an addmm may be summed before the bias is added (``splits_product_from_bias``)."""
+    """Addmm and baddbmm; the product of an addmm may be summed before the bias is added
+    (``splits_product_from_bias``)."""
     bias, left, right = node.args[:3]
     result = _product(node, left, right, context)
     if isinstance(result, Shard):
@@ -99,14 +112,17 @@ def biased_product(node: Node, context: Context) -> Result:
         if dim >= 0 and shape_of(bias)[dim] != 1:
             require(context, bias, result.at(dim))
             return result
-    if result is PARTIAL and (context.backward or node.target is not torch.ops.aten.addmm.default or node.kwargs):
+    if result is PARTIAL and (
+        context.backward or node.target is not torch.ops.aten.addmm.default or node.kwargs
+    ):
         raise Obstacle("adds to a product over the split dimension")
     whole(context, bias)
     return REPLICATED if result is PARTIAL else result
 
 
 def _heads(context: Context, q: Node, k: Node, v: Node) -> tuple[Shard, Spec]:
-    """Split of the query heads and of the key and value heads: groups stay together; a single head serves all devices."""
+    """Split of the query heads and of the key and value heads: groups stay together; a single head
+    serves all devices."""
     counts = shape_of(q)[1], shape_of(k)[1]
     for operand, own, other in ((q, *counts), (k, counts[1], counts[0]), (v, counts[1], counts[0])):
         spec = context.seen(operand)
@@ -116,7 +132,9 @@ def _heads(context: Context, q: Node, k: Node, v: Node) -> tuple[Shard, Spec]:
             raise Obstacle("is split along something else than attention heads")
         if any(part * other % own for part in spec.parts):
             raise Obstacle("has heads that do not fall into groups")
-        scaled = {count: Shard(1, tuple(part * count // own for part in spec.parts)) for count in counts}
+        scaled = {
+            count: Shard(1, tuple(part * count // own for part in spec.parts)) for count in counts
+        }
         require(context, q, scaled[counts[0]])
         if counts[1] == 1 < counts[0]:
             return scaled[counts[0]], REPLICATED
@@ -152,7 +170,8 @@ def attention(node: Node, context: Context) -> Result:
 
 
 def attention_backward(node: Node, context: Context) -> Result:
-    """Gradients of queries, keys, values, bias and sinks; those of what all devices share are partial."""
+    """Gradients of queries, keys, values, bias and sinks; those of what all devices share are
+    partial."""
     gradient, q, k, v, out, statistic = node.args[:6]
     gradient_heads = context.seen(gradient)
     if isinstance(gradient_heads, Shard) and gradient_heads.dim == 2:

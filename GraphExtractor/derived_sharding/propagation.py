@@ -11,18 +11,35 @@ from torch.fx import Node
 from GraphExtractor.derived_sharding.facts import StepFacts
 from GraphExtractor.derived_sharding.product_rules import Context
 from GraphExtractor.derived_sharding.rules import REARRANGING, result_of, waiting_sum
-from GraphExtractor.derived_sharding.specs import MIXED, PARTIAL, REPLICATED, Demand, Obstacle, Result, Shard, Spec, shape_of
+from GraphExtractor.derived_sharding.specs import (
+    MIXED,
+    PARTIAL,
+    REPLICATED,
+    Demand,
+    Obstacle,
+    Result,
+    Shard,
+    Spec,
+    shape_of,
+)
 from GraphExtractor.values import is_view, operator_name
 
 
 class Propagation:
-    """Splits of values, made from ``seeds`` (parameters and expanded values with a split of their own) node by node.
+    """Splits of values, made from ``seeds`` (parameters and expanded values with a split of their
+    own) node by node.
 
-    ``base`` holds what is settled; ``slices`` are whole operands of which an operator reads the device's own part, which is
-    free; ``summed`` are partial values that are summed where they are made, so that every reader sees them whole.
+    ``base`` holds what is settled; ``slices`` are whole operands of which an operator reads the
+    device's own part, which is free; ``summed`` are partial values that are summed where they are
+    made, so that every reader sees them whole.
     """
 
-    def __init__(self, facts: StepFacts, base: Propagation | None = None, summed: frozenset[Node] = frozenset()) -> None:
+    def __init__(
+        self,
+        facts: StepFacts,
+        base: Propagation | None = None,
+        summed: frozenset[Node] = frozenset(),
+    ) -> None:
         self.facts = facts
         self.base = base
         self.summed = summed
@@ -48,16 +65,22 @@ class Propagation:
         return self.seeds.get(node) or (self.base.seed(node) if self.base else None)
 
     def seen(self, reader: Node, operand: Node) -> Spec:
-        """Split of an operand as ``reader`` gets it: own parts of whole values taken, partial values summed."""
+        """Split of an operand as ``reader`` gets it: own parts of whole values taken, partial
+        values summed."""
         if (reader, operand) in self.slices:
             return self.slices[reader, operand]
         result = self.result(operand)
         return result if isinstance(result, Shard) else REPLICATED
 
     def owed(self, reader: Node, operand: Node) -> Spec:
-        """Split of an operand where ``reader`` may work on sums still to be taken; no sum is left to another layer."""
+        """Split of an operand where ``reader`` may work on sums still to be taken; no sum is left
+        to another layer."""
         spec = self.spec(operand)
-        return spec if isinstance(spec, Shard) or self.facts.layer(operand) == self.facts.layer(reader) else REPLICATED
+        return (
+            spec
+            if isinstance(spec, Shard) or self.facts.layer(operand) == self.facts.layer(reader)
+            else REPLICATED
+        )
 
     def waiting(self, node: Node) -> Spec | None:
         """Result of a node that works on sums still to be taken, None of others."""
@@ -86,7 +109,9 @@ class Propagation:
                 result = result_of(node, self._context(node))
                 break
             except Demand as demand:
-                if self.seen(node, demand.operand) is not REPLICATED or not self._may_slice(node, demand.operand):
+                if self.seen(node, demand.operand) is not REPLICATED or not self._may_slice(
+                    node, demand.operand
+                ):
                     raise
                 self.slices[node, demand.operand] = demand.shard
         self._check_in_place(node)
@@ -97,22 +122,28 @@ class Propagation:
         return Context(
             lambda operand: self.seen(node, operand),
             self.facts.is_backward(node),
-            self.result(forward.args[0]) if forward is not None and forward.args and _is_slice(forward) else REPLICATED,
+            self.result(forward.args[0])
+            if forward is not None and forward.args and _is_slice(forward)
+            else REPLICATED,
             self.facts.weights,
         )
 
     def _may_slice(self, node: Node, operand: Node) -> bool:
-        """Own parts of whole values are free where no gradient flows back: in the backward pass, and of constants."""
+        """Own parts of whole values are free where no gradient flows back: in the backward pass,
+        and of constants."""
         return self.facts.is_backward(node) or operand not in self.facts.learned
 
     def _check_in_place(self, node: Node) -> None:
-        """What is changed in place must be the value that others read, not a part cut out or a sum taken for this reader."""
+        """What is changed in place must be the value that others read, not a part cut out or a sum
+        taken for this reader."""
         if not node.target._schema.is_mutable:
             return
         reader, changed, own = node, node.args[0], True
         while True:
             own = own and self.seen(reader, changed) == self.result(changed)
-            if not own and any(self.facts.order[user] > self.facts.order[node] for user in changed.users):
+            if not own and any(
+                self.facts.order[user] > self.facts.order[node] for user in changed.users
+            ):
                 raise Obstacle("changes a value in place that is read again")
             if changed.op != "call_function" or not is_view(changed):
                 return
@@ -129,10 +160,15 @@ class Propagation:
                 self.results[node] = self.evaluate(node)
 
     def pending(self) -> frozenset[Node]:
-        """Values needed as sums that are still to be taken; a rearranged one where it was made, so that all readers share it."""
+        """Values needed as sums that are still to be taken; a rearranged one where it was made, so
+        that all readers share it."""
         found: set[Node] = set()
         for node, result in self.results.items():
-            if result in (PARTIAL, MIXED) and node not in self.summed and not all(self._waits(user, node) for user in node.users):
+            if (
+                result in (PARTIAL, MIXED)
+                and node not in self.summed
+                and not all(self._waits(user, node) for user in node.users)
+            ):
                 found.add(self._made(node))
         return frozenset(found)
 
@@ -164,7 +200,8 @@ def splits(propagation: Propagation) -> Iterator[tuple[Node, Shard]]:
 
 
 def is_broadcast(node: Node, shard: Shard) -> bool:
-    """Whether a node repeats its operand along the split dimension, so that a part is a shorter repetition."""
+    """Whether a node repeats its operand along the split dimension, so that a part is a shorter
+    repetition."""
     if node.op != "call_function" or node.target is not torch.ops.aten.expand.default:
         return False
     dim = shard.dim - len(shape_of(node)) + len(shape_of(node.args[0]))

@@ -1,4 +1,5 @@
-"""One device's graph of a step whose values are split: local shapes, and an all-reduce behind every sum over the devices."""
+"""One device's graph of a step whose values are split: local shapes, and an all-reduce behind every
+sum over the devices."""
 
 import operator as python_operator
 from dataclasses import replace
@@ -18,10 +19,20 @@ from GraphExtractor.torch_internals import pytree
 from GraphExtractor.tracing import NodeOrigin, TracedStep
 from GraphExtractor.values import argument, operator_name
 
-OWN_PART = "own_part"  # marks slices that start at another place on every device: ``rank`` times their length further
+# marks slices that start at another place on every device: ``rank`` times their length further
+OWN_PART = "own_part"
 
 _SHAPED = frozenset(  # their second argument is the shape of the result, or of what it is put into
-    ["view", "_unsafe_view", "reshape", "expand", "slice_backward", "select_backward", "new_empty", "new_empty_strided"]
+    [
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "expand",
+        "slice_backward",
+        "select_backward",
+        "new_empty",
+        "new_empty_strided",
+    ]
 )
 
 
@@ -39,8 +50,12 @@ class _Rewriter:
         self.step, self.splits, self.tp = step, splits, tp
         self.graph = Graph(step.graph.owning_module)
         self.copies: dict[Node, Node] = {}
-        self.mixed: dict[Node, tuple[Node | None, Node | None]] = {}  # whole summand, and the one to be summed over the devices
-        self.links: dict[Node, Node] = {}  # what backward nodes differentiate, where a node is not simply copied
+        self.mixed: dict[
+            Node, tuple[Node | None, Node | None]
+        ] = {}  # whole summand, and the one to be summed over the devices
+        self.links: dict[
+            Node, Node
+        ] = {}  # what backward nodes differentiate, where a node is not simply copied
         self.origins: dict[Node, NodeOrigin] = {}
         self.mode = next(iter(step.parameters)).meta["val"].fake_mode
 
@@ -48,7 +63,10 @@ class _Rewriter:
         for node in self.step.graph.nodes:
             if node.op == "output":
                 self.graph.output(
-                    pytree.tree_map(lambda each: self.copies[each] if isinstance(each, Node) else each, node.args[0])
+                    pytree.tree_map(
+                        lambda each: self.copies[each] if isinstance(each, Node) else each,
+                        node.args[0],
+                    )
                 )
             else:
                 self.copies[node] = self._rewritten(node)
@@ -65,7 +83,8 @@ class _Rewriter:
     def _divided(self) -> frozenset[str]:
         """Names of the parameters of which a device has a part."""
         sizes = {
-            name: [each.meta["val"].numel() for each in (node, self.copies[node])] for node, name in self.step.parameters.items()
+            name: [each.meta["val"].numel() for each in (node, self.copies[node])]
+            for node, name in self.step.parameters.items()
         }
         return frozenset(name for name, (whole, part) in sizes.items() if whole != part)
 
@@ -77,11 +96,15 @@ class _Rewriter:
             if shard is not None:
                 with self.mode:
                     value = node.meta["val"]
-                    copy.meta["val"] = torch.empty(local_shape(shape_of(node), shard, self.tp), dtype=value.dtype)
+                    copy.meta["val"] = torch.empty(
+                        local_shape(shape_of(node), shard, self.tp), dtype=value.dtype
+                    )
             return copy
         origin = self.step.origins[node]
         if origin.forward is not None:
-            origin = replace(origin, forward=self.links.get(origin.forward) or self.copies[origin.forward])
+            origin = replace(
+                origin, forward=self.links.get(origin.forward) or self.copies[origin.forward]
+            )
         if splits_product_from_bias(node, partial(self.splits.seen, node)):
             return self._product_then_bias(node, origin)
         if self.splits.result(node) is MIXED:
@@ -92,23 +115,38 @@ class _Rewriter:
         else:
             copy = self._call(node.target, *self._local_arguments(node, origin), origin, node)
             self._check(node, copy)
-        return self._reduced(copy, origin) if self.splits.result(node) is PARTIAL and node in self.splits.summed else copy
+        return (
+            self._reduced(copy, origin)
+            if self.splits.result(node) is PARTIAL and node in self.splits.summed
+            else copy
+        )
 
     def _is_whole(self, node: Node) -> bool:
         """Whether neither operands nor results are split."""
         results = [self.splits.result(each) for each in (node, *node.all_input_nodes)]
-        specs = [spec for result in results for spec in (result if isinstance(result, tuple) else (result,))]
+        specs = [
+            spec
+            for result in results
+            for spec in (result if isinstance(result, tuple) else (result,))
+        ]
         return not any(isinstance(spec, Shard) for spec in specs)
 
-    def _call(self, target: Any, args: Any, kwargs: Any, origin: NodeOrigin, like: Node | None = None) -> Node:
+    def _call(
+        self, target: Any, args: Any, kwargs: Any, origin: NodeOrigin, like: Node | None = None
+    ) -> Node:
         node = self.graph.call_function(target, args, kwargs)
         node.meta = dict(like.meta) if like else {}
-        args, kwargs = pytree.tree_map(lambda each: each.meta["val"] if isinstance(each, Node) else each, (args, kwargs))
+        args, kwargs = pytree.tree_map(
+            lambda each: each.meta["val"] if isinstance(each, Node) else each, (args, kwargs)
+        )
         try:
             with self.mode, torch.no_grad():
                 node.meta["val"] = target(*args, **kwargs)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            raise PhazeError(f"operator {target} of {origin.module} does not work on the parts of {self.tp} devices") from error
+            raise PhazeError(
+                f"operator {target} of {origin.module} does not work on the parts of {self.tp} "
+                "devices"
+            ) from error
         self.origins[node] = origin
         return node
 
@@ -120,29 +158,39 @@ class _Rewriter:
         bias, left, right = (self._operand(node, operand, origin) for operand in node.args[:3])
         product = self._call(torch.ops.aten.mm.default, (left, right), {}, origin)
         self.links[node] = product
-        return self._call(torch.ops.aten.add.Tensor, (self._reduced(product, origin), bias), {}, origin)
+        return self._call(
+            torch.ops.aten.add.Tensor, (self._reduced(product, origin), bias), {}, origin
+        )
 
     def _mixed(self, node: Node, origin: NodeOrigin) -> Node:
-        """Adds whole values to whole ones and partial values to partial ones, and the two only once the sum is needed."""
+        """Adds whole values to whole ones and partial values to partial ones, and the two only once
+        the sum is needed."""
         summands = [self.mixed.get(operand) or self._summand(operand) for operand in node.args]
         added: list[Node | None] = []
         for each in zip(*summands, strict=True):
             present = [summand for summand in each if summand is not None]
-            added.append(self._call(node.target, tuple(present), {}, origin) if len(present) == 2 else present[0])
+            added.append(
+                self._call(node.target, tuple(present), {}, origin)
+                if len(present) == 2
+                else present[0]
+            )
         whole, summand = added
         assert whole is not None and summand is not None
         if node not in self.splits.summed:
             self.mixed[node] = whole, summand
             self.links[node] = summand
             return summand
-        return self._call(node.target, (whole, self._reduced(summand, self.origins[summand])), {}, origin)
+        return self._call(
+            node.target, (whole, self._reduced(summand, self.origins[summand])), {}, origin
+        )
 
     def _summand(self, operand: Node) -> tuple[Node | None, Node | None]:
         copy = self.copies[operand]
         return (None, copy) if self.splits.spec(operand) is PARTIAL else (copy, None)
 
     def _operand(self, node: Node, operand: Node, origin: NodeOrigin) -> Node:
-        """Copy of an operand as ``node`` reads it: whole, its part, or the part cut out of the whole."""
+        """Copy of an operand as ``node`` reads it: whole, its part, or the part cut out of the
+        whole."""
         copy = self.copies[operand]
         shard = self.splits.slices.get((node, operand))
         if shard is None:
@@ -154,12 +202,20 @@ class _Rewriter:
             pieces.append(self._call(torch.ops.aten.slice.Tensor, bounds, {}, origin))
             pieces[-1].meta[OWN_PART] = True
             position += part
-        return pieces[0] if len(pieces) == 1 else self._call(torch.ops.aten.cat.default, (pieces, shard.dim), {}, origin)
+        return (
+            pieces[0]
+            if len(pieces) == 1
+            else self._call(torch.ops.aten.cat.default, (pieces, shard.dim), {}, origin)
+        )
 
-    def _local_arguments(self, node: Node, origin: NodeOrigin) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _local_arguments(
+        self, node: Node, origin: NodeOrigin
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of a node with sizes and positions of one device."""
         given = {operand: self._operand(node, operand, origin) for operand in node.all_input_nodes}
-        args, kwargs = pytree.tree_map(lambda each: given[each] if isinstance(each, Node) else each, (node.args, node.kwargs))
+        args, kwargs = pytree.tree_map(
+            lambda each: given[each] if isinstance(each, Node) else each, (node.args, node.kwargs)
+        )
         if node.target is python_operator.getitem or not node.all_input_nodes:
             return tuple(args), kwargs
         args, name = list(args), operator_name(node)
@@ -185,8 +241,15 @@ class _Rewriter:
     def _check(self, node: Node, copy: Node) -> None:
         result = self.splits.result(node)
         values = node.meta["val"], copy.meta["val"]
-        wholes, locals_ = (value if isinstance(value, list | tuple) else (value,) for value in values)
+        wholes, locals_ = (
+            value if isinstance(value, list | tuple) else (value,) for value in values
+        )
         specs: tuple[Spec, ...] = result if isinstance(result, tuple) else (result,) * len(wholes)
         for spec, whole, local in zip(specs, wholes, locals_, strict=True):
-            if isinstance(whole, torch.Tensor) and list(local.shape) != local_shape(tuple(whole.shape), spec, self.tp):
-                raise PhazeError(f"{node.target} gives a part of shape {tuple(local.shape)} of {tuple(whole.shape)} split {spec}")
+            if isinstance(whole, torch.Tensor) and list(local.shape) != local_shape(
+                tuple(whole.shape), spec, self.tp
+            ):
+                raise PhazeError(
+                    f"{node.target} gives a part of shape {tuple(local.shape)} of "
+                    f"{tuple(whole.shape)} split {spec}"
+                )

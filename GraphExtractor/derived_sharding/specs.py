@@ -14,7 +14,8 @@ from torch.fx import Node
 class Whole(Enum):
     """A value of full shape on every device.
 
-    Of a ``PARTIAL`` one the sum over the devices is still to be taken, of a ``MIXED`` one that of one of its two summands.
+    Of a ``PARTIAL`` one the sum over the devices is still to be taken, of a ``MIXED`` one that of
+    one of its two summands.
     """
 
     REPLICATED = auto()
@@ -24,10 +25,11 @@ class Whole(Enum):
 
 @dataclass(frozen=True)
 class Shard:
-    """A value split along ``dim``: of each of the consecutive ``parts`` of that dimension a device holds an equal run.
+    """A value split along ``dim``: of each of the consecutive ``parts`` of that dimension a device
+    holds an equal run.
 
-    ``parts`` are sizes that add up to the dimension. Query, key and value packed in one product are three parts; so are, for
-    n samples, the n times ``heads`` rows of a (samples · heads) dimension.
+    ``parts`` are sizes that add up to the dimension. Query, key and value packed in one product are
+    three parts; so are, for n samples, the n times ``heads`` rows of a (samples · heads) dimension.
     """
 
     dim: int
@@ -57,7 +59,8 @@ class Demand(Exception):  # noqa: N818 - a request, not an error
 
 
 class Obstacle(Exception):  # noqa: N818 - an answer, not an error
-    """An operator cannot run on parts; ``pieces`` > 1 says that it could if the split dimension were packed of so many parts."""
+    """An operator cannot run on parts; ``pieces`` > 1 says that it could if the split dimension
+    were packed of so many parts."""
 
     def __init__(self, reason: str, pieces: int = 1) -> None:
         super().__init__(reason)
@@ -74,7 +77,10 @@ def shape_of(node: Node) -> tuple[int, ...]:
 
 def local_shape(shape: tuple[int, ...], spec: Spec, tp: int) -> list[int]:
     """Shape of one device's part of a value."""
-    return [size // tp if isinstance(spec, Shard) and dim == spec.dim else size for dim, size in enumerate(shape)]
+    return [
+        size // tp if isinstance(spec, Shard) and dim == spec.dim else size
+        for dim, size in enumerate(shape)
+    ]
 
 
 def cut(parts: tuple[int, ...], positions: tuple[int, ...]) -> tuple[int, ...]:
@@ -97,9 +103,10 @@ def between(parts: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
 def reshaped(shard: Shard, before: tuple[int, ...], after: tuple[int, ...]) -> Shard | None:
     """Split of a value after a reshape, None where no dimension of the new shape is split evenly.
 
-    Dimensions that the reshape merges or splits are looked at as one flat run of elements, over which the parts repeat once
-    for every step of the dimensions outside the split one. A new dimension is split if the parts repeat over it likewise; of
-    several such the one that can be split most finely.
+    Dimensions that the reshape merges or splits are looked at as one flat run of elements, over
+    which the parts repeat once for every step of the dimensions outside the split one. A new
+    dimension is split if the parts repeat over it likewise; of several such the one that can be
+    split most finely.
     """
     group = _regrouped(shard.dim, before, after)
     if group is None:
@@ -113,12 +120,18 @@ def reshaped(shard: Shard, before: tuple[int, ...], after: tuple[int, ...]) -> S
         if len(flat) % repeats:
             continue
         once = flat[: len(flat) // repeats]
-        if sum(once) == after[dim] * rest and once * repeats == flat and all(part % rest == 0 for part in once):
+        if (
+            sum(once) == after[dim] * rest
+            and once * repeats == flat
+            and all(part % rest == 0 for part in once)
+        ):
             found.append(Shard(dim, tuple(part // rest for part in once)))
     return max(found, key=lambda each: each.granularity, default=None)
 
 
-def _regrouped(dim: int, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[range, range] | None:
+def _regrouped(
+    dim: int, before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[range, range] | None:
     """Smallest runs of old and new dimensions of equal size, the old one with ``dim`` in it."""
     old = new = 0
     while old < len(before) and new < len(after):

@@ -1,4 +1,5 @@
-"""What a model family must provide: one file per family, which names its published configurations."""
+"""What a model family must provide: one file per family, which names its published
+configurations."""
 
 from __future__ import annotations
 
@@ -23,14 +24,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TensorParallelPlan:
-    """How Megatron splits a family's modules (Shoeybi et al. 2019, section 3); entries are globs over module paths.
+    """How Megatron splits a family's modules (Shoeybi et al. 2019, section 3); entries are globs
+    over module paths.
 
-    ``column`` and ``row`` linears form pairs; ``entrances`` are the modules whose input enters such a pair (the point of
-    Megatron's f); ``embedding`` and ``head`` are split over the vocabulary; ``divided`` names integer attributes holding
-    a per-device width (``module glob -> attributes``). Under sequence parallelism the sequence is split at the input of
-    ``first`` (default: the first block), so that what follows the lookup already works on parts (Korthikanti et al. 2022,
-    section 4.3), and gathered at the head's input, or behind ``last`` where the model's code needs the whole sequence
-    before the head. Modules with a ``shard(key)`` method of their own split themselves besides.
+    ``column`` and ``row`` linears form pairs; ``entrances`` are the modules whose input enters such
+    a pair (the point of Megatron's f); ``embedding`` and ``head`` are split over the vocabulary;
+    ``divided`` names integer attributes holding a per-device width (``module glob -> attributes``).
+    Under sequence parallelism the sequence is split at the input of ``first`` (default: the first
+    block), so that what follows the lookup already works on parts (Korthikanti et al. 2022, section
+    4.3), and gathered at the head's input, or behind ``last`` where the model's code needs the
+    whole sequence before the head. Modules with a ``shard(key)`` method of their own split
+    themselves besides.
     """
 
     column: tuple[str, ...] = ()
@@ -44,7 +48,8 @@ class TensorParallelPlan:
 
 
 class CrossEntropy(Protocol):
-    """Mean cross entropy of logits (..., vocabulary) against integer labels (...), vocabulary-parallel where tp > 1."""
+    """Mean cross entropy of logits (..., vocabulary) against integer labels (...),
+    vocabulary-parallel where tp > 1."""
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the loss."""
@@ -52,20 +57,28 @@ class CrossEntropy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFamily(ABC):
-    """One model configuration; subclasses know how a family is built, fed and split. Must not import torch at module level.
+    """One model configuration; subclasses know how a family is built, fed and split. Must not
+    import torch at module level.
 
-    ``published_parameter_count`` is that of the released checkpoint, or of the paper where none was released, or 0; of models
-    with experts ``published_active_count`` is the part a token meets. ``sequence_length`` is the default; where positions are
-    learned, the table grows to whatever is asked for. ``layers`` counts all repeated blocks. ``source`` says where the sizes of a
-    listed model are from.
+    ``published_parameter_count`` is that of the released checkpoint, or of the paper where none was
+    released, or 0; of models with experts ``published_active_count`` is the part a token meets.
+    ``sequence_length`` is the default; where positions are learned, the table grows to whatever is
+    asked for. ``layers`` counts all repeated blocks. ``source`` says where the sizes of a listed
+    model are from.
     """
 
     folder: ClassVar[str]  # artefacts go to GraphExtractor/out/<folder>/
     blocks: ClassVar[tuple[str, ...]]  # paths of the lists holding the repeated layers
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan()
-    described: ClassVar[bool] = True  # whether layers and shapes are known beforehand, not looked for in the model
-    couples_rows: ClassVar[bool] = False  # whether norms over a batch make what a row gives depend on the others
-    drops_unused: ClassVar[bool] = False  # whether parameters that no gradient reaches are left out, not refused
+    described: ClassVar[bool] = (
+        True  # whether layers and shapes are known beforehand, not looked for in the model
+    )
+    couples_rows: ClassVar[bool] = (
+        False  # whether norms over a batch make what a row gives depend on the others
+    )
+    drops_unused: ClassVar[bool] = (
+        False  # whether parameters that no gradient reaches are left out, not refused
+    )
     model_type: ClassVar[str] = ""  # of Hugging Face configurations that ``from_config`` reads
 
     layers: int
@@ -79,7 +92,8 @@ class ModelFamily(ABC):
 
     @property
     def is_mixture(self) -> bool:
-        """Whether a token meets a part of it alone: ``experts`` are those that can be divided over devices."""
+        """Whether a token meets a part of it alone: ``experts`` are those that can be divided over
+        devices."""
         return self.experts > 0
 
     @classmethod
@@ -103,12 +117,14 @@ class ModelFamily(ABC):
 
     @property
     def has_sequence(self) -> bool:
-        """Whether a sample is a sequence, whose length can be asked for; else it is of one size, and ``sequence_length`` is 1."""
+        """Whether a sample is a sequence, whose length can be asked for; else it is of one size,
+        and ``sequence_length`` is 1."""
         return True
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:
-        """Sizes that a tensor-parallel width has to divide, by what they are called; none: no width but 1."""
+        """Sizes that a tensor-parallel width has to divide, by what they are called; none: no width
+        but 1."""
         return {}
 
     def layer_modules(self, model: torch.nn.Module) -> LayerModules:
@@ -123,30 +139,38 @@ class ModelFamily(ABC):
         return ()
 
     def failures(self) -> AbstractContextManager[None]:
-        """What goes wrong while the model is built and traced, in words for whoever wrote it; nothing where that is us."""
+        """What goes wrong while the model is built and traced, in words for whoever wrote it;
+        nothing where that is us."""
         return nullcontext()
 
     def padded_vocabulary(self, tp: int) -> int:
-        """Vocabulary rounded up to a multiple of 128·tp, as Megatron does; that of a configuration file to one of tp."""
+        """Vocabulary rounded up to a multiple of 128·tp, as Megatron does; that of a configuration
+        file to one of tp."""
         multiple = self.vocabulary_multiple * tp
         return -(-self.vocabulary // multiple) * multiple
 
     def positions(self, sequence_length: int) -> int:
         """Rows of a learned position table for ``sequence_length``."""
         if sequence_length > self.sequence_length:
-            logger.info("position table enlarged from %s to %s rows", number(self.sequence_length), number(sequence_length))
+            logger.info(
+                "position table enlarged from %s to %s rows",
+                number(self.sequence_length),
+                number(sequence_length),
+            )
         return max(self.sequence_length, sequence_length)
 
     def tried_otherwise(self, error: Exception) -> bool:
-        """Whether the model, which ``error`` kept from being traced, has another form to be built in next; it then is."""
+        """Whether the model, which ``error`` kept from being traced, has another form to be built
+        in next; it then is."""
         return False
 
     @abstractmethod
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
-        """Build the model from configuration alone, full depth and width, for ``vocabulary`` tokens.
+        """Build the model from configuration alone, full depth and width, for ``vocabulary``
+        tokens.
 
-        Called under a fake-tensor mode with weight initialisation off; Hugging Face models are given ``attention`` as
-        their attention implementation.
+        Called under a fake-tensor mode with weight initialisation off; Hugging Face models are
+        given ``attention`` as their attention implementation.
         """
 
     @abstractmethod
@@ -154,7 +178,12 @@ class ModelFamily(ABC):
         """Example inputs including labels, keyed by name; only shapes and dtypes matter."""
 
     @abstractmethod
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+    def loss(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        cross_entropy: CrossEntropy,
+    ) -> torch.Tensor:
         """Run the forward pass up to the scalar training loss."""
 
 
@@ -162,8 +191,8 @@ class ModelFamily(ABC):
 class TransformerFamily(ModelFamily):
     """A model of equal transformer blocks.
 
-    A 2D layout divides those that are nothing but linear layers, norms of the width of ``hidden`` or of heads, tables and what is
-    done to each element, around attention.
+    A 2D layout divides those that are nothing but linear layers, norms of the width of ``hidden``
+    or of heads, tables and what is done to each element, around attention.
     """
 
     divides_twice: ClassVar[bool] = False  # whether a 2D layout can divide it
@@ -178,7 +207,9 @@ class TransformerFamily(ModelFamily):
             object.__setattr__(self, "kv_heads", self.heads)
 
     @classmethod
-    def sized(cls, layers: int, hidden: int, heads: int, published: float = 0, **others: Any) -> Self:
+    def sized(
+        cls, layers: int, hidden: int, heads: int, published: float = 0, **others: Any
+    ) -> Self:
         """A published configuration, whose ``ffn`` is 4·hidden where ``others`` do not say it."""
         return cls(
             **{"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, **others},
@@ -190,7 +221,11 @@ class TransformerFamily(ModelFamily):
         """See base class; the vocabulary is padded to fit."""
         if not self.plan.column:
             return {}
-        return {"attention heads": self.heads, "key/value heads": self.kv_heads, "ffn columns": self.ffn}
+        return {
+            "attention heads": self.heads,
+            "key/value heads": self.kv_heads,
+            "ffn columns": self.ffn,
+        }
 
     @property
     def summed_sizes(self) -> Mapping[str, int]:
@@ -206,7 +241,12 @@ class LanguageModelFamily(TransformerFamily):
         """See base class."""
         return {"input_ids": token_ids(key), "labels": token_ids(key)}
 
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+    def loss(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        cross_entropy: CrossEntropy,
+    ) -> torch.Tensor:
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them.
 
         What balances experts costs next to nothing and is left out.
@@ -216,14 +256,22 @@ class LanguageModelFamily(TransformerFamily):
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaLikeFamily(LanguageModelFamily):
-    """Decoder blocks with the modules of Llama: rotary positions, RMSNorms, and a gated MLP or experts in its place.
+    """Decoder blocks with the modules of Llama: rotary positions, RMSNorms, and a gated MLP or
+    experts in its place.
 
-    The names of transformers' classes begin with ``folder``. ``head_width`` is 0 where heads are hidden / heads wide.
+    The names of transformers' classes begin with ``folder``. ``head_width`` is 0 where heads are
+    hidden / heads wide.
     """
 
     blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
-        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.mlp.gate_proj", "*.mlp.up_proj"),
+        column=(
+            "*.self_attn.q_proj",
+            "*.self_attn.k_proj",
+            "*.self_attn.v_proj",
+            "*.mlp.gate_proj",
+            "*.mlp.up_proj",
+        ),
         row=("*.self_attn.o_proj", "*.mlp.down_proj"),
         entrances=("*.self_attn", "*.mlp"),
         embedding="model.embed_tokens",
@@ -275,7 +323,9 @@ class LlamaLikeFamily(LanguageModelFamily):
 
         from GraphExtractor.custom_operators import fuse_norms
 
-        config = getattr(transformers, f"{self.folder}Config")(**self.settings(key, vocabulary, attention))
+        config = getattr(transformers, f"{self.folder}Config")(
+            **self.settings(key, vocabulary, attention)
+        )
         model: torch.nn.Module = getattr(transformers, f"{self.folder}ForCausalLM")(config)
         fuse_norms(model, self.part("RMSNorm"))
         return model

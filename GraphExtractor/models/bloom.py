@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Bloom(LanguageModelFamily):
-    """BloomForCausalLM (BigScience 2022), trained without dropout, with the tanh-approximated GELU as one operator."""
+    """BloomForCausalLM (BigScience 2022), trained without dropout, with the tanh-approximated GELU
+    as one operator."""
 
     folder: ClassVar[str] = "Bloom"
     model_type: ClassVar[str] = "bloom"
@@ -40,7 +41,10 @@ class Bloom(LanguageModelFamily):
         hidden = config.size("n_embed", config.size("hidden_size", 64))
         config.expect_architecture("BloomForCausalLM")
         config.expect_each(
-            hidden_dropout=0.0, attention_dropout=0.0, apply_residual_connection_post_layernorm=False, tie_word_embeddings=True
+            hidden_dropout=0.0,
+            attention_dropout=0.0,
+            apply_residual_connection_post_layernorm=False,
+            tie_word_embeddings=True,
         )
         return cls(
             layers=config.size("n_layer", config.size("num_hidden_layers", 2)),
@@ -59,12 +63,18 @@ class Bloom(LanguageModelFamily):
         from GraphExtractor.alibi import AlibiAttention
 
         config = BloomConfig(
-            vocab_size=vocabulary, hidden_size=self.hidden, n_layer=self.layers, n_head=self.heads, use_cache=False
+            vocab_size=vocabulary,
+            hidden_size=self.hidden,
+            n_layer=self.layers,
+            n_head=self.heads,
+            use_cache=False,
         )
         model = BloomForCausalLM(config)
         for block in model.transformer.h:
             own = block.self_attention
-            block.self_attention = AlibiAttention(own.query_key_value, own.dense, self.heads, 0.0, key.sequence_length)
+            block.self_attention = AlibiAttention(
+                own.query_key_value, own.dense, self.heads, 0.0, key.sequence_length
+            )
             block.mlp.gelu_impl = torch.nn.GELU(approximate="tanh")
             if self.ffn != 4 * self.hidden:
                 block.mlp.dense_h_to_4h = torch.nn.Linear(self.hidden, self.ffn)
@@ -73,7 +83,10 @@ class Bloom(LanguageModelFamily):
 
 
 _bloom = partial(
-    Bloom.sized, vocabulary=250880, sequence_length=2048, source="BigScience 2022, table 3, and the released checkpoints"
+    Bloom.sized,
+    vocabulary=250880,
+    sequence_length=2048,
+    source="BigScience 2022, table 3, and the released checkpoints",
 )
 
 MODELS: Mapping[str, ModelFamily] = {

@@ -1,4 +1,5 @@
-"""How many parameters the matrices of a decoder have: attention, MLPs or experts, embedding and head."""
+"""How many parameters the matrices of a decoder have: attention, MLPs or experts, embedding and
+head."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DecoderMatrices:
-    """Sizes of a decoder's matrices; ``heads`` of queries and ``kv_heads`` are ``head_width`` columns wide.
+    """Sizes of a decoder's matrices; ``heads`` of queries and ``kv_heads`` are ``head_width``
+    columns wide.
 
-    Biases, norms and positions are no matrices. ``gated`` MLPs have three of them, others two; ``tied`` decoders have one table.
+    Biases, norms and positions are no matrices. ``gated`` MLPs have three of them, others two;
+    ``tied`` decoders have one table.
     """
 
     hidden: int
@@ -41,9 +44,16 @@ class DecoderMatrices:
         return (3 if self.gated else 2) * self.hidden * ffn
 
     def routed(self, count: int, ffn: int, shared_width: int = 0) -> int:
-        """Of a block with ``count`` experts, their router, and columns of ``shared_width`` that all tokens meet."""
+        """Of a block with ``count`` experts, their router, and columns of ``shared_width`` that all
+        tokens meet."""
         return count * (self.expert(ffn) + self.hidden) + self.expert(shared_width)
 
     def total(self, blocks: int, blocks_with_experts: int = 0, routed: int = 0) -> int:
-        """Of a decoder of so many ``blocks``, some of which have ``routed`` parameters in the place of an MLP's."""
-        return self.tables + blocks * self.attention + (blocks - blocks_with_experts) * self.mlp + blocks_with_experts * routed
+        """Of a decoder of so many ``blocks``, some of which have ``routed`` parameters in the place
+        of an MLP's."""
+        return (
+            self.tables
+            + blocks * self.attention
+            + (blocks - blocks_with_experts) * self.mlp
+            + blocks_with_experts * routed
+        )

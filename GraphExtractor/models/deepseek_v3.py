@@ -1,4 +1,5 @@
-"""DeepSeek-V3: latent attention, and experts of which some are shared, behind a few dense blocks."""
+"""DeepSeek-V3: latent attention, and experts of which some are shared, behind a few dense
+blocks."""
 
 from __future__ import annotations
 
@@ -19,18 +20,20 @@ if TYPE_CHECKING:
 class DeepseekV3(LlamaLikeFamily):
     """DeepseekV3ForCausalLM (DeepSeek-AI 2024) without the module that predicts a second token.
 
-    The first ``dense_layers`` blocks have an MLP of width ``ffn``, the others experts of width ``expert_ffn``, of which a token
-    meets ``chosen``, and ``shared`` that all tokens meet.
+    The first ``dense_layers`` blocks have an MLP of width ``ffn``, the others experts of width
+    ``expert_ffn``, of which a token meets ``chosen``, and ``shared`` that all tokens meet.
     """
 
     folder: ClassVar[str] = "DeepseekV3"
     model_type: ClassVar[str] = "deepseek_v3"
-    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(  # attention and experts divide themselves
-        column=("*.mlp.dense.gate_proj", "*.mlp.dense.up_proj"),
-        row=("*.mlp.dense.down_proj",),
-        entrances=("*.mlp.dense",),
-        embedding="model.embed_tokens",
-        head="lm_head",
+    plan: ClassVar[TensorParallelPlan] = (
+        TensorParallelPlan(  # attention and experts divide themselves
+            column=("*.mlp.dense.gate_proj", "*.mlp.dense.up_proj"),
+            row=("*.mlp.dense.down_proj",),
+            entrances=("*.mlp.dense",),
+            embedding="model.embed_tokens",
+            head="lm_head",
+        )
     )
 
     dense_layers: int
@@ -56,10 +59,14 @@ class DeepseekV3(LlamaLikeFamily):
             tie_word_embeddings=False,
             moe_layer_freq=1,
         )
-        config.expect("q_lora_rank", 1536, *range(1, config.size("hidden_size", 7168)))  # without it queries are not compressed
+        config.expect(
+            "q_lora_rank", 1536, *range(1, config.size("hidden_size", 7168))
+        )  # without it queries are not compressed
         return cls(
             layers=config.size("num_hidden_layers", 61),
-            dense_layers=0 if config.values.get("first_k_dense_replace") == 0 else config.size("first_k_dense_replace", 3),
+            dense_layers=0
+            if config.values.get("first_k_dense_replace") == 0
+            else config.size("first_k_dense_replace", 3),
             hidden=config.size("hidden_size", 7168),
             heads=heads,
             ffn=config.size("intermediate_size", 18432),
@@ -79,7 +86,11 @@ class DeepseekV3(LlamaLikeFamily):
     @property
     def divided_sizes(self) -> Mapping[str, int]:
         """See base class."""
-        return {"attention heads": self.heads, "ffn width": self.ffn, "expert width": self.expert_ffn}
+        return {
+            "attention heads": self.heads,
+            "ffn width": self.ffn,
+            "expert width": self.expert_ffn,
+        }
 
     def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """See base class."""
@@ -105,7 +116,9 @@ class DeepseekV3(LlamaLikeFamily):
         from GraphExtractor.latent_attention import LatentAttention, LatentWidths
 
         experts = self.expert_ffn, self.experts, self.chosen, self.shared * self.expert_ffn
-        widths = LatentWidths(self.query_rank, self.key_rank, self.plain_width, self.rotary_width, self.value_width)
+        widths = LatentWidths(
+            self.query_rank, self.key_rank, self.plain_width, self.rotary_width, self.value_width
+        )
         model: Any = super().build(key, vocabulary, attention)
         for block in model.model.layers:
             block.self_attn = LatentAttention(self.hidden, self.heads, widths)
@@ -132,6 +145,7 @@ MODELS: Mapping[str, ModelFamily] = {
         sequence_length=4096,
         published_parameter_count=671_026_404_352,
         published_active_count=37_552_282_624,
-        source="DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the checkpoint's without its layer 61",
+        source="DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the "
+        "checkpoint's without its layer 61",
     ),
 }

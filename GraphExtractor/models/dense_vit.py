@@ -1,4 +1,5 @@
-"""Vision transformers for dense prediction: from fields on a grid to fields on the same grid, patch by patch."""
+"""Vision transformers for dense prediction: from fields on a grid to fields on the same grid, patch
+by patch."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from Common.choices import TensorLayout
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily
+from GraphExtractor.models.base import (
+    CrossEntropy,
+    ModelFamily,
+    TensorParallelPlan,
+    TransformerFamily,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -17,11 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DenseVit(TransformerFamily):
-    """A pre-LN encoder (Dosovitskiy et al. 2020) without class token and dropout, with learned positions.
+    """A pre-LN encoder (Dosovitskiy et al. 2020) without class token and dropout, with learned
+    positions.
 
-    ``sequence_length`` counts patches of ``pixels`` numbers each (patch height x width x channels), which one linear layer
-    embeds and another one predicts; the loss is the mean squared error. Both are whole on every device of a 1D tensor-parallel
-    group, and divided as all others are by a 2D layout.
+    ``sequence_length`` counts patches of ``pixels`` numbers each (patch height x width x channels),
+    which one linear layer embeds and another one predicts; the loss is the mean squared error. Both
+    are whole on every device of a 1D tensor-parallel group, and divided as all others are by a 2D
+    layout.
     """
 
     folder: ClassVar[str] = "DenseViT"
@@ -49,7 +57,8 @@ class DenseVit(TransformerFamily):
         return DensePredictor(patches, self.pixels, self.hidden, self.layers, self.heads, self.ffn)
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
-        """Patches in the dtype of the model, and the fields to predict in fp32: what a device has of them."""
+        """Patches in the dtype of the model, and the fields to predict in fp32: what a device has
+        of them."""
         import torch
 
         pixels = self.pixels // (key.tp if key.layout is TensorLayout.TWO_D else 1)
@@ -59,17 +68,32 @@ class DenseVit(TransformerFamily):
             "fields": torch.zeros(key.micro_batch_size, predicted, pixels, dtype=torch.float32),
         }
 
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+    def loss(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        cross_entropy: CrossEntropy,
+    ) -> torch.Tensor:
         """Mean squared error."""
         loss: torch.Tensor = model.loss(inputs["patches"], inputs["fields"])
         return loss
 
 
-# The paper gives 64,800 tokens (ERA5's 720 x 1440 grid in patches of 4 x 4), hidden 12288, 64 heads and 48 blocks. It counts
-# neither the embedding nor the head; FourCastNet's authors it shares.
+# The paper gives 64,800 tokens (ERA5's 720 x 1440 grid in patches of 4 x 4), hidden 12288, 64 heads
+# and 48 blocks. It counts neither the embedding nor the head; FourCastNet's authors it shares.
 _ERA5_PIXELS = 20 * 4 * 4
-_ERA5_SOURCE = "arXiv 2410.00273; that the grid has 20 fields is our assumption, from FourCastNet (Pathak et al. 2022, table 1)"
+_ERA5_SOURCE = (
+    "arXiv 2410.00273; that the grid has 20 fields is our assumption, from FourCastNet "
+    "(Pathak et al. 2022, table 1)"
+)
 
 MODELS: Mapping[str, ModelFamily] = {
-    "vit-era5": DenseVit.sized(48, 12288, 64, pixels=_ERA5_PIXELS, sequence_length=720 // 4 * (1440 // 4), source=_ERA5_SOURCE),
+    "vit-era5": DenseVit.sized(
+        48,
+        12288,
+        64,
+        pixels=_ERA5_PIXELS,
+        sequence_length=720 // 4 * (1440 // 4),
+        source=_ERA5_SOURCE,
+    ),
 }

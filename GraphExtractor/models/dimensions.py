@@ -1,7 +1,9 @@
-"""A model by its dimensions, as a name: ``gpt:layers=24,hidden=2304,heads=24,vocabulary=51200,sequence_length=2048``.
+"""A model by its dimensions, as a name:
+``gpt:layers=24,hidden=2304,heads=24,vocabulary=51200,sequence_length=2048``.
 
-Mixtures of experts have two sizes more, as in ``mixtral:layers=32,hidden=4096,heads=32,ffn=14336,experts=8,chosen=2``. The
-canonical name is safe in file names, leaves out what is the family's default and is itself accepted as a name:
+Mixtures of experts have two sizes more, as in
+``mixtral:layers=32,hidden=4096,heads=32,ffn=14336,experts=8,chosen=2``. The canonical name is safe
+in file names, leaves out what is the family's default and is itself accepted as a name:
 ``gpt-layers24-hidden2304-heads24-vocabulary51200-sequence_length2048``.
 """
 
@@ -24,8 +26,14 @@ from GraphExtractor.models.qwen3 import Qwen3
 from GraphExtractor.models.qwen3_moe import Qwen3Moe
 from GraphExtractor.models.resnet_dimensions import FAMILY as RESNET
 
-SHARED_LAYERS = 4  # blocks of the trace that models differing only in depth share: two ends and two between
-_MOST = {"layers": 10_000, "vocabulary": 2**28, "sequence_length": 2**22}  # far beyond any model, far from what a machine holds
+SHARED_LAYERS = (
+    4  # blocks of the trace that models differing only in depth share: two ends and two between
+)
+_MOST = {
+    "layers": 10_000,
+    "vocabulary": 2**28,
+    "sequence_length": 2**22,
+}  # far beyond any model, far from what a machine holds
 _MOST_WIDE = 2**24  # of every other size
 _REQUIRED = ("layers", "hidden", "heads")
 _SETTING = re.compile(r"(?P<key>[a-z_]+)=(?P<value>[0-9]{1,12})")
@@ -33,10 +41,11 @@ _SETTING = re.compile(r"(?P<key>[a-z_]+)=(?P<value>[0-9]{1,12})")
 
 @dataclass(frozen=True)
 class _Family:
-    """A family that can be named by dimensions, with the vocabulary and sequence length of its published models.
+    """A family that can be named by dimensions, with the vocabulary and sequence length of its
+    published models.
 
-    ``own`` are sizes that not every family has, with those of its models where none is given; a head_width of 0 stands for
-    hidden / heads.
+    ``own`` are sizes that not every family has, with those of its models where none is given; a
+    head_width of 0 stands for hidden / heads.
     """
 
     name: str
@@ -52,7 +61,8 @@ class _Family:
         return issubclass(self.model, LlamaLikeFamily)
 
     def ffn(self, hidden: int) -> int:
-        """4·hidden; Llama's gated MLP has 8/3·hidden, rounded up to a multiple of 256 (Touvron et al. 2023)."""
+        """4·hidden; Llama's gated MLP has 8/3·hidden, rounded up to a multiple of 256 (Touvron et
+        al. 2023)."""
         return -(-8 * hidden // (3 * 256)) * 256 if self.like_llama else 4 * hidden
 
 
@@ -65,8 +75,22 @@ _FAMILIES = (
     _Family("bert", Bert, 30522, 512),
     _Family("megatronbert", MegatronBert, 29056, 512),
     _Family("qwen3", Qwen3, 151936, 4096, grouped_queries=True, own={"tied": 0, "head_width": 128}),
-    _Family("mixtral", Mixtral, 32000, 4096, grouped_queries=True, own={"head_width": 0, "experts": 8, "chosen": 2}),
-    _Family("qwen3moe", Qwen3Moe, 151936, 4096, grouped_queries=True, own={"head_width": 128, "experts": 128, "chosen": 8}),
+    _Family(
+        "mixtral",
+        Mixtral,
+        32000,
+        4096,
+        grouped_queries=True,
+        own={"head_width": 0, "experts": 8, "chosen": 2},
+    ),
+    _Family(
+        "qwen3moe",
+        Qwen3Moe,
+        151936,
+        4096,
+        grouped_queries=True,
+        own={"head_width": 128, "experts": 128, "chosen": 8},
+    ),
 )
 
 
@@ -82,7 +106,8 @@ class Dimensions:
     kv_heads: int
     vocabulary: int
     sequence_length: int
-    tied: int = 0  # 1: the head has the weights of the embedding, of a family whose heads have their own as a rule
+    # 1: the head has the weights of the embedding, of a family whose heads have their own as a rule
+    tied: int = 0
     head_width: int = 0  # of a family whose heads need not be hidden / heads wide
     experts: int = 0  # in each block, each of ``ffn`` columns; 0: an MLP
     chosen: int = 0  # of the experts, by each token
@@ -91,7 +116,9 @@ class Dimensions:
     def name(self) -> str:
         """The canonical name."""
         default = _defaults(_family(self.family), self.layers, self.hidden, self.heads)
-        given = [key for key in _KEYS if key in _REQUIRED or getattr(self, key) != getattr(default, key)]
+        given = [
+            key for key in _KEYS if key in _REQUIRED or getattr(self, key) != getattr(default, key)
+        ]
         return "-".join([self.family, *(f"{key}{getattr(self, key)}" for key in given)])
 
     @property
@@ -109,11 +136,14 @@ class Dimensions:
 
 
 def dimensions_of(model: ModelFamily) -> Dimensions | None:
-    """Dimensions that spell ``model`` out; None for models that dimensions cannot say everything about."""
+    """Dimensions that spell ``model`` out; None for models that dimensions cannot say everything
+    about."""
     family = next((each for each in _FAMILIES if each.model is type(model)), None)
     if family is None:
         return None
-    sizes = {key: getattr(model, key, None) for key in _KEYS if key in family.own or key not in _OWN}
+    sizes = {
+        key: getattr(model, key, None) for key in _KEYS if key in family.own or key not in _OWN
+    }
     if "head_width" in sizes:
         sizes["head_width"] = getattr(model, "width_of_heads", None)
     if sizes["kv_heads"] is None:
@@ -121,18 +151,27 @@ def dimensions_of(model: ModelFamily) -> Dimensions | None:
     if not all(isinstance(size, int) for size in sizes.values()):
         return None
     found = Dimensions(family=family.name, **{key: int(size or 0) for key, size in sizes.items()})
-    made = {entry.name: getattr(found.model(), entry.name) for entry in fields(model) if entry.compare}
-    alike = all(getattr(model, key) == value for key, value in made.items() if not key.startswith("published_"))
+    made = {
+        entry.name: getattr(found.model(), entry.name) for entry in fields(model) if entry.compare
+    }
+    alike = all(
+        getattr(model, key) == value
+        for key, value in made.items()
+        if not key.startswith("published_")
+    )
     return found if alike else None
 
 
 _KEYS = tuple(each.name for each in fields(Dimensions) if each.name != "family")
 _OWN = ("tied", "head_width", "experts", "chosen")  # sizes that not every family has
-_CANONICAL = re.compile(rf"({'|'.join(each.name for each in _FAMILIES)})((?:-(?:{'|'.join(_KEYS)})[0-9]+)+)")
+_CANONICAL = re.compile(
+    rf"({'|'.join(each.name for each in _FAMILIES)})((?:-(?:{'|'.join(_KEYS)})[0-9]+)+)"
+)
 
 
 def family_names(*, mixtures: bool = True) -> tuple[str, ...]:
-    """Families of transformers whose models can be named by these dimensions, with or without ``mixtures`` of experts.
+    """Families of transformers whose models can be named by these dimensions, with or without
+    ``mixtures`` of experts.
 
     ResNets have other dimensions.
     """
@@ -142,8 +181,8 @@ def family_names(*, mixtures: bool = True) -> tuple[str, ...]:
 def parse_dimensions(name: str) -> Dimensions | None:
     """Dimensions a model name spells out, in either form; None for any other name.
 
-    Raises:
-        InputError: the name is of this form, but a family, key or value is not possible or a required key is missing.
+    Raises: InputError: the name is of this form, but a family, key or value is not possible or a
+        required key is missing.
     """
     family, colon, text = name.partition(":")
     if colon:
@@ -163,18 +202,25 @@ def _settings(name: str, pairs: list[str]) -> dict[str, int]:
         setting = _SETTING.fullmatch(pair)
         if setting is None or setting["key"] not in _KEYS or int(setting["value"]) < 1:
             raise InputError(
-                f"{pair!r} in model {name!r} is no dimension; give {', '.join(_REQUIRED)} and, where the family's do not fit, "
-                f"{', '.join(key for key in _KEYS if key not in _REQUIRED)}, each as key=positive whole number"
+                f"{pair!r} in model {name!r} is no dimension; give {', '.join(_REQUIRED)} and, "
+                "where the family's do not fit, "
+                f"{', '.join(key for key in _KEYS if key not in _REQUIRED)}, each as key=positive "
+                "whole number"
             )
         most = _MOST.get(setting["key"], _MOST_WIDE)
         if int(setting["value"]) > most:
-            raise InputError(f"{pair!r} in model {name!r:.200} is too large; give a {setting['key']} of at most {most:,}")
+            raise InputError(
+                f"{pair!r} in model {name!r:.200} is too large; give a {setting['key']} of at "
+                f"most {most:,}"
+            )
         if setting["key"] in settings:
             raise InputError(f"model {name!r} gives {setting['key']} twice; give it once")
         settings[setting["key"]] = int(setting["value"])
     missing = [key for key in _REQUIRED if key not in settings]
     if missing:
-        raise InputError(f"model {name!r} lacks {' and '.join(missing)}; give {', '.join(_REQUIRED)}")
+        raise InputError(
+            f"model {name!r} lacks {' and '.join(missing)}; give {', '.join(_REQUIRED)}"
+        )
     return settings
 
 
@@ -183,31 +229,51 @@ def _checked(name: str, family: _Family, settings: dict[str, int]) -> Dimensions
     for key in settings.keys() & {*_OWN} - family.own.keys():
         having = " or a ".join(each.name for each in _FAMILIES if key in each.own)
         what = "tied=1" if key == "tied" else key
-        raise InputError(f"{family.name} models have no {key}; leave it out of {name!r}, or give {what} to a {having}")
-    found = Dimensions(family=family.name, **{key: settings.get(key, getattr(default, key)) for key in _KEYS})
+        raise InputError(
+            f"{family.name} models have no {key}; leave it out of {name!r}, or give {what} to a "
+            f"{having}"
+        )
+    found = Dimensions(
+        family=family.name, **{key: settings.get(key, getattr(default, key)) for key in _KEYS}
+    )
     if found.hidden % found.heads and "head_width" not in settings:
-        raise InputError(f"heads {found.heads} do not divide hidden {found.hidden} of model {name!r}; give heads that do")
+        raise InputError(
+            f"heads {found.heads} do not divide hidden {found.hidden} of model {name!r}; give "
+            "heads that do"
+        )
     if found.heads % found.kv_heads:
-        raise InputError(f"kv_heads {found.kv_heads} do not divide heads {found.heads} of model {name!r}; give kv_heads that do")
+        raise InputError(
+            f"kv_heads {found.kv_heads} do not divide heads {found.heads} of model {name!r}; give "
+            "kv_heads that do"
+        )
     if found.kv_heads != found.heads and not family.grouped_queries:
-        raise InputError(f"every head of a {family.name} model has its own keys and values; leave kv_heads out of {name!r}")
+        raise InputError(
+            f"every head of a {family.name} model has its own keys and values; leave kv_heads out "
+            f"of {name!r}"
+        )
     if found.tied > 1:
         raise InputError(
-            f"tied in model {name!r} is {found.tied}; give tied=1 to a {family.name} whose head has its embedding's weights"
+            f"tied in model {name!r} is {found.tied}; give tied=1 to a {family.name} whose head "
+            "has its embedding's weights"
         )
     if found.chosen > found.experts:
         raise InputError(
-            f"a token of model {name!r} meets {found.chosen} of {found.experts} experts; give no more chosen than experts"
+            f"a token of model {name!r} meets {found.chosen} of {found.experts} experts; give no "
+            "more chosen than experts"
         )
     if family.like_llama and (found.head_width or found.hidden // found.heads) % 2:
-        raise InputError(f"rotary positions need heads of even width; give model {name!r} other heads")
+        raise InputError(
+            f"rotary positions need heads of even width; give model {name!r} other heads"
+        )
     return found
 
 
 def _family(name: str) -> _Family:
     found = next((each for each in _FAMILIES if each.name == name), None)
     if found is None:
-        raise InputError(f"{name!r} is no family of models; use one of {', '.join([*family_names(), RESNET])}")
+        raise InputError(
+            f"{name!r} is no family of models; use one of {', '.join([*family_names(), RESNET])}"
+        )
     return found
 
 
@@ -221,5 +287,8 @@ def _defaults(family: _Family, layers: int, hidden: int, heads: int) -> Dimensio
         kv_heads=heads,
         vocabulary=family.vocabulary,
         sequence_length=family.sequence_length,
-        **{key: size or (hidden // heads if key == "head_width" else 0) for key, size in family.own.items()},
+        **{
+            key: size or (hidden // heads if key == "head_width" else 0)
+            for key, size in family.own.items()
+        },
     )

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt(LanguageModelFamily):
-    """GPT2LMHeadModel with the tanh-approximated GELU as one operator; heads may share keys and values, as in Megatron's GPT."""
+    """GPT2LMHeadModel with the tanh-approximated GELU as one operator; heads may share keys and
+    values, as in Megatron's GPT."""
 
     folder: ClassVar[str] = "GPT"
     model_type: ClassVar[str] = "gpt2"
@@ -89,12 +90,22 @@ _gpt3 = partial(Gpt.sized, vocabulary=50257, sequence_length=2048)
 _megatron = partial(Gpt.sized, vocabulary=51200, sequence_length=2048)
 _shoeybi = partial(_gpt, source="Shoeybi et al. 2019, table 1")
 _brown = partial(_gpt3, source="Brown et al. 2020, table 2.1")
-_heads_of_128 = partial(_gpt3, source="Brown et al. 2020, table 2.1, with the width and heads that its head width of 128 implies")
+_heads_of_128 = partial(
+    _gpt3,
+    source="Brown et al. 2020, table 2.1, with the width and heads that its head width of 128 "
+    "implies",
+)
 _narayanan = partial(_megatron, source="Narayanan et al. 2021 (SC'21), table 1")
 _korthikanti = partial(_megatron, source="Korthikanti et al. 2022, table 3")
 
 MODELS: Mapping[str, ModelFamily] = {
-    "gpt2": _gpt(48, 1600, 25, 1_557_611_200, source="Radford et al. 2019, table 2, and the released checkpoint"),
+    "gpt2": _gpt(
+        48,
+        1600,
+        25,
+        1_557_611_200,
+        source="Radford et al. 2019, table 2, and the released checkpoint",
+    ),
     "megatrongpt2-xl": _shoeybi(40, 1536, 16, 1.2e9),
     "megatrongpt2-54": _shoeybi(54, 1920, 20, 2.5e9),
     "megatrongpt2-72": _shoeybi(72, 3072, 32, 8.3e9),

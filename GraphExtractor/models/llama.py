@@ -30,7 +30,11 @@ class Llama(LlamaLikeFamily):
         heads = config.size("num_attention_heads", 32)
         config.expect_architecture("LlamaForCausalLM")
         config.expect_each(
-            hidden_act="silu", attention_bias=False, mlp_bias=False, attention_dropout=0.0, tie_word_embeddings=False
+            hidden_act="silu",
+            attention_bias=False,
+            mlp_bias=False,
+            attention_dropout=0.0,
+            tie_word_embeddings=False,
         )
         return cls(
             layers=config.size("num_hidden_layers", 32),

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import (
+    ATTENTION_PLAN,
+    LlamaLikeFamily,
+    ModelFamily,
+    TensorParallelPlan,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixtral(LlamaLikeFamily):
-    """MixtralForCausalLM (Jiang et al. 2024); ``ffn`` is the width of an expert, of which a token meets ``chosen``."""
+    """MixtralForCausalLM (Jiang et al. 2024); ``ffn`` is the width of an expert, of which a token
+    meets ``chosen``."""
 
     folder: ClassVar[str] = "Mixtral"
     model_type: ClassVar[str] = "mixtral"
@@ -31,7 +37,9 @@ class Mixtral(LlamaLikeFamily):
         """See base class."""
         heads = config.size("num_attention_heads", 32)
         config.expect_architecture("MixtralForCausalLM")
-        config.expect_each(hidden_act="silu", attention_dropout=0.0, sliding_window=None, tie_word_embeddings=False)
+        config.expect_each(
+            hidden_act="silu", attention_dropout=0.0, sliding_window=None, tie_word_embeddings=False
+        )
         return cls(
             layers=config.size("num_hidden_layers", 32),
             hidden=config.size("hidden_size", 4096),
@@ -57,7 +65,9 @@ class Mixtral(LlamaLikeFamily):
         from GraphExtractor.experts import put_experts
 
         model = super().build(key, vocabulary, attention)
-        put_experts(model, self.part("SparseMoeBlock"), self.hidden, self.ffn, self.experts, self.chosen)
+        put_experts(
+            model, self.part("SparseMoeBlock"), self.hidden, self.ffn, self.experts, self.chosen
+        )
         return model
 
 
@@ -66,11 +76,28 @@ _mixtral = partial(
     kv_heads=8,
     experts=8,
     sequence_length=4096,
-    source="Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs less the experts a token misses",
+    source="Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs "
+    "less the experts a token misses",
 )
 
 MODELS: Mapping[str, ModelFamily] = {
-    "mixtral-8x7b": _mixtral(32, 4096, 32, 46_702_792_704, ffn=14336, vocabulary=32000, published_active_count=12_879_925_248),
-    "mixtral-8x22b": _mixtral(56, 6144, 48, 140_630_071_296, ffn=16384, vocabulary=32768, published_active_count=39_161_468_928),
+    "mixtral-8x7b": _mixtral(
+        32,
+        4096,
+        32,
+        46_702_792_704,
+        ffn=14336,
+        vocabulary=32000,
+        published_active_count=12_879_925_248,
+    ),
+    "mixtral-8x22b": _mixtral(
+        56,
+        6144,
+        48,
+        140_630_071_296,
+        ffn=16384,
+        vocabulary=32768,
+        published_active_count=39_161_468_928,
+    ),
 }
 ALIASES: Mapping[str, str] = {"mixtral": "mixtral-8x7b"}

@@ -40,7 +40,9 @@ class Mpt(LanguageModelFamily):
         config.expect_architecture("MptForCausalLM", "MPTForCausalLM")
         config.expect_each(resid_pdrop=0.0, emb_pdrop=0.0, no_bias=True, tie_word_embeddings=True)
         attention = config.inside("attn_config")
-        attention.expect_each(alibi=True, attn_pdrop=0.0, clip_qkv=None, qk_ln=False, attn_type="multihead_attention")
+        attention.expect_each(
+            alibi=True, attn_pdrop=0.0, clip_qkv=None, qk_ln=False, attn_type="multihead_attention"
+        )
         return cls(
             layers=config.size("n_layers", 24),
             hidden=hidden,
@@ -68,7 +70,9 @@ class Mpt(LanguageModelFamily):
         model = MptForCausalLM(config)
         for block in model.transformer.blocks:
             own = block.attn
-            block.attn = AlibiAttention(own.Wqkv, own.out_proj, self.heads, 0.0, key.sequence_length)
+            block.attn = AlibiAttention(
+                own.Wqkv, own.out_proj, self.heads, 0.0, key.sequence_length
+            )
             if self.ffn != 4 * self.hidden:
                 block.ffn.up_proj = torch.nn.Linear(self.hidden, self.ffn, bias=False)
                 block.ffn.down_proj = torch.nn.Linear(self.ffn, self.hidden, bias=False)
@@ -79,7 +83,8 @@ _mpt = partial(
     Mpt.sized,
     vocabulary=50432,
     sequence_length=2048,
-    source="llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml; ALiBi and vocabulary of the released mpt-7b and mpt-30b",
+    source="llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml; ALiBi and vocabulary of the "
+    "released mpt-7b and mpt-30b",
 )
 
 MODELS: Mapping[str, ModelFamily] = {

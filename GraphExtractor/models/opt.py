@@ -1,4 +1,5 @@
-"""OPT: ReLU decoder with learned positions; the 350M size is post-LN with narrow word embeddings."""
+"""OPT: ReLU decoder with learned positions; the 350M size is post-LN with narrow word
+embeddings."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+from GraphExtractor.models.base import (
+    CrossEntropy,
+    ModelFamily,
+    TensorParallelPlan,
+    TransformerFamily,
+    token_ids,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +73,10 @@ class Opt(TransformerFamily):
     @property
     def summed_sizes(self) -> Mapping[str, int]:
         """See base class; narrow words are made wide, and outputs narrow, by products."""
-        return {**super().summed_sizes, "columns of the word embedding": self.word_embedding or self.hidden}
+        return {
+            **super().summed_sizes,
+            "columns of the word embedding": self.word_embedding or self.hidden,
+        }
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
@@ -88,16 +98,28 @@ class Opt(TransformerFamily):
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class."""
-        return {"input_ids": token_ids(key), "position_ids": token_ids(key), "labels": token_ids(key)}
+        return {
+            "input_ids": token_ids(key),
+            "position_ids": token_ids(key),
+            "labels": token_ids(key),
+        }
 
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+    def loss(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        cross_entropy: CrossEntropy,
+    ) -> torch.Tensor:
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
         output = model(input_ids=inputs["input_ids"], position_ids=inputs["position_ids"])
         return cross_entropy(output.logits, inputs["labels"])
 
 
 _opt = partial(
-    Opt.sized, vocabulary=50272, sequence_length=2048, source="Zhang et al. 2022, table 1; the released checkpoints up to 30B"
+    Opt.sized,
+    vocabulary=50272,
+    sequence_length=2048,
+    source="Zhang et al. 2022, table 1; the released checkpoints up to 30B",
 )
 
 MODELS: Mapping[str, ModelFamily] = {

@@ -1,4 +1,5 @@
-"""Qwen3: pre-RMSNorm decoder with rotary positions, grouped queries, norms of every head's queries and keys, a gated MLP."""
+"""Qwen3: pre-RMSNorm decoder with rotary positions, grouped queries, norms of every head's queries
+and keys, a gated MLP."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3(LlamaLikeFamily):
-    """Qwen3ForCausalLM (Qwen3 technical report 2025); its heads are 128 wide whatever the hidden width."""
+    """Qwen3ForCausalLM (Qwen3 technical report 2025); its heads are 128 wide whatever the hidden
+    width."""
 
     folder: ClassVar[str] = "Qwen3"
     model_type: ClassVar[str] = "qwen3"
@@ -29,7 +31,9 @@ class Qwen3(LlamaLikeFamily):
     def from_config(cls, config: ConfigValues) -> Qwen3:
         """See base class."""
         config.expect_architecture("Qwen3ForCausalLM")
-        config.expect_each(hidden_act="silu", attention_bias=False, attention_dropout=0.0, use_sliding_window=False)
+        config.expect_each(
+            hidden_act="silu", attention_bias=False, attention_dropout=0.0, use_sliding_window=False
+        )
         config.expect("tie_word_embeddings", False, False, True)
         return cls(
             layers=config.size("num_hidden_layers", 32),
@@ -55,7 +59,8 @@ _qwen3 = partial(
     kv_heads=8,
     vocabulary=151936,
     sequence_length=4096,
-    source="Qwen3 technical report 2025, table 1, and the released configurations and checkpoints; pre-trained on 4,096 tokens",
+    source="Qwen3 technical report 2025, table 1, and the released configurations and "
+    "checkpoints; pre-trained on 4,096 tokens",
 )
 
 MODELS: Mapping[str, ModelFamily] = {

@@ -1,4 +1,5 @@
-"""Qwen3 with experts: grouped queries, norms of every head's queries and keys, many small experts."""
+"""Qwen3 with experts: grouped queries, norms of every head's queries and keys, many small
+experts."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import (
+    ATTENTION_PLAN,
+    LlamaLikeFamily,
+    ModelFamily,
+    TensorParallelPlan,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3Moe(LlamaLikeFamily):
-    """Qwen3MoeForCausalLM (Qwen3 technical report 2025); ``ffn`` is the width of an expert, of which a token meets ``chosen``."""
+    """Qwen3MoeForCausalLM (Qwen3 technical report 2025); ``ffn`` is the width of an expert, of
+    which a token meets ``chosen``."""
 
     folder: ClassVar[str] = "Qwen3Moe"
     model_type: ClassVar[str] = "qwen3_moe"
@@ -66,7 +73,9 @@ class Qwen3Moe(LlamaLikeFamily):
         from GraphExtractor.experts import put_experts
 
         model = super().build(key, vocabulary, attention)
-        put_experts(model, self.part("SparseMoeBlock"), self.hidden, self.ffn, self.experts, self.chosen)
+        put_experts(
+            model, self.part("SparseMoeBlock"), self.hidden, self.ffn, self.experts, self.chosen
+        )
         return model
 
 
@@ -76,10 +85,15 @@ _qwen3_moe = partial(
     experts=128,
     vocabulary=151936,
     sequence_length=4096,
-    source="Qwen3 technical report 2025, table 2, and the released configurations and checkpoints; pre-trained on 4,096 tokens",
+    source="Qwen3 technical report 2025, table 2, and the released configurations and "
+    "checkpoints; pre-trained on 4,096 tokens",
 )
 
 MODELS: Mapping[str, ModelFamily] = {
-    "qwen3-30b-a3b": _qwen3_moe(48, 2048, 32, 30_532_122_624, ffn=768, published_active_count=3_353_032_704),
-    "qwen3-235b-a22b": _qwen3_moe(94, 4096, 64, 235_093_634_560, ffn=1536, published_active_count=22_190_763_520),
+    "qwen3-30b-a3b": _qwen3_moe(
+        48, 2048, 32, 30_532_122_624, ffn=768, published_active_count=3_353_032_704
+    ),
+    "qwen3-235b-a22b": _qwen3_moe(
+        94, 4096, 64, 235_093_634_560, ffn=1536, published_active_count=22_190_763_520
+    ),
 }

@@ -1,7 +1,9 @@
-"""Every model name the framework knows: those that the files of this folder list, dimensions spelled out, or paths of files.
+"""Every model name the framework knows: those that the files of this folder list, dimensions
+spelled out, or paths of files.
 
-A file adds its published configurations as ``MODELS``, by name, and other names of them as ``ALIASES``. Counts of nine and more
-digits are those of released checkpoints, rounded ones those of the papers named beside them.
+A file adds its published configurations as ``MODELS``, by name, and other names of them as
+``ALIASES``. Counts of nine and more digits are those of released checkpoints, rounded ones those of
+the papers named beside them.
 """
 
 import pkgutil
@@ -32,12 +34,16 @@ def listed_aliases() -> Mapping[str, str]:
 
 
 def _collected(attribute: str) -> dict[str, Any]:
-    files = [import_module(f"{models.__name__}.{file.name}") for file in pkgutil.iter_modules(models.__path__)]
+    files = [
+        import_module(f"{models.__name__}.{file.name}")
+        for file in pkgutil.iter_modules(models.__path__)
+    ]
     return {name: entry for file in files for name, entry in getattr(file, attribute, {}).items()}
 
 
 def canonical_name(name: str) -> str:
-    """Name under which a model is known everywhere: a listed one, dimensions in the order and form of ``dimensions``, or a path.
+    """Name under which a model is known everywhere: a listed one, dimensions in the order and form
+    of ``dimensions``, or a path.
 
     Raises:
         InputError: no such model or file, or dimensions that cannot be.
@@ -56,16 +62,18 @@ def canonical_name(name: str) -> str:
     close = suggested(name, known)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     raise InputError(
-        f"unknown model {name!r}; {hint}'phaze models' lists them, and dimensions such as gpt:layers=24,hidden=2304,heads=24, "
+        f"unknown model {name!r}; {hint}'phaze models' lists them, and dimensions such as "
+        "gpt:layers=24,hidden=2304,heads=24, "
         "the path of a Hugging Face config.json and that of a model.py of your own are models too"
     )
 
 
 def find_model(name: str) -> ModelFamily:
-    """Return the configuration behind a model name, alias, dimensions or path; a user's file is read, not run.
+    """Return the configuration behind a model name, alias, dimensions or path; a user's file is
+    read, not run.
 
-    Raises:
-        InputError: no such model or file, dimensions that cannot be, or a file that describes no model.
+    Raises: InputError: no such model or file, dimensions that cannot be, or a file that describes
+        no model.
     """
     canonical = canonical_name(name)
     if canonical in listed_models():

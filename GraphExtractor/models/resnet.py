@@ -1,4 +1,5 @@
-"""ResNet and Wide-ResNet: bottlenecks of convolutions in four stages, and a classifier on their mean."""
+"""ResNet and Wide-ResNet: bottlenecks of convolutions in four stages, and a classifier on their
+mean."""
 
 from __future__ import annotations
 
@@ -19,16 +20,18 @@ if TYPE_CHECKING:
 IMAGE_SIDE, CLASSES = 224, 1000  # of ImageNet
 STAGES = 4
 EXPANSION = 4  # channels that a block gives, per channel of its first convolution
-SHRINKAGE = 32  # an image's side over that of what the last stage makes: stem, pool and three stages halve it
+# an image's side over that of what the last stage makes: stem, pool and three stages halve it
+SHRINKAGE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResNet(ModelFamily):
-    """ResNet with bottlenecks (He et al. 2015), the stride of a stage in the 3x3 convolution of its first block.
+    """ResNet with bottlenecks (He et al. 2015), the stride of a stage in the 3x3 convolution of its
+    first block.
 
-    ``depths`` are the blocks of the stages; those of stage i make ``base``·2^i channels by 1x1, ``widening`` times as many by
-    3x3, and 4·``base``·2^i by 1x1. A sequence is one image of ``image_side`` pixels squared, of length 1. There is no tensor
-    parallelism.
+    ``depths`` are the blocks of the stages; those of stage i make ``base``·2^i channels by 1x1,
+    ``widening`` times as many by 3x3, and 4·``base``·2^i by 1x1. A sequence is one image of
+    ``image_side`` pixels squared, of length 1. There is no tensor parallelism.
     """
 
     folder: ClassVar[str] = "ResNet"
@@ -44,7 +47,8 @@ class ResNet(ModelFamily):
 
     @classmethod
     def from_config(cls, config: ConfigValues) -> ResNet:
-        """See base class; configurations of ResNet do not say how large an image is: ``image_size`` does where it is given."""
+        """See base class; configurations of ResNet do not say how large an image is: ``image_size``
+        does where it is given."""
         config.expect_architecture("ResNetForImageClassification")
         config.expect_each(
             layer_type="bottleneck",
@@ -54,10 +58,18 @@ class ResNet(ModelFamily):
             downsample_in_bottleneck=False,
         )
         depths = config.values.get("depths", [3, 4, 6, 3])
-        if not isinstance(depths, list) or len(depths) != STAGES or not all(type(depth) is int and depth > 0 for depth in depths):
+        if (
+            not isinstance(depths, list)
+            or len(depths) != STAGES
+            or not all(type(depth) is int and depth > 0 for depth in depths)
+        ):
             raise InexpressibleError(f"depths {depths!r:.80}")
         base = config.size("embedding_size", 64)
-        config.expect("hidden_sizes", [256, 512, 1024, 2048], [EXPANSION * base * 2**stage for stage in range(STAGES)])
+        config.expect(
+            "hidden_sizes",
+            [256, 512, 1024, 2048],
+            [EXPANSION * base * 2**stage for stage in range(STAGES)],
+        )
         labels = config.values.get("id2label")
         first, second, third, fourth = depths
         return cls(
@@ -77,15 +89,18 @@ class ResNet(ModelFamily):
     def check(self, key: GraphKey) -> None:
         """An image has no tokens, and a batch norm needs two values of a channel.
 
-        Raises:
-            InputError: ``key.sequence_length`` is not 1, or the last stage makes one value per channel of all images together.
+        Raises: InputError: ``key.sequence_length`` is not 1, or the last stage makes one value per
+            channel of all images together.
         """
         side = self.image_side
         if key.sequence_length != 1:
-            raise InputError(f"{key.model} takes one image of {side} x {side} per sample; use sequence length 1")
+            raise InputError(
+                f"{key.model} takes one image of {side} x {side} per sample; use sequence length 1"
+            )
         if key.micro_batch_size == 1 and side <= SHRINKAGE:
             raise InputError(
-                f"{key.model} makes one pixel of an image of {side} x {side}, which a batch norm over one row cannot normalise; "
+                f"{key.model} makes one pixel of an image of {side} x {side}, which a batch norm "
+                "over one row cannot normalise; "
                 f"use micro-batches of 2 rows or more, or an image_side above {SHRINKAGE}"
             )
 
@@ -104,7 +119,12 @@ class ResNet(ModelFamily):
             "labels": torch.zeros(key.micro_batch_size, dtype=torch.long),
         }
 
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+    def loss(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        cross_entropy: CrossEntropy,
+    ) -> torch.Tensor:
         """Cross entropy of the classes."""
         from torch.nn import functional
 
@@ -112,10 +132,15 @@ class ResNet(ModelFamily):
 
 
 _HE = "He et al. 2015, table 1; torchvision's checkpoints"
-_LIU = "Liu et al. 2024 (Aceso), by the names of its sizes; the counts are the weights in its profiled databases"
+_LIU = (
+    "Liu et al. 2024 (Aceso), by the names of its sizes; the counts are the weights in its "
+    "profiled databases"
+)
 
 
-def _resnet(depths: tuple[int, int, int, int], published: float, base: int = 64, widening: int = 1) -> ResNet:
+def _resnet(
+    depths: tuple[int, int, int, int], published: float, base: int = 64, widening: int = 1
+) -> ResNet:
     return ResNet(
         layers=sum(depths),
         depths=depths,
@@ -138,4 +163,8 @@ MODELS: Mapping[str, ModelFamily] = {
     "wide-resnet-6.8b": _resnet((3, 4, 6, 3), 6728e6, 320, 16),
     "wide-resnet-13b": _resnet((3, 4, 23, 3), 12633e6, 320, 16),
 }
-ALIASES: Mapping[str, str] = {"resnet50": "resnet-50", "resnet101": "resnet-101", "resnet152": "resnet-152"}
+ALIASES: Mapping[str, str] = {
+    "resnet50": "resnet-50",
+    "resnet101": "resnet-101",
+    "resnet152": "resnet-152",
+}

@@ -1,4 +1,5 @@
-"""T5: encoder and decoder with learned biases on the distance between tokens, one table of tokens for both and the head."""
+"""T5: encoder and decoder with learned biases on the distance between tokens, one table of tokens
+for both and the head."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from Common.choices import KeyExchange
 from Common.errors import InputError
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+from GraphExtractor.models.base import (
+    CrossEntropy,
+    ModelFamily,
+    TensorParallelPlan,
+    TransformerFamily,
+    token_ids,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -20,10 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class T5(TransformerFamily):
-    """The T5 of Raffel et al. 2020; ``layers`` blocks, half of them in the encoder, half in the decoder.
+    """The T5 of Raffel et al. 2020; ``layers`` blocks, half of them in the encoder, half in the
+    decoder.
 
-    ``sequence_length`` tokens enter the encoder, and as many the decoder. Position biases are those of the first block of each
-    stack, which goes on to send them to the others.
+    ``sequence_length`` tokens enter the encoder, and as many the decoder. Position biases are those
+    of the first block of each stack, which goes on to send them to the others.
     """
 
     folder: ClassVar[str] = "T5"
@@ -47,7 +55,10 @@ class T5(TransformerFamily):
         config.expect_architecture("T5ForConditionalGeneration")
         config.expect("num_decoder_layers", None, None, depth)
         config.expect_each(
-            feed_forward_proj="relu", dropout_rate=0.1, relative_attention_num_buckets=32, tie_word_embeddings=True
+            feed_forward_proj="relu",
+            dropout_rate=0.1,
+            relative_attention_num_buckets=32,
+            tie_word_embeddings=True,
         )
         return cls(
             layers=2 * depth,
@@ -67,25 +78,34 @@ class T5(TransformerFamily):
         """
         if key.exchange is KeyExchange.ULYSSES and key.sequence_devices > 1:
             raise InputError(
-                f"{key.model} learns a bias for every pair of tokens, which stays with the queries that ulysses exchanges; "
+                f"{key.model} learns a bias for every pair of tokens, which stays with the "
+                "queries that ulysses exchanges; "
                 "use exchange gather or ring"
             )
         if self.layers % 2:
             raise InputError(
-                f"{key.model} has {self.layers} blocks; give an even number of them, half of which are the encoder's"
+                f"{key.model} has {self.layers} blocks; give an even number of them, half of "
+                "which are the encoder's"
             )
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; ``attention`` is not needed where attention is torch's own function."""
         from GraphExtractor.encoder_decoder import EncoderDecoder
 
-        return EncoderDecoder(vocabulary, self.hidden, self.layers // 2, self.heads, self.head_width, self.ffn)
+        return EncoderDecoder(
+            vocabulary, self.hidden, self.layers // 2, self.heads, self.head_width, self.ffn
+        )
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class."""
         return {"ids": token_ids(key), "decoder_ids": token_ids(key), "labels": token_ids(key)}
 
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+    def loss(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        cross_entropy: CrossEntropy,
+    ) -> torch.Tensor:
         """Cross entropy of the decoder's next tokens; labels come shifted."""
         return cross_entropy(model(inputs["ids"], inputs["decoder_ids"]), inputs["labels"])
 

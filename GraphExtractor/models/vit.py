@@ -1,4 +1,5 @@
-"""Vision Transformer: patches of an image and a class token through a pre-LN encoder, and a classifier on the class token."""
+"""Vision Transformer: patches of an image and a class token through a pre-LN encoder, and a
+classifier on the class token."""
 
 from __future__ import annotations
 
@@ -8,7 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from Common.errors import InputError
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily
+from GraphExtractor.models.base import (
+    CrossEntropy,
+    ModelFamily,
+    TensorParallelPlan,
+    TransformerFamily,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -21,8 +27,9 @@ if TYPE_CHECKING:
 class Vit(TransformerFamily):
     """ViTForImageClassification (Dosovitskiy et al. 2020), without dropout.
 
-    ``sequence_length`` is the patches of a square image and the class token, so that it is a square and one; the position table
-    is as long. The patch embedding and the classifier are whole on every device of a tensor-parallel group.
+    ``sequence_length`` is the patches of a square image and the class token, so that it is a square
+    and one; the position table is as long. The patch embedding and the classifier are whole on
+    every device of a tensor-parallel group.
     """
 
     folder: ClassVar[str] = "ViT"
@@ -43,7 +50,11 @@ class Vit(TransformerFamily):
         """See base class."""
         config.expect_architecture("ViTForImageClassification")
         config.expect_each(
-            hidden_act="gelu", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_channels=3, qkv_bias=True
+            hidden_act="gelu",
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            num_channels=3,
+            qkv_bias=True,
         )
         patch = config.size("patch_size", 16)
         labels = config.values.get("id2label")
@@ -68,17 +79,20 @@ class Vit(TransformerFamily):
         if side**2 != patches or not side:
             nearest = {max(1, side) ** 2 + 1, (side + 1) ** 2 + 1}
             raise InputError(
-                f"sequence length {key.sequence_length} of {key.model} is not the patches of a square image and one class token; "
+                f"sequence length {key.sequence_length} of {key.model} is not the patches of a "
+                "square image and one class token; "
                 f"use {' or '.join(map(str, sorted(nearest)))}"
             )
         if key.cp > 1:
             raise InputError(
-                f"the patches of {key.model} come from one convolution and its class token is on one device, so that a sequence "
+                f"the patches of {key.model} come from one convolution and its class token is on "
+                "one device, so that a sequence "
                 "cannot be cut; use context parallel degree 1"
             )
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
-        """See base class; images are of the size that ``key.sequence_length`` patches and a class token need."""
+        """See base class; images are of the size that ``key.sequence_length`` patches and a class
+        token need."""
         from transformers import ViTConfig, ViTForImageClassification
 
         config = ViTConfig(
@@ -103,21 +117,38 @@ class Vit(TransformerFamily):
             "labels": torch.zeros(key.micro_batch_size, dtype=torch.long),
         }
 
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+    def loss(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        cross_entropy: CrossEntropy,
+    ) -> torch.Tensor:
         """Cross entropy of the classes, which are not divided over a tensor-parallel group."""
         from torch.nn import functional
 
-        return functional.cross_entropy(model(pixel_values=inputs["images"]).logits.float(), inputs["labels"])
+        return functional.cross_entropy(
+            model(pixel_values=inputs["images"]).logits.float(), inputs["labels"]
+        )
 
     def _image_side(self, key: GraphKey) -> int:
         return math.isqrt(key.sequence_length - 1) * self.patch
 
 
-_SOURCE = "Dosovitskiy et al. 2020, table 1, at 224 pixels; torchvision's checkpoints, H as in the paper"
+_SOURCE = (
+    "Dosovitskiy et al. 2020, table 1, at 224 pixels; torchvision's checkpoints, H as in the paper"
+)
 
 
 def _vit(layers: int, hidden: int, heads: int, patch: int, published: float) -> Vit:
-    return Vit.sized(layers, hidden, heads, published, patch=patch, sequence_length=(224 // patch) ** 2 + 1, source=_SOURCE)
+    return Vit.sized(
+        layers,
+        hidden,
+        heads,
+        published,
+        patch=patch,
+        sequence_length=(224 // patch) ** 2 + 1,
+        source=_SOURCE,
+    )
 
 
 MODELS: Mapping[str, ModelFamily] = {
@@ -125,4 +156,8 @@ MODELS: Mapping[str, ModelFamily] = {
     "vit-l-16": _vit(24, 1024, 16, 16, 304_326_632),
     "vit-h-14": _vit(32, 1280, 16, 14, 632e6),
 }
-ALIASES: Mapping[str, str] = {"vit-b/16": "vit-b-16", "vit-l/16": "vit-l-16", "vit-h/14": "vit-h-14"}
+ALIASES: Mapping[str, str] = {
+    "vit-b/16": "vit-b-16",
+    "vit-l/16": "vit-l-16",
+    "vit-h/14": "vit-h-14",
+}

@@ -1,4 +1,5 @@
-"""Modules of other people built without their weights: what their code does to devices, weights and kernels is passed over."""
+"""Modules of other people built without their weights: what their code does to devices, weights and
+kernels is passed over."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -20,40 +21,75 @@ _DEVICES = ("cuda", "mps", "xpu", "hpu", "npu")
 
 
 class _OnCpu(TorchFunctionMode):  # type: ignore[misc]
-    """Makes on the CPU whatever is asked for on an accelerator: tensors are shapes, wherever they are."""
+    """Makes on the CPU whatever is asked for on an accelerator: tensors are shapes, wherever they
+    are."""
 
-    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, _: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
         if function is torch.Tensor.cuda:
             return arguments[0]
-        return function(*map(_on_cpu, arguments), **{key: _on_cpu(value) for key, value in (named or {}).items()})
+        return function(
+            *map(_on_cpu, arguments),
+            **{key: _on_cpu(value) for key, value in (named or {}).items()},
+        )
 
 
 _PRODUCTS = frozenset(
     (
-        *(torch.matmul, torch.mm, torch.bmm, torch.einsum, torch.addmm, torch.baddbmm, torch.conv1d, torch.conv2d, torch.conv3d),
-        *(torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.mm, torch.Tensor.bmm, functional.linear),
+        *(
+            torch.matmul,
+            torch.mm,
+            torch.bmm,
+            torch.einsum,
+            torch.addmm,
+            torch.baddbmm,
+            torch.conv1d,
+            torch.conv2d,
+            torch.conv3d,
+        ),
+        *(
+            torch.Tensor.matmul,
+            torch.Tensor.__matmul__,
+            torch.Tensor.mm,
+            torch.Tensor.bmm,
+            functional.linear,
+        ),
     )
 )
 
 
 class MixedProducts(TorchFunctionMode):  # type: ignore[misc]
-    """Products of operands in different precisions as autocast runs them: in that of the training."""
+    """Products of operands in different precisions as autocast runs them: in that of the
+    training."""
 
-    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, _: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
         if function in _PRODUCTS:
-            tensors = [each for each in pytree.tree_leaves((arguments, named)) if isinstance(each, torch.Tensor)]
+            tensors = [
+                each
+                for each in pytree.tree_leaves((arguments, named))
+                if isinstance(each, torch.Tensor)
+            ]
             if len({each.dtype for each in tensors if each.is_floating_point()}) > 1:
-                arguments, named = pytree.tree_map_only(torch.Tensor, _in_training_precision, (arguments, named))
+                arguments, named = pytree.tree_map_only(
+                    torch.Tensor, _in_training_precision, (arguments, named)
+                )
         return function(*arguments, **(named or {}))
 
 
-_TRANSFORMS = frozenset(getattr(torch.fft, name) for name in torch.fft.__all__ if name != "Tensor") | {torch.stft}
+_TRANSFORMS = frozenset(
+    getattr(torch.fft, name) for name in torch.fft.__all__ if name != "Tensor"
+) | {torch.stft}
 
 
 class _WideTransforms(TorchFunctionMode):  # type: ignore[misc]
     """Fourier transforms in float32: torch has none in bfloat16."""
 
-    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, _: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
         if function in _TRANSFORMS:
             arguments, named = pytree.tree_map_only(torch.Tensor, _in_float32, (arguments, named))
         return function(*arguments, **(named or {}))
@@ -68,18 +104,27 @@ def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _on_cpu(value: Any) -> Any:
-    kind = value.type if isinstance(value, torch.device) else value.partition(":")[0] if isinstance(value, str) else None
+    kind = (
+        value.type
+        if isinstance(value, torch.device)
+        else value.partition(":")[0]
+        if isinstance(value, str)
+        else None
+    )
     return torch.device("cpu") if kind in _DEVICES else value
 
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """While active, weights are not initialised, modules neither moved nor cast, nothing is compiled, and checkpoints are seen.
+    """While active, weights are not initialised, modules neither moved nor cast, nothing is
+    compiled, and checkpoints are seen.
 
     Precision is what a study asks for, not what the code does.
     """
     names = [name for name in dir(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
-    patches: list[Any] = [patch.object(torch.nn.init, name, lambda tensor, *_, **__: tensor) for name in names]
+    patches: list[Any] = [
+        patch.object(torch.nn.init, name, lambda tensor, *_, **__: tensor) for name in names
+    ]
     patches += [
         patch.object(torch.nn.Module, "_apply", lambda module, *_, **__: module),
         patch.object(torch, "compile", _uncompiled),
@@ -118,7 +163,8 @@ def _holding_checkpoint() -> Iterator[tuple[Any, str]]:
 def built_on_fake(build: Callable[[], Any]) -> Any:
     """What ``build()`` returns, under the active fake mode; with fake tensors in any case.
 
-    Code that needs values while it builds (a list of rates, say) is given real ones, in as little memory as possible.
+    Code that needs values while it builds (a list of rates, say) is given real ones, in as little
+    memory as possible.
     """
     try:
         return build()
@@ -145,7 +191,9 @@ def _make_fake(model: torch.nn.Module) -> None:
         if id(tensor) not in made:
             empty = torch.empty(tensor.shape, dtype=tensor.dtype)
             is_parameter = isinstance(tensor, torch.nn.Parameter)
-            made[id(tensor)] = torch.nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+            made[id(tensor)] = (
+                torch.nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+            )
         return made[id(tensor)]
 
     for module in model.modules():
@@ -154,14 +202,16 @@ def _make_fake(model: torch.nn.Module) -> None:
 
 
 def as_fake(value: Any, dtype: torch.dtype) -> Any:
-    """A tensor as a fake one of a training in ``dtype``: floating-point inputs come in that precision."""
+    """A tensor as a fake one of a training in ``dtype``: floating-point inputs come in that
+    precision."""
     if value.is_floating_point() and value.dtype != dtype:
         return torch.empty(value.shape, dtype=dtype)
     return value if isinstance(value, FakeTensor) else torch.empty(value.shape, dtype=value.dtype)
 
 
 def made_on_fake(make: Callable[[], Any]) -> Any:
-    """What ``make()`` returns under the active fake mode, or, where its code needs values, outside of it."""
+    """What ``make()`` returns under the active fake mode, or, where its code needs values, outside
+    of it."""
     try:
         return make()
     except Exception:  # noqa: BLE001 - whatever is wrong comes up again

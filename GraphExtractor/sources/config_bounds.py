@@ -1,4 +1,5 @@
-"""Bounds on the sizes in a Hugging Face configuration: beyond them a model takes hours to build, or its bytes overflow."""
+"""Bounds on the sizes in a Hugging Face configuration: beyond them a model takes hours to build, or
+its bytes overflow."""
 
 from __future__ import annotations
 
@@ -9,12 +10,16 @@ from typing import Any
 from Common.echo import clipped
 from Common.errors import InputError
 
-_BOUNDS = (  # the first that a key matches holds: modules that are made one by one, then axes of tensors
+# the first that a key matches holds: modules that are made one by one, then axes of tensors
+_BOUNDS = (
     (re.compile(r"(layers?|depths?|num_blocks|num_stages)$"), 1000),
     (re.compile(r"^(num|n)_.*experts$"), 2**15),
     (re.compile(r"num_labels$"), 2**20),
     (re.compile(r"vocab|positions?|seq"), 2**31),
-    (re.compile(r"size|dim|heads?|hidden|channels|width|rank|n_embd|n_inner|d_model|d_ff|d_kv"), 2**24),  # two make a matrix
+    (
+        re.compile(r"size|dim|heads?|hidden|channels|width|rank|n_embd|n_inner|d_model|d_ff|d_kv"),
+        2**24,
+    ),  # two make a matrix
 )
 
 
@@ -28,7 +33,9 @@ def check_sizes(values: Mapping[str, Any], path: str) -> None:
         name = key.rpartition(".")[2].lower()
         most = next((most for words, most in _BOUNDS if words.search(name)), None)
         if most is not None and value > most:
-            raise InputError(f"{path}: {clipped(key)} is {value}, at most {most:,} is possible; correct it")
+            raise InputError(
+                f"{path}: {clipped(key)} is {value}, at most {most:,} is possible; correct it"
+            )
 
 
 def _integers(values: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,5 @@
-"""A Hugging Face configuration as a family of ours reads it: every value that shapes the graph is used or checked."""
+"""A Hugging Face configuration as a family of ours reads it: every value that shapes the graph is
+used or checked."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from typing import Any
 
 from Common.errors import InputError
 
-LONGEST_DEFAULT = 8192  # tokens: positions that a released model allows are no length that it was trained with
+LONGEST_DEFAULT = (
+    8192  # tokens: positions that a released model allows are no length that it was trained with
+)
 
 
 class InexpressibleError(Exception):
@@ -20,7 +23,8 @@ _FLOATS = ("Infinity", "-Infinity", "NaN")
 
 
 def with_floats(value: Any) -> Any:
-    """A value of a configuration, with the numbers that transformers writes as mappings (``{"__float__": "Infinity"}``)."""
+    """A value of a configuration, with the numbers that transformers writes as mappings
+    (``{"__float__": "Infinity"}``)."""
     if isinstance(value, Mapping):
         if set(value) == {_FLOAT} and value[_FLOAT] in _FLOATS:
             return float(value[_FLOAT])
@@ -30,9 +34,11 @@ def with_floats(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class HuggingFaceForm:
-    """How a module of transformers is built and fed: whether its code gets ``masks`` of its attention, ``images`` and ``labels``.
+    """How a module of transformers is built and fed: whether its code gets ``masks`` of its
+    attention, ``images`` and ``labels``.
 
-    ``sections``: the parts of a head that rotate by time, height and width are made to fit heads that they were not said for.
+    ``sections``: the parts of a head that rotate by time, height and width are made to fit heads
+    that they were not said for.
     """
 
     masks: bool = False
@@ -43,7 +49,8 @@ class HuggingFaceForm:
 
 @dataclass(frozen=True)
 class ConfigValues:
-    """The content of a ``config.json``, read from ``path``; what it leaves out has the default that transformers gives it."""
+    """The content of a ``config.json``, read from ``path``; what it leaves out has the default that
+    transformers gives it."""
 
     path: str
     values: Mapping[str, Any]
@@ -57,7 +64,9 @@ class ConfigValues:
         value = self.values.get(key)
         value = default if value is None else value
         if type(value) is not int or value < 1:
-            raise InputError(f"{self.path}: {key} is {value!r:.80}, but must be a positive whole number")
+            raise InputError(
+                f"{self.path}: {key} is {value!r:.80}, but must be a positive whole number"
+            )
         return value
 
     def stated_size(self, key: str) -> int:

@@ -33,28 +33,51 @@ logger = logging.getLogger(__name__)
 
 REMEDY = "change the configuration, or give the model as a model.py of your own"
 _OF_LOSSES = ("target size", "target batch_size", "training is not", "training not")
-_RANDOM_DEPTH = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")  # blocks left out by chance are priced
+_RANDOM_DEPTH = (
+    "layerdrop",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+)  # blocks left out by chance are priced
 
 
-def other_form(config: ConfigValues, tried: Sequence[HuggingFaceForm], error: Exception) -> HuggingFaceForm | None:
-    """The form to try after those that were ``tried``, the last of which came to ``error``; None where there is no other.
+def other_form(
+    config: ConfigValues, tried: Sequence[HuggingFaceForm], error: Exception
+) -> HuggingFaceForm | None:
+    """The form to try after those that were ``tried``, the last of which came to ``error``; None
+    where there is no other.
 
-    Code that misses something (None where it reads a mask) gets masks. Sections of heads that rotate by time, height and width
-    are made to fit heads that are not of released widths. Text that an image cannot be put into, since code asks for more than a
-    configuration tells of it or counts its tokens otherwise, is priced alone. A loss that is not implemented, or compares targets
-    of another shape, is left out.
+    Code that misses something (None where it reads a mask) gets masks. Sections of heads that
+    rotate by time, height and width are made to fit heads that are not of released widths. Text
+    that an image cannot be put into, since code asks for more than a configuration tells of it or
+    counts its tokens otherwise, is priced alone. A loss that is not implemented, or compares
+    targets of another shape, is left out.
     """
     cause, last = error.__cause__, tried[-1]
-    if last.labels and isinstance(cause, Exception) and any(words in str(cause).lower() for words in _OF_LOSSES):
+    if (
+        last.labels
+        and isinstance(cause, Exception)
+        and any(words in str(cause).lower() for words in _OF_LOSSES)
+    ):
         return replace(last, labels=False)
     if not isinstance(cause, Exception) or isinstance(cause, NotImplementedError):
         return None
-    if not last.masks and isinstance(cause, TypeError | AttributeError) and "NoneType" in str(cause):
+    if (
+        not last.masks
+        and isinstance(cause, TypeError | AttributeError)
+        and "NoneType" in str(cause)
+    ):
         return replace(last, masks=True)
     by_sections = rotates_by_sections(config.values["model_type"])
-    if by_sections and not last.sections and isinstance(cause, RuntimeError) and "split_with_sizes" in str(cause):
+    if (
+        by_sections
+        and not last.sections
+        and isinstance(cause, RuntimeError)
+        and "split_with_sizes" in str(cause)
+    ):
         return replace(last, sections=True)
-    if not last.images or not isinstance(cause, TypeError | ValueError | RuntimeError | LookupError):
+    if not last.images or not isinstance(
+        cause, TypeError | ValueError | RuntimeError | LookupError
+    ):
         return None
     try:
         reads = Reader(_architecture(config), _settings(config), config.path)
@@ -62,7 +85,8 @@ def other_form(config: ConfigValues, tried: Sequence[HuggingFaceForm], error: Ex
         return None
     if reads.can_do_without_images:
         logger.warning(
-            "%s: %s cannot be given an image from its configuration alone (%s): its text is priced, without images",
+            "%s: %s cannot be given an image from its configuration alone (%s): its text is "
+            "priced, without images",
             config.path,
             reads.name,
             " ".join(str(cause).split())[:160],
@@ -71,8 +95,11 @@ def other_form(config: ConfigValues, tried: Sequence[HuggingFaceForm], error: Ex
     return None
 
 
-def build(config: ConfigValues, attention: str, form: HuggingFaceForm, ep: int = 1) -> torch.nn.Module:
-    """The module of a configuration, on fake tensors; call under a fake mode. Its experts are to be divided over ``ep`` devices.
+def build(
+    config: ConfigValues, attention: str, form: HuggingFaceForm, ep: int = 1
+) -> torch.nn.Module:
+    """The module of a configuration, on fake tensors; call under a fake mode. Its experts are to be
+    divided over ``ep`` devices.
 
     Raises:
         InputError: transformers cannot build it.
@@ -89,7 +116,9 @@ def build(config: ConfigValues, attention: str, form: HuggingFaceForm, ep: int =
         _fit_sections(model, config.path)
     if ep > 1:
         share_experts(model, config.path)
-    for module in model.modules():  # a write in place through a view hides from the trace what reads the tensor next
+    for module in (
+        model.modules()
+    ):  # a write in place through a view hides from the trace what reads the tensor next
         if getattr(module, "inplace", False) is True:
             module.inplace = False
     return model
@@ -98,10 +127,20 @@ def build(config: ConfigValues, attention: str, form: HuggingFaceForm, ep: int =
 def _fit_sections(model: torch.nn.Module, path: str) -> None:
     """Scale the parts of a head that rotate by time, height and width to how wide the head is."""
     for module in model.modules():
-        given, frequencies = getattr(module, "mrope_section", None), getattr(module, "inv_freq", None)
-        if not isinstance(given, list | tuple) or frequencies is None or sum(given) == frequencies.numel():
+        given, frequencies = (
+            getattr(module, "mrope_section", None),
+            getattr(module, "inv_freq", None),
+        )
+        if (
+            not isinstance(given, list | tuple)
+            or frequencies is None
+            or sum(given) == frequencies.numel()
+        ):
             continue
-        ends = [round(frequencies.numel() * sum(given[:place]) / sum(given)) for place in range(len(given) + 1)]
+        ends = [
+            round(frequencies.numel() * sum(given[:place]) / sum(given))
+            for place in range(len(given) + 1)
+        ]
         module.mrope_section = [end - start for start, end in pairwise(ends)]
         logger.warning(
             "%s: mrope_section %s is not of heads with %d frequencies: %s is priced",
@@ -113,9 +152,12 @@ def _fit_sections(model: torch.nn.Module, path: str) -> None:
 
 
 def image_tokens(model: torch.nn.Module, config: ConfigValues, key: GraphKey) -> int:
-    """How many tokens of a sample's text stand for its image: as many as the model makes features of it."""
+    """How many tokens of a sample's text stand for its image: as many as the model makes features
+    of it."""
     reads = Reader(type(model), model.config, config.path)
-    holder = next((module for module in model.modules() if hasattr(module, "get_image_features")), None)
+    holder = next(
+        (module for module in model.modules() if hasattr(module, "get_image_features")), None
+    )
     if not reads.joins_images or holder is None:
         return 0
     with users_code(config.path, "reading an image", REMEDY), shapes_only(), KnownValues():
@@ -144,8 +186,13 @@ def _built(architecture: Any, settings: Any, attention: str) -> torch.nn.Module:
 def _settings(config: ConfigValues) -> Any:
     from transformers import CONFIG_MAPPING
 
-    settings = CONFIG_MAPPING[config.values["model_type"]].from_dict(copy.deepcopy(dict(config.values)))
-    if getattr(settings, "is_encoder_decoder", False) and getattr(settings, "decoder_start_token_id", None) is None:
+    settings = CONFIG_MAPPING[config.values["model_type"]].from_dict(
+        copy.deepcopy(dict(config.values))
+    )
+    if (
+        getattr(settings, "is_encoder_decoder", False)
+        and getattr(settings, "decoder_start_token_id", None) is None
+    ):
         settings.decoder_start_token_id = 0
     for part in (settings, *vars(settings).values()):
         if getattr(part, "use_cache", False):
@@ -157,7 +204,8 @@ def _settings(config: ConfigValues) -> Any:
 
 
 def limits_of_attention(config: ConfigValues) -> dict[str, int]:
-    """How many tokens a token attends to at most, by the name of the setting that says so; none where it is not used."""
+    """How many tokens a token attends to at most, by the name of the setting that says so; none
+    where it is not used."""
     settings = _settings(config)
     text = getattr(settings, "text_config", settings)
     found = {name: getattr(text, name, None) for name in ("sliding_window", "attention_chunk_size")}
@@ -175,37 +223,54 @@ def _architecture(config: ConfigValues) -> Any:
         named = values.get("architectures")
         named = named[0] if isinstance(named, list) and named else named
         raise InputError(
-            f"{config.path}: transformers has no architecture {as_given(named)}; correct 'architectures', or leave it out"
+            f"{config.path}: transformers has no architecture {as_given(named)}; correct "
+            "'architectures', or leave it out"
         )
     return found
 
 
-def inputs(config: ConfigValues, key: GraphKey, image_tokens: int, form: HuggingFaceForm) -> dict[str, torch.Tensor]:
-    """What the module of a configuration reads, with labels where it has a loss of its own; call under a fake mode.
+def inputs(
+    config: ConfigValues, key: GraphKey, image_tokens: int, form: HuggingFaceForm
+) -> dict[str, torch.Tensor]:
+    """What the module of a configuration reads, with labels where it has a loss of its own; call
+    under a fake mode.
 
     Raises:
         InputError: it reads something that is not known.
     """
     with users_code(config.path, "making inputs", REMEDY):
         with unset_fake_temporarily():
-            given = Reader(_architecture(config), _settings(config), config.path, image_tokens, form.images, form.labels).inputs(
-                key
-            )
+            given = Reader(
+                _architecture(config),
+                _settings(config),
+                config.path,
+                image_tokens,
+                form.images,
+                form.labels,
+            ).inputs(key)
         return {name: _faked(value) for name, value in given.items()}
 
 
-def loss(model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], config: ConfigValues) -> torch.Tensor:
+def loss(
+    model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], config: ConfigValues
+) -> torch.Tensor:
     """The loss of a forward pass, or the mean of its output."""
     path = config.path
     reads = Reader(type(model), model.config, path)
     longest = max((size for each in inputs.values() for size in each.shape), default=0)
     remedy = SHORTER if longest > MOST_STEPS else OF_CHUNKS
-    with users_code(path, "the forward pass", REMEDY), shapes_only(), TokenLoops(model, remedy), MixedProducts():
+    with (
+        users_code(path, "the forward pass", REMEDY),
+        shapes_only(),
+        TokenLoops(model, remedy),
+        MixedProducts(),
+    ):
         output = model(**inputs, **reads.switches())
     own = own_loss(output)
     if own is None and reads.takes_labels and "labels" not in inputs:
         logger.warning(
-            "%s: the loss of %s looks for its targets by their values, or reads others, and is not priced; "
+            "%s: the loss of %s looks for its targets by their values, or reads others, and is "
+            "not priced; "
             "the mean of its output stands for it",
             path,
             reads.name,

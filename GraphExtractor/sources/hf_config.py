@@ -1,4 +1,5 @@
-"""A Hugging Face ``config.json``: a family of ours where it can express the configuration, else transformers' own module."""
+"""A Hugging Face ``config.json``: a family of ours where it can express the configuration, else
+transformers' own module."""
 
 from __future__ import annotations
 
@@ -43,13 +44,38 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POSITIONS = (
-    *("max_target_positions", "max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length"),
+    *(
+        "max_target_positions",
+        "max_position_embeddings",
+        "n_positions",
+        "max_seq_len",
+        "max_sequence_length",
+        "seq_length",
+    ),
     *("n_ctx", "context_length", "max_context_length"),
 )
-_EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", "num_routed_experts")
-_WITH_EXPERTS = ("is_moe", "use_moe", "enable_moe_block")  # switches, of models that are dense without
-_TEXT_PARTS = ("text_config", "decoder", "decoder_config", "language_config", "text_encoder", "llm_config")
-LONGEST_SOUND = 250_000  # samples of a crop in pre-training, 15.6 s at 16 kHz (Baevski et al. 2020, section 4.2)
+_EXPERTS = (
+    "num_local_experts",
+    "n_routed_experts",
+    "num_experts",
+    "moe_num_experts",
+    "num_routed_experts",
+)
+_WITH_EXPERTS = (
+    "is_moe",
+    "use_moe",
+    "enable_moe_block",
+)  # switches, of models that are dense without
+_TEXT_PARTS = (
+    "text_config",
+    "decoder",
+    "decoder_config",
+    "language_config",
+    "text_encoder",
+    "llm_config",
+)
+# samples of a crop in pre-training, 15.6 s at 16 kHz (Baevski et al. 2020, section 4.2)
+LONGEST_SOUND = 250_000
 
 
 def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFamily:
@@ -61,10 +87,15 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
     config = ConfigValues(path, _content(path))
     model_type = config.values.get("model_type")
     if not isinstance(model_type, str):
-        raise InputError(f"{path} has no model_type; give the config.json of a model that Hugging Face transformers knows")
+        raise InputError(
+            f"{path} has no model_type; give the config.json of a model that Hugging Face "
+            "transformers knows"
+        )
     if model_type in families:
         try:
-            return replace(_checked(families[model_type].from_config(config), path), vocabulary_multiple=1)
+            return replace(
+                _checked(families[model_type].from_config(config), path), vocabulary_multiple=1
+            )
         except InexpressibleError as missing:
             _say_that_own(path, f"family {model_type} does not have {missing}")
         except NotImplementedError:
@@ -79,7 +110,9 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
         experts=experts if stacked else 0,
         mixture=experts > 0,
         path=path,
-        version=hashlib.blake2b(json.dumps(config.values, sort_keys=True).encode(), digest_size=10).hexdigest(),
+        version=hashlib.blake2b(
+            json.dumps(config.values, sort_keys=True).encode(), digest_size=10
+        ).hexdigest(),
     )
 
 
@@ -89,11 +122,16 @@ def _say_that_own(path: str, why: str) -> None:
 
 
 def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:
-    """Sequence length where none is asked for, and whether one can be: what reads no text and no sound has but one size."""
+    """Sequence length where none is asked for, and whether one can be: what reads no text and no
+    sound has but one size."""
     defaults = default_values(model_type)
     reads = forward_parameters(model_type, named_architecture(values, defaults))
     if reads and not reads & {"input_ids", "decoder_input_ids"}:
-        spectrogram = "input_values" in reads and "num_mel_bins" in {**defaults, **values} and "conv_kernel" not in defaults
+        spectrogram = (
+            "input_values" in reads
+            and "num_mel_bins" in {**defaults, **values}
+            and "conv_kernel" not in defaults
+        )
         if "pixel_values" in reads or spectrogram:
             return 1, False
         if "input_values" in reads:
@@ -102,11 +140,18 @@ def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bo
     for name in _TEXT_PARTS:
         own, default = values.get(name), defaults.get(name)
         if isinstance(own, Mapping):
-            known = default if isinstance(default, Mapping) else default_values(str(own.get("model_type", "")))
+            known = (
+                default
+                if isinstance(default, Mapping)
+                else default_values(str(own.get("model_type", "")))
+            )
             parts.append({**known, **own})
         elif isinstance(default, Mapping):
             parts.append(dict(default))
-    found = next((part[key] for part in parts for key in _POSITIONS if type(part.get(key)) is int), LONGEST_DEFAULT)
+    found = next(
+        (part[key] for part in parts for key in _POSITIONS if type(part.get(key)) is int),
+        LONGEST_DEFAULT,
+    )
     if places_tokens_behind_padding(model_type):
         padding = parts[0].get("pad_token_id")
         found -= (padding if type(padding) is int else 0) + 1
@@ -114,11 +159,15 @@ def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bo
 
 
 def _experts(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:
-    """How many experts a layer has, 0 where there are none, and whether they are stacked and so can be divided."""
+    """How many experts a layer has, 0 where there are none, and whether they are stacked and so can
+    be divided."""
     defaults = default_values(model_type)
     parts: list[Mapping[str, Any]] = [{**defaults, **values}]
     for name in _TEXT_PARTS:
-        own, known = (each if isinstance(each, Mapping) else {} for each in (values.get(name), defaults.get(name)))
+        own, known = (
+            each if isinstance(each, Mapping) else {}
+            for each in (values.get(name), defaults.get(name))
+        )
         parts.append({**known, **own})
     types = {model_type, *(part.get("model_type") for part in parts)}
     stacked = any(stacks_experts(each) for each in types if isinstance(each, str))
@@ -133,16 +182,23 @@ def named_architecture(values: Mapping[str, Any], defaults: Mapping[str, Any]) -
     if named:
         name = named[0] if isinstance(named, list) else named
         return name if isinstance(name, str) else None
-    return architecture_name(str(values["model_type"]), bool({**defaults, **values}.get("is_encoder_decoder")))
+    return architecture_name(
+        str(values["model_type"]), bool({**defaults, **values}.get("is_encoder_decoder"))
+    )
 
 
 def _checked(family: ModelFamily, path: str) -> ModelFamily:
     if isinstance(family, TransformerFamily):
         own_width = getattr(family, "head_width", 0) or hasattr(family, "value_width")
-        for what, size, heads in (("hidden width", family.hidden, family.heads), ("heads", family.heads, family.kv_heads)):
+        for what, size, heads in (
+            ("hidden width", family.hidden, family.heads),
+            ("heads", family.heads, family.kv_heads),
+        ):
             if size % heads and not (own_width and what == "hidden width"):
                 by = "key/value heads" if what == "heads" else "attention heads"
-                raise InputError(f"{path}: {heads} {by} do not divide {what} {size}; correct one of them")
+                raise InputError(
+                    f"{path}: {heads} {by} do not divide {what} {size}; correct one of them"
+                )
     return family
 
 
@@ -156,28 +212,38 @@ def _content(path: str) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=16)  # every step of building a model asks for its configuration
 def _unchanged(path: str, modified_ns: int, size_bytes: int) -> Mapping[str, Any]:
-    """``_parsed`` of a file of this size that was written at ``modified_ns``; not to be changed by who reads it."""
+    """``_parsed`` of a file of this size that was written at ``modified_ns``; not to be changed by
+    who reads it."""
     return _parsed(path)
 
 
 def _parsed(path: str) -> Mapping[str, Any]:
     content = read_json(Path(path), "a config.json")
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds {kind_of(content)}, but a configuration is a mapping with a model_type")
+        raise InputError(
+            f"{path} holds {kind_of(content)}, but a configuration is a mapping with a model_type"
+        )
     check_sizes(content, path)
     return {key: with_floats(value) for key, value in content.items()}
 
 
 def _check_known(path: str, model_type: str) -> None:
     known = known_model_types()
-    if known and model_type not in known:  # of another version nothing is known: it is said when the model is built
-        hint = nearest(model_type, known, "a model with code of its own is given as a model.py with build() and example_inputs()")
+    if (
+        known and model_type not in known
+    ):  # of another version nothing is known: it is said when the model is built
+        hint = nearest(
+            model_type,
+            known,
+            "a model with code of its own is given as a model.py with build() and example_inputs()",
+        )
         raise InputError(f"{path}: transformers knows no model_type {model_type!r}; {hint}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFaceModule(ModelFamily):
-    """A configuration of transformers as it stands; ``version`` is a hash of its content, ``tokens`` whether it has a length.
+    """A configuration of transformers as it stands; ``version`` is a hash of its content,
+    ``tokens`` whether it has a length.
 
     ``mixture``: it has experts, though its code may hold each by itself, which no plan divides.
     """
@@ -203,7 +269,8 @@ class HuggingFaceModule(ModelFamily):
         return [HuggingFaceForm()]
 
     def tried_otherwise(self, error: Exception) -> bool:
-        """See base class: with masks where its code reads them, then without images where it can do without."""
+        """See base class: with masks where its code reads them, then without images where it can do
+        without."""
         from GraphExtractor.sources.hf_building import other_form
 
         found = other_form(ConfigValues(self.path, _content(self.path)), self._forms, error)
@@ -213,7 +280,8 @@ class HuggingFaceModule(ModelFamily):
 
     @cached_property
     def _image_tokens(self) -> dict[tuple[int, int], int]:
-        """Tokens that stand for an image, by micro-batch size and sequence length, of the models that were built."""
+        """Tokens that stand for an image, by micro-batch size and sequence length, of the models
+        that were built."""
         return {}
 
     @property
@@ -225,13 +293,16 @@ class HuggingFaceModule(ModelFamily):
         """See base class."""
         if not self.tokens and key.sequence_length != 1:
             raise InputError(
-                f"{self.path} reads inputs of one size, which its configuration says, and no sequence of tokens, given sequence "
+                f"{self.path} reads inputs of one size, which its configuration says, and no "
+                "sequence of tokens, given sequence "
                 f"length {key.sequence_length}; leave it out"
             )
         if key.sequence_parallel:
             raise InputError(f"{self.path} has no plan for sequence parallelism; leave it out")
         if key.cp > 1:
-            raise InputError(f"{self.path} has no plan for context parallelism, given degree {key.cp}; use 1")
+            raise InputError(
+                f"{self.path} has no plan for context parallelism, given degree {key.cp}; use 1"
+            )
 
     def layer_modules(self, model: torch.nn.Module) -> LayerModules:
         """See base class."""
@@ -252,7 +323,9 @@ class HuggingFaceModule(ModelFamily):
         form = self._forms[-1]
         model = build(config, attention, form, key.ep)
         if form.images:
-            self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(model, config, key)
+            self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(
+                model, config, key
+            )
         return model
 
     def left_out(self, graph: ModelGraph) -> tuple[str, ...]:
@@ -260,10 +333,19 @@ class HuggingFaceModule(ModelFamily):
         from GraphExtractor.sources.hf_building import limits_of_attention
 
         limits = limits_of_attention(ConfigValues(self.path, _content(self.path)))
-        operators = [each for layer in graph.layers for each in layer.forward.operators if each.core_attention and each.gemms]
+        operators = [
+            each
+            for layer in graph.layers
+            for each in layer.forward.operators
+            if each.core_attention and each.gemms
+        ]
         if any(each.window is not None for each in operators) or not operators:
             return ()
-        whom = "its own and all earlier tokens" if all(each.causal for each in operators) else "all tokens"
+        whom = (
+            "its own and all earlier tokens"
+            if all(each.causal for each in operators)
+            else "all tokens"
+        )
         return tuple(
             f"{self.path}: {name} {limit} is not priced: scores of every token with {whom} are"
             for name, limit in limits.items()
@@ -275,10 +357,19 @@ class HuggingFaceModule(ModelFamily):
         from GraphExtractor.sources.hf_building import inputs
 
         form = self._forms[-1]
-        tokens = self._image_tokens.get((key.micro_batch_size, key.sequence_length), 0) if form.images else 0
+        tokens = (
+            self._image_tokens.get((key.micro_batch_size, key.sequence_length), 0)
+            if form.images
+            else 0
+        )
         return inputs(ConfigValues(self.path, _content(self.path)), key, tokens, form)
 
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+    def loss(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        cross_entropy: CrossEntropy,
+    ) -> torch.Tensor:
         """See base class."""
         from GraphExtractor.sources.hf_building import loss
 

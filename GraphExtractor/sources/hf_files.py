@@ -1,4 +1,5 @@
-"""What transformers' own files say of a model, read as text: importing them takes seconds no stored graph should wait for."""
+"""What transformers' own files say of a model, read as text: importing them takes seconds no stored
+graph should wait for."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-_TASKS = (  # what a model type is trained for where its configuration names no architecture; encoders come as decoders too
+# what a model type is trained for where its configuration names no architecture; encoders come as
+# decoders too
+_TASKS = (
     "MASKED_LM",
     "CAUSAL_LM",
     "IMAGE_TEXT_TO_TEXT",
@@ -21,8 +24,14 @@ _TASKS = (  # what a model type is trained for where its configuration names no 
     "AUDIO_CLASSIFICATION",
     "SEQUENCE_CLASSIFICATION",
 )
-_PAIRED_TASKS = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")  # of encoder-decoder models, before all others
-_PARTS = ("sub_configs_defaults", "sub_configs")  # of a configuration's class: the classes of its parts, by name
+_PAIRED_TASKS = (
+    "SEQ_TO_SEQ_CAUSAL_LM",
+    "SPEECH_SEQ_2_SEQ",
+)  # of encoder-decoder models, before all others
+_PARTS = (
+    "sub_configs_defaults",
+    "sub_configs",
+)  # of a configuration's class: the classes of its parts, by name
 
 
 @lru_cache(maxsize=64)
@@ -44,7 +53,11 @@ def _mappings() -> Mapping[str, Mapping[str, Any]]:
         except (OSError, SyntaxError):
             continue
         for node in tree.body:
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Call)
+                and isinstance(node.targets[0], ast.Name)
+            ):
                 try:
                     found[node.targets[0].id] = dict(ast.literal_eval(node.value.args[0]))
                 except (ValueError, TypeError, IndexError):
@@ -60,7 +73,11 @@ def _models() -> Path:
 
 
 def _file(kind: str, model_type: str) -> Path:
-    folder: str = _mappings().get("SPECIAL_MODEL_TYPE_TO_MODULE_NAME", {}).get(model_type, model_type.replace("-", "_"))
+    folder: str = (
+        _mappings()
+        .get("SPECIAL_MODEL_TYPE_TO_MODULE_NAME", {})
+        .get(model_type, model_type.replace("-", "_"))
+    )
     return _models() / folder / f"{kind}_{folder}.py"
 
 
@@ -68,11 +85,20 @@ def default_values(model_type: str) -> dict[str, Any]:
     """What a configuration of this type says where its file leaves it out, parts of it included."""
     classes = _classes(_file("configuration", model_type))
     stated = {each: dict(_assignments(each)).get("model_type") for each in classes.values()}
-    own = next((each for each, name in stated.items() if isinstance(name, ast.Constant) and name.value == model_type), None)
+    own = next(
+        (
+            each
+            for each, name in stated.items()
+            if isinstance(name, ast.Constant) and name.value == model_type
+        ),
+        None,
+    )
     return _defaults(own, classes) if own else {}
 
 
-def _defaults(own: ast.ClassDef, classes: Mapping[str, ast.ClassDef], depth: int = 3) -> dict[str, Any]:
+def _defaults(
+    own: ast.ClassDef, classes: Mapping[str, ast.ClassDef], depth: int = 3
+) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for base in own.bases:
         if isinstance(base, ast.Name) and base.id in classes:
@@ -88,7 +114,8 @@ def _defaults(own: ast.ClassDef, classes: Mapping[str, ast.ClassDef], depth: int
 
 
 def _part(part: ast.expr, classes: Mapping[str, ast.ClassDef], depth: int) -> dict[str, Any]:
-    """Defaults of a part of a configuration, given as its class, or as a call that names its type."""
+    """Defaults of a part of a configuration, given as its class, or as a call that names its
+    type."""
     if isinstance(part, ast.Name) and part.id in classes:
         return _defaults(classes[part.id], classes, depth)
     if isinstance(part, ast.Call):
@@ -100,8 +127,18 @@ def _part(part: ast.expr, classes: Mapping[str, ast.ClassDef], depth: int) -> di
 
 def _assignments(own: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
     for node in own.body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target if isinstance(node, ast.AnnAssign) else None
-        if isinstance(target, ast.Name) and isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        target = (
+            node.targets[0]
+            if isinstance(node, ast.Assign)
+            else node.target
+            if isinstance(node, ast.AnnAssign)
+            else None
+        )
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(node, ast.Assign | ast.AnnAssign)
+            and node.value is not None
+        ):
             yield target.id, node.value
 
 
@@ -113,14 +150,18 @@ def _literal(name: str, value: ast.expr) -> dict[str, Any]:
 
 
 def known_model_types() -> tuple[str, ...]:
-    """The types of models that transformers has configurations for; none where its files do not tell."""
+    """The types of models that transformers has configurations for; none where its files do not
+    tell."""
     return tuple(_mappings().get("CONFIG_MAPPING_NAMES", {}))
 
 
 def architecture_name(model_type: str, paired: bool) -> str | None:
-    """The class that models of this type usually are, where a configuration names none; ``paired`` ones read and write."""
+    """The class that models of this type usually are, where a configuration names none; ``paired``
+    ones read and write."""
     tables = _mappings()
-    tables_in_order = [f"MODEL_FOR_{task}_MAPPING_NAMES" for task in (*(_PAIRED_TASKS if paired else ()), *_TASKS)]
+    tables_in_order = [
+        f"MODEL_FOR_{task}_MAPPING_NAMES" for task in (*(_PAIRED_TASKS if paired else ()), *_TASKS)
+    ]
     for table in (*tables_in_order, "MODEL_MAPPING_NAMES"):
         found = tables.get(table, {}).get(model_type)
         if found:
@@ -140,7 +181,10 @@ def _forward(name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
         return
     for node in own.body:
         if isinstance(node, ast.FunctionDef) and node.name == "forward":
-            yield from (each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
+            yield from (
+                each.arg
+                for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            )
             return
     for base in own.bases:
         if isinstance(base, ast.Name):

@@ -1,8 +1,10 @@
-"""What a module of transformers reads: from the names that its ``forward`` takes and from the sizes in its configuration.
+"""What a module of transformers reads: from the names that its ``forward`` takes and from the sizes
+in its configuration.
 
-Images have the size the configuration says, speech its frames or as many samples as the sequence is long, texts the sequence
-length. Labels are of the kind that the class's loss compares; where that looks for its targets by their values (boxes,
-alignments), there are none, and the output stands for the loss.
+Images have the size the configuration says, speech its frames or as many samples as the sequence is
+long, texts the sequence length. Labels are of the kind that the class's loss compares; where that
+looks for its targets by their values (boxes, alignments), there are none, and the output stands for
+the loss.
 """
 
 from __future__ import annotations
@@ -25,14 +27,43 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PHOTOGRAPH = (224, 224)  # of models without a size of their own: ImageNet's crops
-DETECTION_IMAGE = (800, 1333)  # shortest and longest side that detectors scale images to (Carion et al. 2020, section 4)
-SQUARE_IMAGE = (640, 640)  # that real-time detectors scale images to (Zhao et al. 2024, RT-DETR, section 5.1)
+DETECTION_IMAGE = (
+    800,
+    1333,
+)  # shortest and longest side that detectors scale images to (Carion et al. 2020, section 4)
+SQUARE_IMAGE = (
+    640,
+    640,
+)  # that real-time detectors scale images to (Zhao et al. 2024, RT-DETR, section 5.1)
 _OF_SQUARES = ("RTDetr", "DFine", "PPDocLayout", "Deimv2")
-_VISION_PARTS = ("vision_config", "image_config", "vision", "encoder", "backbone_config", "vit_config", "qformer_config")
-_TEXT_TASKS = ("LMHeadModel", "WithLMHead", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "ForTokenClassification")
+_VISION_PARTS = (
+    "vision_config",
+    "image_config",
+    "vision",
+    "encoder",
+    "backbone_config",
+    "vit_config",
+    "qformer_config",
+)
+_TEXT_TASKS = (
+    "LMHeadModel",
+    "WithLMHead",
+    "ForCausalLM",
+    "ForMaskedLM",
+    "ForConditionalGeneration",
+    "ForTokenClassification",
+)
 _SAMPLE_TASKS = ("Classification", "WithTeacher", "ForNextSentencePrediction")
 _PIXEL_TASKS = ("SemanticSegmentation", "DepthEstimation")
-_BY_VALUE_TASKS = ("ObjectDetection", "ForCTC", "Segmentation", "ForPreTraining", "ForMaskedImageModeling", "ForRNNT", "ForTDT")
+_BY_VALUE_TASKS = (
+    "ObjectDetection",
+    "ForCTC",
+    "Segmentation",
+    "ForPreTraining",
+    "ForMaskedImageModeling",
+    "ForRNNT",
+    "ForTDT",
+)
 _KINDS_OF_TOKENS = ("mm_token_type_ids", "token_type_ids")
 _PER_SAMPLE = ("next_sentence_label", "sentence_order_label", "start_positions", "end_positions")
 
@@ -82,7 +113,8 @@ class Reader:
             )
             if needed and name != "self" and name not in given:
                 raise InputError(
-                    f"{self.path}: {self.name} reads {name!r}, whose shape the configuration does not tell; give the model as a "
+                    f"{self.path}: {self.name} reads {name!r}, whose shape the configuration does "
+                    "not tell; give the model as a "
                     "model.py with build() and example_inputs()"
                 )
         labels = dict(self._labels(key, given)) if self.with_labels else {}
@@ -115,25 +147,37 @@ class Reader:
     def can_do_without_images(self) -> bool:
         """Whether it reads a text that need have no images."""
         names = self.parameters
-        return {"input_ids", "pixel_values"} <= names.keys() and names["pixel_values"].default is None
+        return {"input_ids", "pixel_values"} <= names.keys() and names[
+            "pixel_values"
+        ].default is None
 
     @property
     def joins_images(self) -> bool:
         """Whether tokens of its text stand for an image."""
-        return {"input_ids", "pixel_values"} <= self.parameters.keys() and self._image_token is not None
+        return {
+            "input_ids",
+            "pixel_values",
+        } <= self.parameters.keys() and self._image_token is not None
 
     @property
     def _image_token(self) -> int | None:
-        found = (getattr(self.settings, name, None) for name in ("image_token_id", "image_token_index"))
+        found = (
+            getattr(self.settings, name, None) for name in ("image_token_id", "image_token_index")
+        )
         return next((value for value in found if isinstance(value, int)), None)
 
     def _text(self, batch: int, length: int) -> torch.Tensor:
         if self.image_tokens > length:
             raise InputError(
-                f"{self.path}: an image is {self.image_tokens} tokens of the text of {self.name}, more than sequence length "
+                f"{self.path}: an image is {self.image_tokens} tokens of the text of {self.name}, "
+                "more than sequence length "
                 f"{length}; ask for a longer one with --sequence-length"
             )
-        special = {value for part in (self.settings, *vars(self.settings).values()) for value in _special_tokens(part)}
+        special = {
+            value
+            for part in (self.settings, *vars(self.settings).values())
+            for value in _special_tokens(part)
+        }
         plain = next(number for number in range(len(special) + 1) if number not in special)
         text = torch.full((batch, length), plain, dtype=torch.long)
         if self.image_tokens:
@@ -157,7 +201,9 @@ class Reader:
         yield "pixel_values", torch.zeros(batch * side**2, width * depth * patch**2)
         yield "image_grid_thw", torch.tensor([[1, side, side]] * batch)
 
-    def _labels(self, key: GraphKey, given: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    def _labels(
+        self, key: GraphKey, given: Mapping[str, torch.Tensor]
+    ) -> Iterator[tuple[str, torch.Tensor]]:
         batch, names = key.micro_batch_size, self.parameters
         for name in _PER_SAMPLE:
             if name in names:
@@ -189,7 +235,10 @@ class Reader:
 
     def _setting(self, *names: str) -> Any:
         found = (getattr(part, name, None) for part in self._parts() for name in names)
-        return next((value for value in found if value is not None and not isinstance(value, property)), None)
+        return next(
+            (value for value in found if value is not None and not isinstance(value, property)),
+            None,
+        )
 
     def _image(self) -> tuple[int, ...]:
         channels = self._setting("num_channels", "in_channels", "in_chans")
@@ -198,7 +247,10 @@ class Reader:
             size = SQUARE_IMAGE if self.name.startswith(_OF_SQUARES) else DETECTION_IMAGE
         size = PHOTOGRAPH if size is None else size
         if isinstance(size, Mapping):
-            size = size.get("height", size.get("shortest_edge", PHOTOGRAPH[0])), size.get("width", size.get("shortest_edge", 224))
+            size = (
+                size.get("height", size.get("shortest_edge", PHOTOGRAPH[0])),
+                size.get("width", size.get("shortest_edge", 224)),
+            )
         height, width = size[:2] if isinstance(size, list | tuple) else (size, size)
         frames = self._setting("num_frames")
         channels = channels if isinstance(channels, int) else 3
@@ -208,9 +260,13 @@ class Reader:
         settings = self.settings
         bins = getattr(settings, "num_mel_bins", None)
         positions = getattr(settings, "max_source_positions", None)
-        if hasattr(settings, "feature_projection_input_dim"):  # frames that several spectra are joined in
+        if hasattr(
+            settings, "feature_projection_input_dim"
+        ):  # frames that several spectra are joined in
             return length, settings.feature_projection_input_dim
-        if hasattr(settings, "input_feat_per_channel"):  # in time, and the convolutions read no more than the positions
+        if hasattr(
+            settings, "input_feat_per_channel"
+        ):  # in time, and the convolutions read no more than the positions
             return positions or length, settings.input_feat_per_channel
         if positions and bins:  # Whisper's spectrogram, which its convolutions halve
             return bins, 2 * positions
@@ -218,12 +274,19 @@ class Reader:
 
     def _sound(self, length: int) -> tuple[int, ...]:
         settings = self.settings
-        if hasattr(settings, "max_length") and hasattr(settings, "num_mel_bins") and not hasattr(settings, "conv_kernel"):
+        if (
+            hasattr(settings, "max_length")
+            and hasattr(settings, "num_mel_bins")
+            and not hasattr(settings, "conv_kernel")
+        ):
             return settings.max_length, settings.num_mel_bins  # a spectrogram read as an image
         stride = math.prod(getattr(settings, "conv_stride", ()) or ())
         if length < stride:
             logger.warning(
-                "%s: %s samples make no frame of %s; --sequence-length counts samples", self.path, number(length), number(stride)
+                "%s: %s samples make no frame of %s; --sequence-length counts samples",
+                self.path,
+                number(length),
+                number(stride),
             )
         return (length,)
 

@@ -9,7 +9,8 @@ from GraphExtractor.torch_internals import pytree
 
 
 def own_loss(output: Any) -> torch.Tensor | None:
-    """The loss that a model's output carries: itself where it is a scalar, its ``loss``, or the one scalar in it."""
+    """The loss that a model's output carries: itself where it is a scalar, its ``loss``, or the one
+    scalar in it."""
     if _is_scalar(output):
         return output
     named = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
@@ -28,7 +29,8 @@ def mean_of(output: Any, path: str) -> torch.Tensor:
     means = [tensor.mean() for tensor in tensors_in(output) if tensor.is_floating_point()]
     if not means:
         raise InputError(
-            f"the output of the model in {path} ({type(output).__name__}) holds no floating-point tensor to take a loss from; "
+            f"the output of the model in {path} ({type(output).__name__}) holds no floating-point "
+            "tensor to take a loss from; "
             "return one, or write loss(output)"
         )
     return torch.stack(means).sum() if len(means) > 1 else means[0]
@@ -41,12 +43,23 @@ def checked_loss(loss: object, path: str) -> torch.Tensor:
         InputError: it is no floating-point scalar, or depends on no parameter.
     """
     if not isinstance(loss, torch.Tensor):
-        raise InputError(f"loss() in {path} returns {type(loss).__name__}; return a tensor with one floating-point value")
+        raise InputError(
+            f"loss() in {path} returns {type(loss).__name__}; return a tensor with one "
+            "floating-point value"
+        )
     if loss.numel() != 1 or not loss.is_floating_point():
         shape = tuple(loss.shape)
-        raise InputError(f"the loss in {path} is {loss.dtype} of shape {shape}; return a tensor with one floating-point value")
-    if torch.is_grad_enabled() and not loss.requires_grad:  # a trace of the forward pass alone has no gradients
-        raise InputError(f"the loss in {path} depends on no parameter; compute it from the output, without detach() or no_grad()")
+        raise InputError(
+            f"the loss in {path} is {loss.dtype} of shape {shape}; return a tensor with one "
+            "floating-point value"
+        )
+    if (
+        torch.is_grad_enabled() and not loss.requires_grad
+    ):  # a trace of the forward pass alone has no gradients
+        raise InputError(
+            f"the loss in {path} depends on no parameter; compute it from the output, without "
+            "detach() or no_grad()"
+        )
     return loss.reshape(())
 
 

@@ -1,8 +1,9 @@
 """What a user's ``model.py`` says about itself, read without running it.
 
-The file has ``build()``, ``example_inputs(micro_batch_size, sequence_length)``, optionally ``loss(output)`` and
-``tensor_parallel = {...}``. The default of the parameter ``sequence_length`` is the model's own sequence length; a function
-without that parameter has inputs of one size, which count as one token.
+The file has ``build()``, ``example_inputs(micro_batch_size, sequence_length)``, optionally
+``loss(output)`` and ``tensor_parallel = {...}``. The default of the parameter ``sequence_length``
+is the model's own sequence length; a function without that parameter has inputs of one size, which
+count as one token.
 """
 
 import ast
@@ -27,10 +28,11 @@ _GLOBS = ("column", "row", "entrances")
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model file as it stands; ``version`` changes with it and with the files beside it that it imports.
+    """A model file as it stands; ``version`` changes with it and with the files beside it that it
+    imports.
 
-    ``sequence_length`` is 0 where none is given; ``tokens`` is whether the inputs depend on one. ``sizes`` are what
-    tensor-parallel widths must divide under ``plan``; none: there is no plan.
+    ``sequence_length`` is 0 where none is given; ``tokens`` is whether the inputs depend on one.
+    ``sizes`` are what tensor-parallel widths must divide under ``plan``; none: there is no plan.
     """
 
     path: str
@@ -44,11 +46,15 @@ class ModelFile:
 def read_model_file(path: str) -> ModelFile:
     """Read what a model file says.
 
-    Raises:
-        InputError: the file cannot be read or is no Python, lacks a function, or has one that cannot be called.
+    Raises: InputError: the file cannot be read or is no Python, lacks a function, or has one that
+        cannot be called.
     """
     tree = _parsed(path)
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    functions = {
+        node.name: node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
     bound = frozenset(_bound(tree.body))
     for name, purpose in FUNCTIONS.items():
         if name not in bound and "*" not in bound:
@@ -70,8 +76,14 @@ def _parsed(path: str) -> ast.Module:
     except SyntaxError as error:
         where = f"{path}:{error.lineno}" if error.lineno else path
         raise InputError(f"{where} is not valid Python: {error.msg}; correct it") from error
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; nested deeper than the parser goes
-        raise InputError(f"{path} is not valid Python: {str(error) or 'nested too deeply'}; correct it") from error
+    except (
+        ValueError,
+        RecursionError,
+        MemoryError,
+    ) as error:  # null bytes; nested deeper than the parser goes
+        raise InputError(
+            f"{path} is not valid Python: {str(error) or 'nested too deeply'}; correct it"
+        ) from error
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[str]:
@@ -82,13 +94,21 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
         else:
-            yield from (each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+            yield from (
+                each.id
+                for each in ast.walk(node)
+                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+            )
             inner = (getattr(node, name, []) for name in ("body", "orelse", "finalbody"))
             yield from (name for statements in inner for name in _bound(statements))
-            yield from (name for handler in getattr(node, "handlers", []) for name in _bound(handler.body))
+            yield from (
+                name for handler in getattr(node, "handlers", []) for name in _bound(handler.body)
+            )
 
 
-def _check_arguments(path: str, function: ast.FunctionDef | ast.AsyncFunctionDef, fewest: int, most: int) -> None:
+def _check_arguments(
+    path: str, function: ast.FunctionDef | ast.AsyncFunctionDef, fewest: int, most: int
+) -> None:
     """Refuse a function that cannot be called with ``fewest`` to ``most`` arguments."""
     where = f"{path}:{function.lineno}: {function.name}()"
     if isinstance(function, ast.AsyncFunctionDef):
@@ -103,10 +123,15 @@ def _check_arguments(path: str, function: ast.FunctionDef | ast.AsyncFunctionDef
             "example_inputs": "(micro_batch_size, sequence_length)",
             "loss": "one argument, the module's output",
         }[function.name]
-        raise InputError(f"{where} must take {wanted}, but needs {needed + named} and takes {taken}; change its parameters")
+        raise InputError(
+            f"{where} must take {wanted}, but needs {needed + named} and takes {taken}; change "
+            "its parameters"
+        )
 
 
-def _sequence_length(path: str, function: ast.FunctionDef | ast.AsyncFunctionDef, tree: ast.Module) -> tuple[bool, int]:
+def _sequence_length(
+    path: str, function: ast.FunctionDef | ast.AsyncFunctionDef, tree: ast.Module
+) -> tuple[bool, int]:
     """Whether the inputs depend on a sequence length, and its default (0: none)."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
@@ -121,7 +146,8 @@ def _sequence_length(path: str, function: ast.FunctionDef | ast.AsyncFunctionDef
     value = default.value if isinstance(default, ast.Constant) else None
     if type(value) is not int or value < 1:
         raise InputError(
-            f"{path}:{function.lineno}: the default of {positional[1].arg} is read without running the file; "
+            f"{path}:{function.lineno}: the default of {positional[1].arg} is read without "
+            "running the file; "
             "write it as a positive whole number, or leave it out and give --sequence-length"
         )
     return True, value
@@ -131,7 +157,13 @@ def _constant(tree: ast.Module, name: str) -> ast.expr | None:
     """What the last assignment to ``name`` at the top of the file gives it."""
     found: ast.expr | None = None
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             found = node.value  # type: ignore[attr-defined]
     return found
@@ -145,21 +177,33 @@ def _plan(path: str, tree: ast.Module) -> tuple[TensorParallelPlan, Mapping[str,
     try:
         given = ast.literal_eval(written)
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise InputError(f"{where} is read without running the file; write it out as a dictionary of literals") from error
+        raise InputError(
+            f"{where} is read without running the file; write it out as a dictionary of literals"
+        ) from error
     known = [each.name for each in fields(TensorParallelPlan)] + [SIZES]
     if not isinstance(given, dict):
-        raise InputError(f"{where} is a {type(given).__name__}; write a dictionary with the keys {', '.join(known)}")
+        raise InputError(
+            f"{where} is a {type(given).__name__}; write a dictionary with the keys "
+            f"{', '.join(known)}"
+        )
     for key in given:
         if key not in known:
             raise InputError(f"{where} has no key {key!r}; the keys are {', '.join(known)}")
     sizes = given.pop(SIZES, {})
-    if not isinstance(sizes, dict) or not sizes or not all(_is_size(name, size) for name, size in sizes.items()):
+    if (
+        not isinstance(sizes, dict)
+        or not sizes
+        or not all(_is_size(name, size) for name, size in sizes.items())
+    ):
         raise InputError(
-            f"{where} must say under {SIZES!r} what a width has to divide, such as {{'attention heads': 16, 'ffn width': 4096}}"
+            f"{where} must say under {SIZES!r} what a width has to divide, such as {{'attention "
+            "heads': 16, 'ffn width': 4096}"
         )
     values = {key: _value(where, key, value) for key, value in given.items()}
     if not values.get("column") or not values.get("row"):
-        raise InputError(f"{where} must name linears under 'column' and under 'row': they are split in pairs")
+        raise InputError(
+            f"{where} must name linears under 'column' and under 'row': they are split in pairs"
+        )
     return TensorParallelPlan(**values), sizes  # type: ignore[arg-type]
 
 
@@ -168,7 +212,10 @@ def _value(where: str, key: str, value: object) -> object:
         return _names(where, key, value)
     if key == "divided":
         if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-            raise InputError(f"{where}: {key!r} must map module paths to names of attributes, given {value!r:.80}")
+            raise InputError(
+                f"{where}: {key!r} must map module paths to names of attributes, given "
+                f"{value!r:.80}"
+            )
         return {name: _names(where, key, attributes) for name, attributes in value.items()}
     if not isinstance(value, str):
         raise InputError(f"{where}: {key!r} must be the path of one module, given {value!r:.80}")
@@ -177,7 +224,9 @@ def _value(where: str, key: str, value: object) -> object:
 
 def _names(where: str, key: str, value: object) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+    if not isinstance(names, list | tuple) or not all(
+        isinstance(name, str) and name for name in names
+    ):
         raise InputError(f"{where}: {key!r} must list names in quotes, given {value!r:.80}")
     return tuple(names)
 
@@ -209,13 +258,20 @@ def _imported(content: bytes, source: Path, root: Path) -> Iterator[Path]:
         if isinstance(node, ast.Import):
             names = [(root, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            start = source.parents[node.level - 1] if 0 < node.level <= len(source.parents) else root
+            start = (
+                source.parents[node.level - 1] if 0 < node.level <= len(source.parents) else root
+            )
             inside = f"{node.module}." if node.module else ""
-            names = [(start, node.module or ""), *((start, inside + alias.name) for alias in node.names)]
+            names = [
+                (start, node.module or ""),
+                *((start, inside + alias.name) for alias in node.names),
+            ]
         else:
             continue
         for start, name in names:
             place = start.joinpath(*name.split(".")) if name else start
             candidates = [place.with_suffix(".py"), place / "__init__.py"]
-            candidates += [parent / "__init__.py" for parent in place.parents if root in parent.parents]
+            candidates += [
+                parent / "__init__.py" for parent in place.parents if root in parent.parents
+            ]
             yield from (each for each in candidates if each.is_file() and root in each.parents)

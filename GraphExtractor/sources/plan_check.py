@@ -10,14 +10,20 @@ from GraphExtractor.sources.model_file import PLAN
 
 
 def check_plan(model: torch.nn.Module, plan: TensorParallelPlan, tp: int, path: str) -> None:
-    """Refuse a plan that names what the module does not have, or splits what ``tp`` does not divide."""
+    """Refuse a plan that names what the module does not have, or splits what ``tp`` does not
+    divide."""
     modules = dict(model.named_modules())
 
     def matched(key: str, pattern: str) -> list[str]:
         found = [name for name in modules if name and fnmatch(name, pattern)]
         if not found:
-            some = ", ".join(name for name, module in modules.items() if name and not list(module.children()))[:160]
-            raise InputError(f"{PLAN} of {path}: {pattern!r} under {key!r} matches no module; the modules are {some}")
+            some = ", ".join(
+                name for name, module in modules.items() if name and not list(module.children())
+            )[:160]
+            raise InputError(
+                f"{PLAN} of {path}: {pattern!r} under {key!r} matches no module; the modules are "
+                f"{some}"
+            )
         return found
 
     for key, patterns, dimension in (("column", plan.column, 0), ("row", plan.row, 1)):
@@ -25,16 +31,30 @@ def check_plan(model: torch.nn.Module, plan: TensorParallelPlan, tp: int, path: 
             weight = getattr(modules[name], "weight", None)
             if not isinstance(weight, torch.Tensor) or weight.dim() != 2:
                 kind = type(modules[name]).__name__
-                raise InputError(f"{PLAN} of {path}: {name!r} under {key!r} is a {kind}; only linears are split in this way")
-            transposed = not isinstance(modules[name], torch.nn.Linear)  # a Conv1D as of GPT-2 keeps (in, out)
-            _check_divides(weight.shape[1 - dimension if transposed else dimension], tp, key, name, path)
+                raise InputError(
+                    f"{PLAN} of {path}: {name!r} under {key!r} is a {kind}; only linears are "
+                    "split in this way"
+                )
+            transposed = not isinstance(
+                modules[name], torch.nn.Linear
+            )  # a Conv1D as of GPT-2 keeps (in, out)
+            _check_divides(
+                weight.shape[1 - dimension if transposed else dimension], tp, key, name, path
+            )
     for key, pattern in (("embedding", plan.embedding), ("head", plan.head)):
         if pattern:
             weight = getattr(modules.get(pattern), "weight", None)
             if not isinstance(weight, torch.Tensor) or weight.dim() != 2:
-                raise InputError(f"{PLAN} of {path}: {pattern!r} under {key!r} is no module with a table of weights; name one")
+                raise InputError(
+                    f"{PLAN} of {path}: {pattern!r} under {key!r} is no module with a table of "
+                    "weights; name one"
+                )
             _check_divides(weight.shape[0], tp, key, pattern, path)
-    for key, pattern in (("first", plan.first), ("last", plan.last), *(("entrances", each) for each in plan.entrances)):
+    for key, pattern in (
+        ("first", plan.first),
+        ("last", plan.last),
+        *(("entrances", each) for each in plan.entrances),
+    ):
         if pattern:
             matched(key, pattern)
     for pattern, attributes in plan.divided.items():
@@ -43,13 +63,17 @@ def check_plan(model: torch.nn.Module, plan: TensorParallelPlan, tp: int, path: 
                 value = getattr(modules[name], attribute, None)
                 if type(value) is not int:
                     kind = type(value).__name__
-                    raise InputError(f"{PLAN} of {path}: {attribute!r} of {name!r} under 'divided' is a {kind}; name widths")
+                    raise InputError(
+                        f"{PLAN} of {path}: {attribute!r} of {name!r} under 'divided' is a "
+                        f"{kind}; name widths"
+                    )
                 _check_divides(value, tp, f"divided: {attribute}", name, path)
 
 
 def _check_divides(size: int, tp: int, key: str, name: str, path: str) -> None:
     if size % tp:
         raise InputError(
-            f"tensor parallel width {tp} does not divide the {size} of {name!r} under {key!r} in {PLAN} of {path}; "
+            f"tensor parallel width {tp} does not divide the {size} of {name!r} under {key!r} in "
+            f"{PLAN} of {path}; "
             "add that size to its 'sizes', or use a width that divides it"
         )

@@ -1,8 +1,10 @@
-"""Proof that a shortened model stands for the whole one: the forward passes of both, without what happens inside layers.
+"""Proof that a shortened model stands for the whole one: the forward passes of both, without what
+happens inside layers.
 
-A *unit* is a run of a layer module with what follows it up to the next run; unit 0 is what comes before the first. Blocks that
-are left out must be units like their neighbours, each fed by the one before and by what the whole series shares, read by the next
-one only; every unit that is kept must do what it does in the whole model. So code that treats blocks by number is found.
+A *unit* is a run of a layer module with what follows it up to the next run; unit 0 is what comes
+before the first. Blocks that are left out must be units like their neighbours, each fed by the one
+before and by what the whole series shares, read by the next one only; every unit that is kept must
+do what it does in the whole model. So code that treats blocks by number is found.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +26,8 @@ _RUN = "run"
 
 @dataclass(frozen=True)
 class Event:
-    """An operator outside layer modules, or what a run reads: its name, and shape and unit of origin of all it reads.
+    """An operator outside layer modules, or what a run reads: its name, and shape and unit of
+    origin of all it reads.
 
     What a run reads comes in no order.
     """
@@ -42,16 +45,25 @@ class RecordedForward:
 
 
 def recorded_forward(
-    model: torch.nn.Module, layer_modules: Sequence[LayerModule], forward: Callable[[], object], name: str = "the model"
+    model: torch.nn.Module,
+    layer_modules: Sequence[LayerModule],
+    forward: Callable[[], object],
+    name: str = "the model",
 ) -> RecordedForward:
-    """What ``forward()`` does with ``model`` outside its layer modules; call under the fake mode the model was built in."""
+    """What ``forward()`` does with ``model`` outside its layer modules; call under the fake mode
+    the model was built in."""
     recorder = _Recorder({model.get_submodule(each.path): each.path for each in layer_modules})
     hooks = [
         module_hooks.register_module_forward_pre_hook(recorder.enter),
         module_hooks.register_module_forward_hook(recorder.leave, always_call=True),
     ]
     try:
-        with recorder, said_while(lambda: f"reading {name}: layer {len(recorder.runs)} of {len(layer_modules)}"):
+        with (
+            recorder,
+            said_while(
+                lambda: f"reading {name}: layer {len(recorder.runs)} of {len(layer_modules)}"
+            ),
+        ):
             forward()
     finally:
         for hook in hooks:
@@ -82,18 +94,28 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             self.inside = False
             self.units[-1].append(Event(_RUN, tuple(self.read)))
 
-    def __torch_dispatch__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, _: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
         result = function(*arguments, **(named or {}))
         unit = len(self.units) - 1
-        tensors = [each for each in pytree.tree_leaves((arguments, named)) if isinstance(each, torch.Tensor)]
-        reads = tuple((tuple(tensor.shape), self.origin.get(_storage(tensor))) for tensor in tensors)
+        tensors = [
+            each
+            for each in pytree.tree_leaves((arguments, named))
+            if isinstance(each, torch.Tensor)
+        ]
+        reads = tuple(
+            (tuple(tensor.shape), self.origin.get(_storage(tensor))) for tensor in tensors
+        )
         if self.inside:
             self.read.update(read for read in reads if read[1] is not None and read[1] != unit)
         else:
             self.units[-1].append(Event(str(function), reads))
         computed = any(origin is not None for _, origin in reads) or not reads
         for tensor in pytree.tree_leaves(result):
-            if isinstance(tensor, torch.Tensor) and (computed or _storage(tensor) not in map(_storage, tensors)):
+            if isinstance(tensor, torch.Tensor) and (
+                computed or _storage(tensor) not in map(_storage, tensors)
+            ):
                 self.alive.append(tensor)
                 self.origin[_storage(tensor)] = unit
         return result
@@ -103,10 +125,15 @@ def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def stands_for(short: RecordedForward, whole: RecordedForward, chosen: Mapping[str, Representatives]) -> bool:
-    """Whether ``short``, of a model reduced to the ``chosen`` blocks of every stack, tells what ``whole`` does."""
+def stands_for(
+    short: RecordedForward, whole: RecordedForward, chosen: Mapping[str, Representatives]
+) -> bool:
+    """Whether ``short``, of a model reduced to the ``chosen`` blocks of every stack, tells what
+    ``whole`` does."""
     expected: list[str] = []
-    place = [0]  # of every unit of the short model, the last unit of the whole one that it stands for
+    place = [
+        0
+    ]  # of every unit of the short model, the last unit of the whole one that it stands for
     left_out: list[range] = []  # units of the whole model that one unit of the short one stands for
     for run in short.runs:
         stack, _, number = run.rpartition(".")
@@ -116,7 +143,9 @@ def stands_for(short: RecordedForward, whole: RecordedForward, chosen: Mapping[s
         else:
             first, copies = each.kept[int(number)], each.copies[int(number)]
             if copies > 1:
-                left_out.append(range(len(expected), len(expected) + copies + 1))  # and the one before
+                left_out.append(
+                    range(len(expected), len(expected) + copies + 1)
+                )  # and the one before
             expected += [f"{stack}.{first + copy}".lstrip(".") for copy in range(copies)]
         place.append(len(expected))
     if tuple(expected) != whole.runs:
@@ -126,17 +155,28 @@ def stands_for(short: RecordedForward, whole: RecordedForward, chosen: Mapping[s
         if any(each != alike[0] for each in alike):
             return False
         inner = set(units[1:])
-        readers = (unit for unit in range(len(whole.units)) if unit not in units[1:] and unit != units[-1] + 1)
-        if any(origin in inner for unit in readers for event in whole.units[unit] for _, origin in event.reads):
+        readers = (
+            unit
+            for unit in range(len(whole.units))
+            if unit not in units[1:] and unit != units[-1] + 1
+        )
+        if any(
+            origin in inner
+            for unit in readers
+            for event in whole.units[unit]
+            for _, origin in event.reads
+        ):
             return False
     return all(
-        _seen(events, unit, place.__getitem__) == _seen(whole.units[place[unit]], place[unit], lambda origin: origin)
+        _seen(events, unit, place.__getitem__)
+        == _seen(whole.units[place[unit]], place[unit], lambda origin: origin)
         for unit, events in enumerate(short.units)
     )
 
 
 def _seen(events: Sequence[Event], unit: int, place: Callable[[int], int]) -> list[Event]:
-    """Events with origins as positions in the whole model, but those of the unit itself and of the one before by these words."""
+    """Events with origins as positions in the whole model, but those of the unit itself and of the
+    one before by these words."""
 
     def named(origin: int | None) -> int | None:
         if origin is None:

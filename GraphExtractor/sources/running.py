@@ -28,7 +28,8 @@ _PACKAGE = "phaze_user"
 
 
 class UserFile:
-    """The functions of a model file, loaded when the first of them is needed; call them under a fake mode.
+    """The functions of a model file, loaded when the first of them is needed; call them under a
+    fake mode.
 
     Raises:
         InputError: (all methods) the code fails or does not return what it should; one sentence.
@@ -42,13 +43,19 @@ class UserFile:
 
     @cached_property
     def _module(self) -> ModuleType:
-        with users_code(self.path, "loading the model file"), shapes_only(), _beside(Path(self.path)):
+        with (
+            users_code(self.path, "loading the model file"),
+            shapes_only(),
+            _beside(Path(self.path)),
+        ):
             return _loaded(Path(self.path))
 
     def _function(self, name: str) -> Callable[..., Any]:
         function: Any = getattr(self._module, name, None)
         if not callable(function):
-            raise InputError(f"{name} in {self.path} is {type(function).__name__}; make it a function")
+            raise InputError(
+                f"{name} in {self.path} is {type(function).__name__}; make it a function"
+            )
         return cast("Callable[..., Any]", function)
 
     def _warn(self, words: str, *more: object) -> None:
@@ -58,58 +65,88 @@ class UserFile:
             logger.warning(words, self.path, *more)
 
     def build(self, tp: int) -> torch.nn.Module:
-        """The module of ``build()``, on fake tensors; it is to be split over ``tp`` devices as the file says."""
+        """The module of ``build()``, on fake tensors; it is to be split over ``tp`` devices as the
+        file says."""
         self._split = f" at tensor parallel width {tp}" if tp > 1 else ""
         build = self._function("build")
         with users_code(self.path, "build()"), shapes_only(), _beside(Path(self.path)):
             model = built_on_fake(build)
         if not isinstance(model, torch.nn.Module):
             held = "nothing" if model is None else f"an object of type {type(model).__name__}"
-            raise InputError(f"build() in {self.path} returns {held}; return the torch.nn.Module to train")
-        frozen = [parameter.numel() for parameter in model.parameters() if not parameter.requires_grad]
+            raise InputError(
+                f"build() in {self.path} returns {held}; return the torch.nn.Module to train"
+            )
+        frozen = [
+            parameter.numel() for parameter in model.parameters() if not parameter.requires_grad
+        ]
         if len(frozen) == len(list(model.parameters())):
             kind = "only frozen parameters" if frozen else "no parameters"
-            raise InputError(f"the module that build() in {self.path} returns has {kind}; there is nothing to train")
+            raise InputError(
+                f"the module that build() in {self.path} returns has {kind}; there is nothing to "
+                "train"
+            )
         if frozen:
-            self._warn("%s has %s frozen parameters, which are read but not counted in the memory of devices", f"{sum(frozen):,}")
+            self._warn(
+                "%s has %s frozen parameters, which are read but not counted in the memory of "
+                "devices",
+                f"{sum(frozen):,}",
+            )
         return model
 
     def inputs(self, *sizes: int) -> dict[str, torch.Tensor]:
-        """The tensors of ``example_inputs``, by name or number, floating-point ones in the default precision."""
+        """The tensors of ``example_inputs``, by name or number, floating-point ones in the default
+        precision."""
         make = self._function("example_inputs")
         with users_code(self.path, "example_inputs()"), shapes_only(), _beside(Path(self.path)):
             given = made_on_fake(lambda: make(*sizes))
         if isinstance(given, torch.Tensor):
             given = (given,)
         if not isinstance(given, Mapping | list | tuple) or not given:
-            kind = f"an empty {type(given).__name__}" if isinstance(given, Mapping | list | tuple) else type(given).__name__
+            kind = (
+                f"an empty {type(given).__name__}"
+                if isinstance(given, Mapping | list | tuple)
+                else type(given).__name__
+            )
             raise InputError(
-                f"example_inputs() in {self.path} returns {kind}; return a tensor, a tuple or a dictionary of tensors"
+                f"example_inputs() in {self.path} returns {kind}; return a tensor, a tuple or a "
+                "dictionary of tensors"
             )
         named = _plain(given if isinstance(given, Mapping) else dict(enumerate(given)))
         leaves, self._form = pytree.tree_flatten_with_path(named)
-        found = {".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path): value for path, value in leaves}
+        found = {
+            ".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path): value
+            for path, value in leaves
+        }
         for name, value in found.items():
             if not isinstance(value, torch.Tensor):
                 raise InputError(
-                    f"input {name!r} of example_inputs() in {self.path} is {type(value).__name__}; inputs are tensors, "
+                    f"input {name!r} of example_inputs() in {self.path} is "
+                    f"{type(value).__name__}; inputs are tensors, "
                     "what else the module needs belongs into build()"
                 )
         return {name: as_fake(value, torch.get_default_dtype()) for name, value in found.items()}
 
     def _called(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> Any:
-        """The output on inputs as ``example_inputs`` put them together; a module that takes a dictionary gets it whole."""
+        """The output on inputs as ``example_inputs`` put them together; a module that takes a
+        dictionary gets it whole."""
         given = pytree.tree_unflatten(list(inputs.values()), self._form)
         if not all(isinstance(name, str) for name in given):
             return model(*given.values())
         return model(given) if _takes_whole(model, given) else model(**given)
 
     def loss(
-        self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy | None
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        cross_entropy: CrossEntropy | None,
     ) -> torch.Tensor:
         """The scalar loss of a forward pass; ``cross_entropy`` takes the place of torch's."""
         own = getattr(self._module, "loss", None) and self._function("loss")
-        replaced = patch.object(functional, "cross_entropy", _in_place_of(cross_entropy)) if cross_entropy else nullcontext()
+        replaced = (
+            patch.object(functional, "cross_entropy", _in_place_of(cross_entropy))
+            if cross_entropy
+            else nullcontext()
+        )
         with shapes_only(), _beside(Path(self.path)), replaced, TokenLoops(model, OWN_CODE):
             with users_code(self.path, f"the forward pass{self._split}"):
                 output = self._called(model, inputs)
@@ -118,7 +155,10 @@ class UserFile:
                     return checked_loss(own(output), self.path)
             loss = own_loss(output)
             if loss is None:
-                self._warn("%s has no loss(output) and its output is no loss: the mean of the output stands for it")
+                self._warn(
+                    "%s has no loss(output) and its output is no loss: the mean of the output "
+                    "stands for it"
+                )
             return checked_loss(mean_of(output, self.path) if loss is None else loss, self.path)
 
 
@@ -159,14 +199,17 @@ def _loaded(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # its suffix is .py
     module = importlib.util.module_from_spec(spec)
-    with patch.dict(sys.modules, {_PACKAGE: package, name: module}):  # dataclasses of the file look for it there
+    with patch.dict(
+        sys.modules, {_PACKAGE: package, name: module}
+    ):  # dataclasses of the file look for it there
         spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
 def _beside(path: Path) -> Iterator[None]:
-    """Let the file import what lies beside it; afterwards nothing of that is left in this process."""
+    """Let the file import what lies beside it; afterwards nothing of that is left in this
+    process."""
     paths, modules = list(sys.path), set(sys.modules)
     sys.path.insert(0, str(path.parent))
     try:
@@ -175,5 +218,9 @@ def _beside(path: Path) -> Iterator[None]:
         sys.path[:] = paths
         for name in set(sys.modules) - modules:
             file = getattr(sys.modules[name], "__file__", None)
-            if file and path.parent in Path(file).parents and "site-packages" not in Path(file).parts:
+            if (
+                file
+                and path.parent in Path(file).parents
+                and "site-packages" not in Path(file).parts
+            ):
                 del sys.modules[name]

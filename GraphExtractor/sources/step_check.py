@@ -1,4 +1,5 @@
-"""What a traced step may not hold: parts, number formats and writes that a training graph could only get wrong."""
+"""What a traced step may not hold: parts, number formats and writes that a training graph could
+only get wrong."""
 
 import operator as python_operator
 from collections.abc import Iterator
@@ -20,15 +21,42 @@ def check_step(step: TracedStep, model: str) -> None:
         if node.op != "call_function" or node.target is python_operator.getitem:
             continue
         if not isinstance(node.target, OpOverload):
-            raise InputError(_refused(step, node, model, "runs a part of the model that a graph cannot show; write it out"))
+            raise InputError(
+                _refused(
+                    step,
+                    node,
+                    model,
+                    "runs a part of the model that a graph cannot show; write it out",
+                )
+            )
         for tensor in tensors_of(node.meta["val"]):
             if tensor.layout is not torch.strided:
-                raise InputError(_refused(step, node, model, f"makes a tensor of layout {tensor.layout}; use dense tensors"))
+                raise InputError(
+                    _refused(
+                        step,
+                        node,
+                        model,
+                        f"makes a tensor of layout {tensor.layout}; use dense tensors",
+                    )
+                )
             if str(tensor.dtype).removeprefix("torch.") not in DTYPE_BYTES:
-                raise InputError(_refused(step, node, model, f"computes in {tensor.dtype}; use {', '.join(DTYPE_BYTES)}"))
+                raise InputError(
+                    _refused(
+                        step,
+                        node,
+                        model,
+                        f"computes in {tensor.dtype}; use {', '.join(DTYPE_BYTES)}",
+                    )
+                )
     for node in _hidden_writes(step.graph):
         raise InputError(
-            _refused(step, node, model, "writes into a part of a tensor in place; make it with torch.cat, torch.where or a mask")
+            _refused(
+                step,
+                node,
+                model,
+                "writes into a part of a tensor in place; make it with torch.cat, torch.where or "
+                "a mask",
+            )
         )
 
 
@@ -37,11 +65,15 @@ def _refused(step: TracedStep, node: Node, model: str, why: str) -> str:
     name = node.target._schema.name if isinstance(node.target, OpOverload) else str(node.target)
     forward = origin.forward if origin and origin.forward else node
     where = f" in module {origin.module}" if origin and origin.module else ""
-    return f"torch operator {name.replace('::', '.')}{where} at {line_of(forward, model) or model} {why}"
+    return (
+        f"torch operator {name.replace('::', '.')}{where} at "
+        f"{line_of(forward, model) or model} {why}"
+    )
 
 
 def _hidden_writes(graph: torch.fx.Graph) -> Iterator[Node]:
-    """In-place operators whose result is read again through a node that does not lead through them."""
+    """In-place operators whose result is read again through a node that does not lead through
+    them."""
     order = {node: position for position, node in enumerate(graph.nodes)}
     views: dict[Node, list[Node]] = {}
     writes: list[Node] = []
@@ -56,7 +88,13 @@ def _hidden_writes(graph: torch.fx.Graph) -> Iterator[Node]:
         written = write.args[0]
         base = _base(written)
         same_data = [base, *views.get(base, ())]
-        later = [user for node in same_data if order[node] < order[write] for user in node.users if order[user] > order[write]]
+        later = [
+            user
+            for node in same_data
+            if order[node] < order[write]
+            for user in node.users
+            if order[user] > order[write]
+        ]
         if any(not _writes(user) or user.users for user in later if user not in same_data):
             yield write
 
@@ -64,11 +102,15 @@ def _hidden_writes(graph: torch.fx.Graph) -> Iterator[Node]:
 def _writes(node: Node) -> bool:
     """Whether an operator changes an argument that is more than bookkeeping."""
     written = node.args[0] if node.target._schema.is_mutable else None
-    return isinstance(written, Node) and any(tensor.is_floating_point() for tensor in tensors_of(written.meta["val"]))
+    return isinstance(written, Node) and any(
+        tensor.is_floating_point() for tensor in tensors_of(written.meta["val"])
+    )
 
 
 def _base(node: Node) -> Node:
-    while node.op == "call_function" and (node.target is python_operator.getitem or _is_plain_view(node)):
+    while node.op == "call_function" and (
+        node.target is python_operator.getitem or _is_plain_view(node)
+    ):
         if node.target is python_operator.getitem and not is_view(node):
             return node
         node = node.all_input_nodes[0]

@@ -1,4 +1,5 @@
-"""Loops over tokens in other people's code: found while the forward pass runs, before a trace holds every step by itself."""
+"""Loops over tokens in other people's code: found while the forward pass runs, before a trace holds
+every step by itself."""
 
 from __future__ import annotations
 
@@ -20,13 +21,23 @@ _OVERRIDES = torch.overrides.__file__
 _OURS = str(Path(__file__).parents[1])
 
 
-OWN_CODE = f"use torch.nn.LSTM, GRU or RNN, a form that works on all steps or on chunks of them, or at most {MOST_STEPS} steps"
-OF_CHUNKS = "give the model as a model.py of your own that works on chunks of tokens, and on all experts at once"
-SHORTER = f"give a sequence length of at most {MOST_STEPS} where the loop is over tokens, or {OF_CHUNKS.removeprefix('give ')}"
+OWN_CODE = (
+    "use torch.nn.LSTM, GRU or RNN, a form that works on all steps or on chunks of them, "
+    f"or at most {MOST_STEPS} steps"
+)
+OF_CHUNKS = (
+    "give the model as a model.py of your own that works on chunks of tokens, and on all "
+    "experts at once"
+)
+SHORTER = (
+    f"give a sequence length of at most {MOST_STEPS} where the loop is over tokens, or "
+    f"{OF_CHUNKS.removeprefix('give ')}"
+)
 
 
 class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
-    """While active, an operator that one module runs more than ``MOST_STEPS`` times at one place of its code is refused.
+    """While active, an operator that one module runs more than ``MOST_STEPS`` times at one place of
+    its code is refused.
 
     Loops over layers or experts run other modules each time.
 
@@ -37,28 +48,43 @@ class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
     def __init__(self, model: torch.nn.Module, remedy: str) -> None:
         super().__init__()
         self._remedy = remedy
-        self._names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+        self._names = {
+            id(module): name or type(module).__name__ for name, module in model.named_modules()
+        }
         self._runs: Counter[tuple[str, int, str, int, int]] = Counter()
 
-    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
-        if getattr(function, "__name__", "") != "__get__":  # what only asks for a tensor's shape or type is no operator
+    def __torch_function__(
+        self, function: Any, _: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
+        if (
+            getattr(function, "__name__", "") != "__get__"
+        ):  # what only asks for a tensor's shape or type is no operator
             self._count(_left(sys._getframe(1), (_OVERRIDES,)))
         return function(*arguments, **(named or {}))
 
     def _count(self, caller: FrameType | None) -> None:
-        """Count an operator for the place that calls it, the line of the model's code behind that, and the module."""
+        """Count an operator for the place that calls it, the line of the model's code behind that,
+        and the module."""
         frame = _left(caller, (_TORCH, _OURS))
         if caller is None or frame is None or _runs(caller, frame, delta_rule.__file__):
             return
         module = self._module(caller)
-        key = (caller.f_code.co_filename, caller.f_lasti, frame.f_code.co_filename, frame.f_lasti, module)
+        key = (
+            caller.f_code.co_filename,
+            caller.f_lasti,
+            frame.f_code.co_filename,
+            frame.f_lasti,
+            module,
+        )
         self._runs[key] += 1
         if self._runs[key] > MOST_STEPS:
             name = self._names.get(module)
             where = f" in module {name}" if name else ""
             raise InputError(
-                f"{frame.f_code.co_filename}:{frame.f_lineno}{where} runs more than {MOST_STEPS} times in one forward pass, "
-                f"as loops over tokens or over many experts do, and a trace would hold every step of it; {self._remedy}"
+                f"{frame.f_code.co_filename}:{frame.f_lineno}{where} runs more than {MOST_STEPS} "
+                "times in one forward pass, "
+                "as loops over tokens or over many experts do, and a trace would hold every step "
+                f"of it; {self._remedy}"
             )
 
     def _module(self, frame: FrameType | None) -> int:

@@ -1,4 +1,5 @@
-"""One sentence for whatever goes wrong in code that a user wrote: the line, the error, what would make it work."""
+"""One sentence for whatever goes wrong in code that a user wrote: the line, the error, what would
+make it work."""
 
 import logging
 import re
@@ -25,10 +26,15 @@ _LONGEST_MESSAGE = 240
 _CHATTY = (FAKE_TENSOR_LOG, "transformers")
 _LIBRARIES = "site-packages"
 _CORRECT = "correct it there"
-_NOT_THE_CONFIGURATION = "no configuration changes this code of transformers: give the model as a model.py of your own"
+_NOT_THE_CONFIGURATION = (
+    "no configuration changes this code of transformers: give the model as a model.py of your own"
+)
 _TORCH = Path(torch.__file__).parent
 _FIELDS = (  # of huggingface_hub
-    re.compile(r"Field '(?P<name>[^']*)' with value (?P<value>.*?) doesn't match any type in \((?P<what>.*?)\)"),
+    re.compile(
+        r"Field '(?P<name>[^']*)' with value (?P<value>.*?) doesn't match any type in "
+        r"\((?P<what>.*?)\)"
+    ),
     re.compile(r"Field '(?P<name>[^']*)' expected (?P<what>.*), got .* \(value: (?P<value>.*)\)"),
     re.compile(r"Field '(?P<name>[^']*)' expected (?P<what>.*), got (?P<value>.*)"),
 )
@@ -36,14 +42,17 @@ _FIELDS = (  # of huggingface_hub
 
 @contextmanager
 def users_code(path: str, doing: str, remedy: str = _CORRECT) -> Iterator[None]:
-    """Run code of the file ``path``: what it prints goes to standard error; warnings and logs of libraries go nowhere.
+    """Run code of the file ``path``: what it prints goes to standard error; warnings and logs of
+    libraries go nowhere.
 
     Raises:
         InputError: the code fails; names the line, the error and a remedy.
     """
     try:
         with redirect_stdout(sys.stderr), warnings.catch_warnings(), _quiet():
-            warnings.simplefilter("ignore")  # they are about execution, where only shapes are asked for
+            warnings.simplefilter(
+                "ignore"
+            )  # they are about execution, where only shapes are asked for
             yield
     except InputError:
         raise
@@ -51,7 +60,8 @@ def users_code(path: str, doing: str, remedy: str = _CORRECT) -> Iterator[None]:
         raise InputError(f"{path}: {error}") from error
     except SystemExit as error:
         raise InputError(
-            f"{doing} ends the process at {_place(error, path)}; keep what runs a script under if __name__ == '__main__'"
+            f"{doing} ends the process at {_place(error, path)}; keep what runs a script under if "
+            "__name__ == '__main__'"
         ) from error
     except Exception as error:  # the code is the user's: anything can come out of it
         raise InputError(_sentence(error, path, doing, remedy)) from error
@@ -75,37 +85,64 @@ def _sentence(error: Exception, path: str, doing: str, remedy: str) -> str:
     place = _place(error, path)
     own = remedy == _CORRECT
     if isinstance(error, DataDependentOutputException | GuardOnDataDependentSymNode):
-        return f"the model asks for the value of a tensor at {place}, which a traced training step does not have; " + (
-            "make the code depend on shapes only" if own else f"{_NOT_THE_CONFIGURATION} that asks for shapes only"
+        return (
+            f"the model asks for the value of a tensor at {place}, which a traced training step "
+            "does not have; "
+            + (
+                "make the code depend on shapes only"
+                if own
+                else f"{_NOT_THE_CONFIGURATION} that asks for shapes only"
+            )
         )
     if isinstance(error, DynamicOutputShapeException):
-        return f"{error.func} at {place} makes a tensor whose shape depends on values, which a training graph cannot have; " + (
-            "keep the shape fixed, with torch.where, a mask or topk" if own else f"{_NOT_THE_CONFIGURATION} of fixed shapes"
+        return (
+            f"{error.func} at {place} makes a tensor whose shape depends on values, which a "
+            "training graph cannot have; "
+            + (
+                "keep the shape fixed, with torch.where, a mask or topk"
+                if own
+                else f"{_NOT_THE_CONFIGURATION} of fixed shapes"
+            )
         )
     if isinstance(error, UnsupportedOperatorException | NotImplementedError):
         return (
-            f"{doing} needs an operator at {place} that cannot be traced ({_message(error)}); write it with other torch "
+            f"{doing} needs an operator at {place} that cannot be traced ({_message(error)}); "
+            "write it with other torch "
             "operators, or register its shapes with torch.library.register_fake"
         )
     message = _message(error)
     field = next(filter(None, (each.search(str(error)) for each in _FIELDS)), None)
     if field is not None:
-        kinds = re.sub(r"<class '([^']*)'>", r"\1", field["what"]).replace("NoneType", "null").replace(", ", " or ")
+        kinds = (
+            re.sub(r"<class '([^']*)'>", r"\1", field["what"])
+            .replace("NoneType", "null")
+            .replace(", ", " or ")
+        )
         value = in_words_of_files(field["value"])
         return f"{path}: {field['name']} is {value}, but must be {kinds}; change the configuration"
     if "dtype" in message or "BFloat16" in message:
-        remedy = "models are traced in bfloat16: cast to the dtype of the weights, as in x.to(self.weight.dtype)"
+        remedy = (
+            "models are traced in bfloat16: cast to the dtype of the weights, as in "
+            "x.to(self.weight.dtype)"
+        )
     return f"{doing} fails at {place} with {type(error).__name__}: {message}; {remedy}"
 
 
 def _place(error: BaseException, path: str) -> str:
-    """The innermost line of the user's own files, else of a library other than torch, else the file itself."""
+    """The innermost line of the user's own files, else of a library other than torch, else the file
+    itself."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     root = Path(path).parent
     frames = [(frame, Path(frame.filename)) for frame in reversed(extract_tb(error.__traceback__))]
-    own = (frame for frame, file in frames if root in file.parents and _LIBRARIES not in file.relative_to(root).parts)
-    others = (frame for frame, file in frames if _LIBRARIES in file.parts and _TORCH not in file.parents)
+    own = (
+        frame
+        for frame, file in frames
+        if root in file.parents and _LIBRARIES not in file.relative_to(root).parts
+    )
+    others = (
+        frame for frame, file in frames if _LIBRARIES in file.parts and _TORCH not in file.parents
+    )
     found = next(own, None) or next(others, None)
     return f"{found.filename}:{found.lineno}" if found else path
 

@@ -1,4 +1,5 @@
-"""A module of the user's own, from a Python file with ``build()`` and ``example_inputs(micro_batch_size, sequence_length)``.
+"""A module of the user's own, from a Python file with ``build()`` and
+``example_inputs(micro_batch_size, sequence_length)``.
 
 Extracting its graph runs the file, as importing it would.
 """
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class UserModule(ModelFamily):
-    """A model file; ``version`` is a hash of its content, ``tokens`` whether its inputs depend on the sequence length."""
+    """A model file; ``version`` is a hash of its content, ``tokens`` whether its inputs depend on
+    the sequence length."""
 
     folder: ClassVar[str] = "User"
     blocks: ClassVar[tuple[str, ...]] = ()
@@ -80,16 +82,19 @@ class UserModule(ModelFamily):
         """See base class."""
         if not self.tokens and key.sequence_length != 1:
             raise InputError(
-                f"example_inputs of {self.path} takes no sequence length, given {key.sequence_length}; leave it out, or give the "
+                f"example_inputs of {self.path} takes no sequence length, given "
+                f"{key.sequence_length}; leave it out, or give the "
                 "function a parameter sequence_length"
             )
         if key.sequence_parallel and not self.splits_sequence:
             raise InputError(
-                f"{self.path} has no tensor_parallel plan, which sequence parallelism needs; write one, or leave it out"
+                f"{self.path} has no tensor_parallel plan, which sequence parallelism needs; "
+                "write one, or leave it out"
             )
         if key.cp > 1:
             raise InputError(
-                f"context parallel degree {key.cp} is not possible for {self.path}: which axes of a module of your own are "
+                f"context parallel degree {key.cp} is not possible for {self.path}: which axes of "
+                "a module of your own are "
                 "tokens is not known; use 1"
             )
 
@@ -117,13 +122,22 @@ class UserModule(ModelFamily):
         sizes = (key.sequence_length,) if self.tokens else ()
         inputs = self._file.inputs(key.micro_batch_size, *sizes)
         larger = self._file.inputs(2 * key.micro_batch_size, *sizes)
-        if [tensor.shape for tensor in inputs.values()] == [tensor.shape for tensor in larger.values()]:
+        if [tensor.shape for tensor in inputs.values()] == [
+            tensor.shape for tensor in larger.values()
+        ]:
             raise InputError(
-                f"example_inputs of {self.path} gives equal shapes for {key.micro_batch_size} and {2 * key.micro_batch_size} "
+                f"example_inputs of {self.path} gives equal shapes for {key.micro_batch_size} and "
+                f"{2 * key.micro_batch_size} "
                 "samples; make an axis of the inputs micro_batch_size long"
             )
         return inputs
 
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
-        """See base class; a head that is split over the vocabulary has a vocabulary-parallel cross entropy."""
+    def loss(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        cross_entropy: CrossEntropy,
+    ) -> torch.Tensor:
+        """See base class; a head that is split over the vocabulary has a vocabulary-parallel cross
+        entropy."""
         return self._file.loss(model, inputs, cross_entropy if self.own_plan.head else None)

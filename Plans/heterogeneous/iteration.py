@@ -15,7 +15,9 @@ from Plans.rates import Machine, between_s
 from Plans.results import Iteration, PipelineReport, StageReport, Status
 
 
-def iteration_of_stages(placed: Sequence[PlacedStage], layers: Sequence[RecomputableLayers], machine: Machine) -> Iteration:
+def iteration_of_stages(
+    placed: Sequence[PlacedStage], layers: Sequence[RecomputableLayers], machine: Machine
+) -> Iteration:
     """Price ``placed`` stages, whose graphs' ``layers`` are given stage by stage.
 
     Raises:
@@ -53,13 +55,20 @@ def _flops(stage: PricedStage) -> TrainedFlops:
     """FLOPs of all samples of a batch on a stage."""
     degrees = stage.placed.degrees
     chosen = [stage.layer_sizes.sequence[layer] for layer in stage.placed.layers]
-    return trained_flops(stage.layer_sizes, chosen, degrees.global_batch_size / degrees.micro_batch_size * degrees.inner_devices)
+    return trained_flops(
+        stage.layer_sizes,
+        chosen,
+        degrees.global_batch_size / degrees.micro_batch_size * degrees.inner_devices,
+    )
 
 
 def _stages(priced: PricedStages) -> tuple[StageReport, ...]:
     state, activations, workspace, reserved = priced.memory_bytes
     names = priced.stages[0].layers.kept.sizes.names
-    work = [stage.work(float(once_s)) for stage, once_s in zip(priced.stages, priced.after_s, strict=True)]
+    work = [
+        stage.work(float(once_s))
+        for stage, once_s in zip(priced.stages, priced.after_s, strict=True)
+    ]
     return tuple(
         StageReport(
             layers=tuple(names[layer] for layer in stage.placed.layers),
@@ -69,7 +78,9 @@ def _stages(priced: PricedStages) -> tuple[StageReport, ...]:
             backward_s=stage.backward_s,
             after_s=float(priced.after_s[number]),
             parameters=round(stage.parameters),
-            memory_bytes=float(state[number] + activations[number] + workspace[number] + reserved[number]),
+            memory_bytes=float(
+                state[number] + activations[number] + workspace[number] + reserved[number]
+            ),
             parameter_state_bytes=float(state[number]),
             activation_bytes=float(activations[number]),
             workspace_bytes=float(workspace[number]),

@@ -1,4 +1,5 @@
-"""Messages between stages that differ: rows are sliced anew where the next stage has another number of replicas."""
+"""Messages between stages that differ: rows are sliced anew where the next stage has another number
+of replicas."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ from Plans.plan import UniformPlan
 
 @dataclass(frozen=True)
 class Face:
-    """How a stage holds what crosses a boundary of it: on so many devices, as ``shards`` different parts of each row.
+    """How a stage holds what crosses a boundary of it: on so many devices, as ``shards`` different
+    parts of each row.
 
-    Each device has ``parts`` of a micro-batch of all replicas: the more, the smaller. Without sequence parallelism the devices of
-    a tensor-parallel group all hold the same; ``tensor`` of them could share it out.
+    Each device has ``parts`` of a micro-batch of all replicas: the more, the smaller. Without
+    sequence parallelism the devices of a tensor-parallel group all hold the same; ``tensor`` of
+    them could share it out.
     """
 
     devices: int
@@ -43,29 +46,37 @@ def scattered(degrees: UniformPlan) -> bool:
 
 
 def whole_rows_bytes(degrees: UniformPlan, crossing_bytes: float) -> float:
-    """Bytes of a micro-batch of all replicas, each row once, of which a device of the stage has ``crossing_bytes``."""
+    """Bytes of a micro-batch of all replicas, each row once, of which a device of the stage has
+    ``crossing_bytes``."""
     return crossing_bytes * Face.of(degrees).parts
 
 
 def sent_bytes(source: Face, target: Face, rows_bytes: float, *, share: int = 1) -> float:
-    """Bytes that a link carries, the busiest of both sides', where each target device needs 1/``share`` of its part.
+    """Bytes that a link carries, the busiest of both sides', where each target device needs
+    1/``share`` of its part.
 
-    The devices of ``source`` send, all as much as each other, what all those of ``target`` need together.
+    The devices of ``source`` send, all as much as each other, what all those of ``target`` need
+    together.
     """
     needed = rows_bytes / target.parts / share
     return max(needed, needed * target.devices / source.devices)
 
 
-def message_s(source: PlacedStage, target: PlacedStage, rows_bytes: float, cluster: Cluster) -> float:
+def message_s(
+    source: PlacedStage, target: PlacedStage, rows_bytes: float, cluster: Cluster
+) -> float:
     """Seconds of ``rows_bytes``, those of a micro-batch on all replicas, from one stage to another.
 
-    As a whole, or scattered over the target's tensor-parallel group and gathered there, whichever is faster (Narayanan et al.
-    2021, section 4.1). Both stages' devices are within one block of the tier that is crossed. Between stages alike this is
-    ``Messages.seconds``.
+    As a whole, or scattered over the target's tensor-parallel group and gathered there, whichever
+    is faster (Narayanan et al. 2021, section 4.1). Both stages' devices are within one block of the
+    tier that is crossed. Between stages alike this is ``Messages.seconds``.
     """
     if not rows_bytes:
         return 0.0
-    first, last = min(source.first_device, target.first_device), max(source.end_device, target.end_device) - 1
+    first, last = (
+        min(source.first_device, target.first_device),
+        max(source.end_device, target.end_device) - 1,
+    )
     tier = tier_between(first, last, cluster)
     tier_s = transfer_costs(cluster)
     ours, theirs = Face.of(source.degrees), Face.of(target.degrees)
@@ -76,9 +87,13 @@ def message_s(source: PlacedStage, target: PlacedStage, rows_bytes: float, clust
     whole_s = seconds(sent_bytes(ours, theirs, rows_bytes))
     if theirs.tensor == 1:
         return whole_s
-    tensor = GroupNetwork(layer_groups(target.degrees, cluster, target.first_device).tensor, cluster)
+    tensor = GroupNetwork(
+        layer_groups(target.degrees, cluster, target.first_device).tensor, cluster
+    )
     gather_s = tensor.seconds(CollectiveKind.ALL_GATHER, rows_bytes / theirs.parts)
-    return min(whole_s, seconds(sent_bytes(ours, theirs, rows_bytes, share=theirs.tensor)) + gather_s)
+    return min(
+        whole_s, seconds(sent_bytes(ours, theirs, rows_bytes, share=theirs.tensor)) + gather_s
+    )
 
 
 def tier_between(first: int, last: int, cluster: Cluster) -> int:
@@ -90,7 +105,8 @@ def tier_between(first: int, last: int, cluster: Cluster) -> int:
 
 
 def tied_s(stages: tuple[PlacedStage, ...], payload_bytes: float, cluster: Cluster) -> float:
-    """All-reduce of gradients that the first and the last stage share, each device of the one with one of the other."""
+    """All-reduce of gradients that the first and the last stage share, each device of the one with
+    one of the other."""
     if len(stages) == 1 or not payload_bytes:
         return 0.0
     stride = stages[-1].first_device - stages[0].first_device

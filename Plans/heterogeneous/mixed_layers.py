@@ -1,4 +1,5 @@
-"""Layers of one graph of which some are recomputed: their seconds and sizes, and what stages of them add up to."""
+"""Layers of one graph of which some are recomputed: their seconds and sizes, and what stages of
+them add up to."""
 
 from __future__ import annotations
 
@@ -17,12 +18,18 @@ from Plans.stage_totals import time_columns
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
 
-OF_MODE = ("saved_bytes", "workspace_bytes", "repeated_flops", "recomputed_flops")  # sizes that recomputation changes
+OF_MODE = (
+    "saved_bytes",
+    "workspace_bytes",
+    "repeated_flops",
+    "recomputed_flops",
+)  # sizes that recomputation changes
 
 
 @dataclass(frozen=True, eq=False)
 class RecomputableLayers:
-    """What the layers of one graph cost on one ``configuration``: ``kept`` without recomputation, ``again`` with a mode of it."""
+    """What the layers of one graph cost on one ``configuration``: ``kept`` without recomputation,
+    ``again`` with a mode of it."""
 
     kept: LayerCosts
     again: LayerCosts
@@ -53,7 +60,8 @@ class RecomputableLayers:
         return np.where(recomputed[:, None], self.again_columns, self.kept_columns)
 
     def sizes(self, recomputed: Members) -> LayerSizes:
-        """Sizes where the layers ``recomputed`` (layers,) are: every layer of the model is one of its own."""
+        """Sizes where the layers ``recomputed`` (layers,) are: every layer of the model is one of
+        its own."""
         kept, again = self.kept.sizes, self.again.sizes
         if not recomputed.any() or kept is again:
             return kept
@@ -62,7 +70,9 @@ class RecomputableLayers:
         names = ("parameters", "expert_parameters", "wide_parameters", "tied_parameters")
         own = {name: getattr(kept, name)[kept.distinct] for name in names}
         mixed = {
-            name: np.where(recomputed, getattr(again, name)[again.distinct], getattr(kept, name)[kept.distinct])
+            name: np.where(
+                recomputed, getattr(again, name)[again.distinct], getattr(kept, name)[kept.distinct]
+            )
             for name in OF_MODE
         }
         return replace(
@@ -77,23 +87,37 @@ class RecomputableLayers:
             tables=kept.tables[kept.distinct],
         )
 
-    def parts(self, layers: tuple[int, ...], recomputed: Members, slower: float) -> tuple[PassParts, PassParts, PassParts]:
-        """Forward, what is run again, and backward, of a micro-batch on ``layers``, by cause, arithmetic so much ``slower``."""
+    def parts(
+        self, layers: tuple[int, ...], recomputed: Members, slower: float
+    ) -> tuple[PassParts, PassParts, PassParts]:
+        """Forward, what is run again, and backward, of a micro-batch on ``layers``, by cause,
+        arithmetic so much ``slower``."""
 
         def summed(name: str) -> PassParts:
             of_kept, of_again = (
-                summed_parts(getattr(costs, name), self.configuration, [costs.sizes.sequence[layer] for layer in chosen], slower)
+                summed_parts(
+                    getattr(costs, name),
+                    self.configuration,
+                    [costs.sizes.sequence[layer] for layer in chosen],
+                    slower,
+                )
                 for costs, chosen in (
                     (self.kept, [layer for layer in layers if not recomputed[layer]]),
                     (self.again, [layer for layer in layers if recomputed[layer]]),
                 )
             )
-            return PassParts(**{field: getattr(of_kept, field) + getattr(of_again, field) for field in vars(of_kept)})
+            return PassParts(
+                **{
+                    field: getattr(of_kept, field) + getattr(of_again, field)
+                    for field in vars(of_kept)
+                }
+            )
 
         return summed("forward"), summed("recompute"), summed("backward")
 
     def first_of(self, layers: tuple[int, ...], count: int | None) -> Members:
-        """Which layers are recomputed where a stage of ``layers`` recomputes its first ``count`` (None: all)."""
+        """Which layers are recomputed where a stage of ``layers`` recomputes its first ``count``
+        (None: all)."""
         recomputed = np.zeros(self.layers, np.bool_)
         recomputed[list(layers[:count])] = self.mode is not Recompute.NONE
         return recomputed

@@ -1,4 +1,5 @@
-"""A stage of a pipeline whose stages differ: its layers, how it trains them, and on which devices."""
+"""A stage of a pipeline whose stages differ: its layers, how it trains them, and on which
+devices."""
 
 from __future__ import annotations
 
@@ -15,10 +16,12 @@ from Plans.plan import Plan, StagePlan, UniformPlan, check_cluster, check_plan
 
 @dataclass(frozen=True)
 class PlacedStage:
-    """``degrees`` say how its ``layers`` (by place in execution order) are trained: a plan of one stage.
+    """``degrees`` say how its ``layers`` (by place in execution order) are trained: a plan of one
+    stage.
 
-    It has the devices from ``first_device`` on, tensor-parallel groups innermost, replicas outermost. Of its layers the first
-    ``recomputed`` are run again as ``degrees.recompute`` has it (None: all).
+    It has the devices from ``first_device`` on, tensor-parallel groups innermost, replicas
+    outermost. Of its layers the first ``recomputed`` are run again as ``degrees.recompute`` has it
+    (None: all).
     """
 
     degrees: UniformPlan
@@ -43,36 +46,66 @@ class PlacedStage:
 
 
 def placed_stages(plan: Plan, names: Sequence[str]) -> tuple[PlacedStage, ...]:
-    """The stages of ``plan`` on consecutive devices; ``names`` are the model's layers in execution order.
+    """The stages of ``plan`` on consecutive devices; ``names`` are the model's layers in execution
+    order.
 
-    Raises:
-        InputError: a stage has no layers, or layers are in none or in several; stages work on different numbers of rows; the
-            schedule is interleaved, or groups are assigned to tiers, which plans with such stages cannot be.
+    Raises: InputError: a stage has no layers, or layers are in none or in several; stages work on
+        different numbers of rows; the
+            schedule is interleaved, or groups are assigned to tiers, which plans with such stages
+            cannot be.
     """
     if plan.interleave > 1 or isinstance(plan.group_order, Assignment):
-        given = f"interleave {plan.interleave}" if plan.interleave > 1 else f"group_order {plan.group_order}"
-        raise InputError(f"the stages of the plan differ, and it has {given}; give interleave 1 and group_order data_inner")
+        given = (
+            f"interleave {plan.interleave}"
+            if plan.interleave > 1
+            else f"group_order {plan.group_order}"
+        )
+        raise InputError(
+            f"the stages of the plan differ, and it has {given}; give interleave 1 and "
+            "group_order data_inner"
+        )
     place = {name: index for index, name in enumerate(names)}
     held = [layer for stage in plan.stages for layer in stage.layers]
-    odd = next((layer for layer in (*held, *names) if held.count(layer) != 1 or layer not in place), None)
+    odd = next(
+        (layer for layer in (*held, *names) if held.count(layer) != 1 or layer not in place), None
+    )
     if odd is not None:
-        how = "is in none" if odd not in held else "is in several" if odd in place else "is no layer of it"
+        how = (
+            "is in none"
+            if odd not in held
+            else "is in several"
+            if odd in place
+            else "is no layer of it"
+        )
         raise InputError(
-            f"stages.*.layers of the plan must hold each of {plan.model}'s {len(names)} layers once, "
+            f"stages.*.layers of the plan must hold each of {plan.model}'s {len(names)} layers "
+            "once, "
             f"but {odd!r} {how}; correct it"
         )
     stages: list[PlacedStage] = []
     for number, stage in enumerate(plan.stages):
         degrees = stage_degrees(plan, stage)
         if not stage.layers:
-            raise InputError(f"stages.{number} of the plan has no layers; give each stage one, or leave the stage out")
+            raise InputError(
+                f"stages.{number} of the plan has no layers; give each stage one, or leave the "
+                "stage out"
+            )
         first = stages[-1].end_device if stages else 0
-        stages.append(PlacedStage(degrees, first, tuple(place[layer] for layer in stage.layers), stage.recomputed_layers))
+        stages.append(
+            PlacedStage(
+                degrees,
+                first,
+                tuple(place[layer] for layer in stage.layers),
+                stage.recomputed_layers,
+            )
+        )
         rows = stages[0].rows
         if stages[-1].rows != rows:
             raise InputError(
-                f"stages.{number} of the plan works on {degrees.micro_batch_size} rows on each of {degrees.dp} replicas, "
-                f"{stages[-1].rows} in all, but stages.0 on {rows}; give every stage the same number of rows"
+                f"stages.{number} of the plan works on {degrees.micro_batch_size} rows on each of "
+                f"{degrees.dp} replicas, "
+                f"{stages[-1].rows} in all, but stages.0 on {rows}; give every stage the same "
+                "number of rows"
             )
     return tuple(stages)
 
@@ -107,16 +140,22 @@ def check_stages(stages: Sequence[PlacedStage], cluster: Cluster) -> None:
         check_plan(stage.degrees)
         check_cluster(stage.degrees, cluster)
         if stage.recomputed is not None and not 0 <= stage.recomputed <= len(stage.layers):
-            raise InputError(f"recomputed_layers is {stage.recomputed}; give 0 to {len(stage.layers)}, the layers of the stage")
+            raise InputError(
+                f"recomputed_layers is {stage.recomputed}; give 0 to {len(stage.layers)}, the "
+                "layers of the stage"
+            )
     devices = stages[-1].end_device
     if devices > cluster.num_devices:
         raise InputError(
-            f"the stages of the plan need {devices} devices in all, {cluster.name} has {cluster.num_devices}; use smaller "
+            f"the stages of the plan need {devices} devices in all, {cluster.name} has "
+            f"{cluster.num_devices}; use smaller "
             "degrees or a larger cluster"
         )
 
 
-def plan_of(stages: Sequence[PlacedStage], model: str, sequence_length: int, names: Sequence[str]) -> Plan:
+def plan_of(
+    stages: Sequence[PlacedStage], model: str, sequence_length: int, names: Sequence[str]
+) -> Plan:
     """The plan with ``stages``, which agree in all but their own degrees."""
     first = stages[0].degrees
     return Plan(
@@ -140,7 +179,9 @@ def plan_of(stages: Sequence[PlacedStage], model: str, sequence_length: int, nam
                 recompute=stage.degrees.recompute,
                 zero_stage=stage.degrees.zero_stage,
                 offload=stage.degrees.offload,
-                recomputed_layers=stage.recomputed if stage.degrees.recompute is not Recompute.NONE else None,
+                recomputed_layers=stage.recomputed
+                if stage.degrees.recompute is not Recompute.NONE
+                else None,
             )
             for stage in stages
         ),

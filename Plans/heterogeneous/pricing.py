@@ -1,4 +1,5 @@
-"""The price of a plan whose stages differ: each by the formulas of a plan of one stage, then one pipeline of all."""
+"""The price of a plan whose stages differ: each by the formulas of a plan of one stage, then one
+pipeline of all."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ Members = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class PricedStage:
-    """``placed`` on ``machine``; ``layers`` are those of its graph. ``alone`` says whether it is the whole pipeline.
+    """``placed`` on ``machine``; ``layers`` are those of its graph. ``alone`` says whether it is
+    the whole pipeline.
 
     ``devices`` are those of all stages, which wait for the slowest of them.
     """
@@ -61,12 +63,18 @@ class PricedStage:
     def rates(self) -> PlanRates:
         """What its degrees make parameters cost."""
         first, every = self.placed.first_device, self.devices
-        return plan_rates(self.placed.degrees, self.machine, first, in_pipeline=not self.alone, devices=every)
+        return plan_rates(
+            self.placed.degrees, self.machine, first, in_pipeline=not self.alone, devices=every
+        )
 
     @cached_property
     def times(self) -> StageTimes:
         """Summed seconds, arrays of shape (1,)."""
-        return times_of(self.layers.columns(self.recomputed)[list(self.placed.layers)].sum(axis=0, keepdims=True))
+        return times_of(
+            self.layers.columns(self.recomputed)[list(self.placed.layers)].sum(
+                axis=0, keepdims=True
+            )
+        )
 
     @cached_property
     def sizes(self) -> StageSizes:
@@ -109,7 +117,8 @@ class PricedStage:
 
     @property
     def after_s(self) -> float:
-        """Exposed seconds of synchronisation after the last backward pass, tied parameters apart."""
+        """Exposed seconds of synchronisation after the last backward pass, tied parameters
+        apart."""
         return float(self._priced[1][0, 0])
 
     @property
@@ -119,7 +128,8 @@ class PricedStage:
 
     @property
     def fixed_bytes(self) -> FloatArray:
-        """Bytes of parameters' state, workspace with what the allocator holds beyond it, and of the framework, shape (3,)."""
+        """Bytes of parameters' state, workspace with what the allocator holds beyond it, and of the
+        framework, shape (3,)."""
         fixed: FloatArray = self._priced[1][2:5, 0]
         return fixed
 
@@ -145,36 +155,46 @@ class PricedStage:
 
     def work(self, once_s: float) -> StageWork:
         """What it does per micro-batch, by cause."""
-        parts = parts_of_chunks(self.rates, self.times, self.sizes, np.zeros(1, np.int64), self.shared)
+        parts = parts_of_chunks(
+            self.rates, self.times, self.sizes, np.zeros(1, np.int64), self.shared
+        )
         accumulated_s = float(self.times.accumulation_s[0]) * self.rates.accumulated
         passes = self.layers.parts(self.placed.layers, self.recomputed, self.rates.slower)
         forward, again, backward = (as_laid_out(each, self.placed.degrees) for each in passes)
         return StageWork(forward, again, backward, accumulated_s, parts, once_s)
 
     def crossing_bytes(self, behind: Members) -> FloatArray:
-        """Bytes on one device of what the layers ``behind`` (layers,) need of others, and of its gradients; shape (2,)."""
+        """Bytes on one device of what the layers ``behind`` (layers,) need of others, and of its
+        gradients; shape (2,)."""
         crosses = crossing(self.layers.kept.graph.tensors, behind[None, :])
         return np.concatenate([crosses.activation_bytes, crosses.gradient_bytes])
 
 
 class PricedStages:
-    """A plan of ``placed`` stages on ``machine``; ``layers`` are those of each stage's graph, in order.
+    """A plan of ``placed`` stages on ``machine``; ``layers`` are those of each stage's graph, in
+    order.
 
-    Raises:
-        InputError: the stages contradict themselves, the cluster, or the order in which layers need each other.
+    Raises: InputError: the stages contradict themselves, the cluster, or the order in which layers
+        need each other.
     """
 
-    def __init__(self, placed: Sequence[PlacedStage], layers: Sequence[RecomputableLayers], machine: Machine) -> None:
+    def __init__(
+        self, placed: Sequence[PlacedStage], layers: Sequence[RecomputableLayers], machine: Machine
+    ) -> None:
         check_stages(placed, machine.cluster)
         self.placed, self.machine = tuple(placed), machine
         alone, devices = len(placed) == 1, placed[-1].end_device
-        self.stages = tuple(PricedStage(one, its, machine, alone, devices) for one, its in zip(placed, layers, strict=True))
+        self.stages = tuple(
+            PricedStage(one, its, machine, alone, devices)
+            for one, its in zip(placed, layers, strict=True)
+        )
         home = {layer: number for number, stage in enumerate(placed) for layer in stage.layers}
         for tensor in layers[0].kept.graph.tensors:
             for end in tensor.destinations:
                 if home[end] < home[tensor.source]:
                     raise InputError(
-                        f"stage {home[end] + 1} holds a layer that needs what stage {home[tensor.source] + 1} makes; give the "
+                        f"stage {home[end] + 1} holds a layer that needs what stage "
+                        f"{home[tensor.source] + 1} makes; give the "
                         "layers in an order in which each uses only what is made before it"
                     )
 
@@ -186,18 +206,30 @@ class PricedStages:
     @property
     def passes(self) -> PipelineSchedule:
         """The schedule that orders its passes (``UniformPlan.passes``)."""
-        return self.placed[0].degrees.schedule if len(self.placed) > 1 else PipelineSchedule.ONE_F_ONE_B
+        return (
+            self.placed[0].degrees.schedule
+            if len(self.placed) > 1
+            else PipelineSchedule.ONE_F_ONE_B
+        )
 
     @cached_property
     def transfers_s(self) -> FloatArray:
-        """Seconds of activations forward and gradients back over every boundary, shape (2, stages - 1)."""
-        found, behind = np.zeros((2, len(self.stages) - 1)), np.zeros(self.stages[0].layers.layers, np.bool_)
+        """Seconds of activations forward and gradients back over every boundary, shape (2, stages -
+        1)."""
+        found, behind = (
+            np.zeros((2, len(self.stages) - 1)),
+            np.zeros(self.stages[0].layers.layers, np.bool_),
+        )
         for boundary in reversed(range(len(self.stages) - 1)):
             source, target = self.stages[boundary], self.stages[boundary + 1]
             behind = behind | target.members[0]
             for row, (sender, receiver) in enumerate(((source, target), (target, source))):
-                rows_bytes = whole_rows_bytes(sender.placed.degrees, float(sender.crossing_bytes(behind)[row]))
-                found[row, boundary] = message_s(sender.placed, receiver.placed, rows_bytes, self.machine.cluster)
+                rows_bytes = whole_rows_bytes(
+                    sender.placed.degrees, float(sender.crossing_bytes(behind)[row])
+                )
+                found[row, boundary] = message_s(
+                    sender.placed, receiver.placed, rows_bytes, self.machine.cluster
+                )
         return found
 
     @cached_property
@@ -205,13 +237,20 @@ class PricedStages:
         """Exposed synchronisation of each stage after its last backward pass, shape (stages,)."""
         after_s = np.array([stage.after_s for stage in self.stages])
         ends = self.stages[0], self.stages[-1]
-        payload_bytes = max(stage.layer_sizes.all_tied * stage.rates.gradient_bytes for stage in ends)
-        after_s[[0, -1]] += tied_s(self.placed, payload_bytes, self.machine.cluster) if len(self.stages) > 1 else 0.0
+        payload_bytes = max(
+            stage.layer_sizes.all_tied * stage.rates.gradient_bytes for stage in ends
+        )
+        after_s[[0, -1]] += (
+            tied_s(self.placed, payload_bytes, self.machine.cluster)
+            if len(self.stages) > 1
+            else 0.0
+        )
         return after_s
 
     @property
     def step_s(self) -> float:
-        """The update of the stage where it takes longest: all wait for the norm of the gradients before."""
+        """The update of the stage where it takes longest: all wait for the norm of the gradients
+        before."""
         return max(stage.step_s for stage in self.stages)
 
     @property
@@ -229,7 +268,8 @@ class PricedStages:
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
-        """Bytes of every stage's parameters' state, activations, workspace and what is reserved beyond these; (4, stages)."""
+        """Bytes of every stage's parameters' state, activations, workspace and what is reserved
+        beyond these; (4, stages)."""
         state, workspace, context = np.stack([stage.fixed_bytes for stage in self.stages], axis=1)
         saved = self._held([stage.allocated_sizes for stage in self.stages])
         own = np.array([stage.allocated_workspace_bytes for stage in self.stages])
@@ -245,13 +285,24 @@ class PricedStages:
         """What the pipeline's passes and messages take."""
         transfers_s = np.zeros_like(self.transfers_s) if free_transfers else self.transfers_s
         forward_s, backward_s = (
-            np.array([getattr(stage, name) for stage in self.stages]) for name in ("forward_s", "backward_s")
+            np.array([getattr(stage, name) for stage in self.stages])
+            for name in ("forward_s", "backward_s")
         )
-        return PipelineCosts(len(self.stages), forward_s, backward_s, transfers_s[0], transfers_s[1], overlap_transfers=False)
+        return PipelineCosts(
+            len(self.stages),
+            forward_s,
+            backward_s,
+            transfers_s[0],
+            transfers_s[1],
+            overlap_transfers=False,
+        )
 
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
-        """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; (stages,)."""
-        ends_s = simulate(self.pipeline_costs(free_transfers=free_transfers), self.passes, self.micro_batches)
+        """When each stage has its gradients complete and synchronised, from the start of the first
+        micro-batch; (stages,)."""
+        ends_s = simulate(
+            self.pipeline_costs(free_transfers=free_transfers), self.passes, self.micro_batches
+        )
         finished: FloatArray = ends_s + self.after_s
         return finished
 

@@ -1,4 +1,5 @@
-"""Exact times of GPipe on unequal stages: identical jobs through a line of machines, forward and then back."""
+"""Exact times of GPipe on unequal stages: identical jobs through a line of machines, forward and
+then back."""
 
 import numpy as np
 
@@ -7,10 +8,12 @@ from Plans.pipeline.schedule import FloatArray
 
 
 def last_backward_end_s(chunks: Chunks, micro_batches: int) -> FloatArray:
-    """When each stage has ended its last backward pass, seconds from the start of the first forward pass, shape (pp,).
+    """When each stage has ended its last backward pass, seconds from the start of the first forward
+    pass, shape (pp,).
 
-    ``chunks`` holds arrays of shape (pp,). m jobs leave a line of machines after one job's way and m - 1 times the slowest
-    machine: the last stage is done with all forward passes, and only then begins the backward ones.
+    ``chunks`` holds arrays of shape (pp,). m jobs leave a line of machines after one job's way and
+    m - 1 times the slowest machine: the last stage is done with all forward passes, and only then
+    begins the backward ones.
     """
     forward_s, backward_s, forward_delay_s, backward_delay_s = chunks
     more = micro_batches - 1

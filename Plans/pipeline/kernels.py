@@ -1,9 +1,10 @@
 """Compiled inner loops of the pipeline simulation.
 
-Conventions: a stage's forward passes are numbered in the order in which it runs them, its backward passes likewise; both orders
-go through the chunks by groups of pp micro-batches and are the same on all stages. So pass k of a stage feeds pass k of the
-next one, and where the model goes on from the last stage to the first, pass k + pp. ``round_of[k]`` tells which of a stage's
-chunks pass k is on, counted from the model's first for forward and from its last for backward passes.
+Conventions: a stage's forward passes are numbered in the order in which it runs them, its backward
+passes likewise; both orders go through the chunks by groups of pp micro-batches and are the same on
+all stages. So pass k of a stage feeds pass k of the next one, and where the model goes on from the
+last stage to the first, pass k + pp. ``round_of[k]`` tells which of a stage's chunks pass k is on,
+counted from the model's first for forward and from its last for backward passes.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -29,10 +30,12 @@ class Pipeline(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """What each chunk costs per micro-batch where transfers that occupy the sender are merged into its passes.
+    """What each chunk costs per micro-batch where transfers that occupy the sender are merged into
+    its passes.
 
-    Seconds, finite and at least 0, of shape (chunks,). Passes occupy their stage for ``forward_s`` and ``backward_s``; their
-    output arrives ``forward_delay_s`` and ``backward_delay_s`` after they end, by transfers that overlap.
+    Seconds, finite and at least 0, of shape (chunks,). Passes occupy their stage for ``forward_s``
+    and ``backward_s``; their output arrives ``forward_delay_s`` and ``backward_delay_s`` after they
+    end, by transfers that overlap.
     """
 
     forward_s: FloatArray
@@ -43,7 +46,8 @@ class Chunks(NamedTuple):
 
 @inner
 def pass_at(position: int, warm_up: int, passes: int) -> tuple[bool, int]:
-    """Whether the pass at ``position`` of a stage's order is a forward one, and its number among the ``passes`` of its kind."""
+    """Whether the pass at ``position`` of a stage's order is a forward one, and its number among
+    the ``passes`` of its kind."""
     if position < warm_up:
         return True, position
     if position >= 2 * passes - warm_up:
@@ -54,8 +58,12 @@ def pass_at(position: int, warm_up: int, passes: int) -> tuple[bool, int]:
 
 @inner
 def sends(pipeline: Pipeline) -> tuple[FloatArray, FloatArray]:
-    """Seconds for which a forward and a backward pass of each chunk occupy their stage beyond computing; shape (chunks,)."""
-    after_forward, after_backward = np.zeros_like(pipeline.forward_s), np.zeros_like(pipeline.forward_s)
+    """Seconds for which a forward and a backward pass of each chunk occupy their stage beyond
+    computing; shape (chunks,)."""
+    after_forward, after_backward = (
+        np.zeros_like(pipeline.forward_s),
+        np.zeros_like(pipeline.forward_s),
+    )
     if not pipeline.overlap_transfers:
         for chunk in range(len(after_forward) - 1):
             after_forward[chunk] = pipeline.transfer_s[chunk]
@@ -65,10 +73,11 @@ def sends(pipeline: Pipeline) -> tuple[FloatArray, FloatArray]:
 
 @outer
 def run(pipeline: Pipeline, end_s: FloatArray, starts_s: FloatArray) -> float:
-    """Run every stage's passes in its order, each as early as it can; returns when the last one ends.
+    """Run every stage's passes in its order, each as early as it can; returns when the last one
+    ends.
 
-    Fills the end of each chunk's last backward pass (chunks,) and, unless it is empty, the start of every pass in its stage's
-    order (pp, 2 * passes).
+    Fills the end of each chunk's last backward pass (chunks,) and, unless it is empty, the start of
+    every pass in its stage's order (pp, 2 * passes).
     """
     forward_s, backward_s = pipeline.forward_s, pipeline.backward_s
     after_forward, after_backward = sends(pipeline)
@@ -112,18 +121,23 @@ def run(pipeline: Pipeline, end_s: FloatArray, starts_s: FloatArray) -> float:
                     if chunk == 0:
                         continue
                     if stage == 0:
-                        backward_input[pp - 1, k + pp] = end + pipeline.backward_transfer_s[chunk - 1]
+                        backward_input[pp - 1, k + pp] = (
+                            end + pipeline.backward_transfer_s[chunk - 1]
+                        )
                     else:
                         backward_input[stage - 1, k] = end + pipeline.backward_transfer_s[chunk - 1]
     return end_s[0]
 
 
 @outer
-def most_held(held_by_chunk: FloatArray, warm_up: IntArray, micro_batches: int, most: FloatArray) -> None:
-    """Fill the most that each stage holds at once (pp,), where a micro-batch on chunk c holds ``held_by_chunk[c]``.
+def most_held(
+    held_by_chunk: FloatArray, warm_up: IntArray, micro_batches: int, most: FloatArray
+) -> None:
+    """Fill the most that each stage holds at once (pp,), where a micro-batch on chunk c holds
+    ``held_by_chunk[c]``.
 
-    Behind its warm-up a stage takes its chunks in turn, so what it holds repeats after one pass of each kind on all of them for
-    pp micro-batches; at the end it only lets go.
+    Behind its warm-up a stage takes its chunks in turn, so what it holds repeats after one pass of
+    each kind on all of them for pp micro-batches; at the end it only lets go.
     """
     pp, chunks = len(warm_up), len(held_by_chunk)
     rounds = chunks // pp

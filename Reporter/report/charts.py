@@ -12,11 +12,16 @@ LEGEND_COLUMN = "legendColumn"
 def sized(chart: Any, height: int) -> dict[str, Any]:
     """JSON of a chart as wide as its place, ``height`` pixels between its axes.
 
-    It is not validated, which takes longer than all else of a page together: that figures keep to the schema is for tests.
+    It is not validated, which takes longer than all else of a page together: that figures keep to
+    the schema is for tests.
     """
     import altair as alt
 
-    fitted = chart.properties(width="container", height=height, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
+    fitted = chart.properties(
+        width="container",
+        height=height,
+        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+    )
     spec: dict[str, Any] = fitted.to_dict(validate=False)
     spec.pop("config", None)  # the theme's takes its place
     return spec
@@ -37,18 +42,21 @@ def chosen_in(column: str) -> str:
 
 
 def series_legend(labels: Sequence[str]) -> Any:
-    """A legend of names of any length; none where there is one name. ``with_names`` says how many stand side by side."""
+    """A legend of names of any length; none where there is one name. ``with_names`` says how many
+    stand side by side."""
     import altair as alt
 
     return alt.Legend(labelLimit=330) if len(labels) > 1 else None
 
 
 def with_names(spec: dict[str, Any], labels: Sequence[str]) -> dict[str, Any]:
-    """``spec`` with what whoever draws it needs to know of the legend: the pixels of its longest name."""
+    """``spec`` with what whoever draws it needs to know of the legend: the pixels of its longest
+    name."""
     return {**spec, "usermeta": {LEGEND_COLUMN: 7 * max(map(len, labels), default=1) + 30}}
 
 
 def legend_columns(spec: dict[str, Any], width: int) -> int | None:
-    """Columns of the legend of a chart so many pixels wide; None where the chart leaves it to the page."""
+    """Columns of the legend of a chart so many pixels wide; None where the chart leaves it to the
+    page."""
     column = spec.get("usermeta", {}).get(LEGEND_COLUMN)
     return None if column is None else max(1, width // column)

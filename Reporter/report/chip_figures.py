@@ -1,4 +1,5 @@
-"""Figures of the chosen chip or device: what its area and energy go to, and its operators under the roofline."""
+"""Figures of the chosen chip or device: what its area and energy go to, and its operators under the
+roofline."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def area_figure(points: PointsOfModel) -> Figure | None:
         "global buffer": parts.global_buffer_mm2,
     }
     caption = (
-        f"{chip.area_mm2:.1f} mm² in all; cores are their processing elements and lanes. The area model has no HBM interface, "
+        f"{chip.area_mm2:.1f} mm² in all; cores are their processing elements and lanes. The area "
+        "model has no HBM interface, "
         "network on chip or control."
     )
     return _parts_figure("area-split", "Area of the chip", caption, mm2, "mm²")
@@ -78,22 +80,30 @@ def area_figure(points: PointsOfModel) -> Figure | None:
 def _whole_area(report: ChipReport) -> Figure:
     dies = "in one die" if report.dies == 1 else f"in {report.dies} dies"
     caption = (
-        f"{total_of(report.area_mm2):.1f} mm² {dies}: cores and buffers, the network between them, interfaces to memory and to "
+        f"{total_of(report.area_mm2):.1f} mm² {dies}: cores and buffers, the network between "
+        "them, interfaces to memory and to "
         "other chips, and what control, test and padding take."
     )
-    return _parts_figure("area-split", "Area of the chip", caption, _amounts(report.area_mm2), "mm²")
+    return _parts_figure(
+        "area-split", "Area of the chip", caption, _amounts(report.area_mm2), "mm²"
+    )
 
 
 def whole_chip_figures(points: PointsOfModel) -> list[Figure]:
-    """What the power at its peak and the price of a chip go to, and its carbon; none where they are not known."""
+    """What the power at its peak and the price of a chip go to, and its carbon; none where they are
+    not known."""
     report = points.best.chip
     if report is None:
         return []
-    power = f"{number(total_of(report.peak_w))} W with every core, buffer, memory and link busy at {report.voltage_v:.2f} V."
+    power = (
+        f"{number(total_of(report.peak_w))} W with every core, buffer, memory and link busy "
+        f"at {report.voltage_v:.2f} V."
+    )
     for model, use in report.uses.items():
         power += f" Under the plan of {label(model)} it draws {number(use.average_w)} W on average."
     cost = (
-        f"{number(total_of(report.cost_usd))} $ for one chip with its memory and package; with its share of servers and network "
+        f"{number(total_of(report.cost_usd))} $ for one chip with its memory and package; with "
+        "its share of servers and network "
         f"{number(report.owning_usd)} $."
     )
     for model, use in report.uses.items():
@@ -101,9 +111,13 @@ def whole_chip_figures(points: PointsOfModel) -> list[Figure]:
             cost += f" For {label(model)} {bought_text(use.bought)}."
     carbon = f"{number(total_of(report.embodied_kg))} kg CO2e are emitted before it is switched on."
     return [
-        _parts_figure("power-split", "Power of the chip at its peak", power, _amounts(report.peak_w), "W"),
+        _parts_figure(
+            "power-split", "Power of the chip at its peak", power, _amounts(report.peak_w), "W"
+        ),
         _parts_figure("cost-split", "Price of the chip", cost, _amounts(report.cost_usd), "$"),
-        _parts_figure("carbon-split", "Carbon of the chip", carbon, _amounts(report.embodied_kg), "kg CO2e"),
+        _parts_figure(
+            "carbon-split", "Carbon of the chip", carbon, _amounts(report.embodied_kg), "kg CO2e"
+        ),
     ]
 
 
@@ -112,7 +126,8 @@ def _amounts(parts: tuple[ChipPart, ...]) -> dict[str, float]:
 
 
 def energy_parts(points: PointsOfModel) -> EnergyParts | None:
-    """Joules per training sample of all devices that work on it, by part; None where the energy of the hardware is not known."""
+    """Joules per training sample of all devices that work on it, by part; None where the energy of
+    the hardware is not known."""
     mine = [each for each in points.run.operators if each.model == points.model]
     split = [each.energy.times(each.repeats) for each in mine if each.energy is not None]
     if not split or len(split) < len(mine):
@@ -134,13 +149,17 @@ def energy_figure(points: PointsOfModel) -> Figure | None:
         "links between devices": parts.network_j,
     }
     caption = (
-        f"{number(parts.total_j)} J per sample, of the operators: arithmetic with its registers, the buffers of the cores and "
-        "the global one, and traffic off the chip. Gradients, messages between stages, the optimizer and leakage are not in it."
+        f"{number(parts.total_j)} J per sample, of the operators: arithmetic with its registers, "
+        "the buffers of the cores and "
+        "the global one, and traffic off the chip. Gradients, messages between stages, the "
+        "optimizer and leakage are not in it."
     )
     return _parts_figure(f"energy-split{points.suffix}", "Energy of a sample", caption, joules, "J")
 
 
-def _parts_figure(name: str, title: str, caption: str, amounts: dict[str, float], unit: str) -> Figure:
+def _parts_figure(
+    name: str, title: str, caption: str, amounts: dict[str, float], unit: str
+) -> Figure:
     """A bar per part, with its share."""
     import altair as alt
 
@@ -156,17 +175,22 @@ def _parts_figure(name: str, title: str, caption: str, amounts: dict[str, float]
     tooltip = [alt.Tooltip("part:N", title="part"), alt.Tooltip("words:N", title="takes")]
     base = alt.Chart(data)
     chart = alt.layer(
-        base.mark_bar().encode(x=x, y=y, color=alt.Color("part:N", scale=colours, legend=None), tooltip=tooltip),
+        base.mark_bar().encode(
+            x=x, y=y, color=alt.Color("part:N", scale=colours, legend=None), tooltip=tooltip
+        ),
         base.mark_text(align="left", dx=5, tooltip=None).encode(x=x, y=y, text="words:N"),
     )
     cells = ((part, number(amount), share(amount / total)) for part, amount in shown.items())
     numbers = table(title, ("part", unit, "share"), cells, words={"part"})
-    return Figure(name, title, caption, sized(chart, 34 * len(shown)), 2 * len(shown), numbers, abreast=2)
+    return Figure(
+        name, title, caption, sized(chart, 34 * len(shown)), 2 * len(shown), numbers, abreast=2
+    )
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the hardware can do at most: operations per second of matrix and vector units, bytes per second of memory."""
+    """What the hardware can do at most: operations per second of matrix and vector units, bytes per
+    second of memory."""
 
     matrix_flops: float
     vector_operations: float | None
@@ -184,7 +208,11 @@ def ceilings_of(points: PointsOfModel) -> Ceilings | None:
     if chip is not None and records.space is not None:
         platform = records.space.platform.at(chip.variant)
         matrix = 2.0 * chip.num_tc * chip.width * chip.depth * platform.frequency_hz
-        return Ceilings(matrix, chip.num_vc * chip.width_vc * platform.frequency_hz, platform.hbm_bandwidth_bytes_per_s)
+        return Ceilings(
+            matrix,
+            chip.num_vc * chip.width_vc * platform.frequency_hz,
+            platform.hbm_bandwidth_bytes_per_s,
+        )
     if records.device is not None:
         matrix = records.device.peak_flops(points.plan.plan.precision.matrix_format)
         return Ceilings(matrix, None, records.device.memory.bandwidth.value)
@@ -193,7 +221,8 @@ def ceilings_of(points: PointsOfModel) -> Ceilings | None:
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """An operator under the roofline: operations per byte and per second, and seconds of a micro-batch in all its runs."""
+    """An operator under the roofline: operations per byte and per second, and seconds of a
+    micro-batch in all its runs."""
 
     operator: PricedOperator
     operations: int
@@ -203,18 +232,27 @@ class RooflinePoint:
 
 
 def roofline_points(operators: Sequence[PricedOperator]) -> tuple[RooflinePoint, ...]:
-    """Operators that compute and move something; of products FLOPs count, of others the elements of their functions."""
+    """Operators that compute and move something; of products FLOPs count, of others the elements of
+    their functions."""
     found = []
     for each in operators:
         operations = each.flops or each.vector_operations
-        if operations and each.hbm_bytes > 0.0 and each.seconds > 0.0 and each.kind != OperatorKind.COLLECTIVE.value:
+        if (
+            operations
+            and each.hbm_bytes > 0.0
+            and each.seconds > 0.0
+            and each.kind != OperatorKind.COLLECTIVE.value
+        ):
             intensity, rate = operations / each.hbm_bytes, operations / each.seconds
-            found.append(RooflinePoint(each, operations, intensity, rate, each.seconds * each.repeats))
+            found.append(
+                RooflinePoint(each, operations, intensity, rate, each.seconds * each.repeats)
+            )
     return tuple(found)
 
 
 def roofline_figure(points: PointsOfModel) -> Figure | None:
-    """Every operator of the model at its arithmetic intensity and what it achieves; None where runs do not say."""
+    """Every operator of the model at its arithmetic intensity and what it achieves; None where runs
+    do not say."""
     import altair as alt
 
     ceilings = ceilings_of(points)
@@ -223,7 +261,18 @@ def roofline_figure(points: PointsOfModel) -> Figure | None:
     mine = [each for each in every if each.seconds >= LEAST_SHARE * total]
     if ceilings is None or not mine:
         return None
-    columns = ("intensity", "rate", "seconds", "share", "pass", "operator", "layers", "kind", "takes", "of_roof")
+    columns = (
+        "intensity",
+        "rate",
+        "seconds",
+        "share",
+        "pass",
+        "operator",
+        "layers",
+        "kind",
+        "takes",
+        "of_roof",
+    )
     rows = [
         (
             each.intensity,
@@ -235,12 +284,16 @@ def roofline_figure(points: PointsOfModel) -> Figure | None:
             layer_range(each.operator.layers) or each.operator.layer,
             each.operator.kind,
             duration(each.operator.seconds),
-            each.operations_per_s / min(ceilings.matrix_flops, each.intensity * ceilings.hbm_bytes_per_s),
+            each.operations_per_s
+            / min(ceilings.matrix_flops, each.intensity * ceilings.hbm_bytes_per_s),
         )
         for each in mine
     ]
     data = inline_data(columns, rows, words={"pass", "operator", "layers", "kind", "takes"})
-    least, most = min(each.intensity for each in mine) / 2, max(*(each.intensity for each in mine), ceilings.ridge) * 2
+    least, most = (
+        min(each.intensity for each in mine) / 2,
+        max(*(each.intensity for each in mine), ceilings.ridge) * 2,
+    )
     low = min(each.operations_per_s for each in mine) / TERA / 2
     x = alt.X(
         "intensity:Q",
@@ -248,9 +301,14 @@ def roofline_figure(points: PointsOfModel) -> Figure | None:
         scale=alt.Scale(type="log", domain=[least, most], nice=False),
     )
     top = 2 * ceilings.matrix_flops / TERA
-    decades = alt.Axis(values=[10.0**power for power in range(-9, 10)], format="~g", labelOverlap="greedy")
+    decades = alt.Axis(
+        values=[10.0**power for power in range(-9, 10)], format="~g", labelOverlap="greedy"
+    )
     y = alt.Y(
-        "rate:Q", title="Tera-operations per second", scale=alt.Scale(type="log", domain=[low, top], nice=False), axis=decades
+        "rate:Q",
+        title="Tera-operations per second",
+        scale=alt.Scale(type="log", domain=[low, top], nice=False),
+        axis=decades,
     )
     passes = [name for name in PASSES if any(each.operator.graph == name for each in mine)]
     tooltip = [
@@ -267,7 +325,9 @@ def roofline_figure(points: PointsOfModel) -> Figure | None:
     roofs = _roofs(ceilings, least, most, low)
     ends = alt.Chart(inline_data(("intensity", "rate", "roof"), roofs, words={"roof"}))
     chart = alt.layer(
-        ends.mark_line(color=colour("muted"), strokeWidth=1.5, clip=True).encode(x=x, y=y, detail="roof:N"),
+        ends.mark_line(color=colour("muted"), strokeWidth=1.5, clip=True).encode(
+            x=x, y=y, detail="roof:N"
+        ),
         ends.transform_filter(f"datum.intensity >= {most * 0.999}")
         .mark_text(align="right", dy=-7, tooltip=None)
         .encode(x=x, y=y, text="roof:N"),
@@ -287,24 +347,42 @@ def roofline_figure(points: PointsOfModel) -> Figure | None:
     )
     bound = sum(each.seconds for each in mine if each.intensity < ceilings.ridge) / total
     on_chip = points.best.accelerator is not None
-    which = "Bytes are what the chip moves, re-reads included." if on_chip else "Bytes are those of the operands."
+    which = (
+        "Bytes are what the chip moves, re-reads included."
+        if on_chip
+        else "Bytes are those of the operands."
+    )
     caption = (
-        "Each operator of the layers at its arithmetic intensity and what it achieves, the larger the more of a micro-batch's "
+        "Each operator of the layers at its arithmetic intensity and what it achieves, the larger "
+        "the more of a micro-batch's "
         "time it takes; products count FLOPs, others the elements of their functions. "
-        f"{share(bound)} of the operators' time is left of the ridge at {number(ceilings.ridge)} operations per byte, where HBM "
+        f"{share(bound)} of the operators' time is left of the ridge at {number(ceilings.ridge)} "
+        "operations per byte, where HBM "
         f"is the lower roof. {which}"
     )
     if len(mine) < len(every):
         caption += f" {len(every) - len(mine)} operators that take next to no time are left out."
     if on_chip:
         caption += " An operator on a single core reaches its core's part of the roof at most."
-    return Figure(f"roofline{points.suffix}", "Roofline", caption, sized(chart, 380), len(rows), _operator_table(mine, ceilings))
+    return Figure(
+        f"roofline{points.suffix}",
+        "Roofline",
+        caption,
+        sized(chart, 380),
+        len(rows),
+        _operator_table(mine, ceilings),
+    )
 
 
-def _roofs(ceilings: Ceilings, least: float, most: float, low: float) -> list[tuple[float, float, str]]:
-    """The ends of the roofs in the chart: intensity, tera-operations per second, and what the roof is."""
+def _roofs(
+    ceilings: Ceilings, least: float, most: float, low: float
+) -> list[tuple[float, float, str]]:
+    """The ends of the roofs in the chart: intensity, tera-operations per second, and what the roof
+    is."""
     memory, matrix = ceilings.hbm_bytes_per_s / TERA, ceilings.matrix_flops / TERA
-    words = f"matrix units {number(matrix)} TFLOP/s, HBM {number(ceilings.hbm_bytes_per_s / GIGA)} GB/s"
+    words = (
+        f"matrix units {number(matrix)} TFLOP/s, HBM {number(ceilings.hbm_bytes_per_s / GIGA)} GB/s"
+    )
     start = max(least, low / memory)
     roof = [(start, memory * start, words), (ceilings.ridge, matrix, words), (most, matrix, words)]
     if ceilings.vector_operations is None:
@@ -317,7 +395,15 @@ def _roofs(ceilings: Ceilings, least: float, most: float, low: float) -> list[tu
 def _operator_table(points: Sequence[RooflinePoint], ceilings: Ceilings) -> PageTable:
     longest = sorted(points, key=lambda each: -each.seconds)[:MOST_ROWS]
     total = sum(each.seconds for each in points)
-    columns = ("operator", "of", "pass", "share of the time", "operations per byte", "Tera-operations/s", "lower roof")
+    columns = (
+        "operator",
+        "of",
+        "pass",
+        "share of the time",
+        "operations per byte",
+        "Tera-operations/s",
+        "lower roof",
+    )
     rows = (
         (
             each.operator.name,

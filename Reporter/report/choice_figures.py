@@ -1,4 +1,5 @@
-"""Plans on the best hardware: the fastest in a table, and a figure of what throughput takes in memory."""
+"""Plans on the best hardware: the fastest in a table, and a figure of what throughput takes in
+memory."""
 
 from __future__ import annotations
 
@@ -53,18 +54,37 @@ OF_PLANS = (  # of every plan of a design point
     Choice("zero_stage", "ZeRO stage", lambda plan: plan.zero_stage),
     Choice("interleave", "chunks per stage", lambda plan: plan.interleave),
     Choice("group_order", "order of the groups", lambda plan: plan.group_order),
-    Choice("overlap_gradients", "overlapped gradients", lambda plan: str(plan.plan.overlap_gradients)),
+    Choice(
+        "overlap_gradients", "overlapped gradients", lambda plan: str(plan.plan.overlap_gradients)
+    ),
 )
 CHOICES = (*OF_SHAPES, *OF_PLANS)
-LYING = "where the groups of a layer lie"  # of design points, whose plans say it by the order of the groups
-WORDS = {LAYER_GROUPS, "layout", "exchange", "sequence_parallel", "recompute", "group_order", "overlap_gradients"}
+# of design points, whose plans say it by the order of the groups
+LYING = "where the groups of a layer lie"
+WORDS = {
+    LAYER_GROUPS,
+    "layout",
+    "exchange",
+    "sequence_parallel",
+    "recompute",
+    "group_order",
+    "overlap_gradients",
+}
 
 
 def fastest_plans(points: PointsOfModel) -> tuple[PageTable, ...]:
     """The fastest plans on the best hardware as a table, where the run kept plans of the model."""
     plans = _plans(points)
-    done = plans[(plans["status"] == "evaluated") & plans["time_per_batch_s"].notna()] if len(plans) else plans
-    return (_fastest_table(points, done.sort_values("time_per_batch_s", kind="stable")),) if len(done) else ()
+    done = (
+        plans[(plans["status"] == "evaluated") & plans["time_per_batch_s"].notna()]
+        if len(plans)
+        else plans
+    )
+    return (
+        (_fastest_table(points, done.sort_values("time_per_batch_s", kind="stable")),)
+        if len(done)
+        else ()
+    )
 
 
 def memory_scatter(points: PointsOfModel) -> Figure:
@@ -77,7 +97,11 @@ def memory_scatter(points: PointsOfModel) -> Figure:
     of_shapes = [choice.column for choice in OF_SHAPES] + [LAYER_GROUPS]
     columns = [*of_shapes, "pp", "dp"]
     rows = (
-        (*(_plain(row[column]) for column in columns), row["memory_bytes"] / GIB, row["throughput_samples_per_s"])
+        (
+            *(_plain(row[column]) for column in columns),
+            row["memory_bytes"] / GIB,
+            row["throughput_samples_per_s"],
+        )
         for _, row in shown.iterrows()
     )
     data = inline_data((*columns, "memory", "throughput"), rows, words=WORDS)
@@ -99,15 +123,22 @@ def memory_scatter(points: PointsOfModel) -> Figure:
         alt.Tooltip("memory:Q", title="memory, GiB", format=".4~r"),
         *(alt.Tooltip(f"{column}:N", title=titles[column]) for column in columns),
     ]
-    scale = alt.Scale(domain=widths, range=[colour(SERIES[position % len(SERIES)]) for position in range(len(widths))])
+    scale = alt.Scale(
+        domain=widths,
+        range=[colour(SERIES[position % len(SERIES)]) for position in range(len(widths))],
+    )
     best = inline_data(
         ("memory", "throughput", "name"),
         [(points.plan_memory_bytes / GIB, points.plan.throughput_samples_per_s, "optimum")],
         words={"name"},
     )
-    ring = alt.Chart(best).mark_point(size=220, filled=False, strokeWidth=2.5, color=colour("accent"))
+    ring = alt.Chart(best).mark_point(
+        size=220, filled=False, strokeWidth=2.5, color=colour("accent")
+    )
     name = alt.Chart(best).mark_text(dy=-14, fontWeight="bold")
-    edge = alt.Chart(inline_data(("limit",), [(limit,)])).mark_rule(color=colour("accent"), strokeWidth=2)
+    edge = alt.Chart(inline_data(("limit",), [(limit,)])).mark_rule(
+        color=colour("accent"), strokeWidth=2
+    )
     chart = alt.layer(
         edge.encode(x=alt.X("limit:Q", title=title)),
         base.mark_point(size=36, filled=True, opacity=0.8).encode(
@@ -121,16 +152,24 @@ def memory_scatter(points: PointsOfModel) -> Figure:
         name.encode(x="memory:Q", y="throughput:Q", text="name:N"),
     ).add_params(*menus.values())
     kept = (
-        f" {len(shown):,} of {len(evaluated):,} evaluated ones are drawn, an even choice." if len(shown) < len(evaluated) else ""
+        f" {len(shown):,} of {len(evaluated):,} evaluated ones are drawn, an even choice."
+        if len(shown) < len(evaluated)
+        else ""
     )
     caption = (
-        "Each point is the best plan of its layout, tensor, context and expert parallel degrees, the places of these groups, "
-        f"micro-batch size, sequence parallelism and recomputation. The vertical line is the memory of a device "
+        "Each point is the best plan of its layout, tensor, context and expert parallel degrees, "
+        "the places of these groups, "
+        "micro-batch size, sequence parallelism and recomputation. The vertical line is the "
+        "memory of a device "
         f"({number(limit)} GiB), the ring the optimum.{kept} "
         "What was pruned is proven to be no faster than the optimum."
     )
     return Figure(
-        f"throughput-memory{points.suffix}", "Throughput and memory of the plans", caption, sized(chart, 380), len(shown)
+        f"throughput-memory{points.suffix}",
+        "Throughput and memory of the plans",
+        caption,
+        sized(chart, 380),
+        len(shown),
     )
 
 
@@ -153,8 +192,17 @@ def _fastest_table(points: PointsOfModel, done: pd.DataFrame) -> PageTable:
     columns = ("iteration", "samples/s", *(choice.title for choice in CHOICES))
     words = {choice.title for choice in CHOICES if choice.column in WORDS}
     of = f" of {label(points.model)}" if points.suffix else ""
-    name = f"The fastest {min(FASTEST, len(done))} evaluated plans" if len(done) > 1 else "The only plan evaluated"
-    return table(f"{name}{of} with micro-batch size {points.plan.micro_batch_size}", columns, rows, words=words)
+    name = (
+        f"The fastest {min(FASTEST, len(done))} evaluated plans"
+        if len(done) > 1
+        else "The only plan evaluated"
+    )
+    return table(
+        f"{name}{of} with micro-batch size {points.plan.micro_batch_size}",
+        columns,
+        rows,
+        words=words,
+    )
 
 
 def _rank(value: Any) -> tuple[int, Any]:

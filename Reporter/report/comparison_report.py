@@ -1,4 +1,5 @@
-"""The report of two runs beside each other: what changed in their inputs and in their answers, and why."""
+"""The report of two runs beside each other: what changed in their inputs and in their answers, and
+why."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,17 @@ from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, sized
 from Reporter.report.design_points import front_rows, memory_rows
-from Reporter.report.figures import Figure, KeyNumber, PageTable, Part, Reasons, Report, Section, inline_data, table
+from Reporter.report.figures import (
+    Figure,
+    KeyNumber,
+    PageTable,
+    Part,
+    Reasons,
+    Report,
+    Section,
+    inline_data,
+    table,
+)
 from Reporter.report.formats import duration
 from Reporter.report.front_axes import front_words
 from Reporter.report.theme import colour
@@ -26,7 +37,8 @@ LABEL = 52  # characters of such a line
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run found, by model, the value of its objective its unit, and the area of a chip (None: not known)."""
+    """What a run found, by model, the value of its objective its unit, and the area of a chip
+    (None: not known)."""
 
     models: Mapping[str, ModelPlan]
     value: float | None
@@ -50,10 +62,21 @@ def comparison_report(before: FinishedRun, after: FinishedRun, comparison: Compa
 
 
 def _sections(
-    comparison: Comparison, runs: tuple[FinishedRun, FinishedRun], answers: tuple[Outcome, Outcome], names: tuple[str, str]
+    comparison: Comparison,
+    runs: tuple[FinishedRun, FinishedRun],
+    answers: tuple[Outcome, Outcome],
+    names: tuple[str, str],
 ) -> Iterator[Section]:
-    changed = [_changes("Inputs and versions that differ", "input", comparison.changes)] if comparison.changes else []
-    moved = [_changes("What differs in the answer", "part of the answer", comparison.answers)] if comparison.answers else []
+    changed = (
+        [_changes("Inputs and versions that differ", "input", comparison.changes)]
+        if comparison.changes
+        else []
+    )
+    moved = (
+        [_changes("What differs in the answer", "part of the answer", comparison.answers)]
+        if comparison.answers
+        else []
+    )
     same = [] if changed else ["Nothing in the inputs differs."]
     same += [] if moved else ["Nothing in the answer differs."]
     yield Section("changes", "What changed", (Part("", tuple(same), (), tuple(changed + moved)),))
@@ -69,7 +92,10 @@ def _sections(
     )
     if terms:
         yield Section("iteration", "Where the time of an iteration goes", terms)
-    scatters = tuple(Part(label(model) if several else "", (), (_scatter(runs, model, answers, names),)) for model in shared)
+    scatters = tuple(
+        Part(label(model) if several else "", (), (_scatter(runs, model, answers, names),))
+        for model in shared
+    )
     if scatters:
         yield Section("designs", "The designs of both runs", scatters)
 
@@ -78,15 +104,27 @@ def _outcome(run: FinishedRun) -> Outcome:
     best = run.result.best
     if best is None:
         return Outcome({}, None, "", None)
-    return Outcome(best.models, best.value, unit_of(best), best.accelerator.area_mm2 if best.accelerator else None)
+    return Outcome(
+        best.models,
+        best.value,
+        unit_of(best),
+        best.accelerator.area_mm2 if best.accelerator else None,
+    )
 
 
 def _numbers(before: Outcome, after: Outcome) -> Iterator[KeyNumber]:
     for name, answers in (("before", before), ("after", after)):
-        value = "nothing fits" if answers.value is None else f"{number(answers.value)} {answers.unit}"
+        value = (
+            "nothing fits" if answers.value is None else f"{number(answers.value)} {answers.unit}"
+        )
         times = ", ".join(duration(each.time_per_batch_s) for each in answers.models.values())
         yield KeyNumber(name, value, f"an iteration of {times}" if times else "")
-    if before.value and after.value and before.unit == after.unit and before.models.keys() == after.models.keys():
+    if (
+        before.value
+        and after.value
+        and before.unit == after.unit
+        and before.models.keys() == after.models.keys()
+    ):
         yield KeyNumber("after over before", f"{number(after.value / before.value, 3)}x")
 
 
@@ -103,8 +141,14 @@ def _terms(comparison: Comparison, model: str, answers: tuple[Outcome, Outcome])
     unknown = {term.name for term in terms} - TERMS.keys()
     assert not unknown, unknown
     bars = [
-        IterationBar(name, {term.name: getattr(term, field) for term in terms}, each.models[model].throughput_samples_per_s)
-        for name, field, each in zip(("before", "after"), ("best_s", "other_s"), answers, strict=True)
+        IterationBar(
+            name,
+            {term.name: getattr(term, field) for term in terms},
+            each.models[model].throughput_samples_per_s,
+        )
+        for name, field, each in zip(
+            ("before", "after"), ("best_s", "other_s"), answers, strict=True
+        )
     ]
     return breakdown_figure(bars, _suffix(model, answers))
 
@@ -114,7 +158,11 @@ def _exchanges_figure(exchanges: tuple[Exchange, ...], unit: str) -> Figure:
     import altair as alt
 
     rows = [
-        (exchange.what, exchange.value, "does not fit" if exchange.value is None else number(exchange.value))
+        (
+            exchange.what,
+            exchange.value,
+            "does not fit" if exchange.value is None else number(exchange.value),
+        )
         for exchange in exchanges
     ]
     names = [textwrap.wrap(exchange.what, LABEL) for exchange in exchanges]
@@ -140,23 +188,46 @@ def _exchanges_figure(exchanges: tuple[Exchange, ...], unit: str) -> Figure:
     )
     labels = (  # above the bars, where a phone has room for them as well
         alt.Chart(data)
-        .mark_text(align="left", baseline="bottom", yOffset=2, lineBreak="\n", color=colour("muted"), tooltip=None)
+        .mark_text(
+            align="left",
+            baseline="bottom",
+            yOffset=2,
+            lineBreak="\n",
+            color=colour("muted"),
+            tooltip=None,
+        )
         .encode(x=alt.datum(0), y=y, text="label:N")
     )
-    chart = alt.layer(bars, texts.encode(x="at:Q", y=y, text="text:N"), labels).properties(padding=ROOM_FOR_TEXT)
+    chart = alt.layer(bars, texts.encode(x="at:Q", y=y, text="text:N"), labels).properties(
+        padding=ROOM_FOR_TEXT
+    )
     row = 2 * BAR + 2 * LINE * max(map(len, names))
     columns = ("what", unit)
-    shown = table("The objective as inputs change", columns, ((what, text) for what, _, text in rows), words={"what"})
+    shown = table(
+        "The objective as inputs change",
+        columns,
+        ((what, text) for what, _, text in rows),
+        words={"what"},
+    )
     caption = "The objective of a design when only some of the inputs change."
     return Figure(
-        "moves", "What each change does to the objective", caption, sized(chart, row * len(exchanges)), 2 * len(exchanges), shown
+        "moves",
+        "What each change does to the objective",
+        caption,
+        sized(chart, row * len(exchanges)),
+        2 * len(exchanges),
+        shown,
     )
 
 
 def _scatter(
-    runs: tuple[FinishedRun, FinishedRun], model: str, answers: tuple[Outcome, Outcome], names: tuple[str, str]
+    runs: tuple[FinishedRun, FinishedRun],
+    model: str,
+    answers: tuple[Outcome, Outcome],
+    names: tuple[str, str],
 ) -> Figure:
-    """Designs of both runs in one chart: Pareto fronts over area where both designed chips, else plans over their memory."""
+    """Designs of both runs in one chart: Pareto fronts over area where both designed chips, else
+    plans over their memory."""
     import altair as alt
 
     designed = all(each.area_mm2 is not None for each in answers)
@@ -195,7 +266,10 @@ def _scatter(
         words={"run", "design"},
     )
     rings = alt.Chart(best).mark_point(size=240, filled=False, strokeWidth=2.5)
-    halo = {"stroke": colour("page"), "strokeWidth": 4}  # behind the words, so that points do not run through them
+    halo = {
+        "stroke": colour("page"),
+        "strokeWidth": 4,
+    }  # behind the words, so that points do not run through them
     texts = [
         alt.Chart(best)
         .transform_filter(f"datum.run == '{run}'")
@@ -206,14 +280,26 @@ def _scatter(
         for look in (halo, {})
     ]
     chart = alt.layer(
-        alt.Chart(data).mark_point(size=26, filled=True, opacity=0.7).encode(x=x, y=y, tooltip=tooltip, **coded),
+        alt.Chart(data)
+        .mark_point(size=26, filled=True, opacity=0.7)
+        .encode(x=x, y=y, tooltip=tooltip, **coded),
         rings.encode(x=x, y=y, color=coded["color"], tooltip=tooltip),
         *texts,
     )
     fronts = list(dict.fromkeys(front_words(run.manifest.front) for run in runs))
-    drawn = f"Pareto fronts of {', and of '.join(fronts)}" if designed else "Evaluated design points"
-    caption = f"{drawn} of both runs (before: {names[0]}, after: {names[1]}); rings mark their optima."
-    return Figure(f"designs-of-both{_suffix(model, answers)}", "The designs of both runs", caption, sized(chart, 380), len(rows))
+    drawn = (
+        f"Pareto fronts of {', and of '.join(fronts)}" if designed else "Evaluated design points"
+    )
+    caption = (
+        f"{drawn} of both runs (before: {names[0]}, after: {names[1]}); rings mark their optima."
+    )
+    return Figure(
+        f"designs-of-both{_suffix(model, answers)}",
+        "The designs of both runs",
+        caption,
+        sized(chart, 380),
+        len(rows),
+    )
 
 
 def _suffix(model: str, answers: tuple[Outcome, Outcome]) -> str:

@@ -26,7 +26,18 @@ NO_SIZES = Accelerator(0, 0, 0, 0, 0, 0, 0.0)
 
 
 OF_A_PLAN = (  # columns of designs that tell their plans apart
-    *("micro_batch_size", "recompute", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "sequence_parallel"),
+    *(
+        "micro_batch_size",
+        "recompute",
+        "layout",
+        "tp",
+        "tp2",
+        "panels",
+        "cp",
+        "exchange",
+        "ep",
+        "sequence_parallel",
+    ),
     *(LAYER_GROUPS, "pp", "dp"),
 )
 
@@ -48,7 +59,9 @@ class PointsOfModel:
     @property
     def references(self) -> tuple[ReferencePoint, ...]:
         """Known chips with as much memory on which the model fits."""
-        same = (point for point in self.run.result.references if point.hbm_bytes == self.best.hbm_bytes)
+        same = (
+            point for point in self.run.result.references if point.hbm_bytes == self.best.hbm_bytes
+        )
         return tuple(point for point in same if self.model in point.models)
 
     @property
@@ -79,7 +92,9 @@ def thinned(evaluated: pd.DataFrame) -> pd.DataFrame:
     front = evaluated["on_front"].to_numpy(dtype=bool)
     others = np.flatnonzero(~front)
     room = max(MOST_POINTS - int(front.sum()), MOST_POINTS // 10)
-    order = others[np.argsort(evaluated["throughput_samples_per_s"].to_numpy()[others], kind="stable")]
+    order = others[
+        np.argsort(evaluated["throughput_samples_per_s"].to_numpy()[others], kind="stable")
+    ]
     keep = front.copy()
     if len(order):
         keep[order[np.linspace(0, len(order) - 1, min(room, len(order))).astype(int)]] = True
@@ -88,9 +103,12 @@ def thinned(evaluated: pd.DataFrame) -> pd.DataFrame:
 
 def chip_text(designs: pd.DataFrame) -> list[str]:
     """The accelerators of design points, each in one line."""
-    columns: Sequence[list[int]] = [designs[column].to_numpy(dtype=int).tolist() for column in CHIP_COLUMNS]
+    columns: Sequence[list[int]] = [
+        designs[column].to_numpy(dtype=int).tolist() for column in CHIP_COLUMNS
+    ]
     return [
-        f"{num_tc} TC {depth}x{width}, {num_vc} VC {width_vc}, GLB {number(glb_bytes / MIB)} MiB{varied}"
+        f"{num_tc} TC {depth}x{width}, {num_vc} VC {width_vc}, GLB {number(glb_bytes / MIB)} "
+        f"MiB{varied}"
         for (num_tc, num_vc, width, depth, width_vc, glb_bytes), varied in zip(
             zip(*columns, strict=True), varied_texts(designs), strict=True
         )
@@ -98,39 +116,64 @@ def chip_text(designs: pd.DataFrame) -> list[str]:
 
 
 def varied_columns(designs: pd.DataFrame) -> list[str]:
-    """Columns that tell chips apart besides their sizes: memory as it is sold, clock, links; those that there are."""
+    """Columns that tell chips apart besides their sizes: memory as it is sold, clock, links; those
+    that there are."""
     return [name for name in VARIED if name in designs]
 
 
 def varied_texts(designs: pd.DataFrame) -> list[str]:
-    """What follows the sizes of the accelerators of design points: ``, 4 x hbm3, 0.84 GHz``; nothing where they have none."""
+    """What follows the sizes of the accelerators of design points: ``, 4 x hbm3, 0.84 GHz``;
+    nothing where they have none."""
     if not varied_columns(designs):
         return [""] * len(designs)
-    known = [designs[name].tolist() if name in designs else [None] * len(designs) for name in VARIED]
-    rows = zip(*([None if value is None or value != value else value for value in column] for column in known), strict=True)
+    known = [
+        designs[name].tolist() if name in designs else [None] * len(designs) for name in VARIED
+    ]
+    rows = zip(
+        *(
+            [None if value is None or value != value else value for value in column]
+            for column in known
+        ),
+        strict=True,
+    )
     plain = accelerator_text(NO_SIZES)
-    return [accelerator_text(replace(NO_SIZES, **dict(zip(VARIED, row, strict=True)))).removeprefix(plain) for row in rows]
+    return [
+        accelerator_text(replace(NO_SIZES, **dict(zip(VARIED, row, strict=True)))).removeprefix(
+            plain
+        )
+        for row in rows
+    ]
 
 
 def plan_texts(designs: pd.DataFrame) -> list[str]:
-    """The degrees of the best plans of design points, and where the groups of a layer lie that are assigned to tiers."""
-    columns = (designs[name].tolist() for name in (*(each.name for each in fields(DesignDegrees)), LAYER_GROUPS))
+    """The degrees of the best plans of design points, and where the groups of a layer lie that are
+    assigned to tiers."""
+    columns = (
+        designs[name].tolist()
+        for name in (*(each.name for each in fields(DesignDegrees)), LAYER_GROUPS)
+    )
     return [
-        degrees_text(DesignDegrees(*degrees)) + ("" if lying in {CONSECUTIVE, UNSTATED} else f", {lying} within a layer")
+        degrees_text(DesignDegrees(*degrees))
+        + ("" if lying in {CONSECUTIVE, UNSTATED} else f", {lying} within a layer")
         for *degrees, lying in zip(*columns, strict=True)
     ]
 
 
 def front_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
-    """Area in mm2, samples per second and accelerator of the designs on the Pareto front of a model."""
+    """Area in mm2, samples per second and accelerator of the designs on the Pareto front of a
+    model."""
     designs = run.designs
     front = designs[(designs["model"] == model) & designs["on_front"]]
-    area_mm2, throughput = front["area_mm2"].to_numpy(dtype=float), front["throughput_samples_per_s"].to_numpy(dtype=float)
+    area_mm2, throughput = (
+        front["area_mm2"].to_numpy(dtype=float),
+        front["throughput_samples_per_s"].to_numpy(dtype=float),
+    )
     return list(zip(area_mm2.tolist(), throughput.tolist(), chip_text(front), strict=True))
 
 
 def memory_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
-    """Memory of the fullest stage in GiB, samples per second and plan of the evaluated design points of a model."""
+    """Memory of the fullest stage in GiB, samples per second and plan of the evaluated design
+    points of a model."""
     designs = run.designs
     shown = thinned(designs[(designs["model"] == model) & (designs["status"] == "evaluated")])
     return [

@@ -1,4 +1,5 @@
-"""Where the stages, replicas and tensor-parallel ranks of a plan lie on the tiers of the network, and what exchanges there."""
+"""Where the stages, replicas and tensor-parallel ranks of a plan lie on the tiers of the network,
+and what exchanges there."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PlacedDevices:
-    """Every device in use by its number on the network, and its rank along each axis: arrays of shape (devices,)."""
+    """Every device in use by its number on the network, and its rank along each axis: arrays of
+    shape (devices,)."""
 
     device: IntArray
     tensor: IntArray
@@ -36,7 +38,8 @@ class PlacedDevices:
 
 @dataclass(frozen=True)
 class GroupOnTiers:
-    """Groups of a kind that exchange something: devices, how far apart neighbours are, and the widest tier any of them needs."""
+    """Groups of a kind that exchange something: devices, how far apart neighbours are, and the
+    widest tier any of them needs."""
 
     name: str
     exchanges: str
@@ -47,7 +50,8 @@ class GroupOnTiers:
 
 
 def placed_devices(plan: ModelPlan, cluster: Cluster) -> PlacedDevices:
-    """Tensor-parallel groups lie innermost, then rows of a 2D layout, context-parallel ones, then replicas or stages in order.
+    """Tensor-parallel groups lie innermost, then rows of a 2D layout, context-parallel ones, then
+    replicas or stages in order.
 
     Where the plan assigns axes to tiers, this holds within every tier.
     """
@@ -67,7 +71,9 @@ def placed_devices(plan: ModelPlan, cluster: Cluster) -> PlacedDevices:
 def _assigned_devices(assigned: Assignment, cluster: Cluster, count: IntArray) -> PlacedDevices:
     ranks, weights = {axis: np.zeros_like(count) for axis in AXES}, dict.fromkeys(AXES, 1)
     device, block, rest = np.zeros_like(count), 1, count
-    for tier, parts in zip(cluster.tiers, zip(*(getattr(assigned, axis) for axis in AXES), strict=True), strict=False):
+    for tier, parts in zip(
+        cluster.tiers, zip(*(getattr(assigned, axis) for axis in AXES), strict=True), strict=False
+    ):
         place = 1
         for axis, part in zip(AXES, parts, strict=True):
             rest, digit = np.divmod(rest, part)
@@ -84,7 +90,12 @@ def groups_on_tiers(plan: ModelPlan, cluster: Cluster) -> tuple[GroupOnTiers, ..
     placed = placed_devices(plan, cluster)
     kinds = [
         ("tensor parallel", "activations of every layer", plan.tp, placed.tensor),
-        ("tensor parallel, second axis", "weights of every layer, keys and values", plan.tp2, placed.row),
+        (
+            "tensor parallel, second axis",
+            "weights of every layer, keys and values",
+            plan.tp2,
+            placed.row,
+        ),
         ("context parallel", "keys and values, gradients", plan.cp, placed.context),
         ("data parallel", "gradients", plan.dp, placed.replica),
         ("neighbouring stages", "activations between stages", plan.pp, placed.stage),
@@ -97,16 +108,30 @@ def groups_on_tiers(plan: ModelPlan, cluster: Cluster) -> tuple[GroupOnTiers, ..
         same = np.unique(np.stack(others), axis=1, return_inverse=True)[1].reshape(-1)
         members = placed.device[np.lexsort((placed.device, same))].reshape(-1, size)
         tier = next(
-            (each for each in cluster.tiers if (members // each.group_size == members[:, :1] // each.group_size).all()),
+            (
+                each
+                for each in cluster.tiers
+                if (members // each.group_size == members[:, :1] // each.group_size).all()
+            ),
             cluster.tiers[-1],
         )
         stride = int(members[0, 1] - members[0, 0])
-        found.append(GroupOnTiers(name, exchanges, size, stride, tier.name, tier.bandwidth_bytes_per_s * tier.efficiency))
+        found.append(
+            GroupOnTiers(
+                name,
+                exchanges,
+                size,
+                stride,
+                tier.name,
+                tier.bandwidth_bytes_per_s * tier.efficiency,
+            )
+        )
     return tuple(found)
 
 
 def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
-    """Every device of the plan as a square, row by row in the order of the network, coloured by stage."""
+    """Every device of the plan as a square, row by row in the order of the network, coloured by
+    stage."""
     import altair as alt
 
     placed = placed_devices(plan, cluster)
@@ -115,12 +140,34 @@ def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
     device = placed.device[:drawn]
     blocks = [device // tier.group_size for tier in cluster.tiers]
     names = [
-        " / ".join(f"{tier.name} {block[place]}" for tier, block in zip(cluster.tiers, blocks, strict=True))
+        " / ".join(
+            f"{tier.name} {block[place]}" for tier, block in zip(cluster.tiers, blocks, strict=True)
+        )
         for place in range(drawn)
     ]
-    columns = ("device", "x", "y", "stage", "replica", "tensor", "row", "context", "colour", "where")
+    columns = (
+        "device",
+        "x",
+        "y",
+        "stage",
+        "replica",
+        "tensor",
+        "row",
+        "context",
+        "colour",
+        "where",
+    )
     rows = zip(
-        *(each.tolist() for each in (device, device % row, device // row, placed.stage[:drawn] + 1, placed.replica[:drawn] + 1)),
+        *(
+            each.tolist()
+            for each in (
+                device,
+                device % row,
+                device // row,
+                placed.stage[:drawn] + 1,
+                placed.replica[:drawn] + 1,
+            )
+        ),
         *((each[:drawn] + 1).tolist() for each in (placed.tensor, placed.row, placed.context)),
         (placed.stage[:drawn] % len(SERIES)).tolist(),
         names,
@@ -129,7 +176,10 @@ def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
     data = inline_data(columns, rows, words={"where"})
     lines = int(device.max()) // row + 1
     x = alt.X(
-        "x:O", title=f"device, {row} in a row", axis=alt.Axis(labels=False, ticks=False), scale=alt.Scale(paddingInner=0.12)
+        "x:O",
+        title=f"device, {row} in a row",
+        axis=alt.Axis(labels=False, ticks=False),
+        scale=alt.Scale(paddingInner=0.12),
     )
     y = alt.Y("y:O", title=None, axis=None, scale=alt.Scale(paddingInner=0.12))
     scale = alt.Scale(domain=list(range(len(SERIES))), range=[colour(role) for role in SERIES])
@@ -138,38 +188,81 @@ def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
         alt.Tooltip("stage:Q", title=f"stage, of {plan.pp}"),
         alt.Tooltip("replica:Q", title=f"replica, of {plan.dp}"),
         alt.Tooltip("tensor:Q", title=f"tensor-parallel rank, of {plan.tp}"),
-        *([alt.Tooltip("row:Q", title=f"rank on the second tensor axis, of {plan.tp2}")] if plan.tp2 > 1 else []),
-        *([alt.Tooltip("context:Q", title=f"context-parallel rank, of {plan.cp}")] if plan.cp > 1 else []),
+        *(
+            [alt.Tooltip("row:Q", title=f"rank on the second tensor axis, of {plan.tp2}")]
+            if plan.tp2 > 1
+            else []
+        ),
+        *(
+            [alt.Tooltip("context:Q", title=f"context-parallel rank, of {plan.cp}")]
+            if plan.cp > 1
+            else []
+        ),
         alt.Tooltip("where:N", title="on the network"),
     ]
     base = alt.Chart(data)
-    layers = [base.mark_rect().encode(x=x, y=y, color=alt.Color("colour:N", scale=scale, legend=None), tooltip=tooltip)]
+    layers = [
+        base.mark_rect().encode(
+            x=x, y=y, color=alt.Color("colour:N", scale=scale, legend=None), tooltip=tooltip
+        )
+    ]
     height = int(min(max(lines * 22, 40), 420))
     if row <= 32 and height / lines >= 14:
-        layers.append(base.mark_text(fontSize=10, color=colour("label_on_dark"), tooltip=None).encode(x=x, y=y, text="stage:Q"))
+        layers.append(
+            base.mark_text(fontSize=10, color=colour("label_on_dark"), tooltip=None).encode(
+                x=x, y=y, text="stage:Q"
+            )
+        )
     groups = groups_on_tiers(plan, cluster)
     where = [f"{each.name} groups of {each.size:,} on tier {each.tier}" for each in groups]
-    caption = "Each square is a device, in the order of the network, coloured by its stage (colours repeat where there are many)."
+    caption = (
+        "Each square is a device, in the order of the network, coloured by its stage "
+        "(colours repeat where there are many)."
+    )
     caption += f" What exchanges where: {listed(where)}." if where else ""
     if drawn < len(placed.stage):
         caption += f" The first {drawn:,} of {len(placed.stage):,} devices are drawn."
     spec = sized(alt.layer(*layers), height)
-    return Figure(f"devices{suffix}", "Devices on the network", caption, spec, drawn, _table(groups))
+    return Figure(
+        f"devices{suffix}", "Devices on the network", caption, spec, drawn, _table(groups)
+    )
 
 
 def _row_of(cluster: Cluster, devices: int) -> int:
-    """Devices of a row: a block of a tier where one is about as wide as the page, so that blocks are rows or parts of them."""
+    """Devices of a row: a block of a tier where one is about as wide as the page, so that blocks
+    are rows or parts of them."""
     fitting = [tier.group_size for tier in cluster.tiers if 4 <= tier.group_size <= WIDEST_ROW]
     if fitting:
         block = fitting[-1]
-        return min(block * max(1, min(WIDEST_ROW // block, int(np.sqrt(devices)) // block)), devices)
+        return min(
+            block * max(1, min(WIDEST_ROW // block, int(np.sqrt(devices)) // block)), devices
+        )
     return min(WIDEST_ROW, max(4, int(2 ** np.ceil(np.log2(max(np.sqrt(devices), 1))))), devices)
 
 
 def _table(groups: tuple[GroupOnTiers, ...]) -> PageTable:
-    columns = ("groups", "exchange", "devices", "stride", "widest tier they need", "GB/s of a device there")
+    columns = (
+        "groups",
+        "exchange",
+        "devices",
+        "stride",
+        "widest tier they need",
+        "GB/s of a device there",
+    )
     rows = (
-        (each.name, each.exchanges, f"{each.size:,}", f"{each.stride:,}", each.tier, number(each.bandwidth_bytes_per_s / 1e9))
+        (
+            each.name,
+            each.exchanges,
+            f"{each.size:,}",
+            f"{each.stride:,}",
+            each.tier,
+            number(each.bandwidth_bytes_per_s / 1e9),
+        )
         for each in groups
     )
-    return table("Groups on the tiers of the network", columns, rows, words={"groups", "exchange", "widest tier they need"})
+    return table(
+        "Groups on the tiers of the network",
+        columns,
+        rows,
+        words={"groups", "exchange", "widest tier they need"},
+    )

@@ -14,16 +14,21 @@ from Reporter.report.charts import legend_columns
 from Reporter.report.figures import Figure, Report
 from Reporter.report.theme import LIGHT, chart_config, coloured
 
-WIDE, NARROW = 760, 400  # points: as wide as two columns, and as one column, of a slide or a large page
+WIDE, NARROW = (
+    760,
+    400,
+)  # points: as wide as two columns, and as one column, of a slide or a large page
 PIXELS_PER_INCH = 216  # three pixels for each of the 72 points of an inch
 ENDINGS = (".svg", ".png", ".pdf")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def write_figures(report: Report, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Write every figure of a report as SVG, PNG and PDF into ``folder``, and its data as parquet; returns the files.
+    """Write every figure of a report as SVG, PNG and PDF into ``folder``, and its data as parquet;
+    returns the files.
 
-    A figure drawn from several tables has a file for each, ``NAME.parquet`` that with the most rows, then ``NAME-2.parquet``.
+    A figure drawn from several tables has a file for each, ``NAME.parquet`` that with the most
+    rows, then ``NAME-2.parquet``.
 
     Raises:
         InputError: one would replace what phaze did not write, and not ``force``.
@@ -44,7 +49,8 @@ def write_figures(report: Report, folder: Path, *, force: bool = False) -> tuple
 
 
 def figure_tables(spec: dict[str, Any]) -> list[bytes]:
-    """The tables that a chart is drawn from, as parquet, that with the most rows first; numbers as doubles, empty cells null."""
+    """The tables that a chart is drawn from, as parquet, that with the most rows first; numbers as
+    doubles, empty cells null."""
     found: dict[str, dict[str, Any]] = {}
     datasets = spec.get("datasets", {})
 
@@ -62,7 +68,10 @@ def figure_tables(spec: dict[str, Any]) -> list[bytes]:
                 collect(each)
 
     collect(spec)
-    return [_parquet(text, kinds) for text, kinds in sorted(found.items(), key=lambda item: -item[0].count("\n"))]
+    return [
+        _parquet(text, kinds)
+        for text, kinds in sorted(found.items(), key=lambda item: -item[0].count("\n"))
+    ]
 
 
 def _parquet(text: str, kinds: dict[str, str]) -> bytes:
@@ -72,7 +81,10 @@ def _parquet(text: str, kinds: dict[str, str]) -> bytes:
     rows = list(csv.DictReader(io.StringIO(text)))
     columns = {
         name: pa.array(
-            [row[name] if kind == "string" else float(row[name]) if row[name] else None for row in rows],
+            [
+                row[name] if kind == "string" else float(row[name]) if row[name] else None
+                for row in rows
+            ],
             pa.string() if kind == "string" else pa.float64(),
         )
         for name, kind in kinds.items()
@@ -83,7 +95,8 @@ def _parquet(text: str, kinds: dict[str, str]) -> bytes:
 
 
 def write_chart(spec: dict[str, Any], path: Path, width: int, alt: str = "") -> None:
-    """Write a chart in light colours, ``width`` points wide, as the ending of ``path``, where there may be one, says.
+    """Write a chart in light colours, ``width`` points wide, as the ending of ``path``, where there
+    may be one, says.
 
     An SVG says ``alt`` in its place.
 
@@ -95,7 +108,10 @@ def write_chart(spec: dict[str, Any], path: Path, width: int, alt: str = "") -> 
 
     ending = path.suffix.lower()
     if ending not in ENDINGS:
-        raise InputError(f"picture {path} has an ending that cannot be drawn; use {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
+        raise InputError(
+            f"picture {path} has an ending that cannot be drawn; use {', '.join(ENDINGS[:-1])} or "
+            f"{ENDINGS[-1]}"
+        )
     config = chart_config(LIGHT)
     columns = legend_columns(spec, width)
     if columns is not None:

@@ -14,8 +14,8 @@ SMALLEST_CANVAS = 1200  # marks from which a canvas draws faster than a tree of 
 class PageTable:
     """A table of words; columns among ``words`` go to the left, the others, numbers, to the right.
 
-    The last ``foot`` rows, sums for instance, stay below the others however these are sorted. ``links`` are addresses that the
-    first cells of the rows lead to, one per row (empty: none).
+    The last ``foot`` rows, sums for instance, stay below the others however these are sorted.
+    ``links`` are addresses that the first cells of the rows lead to, one per row (empty: none).
     """
 
     title: str
@@ -33,10 +33,11 @@ class PageTable:
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A chart with what to see in it. ``name`` is its anchor on the page and its file name, ``spec`` Vega-Lite's JSON.
+    """A chart with what to see in it. ``name`` is its anchor on the page and its file name,
+    ``spec`` Vega-Lite's JSON.
 
-    ``marks`` is about how many shapes it has. ``abreast`` figures stand side by side where there is room. The table says the same
-    as the chart.
+    ``marks`` is about how many shapes it has. ``abreast`` figures stand side by side where there is
+    room. The table says the same as the chart.
     """
 
     name: str
@@ -96,7 +97,8 @@ class Reasons:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A page: its title and what stands under it, the answer, the numbers that matter, the reasons, and the rest in sections.
+    """A page: its title and what stands under it, the answer, the numbers that matter, the reasons,
+    and the rest in sections.
 
     ``warnings`` are sentences that nobody who acts on the answer should miss.
     """
@@ -112,20 +114,37 @@ class Report:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """All figures, in their order."""
-        return tuple(figure for section in self.sections for part in section.parts for figure in part.figures)
+        return tuple(
+            figure for section in self.sections for part in section.parts for figure in part.figures
+        )
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: Iterable[str], foot: int = 0) -> PageTable:
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    words: Iterable[str],
+    foot: int = 0,
+) -> PageTable:
     """A table from rows of any kind, the last ``foot`` of them sums and the like."""
-    return PageTable(title, tuple(columns), tuple(tuple(row) for row in rows), frozenset(words), foot)
+    return PageTable(
+        title, tuple(columns), tuple(tuple(row) for row in rows), frozenset(words), foot
+    )
 
 
 def inline_data(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, words: Iterable[str] = (), exact: bool = False
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    words: Iterable[str] = (),
+    exact: bool = False,
 ) -> Any:
-    """Altair data of rows, all numbers but the columns among ``words``; as CSV, a quarter of the size of JSON.
+    """Altair data of rows, all numbers but the columns among ``words``; as CSV, a quarter of the
+    size of JSON.
 
-    None, and numbers that are not finite, become missing values; ``exact`` ones keep all digits, others seven.
+    None, and numbers that are not finite, become missing values; ``exact`` ones keep all digits,
+    others seven.
     """
     import altair as alt
 

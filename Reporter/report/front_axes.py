@@ -23,7 +23,8 @@ def _aligned(value: float) -> str:
 
 @dataclass(frozen=True)
 class AxisWords:
-    """An axis but throughput: its word, its title on a chart, the heading of a column and how values stand in it."""
+    """An axis but throughput: its word, its title on a chart, the heading of a column and how
+    values stand in it."""
 
     word: str
     title: str
@@ -33,11 +34,17 @@ class AxisWords:
 
 
 WORDS: Mapping[FrontAxis, AxisWords] = {
-    FrontAxis.AREA: AxisWords("area", "area of a chip, mm²", "area mm²", "an area", "{:.2f}".format),
+    FrontAxis.AREA: AxisWords(
+        "area", "area of a chip, mm²", "area mm²", "an area", "{:.2f}".format
+    ),
     FrontAxis.ENERGY: AxisWords("energy", "joules per sample", "J/sample", "energy"),
     FrontAxis.POWER: AxisWords("power", "watts of a chip at its peak", "peak W", "power"),
-    FrontAxis.COST: AxisWords("cost", "dollars of a device with its share of servers and network", "device $", "money"),
-    FrontAxis.CARBON: AxisWords("carbon", "kg CO2e embodied in a device", "embodied kg", "embodied carbon"),
+    FrontAxis.COST: AxisWords(
+        "cost", "dollars of a device with its share of servers and network", "device $", "money"
+    ),
+    FrontAxis.CARBON: AxisWords(
+        "carbon", "kg CO2e embodied in a device", "embodied kg", "embodied carbon"
+    ),
 }
 
 
@@ -52,18 +59,26 @@ def front_words(front: Sequence[FrontAxis]) -> str:
 
 
 def drawn_axes(front: Sequence[FrontAxis]) -> tuple[FrontAxis, FrontAxis]:
-    """What a chart of designs has across and as colour: axes of the front first, else area and energy."""
+    """What a chart of designs has across and as colour: axes of the front first, else area and
+    energy."""
     across, colour, *_ = dict.fromkeys((*other_axes(front), FrontAxis.AREA, FrontAxis.ENERGY))
     return across, colour
 
 
 def amounts_of(
-    run: FinishedRun, chips: Sequence[Accelerator], plans: Sequence[ModelPlan], axes: Sequence[FrontAxis]
+    run: FinishedRun,
+    chips: Sequence[Accelerator],
+    plans: Sequence[ModelPlan],
+    axes: Sequence[FrontAxis],
 ) -> list[dict[FrontAxis, float]]:
     """What each of ``chips`` with its plan has of ``axes``."""
     records = run.result.hardware.records
-    figures = ChipFigures.of(AcceleratorSet.of(chips), records.space, np.ones(len(chips)), records.cluster)
+    figures = ChipFigures.of(
+        AcceleratorSet.of(chips), records.space, np.ones(len(chips)), records.cluster
+    )
     joules = np.array([plan.energy_per_sample_j or 0.0 for plan in plans])
     throughput = np.array([plan.throughput_samples_per_s for plan in plans])
-    columns = {axis: np.abs(CRITERIA[axis].amount(figures, joules, throughput)).tolist() for axis in axes}
+    columns = {
+        axis: np.abs(CRITERIA[axis].amount(figures, joules, throughput)).tolist() for axis in axes
+    }
     return [{axis: columns[axis][place] for axis in axes} for place in range(len(chips))]

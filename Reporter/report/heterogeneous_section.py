@@ -17,7 +17,10 @@ def heterogeneous_section(answer: HeterogeneousAnswer) -> Section:
         return Section("differing", "Stages that differ", (Part("", (sentence,)),))
     columns = stage_columns(best.plan)
     table = PageTable(
-        stages_title(best.plan), columns, stage_rows(best.plan, best.stages), frozenset(STAGE_WORDS) & frozenset(columns)
+        stages_title(best.plan),
+        columns,
+        stage_rows(best.plan, best.stages),
+        frozenset(STAGE_WORDS) & frozenset(columns),
     )
     figures = pipeline_figures(best.pipeline, "differing")
     return Section("differing", "Stages that differ", (Part("", (sentence,), figures, (table,)),))

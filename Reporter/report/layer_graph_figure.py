@@ -1,4 +1,5 @@
-"""The layers of a model as the graph they are, on the stages of a plan: what passes between them, and what is cut."""
+"""The layers of a model as the graph they are, on the stages of a plan: what passes between them,
+and what is cut."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ LABELLED = 40  # layers up to which each has its name
 
 @dataclass(frozen=True)
 class LayerEdge:
-    """A tensor from one layer to another: places in the order of the stages, bytes forward and back, boundaries between."""
+    """A tensor from one layer to another: places in the order of the stages, bytes forward and
+    back, boundaries between."""
 
     source: int
     destination: int
@@ -32,7 +34,8 @@ class LayerEdge:
 
 @dataclass(frozen=True)
 class PlacedLayers:
-    """Layers of a plan in the order of its chunks, the chunk of each, and the edges between them."""
+    """Layers of a plan in the order of its chunks, the chunk of each, and the edges between
+    them."""
 
     names: tuple[str, ...]
     chunk: tuple[int, ...]
@@ -49,12 +52,21 @@ def placed_layers(plan: ModelPlan, tensors: Sequence[KeptTensor]) -> PlacedLayer
         start = place[tensor.source]
         for destination in tensor.destinations:
             end = place[destination]
-            edges.append(LayerEdge(start, end, tensor.forward_bytes, tensor.gradient_bytes, chunk[end] - chunk[start]))
+            edges.append(
+                LayerEdge(
+                    start,
+                    end,
+                    tensor.forward_bytes,
+                    tensor.gradient_bytes,
+                    chunk[end] - chunk[start],
+                )
+            )
     return PlacedLayers(tuple(names), tuple(chunk), tuple(edges))
 
 
 def boundary_bytes(placed: PlacedLayers) -> dict[int, int]:
-    """Bytes forward over each boundary, from the chunk before it; a tensor that several layers behind it read passes once."""
+    """Bytes forward over each boundary, from the chunk before it; a tensor that several layers
+    behind it read passes once."""
     crossing: dict[int, dict[tuple[int, int], int]] = {}
     for edge in placed.edges:
         for boundary in range(placed.chunk[edge.source], placed.chunk[edge.destination]):
@@ -62,8 +74,11 @@ def boundary_bytes(placed: PlacedLayers) -> dict[int, int]:
     return {boundary: sum(found.values()) for boundary, found in sorted(crossing.items())}
 
 
-def layer_graph_figure(plan: ModelPlan, tensors: Sequence[KeptTensor], suffix: str) -> Figure | None:
-    """Layers in a row, coloured by stage; tensors to the next layer along it, others as arcs; None for runs without tensors."""
+def layer_graph_figure(
+    plan: ModelPlan, tensors: Sequence[KeptTensor], suffix: str
+) -> Figure | None:
+    """Layers in a row, coloured by stage; tensors to the next layer along it, others as arcs; None
+    for runs without tensors."""
     import altair as alt
 
     if not tensors:
@@ -81,19 +96,31 @@ def layer_graph_figure(plan: ModelPlan, tensors: Sequence[KeptTensor], suffix: s
             sizes = size_text(edge.forward_bytes), size_text(edge.gradient_bytes)
             arcs.append((number, *where, edge.boundaries > 0, words, *sizes, edge.boundaries))
     edges = inline_data(
-        ("edge", "x", "y", "cut", "between", "bytes", "gradient", "boundaries"), arcs, words={"between", "bytes", "gradient"}
+        ("edge", "x", "y", "cut", "between", "bytes", "gradient", "boundaries"),
+        arcs,
+        words={"between", "bytes", "gradient"},
     )
     nodes = inline_data(
         ("x", "y", "name", "stage", "parity"),
-        [(place, 0.0, name, chunk % plan.pp + 1, chunk % plan.pp % len(SERIES)) for place, (name, chunk) in _numbered(placed)],
+        [
+            (place, 0.0, name, chunk % plan.pp + 1, chunk % plan.pp % len(SERIES))
+            for place, (name, chunk) in _numbered(placed)
+        ],
         words={"name"},
     )
     x = alt.X("x:Q", title=None, axis=None, scale=alt.Scale(domain=[-0.7, last + 0.7], nice=False))
     arched = any(edge.destination - edge.source != 1 for edge in placed.edges)
     below = (0.45 if arched else 1.0) if count <= LABELLED else 0.1
-    y = alt.Y("y:Q", title=None, axis=None, scale=alt.Scale(domain=[-below, 1.05 if arched else 0.15], nice=False))
+    y = alt.Y(
+        "y:Q",
+        title=None,
+        axis=None,
+        scale=alt.Scale(domain=[-below, 1.05 if arched else 0.15], nice=False),
+    )
     kinds = alt.Scale(domain=[0, 1], range=[colour("faint"), colour("accent")])
-    legend = alt.Legend(offset=BELOW_LEGEND, labelExpr="datum.value == 1 ? 'cut between stages' : 'within a stage'")
+    legend = alt.Legend(
+        offset=BELOW_LEGEND, labelExpr="datum.value == 1 ? 'cut between stages' : 'within a stage'"
+    )
     tooltip = [
         alt.Tooltip("between:N", title="from"),
         alt.Tooltip("bytes:N", title="forward"),
@@ -105,23 +132,30 @@ def layer_graph_figure(plan: ModelPlan, tensors: Sequence[KeptTensor], suffix: s
     base, at = alt.Chart(nodes), alt.Chart(edges)
     layers = [
         at.mark_line(strokeWidth=1.8).encode(
-            x=x, y=y, detail="edge:N", color=alt.Color("cut:O", title=None, scale=kinds, legend=legend), tooltip=tooltip
+            x=x,
+            y=y,
+            detail="edge:N",
+            color=alt.Color("cut:O", title=None, scale=kinds, legend=legend),
+            tooltip=tooltip,
         ),
-        base.mark_circle(size=150 if count <= LABELLED else 40, opacity=1, stroke=colour("page"), strokeWidth=1).encode(
+        base.mark_circle(
+            size=150 if count <= LABELLED else 40, opacity=1, stroke=colour("page"), strokeWidth=1
+        ).encode(
             x=x, y=y, color=alt.Color("parity:N", scale=colours, legend=None), tooltip=of_layer
         ),
     ]
     if count <= LABELLED:
         layers.append(
-            base.mark_text(angle=270, align="right", baseline="middle", dx=-11, fontSize=10, tooltip=None).encode(
-                x=x, y=y, text="name:N"
-            )
+            base.mark_text(
+                angle=270, align="right", baseline="middle", dx=-11, fontSize=10, tooltip=None
+            ).encode(x=x, y=y, text="name:N")
         )
     chart = alt.layer(*layers).resolve_scale(color="independent")
     crossing = boundary_bytes(placed)
     skips = sum(edge.boundaries > 1 for edge in placed.edges)
     caption = (
-        f"{count} layers from left to right as the stages run them, neighbours of one stage in one colour; tensors to other than "
+        f"{count} layers from left to right as the stages run them, neighbours of one stage in "
+        "one colour; tensors to other than "
         "the next layer are arcs."
     )
     if crossing:
@@ -133,7 +167,9 @@ def layer_graph_figure(plan: ModelPlan, tensors: Sequence[KeptTensor], suffix: s
         caption += f" {skips} tensors pass over stages that do not use them." if skips else ""
     spec = sized(chart, 260 if arched else 110)
     marks = len(arcs) // 2 + count
-    return Figure(f"layer-graph{suffix}", "Layers on the stages", caption, spec, marks, _table(plan, placed))
+    return Figure(
+        f"layer-graph{suffix}", "Layers on the stages", caption, spec, marks, _table(plan, placed)
+    )
 
 
 def _numbered(placed: PlacedLayers) -> list[tuple[int, tuple[str, int]]]:
@@ -145,7 +181,16 @@ def _table(plan: ModelPlan, placed: PlacedLayers) -> PageTable:
     rows = []
     for number, stage in enumerate(plan.plan.stages):
         forward = crossing.get(number, 0)
-        rows.append((str(number % plan.pp + 1), layer_range(stage.layers), size_text(forward) if forward else ""))
+        rows.append(
+            (
+                str(number % plan.pp + 1),
+                layer_range(stage.layers),
+                size_text(forward) if forward else "",
+            )
+        )
     return table(
-        "Layers of each stage, and what it hands on", ("stage", "layers", "forward bytes behind it"), rows, words={"layers"}
+        "Layers of each stage, and what it hands on",
+        ("stage", "layers", "forward bytes behind it"),
+        rows,
+        words={"layers"},
     )

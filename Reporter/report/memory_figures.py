@@ -1,4 +1,5 @@
-"""What a device of every stage holds while an iteration runs: activations come and go over what stays."""
+"""What a device of every stage holds while an iteration runs: activations come and go over what
+stays."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class StageMemory:
-    """Bytes on a device of a stage: ``held_bytes[k]`` from ``time_s[k]`` on; ``constant_bytes`` of them stay all the time."""
+    """Bytes on a device of a stage: ``held_bytes[k]`` from ``time_s[k]`` on; ``constant_bytes`` of
+    them stay all the time."""
 
     number: int
     constant_bytes: float
@@ -38,7 +40,8 @@ class StageMemory:
 
 
 def stage_memories(plan: ModelPlan) -> tuple[StageMemory, ...]:
-    """What every stage holds over an iteration, from its simulated timeline; none for runs that do not say what is saved."""
+    """What every stage holds over an iteration, from its simulated timeline; none for runs that do
+    not say what is saved."""
     report = plan.pipeline
     if not report.saved_bytes:
         return ()
@@ -62,12 +65,19 @@ def memory_over_time(plan: ModelPlan, suffix: str) -> tuple[Figure, ...]:
     shown = _shown(stages)
     steps = max(len(stage.time_s) for stage in shown)
     kept = min(steps, MOST_STEPS // len(shown))
-    end_s = plan.time_per_batch_s if kept == steps else min(float(stage.time_s[kept - 1]) for stage in shown)
+    end_s = (
+        plan.time_per_batch_s
+        if kept == steps
+        else min(float(stage.time_s[kept - 1]) for stage in shown)
+    )
     unit = unit_for(plan.time_per_batch_s)
     rows = [
         (stage.number, time_s * unit.per_second, held / GIB, (held - stage.constant_bytes) / GIB)
         for stage in shown
-        for time_s, held in [*zip(stage.time_s.tolist(), stage.held_bytes.tolist(), strict=True), (end_s, stage.held_bytes[-1])]
+        for time_s, held in [
+            *zip(stage.time_s.tolist(), stage.held_bytes.tolist(), strict=True),
+            (end_s, stage.held_bytes[-1]),
+        ]
         if time_s <= end_s
     ]
     data = inline_data(("stage", "time", "held", "activations"), rows)
@@ -79,7 +89,11 @@ def memory_over_time(plan: ModelPlan, suffix: str) -> tuple[Figure, ...]:
     scale = alt.Scale(domain=numbers, range=_ramp(len(numbers)))
     legend = alt.Legend() if len(numbers) > 1 else None
     base = alt.Chart(data).encode(
-        x=alt.X("time:Q", title=unit.name, scale=alt.Scale(domain=[0, end_s * unit.per_second], nice=False)),
+        x=alt.X(
+            "time:Q",
+            title=unit.name,
+            scale=alt.Scale(domain=[0, end_s * unit.per_second], nice=False),
+        ),
         y=y,
         color=alt.Color("stage:O", title="stage", scale=scale, legend=legend),
     )
@@ -94,21 +108,34 @@ def memory_over_time(plan: ModelPlan, suffix: str) -> tuple[Figure, ...]:
         base.mark_point(size=30, opacity=0, filled=True).encode(tooltip=tooltip),
     ]
     if near:
-        line = alt.Chart(inline_data(("limit",), [(limit,)])).mark_rule(color=colour("accent"), strokeWidth=2)
+        line = alt.Chart(inline_data(("limit",), [(limit,)])).mark_rule(
+            color=colour("accent"), strokeWidth=2
+        )
         layers.append(line.encode(y=alt.Y("limit:Q", title="GiB per device")))
     fullest = max(stages, key=lambda stage: stage.peak_bytes)
     what = "The line across is" if near else "Far above lies"
     caption = (
-        "Parameters with their gradients and optimizer state, workspace and what is reserved stay; the activations of a "
+        "Parameters with their gradients and optimizer state, workspace and what is reserved "
+        "stay; the activations of a "
         "micro-batch come with its forward pass and go with its backward pass. "
-        f"Stage {fullest.number} holds most, {fullest.peak_bytes / GIB:.3g} GiB. {what} the limit of {limit:.4g} GiB."
+        f"Stage {fullest.number} holds most, {fullest.peak_bytes / GIB:.3g} GiB. {what} the limit "
+        f"of {limit:.4g} GiB."
     )
     if len(shown) < len(stages):
         caption += f" {len(shown)} of {len(stages)} stages are drawn."
     if kept < steps:
         caption += f" The first {duration(end_s)} are drawn; the same pattern goes on."
     spec = sized(alt.layer(*layers), 260)
-    return (Figure(f"memory-over-time{suffix}", "Memory over time", caption, spec, len(rows), _table(stages)),)
+    return (
+        Figure(
+            f"memory-over-time{suffix}",
+            "Memory over time",
+            caption,
+            spec,
+            len(rows),
+            _table(stages),
+        ),
+    )
 
 
 def _shown(stages: tuple[StageMemory, ...]) -> list[StageMemory]:
@@ -120,7 +147,8 @@ def _shown(stages: tuple[StageMemory, ...]) -> list[StageMemory]:
 
 
 def _ramp(count: int) -> list[str]:
-    """Colours in the order of the stages: roles of a ramp, repeated where there are more stages than roles."""
+    """Colours in the order of the stages: roles of a ramp, repeated where there are more stages
+    than roles."""
     roles = [*reversed(RAMP), "accent", "two", "four", "six"]
     return [colour(roles[place % len(roles)]) for place in range(count)]
 

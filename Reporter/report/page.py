@@ -12,36 +12,48 @@ from Reporter.report.theme import DARK, LIGHT, Theme, chart_config, palette
 
 @dataclass(frozen=True)
 class Served:
-    """How a page reaches the server that it comes from: where the server's addresses begin, and the point that it is about."""
+    """How a page reaches the server that it comes from: where the server's addresses begin, and the
+    point that it is about."""
 
     api: str
     point: int | None
 
 
 def page(report: Report, served: Served | None = None) -> str:
-    """The page: text, tables and charts with everything that draws them, so that it asks for nothing else.
+    """The page: text, tables and charts with everything that draws them, so that it asks for
+    nothing else.
 
     One that is ``served`` asks its server about points that are clicked.
     """
     import jinja2
 
     loader = jinja2.FunctionLoader(_template)
-    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
     environment.globals["is_word"] = _is_word
-    specs = {figure.name: {"spec": figure.spec, "renderer": figure.renderer} for figure in report.figures}
+    specs = {
+        figure.name: {"spec": figure.spec, "renderer": figure.renderer} for figure in report.figures
+    }
     return environment.get_template("page.html").render(
         report=report,
         served=served,
         meanings=used_in(_text(report)),
         specs=specs,
-        themes={theme.name: {"palette": palette(theme), "config": chart_config(theme)} for theme in (LIGHT, DARK)},
+        themes={
+            theme.name: {"palette": palette(theme), "config": chart_config(theme)}
+            for theme in (LIGHT, DARK)
+        },
         colours={"light": _variables(LIGHT), "dark": _variables(DARK)},
         drawing=_drawing() if specs else "",
     )
 
 
 def _variables(theme: Theme) -> str:
-    return " ".join(f"--{role}: {theme.roles[role]};" for role in ("page", "panel", "ink", "muted", "rule", "grid", "accent"))
+    return " ".join(
+        f"--{role}: {theme.roles[role]};"
+        for role in ("page", "panel", "ink", "muted", "rule", "grid", "accent")
+    )
 
 
 def _text(report: Report) -> str:
@@ -53,7 +65,10 @@ def _text(report: Report) -> str:
     ]
     for part in (part for section in report.sections for part in section.parts):
         texts += part.paragraphs
-        for table in (*part.tables, *(figure.table for figure in part.figures if figure.table is not None)):
+        for table in (
+            *part.tables,
+            *(figure.table for figure in part.figures if figure.table is not None),
+        ):
             texts += [*table.columns, *(row[0] for row in table.rows)]
     return " ".join(texts)
 

@@ -1,4 +1,5 @@
-"""The pipeline's timeline: what every stage does when, from the first pass to the optimizer's step."""
+"""The pipeline's timeline: what every stage does when, from the first pass to the optimizer's
+step."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ ROLES = {
 
 @dataclass(frozen=True)
 class Segment:
-    """Something that a stage does from ``start_s`` to ``end_s``; passes say which chunk and micro-batch (both from 1)."""
+    """Something that a stage does from ``start_s`` to ``end_s``; passes say which chunk and
+    micro-batch (both from 1)."""
 
     stage: int
     what: str
@@ -55,18 +57,24 @@ class Timeline:
 
 
 def timeline_of(report: PipelineReport) -> Timeline:
-    """Run the pipeline's schedule and lay out what every stage does, up to the end of the iteration."""
+    """Run the pipeline's schedule and lay out what every stage does, up to the end of the
+    iteration."""
     passes = timeline(costs_of(report), PipelineSchedule(report.schedule), report.micro_batches)
     segments = list(_segments(report, passes))
     synchronised = []
     for stage in range(report.pp):
         last = float(passes.end_s[stage].max())
         if report.sync_s[stage] > 0.0:
-            segments.append(Segment(stage + 1, "gradient synchronisation", last, last + report.sync_s[stage]))
+            segments.append(
+                Segment(stage + 1, "gradient synchronisation", last, last + report.sync_s[stage])
+            )
         synchronised.append(last + report.sync_s[stage])
     start = max(synchronised)
     if report.optimizer_s > 0.0:
-        segments += [Segment(stage + 1, "optimizer", start, start + report.optimizer_s) for stage in range(report.pp)]
+        segments += [
+            Segment(stage + 1, "optimizer", start, start + report.optimizer_s)
+            for stage in range(report.pp)
+        ]
     return Timeline(report, passes, tuple(segments), start + report.optimizer_s + report.between_s)
 
 
@@ -76,21 +84,51 @@ def pipeline_figures(report: PipelineReport, suffix: str) -> tuple[Figure, ...]:
     whole = f"{_what(line.report)} It ends after {duration(line.end_s)}, which is the iteration."
     warm = int(np.argmin(line.passes.forward[0]))
     if line.positions <= MOST_PASSES and len(line.segments) <= MOST_SEGMENTS:
-        figure = _figure("pipeline", "Pipeline timeline", whole, line, 0.0, line.end_s, suffix, _table(line))
+        figure = _figure(
+            "pipeline", "Pipeline timeline", whole, line, 0.0, line.end_s, suffix, _table(line)
+        )
         if line.positions <= LEGIBLE:
             return (figure,)
         begun = float(line.passes.end_s[0, min(warm + ROUNDS, line.positions) - 1])
-        words = f"The first {duration(begun)}, larger: the pipeline fills, then forward and backward passes alternate."
-        return figure, _figure("pipeline-start", "Its beginning", words, line, 0.0, begun, suffix, None)
+        words = (
+            f"The first {duration(begun)}, larger: the pipeline fills, then forward and "
+            "backward passes alternate."
+        )
+        return figure, _figure(
+            "pipeline-start", "Its beginning", words, line, 0.0, begun, suffix, None
+        )
     per_pass = len(line.segments) / (line.positions * line.report.pp)
-    fitting = int(min(MOST_PASSES / 2, line.positions / 2, MOST_SEGMENTS / (2 * per_pass * line.report.pp)))
+    fitting = int(
+        min(MOST_PASSES / 2, line.positions / 2, MOST_SEGMENTS / (2 * per_pass * line.report.pp))
+    )
     shown = max(min(max(warm + ROUNDS, LEGIBLE), fitting), 1)
     first_end = float(line.passes.end_s[0, shown - 1])
     last_start = float(line.passes.start_s[:, -shown].max())
-    gap = f"Between the two charts the same pattern goes on for {duration(max(last_start - first_end, 0.0))}, not drawn."
+    gap = (
+        "Between the two charts the same pattern goes on for "
+        f"{duration(max(last_start - first_end, 0.0))}, not drawn."
+    )
     return (
-        _figure("pipeline-first", "Pipeline timeline: first passes", whole, line, 0.0, first_end, suffix, _table(line)),
-        _figure("pipeline-last", "Pipeline timeline: last passes and after", gap, line, last_start, line.end_s, suffix, None),
+        _figure(
+            "pipeline-first",
+            "Pipeline timeline: first passes",
+            whole,
+            line,
+            0.0,
+            first_end,
+            suffix,
+            _table(line),
+        ),
+        _figure(
+            "pipeline-last",
+            "Pipeline timeline: last passes and after",
+            gap,
+            line,
+            last_start,
+            line.end_s,
+            suffix,
+            None,
+        ),
     )
 
 
@@ -105,20 +143,36 @@ def _segments(report: PipelineReport, passes: PipelinePasses) -> Iterator[Segmen
             passes.end_s[stage].tolist(),
             strict=True,
         ):
-            yield Segment(stage + 1, "forward" if forward else "backward", start, end, chunk + 1, micro_batch + 1)
+            yield Segment(
+                stage + 1,
+                "forward" if forward else "backward",
+                start,
+                end,
+                chunk + 1,
+                micro_batch + 1,
+            )
             sent = 0.0 if report.overlap_transfers else report.sent_s(forward, chunk)
             if sent > 0.0:
                 yield Segment(stage + 1, "send", end, end + sent, chunk + 1, micro_batch + 1)
 
 
 def _figure(
-    name: str, title: str, caption: str, line: Timeline, start_s: float, end_s: float, suffix: str, rows: PageTable | None
+    name: str,
+    title: str,
+    caption: str,
+    line: Timeline,
+    start_s: float,
+    end_s: float,
+    suffix: str,
+    rows: PageTable | None,
 ) -> Figure:
     """The part of the timeline between two times."""
     import altair as alt
 
     unit = unit_for(line.end_s)
-    drawn = [segment for segment in line.segments if segment.end_s > start_s and segment.start_s < end_s]
+    drawn = [
+        segment for segment in line.segments if segment.end_s > start_s and segment.start_s < end_s
+    ]
     kinds = [kind for kind in ROLES if any(segment.what == kind for segment in drawn)]
     data = inline_data(
         ("stage", "what", "start", "end", "takes", "chunk", "micro_batch", "from", "to"),
@@ -143,25 +197,50 @@ def _figure(
         alt.Tooltip("stage:O", title="stage"),
         alt.Tooltip("what:N", title="what"),
         alt.Tooltip("micro_batch:Q", title="micro-batch"),
-        *([alt.Tooltip("chunk:Q", title="chunk")] if len(line.report.forward_s) > line.report.pp else []),
+        *(
+            [alt.Tooltip("chunk:Q", title="chunk")]
+            if len(line.report.forward_s) > line.report.pp
+            else []
+        ),
         alt.Tooltip("start:Q", title=f"start, {unit.name}", format=".5~r"),
         alt.Tooltip("end:Q", title=f"end, {unit.name}", format=".5~r"),
         alt.Tooltip("takes:Q", title=f"takes, {unit.name}", format=".4~r"),
     ]
     y = alt.Y("stage:O", title="stage", axis=alt.Axis(grid=False, ticks=False))
-    idle = alt.Chart(inline_data(("stage", "from", "to"), ((stage + 1, *domain) for stage in range(line.report.pp))))
+    idle = alt.Chart(
+        inline_data(
+            ("stage", "from", "to"), ((stage + 1, *domain) for stage in range(line.report.pp))
+        )
+    )
     x = alt.X("from:Q", title=unit.name, scale=alt.Scale(domain=domain, nice=False))
-    colours = alt.Scale(domain=[*kinds, "waiting (bubble)"], range=[*(colour(ROLES[kind]) for kind in kinds), colour("bubble")])
+    colours = alt.Scale(
+        domain=[*kinds, "waiting (bubble)"],
+        range=[*(colour(ROLES[kind]) for kind in kinds), colour("bubble")],
+    )
     chart = alt.layer(
         idle.transform_calculate(what="'waiting (bubble)'")
         .mark_bar()
-        .encode(x=x, x2="to:Q", y=y, color=alt.Color("what:N", title=None, scale=colours), tooltip=[tooltip[0], tooltip[1]]),
+        .encode(
+            x=x,
+            x2="to:Q",
+            y=y,
+            color=alt.Color("what:N", title=None, scale=colours),
+            tooltip=[tooltip[0], tooltip[1]],
+        ),
         alt.Chart(data)
         .mark_bar()
-        .encode(x=x, x2="to:Q", y=y, color=alt.Color("what:N", title=None, scale=colours), tooltip=tooltip),
+        .encode(
+            x=x,
+            x2="to:Q",
+            y=y,
+            color=alt.Color("what:N", title=None, scale=colours),
+            tooltip=tooltip,
+        ),
     )
     row = 22 if line.report.pp <= 16 else 12 if line.report.pp <= 40 else 7  # pixels
-    return Figure(f"{name}{suffix}", title, caption, sized(chart, row * line.report.pp), len(drawn), rows)
+    return Figure(
+        f"{name}{suffix}", title, caption, sized(chart, row * line.report.pp), len(drawn), rows
+    )
 
 
 def _what(report: PipelineReport) -> str:
@@ -169,8 +248,15 @@ def _what(report: PipelineReport) -> str:
     many = f" of {chunks} chunks each" if chunks > 1 else ""
     stages = f"{report.pp} stages{many}" if report.pp > 1 else "One stage"
     batches = f"{report.micro_batches} micro-batch" + ("es" if report.micro_batches > 1 else "")
-    beside = " Sending runs beside the passes and is not drawn." if report.overlap_transfers and any(report.transfer_s) else ""
-    return f"{stages}, {batches}, {report.schedule.replace('1f1b', '1F1B')} schedule; grey is waiting.{beside}"
+    beside = (
+        " Sending runs beside the passes and is not drawn."
+        if report.overlap_transfers and any(report.transfer_s)
+        else ""
+    )
+    return (
+        f"{stages}, {batches}, {report.schedule.replace('1f1b', '1F1B')} schedule; grey is "
+        f"waiting.{beside}"
+    )
 
 
 def _table(line: Timeline) -> PageTable:
@@ -186,5 +272,10 @@ def _table(line: Timeline) -> PageTable:
         waiting = max(line.end_s - sum(seconds), 0.0)
         cells = [number(each * unit.per_second) for each in [*seconds, waiting]]
         rows.append((str(stage), *cells, share(waiting / line.end_s)))
-    columns = ("stage", *(f"{kind} {unit.name}" for kind in kinds), f"waiting {unit.name}", "waiting, of the iteration")
+    columns = (
+        "stage",
+        *(f"{kind} {unit.name}" for kind in kinds),
+        f"waiting {unit.name}",
+        "waiting, of the iteration",
+    )
     return table("What each stage does in an iteration", columns, rows, words=())

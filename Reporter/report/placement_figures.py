@@ -10,7 +10,9 @@ from Reporter.report.stages import LOAD_PARTS, MEMORY_PARTS, StageView
 from Reporter.report.theme import colour
 from Studies.wording import EQUAL, listed
 
-ROOM = 0.3  # of the limit: where the fullest stage fills less, the axis leaves the limit out so that the parts can be seen
+# of the limit: where the fullest stage fills less, the axis leaves the limit out so that the parts
+# can be seen
+ROOM = 0.3
 
 
 def load_figure(stages: Sequence[StageView], suffix: str) -> Figure:
@@ -31,15 +33,19 @@ def load_figure(stages: Sequence[StageView], suffix: str) -> Figure:
         caption = f"All stages are equally loaded: {duration(slowest.load_s)} per micro-batch."
     else:
         caption = (
-            f"{_highest([stage.load_s for stage in stages], 'slowest')} ({duration(slowest.load_s)} per micro-batch); that sets "
+            f"{_highest([stage.load_s for stage in stages], 'slowest')} "
+            f"({duration(slowest.load_s)} per micro-batch); that sets "
             "the pace, and "
             f"the least loaded one takes {fastest / slowest.load_s:.0%} of that."
         )
     return Figure(f"stage-load{suffix}", "Load per stage", caption, spec, marks, abreast=2)
 
 
-def memory_figure(stages: Sequence[StageView], limit_bytes: float, unit: str, unit_bytes: float, suffix: str) -> Figure:
-    """Bytes on a device of every stage, by part, against what the device has (in ``unit`` of ``unit_bytes``)."""
+def memory_figure(
+    stages: Sequence[StageView], limit_bytes: float, unit: str, unit_bytes: float, suffix: str
+) -> Figure:
+    """Bytes on a device of every stage, by part, against what the device has (in ``unit`` of
+    ``unit_bytes``)."""
     fullest = max(stages, key=lambda stage: stage.total_bytes)
     share = fullest.total_bytes / limit_bytes
     limit = limit_bytes / unit_bytes
@@ -52,10 +58,18 @@ def memory_figure(stages: Sequence[StageView], limit_bytes: float, unit: str, un
         limit if near else None,
     )
     highest = _highest([stage.total_bytes for stage in stages], "fullest")
-    words = f"{highest}: {number(fullest.total_bytes / unit_bytes)} of {number(limit)} {unit} ({share:.1%})."
+    words = (
+        f"{highest}: {number(fullest.total_bytes / unit_bytes)} of {number(limit)} {unit} "
+        f"({share:.1%})."
+    )
     if len(stages) == 1:
-        words = f"{number(fullest.total_bytes / unit_bytes)} of {number(limit)} {unit} ({share:.1%})."
-    words += f" The {'line is the ' if near else ''}limit of {number(limit)} {unit}{'' if near else ' lies far above'}."
+        words = (
+            f"{number(fullest.total_bytes / unit_bytes)} of {number(limit)} {unit} ({share:.1%})."
+        )
+    words += (
+        f" The {'line is the ' if near else ''}limit of {number(limit)} "
+        f"{unit}{'' if near else ' lies far above'}."
+    )
     return Figure(f"stage-memory{suffix}", "Memory per stage", words, spec, marks, abreast=2)
 
 
@@ -71,11 +85,16 @@ def _highest(values: Sequence[float], what: str) -> str:
             runs[-1].append(stage)
         else:
             runs.append([stage])
-    names = [f"{run[0]} to {run[-1]}" if len(run) > 2 else listed([str(stage) for stage in run]) for run in runs]
+    names = [
+        f"{run[0]} to {run[-1]}" if len(run) > 2 else listed([str(stage) for stage in run])
+        for run in runs
+    ]
     return f"Stages {listed(names)} are the {what}"
 
 
-def stage_table(stages: Sequence[StageView], limit_bytes: float, unit: str, unit_bytes: float) -> PageTable:
+def stage_table(
+    stages: Sequence[StageView], limit_bytes: float, unit: str, unit_bytes: float
+) -> PageTable:
     """The stages in numbers."""
     time = unit_for(max(stage.load_s for stage in stages))
     seconds = [part for part in LOAD_PARTS if any(stage.seconds[part] for stage in stages)]
@@ -113,26 +132,42 @@ def _stacked(
     title: str,
     limit: float | None,
 ) -> tuple[dict[str, object], int]:
-    """Bars of parts above the stages, and a line at ``limit``; returns the chart and how many marks it has."""
+    """Bars of parts above the stages, and a line at ``limit``; returns the chart and how many marks
+    it has."""
     import altair as alt
 
     amounts = [values(stage) for stage in stages]
     parts = [part for part in roles if any(amount[part] > 0.0 for amount in amounts)]
     rows: Iterable[tuple[object, ...]] = (
-        (stage.number, part, position, amount[part], sum(amount.values()), "; ".join(map(layer_range, stage.chunks)))
+        (
+            stage.number,
+            part,
+            position,
+            amount[part],
+            sum(amount.values()),
+            "; ".join(map(layer_range, stage.chunks)),
+        )
         for stage, amount in zip(stages, amounts, strict=True)
         for position, part in enumerate(parts)
     )
-    data = inline_data(("stage", "part", "position", "amount", "total", "layers"), rows, words={"part", "layers"})
+    data = inline_data(
+        ("stage", "part", "position", "amount", "total", "layers"), rows, words={"part", "layers"}
+    )
     highest = max([sum(amount.values()) for amount in amounts] + ([limit] if limit else [])) * 1.04
-    y = alt.Y("amount:Q", title=title, stack="zero", scale=alt.Scale(domain=[0, highest], nice=False))
+    y = alt.Y(
+        "amount:Q", title=title, stack="zero", scale=alt.Scale(domain=[0, highest], nice=False)
+    )
     bars = (
         alt.Chart(data)
         .mark_bar(stroke=colour("page"), strokeWidth=0.5)
         .encode(
             x=alt.X("stage:O", title="stage", axis=alt.Axis(labelOverlap="greedy")),
             y=y,
-            color=alt.Color("part:N", title=None, scale=alt.Scale(domain=parts, range=[colour(roles[part]) for part in parts])),
+            color=alt.Color(
+                "part:N",
+                title=None,
+                scale=alt.Scale(domain=parts, range=[colour(roles[part]) for part in parts]),
+            ),
             order=alt.Order("position:Q"),
             tooltip=[
                 alt.Tooltip("stage:O", title="stage"),
@@ -145,6 +180,8 @@ def _stacked(
     )
     layers = [bars]
     if limit is not None:
-        line = alt.Chart(inline_data(("limit",), [(limit,)])).mark_rule(color=colour("accent"), strokeWidth=2)
+        line = alt.Chart(inline_data(("limit",), [(limit,)])).mark_rule(
+            color=colour("accent"), strokeWidth=2
+        )
         layers.append(line.encode(y=alt.Y("limit:Q", title=title)))
     return sized(alt.layer(*layers), 260), len(stages) * len(parts)

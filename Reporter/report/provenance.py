@@ -1,4 +1,5 @@
-"""Where the numbers of a report come from: inputs, versions, solvers, what was searched, and the certificate."""
+"""Where the numbers of a report come from: inputs, versions, solvers, what was searched, and the
+certificate."""
 
 import json
 from collections.abc import Mapping
@@ -15,8 +16,10 @@ from Studies.run_directory import Manifest
 from Studies.wording import listed, unit_of
 
 CERTIFICATE_MEANING = (
-    "Every design point is either evaluated with its best plan, dominated by a chip that is no larger and in no layer slower or "
-    "more wasteful, pruned because a proven bound shows that it is no better than an evaluated one in throughput, area and "
+    "Every design point is either evaluated with its best plan, dominated by a chip that is no "
+    "larger and in no layer slower or "
+    "more wasteful, pruned because a proven bound shows that it is no better than an evaluated "
+    "one in throughput, area and "
     "energy, or infeasible; the counts add up to the space."
 )
 
@@ -24,7 +27,10 @@ CERTIFICATE_MEANING = (
 def provenance(run: FinishedRun) -> tuple[Part, ...]:
     """Inputs, what was searched, certificate, versions and phases of a run."""
     manifest, best, hardware = run.manifest, run.result.best, run.result.hardware
-    phases = [(phase.name, f"{phase.seconds:.2f}", f"{phase.peak_bytes / GIB:.2f}") for phase in manifest.phases]
+    phases = [
+        (phase.name, f"{phase.seconds:.2f}", f"{phase.peak_bytes / GIB:.2f}")
+        for phase in manifest.phases
+    ]
     phases.append(("all", f"{sum(phase.seconds for phase in manifest.phases):.2f}", ""))
     searched = (
         f"{manifest.point_meaning[0].upper()}{manifest.point_meaning[1:]}.",
@@ -45,7 +51,12 @@ def provenance(run: FinishedRun) -> tuple[Part, ...]:
             (
                 inputs_table(run.settings),
                 versions_table(manifest.versions),
-                table("Phases of the run", ("phase", "seconds", "peak memory GiB"), phases, words={"phase"}),
+                table(
+                    "Phases of the run",
+                    ("phase", "seconds", "peak memory GiB"),
+                    phases,
+                    words={"phase"},
+                ),
             ),
         ),
     )
@@ -69,7 +80,11 @@ def counts_table(counts: Counts) -> PageTable:
         ("infeasible", f"{counts.infeasible:,}"),
         ("design points of the space", f"{counts.space:,}"),
         ("plans compared per configuration", f"{counts.plans:,}"),
-        *([("shapes of plans closed by a bound before these were listed", f"{counts.unlisted:,}")] if counts.unlisted else []),
+        *(
+            [("shapes of plans closed by a bound before these were listed", f"{counts.unlisted:,}")]
+            if counts.unlisted
+            else []
+        ),
     ]
     return table("Design points", ("what", "number"), rows, words={"what"})
 
@@ -82,7 +97,9 @@ def inputs_table(settings: Mapping[str, Any]) -> PageTable:
 
 def versions_table(versions: Mapping[str, str]) -> PageTable:
     """Versions of everything the numbers depend on."""
-    return table("Versions", ("package", "version"), list(versions.items()), words={"package", "version"})
+    return table(
+        "Versions", ("package", "version"), list(versions.items()), words={"package", "version"}
+    )
 
 
 def _plain(value: object) -> str:
@@ -97,7 +114,8 @@ def _code(commit: str | None) -> str:
     if commit is None:
         return "The code was not run from a git checkout."
     changed = commit.endswith("+changes")
-    return f"Code: commit {commit.removesuffix('+changes')}{', with changes that were not committed' if changed else ''}."
+    changes = ", with changes that were not committed" if changed else ""
+    return f"Code: commit {commit.removesuffix('+changes')}{changes}."
 
 
 def _certificate_text(best: DesignPoint | None) -> tuple[str, ...]:
@@ -105,12 +123,24 @@ def _certificate_text(best: DesignPoint | None) -> tuple[str, ...]:
         return ()
     bound, unit = best.certificate.best_open_bound, unit_of(best)
     if bound is None:
-        words = "No point was left to a bound." if best.optimal else "How much better another point could be is not known."
+        words = (
+            "No point was left to a bound."
+            if best.optimal
+            else "How much better another point could be is not known."
+        )
     else:
         words = (
-            f"No point that was pruned can reach more than {number(bound)} {unit}; the optimum has {number(best.value)} {unit}."
+            f"No point that was pruned can reach more than {number(bound)} {unit}; the "
+            f"optimum has {number(best.value)} {unit}."
         )
-    return (words, *(f"{label(name)}: {plan.plans_omitted}." for name, plan in best.models.items() if plan.plans_omitted))
+    return (
+        words,
+        *(
+            f"{label(name)}: {plan.plans_omitted}."
+            for name, plan in best.models.items()
+            if plan.plans_omitted
+        ),
+    )
 
 
 def _confirmations(certificate: Certificate) -> PageTable:
@@ -127,6 +157,15 @@ def _confirmations(certificate: Certificate) -> PageTable:
         )
         for each in certificate.schedules
     )
-    columns = ("model", "layer", "pass", "searched", "as an integer program", "gap", "solver", "agree")
+    columns = (
+        "model",
+        "layer",
+        "pass",
+        "searched",
+        "as an integer program",
+        "gap",
+        "solver",
+        "agree",
+    )
     words = {"model", "layer", "pass", "solver", "agree"}
     return table("Schedules of the optimum, solved again", columns, rows, words=words)

@@ -1,4 +1,5 @@
-"""The figure of ``phaze robust``: what every constant alone does to the choice, where the run was asked for it."""
+"""The figure of ``phaze robust``: what every constant alone does to the choice, where the run was
+asked for it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
     answer = kept_robustness(points.run.folder)
     if answer is None:
         return None
-    influences = sorted(answer.influences, key=lambda each: -abs(each.value_high - each.value_low))[:MOST]
+    influences = sorted(answer.influences, key=lambda each: -abs(each.value_high - each.value_low))[
+        :MOST
+    ]
     columns = ("constant", "from", "to", "range", "switches")
     rows = [
         (
@@ -32,7 +35,12 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
         for each in influences
     ]
     data = inline_data(columns, rows, words={"constant", "range", "switches"})
-    y = alt.Y("constant:N", title=None, sort=[each.name for each in influences], axis=alt.Axis(ticks=False, labelLimit=320))
+    y = alt.Y(
+        "constant:N",
+        title=None,
+        sort=[each.name for each in influences],
+        axis=alt.Axis(ticks=False, labelLimit=320),
+    )
     tooltip = [
         alt.Tooltip("constant:N", title="constant"),
         alt.Tooltip("range:N", title="range"),
@@ -41,21 +49,39 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
     bars = (
         alt.Chart(data)
         .mark_bar(color=colour("mark"))
-        .encode(x=alt.X("from:Q", title="change of the chosen design, %"), x2="to:Q", y=y, tooltip=tooltip)
+        .encode(
+            x=alt.X("from:Q", title="change of the chosen design, %"),
+            x2="to:Q",
+            y=y,
+            tooltip=tooltip,
+        )
     )
-    cells = [(each.name, row[3], f"{row[1]:+.1f}", f"{row[2]:+.1f}", row[4]) for each, row in zip(influences, rows, strict=True)]
+    cells = [
+        (each.name, row[3], f"{row[1]:+.1f}", f"{row[2]:+.1f}", row[4])
+        for each, row in zip(influences, rows, strict=True)
+    ]
     headings = ("constant", "range", "least %", "most %", "another is better")
-    numbers = table("What every constant does alone", headings, cells, words={"constant", "range", "another is better"})
+    numbers = table(
+        "What every constant does alone",
+        headings,
+        cells,
+        words={"constant", "range", "another is better"},
+    )
     title = "Does the choice survive what is not known?"
-    return Figure("robustness", title, _caption(answer), sized(bars, 24 * len(rows)), len(rows), numbers)
+    return Figure(
+        "robustness", title, _caption(answer), sized(bars, 24 * len(rows)), len(rows), numbers
+    )
 
 
 def _caption(answer: Robustness) -> str:
     chosen, proven, nothing = answer.chosen, answer.searched.proven, answer.samples_without_any
     beside = f"; in {nothing} of them nothing works. Of the others" if nothing else ". Of these"
     return (
-        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was searched{beside} the chosen "
-        f"design is the best in {percent(chosen.wins)}, and choosing it costs {percent(chosen.expected_regret)} on average and "
-        f"{percent(chosen.worst_regret)} at worst. In {proven} samples no other design is better than the best that is told. "
+        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space "
+        f"was searched{beside} the chosen "
+        f"design is the best in {percent(chosen.wins)}, and choosing it costs "
+        f"{percent(chosen.expected_regret)} on average and "
+        f"{percent(chosen.worst_regret)} at worst. In {proven} samples no other design is better "
+        "than the best that is told. "
         "Bars: each constant alone, from one end of its range to the other."
     )

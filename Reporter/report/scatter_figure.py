@@ -1,4 +1,5 @@
-"""The figure of all evaluated designs: throughput over what the Pareto front of the run is of, with filters."""
+"""The figure of all evaluated designs: throughput over what the Pareto front of the run is of, with
+filters."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ from Common.choices import FrontAxis
 from Common.numbers import gib, rate
 from Common.units import GIB, MIB
 from Reporter.report.charts import SAMPLES, chosen_in, menu, sized
-from Reporter.report.design_points import CHIP_COLUMNS, OF_A_PLAN, PointsOfModel, chip_text, plan_texts, thinned, varied_texts
+from Reporter.report.design_points import (
+    CHIP_COLUMNS,
+    OF_A_PLAN,
+    PointsOfModel,
+    chip_text,
+    plan_texts,
+    thinned,
+    varied_texts,
+)
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.front_axes import WORDS, amounts_of, drawn_axes, front_words, other_axes
 from Reporter.report.theme import RAMP, colour
@@ -22,12 +31,22 @@ from Studies.wording import EQUAL, accelerator_text, capitalised
 if TYPE_CHECKING:
     import pandas as pd
 
-EVERY = {1: "it", 2: "both", 3: "all three", 4: "all four", 5: "all five", 6: "all six"}  # axes of a front
+EVERY = {
+    1: "it",
+    2: "both",
+    3: "all three",
+    4: "all four",
+    5: "all five",
+    6: "all six",
+}  # axes of a front
 FRONT_ROWS = 40  # chips of the front's table
 SEPARATOR = ", "
-WITH_MEMORY = f"choose_hbm == null || indexof(split(datum.hbm, '{SEPARATOR}'), '' + choose_hbm) >= 0"
+WITH_MEMORY = (
+    f"choose_hbm == null || indexof(split(datum.hbm, '{SEPARATOR}'), '' + choose_hbm) >= 0"
+)
 _CHIP = (
-    "datum.num_tc + ' TC ' + datum.depth + 'x' + datum.width + ', ' + datum.num_vc + ' VC ' + datum.width_vc"
+    "datum.num_tc + ' TC ' + datum.depth + 'x' + datum.width + ', ' + datum.num_vc + ' VC ' + "
+    "datum.width_vc"
     " + ', GLB ' + datum.glb_mib + ' MiB' + datum.varied"
 )
 
@@ -44,16 +63,28 @@ class Marked:
 
 
 def scatter(points: PointsOfModel) -> Figure:
-    """Throughput over an axis of the front, another one as colour, the Pareto front, the optimum and the known chips."""
+    """Throughput over an axis of the front, another one as colour, the Pareto front, the optimum
+    and the known chips."""
     import altair as alt
 
     asked, evaluated = points.run.manifest.front, points.evaluated
     shown, (across, coloured) = thinned(evaluated), drawn_axes(asked)
     axes = tuple(dict.fromkeys((across, coloured, *other_axes(asked))))
     marked = _marked(points, axes)
-    tallest = max([float(shown["throughput_samples_per_s"].max()), *(each.throughput_samples_per_s for each in marked)])
-    widest = max([float(shown[axis_column(shown, across)].max()), *(each.amounts[across] for each in marked)])
-    x = alt.X(f"{across}:Q", title=WORDS[across].title, scale=alt.Scale(domain=[0, widest * 1.06], nice=False))
+    tallest = max(
+        [
+            float(shown["throughput_samples_per_s"].max()),
+            *(each.throughput_samples_per_s for each in marked),
+        ]
+    )
+    widest = max(
+        [float(shown[axis_column(shown, across)].max()), *(each.amounts[across] for each in marked)]
+    )
+    x = alt.X(
+        f"{across}:Q",
+        title=WORDS[across].title,
+        scale=alt.Scale(domain=[0, widest * 1.06], nice=False),
+    )
     height = {"title": SAMPLES, "scale": alt.Scale(domain=[0, tallest * 1.1], nice=False)}
     y = alt.Y("throughput:Q", **height)
     coded = _colour(shown, marked, coloured)
@@ -71,7 +102,9 @@ def scatter(points: PointsOfModel) -> Figure:
         alt.Tooltip("pareto:N", title="Pareto front"),
     ]
     menus = _menus(shown)
-    designs = alt.Chart(_design_data(shown, axes)).transform_calculate(chip=_CHIP, pareto="datum.front ? 'on it' : 'dominated'")
+    designs = alt.Chart(_design_data(shown, axes)).transform_calculate(
+        chip=_CHIP, pareto="datum.front ? 'on it' : 'dominated'"
+    )
     for column in menus:
         designs = designs.transform_filter(WITH_MEMORY if column == "hbm" else chosen_in(column))
     envelope = designs.transform_window(
@@ -118,7 +151,11 @@ def _front_alone() -> tuple[Any, ...]:
     """The box that leaves the front alone on the page."""
     import altair as alt
 
-    return (alt.param(name="front_only", value=False, bind=alt.binding_checkbox(name="Pareto front only")),)
+    return (
+        alt.param(
+            name="front_only", value=False, bind=alt.binding_checkbox(name="Pareto front only")
+        ),
+    )
 
 
 def scatter_title(front: Sequence[FrontAxis]) -> str:
@@ -129,17 +166,30 @@ def scatter_title(front: Sequence[FrontAxis]) -> str:
 def _caption(points: PointsOfModel, front: Sequence[FrontAxis], shown: int, evaluated: int) -> str:
     across, coloured = (WORDS[axis] for axis in drawn_axes(front))
     size = "" if TOTAL_ENERGY in points.designs else " (of their HBM size)"
-    line, others = f"the line is the most throughput that {across.buys} buys", "an even choice of them"
-    pruned = "No Pareto front was asked for: each design that was pruned is no better than the optimum."
+    line, others = (
+        f"the line is the most throughput that {across.buys} buys",
+        "an even choice of them",
+    )
+    pruned = (
+        "No Pareto front was asked for: each design that was pruned is no better than the optimum."
+    )
     first = f"{capitalised(line)} among them."
     if front:
         others = "all of the front, and an even choice of the others"
-        pruned = f"Each design that was pruned is no better than one of the front in {EVERY[len(front)]}."
+        pruned = (
+            "Each design that was pruned is no better than one of the front in "
+            f"{EVERY[len(front)]}."
+        )
         on_it = f"lie on the Pareto front of {front_words(front)}{size}"
         first = f"Filled points, coloured by {coloured.word}, {on_it}; {line}."
-    kept = f" {shown:,} of {evaluated:,} evaluated designs are drawn: {others}." if shown < evaluated else ""
+    kept = (
+        f" {shown:,} of {evaluated:,} evaluated designs are drawn: {others}."
+        if shown < evaluated
+        else ""
+    )
     return (
-        f"Each point is an evaluated design with its best plan. {first} The ring marks the optimum, diamonds mark known chips "
+        f"Each point is an evaluated design with its best plan. {first} The ring marks the "
+        "optimum, diamonds mark known chips "
         f"with {gib(points.best.hbm_bytes)} GiB HBM.{kept} {pruned}"
     )
 
@@ -170,10 +220,13 @@ def _design_data(shown: pd.DataFrame, axes: Sequence[FrontAxis]) -> Any:
 
 
 def _once(shown: pd.DataFrame) -> pd.DataFrame:
-    """Designs that differ in nothing but the size of the HBM once, with all their sizes in a text."""
+    """Designs that differ in nothing but the size of the HBM once, with all their sizes in a
+    text."""
     same = [*OF_A_PLAN, "throughput_samples_per_s", "on_front"]
     sizes = (shown["hbm_bytes"] / GIB).map("{:g}".format)
-    ordered = shown.assign(hbm=sizes, varied=varied_texts(shown)).sort_values("hbm_bytes", kind="stable")
+    ordered = shown.assign(hbm=sizes, varied=varied_texts(shown)).sort_values(
+        "hbm_bytes", kind="stable"
+    )
     groups = ordered.groupby([*CHIP_COLUMNS, "varied", *same], sort=False, observed=True)
     return groups.first().assign(hbm=groups["hbm"].agg(SEPARATOR.join)).reset_index()
 
@@ -181,8 +234,12 @@ def _once(shown: pd.DataFrame) -> pd.DataFrame:
 def _marked(points: PointsOfModel, axes: Sequence[FrontAxis]) -> list[Marked]:
     assert points.best.accelerator is not None  # of a device the area is not known
     named = [("optimum", points.best.accelerator, points.plan)]
-    named += [(point.name, point.accelerator, point.models[points.model]) for point in points.references]
-    amounts = amounts_of(points.run, [chip for _, chip, _ in named], [plan for _, _, plan in named], axes)
+    named += [
+        (point.name, point.accelerator, point.models[points.model]) for point in points.references
+    ]
+    amounts = amounts_of(
+        points.run, [chip for _, chip, _ in named], [plan for _, _, plan in named], axes
+    )
     middle = max(each[axes[0]] for each in amounts) / 2
     return [
         Marked(
@@ -198,7 +255,13 @@ def _marked(points: PointsOfModel, axes: Sequence[FrontAxis]) -> list[Marked]:
 
 def _marked_data(marked: Sequence[Marked], axes: Sequence[FrontAxis]) -> Any:
     rows = (
-        (each.name, each.throughput_samples_per_s, *(each.amounts[axis] for axis in axes), each.chip, each.side)
+        (
+            each.name,
+            each.throughput_samples_per_s,
+            *(each.amounts[axis] for axis in axes),
+            each.chip,
+            each.side,
+        )
         for each in marked
     )
     columns = ("name", "throughput", *(axis.value for axis in axes), "chip", "side")
@@ -213,12 +276,17 @@ def _menus(shown: pd.DataFrame) -> dict[str, Any]:
         "tp": ("tp", shown["tp"]),
         "recompute": ("recomputation", shown["recompute"].astype(str)),
     }
-    found = ((column, title, sorted(set(values.tolist()))) for column, (title, values) in columns.items())
-    return {column: menu(column, title, values) for column, title, values in found if len(values) > 1}
+    found = (
+        (column, title, sorted(set(values.tolist()))) for column, (title, values) in columns.items()
+    )
+    return {
+        column: menu(column, title, values) for column, title, values in found if len(values) > 1
+    }
 
 
 def _colour(shown: pd.DataFrame, marked: Sequence[Marked], axis: FrontAxis) -> Any:
-    """What designs have of ``axis`` as colour on a logarithmic scale, of which the legend names every stop."""
+    """What designs have of ``axis`` as colour on a logarithmic scale, of which the legend names
+    every stop."""
     import altair as alt
 
     amounts = [*shown[axis_column(shown, axis)].tolist(), *(each.amounts[axis] for each in marked)]
@@ -227,21 +295,29 @@ def _colour(shown: pd.DataFrame, marked: Sequence[Marked], axis: FrontAxis) -> A
         return alt.value(colour(RAMP[-1]))
     stops = np.geomspace(least, most, len(RAMP)).tolist()
     scale = alt.Scale(type="log", domain=stops, range=[colour(role) for role in RAMP])
-    legend = alt.Legend(type="gradient", gradientLength=220, values=stops, labelExpr="format(datum.value, ',.3~r')")
-    return alt.Color(f"{axis}:Q", title=f"{WORDS[axis].title}, logarithmic", scale=scale, legend=legend)
+    legend = alt.Legend(
+        type="gradient", gradientLength=220, values=stops, labelExpr="format(datum.value, ',.3~r')"
+    )
+    return alt.Color(
+        f"{axis}:Q", title=f"{WORDS[axis].title}, logarithmic", scale=scale, legend=legend
+    )
 
 
 def front_table(evaluated: pd.DataFrame, axes: Sequence[FrontAxis]) -> PageTable:
-    """The chips on the Pareto front of ``axes``, a row each: its fastest plan, the HBM sizes that allow it, and its plans there.
+    """The chips on the Pareto front of ``axes``, a row each: its fastest plan, the HBM sizes that
+    allow it, and its plans there.
 
-    The front is one of every HBM size; of equally fast plans of a chip that with the least of the other axes is shown.
+    The front is one of every HBM size; of equally fast plans of a chip that with the least of the
+    other axes is shown.
     """
     others = other_axes(axes)
     amounts = [axis_column(evaluated, axis) for axis in reversed(others)]
     front = evaluated[evaluated["on_front"]]
     front = front.assign(chip=chip_text(front))
     columns = ["throughput_samples_per_s", *amounts, "hbm_bytes"]
-    front = front.sort_values(columns, ascending=[False, *([True] * (len(amounts) + 1))], kind="stable")
+    front = front.sort_values(
+        columns, ascending=[False, *([True] * (len(amounts) + 1))], kind="stable"
+    )
     by_chip = [points for _, points in front.groupby("chip", sort=False)]
     rows = [_front_row(points, others) for points in by_chip[:FRONT_ROWS]]
     headings = (
@@ -258,7 +334,9 @@ def front_table(evaluated: pd.DataFrame, axes: Sequence[FrontAxis]) -> PageTable
 def _front_row(points: pd.DataFrame, axes: Sequence[FrontAxis]) -> tuple[str, ...]:
     """A chip with its points of the front, the fastest first."""
     first = points.iloc[0]
-    same = points[points["throughput_samples_per_s"] >= first["throughput_samples_per_s"] * (1 - EQUAL)]
+    same = points[
+        points["throughput_samples_per_s"] >= first["throughput_samples_per_s"] * (1 - EQUAL)
+    ]
     return (
         str(first["chip"]),
         ", ".join(gib(size) for size in sorted(set(same["hbm_bytes"].tolist()))),

@@ -19,7 +19,11 @@ LETTER = 6  # pixels of a letter of an operator's name: names are written where 
 GRADIENTS = ("dx", "dw")
 DARK_KINDS = ("gemm", "gather", "collective", "elementwise")
 TYPES = {"TC": "tensor core", "VC": "vector core"}
-PASSES = {"forward": "forward", "backward": "backward", "backward_selective": "backward with selective recomputation"}
+PASSES = {
+    "forward": "forward",
+    "backward": "backward",
+    "backward_selective": "backward with selective recomputation",
+}
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,19 @@ class Lanes:
     words: tuple[str, ...]
 
 
-def schedule_figures(schedules: Sequence[KeptSchedule], chip: Accelerator, suffix: str) -> tuple[Figure, ...]:
-    """Schedules as charts, one each; of layers whose names differ in signs alone, the later ones are numbered.
+def schedule_figures(
+    schedules: Sequence[KeptSchedule], chip: Accelerator, suffix: str
+) -> tuple[Figure, ...]:
+    """Schedules as charts, one each; of layers whose names differ in signs alone, the later ones
+    are numbered.
 
-    Layers of one name that differ, such as the first decoder and the others, say in their titles which they are.
+    Layers of one name that differ, such as the first decoder and the others, say in their titles
+    which they are.
     """
-    seen, alike = Counter[str](), Counter((schedule.layer, schedule.graph) for schedule in schedules)
+    seen, alike = (
+        Counter[str](),
+        Counter((schedule.layer, schedule.graph) for schedule in schedules),
+    )
     figures = []
     for schedule in schedules:
         figure = schedule_figure(schedule, chip, suffix)
@@ -82,7 +93,12 @@ def schedule_figure(schedule: KeptSchedule, chip: Accelerator, suffix: str) -> F
     data = inline_data(columns, rows, words={"lane", "operator", "short", "kind", "where"})
     end = schedule.makespan_s * unit.per_second
     scale = alt.Scale(domain=[0, end], nice=False)
-    y = alt.Y("lane:N", title=None, sort=[lane.title for lane in lanes.rows], axis=alt.Axis(ticks=False, grid=False))
+    y = alt.Y(
+        "lane:N",
+        title=None,
+        sort=[lane.title for lane in lanes.rows],
+        axis=alt.Axis(ticks=False, grid=False),
+    )
     base = alt.Chart(data)
     bars = base.mark_bar(stroke=colour("page"), strokeWidth=0.75).encode(
         x=alt.X("start:Q", title=unit.name, scale=scale),
@@ -117,7 +133,11 @@ def schedule_figure(schedule: KeptSchedule, chip: Accelerator, suffix: str) -> F
         if mine
     ]
     times = f", {schedule.repeats} times per micro-batch" if schedule.repeats > 1 else ""
-    proof = "" if schedule.bound_s >= schedule.makespan_s * (1 - 1e-9) else f"; not proven, at least {duration(schedule.bound_s)}"
+    proof = (
+        ""
+        if schedule.bound_s >= schedule.makespan_s * (1 - 1e-9)
+        else f"; not proven, at least {duration(schedule.bound_s)}"
+    )
     caption = f"{duration(schedule.makespan_s)}{times}{proof}. {' '.join(lanes.words)}".strip()
     return Figure(
         f"schedule-{_safe(schedule.layer)}-{schedule.graph.replace('_', '-')}{suffix}",
@@ -138,18 +158,30 @@ def _lanes(schedule: KeptSchedule, chip: Accelerator) -> Lanes:
     rows: list[Lane] = []
     words: list[str] = []
     for core_type, total in (("TC", chip.num_tc), ("VC", chip.num_vc)):
-        mine = [operator for operator in schedule.operators if core_type in operator.cores.split("+")]
+        mine = [
+            operator for operator in schedule.operators if core_type in operator.cores.split("+")
+        ]
         plural = f"{total} {TYPES[core_type]}s" if total > 1 else f"one {TYPES[core_type]}"
         if not mine:
             words.append(f"The {plural} {'have' if total > 1 else 'has'} nothing to do.")
             continue
-        single = sorted({core for operator in mine if operator.mode != ALL if (core := _core(operator, core_type)) is not None})
+        single = sorted(
+            {
+                core
+                for operator in mine
+                if operator.mode != ALL
+                if (core := _core(operator, core_type)) is not None
+            }
+        )
         shown = single[:MOST_ROWS]
         rows += [Lane(f"{core_type} {core}", core_type, core) for core in shown]
         others = total - len(single)
         together = any(operator.mode == ALL for operator in mine)
         if len(single) > len(shown):
-            words.append(f"{len(single) - len(shown)} more {TYPES[core_type]}s run single operators and are left out.")
+            words.append(
+                f"{len(single) - len(shown)} more {TYPES[core_type]}s run single operators and "
+                "are left out."
+            )
         if together and others:
             rows.append(Lane(_rest_title(core_type, others, total), core_type, None))
         elif others:
@@ -170,7 +202,9 @@ def _core(operator: ScheduledOperator, core_type: str) -> int | None:
 def _occupies(operator: ScheduledOperator, lane: Lane) -> bool:
     if lane.core_type not in operator.cores.split("+"):
         return False
-    return operator.mode == ALL or (lane.core is not None and _core(operator, lane.core_type) == lane.core)
+    return operator.mode == ALL or (
+        lane.core is not None and _core(operator, lane.core_type) == lane.core
+    )
 
 
 def _where(operator: ScheduledOperator) -> str:
@@ -182,7 +216,9 @@ def _where(operator: ScheduledOperator) -> str:
 
 def _operator_table(schedule: KeptSchedule) -> PageTable:
     unit = unit_for(schedule.makespan_s)
-    ordered: Sequence[ScheduledOperator] = sorted(schedule.operators, key=lambda operator: (operator.start_s, operator.end_s))
+    ordered: Sequence[ScheduledOperator] = sorted(
+        schedule.operators, key=lambda operator: (operator.start_s, operator.end_s)
+    )
     rows = (
         (
             operator.name,
@@ -194,8 +230,20 @@ def _operator_table(schedule: KeptSchedule) -> PageTable:
         )
         for operator in ordered
     )
-    columns = ("operator", "kind", "runs on", f"start {unit.name}", f"end {unit.name}", f"takes {unit.name}")
-    return table("Operators in the order of their start", columns, rows, words={"operator", "kind", "runs on"})
+    columns = (
+        "operator",
+        "kind",
+        "runs on",
+        f"start {unit.name}",
+        f"end {unit.name}",
+        f"takes {unit.name}",
+    )
+    return table(
+        "Operators in the order of their start",
+        columns,
+        rows,
+        words={"operator", "kind", "runs on"},
+    )
 
 
 def _short(operator: ScheduledOperator) -> str:

@@ -17,24 +17,36 @@ from Studies.wording import accelerator_text, degrees_text, hardware_text, liste
 
 
 def size_figure(points: PointsOfModel) -> Figure | None:
-    """Throughput of the best design over micro-batch sizes, a line per HBM size; None where there is one micro-batch size."""
+    """Throughput of the best design over micro-batch sizes, a line per HBM size; None where there
+    is one micro-batch size."""
     import altair as alt
 
     hardware = points.run.result.hardware
-    rows = [row for row in points.run.result.rows if row.model == points.model and row.status in FOUND]
+    rows = [
+        row for row in points.run.result.rows if row.model == points.model and row.status in FOUND
+    ]
     if len({row.micro_batch_size for row in rows}) < 2:
         return None
     by_hbm: dict[int, list[SizeRow]] = {}
     for row in rows:
         by_hbm.setdefault(row.hbm_bytes, []).append(row)
-    alike: dict[tuple[tuple[int, float], ...], list[int]] = {}  # HBM sizes that make no difference share a line
+    alike: dict[
+        tuple[tuple[int, float], ...], list[int]
+    ] = {}  # HBM sizes that make no difference share a line
     for hbm, line in by_hbm.items():
-        alike.setdefault(tuple((row.micro_batch_size, row.throughput_samples_per_s) for row in line), []).append(hbm)
+        alike.setdefault(
+            tuple((row.micro_batch_size, row.throughput_samples_per_s) for row in line), []
+        ).append(hbm)
     names = [listed([memory_text(hbm) for hbm in sizes]) + " GiB" for sizes in alike.values()]
     data = inline_data(
         ("hbm", "micro_batch", "throughput", "chip"),
         (
-            (name, row.micro_batch_size, row.throughput_samples_per_s, hardware_text(row.accelerator, hardware))
+            (
+                name,
+                row.micro_batch_size,
+                row.throughput_samples_per_s,
+                hardware_text(row.accelerator, hardware),
+            )
             for name, sizes in zip(names, alike.values(), strict=True)
             for row in by_hbm[sizes[0]]
         ),
@@ -67,12 +79,26 @@ def size_figure(points: PointsOfModel) -> Figure | None:
 
 def size_table(result: SearchResult) -> PageTable:
     """The best hardware of each model for every HBM and micro-batch size."""
-    columns = ("model", "HBM GiB", "micro-batch", "accelerator", "recomputation", "tp x pp x dp", "samples/s")
+    columns = (
+        "model",
+        "HBM GiB",
+        "micro-batch",
+        "accelerator",
+        "recomputation",
+        "tp x pp x dp",
+        "samples/s",
+    )
 
     def cells(row: SizeRow) -> tuple[str, ...]:
         size = (label(row.model), memory_text(row.hbm_bytes), str(row.micro_batch_size))
         if row.status not in FOUND:
-            return (*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
+            return (
+                *size,
+                f"{row.status.value}: {row.reason}" if row.reason else row.status.value,
+                "",
+                "",
+                "",
+            )
         plan = (row.recompute, degrees_text(row), rate(row.throughput_samples_per_s))
         return (*size, hardware_text(row.accelerator, result.hardware), *plan)
 
@@ -101,14 +127,27 @@ def hbm_table(result: SearchResult) -> PageTable:
         for point in result.per_hbm
         for name, plan in point.models.items()
     ]
-    columns: tuple[str, ...] = ("HBM GiB", "accelerator", "area mm²", "model", "micro-batch", "recomputation", "tp x pp x dp")
+    columns: tuple[str, ...] = (
+        "HBM GiB",
+        "accelerator",
+        "area mm²",
+        "model",
+        "micro-batch",
+        "recomputation",
+        "tp x pp x dp",
+    )
     words = {"accelerator", "model", "recomputation", "further", "proven"}
     columns = (*columns, "further", "samples/s", "MFU", "used GiB", "proven")
-    return table("Optimum for each HBM size", columns, merged(rows, columns.index("HBM GiB")), words=words)
+    return table(
+        "Optimum for each HBM size", columns, merged(rows, columns.index("HBM GiB")), words=words
+    )
 
 
-def reference_table(references: Sequence[ReferencePoint], unit: str, beyond: Collection[str] = ()) -> PageTable:
-    """Known chips, priced by the same model, each with the best plan on it; HBM sizes that make no difference share a row.
+def reference_table(
+    references: Sequence[ReferencePoint], unit: str, beyond: Collection[str] = ()
+) -> PageTable:
+    """Known chips, priced by the same model, each with the best plan on it; HBM sizes that make no
+    difference share a row.
 
     Those ``beyond`` a limit of the study say so.
     """
@@ -122,13 +161,16 @@ def reference_table(references: Sequence[ReferencePoint], unit: str, beyond: Col
             f"{same[0].accelerator.area_mm2:.1f}",
             ", ".join(gib(each.hbm_bytes) for each in same),
             number(same[0].value) if same[0].models else same[0].status.value,
-            ", ".join(dict.fromkeys(_better(each) for each in same)) + (", beyond a limit" if same[0].name in beyond else ""),
+            ", ".join(dict.fromkeys(_better(each) for each in same))
+            + (", beyond a limit" if same[0].name in beyond else ""),
             same[0].source,
         )
         for same in alike.values()
     )
     columns = ("chip", "accelerator", "area mm²", "HBM GiB", unit, "optimum is better by", "source")
-    return table("Known chips, priced the same way", columns, rows, words={"chip", "accelerator", "source"})
+    return table(
+        "Known chips, priced the same way", columns, rows, words={"chip", "accelerator", "source"}
+    )
 
 
 def expert_table(best: DesignPoint) -> PageTable:
@@ -138,7 +180,11 @@ def expert_table(best: DesignPoint) -> PageTable:
         if plan.expert is None:
             continue
         expert = plan.expert
-        better = f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else expert.reason
+        better = (
+            f"{plan.speedup_over_expert:.2f}x"
+            if plan.speedup_over_expert is not None
+            else expert.reason
+        )
         time = duration(expert.time_per_batch_s) if expert.time_per_batch_s else ""
         cut = "blocks balanced over the stages" if expert.pp > 1 else "one stage"
         rows.append(

@@ -8,7 +8,8 @@ from Solver.results import ModelPlan
 
 @dataclass(frozen=True)
 class StageView:
-    """A pipeline stage: layers of each of its chunks, devices, seconds per micro-batch by part, bytes per device by part."""
+    """A pipeline stage: layers of each of its chunks, devices, seconds per micro-batch by part,
+    bytes per device by part."""
 
     number: int
     chunks: tuple[tuple[str, ...], ...]
@@ -28,17 +29,27 @@ class StageView:
 
 
 LOAD_PARTS = {"forward": "forward", "backward": "backward", "send": "transfer"}
-MEMORY_PARTS = {"parameter state": "state", "activations": "activations", "workspace": "workspace", "beyond tensors": "reserved"}
+MEMORY_PARTS = {
+    "parameter state": "state",
+    "activations": "activations",
+    "workspace": "workspace",
+    "beyond tensors": "reserved",
+}
 
 
 def stages_of(plan: ModelPlan) -> tuple[StageView, ...]:
-    """The stages in the order of the pipeline; the chunks of an interleaved stage are taken together."""
+    """The stages in the order of the pipeline; the chunks of an interleaved stage are taken
+    together."""
     return tuple(
         StageView(
             number=number + 1,
             chunks=tuple(chunk.layers for chunk in plan.plan.stages[number :: plan.pp]),
             devices=report.devices,
-            seconds={"forward": report.forward_s, "backward": report.backward_s, "send": _sent_s(plan.pipeline, number)},
+            seconds={
+                "forward": report.forward_s,
+                "backward": report.backward_s,
+                "send": _sent_s(plan.pipeline, number),
+            },
             memory_bytes={
                 "parameter state": report.parameter_state_bytes,
                 "activations": report.activation_bytes,
@@ -55,4 +66,6 @@ def _sent_s(pipeline: PipelineReport, stage: int) -> float:
     if pipeline.overlap_transfers:
         return 0.0
     chunks = range(stage, len(pipeline.forward_s), pipeline.pp)
-    return sum(pipeline.sent_s(True, chunk) for chunk in chunks) + sum(pipeline.sent_s(False, chunk) for chunk in chunks)
+    return sum(pipeline.sent_s(True, chunk) for chunk in chunks) + sum(
+        pipeline.sent_s(False, chunk) for chunk in chunks
+    )

@@ -1,7 +1,8 @@
 """Colours and type of the report, light and dark, for the page and for its figures.
 
-Charts name colours by role (``colour("forward")``); the page and the export put the colours of a theme in their place, so that a
-chart is described once. Roles that meet in one chart differ in lightness as well as in hue (Paul Tol's and Okabe and Ito's sets).
+Charts name colours by role (``colour("forward")``); the page and the export put the colours of a
+theme in their place, so that a chart is described once. Roles that meet in one chart differ in
+lightness as well as in hue (Paul Tol's and Okabe and Ito's sets).
 """
 
 from dataclasses import dataclass
@@ -70,10 +71,14 @@ _COLOURS = {  # by role: light, dark
     "six": ("#6b7480", "#a8b0ba"),
 }
 LIGHT, DARK = (
-    Theme(name, {role: pair[place] for role, pair in _COLOURS.items()}) for place, name in enumerate(("light", "dark"))
+    Theme(name, {role: pair[place] for role, pair in _COLOURS.items()})
+    for place, name in enumerate(("light", "dark"))
 )
 RAMP = ("little", "some", "much", "most")
-BELOW_TITLE, BELOW_LEGEND = 30, 12  # pixels from a legend to what is below it: the title of an axis, or the marks
+BELOW_TITLE, BELOW_LEGEND = (
+    30,
+    12,
+)  # pixels from a legend to what is below it: the title of an axis, or the marks
 SERIES = ("one", "two", "three", "four", "five", "six")
 
 
@@ -106,9 +111,16 @@ def coloured(part: Any, theme: Theme) -> Any:
 def chart_config(theme: Theme) -> dict[str, Any]:
     """Vega-Lite's ``config``: no frames, quiet axes, legends above."""
     role = theme.roles
-    text = {"labelColor": role["muted"], "titleColor": role["ink"], "labelFont": FONT, "titleFont": FONT}
+    text = {
+        "labelColor": role["muted"],
+        "titleColor": role["ink"],
+        "labelFont": FONT,
+        "titleFont": FONT,
+    }
     return {
-        "aria": False,  # the chart is one picture with a text of its own; a label on each of thousands of marks helps nobody
+        # the chart is one picture with a text of its own; a label on each of thousands of marks
+        # helps nobody
+        "aria": False,
         "background": role["page"],
         "font": FONT,
         "view": {"stroke": None},
@@ -124,7 +136,14 @@ def chart_config(theme: Theme) -> dict[str, Any]:
             "gridColor": role["grid"],
             "tickSize": 4,
         },
-        "axisY": {"titleAnchor": "end", "titleAngle": 0, "titleAlign": "left", "titleX": 0, "titleY": -10, "domain": False},
+        "axisY": {
+            "titleAnchor": "end",
+            "titleAngle": 0,
+            "titleAlign": "left",
+            "titleX": 0,
+            "titleY": -10,
+            "domain": False,
+        },
         "axisX": {"grid": False, "labelAngle": 0, "labelOverlap": True, "labelSeparation": 5},
         "legend": {
             **text,

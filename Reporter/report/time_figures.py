@@ -15,7 +15,12 @@ from Studies.wording import NEGLIGIBLE, part_text
 
 LABEL = 15  # characters of a line of a resource's name, so that it fits beside the bars of a phone
 ROOM_FOR_GAIN = {"left": 5, "top": 5, "right": 80, "bottom": 5}  # pixels
-ROOM_FOR_TEXT = {"left": 5, "top": 5, "right": 60, "bottom": 5}  # pixels; for what is written behind the longest bar
+ROOM_FOR_TEXT = {
+    "left": 5,
+    "top": 5,
+    "right": 60,
+    "bottom": 5,
+}  # pixels; for what is written behind the longest bar
 
 
 TERMS = {  # colours of the parts of an iteration, by role
@@ -53,7 +58,11 @@ class IterationBar:
 def terms_of(bars: Sequence[IterationBar]) -> list[str]:
     """The parts that any of ``bars`` has, those that the first one spends most on first."""
     first = bars[0].seconds
-    found = [term for term in TERMS if any(bar.seconds.get(term, 0.0) > NEGLIGIBLE * bar.total_s for bar in bars)]
+    found = [
+        term
+        for term in TERMS
+        if any(bar.seconds.get(term, 0.0) > NEGLIGIBLE * bar.total_s for bar in bars)
+    ]
     return sorted(found, key=lambda term: -first.get(term, 0.0))
 
 
@@ -82,7 +91,12 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
         words={"whose", "term"},
     )
     longest = max(bar.total_s for bar in bars) * unit.per_second
-    x = alt.X("amount:Q", title=f"{unit.name} per iteration", stack="zero", scale=alt.Scale(domain=[0, longest], nice=False))
+    x = alt.X(
+        "amount:Q",
+        title=f"{unit.name} per iteration",
+        stack="zero",
+        scale=alt.Scale(domain=[0, longest], nice=False),
+    )
     y = alt.Y(
         "whose:N",
         title=None,
@@ -114,10 +128,18 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
         ((bar.name, bar.total_s * unit.per_second, duration(bar.total_s)) for bar in bars),
         words={"whose", "text"},
     )
-    ends = alt.Chart(totals).mark_text(align="left", dx=5).encode(x=alt.X("total:Q"), y=y, text="text:N")
+    ends = (
+        alt.Chart(totals)
+        .mark_text(align="left", dx=5)
+        .encode(x=alt.X("total:Q"), y=y, text="text:N")
+    )
     first = bars[0]
     largest = sorted(first.seconds.items(), key=lambda item: -item[1])[:3]
-    said = ", ".join(f"{part_text(term)} {share(seconds / first.total_s)}" for term, seconds in largest if seconds > 0)
+    said = ", ".join(
+        f"{part_text(term)} {share(seconds / first.total_s)}"
+        for term, seconds in largest
+        if seconds > 0
+    )
     return Figure(
         f"iteration-breakdown{suffix}",
         "Where the time of an iteration goes",
@@ -135,16 +157,24 @@ def breakdown_table(bars: Sequence[IterationBar]) -> PageTable:
 
     def cell(bar: IterationBar, term: str) -> str:
         seconds = bar.seconds.get(term, 0.0)
-        return f"{number(seconds * unit.per_second)} ({share(seconds / bar.total_s)})" if seconds else ""
+        return (
+            f"{number(seconds * unit.per_second)} ({share(seconds / bar.total_s)})"
+            if seconds
+            else ""
+        )
 
     rows = [(part_text(term), *(cell(bar, term) for bar in bars)) for term in terms]
     parts = len(rows)
     rows.append(("iteration", *(number(bar.total_s * unit.per_second) for bar in bars)))
-    rows.append(("samples per second", *(number(bar.throughput_samples_per_s, FINE_DIGITS) for bar in bars)))
+    rows.append(
+        ("samples per second", *(number(bar.throughput_samples_per_s, FINE_DIGITS) for bar in bars))
+    )
     if any(bar.note for bar in bars):
         rows.append(("plan", *(bar.note for bar in bars)))
     columns = ("part", *(bar.name for bar in bars))
-    return table(f"Time of an iteration, {unit.name}", columns, rows, words={"part"}, foot=len(rows) - parts)
+    return table(
+        f"Time of an iteration, {unit.name}", columns, rows, words={"part"}, foot=len(rows) - parts
+    )
 
 
 def limits_figure(limits: Sequence[Limit]) -> Figure:
@@ -154,7 +184,8 @@ def limits_figure(limits: Sequence[Limit]) -> Figure:
     amounts = ("one unit more", "any amount")
     names = {
         limit.resource: textwrap.fill(
-            limit.resource if limit.unit in limit.resource else f"{limit.resource}, {limit.unit}", LABEL
+            limit.resource if limit.unit in limit.resource else f"{limit.resource}, {limit.unit}",
+            LABEL,
         )
         for limit in limits
     }
@@ -168,7 +199,9 @@ def limits_figure(limits: Sequence[Limit]) -> Figure:
         words={"resource", "how", "text", "words"},
     )
     times = alt.Axis(labelExpr="format(1 + datum.value, '.4~r')")
-    x = alt.X("gain:Q", title="the objective, times what it is", axis=times, scale=alt.Scale(domainMin=0))
+    x = alt.X(
+        "gain:Q", title="the objective, times what it is", axis=times, scale=alt.Scale(domainMin=0)
+    )
     axis = alt.Axis(grid=False, ticks=False, labelPadding=8, labelExpr="split(datum.label, '\\n')")
     y = alt.Y("resource:N", title=None, sort=list(names.values()), axis=axis)
     offset = alt.YOffset("how:N", sort=list(amounts))
@@ -190,20 +223,31 @@ def limits_figure(limits: Sequence[Limit]) -> Figure:
             alt.Tooltip("words:N", title="that is"),
         ],
     )
-    gains = base.mark_text(align="left", dx=4, fontSize=10, tooltip=None).encode(x=x, y=y, yOffset=offset, text="text:N")
+    gains = base.mark_text(align="left", dx=4, fontSize=10, tooltip=None).encode(
+        x=x, y=y, yOffset=offset, text="text:N"
+    )
     chart = alt.layer(bars, gains).properties(padding=ROOM_FOR_GAIN)
     binding = [limit.resource for limit in limits if _binding(limit) == "yes"]
-    caption = "What more of each resource would add to the objective on the same chip, with the plan chosen anew. " + (
-        f"What binds: {', '.join(binding)}." if binding else "None of them binds."
+    caption = (
+        "What more of each resource would add to the objective on the same chip, with the plan "
+        "chosen anew. "
+        + (f"What binds: {', '.join(binding)}." if binding else "None of them binds.")
     )
     return Figure(
-        "limits", "What limits the optimum", caption, sized(chart, 44 * len(limits)), 2 * len(limits), limits_table(limits)
+        "limits",
+        "What limits the optimum",
+        caption,
+        sized(chart, 44 * len(limits)),
+        2 * len(limits),
+        limits_table(limits),
     )
 
 
 def _binding(limit: Limit) -> str:
     """Yes, hardly or no, just as the limit's own words say."""
-    return "no" if not limit.binds else "yes" if binds(limit.unlimited_gain) == "binds" else "hardly"
+    return (
+        "no" if not limit.binds else "yes" if binds(limit.unlimited_gain) == "binds" else "hardly"
+    )
 
 
 def limits_table(limits: Sequence[Limit]) -> PageTable:
@@ -212,7 +256,9 @@ def limits_table(limits: Sequence[Limit]) -> PageTable:
         (
             limit.resource,
             f"{number(limit.amount)} {limit.unit}",
-            "too little to be of use" if limit.binds and not limit.one_more_gain else gained(limit.one_more_gain),
+            "too little to be of use"
+            if limit.binds and not limit.one_more_gain
+            else gained(limit.one_more_gain),
             gained(limit.unlimited_gain),
             _binding(limit),
             limit.words,

@@ -1,4 +1,5 @@
-"""Why the optimum beats the best known chip and an expert's plan, term by term, from the records of a run alone."""
+"""Why the optimum beats the best known chip and an expert's plan, term by term, from the records of
+a run alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,16 +16,26 @@ WORTH_SAYING = 0.05  # of the difference
 
 
 def why(best: DesignPoint, points: Sequence[PointsOfModel]) -> tuple[str, ...]:
-    """What the optimum does differently from the best known chip that the models fit on, and from the experts' plans."""
+    """What the optimum does differently from the best known chip that the models fit on, and from
+    the experts' plans."""
     known = [chip for chip in points[0].references if set(best.models) <= set(chip.models)]
-    return tuple(_sentences(best, points, max(known, key=lambda chip: chip.value).name if known else None))
+    return tuple(
+        _sentences(best, points, max(known, key=lambda chip: chip.value).name if known else None)
+    )
 
 
-def _sentences(best: DesignPoint, points: Sequence[PointsOfModel], nearest: str | None) -> Iterator[str]:
+def _sentences(
+    best: DesignPoint, points: Sequence[PointsOfModel], nearest: str | None
+) -> Iterator[str]:
     for each in points:
         of = f" of {label(each.model)}" if len(points) > 1 else ""
         for chip in (chip for chip in each.references if chip.name == nearest):
-            yield from _plans(f"Against {chip.name} with its own best plan", of, each.plan, chip.models[each.model])
+            yield from _plans(
+                f"Against {chip.name} with its own best plan",
+                of,
+                each.plan,
+                chip.models[each.model],
+            )
     for chip in (chip for chip in points[0].references if chip.name == nearest):
         assert best.accelerator is not None  # known chips are compared with designed ones
         facts = list(_chips(best.accelerator, chip.accelerator))
@@ -63,28 +74,41 @@ def _gap(against: str, of: str, mine: Breakdown, its: Breakdown) -> Iterator[str
         yield f"{against} an iteration{of} takes just as long."
         return
     saved = {term: seconds - best_s[term] for term, seconds in other_s.items()}
-    parts = {"less": _parts(saved, abs(gap_s)), "more": _parts({term: -each for term, each in saved.items()}, abs(gap_s))}
+    parts = {
+        "less": _parts(saved, abs(gap_s)),
+        "more": _parts({term: -each for term, each in saved.items()}, abs(gap_s)),
+    }
     words = ("shorter", "less", "more") if gap_s > 0 else ("longer", "more", "less")
     said = [f"{listed(parts[word])} {word}" for word in words[1:] if parts[word]]
     yield f"{against} an iteration{of} is {time_text(abs(gap_s))} {words[0]}: {'; '.join(said)}."
 
 
 def _parts(seconds: Mapping[str, float], gap_s: float) -> list[str]:
-    worth = sorted(((each, term) for term, each in seconds.items() if each > WORTH_SAYING * gap_s), reverse=True)
+    worth = sorted(
+        ((each, term) for term, each in seconds.items() if each > WORTH_SAYING * gap_s),
+        reverse=True,
+    )
     return [f"{part_text(term)} {time_text(each)}" for each, term in worth]
 
 
 def _chips(mine: Accelerator, its: Accelerator) -> Iterator[str]:
     for what, one, two in (
         ("vector lanes", mine.num_vc * mine.width_vc, its.num_vc * its.width_vc),
-        ("multipliers in tensor cores", mine.num_tc * mine.width * mine.depth, its.num_tc * its.width * its.depth),
+        (
+            "multipliers in tensor cores",
+            mine.num_tc * mine.width * mine.depth,
+            its.num_tc * its.width * its.depth,
+        ),
     ):
         if one != two:
             yield f"{one:,} instead of {two:,} {what}"
     if (mine.width, mine.depth) != (its.width, its.depth):
         yield f"tensor cores of {mine.depth} x {mine.width} instead of {its.depth} x {its.width}"
     if mine.glb_bytes != its.glb_bytes:
-        yield f"{number(mine.glb_bytes / MIB)} instead of {number(its.glb_bytes / MIB)} MiB of on-chip buffer"
+        yield (
+            f"{number(mine.glb_bytes / MIB)} instead of {number(its.glb_bytes / MIB)} MiB of "
+            "on-chip buffer"
+        )
     if mine.memory_system != its.memory_system:
         yield f"{mine.memory_system} instead of {its.memory_system}"
     if mine.links != its.links:

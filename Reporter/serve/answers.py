@@ -1,4 +1,5 @@
-"""What the server answers about the points that it was started for: their pages, their plans, and what alternatives cost."""
+"""What the server answers about the points that it was started for: their pages, their plans, and
+what alternatives cost."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ LONGEST_QUESTION = 400  # characters
 
 @dataclass(frozen=True)
 class PlanAnswer:
-    """A point's plan in words; ``can_ask`` is whether alternatives can be asked for, ``page`` where its own report is (or "")."""
+    """A point's plan in words; ``can_ask`` is whether alternatives can be asked for, ``page`` where
+    its own report is (or "")."""
 
     title: str
     sentences: tuple[str, ...]
@@ -72,7 +74,8 @@ class NoSuchPointError(Exception):
 
 @dataclass(eq=False)
 class Answers:
-    """Answers about ``points``; where ``alone`` they are one run, whose report is the whole page. Threads may share them.
+    """Answers about ``points``; where ``alone`` they are one run, whose report is the whole page.
+    Threads may share them.
 
     ``run_code`` are model files (Python) that may be run to search again.
     """
@@ -83,7 +86,9 @@ class Answers:
     _runs: Kept[FinishedRun] = field(default_factory=lambda: Kept(KEPT_RUNS))
     _pages: Kept[str] = field(default_factory=lambda: Kept(KEPT_PAGES))
     _reading: threading.RLock = field(default_factory=threading.RLock)
-    _searching: threading.Lock = field(default_factory=threading.Lock)  # a search takes all cores that there are
+    _searching: threading.Lock = field(
+        default_factory=threading.Lock
+    )  # a search takes all cores that there are
 
     def page(self) -> str:
         """The page of all, or of the one run."""
@@ -112,10 +117,20 @@ class Answers:
         title = f"Point {point.number}: {point_label(self.points, point)}"
         if point.folder is None or not point.feasible:
             why = point.problem.rstrip(".")
-            return PlanAnswer(title, (f"There is no plan: {infeasible_text(point)}{f', {why}' if why else ''}.",), False, "")
+            return PlanAnswer(
+                title,
+                (f"There is no plan: {infeasible_text(point)}{f', {why}' if why else ''}.",),
+                False,
+                "",
+            )
         with self._reading:
             run = self._run(number_)
-        return PlanAnswer(title, tuple(_plan_sentences(run)), True, "" if self.alone else f"points/{point.number}/")
+        return PlanAnswer(
+            title,
+            tuple(_plan_sentences(run)),
+            True,
+            "" if self.alone else f"points/{point.number}/",
+        )
 
     def explain(self, number_: int, instead: str) -> ExplainAnswer:
         """What the best design with ``instead`` would cost, beside the point's own.
@@ -127,7 +142,8 @@ class Answers:
         text = instead.strip()
         if not text or len(text) > LONGEST_QUESTION:
             raise InputError(
-                f"an alternative has 1 to {LONGEST_QUESTION} characters; write for instance pp=8 or num_tc=4,width=256"
+                f"an alternative has 1 to {LONGEST_QUESTION} characters; write for instance pp=8 "
+                "or num_tc=4,width=256"
             )
         if not self._point(number_).feasible:
             raise NoSuchPointError
@@ -160,12 +176,21 @@ class Answers:
 def _plan_sentences(run: FinishedRun) -> list[str]:
     best = run.result.best
     assert best is not None  # the point has a plan
-    chip = f" on {accelerator_text(best.accelerator)}" if best.accelerator is not None else f" on {run.result.hardware.title}"
-    found = [f"{number(best.value)} {unit_of(best)}{chip}, {'proven optimal' if best.optimal else 'not proven optimal'}."]
+    chip = (
+        f" on {accelerator_text(best.accelerator)}"
+        if best.accelerator is not None
+        else f" on {run.result.hardware.title}"
+    )
+    found = [
+        f"{number(best.value)} {unit_of(best)}{chip}, "
+        f"{'proven optimal' if best.optimal else 'not proven optimal'}."
+    ]
     for model, plan in best.models.items():
         took = f"{time_text(plan.time_per_batch_s)} per iteration on {plan.devices_used:,} devices"
         found.append(f"{label(model)}: {whole_plan_text(plan)}; {took}.")
-        found.append(f"The fullest stage uses {size_text(plan.memory_bytes)} of {size_text(plan.hbm_bytes)}.")
+        found.append(
+            f"The fullest stage uses {size_text(plan.memory_bytes)} of {size_text(plan.hbm_bytes)}."
+        )
     binding = sorted(best.limits, key=lambda limit: -limit.unlimited_gain)
     return found + [limit.words for limit in binding[:2]]
 

@@ -1,4 +1,5 @@
-"""The web application around the answers. Every address begins with a token; without it nothing is told, not even what there is.
+"""The web application around the answers. Every address begins with a token; without it nothing is
+told, not even what there is.
 
 Nothing is read from paths that a request names: a request names a number of a point, or nothing.
 """
@@ -24,7 +25,8 @@ MOST_BODY_BYTES = 4096
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:; "
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; "
+        "img-src data: blob:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Referrer-Policy": "no-referrer",  # the address holds the token
@@ -33,7 +35,8 @@ HEADERS = {
 
 
 class TokenGuard:
-    """Passes on what is addressed to ``/TOKEN/...``, without the token; refuses all else with status 403."""
+    """Passes on what is addressed to ``/TOKEN/...``, without the token; refuses all else with
+    status 403."""
 
     def __init__(self, app: Any, token: str) -> None:
         self._app = app
@@ -47,14 +50,17 @@ class TokenGuard:
             return
         first, slash, rest = str(scope["path"]).removeprefix("/").partition("/")
         if not hmac.compare_digest(first.encode(), self._token) or not slash:
-            await PlainTextResponse("this address is not one that 'phaze serve' printed\n", 403, HEADERS)(scope, receive, send)
+            await PlainTextResponse(
+                "this address is not one that 'phaze serve' printed\n", 403, HEADERS
+            )(scope, receive, send)
             return
         inner = {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}
         await self._app(inner, receive, send)
 
 
 def application(answers: Answers, token: str) -> Any:
-    """The application: the page at ``/TOKEN/``, reports, plans and explanations of points below ``/TOKEN/points/NUMBER/``."""
+    """The application: the page at ``/TOKEN/``, reports, plans and explanations of points below
+    ``/TOKEN/points/NUMBER/``."""
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import HTMLResponse, JSONResponse
@@ -87,7 +93,12 @@ def application(answers: Answers, token: str) -> Any:
         logger.warning("%s", error)
         return problem(500, str(error))
 
-    handlers: Any = {404: missing, NoSuchPointError: missing, InputError: refused, PhazeError: failed}
+    handlers: Any = {
+        404: missing,
+        NoSuchPointError: missing,
+        InputError: refused,
+        PhazeError: failed,
+    }
     routes = [
         Route("/", whole),
         Route("/points/{number:int}/", of_point),

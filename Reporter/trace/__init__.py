@@ -1,1 +1,2 @@
-"""A finished run as a timeline in Chrome's trace format, which Perfetto and chrome://tracing open."""
+"""A finished run as a timeline in Chrome's trace format, which Perfetto and chrome://tracing
+open."""

@@ -1,7 +1,7 @@
 """Records of a trace's events, and their JSON in Chrome's trace format.
 
-Times are whole nanoseconds, as Perfetto keeps them: rounded once, so that slices which touch still touch and a slice within
-another stays within it.
+Times are whole nanoseconds, as Perfetto keeps them: rounded once, so that slices which touch still
+touch and a slice within another stays within it.
 """
 
 import json
@@ -16,15 +16,25 @@ _write = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A named group of threads; processes are shown in the order of ``pid``, which counts from 1."""
+    """A named group of threads; processes are shown in the order of ``pid``, which counts from
+    1."""
 
     pid: int
     name: str
 
     def as_json(self) -> Iterator[str]:
         """Its name and its place."""
-        yield _write({"ph": "M", "pid": self.pid, "name": "process_name", "args": {"name": self.name}})
-        yield _write({"ph": "M", "pid": self.pid, "name": "process_sort_index", "args": {"sort_index": self.pid}})
+        yield _write(
+            {"ph": "M", "pid": self.pid, "name": "process_name", "args": {"name": self.name}}
+        )
+        yield _write(
+            {
+                "ph": "M",
+                "pid": self.pid,
+                "name": "process_sort_index",
+                "args": {"sort_index": self.pid},
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +49,15 @@ class Thread:
         """Its name and its place."""
         where = {"pid": self.pid, "tid": _tid(self.pid, self.row)}
         yield _write({"ph": "M", **where, "name": "thread_name", "args": {"name": self.name}})
-        yield _write({"ph": "M", **where, "name": "thread_sort_index", "args": {"sort_index": self.row}})
+        yield _write(
+            {"ph": "M", **where, "name": "thread_sort_index", "args": {"sort_index": self.row}}
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Joins the slices of one ``number``, in the order of their starts, by arrows; the first has none in, the last none out."""
+    """Joins the slices of one ``number``, in the order of their starts, by arrows; the first has
+    none in, the last none out."""
 
     number: int
     comes_in: bool
@@ -53,7 +66,8 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Something that takes a thread's time. Those of one thread are disjoint or one within the other, the outer one first."""
+    """Something that takes a thread's time. Those of one thread are disjoint or one within the
+    other, the outer one first."""
 
     pid: int
     row: int
@@ -96,14 +110,23 @@ class Counter:
 
     def as_json(self) -> Iterator[str]:
         """One counter event."""
-        yield _write({"ph": "C", "pid": self.pid, "ts": self.at_ns / 1000, "name": self.name, "args": self.values})
+        yield _write(
+            {
+                "ph": "C",
+                "pid": self.pid,
+                "ts": self.at_ns / 1000,
+                "name": self.name,
+                "args": self.values,
+            }
+        )
 
 
 Event = Process | Thread | Slice | Counter
 
 
 def _tid(pid: int, row: int) -> int:
-    """Perfetto takes the thread whose number is the process' for the main one, which it shows first, and then sorts by number."""
+    """Perfetto takes the thread whose number is the process' for the main one, which it shows
+    first, and then sorts by number."""
     return pid + row
 
 
@@ -115,4 +138,5 @@ def nanoseconds(seconds: float) -> int:
 def file_content(events: Iterable[Event], about: Mapping[str, Shown]) -> bytes:
     """The trace file: one event per line, and what it is ``about``."""
     lines = ",\n".join(line for event in events for line in event.as_json())
-    return f'{{"generator":"phaze","otherData":{_write(about)},\n"traceEvents":[\n{lines}\n]}}\n'.encode()
+    head = f'{{"generator":"phaze","otherData":{_write(about)},'
+    return f'{head}\n"traceEvents":[\n{lines}\n]}}\n'.encode()

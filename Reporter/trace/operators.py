@@ -11,7 +11,8 @@ _PASSES = {"forward": "forward", "backward": "backward", "backward_selective": "
 
 
 def schedule_names(schedules: Sequence[KeptSchedule]) -> list[str]:
-    """What each pass of a distinct layer is called: short, because viewers cut long names, so with a model only among several.
+    """What each pass of a distinct layer is called: short, because viewers cut long names, so with
+    a model only among several.
 
     Layers that share a name are numbered.
     """
@@ -28,11 +29,14 @@ def schedule_names(schedules: Sequence[KeptSchedule]) -> list[str]:
     return names
 
 
-def schedule_events(schedule: KeptSchedule, name: str, accelerator: Accelerator, pid: int) -> Iterator[Event]:
+def schedule_events(
+    schedule: KeptSchedule, name: str, accelerator: Accelerator, pid: int
+) -> Iterator[Event]:
     """Process ``pid`` with the operators of one pass, from time 0.
 
-    A core has a thread where an operator runs on it alone. An operator on all cores of a type, beside which nothing runs, is
-    drawn once, on a thread for all of them. One that takes both types of cores is drawn on both.
+    A core has a thread where an operator runs on it alone. An operator on all cores of a type,
+    beside which nothing runs, is drawn once, on a thread for all of them. One that takes both types
+    of cores is drawn on both.
     """
     yield Process(pid, f"operators: {name}")
     taken = sorted({cores for each in schedule.operators for cores in _cores(each, accelerator)})
@@ -42,16 +46,19 @@ def schedule_events(schedule: KeptSchedule, name: str, accelerator: Accelerator,
     free_ns = dict.fromkeys(rows, 0)
     for each in sorted(schedule.operators, key=lambda operator: (operator.start_s, operator.end_s)):
         for cores in _cores(each, accelerator):
-            # Where one ends and the next starts, sums may differ in their last digit, which rounding can make a nanosecond.
+            # Where one ends and the next starts, sums may differ in their last digit, which
+            # rounding can make a nanosecond.
             start_ns = nanoseconds(each.start_s)
             start_ns += start_ns == free_ns[cores] - 1
             end_ns = max(nanoseconds(each.end_s), start_ns)
             free_ns[cores] = max(free_ns[cores], end_ns)
-            yield Slice(pid, rows[cores], each.name, each.kind, start_ns, end_ns, _args(each, schedule))
+            yield Slice(
+                pid, rows[cores], each.name, each.kind, start_ns, end_ns, _args(each, schedule)
+            )
 
 
 Cores = tuple[int, int]
-"""Type of cores (0 TC, 1 VC), and the core's number or -1 for all of them: the order of the threads."""
+"""Type of cores (0 TC, 1 VC), and the core's number or -1 for all of them: the order of threads."""
 
 
 def _cores(operator: ScheduledOperator, accelerator: Accelerator) -> list[Cores]:

@@ -1,4 +1,5 @@
-"""What a finished run's timeline shows: its iterations, the pipelines of the best design, and its operators on their cores."""
+"""What a finished run's timeline shows: its iterations, the pipelines of the best design, and its
+operators on their cores."""
 
 import logging
 from collections import Counter
@@ -23,7 +24,8 @@ FIRST_PID = 1
 
 @dataclass(frozen=True)
 class Timeline:
-    """A trace file's content, and how many processes and events it shows; ``left_out`` says in a sentence what it does not."""
+    """A trace file's content, and how many processes and events it shows; ``left_out`` says in a
+    sentence what it does not."""
 
     content: bytes
     processes: int
@@ -32,9 +34,11 @@ class Timeline:
 
 
 def timeline_of(run: FinishedRun, most_events: int = MOST_EVENTS) -> Timeline:
-    """Draw the best design of ``run``: its pipelines, and on designed chips the operators of the layers.
+    """Draw the best design of ``run``: its pipelines, and on designed chips the operators of the
+    layers.
 
-    About ``most_events`` are drawn at most: of longer pipelines the first and the last passes of every stage.
+    About ``most_events`` are drawn at most: of longer pipelines the first and the last passes of
+    every stage.
 
     Raises:
         InfeasibleError: the run found no design.
@@ -43,7 +47,8 @@ def timeline_of(run: FinishedRun, most_events: int = MOST_EVENTS) -> Timeline:
     if best is None:
         why = f" ({run.result.reason})" if run.result.reason else ""
         raise InfeasibleError(
-            f"the run in {run.folder} found no design{why}, so there is nothing to draw; change its study and search again"
+            f"the run in {run.folder} found no design{why}, so there is nothing to draw; change "
+            "its study and search again"
         )
     pipelines = [_pipeline(model, plan) for model, plan in best.models.items()]
     limits = _passes_per_stage(pipelines, most_events)
@@ -90,19 +95,25 @@ def _about(run: FinishedRun, best: DesignPoint) -> dict[str, Shown]:
 def _pipeline(model: str, plan: ModelPlan) -> PipelineTrace:
     """The pipeline of a plan; stages hold the layers of their chunks one chunk after another."""
     activations = [each.activation_bytes if plan.interleave == 1 else None for each in plan.stages]
-    return PipelineTrace(model, plan.pipeline, [chunk.layers for chunk in plan.plan.stages], activations)
+    return PipelineTrace(
+        model, plan.pipeline, [chunk.layers for chunk in plan.plan.stages], activations
+    )
 
 
 def _passes_per_stage(pipelines: Sequence[PipelineTrace], most_events: int) -> list[int]:
     """How many passes of each stage of each pipeline are drawn."""
     share = min(1.0, most_events / max(sum(each.events for each in pipelines), 1))
     counts = [each.passes.start_s.shape[1] for each in pipelines]
-    return [count if share == 1.0 else min(count, max(int(count * share), FEWEST_PASSES)) for count in counts]
+    return [
+        count if share == 1.0 else min(count, max(int(count * share), FEWEST_PASSES))
+        for count in counts
+    ]
 
 
 def _left_out(pipelines: Sequence[PipelineTrace], limits: Sequence[int]) -> str:
     words = [
-        f"the middle {each.passes.start_s.shape[1] - limit:,} of the {each.passes.start_s.shape[1]:,} passes "
+        f"the middle {each.passes.start_s.shape[1] - limit:,} of the "
+        f"{each.passes.start_s.shape[1]:,} passes "
         f"of each stage of {each.model}"
         for each, limit in zip(pipelines, limits, strict=True)
         if limit < each.passes.start_s.shape[1]
@@ -111,7 +122,11 @@ def _left_out(pipelines: Sequence[PipelineTrace], limits: Sequence[int]) -> str:
 
 
 def _events(
-    run: FinishedRun, best: DesignPoint, pipelines: Sequence[PipelineTrace], limits: Sequence[int], about: Mapping[str, Shown]
+    run: FinishedRun,
+    best: DesignPoint,
+    pipelines: Sequence[PipelineTrace],
+    limits: Sequence[int],
+    about: Mapping[str, Shown],
 ) -> Iterator[Event]:
     yield Process(FIRST_PID, f"study {run.result.study}")
     for row, (pipeline, plan) in enumerate(zip(pipelines, best.models.values(), strict=True)):
@@ -128,7 +143,9 @@ def _events(
         pid += 1
 
 
-def _iteration(row: int, pipeline: PipelineTrace, plan: ModelPlan, about: Mapping[str, Shown]) -> Iterator[Event]:
+def _iteration(
+    row: int, pipeline: PipelineTrace, plan: ModelPlan, about: Mapping[str, Shown]
+) -> Iterator[Event]:
     """The iteration as the search priced it, on a thread of the study's process."""
     args: dict[str, Shown] = {
         "iteration s": plan.time_per_batch_s,
@@ -145,4 +162,12 @@ def _iteration(row: int, pipeline: PipelineTrace, plan: ModelPlan, about: Mappin
         **about,
     }
     yield Thread(FIRST_PID, row, pipeline.model)
-    yield Slice(FIRST_PID, row, f"iteration of {pipeline.model}", "iteration", 0, nanoseconds(plan.time_per_batch_s), args)
+    yield Slice(
+        FIRST_PID,
+        row,
+        f"iteration of {pipeline.model}",
+        "iteration",
+        0,
+        nanoseconds(plan.time_per_batch_s),
+        args,
+    )

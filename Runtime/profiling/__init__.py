@@ -1,1 +1,2 @@
-"""Profiles of the machine at hand: every distinct operator of training graphs, exchanges between processes, whole passes."""
+"""Profiles of the machine at hand: every distinct operator of training graphs, exchanges between
+processes, whole passes."""

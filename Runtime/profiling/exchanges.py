@@ -1,4 +1,5 @@
-"""Seconds of collectives and messages between processes of this machine: gloo on CPUs, NCCL with one process per GPU.
+"""Seconds of collectives and messages between processes of this machine: gloo on CPUs, NCCL with
+one process per GPU.
 
 The processes are started once, as many as the largest group; smaller groups are their first ones.
 """
@@ -41,12 +42,21 @@ def wanted_exchanges(group_sizes: Sequence[int], device_kind: DeviceKind) -> tup
     """Every exchange in groups of these sizes; messages go between two."""
     sizes = CPU_SIZES if device_kind is DeviceKind.CPU else CUDA_SIZES
     groups = sorted({size for size in group_sizes if size > 1})
-    found = [Wanted(kind, size, group) for group in groups for kind in Exchange if kind is not Exchange.SEND for size in sizes]
+    found = [
+        Wanted(kind, size, group)
+        for group in groups
+        for kind in Exchange
+        if kind is not Exchange.SEND
+        for size in sizes
+    ]
     return (*found, *(Wanted(Exchange.SEND, size, 2) for size in sizes if groups))
 
 
-def measured_exchanges(wanted: Sequence[Wanted], device_kind: DeviceKind, repeats: Repeats) -> Iterator[CollectiveRow]:
-    """The rows of ``wanted``, each as soon as it is measured; what a library does not have is left out.
+def measured_exchanges(
+    wanted: Sequence[Wanted], device_kind: DeviceKind, repeats: Repeats
+) -> Iterator[CollectiveRow]:
+    """The rows of ``wanted``, each as soon as it is measured; what a library does not have is left
+    out.
 
     Raises:
         PhazeError: a process ended or does not answer.
@@ -60,7 +70,15 @@ def measured_exchanges(wanted: Sequence[Wanted], device_kind: DeviceKind, repeat
         members = [
             context.Process(
                 target=_member,
-                args=(rank, processes, str(Path(folder) / "meeting"), device_kind, tuple(wanted), repeats, sender),
+                args=(
+                    rank,
+                    processes,
+                    str(Path(folder) / "meeting"),
+                    device_kind,
+                    tuple(wanted),
+                    repeats,
+                    sender,
+                ),
                 daemon=True,
             )
             for rank in range(processes)
@@ -91,9 +109,11 @@ def _received(results: Connection, members: Sequence[Any]) -> Timing | None:
         pass
     ended = [member.exitcode for member in members if member.exitcode is not None]
     raise PhazeError(
-        f"a process that measures exchanges ended with {ended[0]}; free memory or ports, and start the same profile again"
+        f"a process that measures exchanges ended with {ended[0]}; free memory or ports, and "
+        "start the same profile again"
         if ended
-        else f"processes that measure exchanges do not answer for {START_S:.0f} s; start the same profile again"
+        else f"processes that measure exchanges do not answer for {START_S:.0f} s; start the same "
+        "profile again"
     )
 
 
@@ -108,7 +128,9 @@ def _member(
 ) -> None:
     """One of the processes; what goes wrong in it is said by the process that started it, once."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the process that started this one hears as well
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # of a terminal, which the process that started this one hears as well
     try:
         _measure(rank, processes, meeting, device_kind, wanted, repeats, results)
     except Exception:  # noqa: BLE001 - mostly that another one is gone
@@ -133,8 +155,15 @@ def _measure(
     if on_cuda:
         torch.cuda.set_device(rank)
     device = f"cuda:{rank}" if on_cuda else "cpu"
-    dist.init_process_group("nccl" if on_cuda else "gloo", init_method=f"file://{meeting}", rank=rank, world_size=processes)
-    groups = {size: dist.new_group(range(size)) for size in sorted({each.group_size for each in wanted})}
+    dist.init_process_group(
+        "nccl" if on_cuda else "gloo",
+        init_method=f"file://{meeting}",
+        rank=rank,
+        world_size=processes,
+    )
+    groups = {
+        size: dist.new_group(range(size)) for size in sorted({each.group_size for each in wanted})
+    }
     for each in wanted:
         dist.barrier()
         if rank >= each.group_size:
@@ -147,7 +176,8 @@ def _measure(
 
 
 def _timing(wanted: Wanted, rank: int, group: Any, device: str, repeats: Repeats) -> Timing | None:
-    """Seconds of one exchange on this member, which all members repeat as often; None where the library has it not."""
+    """Seconds of one exchange on this member, which all members repeat as often; None where the
+    library has it not."""
     import torch
     import torch.distributed as dist
 
@@ -164,7 +194,10 @@ def _timing(wanted: Wanted, rank: int, group: Any, device: str, repeats: Repeats
         for _ in range(IN_A_BLOCK):
             dist.barrier(group)
             samples.append(_seconds(run, device))
-        known = len(samples) >= repeats.least and spread_of(samples) <= repeats.spread * sorted(samples)[len(samples) // 2]
+        known = (
+            len(samples) >= repeats.least
+            and spread_of(samples) <= repeats.spread * sorted(samples)[len(samples) // 2]
+        )
         spent = time.monotonic() - started > repeats.cap_s or len(samples) >= repeats.most
         go_on.fill_(0.0 if known or spent else 1.0)
         dist.broadcast(go_on, 0, group=group)
@@ -183,7 +216,8 @@ def _seconds(run: Callable[[], object], device: str) -> float:
 
 
 def _exchange(wanted: Wanted, rank: int, group: Any, device: str) -> Callable[[], object]:
-    """What one member runs; of a message there and back, half is one way, so that a run sends half of the bytes twice."""
+    """What one member runs; of a message there and back, half is one way, so that a run sends half
+    of the bytes twice."""
     import torch
     import torch.distributed as dist
 
@@ -198,7 +232,9 @@ def _exchange(wanted: Wanted, rank: int, group: Any, device: str) -> Callable[[]
         Exchange.ALL_REDUCE: lambda: dist.all_reduce(whole, group=group),
         Exchange.ALL_GATHER: lambda: all_gather(parts, part, group),
         Exchange.REDUCE_SCATTER: lambda: reduce_scatter(part, parts, group),
-        Exchange.ALL_TO_ALL: lambda: dist.all_to_all_single(torch.empty_like(parts), parts, group=group),
+        Exchange.ALL_TO_ALL: lambda: dist.all_to_all_single(
+            torch.empty_like(parts), parts, group=group
+        ),
         Exchange.BROADCAST: lambda: dist.broadcast(whole, 0, group=group),
         Exchange.SEND: lambda: _there_and_back(whole[: max(elements // 2, 1)], rank, group),
     }
@@ -206,7 +242,8 @@ def _exchange(wanted: Wanted, rank: int, group: Any, device: str) -> Callable[[]
 
 
 def _there_and_back(message: Any, rank: int, group: Any) -> None:
-    """Half of a message to the other process, and the same back: as long as all of it one way, but for one start more."""
+    """Half of a message to the other process, and the same back: as long as all of it one way, but
+    for one start more."""
     import torch.distributed as dist
 
     if rank == 0:

@@ -1,8 +1,9 @@
-"""The operators of a training graph as functions that run: the traced nodes behind each, on tensors of the machine.
+"""The operators of a training graph as functions that run: the traced nodes behind each, on tensors
+of the machine.
 
-A fused operator runs its nodes one after another, as torch does, with the views through which it reads. What it reads is random,
-of the sizes, strides and types of the trace; integers (positions of tokens, rows of a table) are what the model's own nodes make
-them.
+A fused operator runs its nodes one after another, as torch does, with the views through which it
+reads. What it reads is random, of the sizes, strides and types of the trace; integers (positions of
+tokens, rows of a table) are what the model's own nodes make them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class NotRunnableError(PhazeError):
 class Kernel:
     """An operator of a graph, the traced nodes that it is made of, and its layer.
 
-    ``layer`` is the layer's name, ``block`` the path of its module ("" of what runs between modules).
+    ``layer`` is the layer's name, ``block`` the path of its module ("" of what runs between
+    modules).
     """
 
     operator: Operator
@@ -69,7 +71,10 @@ class Kernel:
             return mapped[node]
 
         outside = dict.fromkeys(
-            each for node in self.nodes_in_order(closure) for each in node.all_input_nodes if each not in closure
+            each
+            for node in self.nodes_in_order(closure)
+            for each in node.all_input_nodes
+            if each not in closure
         )
         for node in outside:  # placeholders come first
             copied(node)
@@ -94,7 +99,11 @@ class Kernel:
                 if each in seen or each.op != "call_function":
                     continue
                 part = each.target is python_operator.getitem and each.args[0] in own
-                if part or (each.target is not python_operator.getitem and is_view(each) and not is_bookkeeping(each)):
+                if part or (
+                    each.target is not python_operator.getitem
+                    and is_view(each)
+                    and not is_bookkeeping(each)
+                ):
                     seen.add(each)
                     pending.append(each)
 
@@ -112,7 +121,8 @@ def _copied(graph: Graph, node: Node, mapped: Callable[[Node], Node]) -> Node:
 
 
 def _laid_out(function: Callable[..., Any], expected: Any) -> Callable[..., Any]:
-    """``function``, its results with the strides of the trace, without moving anything: what they are does not matter here."""
+    """``function``, its results with the strides of the trace, without moving anything: what they
+    are does not matter here."""
 
     def run(*arguments: Any) -> Any:
         result = function(*arguments)
@@ -124,7 +134,11 @@ def _laid_out(function: Callable[..., Any], expected: Any) -> Callable[..., Any]
 
 
 def _with_strides(made: Any, like: Any) -> Any:
-    if not isinstance(made, torch.Tensor) or not isinstance(like, torch.Tensor) or made.stride() == like.stride():
+    if (
+        not isinstance(made, torch.Tensor)
+        or not isinstance(like, torch.Tensor)
+        or made.stride() == like.stride()
+    ):
         return made
     return made.as_strided(like.shape, like.stride(), made.storage_offset())
 
@@ -142,7 +156,11 @@ class Tensors:
         value = node.meta.get("val")
         if node.op == "get_attr":
             return self._constant(node)
-        if node.op == "placeholder" or not isinstance(value, torch.Tensor) or value.dtype.is_floating_point:
+        if (
+            node.op == "placeholder"
+            or not isinstance(value, torch.Tensor)
+            or value.dtype.is_floating_point
+        ):
             return self._like(value)
         return self._computed(node)
 
@@ -153,7 +171,9 @@ class Tensors:
             return value
         if value.dtype is torch.bool:
             return torch.ones(value.shape, dtype=torch.bool, device=self._device)
-        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self._device)
+        made = torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device=self._device
+        )
         return made.zero_() if not value.dtype.is_floating_point else made.normal_()
 
     def _constant(self, node: Node) -> Any:
@@ -168,7 +188,9 @@ class Tensors:
         if getattr(node.target, "namespace", "") == WHOLE:
             return self._like(node.meta["val"])
         arguments, settings = torch.fx.node.map_arg((node.args, node.kwargs), self.of)
-        settings = {key: self._device if key == "device" else value for key, value in settings.items()}
+        settings = {
+            key: self._device if key == "device" else value for key, value in settings.items()
+        }
         return node.target(*arguments, **settings)
 
 
@@ -177,13 +199,17 @@ def _is_fake(tensor: Any) -> bool:
 
 
 def kernels_of(key: GraphKey, family: ModelFamily, device: str) -> tuple[Kernel, ...]:
-    """One kernel for each operator of the blocks that are traced for ``key``, forward pass first, layer after layer.
+    """One kernel for each operator of the blocks that are traced for ``key``, forward pass first,
+    layer after layer.
 
     Raises:
         InputError: as ``GraphExtractor.extract.extract_graph``.
     """
     step = linked(traced_blocks(key, family))
-    tensors, names = Tensors(step, real_inputs(key, family), device), numbered([place.name for place in step.places])
+    tensors, names = (
+        Tensors(step, real_inputs(key, family), device),
+        numbered([place.name for place in step.places]),
+    )
     return tuple(
         Kernel(operator, nodes, tensors, names[layer], step.places[layer].path)
         for layer, operator, nodes in _operators(step)
@@ -203,7 +229,10 @@ def _operators(step: TracedStep) -> Iterator[tuple[int, Operator, tuple[Node, ..
     results = frozenset(values[node] for node in step.gradients.values())
     for layer in range(step.layer_count):
         here = [each for each in traced if each.layer == layer]
-        passes = [fuse(tuple(each for each in here if each.backward == backward), users) for backward in (False, True)]
+        passes = [
+            fuse(tuple(each for each in here if each.backward == backward), users)
+            for backward in (False, True)
+        ]
         builder = GraphBuilder(users, results, passes[0])
         for groups in passes:
             for operator, group in zip(builder.graph(groups).operators, groups, strict=True):
@@ -211,7 +240,8 @@ def _operators(step: TracedStep) -> Iterator[tuple[int, Operator, tuple[Node, ..
 
 
 def real_inputs(key: GraphKey, family: ModelFamily) -> dict[str, Any]:
-    """Inputs of one micro-batch: the model's own, integers spread over a device's part of the vocabulary.
+    """Inputs of one micro-batch: the model's own, integers spread over a device's part of the
+    vocabulary.
 
     So tables are read all over.
     """

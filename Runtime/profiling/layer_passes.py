@@ -1,8 +1,11 @@
-"""Passes through each layer of a model as a training on processes of this machine runs them (``Runtime.training``).
+"""Passes through each layer of a model as a training on processes of this machine runs them
+(``Runtime.training``).
 
-Beside the seconds of their operators alone they say what running them one after another adds: operands that are in no cache, the
-graph of gradients, adding gradients up. Each layer is timed by itself, on what the layers before it made: as it is, behind waits,
-as in a pipeline for other stages, which a pass pays for with its first operators, and with layers run again in the backward pass.
+Beside the seconds of their operators alone they say what running them one after another adds:
+operands that are in no cache, the graph of gradients, adding gradients up. Each layer is timed by
+itself, on what the layers before it made: as it is, behind waits, as in a pipeline for other
+stages, which a pass pays for with its first operators, and with layers run again in the backward
+pass.
 """
 
 from __future__ import annotations
@@ -34,9 +37,11 @@ WAIT_S = 0.003  # long enough for a core to be given to something else, or to sl
 
 @dataclass(frozen=True)
 class LayerPass:
-    """A pass through a layer; ``start_s`` is what it took longer where the pass through all layers began behind a wait.
+    """A pass through a layer; ``start_s`` is what it took longer where the pass through all layers
+    began behind a wait.
 
-    ``again_s``, of the backward pass of a layer that plans may recompute, is what doing so took beyond a second forward pass.
+    ``again_s``, of the backward pass of a layer that plans may recompute, is what doing so took
+    beyond a second forward pass.
     """
 
     timing: Timing
@@ -47,7 +52,8 @@ class LayerPass:
 def measured_layer_passes(
     key: GraphKey, family: ModelFamily, clock: Clock, repeats: Repeats
 ) -> Mapping[tuple[Phase, str], LayerPass]:
-    """Both passes of a micro-batch through each of the layers that are traced for ``key``, of width 1."""
+    """Both passes of a micro-batch through each of the layers that are traced for ``key``, of width
+    1."""
     passes = _Passes(key, family, clock)
     alone, behind_waits, recomputing = _Rounds(), _Rounds(), _Rounds()
     started = time.monotonic()
@@ -59,8 +65,12 @@ def measured_layer_passes(
             for rounds, seconds in zip((behind_waits, recomputing, alone), found, strict=True):
                 rounds.seconds.append(seconds)
             taken = index + 1 - repeats.warm_up
-            known = all(spread_of(each) <= repeats.spread * median(each) for each in alone.columns())
-            if (taken >= repeats.least and known) or (taken >= 3 and time.monotonic() - started > repeats.cap_s):
+            known = all(
+                spread_of(each) <= repeats.spread * median(each) for each in alone.columns()
+            )
+            if (taken >= repeats.least and known) or (
+                taken >= 3 and time.monotonic() - started > repeats.cap_s
+            ):
                 break
     recomputed, places = passes.recomputed, alone.seconds[0]
     del passes
@@ -71,9 +81,13 @@ def measured_layer_passes(
         start_s = np.median(behind_waits.of((phase, layer)) - alone.of((phase, layer)))
         again_s = None
         if phase is Phase.BACKWARD and layer in recomputed:
-            beyond_s = recomputing.both(layer) - alone.both(layer) - alone.of((Phase.FORWARD, layer))
+            beyond_s = (
+                recomputing.both(layer) - alone.both(layer) - alone.of((Phase.FORWARD, layer))
+            )
             again_s = float(np.median(beyond_s))
-        of_layers[phase, layer] = LayerPass(timing_of(alone.of((phase, layer)).tolist()), float(start_s), again_s)
+        of_layers[phase, layer] = LayerPass(
+            timing_of(alone.of((phase, layer)).tolist()), float(start_s), again_s
+        )
     return of_layers
 
 
@@ -107,20 +121,27 @@ class _Passes:
         self._program: StageProgram = cutter.program(0, Recompute.NONE, {})
         self._recomputing = cutter.program(0, Recompute.FULL, {})
         shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-        weights = tuple(Weight(name, shapes[name], shapes[name], None) for name in self._program.parameters)
+        weights = tuple(
+            Weight(name, shapes[name], shapes[name], None) for name in self._program.parameters
+        )
         flat = flat_weights(weights, 0, getattr(torch, key.dtype), 1, 0, 1)
         inputs = real_inputs(key, family)
-        self._given: dict[str, Any] = {node: flat.parameters[name] for name, node in self._program.parameters.items()}
+        self._given: dict[str, Any] = {
+            node: flat.parameters[name] for name, node in self._program.parameters.items()
+        }
         self._given |= {node: inputs[name] for name, node in self._program.inputs.items()}
         self._given |= self._program.constants
 
     @property
     def recomputed(self) -> frozenset[str]:
         """The layers that recomputation of whole layers runs again."""
-        return frozenset(layer.name for layer in self._recomputing.layers if layer.recompute is Recompute.FULL)
+        return frozenset(
+            layer.name for layer in self._recomputing.layers if layer.recompute is Recompute.FULL
+        )
 
     def once(self, wait_s: float = 0.0, recompute: bool = False) -> dict[tuple[Phase, str], float]:
-        """Seconds of one pass in each direction, by layer, before each of which the process waits."""
+        """Seconds of one pass in each direction, by layer, before each of which the process
+        waits."""
         layers = (self._recomputing if recompute else self._program).layers
         seconds: dict[tuple[Phase, str], float] = {}
         made: dict[str, torch.Tensor] = {}
@@ -134,7 +155,11 @@ class _Passes:
             made |= {name: values[name] for name in layer.gives}
         time.sleep(wait_s)
         for layer in reversed(layers):
-            ends = [name for name in layer.gives if isinstance(made[name], torch.Tensor) and made[name].requires_grad]
+            ends = [
+                name
+                for name in layer.gives
+                if isinstance(made[name], torch.Tensor) and made[name].requires_grad
+            ]
             gradients = [self._gradient(name, made[name], leaves) for name in ends]
             if ends:
                 start = now(self._clock)
@@ -143,7 +168,10 @@ class _Passes:
         return seconds
 
     def _taken(
-        self, layer: LayerModule, made: Mapping[str, torch.Tensor], leaves: dict[tuple[str, str], torch.Tensor]
+        self,
+        layer: LayerModule,
+        made: Mapping[str, torch.Tensor],
+        leaves: dict[tuple[str, str], torch.Tensor],
     ) -> dict[str, Any]:
         """What a layer reads; of what other layers made, copies that end its graph of gradients."""
         values = {}
@@ -157,11 +185,18 @@ class _Passes:
             values[name] = value
         return values
 
-    def _gradient(self, name: str, value: torch.Tensor, leaves: Mapping[tuple[str, str], torch.Tensor]) -> torch.Tensor | None:
-        """The gradient of what a layer made: the sum of those of all that read it; None of the loss."""
+    def _gradient(
+        self, name: str, value: torch.Tensor, leaves: Mapping[tuple[str, str], torch.Tensor]
+    ) -> torch.Tensor | None:
+        """The gradient of what a layer made: the sum of those of all that read it; None of the
+        loss."""
         if name == self._program.loss:
             return None
-        read = [leaf.grad for (_, taken), leaf in leaves.items() if taken == name and leaf.grad is not None]
+        read = [
+            leaf.grad
+            for (_, taken), leaf in leaves.items()
+            if taken == name and leaf.grad is not None
+        ]
         total = torch.zeros_like(value)
         for each in read:
             total += each

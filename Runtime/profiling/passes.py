@@ -1,6 +1,8 @@
-"""Whole passes through the blocks of a model as torch runs them: modules, the graph of gradients and all.
+"""Whole passes through the blocks of a model as torch runs them: modules, the graph of gradients
+and all.
 
-Beside the seconds of their operators alone they say what a framework adds (``Estimator.profiled.overhead``).
+Beside the seconds of their operators alone they say what a framework adds
+(``Estimator.profiled.overhead``).
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from Runtime.profiling.timing import Repeats, now, spread_of, timing_of
 
 @dataclass(frozen=True)
 class MeasuredPasses:
-    """Seconds of one micro-batch by phase: of the whole model, loss included, and of each block, by path.
+    """Seconds of one micro-batch by phase: of the whole model, loss included, and of each block, by
+    path.
 
-    What a model does around its blocks (masks, checks of arguments) is no part of them, and not of a stage of a pipeline either.
+    What a model does around its blocks (masks, checks of arguments) is no part of them, and not of
+    a stage of a pipeline either.
     """
 
     whole: Mapping[Phase, Timing]
@@ -38,8 +42,13 @@ class MeasuredPasses:
 
 
 def real_model(key: GraphKey, family: ModelFamily, device: str) -> torch.nn.Module:
-    """The blocks that are traced for ``key``, on one device, with weights of ``device``; of one of several equal blocks one."""
-    attention = register_torch_attention() if key.attention is Attention.FLASH else register_attention(key.attention)
+    """The blocks that are traced for ``key``, on one device, with weights of ``device``; of one of
+    several equal blocks one."""
+    attention = (
+        register_torch_attention()
+        if key.attention is Attention.FLASH
+        else register_attention(key.attention)
+    )
     with default_dtype(key.dtype):
         model = reduced(family.build(key, family.padded_vocabulary(1), attention), family)
     for path, module in list(model.named_modules()):
@@ -53,9 +62,15 @@ def real_model(key: GraphKey, family: ModelFamily, device: str) -> torch.nn.Modu
 
 
 def measured_passes(
-    key: GraphKey, family: ModelFamily, device: str, clock: Clock, repeats: Repeats, blocks: Sequence[str] = ()
+    key: GraphKey,
+    family: ModelFamily,
+    device: str,
+    clock: Clock,
+    repeats: Repeats,
+    blocks: Sequence[str] = (),
 ) -> MeasuredPasses:
-    """Seconds of both passes of a micro-batch through ``real_model``, and forward of its ``blocks``."""
+    """Seconds of both passes of a micro-batch through ``real_model``, and forward of its
+    ``blocks``."""
     model = real_model(key, family, device)
     watches = [_Watch(model.get_submodule(path), clock) for path in blocks]
     inputs = {name: value.to(device) for name, value in real_inputs(key, family).items()}
@@ -68,9 +83,13 @@ def measured_passes(
         seconds[Phase.FORWARD].append(forward_s)
         seconds[Phase.BACKWARD].append(backward_s)
         both = seconds.values()
-        known = all(spread_of(each) <= repeats.spread * sorted(each)[len(each) // 2] for each in both)
+        known = all(
+            spread_of(each) <= repeats.spread * sorted(each)[len(each) // 2] for each in both
+        )
         taken = len(seconds[Phase.FORWARD])
-        if (taken >= repeats.least and known) or (taken >= 3 and time.monotonic() - started > repeats.cap_s):
+        if (taken >= repeats.least and known) or (
+            taken >= 3 and time.monotonic() - started > repeats.cap_s
+        ):
             break
     del model
     gc.collect()
@@ -80,14 +99,19 @@ def measured_passes(
     )
 
 
-def _timings(phase: Phase, blocks: Sequence[str], watches: Sequence[_Watch], warm_up: int) -> dict[str, Timing]:
+def _timings(
+    phase: Phase, blocks: Sequence[str], watches: Sequence[_Watch], warm_up: int
+) -> dict[str, Timing]:
     """Of the blocks that were seen in every step."""
-    of_blocks = {path: watch.seconds[phase][warm_up:] for path, watch in zip(blocks, watches, strict=True)}
+    of_blocks = {
+        path: watch.seconds[phase][warm_up:] for path, watch in zip(blocks, watches, strict=True)
+    }
     return {path: timing_of(seconds) for path, seconds in of_blocks.items() if seconds}
 
 
 class _Watch:
-    """Seconds of a module's passes: from its call to its result, and from the gradient of its result to that of its input."""
+    """Seconds of a module's passes: from its call to its result, and from the gradient of its
+    result to that of its input."""
 
     def __init__(self, module: torch.nn.Module, clock: Clock) -> None:
         self.seconds: dict[Phase, list[float]] = {phase: [] for phase in Phase}
@@ -97,8 +121,12 @@ class _Watch:
         module.register_forward_pre_hook(self._begin, with_kwargs=True)
         module.register_forward_hook(self._end)
 
-    def _begin(self, _: torch.nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        self._input = next((each for each in (*arguments, *named.values()) if _differentiable(each)), None)
+    def _begin(
+        self, _: torch.nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> None:
+        self._input = next(
+            (each for each in (*arguments, *named.values()) if _differentiable(each)), None
+        )
         self._started = now(self._clock)
 
     def _end(self, _: torch.nn.Module, __: object, result: Any) -> None:
@@ -120,7 +148,9 @@ def _differentiable(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _step(model: torch.nn.Module, family: ModelFamily, inputs: Mapping[str, Any], clock: Clock) -> tuple[float, float]:
+def _step(
+    model: torch.nn.Module, family: ModelFamily, inputs: Mapping[str, Any], clock: Clock
+) -> tuple[float, float]:
     model.zero_grad(set_to_none=True)
     start = now(clock)
     loss = family.loss(model, inputs, partial(cross_entropy, tp=1))

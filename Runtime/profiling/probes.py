@@ -1,4 +1,5 @@
-"""Operators that every profile measures besides those of a model: square products and streams of several sizes.
+"""Operators that every profile measures besides those of a model: square products and streams of
+several sizes.
 
 They tell the best rate of products and the bandwidth of long arrays also where a model has neither.
 """
@@ -11,10 +12,22 @@ from dataclasses import dataclass
 import torch
 
 from Estimator.profiled.machine import DeviceKind
-from GraphExtractor.graph import Gemm, Operand, OperandRole, Operator, OperatorKind, Phase, VectorWork, Yields
+from GraphExtractor.graph import (
+    Gemm,
+    Operand,
+    OperandRole,
+    Operator,
+    OperatorKind,
+    Phase,
+    VectorWork,
+    Yields,
+)
 
 SQUARES = {DeviceKind.CPU: (128, 512, 1024), DeviceKind.CUDA: (512, 2048, 4096, 8192)}
-STREAMS = {DeviceKind.CPU: (2**12, 2**16, 2**20, 2**24), DeviceKind.CUDA: (2**16, 2**20, 2**24, 2**28)}  # elements
+STREAMS = {
+    DeviceKind.CPU: (2**12, 2**16, 2**20, 2**24),
+    DeviceKind.CUDA: (2**16, 2**20, 2**24, 2**28),
+}  # elements
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +51,20 @@ def _product(size: int, dtype: str, device: str) -> Probe:
     weight = Operand((size, size), dtype, OperandRole.PARAMETER)
     gemms = (Gemm(1, size, size, size),)
     operator = Operator(
-        0, "", OperatorKind.GEMM, Phase.FORWARD, Yields.OUTPUT, gemms=gemms, reads=(square, weight), writes=(square,)
+        0,
+        "",
+        OperatorKind.GEMM,
+        Phase.FORWARD,
+        Yields.OUTPUT,
+        gemms=gemms,
+        reads=(square, weight),
+        writes=(square,),
     )
 
     def prepared() -> Callable[[], object]:
-        left, right = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
+        left, right = (
+            torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2)
+        )
         return lambda: torch.mm(left, right)
 
     return Probe(operator, prepared)
@@ -52,11 +74,20 @@ def _addition(elements: int, dtype: str, device: str) -> Probe:
     operand = Operand((elements,), dtype, OperandRole.ACTIVATION)
     work = (VectorWork("add", elements),)
     operator = Operator(
-        0, "", OperatorKind.ELEMENTWISE, Phase.FORWARD, Yields.OUTPUT, vector=work, reads=(operand, operand), writes=(operand,)
+        0,
+        "",
+        OperatorKind.ELEMENTWISE,
+        Phase.FORWARD,
+        Yields.OUTPUT,
+        vector=work,
+        reads=(operand, operand),
+        writes=(operand,),
     )
 
     def prepared() -> Callable[[], object]:
-        left, right = (torch.randn(elements, device=device).to(getattr(torch, dtype)) for _ in range(2))
+        left, right = (
+            torch.randn(elements, device=device).to(getattr(torch, dtype)) for _ in range(2)
+        )
         result = torch.empty_like(left)
         return lambda: torch.add(left, right, out=result)
 

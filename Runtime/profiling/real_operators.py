@@ -1,9 +1,11 @@
-"""What operators that a trace keeps whole do when they are run: attention, norms and losses, by torch's own kernels.
+"""What operators that a trace keeps whole do when they are run: attention, norms and losses, by
+torch's own kernels.
 
-A trace has shapes only for them (``GraphExtractor.custom_operators``). Dropout is off, as it is where plans are trained. Backward
-operators run those of torch's operators that the gradient of the forward one is made of, without the graph of gradients, which
-whole passes tell of; what they read of the forward pass is made at the first call and kept, since an operator is always run on
-the same tensors.
+A trace has shapes only for them (``GraphExtractor.custom_operators``). Dropout is off, as it is
+where plans are trained. Backward operators run those of torch's operators that the gradient of the
+forward one is made of, without the graph of gradients, which whole passes tell of; what they read
+of the forward pass is made at the first call and kept, since an operator is always run on the same
+tensors.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ Function = Callable[..., Any]
 
 
 class _Gradient:
-    """Gradients of ``function`` for its first ``inputs`` arguments; called with the gradient of its result before them."""
+    """Gradients of ``function`` for its first ``inputs`` arguments; called with the gradient of its
+    result before them."""
 
     def __init__(self, function: Function, inputs: int) -> None:
         self._function, self._inputs = function, inputs
@@ -32,10 +35,14 @@ class _Gradient:
 
     def __call__(self, gradient: Any, *arguments: Any) -> Any:
         if self._made is None:
-            self._made = self._prepared(gradient, arguments[: self._inputs], arguments[self._inputs :])
+            self._made = self._prepared(
+                gradient, arguments[: self._inputs], arguments[self._inputs :]
+            )
         return self._made(gradient)
 
-    def _prepared(self, gradient: Any, leaves: tuple[Any, ...], others: tuple[Any, ...]) -> Function:
+    def _prepared(
+        self, gradient: Any, leaves: tuple[Any, ...], others: tuple[Any, ...]
+    ) -> Function:
         """A function of the gradient that runs what depends on it, on what the rest gives now."""
 
         def both(of_result: Any, *given: Any) -> Any:
@@ -59,7 +66,9 @@ class _Gradient:
                 values[node] = getattr(traced, node.target)
             elif node.op == "output":
                 backward.output(map_arg(node.args[0], read))
-            elif node.op == "call_function" and any(each in copies and each not in values for each in node.all_input_nodes):
+            elif node.op == "call_function" and any(
+                each in copies and each not in values for each in node.all_input_nodes
+            ):
                 copies[node] = backward.node_copy(node, read)
             elif node.op == "call_function":
                 inputs, settings = map_arg((node.args, node.kwargs), values.__getitem__)
@@ -69,21 +78,34 @@ class _Gradient:
 
 
 def _attention(q: Any, k: Any, v: Any, bias: Any, causal: bool, scale: float | None = None) -> Any:
-    """(batch, rows, heads, width) of queries, keys and values of (batch, heads, rows, width); ``bias`` is added to the scores."""
+    """(batch, rows, heads, width) of queries, keys and values of (batch, heads, rows, width);
+    ``bias`` is added to the scores."""
     grouped = q.shape[1] != k.shape[1]
-    return plain_attention(q, k, v, bias, is_causal=causal, scale=scale, enable_gqa=grouped).transpose(1, 2)
+    return plain_attention(
+        q, k, v, bias, is_causal=causal, scale=scale, enable_gqa=grouped
+    ).transpose(1, 2)
 
 
 def register_torch_attention() -> str:
-    """Make torch's fused attention known to Hugging Face models, with their biases, and return the name it goes by."""
+    """Make torch's fused attention known to Hugging Face models, with their biases, and return the
+    name it goes by."""
     from transformers import AttentionInterface
 
     def routed(
-        module: Any, q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, scaling: float | None = None, **settings: Any
+        module: Any,
+        q: Any,
+        k: Any,
+        v: Any,
+        mask: Any = None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        **settings: Any,
     ) -> Any:
         told, bias = settings.get("is_causal"), settings.get("position_bias")
         causal = (
-            mask is None and bool(getattr(module, "is_causal", True) if told is None else told) and q.shape[-2] == k.shape[-2]
+            mask is None
+            and bool(getattr(module, "is_causal", True) if told is None else told)
+            and q.shape[-2] == k.shape[-2]
         )
         added = bias if mask is None else mask if bias is None else mask + bias
         return _attention(q, k, v, added, causal, scaling), None
@@ -99,7 +121,9 @@ def _check_scores(sinks: Any = None, window: Any = None, capped: bool = False, *
 
 
 def _attention_forward() -> Function:
-    def forward(q: Any, k: Any, v: Any, causal: bool, dropout: float, bias: Any = None, *others: Any) -> Any:
+    def forward(
+        q: Any, k: Any, v: Any, causal: bool, dropout: float, bias: Any = None, *others: Any
+    ) -> Any:
         _check_scores(*others)
         return _attention(q, k, v, bias, causal), None
 
@@ -110,7 +134,16 @@ def _attention_backward() -> Function:
     gradients_of, with_bias = _Gradient(_attention, 3), _Gradient(_attention, 4)
 
     def backward(
-        gradient: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, dropout: float, bias: Any = None, *others: Any
+        gradient: Any,
+        q: Any,
+        k: Any,
+        v: Any,
+        out: Any,
+        lse: Any,
+        causal: bool,
+        dropout: float,
+        bias: Any = None,
+        *others: Any,
     ) -> Any:
         _check_scores(*others)
         if bias is None:
@@ -140,16 +173,21 @@ def _swiglu_backward() -> Function:
 
 
 def _cross_entropy(logits: Any, labels: Any) -> Any:
-    """Of one device's part of the vocabulary: the maximum, the sum of exponentials, the label's logit, and the exponentials."""
+    """Of one device's part of the vocabulary: the maximum, the sum of exponentials, the label's
+    logit, and the exponentials."""
     scores = logits.float()
     maximum = scores.amax(-1)
     exponentials = (scores - maximum.unsqueeze(-1)).exp()
     inside = (labels >= 0) & (labels < logits.shape[-1])
-    target = scores.gather(-1, labels.clamp(0, logits.shape[-1] - 1).unsqueeze(-1)).squeeze(-1) - maximum
+    target = (
+        scores.gather(-1, labels.clamp(0, logits.shape[-1] - 1).unsqueeze(-1)).squeeze(-1) - maximum
+    )
     return maximum, exponentials.sum(-1), target.masked_fill(~inside, 0.0), exponentials
 
 
-def _cross_entropy_backward(gradient: Any, exponentials: Any, total: Any, labels: Any, dtype: Any) -> Any:
+def _cross_entropy_backward(
+    gradient: Any, exponentials: Any, total: Any, labels: Any, dtype: Any
+) -> Any:
     softmax = exponentials / total.unsqueeze(-1)
     index = labels.clamp(0, softmax.shape[-1] - 1).unsqueeze(-1)
     softmax.scatter_add_(-1, index, torch.full_like(index, -1, dtype=softmax.dtype))

@@ -18,7 +18,9 @@ from Estimator.profiled.machine import Clock, DeviceKind, MachineRecord
 CPU_PROCESSES = 8  # of a cluster of processes on CPUs, unless told
 
 
-def this_machine(name: str, device_kind: DeviceKind, threads: int, devices: int | None) -> MachineRecord:
+def this_machine(
+    name: str, device_kind: DeviceKind, threads: int, devices: int | None
+) -> MachineRecord:
     """The record of this machine.
 
     Raises:
@@ -26,19 +28,31 @@ def this_machine(name: str, device_kind: DeviceKind, threads: int, devices: int 
     """
     on_cuda = device_kind is DeviceKind.CUDA
     if on_cuda and not torch.cuda.is_available():
-        raise InputError("this machine has no CUDA device that torch can use; give --device-kind cpu")
+        raise InputError(
+            "this machine has no CUDA device that torch can use; give --device-kind cpu"
+        )
     present = torch.cuda.device_count() if on_cuda else CPU_PROCESSES
     if on_cuda and devices is not None and devices > present:
-        raise InputError(f"this machine has {present} CUDA devices, {devices} were asked for; ask for fewer")
+        raise InputError(
+            f"this machine has {present} CUDA devices, {devices} were asked for; ask for fewer"
+        )
     count = devices or present
     if on_cuda:
         properties = torch.cuda.get_device_properties(0)
-        description, memory_bytes, clock = properties.name, float(properties.total_memory), Clock.EVENTS
+        description, memory_bytes, clock = (
+            properties.name,
+            float(properties.total_memory),
+            Clock.EVENTS,
+        )
     else:
         description = f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
         memory_bytes = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / count
         clock = Clock.THREAD if threads == 1 else Clock.WALL
-    versions = {"torch": str(torch.__version__), "transformers": version("transformers"), "python": platform.python_version()}
+    versions = {
+        "torch": str(torch.__version__),
+        "transformers": version("transformers"),
+        "python": platform.python_version(),
+    }
     if on_cuda:
         versions |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
     return MachineRecord(
@@ -67,7 +81,10 @@ def _processor() -> str:
 
 def _governor() -> str:
     try:
-        return "governor " + Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+        return (
+            "governor "
+            + Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+        )
     except OSError:
         return ""
 
@@ -80,7 +97,9 @@ def _power_of_gpu() -> str:
     fields = "power.limit,clocks.max.sm,clocks.sm,persistence_mode"
     asked = [tool, f"--query-gpu={fields}", "--format=csv,noheader", "--id=0"]
     try:
-        said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+        said = subprocess.run(
+            asked, capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
     return f"{fields}: {said}"

@@ -18,7 +18,8 @@ MOST_IN_A_SAMPLE = 1000
 
 @dataclass(frozen=True)
 class Repeats:
-    """When something is repeated often enough: its spread is at most ``spread`` of its median, after ``least`` samples.
+    """When something is repeated often enough: its spread is at most ``spread`` of its median,
+    after ``least`` samples.
 
     At most ``most`` samples are taken, and no more once they took ``cap_s`` seconds.
     """
@@ -50,7 +51,9 @@ def timed(run: Callable[[], object], clock: Clock, repeats: Repeats) -> Timed:
         seconds, host_s = sample(run, inside)
         samples.append(seconds / inside)
         hosts.append(host_s / inside)
-        if len(samples) >= repeats.least and spread_of(samples) <= repeats.spread * float(np.median(samples)):
+        if len(samples) >= repeats.least and spread_of(samples) <= repeats.spread * float(
+            np.median(samples)
+        ):
             break
         if len(samples) >= 3 and time.monotonic() - started > repeats.cap_s:
             break

@@ -1,4 +1,5 @@
-"""Checkpoints: weights by name and Adam's state in safetensors, written beside their place and moved there when whole."""
+"""Checkpoints: weights by name and Adam's state in safetensors, written beside their place and
+moved there when whole."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ RECORD = "checkpoint.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint is of: a plan after so many steps, on these data from this seed; losses up to there."""
+    """What a checkpoint is of: a plan after so many steps, on these data from this seed; losses up
+    to there."""
 
     step: int
     plan: Plan
@@ -35,7 +37,13 @@ class Checkpoint:
 
 
 def save(
-    job: Job, place: Path, seat: Seat, optimizer: StageOptimizer, groups: Groups, step: int, losses: tuple[float, ...]
+    job: Job,
+    place: Path,
+    seat: Seat,
+    optimizer: StageOptimizer,
+    groups: Groups,
+    step: int,
+    losses: tuple[float, ...],
 ) -> None:
     """Write the checkpoint of ``step`` to ``place``; all processes of the job do so together."""
     partial = place.with_name(f".{place.name}.partial")
@@ -47,14 +55,18 @@ def save(
     weights, state = optimizer.named_weights(), optimizer.state()
     if seat.replica == 0:
         save_file(
-            {name: value.contiguous() for name, value in weights.items()}, partial / _weights_file(seat.place.stage, seat.part)
+            {name: value.contiguous() for name, value in weights.items()},
+            partial / _weights_file(seat.place.stage, seat.part),
         )
     if seat.replica == 0 or optimizer.zero_stage:
         save_file(state, partial / _state_file(seat, optimizer.zero_stage))
     dist.barrier(groups.everyone)
     if first:
         write_atomically(
-            partial / RECORD, CHECKPOINT.stamped_json(to_json(Checkpoint(step, job.plan, job.data, job.seed, losses)))
+            partial / RECORD,
+            CHECKPOINT.stamped_json(
+                to_json(Checkpoint(step, job.plan, job.data, job.seed, losses))
+            ),
         )
         shutil.rmtree(place, ignore_errors=True)
         partial.rename(place)
@@ -81,15 +93,24 @@ def find(path: Path, job: Job) -> tuple[Path, Checkpoint]:
     places = [path] if (path / RECORD).is_file() else sorted((path / CHECKPOINTS).glob("step-*"))
     if not places or not (places[-1] / RECORD).is_file():
         raise InputError(
-            f"--resume {path} holds no checkpoint; give the folder of a run that was told --checkpoint-every, or of a checkpoint"
+            f"--resume {path} holds no checkpoint; give the folder of a run that was told "
+            "--checkpoint-every, or of a checkpoint"
         )
-    stated = CHECKPOINT.current(read_json(places[-1] / RECORD, "a checkpoint"), str(places[-1] / RECORD))
+    stated = CHECKPOINT.current(
+        read_json(places[-1] / RECORD, "a checkpoint"), str(places[-1] / RECORD)
+    )
     record = to_record(Checkpoint, stated, str(places[-1]))
     for name, now in (("plan", job.plan), ("data", job.data), ("seed", job.seed)):
         if getattr(record, name) != now:
-            raise InputError(f"--resume {path} is of another {name} than this training; give the same, or start anew")
+            raise InputError(
+                f"--resume {path} is of another {name} than this training; give the same, or "
+                "start anew"
+            )
     if record.step >= job.steps:
-        raise InputError(f"--resume {path} has {record.step} steps already, and {job.steps} were asked for; give more --steps")
+        raise InputError(
+            f"--resume {path} has {record.step} steps already, and {job.steps} were asked for; "
+            "give more --steps"
+        )
     return places[-1], record
 
 

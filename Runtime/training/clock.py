@@ -10,7 +10,8 @@ from enum import StrEnum
 
 
 class Activity(StrEnum):
-    """What a process spends time on; ``SHARE`` (adding up parts of a product) runs within a pass."""
+    """What a process spends time on; ``SHARE`` (adding up parts of a product) runs within a
+    pass."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -22,7 +23,8 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True)
 class Span:
-    """One activity of a step: nanoseconds of the wall clock, and of the processor in this thread."""
+    """One activity of a step: nanoseconds of the wall clock, and of the processor in this
+    thread."""
 
     activity: Activity
     step: int
@@ -33,7 +35,8 @@ class Span:
 
 
 class Clock:
-    """Collects spans. The wall clock is the machine's since it was started, so that processes of one machine share it."""
+    """Collects spans. The wall clock is the machine's since it was started, so that processes of
+    one machine share it."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -47,4 +50,6 @@ class Clock:
             yield
         finally:
             used = time.thread_time_ns() - processor
-            self.spans.append(Span(activity, self.step, micro_batch, start, time.monotonic_ns(), used))
+            self.spans.append(
+                Span(activity, self.step, micro_batch, start, time.monotonic_ns(), used)
+            )

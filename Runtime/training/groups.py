@@ -1,4 +1,5 @@
-"""Groups of processes that add things up together. All processes make all groups, in the same order."""
+"""Groups of processes that add things up together. All processes make all groups, in the same
+order."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from Runtime.training.places import Seat, StagePlace
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of one process: all of the job, its replicas, those that share its products, holders of tied weights."""
+    """The groups of one process: all of the job, its replicas, those that share its products,
+    holders of tied weights."""
 
     everyone: Any
     replicas: Any
@@ -21,8 +23,11 @@ class Groups:
     tied: Mapping[tuple[int, ...], Any]
 
 
-def make_groups(seat: Seat | None, places: Sequence[StagePlace], tied: Sequence[tuple[int, ...]]) -> Groups | None:
-    """The groups of the process at ``seat``; None where it has no part in the job. ``tied`` are sets of stages."""
+def make_groups(
+    seat: Seat | None, places: Sequence[StagePlace], tied: Sequence[tuple[int, ...]]
+) -> Groups | None:
+    """The groups of the process at ``seat``; None where it has no part in the job. ``tied`` are
+    sets of stages."""
     everyone = dist.new_group([rank for place in places for rank in place.ranks])
     replicas = parts = None
     for place in places:
@@ -34,5 +39,8 @@ def make_groups(seat: Seat | None, places: Sequence[StagePlace], tied: Sequence[
             made = dist.new_group(list(place.parts(replica))) if place.tp > 1 else None
             if seat is not None and (place.stage, replica) == (seat.place.stage, seat.replica):
                 parts = made
-    holding = {stages: dist.new_group([rank for stage in stages for rank in places[stage].ranks]) for stages in sorted(set(tied))}
+    holding = {
+        stages: dist.new_group([rank for stage in stages for rank in places[stage].ranks])
+        for stages in sorted(set(tied))
+    }
     return None if seat is None else Groups(everyone, replicas, parts, holding)

@@ -25,10 +25,11 @@ DENSEST_ZERO_STAGE = 3
 
 @dataclass(frozen=True)
 class Optimization:
-    """Settings of Adam; gradients whose norm over all parameters is above ``clip`` are shrunk to it.
+    """Settings of Adam; gradients whose norm over all parameters is above ``clip`` are shrunk to
+    it.
 
-    ``epsilon`` is that of Touvron et al. 2023 (Llama 2), section 2: elements whose gradient is nothing but rounding, such as the
-    biases of keys, then stay where they are in any layout.
+    ``epsilon`` is that of Touvron et al. 2023 (Llama 2), section 2: elements whose gradient is
+    nothing but rounding, such as the biases of keys, then stay where they are in any layout.
     """
 
     learning_rate: float = 3e-4
@@ -40,10 +41,12 @@ class Optimization:
 
 @dataclass(frozen=True)
 class Job:
-    """A plan to train: ``steps`` in all, on ``data`` (synthetic, or the path of a text), writing to ``folder``.
+    """A plan to train: ``steps`` in all, on ``data`` (synthetic, or the path of a text), writing to
+    ``folder``.
 
-    Every ``checkpoint_every`` steps (0: never) and at the step of the check all that is needed to go on is kept; ``resume`` is a
-    checkpoint to go on from. ``traced`` of the last steps are drawn as a timeline.
+    Every ``checkpoint_every`` steps (0: never) and at the step of the check all that is needed to
+    go on is kept; ``resume`` is a checkpoint to go on from. ``traced`` of the last steps are drawn
+    as a timeline.
     """
 
     plan: Plan
@@ -85,7 +88,9 @@ class Job:
         else:
             rows, tp = self.plan.stages[stage].micro_batch_size, self.plan.stages[stage].layout.tp
         cuts = self.plan.stage_cuts
-        return GraphKey(self.plan.model, rows, self.plan.sequence_length, tp, dtype=self.dtype, cuts=cuts)
+        return GraphKey(
+            self.plan.model, rows, self.plan.sequence_length, tp, dtype=self.dtype, cuts=cuts
+        )
 
     def checkpoint(self, step: int) -> Path:
         """The checkpoint of ``step``."""
@@ -123,8 +128,8 @@ def places_of(plan: Plan) -> tuple[StagePlace, ...]:
 def check_job(job: Job, most_processes: int) -> ModelFamily:
     """The model's family, where the plan can be trained here.
 
-    Raises:
-        InputError: the plan needs more processes than allowed, its rows do not divide, or it asks for what is not built.
+    Raises: InputError: the plan needs more processes than allowed, its rows do not divide, or it
+        asks for what is not built.
     """
     family = find_model(job.plan.model)
     if job.dtype not in DTYPES:
@@ -132,10 +137,14 @@ def check_job(job: Job, most_processes: int) -> ModelFamily:
     if job.steps < 1:
         raise InputError(f"steps is {job.steps}; give at least 1")
     if job.check and job.resume is not None:
-        raise InputError("a check compares the first steps, which a resumed training does not run; leave out --check or --resume")
+        raise InputError(
+            "a check compares the first steps, which a resumed training does not run; leave out "
+            "--check or --resume"
+        )
     if job.check and job.steps < CHECKED_STEPS:
         raise InputError(
-            f"the check compares {CHECKED_STEPS} steps, but only {job.steps} are to be trained; give --steps {CHECKED_STEPS}"
+            f"the check compares {CHECKED_STEPS} steps, but only {job.steps} are to be trained; "
+            f"give --steps {CHECKED_STEPS}"
         )
     if not job.plan.stages:
         raise InputError("the plan has no stages; give the best.json of a run")
@@ -150,21 +159,30 @@ def check_job(job: Job, most_processes: int) -> ModelFamily:
 
 def _check_plan(plan: Plan, family: ModelFamily) -> None:
     if plan.optimizer not in OPTIMIZERS:
-        raise InputError(f"the plan's optimizer is {plan.optimizer}, but training knows {', '.join(OPTIMIZERS)}; search with it")
+        raise InputError(
+            f"the plan's optimizer is {plan.optimizer}, but training knows "
+            f"{', '.join(OPTIMIZERS)}; search with it"
+        )
     if plan.schedule is PipelineSchedule.INTERLEAVED or plan.interleave > 1:
         raise InputError(
-            f"the plan's schedule is interleaved ({plan.interleave} chunks per stage), which is not built; use 1f1b or gpipe"
+            f"the plan's schedule is interleaved ({plan.interleave} chunks per stage), which is "
+            "not built; use 1f1b or gpipe"
         )
     if not family.described:
         raise InputError(
-            f"{plan.model} is a model of one's own, whose data nobody knows; train a listed model, one by dimensions, or a "
-            "config.json that a family reads (of ResNets: bottlenecks, hidden_sizes 4, 8, 16 and 32 times embedding_size)"
+            f"{plan.model} is a model of one's own, whose data nobody knows; train a listed "
+            "model, one by dimensions, or a "
+            "config.json that a family reads (of ResNets: bottlenecks, hidden_sizes 4, 8, 16 and "
+            "32 times embedding_size)"
         )
     if family.experts:
-        raise InputError(f"{plan.model} has experts, whose training is not built; give a model without")
+        raise InputError(
+            f"{plan.model} has experts, whose training is not built; give a model without"
+        )
     if plan.state_formats:
         raise InputError(
-            f"the plan has {plan.state_formats}, but training keeps all state in the format of its weights; give a plan without"
+            f"the plan has {plan.state_formats}, but training keeps all state in the format of "
+            "its weights; give a plan without"
         )
     rows = plan.stages[0].micro_batch_size * plan.stages[0].dp
     for number, stage in enumerate(plan.stages):
@@ -173,19 +191,22 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
             raise InputError(f"{where} has no layers; give it some, or leave it out")
         if stage.dp < 1 or stage.micro_batch_size < 1 or stage.layout.tp < 1:
             raise InputError(
-                f"{where} has dp {stage.dp}, tp {stage.layout.tp} and micro-batches of {stage.micro_batch_size}; give at least 1"
+                f"{where} has dp {stage.dp}, tp {stage.layout.tp} and micro-batches of "
+                f"{stage.micro_batch_size}; give at least 1"
             )
         if stage.micro_batch_size * stage.dp != rows:
             raise InputError(
                 f"{where} works on micro-batches of {stage.micro_batch_size} x dp {stage.dp} = "
-                f"{stage.micro_batch_size * stage.dp} rows, stage 0 on {rows}; give all stages the same product"
+                f"{stage.micro_batch_size * stage.dp} rows, stage 0 on {rows}; give all stages "
+                "the same product"
             )
         _check_layout(stage, where)
         if stage.layout.tp > 1:
             divided_family(family, plan.model, stage.layout.tp)
     if plan.global_batch_size % rows:
         raise InputError(
-            f"the plan's global batch of {plan.global_batch_size} does not divide into micro-batches of {rows} rows; give a "
+            f"the plan's global batch of {plan.global_batch_size} does not divide into "
+            f"micro-batches of {rows} rows; give a "
             f"multiple of {rows}"
         )
 
@@ -195,10 +216,15 @@ def _check_layout(stage: StagePlan, where: str) -> None:
     if layout.kind is not TensorLayout.ONE_D or layout.tp2 > 1:
         raise InputError(f"{where} has a 2d layout, which is not built; use a 1d one")
     if layout.cp > 1 or layout.ep > 1:
-        raise InputError(f"{where} has cp {layout.cp} and ep {layout.ep}, which are not built; use 1 of both")
+        raise InputError(
+            f"{where} has cp {layout.cp} and ep {layout.ep}, which are not built; use 1 of both"
+        )
     if layout.sequence_parallel and layout.tp > 1:
         raise InputError(f"{where} has sequence parallelism, which is not built; use none")
     if stage.offload:
-        raise InputError(f"{where} keeps {stage.offload} in host memory, which training does not do; give a plan without offload")
+        raise InputError(
+            f"{where} keeps {stage.offload} in host memory, which training does not do; give a "
+            "plan without offload"
+        )
     if not 0 <= stage.zero_stage <= DENSEST_ZERO_STAGE:
         raise InputError(f"{where} has zero_stage {stage.zero_stage}; it must be 0, 1, 2 or 3")

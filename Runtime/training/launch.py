@@ -33,18 +33,22 @@ GRACE_S = 5.0  # for processes that were told to end
 def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
     """Train the jobs one after another in one set of processes, as many as the largest needs.
 
-    Raises:
-        PhazeError: a process failed or was killed; says which. InputError where one refused its job.
+    Raises: PhazeError: a process failed or was killed; says which. InputError where one refused its
+        job.
     """
     world = max(job.processes for job in jobs)
     context = forking(PRELOADED)
     started: list[tuple[ForkServerProcess, Connection]] = []
-    meeting = TemporaryDirectory(prefix="phaze-train-")  # a port could be taken by another program before it is used
+    meeting = TemporaryDirectory(
+        prefix="phaze-train-"
+    )  # a port could be taken by another program before it is used
     try:
         for rank in range(world):
             ours, theirs = context.Pipe(duplex=False)
             place = str(Path(meeting.name) / "meeting")
-            process = context.Process(target=_run, args=(rank, world, place, tuple(jobs), theirs), daemon=True)
+            process = context.Process(
+                target=_run, args=(rank, world, place, tuple(jobs), theirs), daemon=True
+            )
             process.start()
             theirs.close()
             started.append((process, ours))
@@ -57,10 +61,18 @@ def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
 
 def say_step(step: StepRecord) -> None:
     """Log a step."""
-    logger.info("step %d: loss %.6f, gradient norm %.4f, %.3f s", step.step, step.loss, step.gradient_norm, step.wall_s)
+    logger.info(
+        "step %d: loss %.6f, gradient norm %.4f, %.3f s",
+        step.step,
+        step.loss,
+        step.gradient_norm,
+        step.wall_s,
+    )
 
 
-def _watched(jobs: Sequence[Job], started: Sequence[tuple[ForkServerProcess, Connection]]) -> tuple[JobRecord, ...]:
+def _watched(
+    jobs: Sequence[Job], started: Sequence[tuple[ForkServerProcess, Connection]]
+) -> tuple[JobRecord, ...]:
     """What the first process sends when all are done."""
     running, result, done = dict(enumerate(started)), None, 0
     while running:
@@ -89,7 +101,8 @@ def _watched(jobs: Sequence[Job], started: Sequence[tuple[ForkServerProcess, Con
 
 
 def _killed(running: Mapping[int, tuple[ForkServerProcess, Connection]], failed: int) -> int | None:
-    """The process that a signal ended, if any: one that waited for it, ``failed``, may say so before its end is noticed."""
+    """The process that a signal ended, if any: one that waited for it, ``failed``, may say so
+    before its end is noticed."""
     deadline = time.monotonic() + GRACE_S
     others = {rank: process for rank, (process, _) in running.items() if rank != failed}
     while others and (left_s := deadline - time.monotonic()) > 0.0:
@@ -103,11 +116,17 @@ def _killed(running: Mapping[int, tuple[ForkServerProcess, Connection]], failed:
 
 
 def _ended(jobs: Sequence[Job], rank: int, status: int | None, done: int) -> str:
-    how = f"was ended by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
+    how = (
+        f"was ended by signal {-status}"
+        if status is not None and status < 0
+        else f"ended with status {status}"
+    )
     stage = next((place.stage for place in jobs[0].places if rank in place.ranks), None)
     where = "" if stage is None else f" of stage {stage}"
     kept = (
-        "--resume goes on from the last checkpoint" if jobs[0].checkpoint_every else "give --checkpoint-every to be able to go on"
+        "--resume goes on from the last checkpoint"
+        if jobs[0].checkpoint_every
+        else "give --checkpoint-every to be able to go on"
     )
     return f"process {rank}{where} {how}, so the training was ended after step {done}; {kept}"
 
@@ -115,7 +134,9 @@ def _ended(jobs: Sequence[Job], rank: int, status: int | None, done: int) -> str
 def _run(rank: int, world: int, meeting: str, jobs: Sequence[Job], pipe: Connection) -> None:
     """A started process: train, and send what the first one is to return, or what went wrong."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the process that started this one hears as well
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # of a terminal, which the process that started this one hears as well
     prepare_torch()
 
     def tell(what: object) -> None:
@@ -125,7 +146,9 @@ def _run(rank: int, world: int, meeting: str, jobs: Sequence[Job], pipe: Connect
             os._exit(1)
 
     try:
-        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world
+        )
         tell([train(job, tell) for job in jobs])
         dist.barrier()
         dist.destroy_process_group()

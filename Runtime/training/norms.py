@@ -1,9 +1,10 @@
-"""Norms over rows (batch norms) in one process that stands for a plan: each normalises the rows that the plan's replicas do.
+"""Norms over rows (batch norms) in one process that stands for a plan: each normalises the rows
+that the plan's replicas do.
 
-A replica of a stage normalises its own rows of a micro-batch, as data-parallel trainings do unless they exchange statistics.
-What a plan trains therefore depends on how its stages split rows, and the one process that it is compared with has to split them
-alike, norm by norm: stages of different dp split the same micro-batch differently. Slices of rows are contiguous, replicas in
-order.
+A replica of a stage normalises its own rows of a micro-batch, as data-parallel trainings do unless
+they exchange statistics. What a plan trains therefore depends on how its stages split rows, and the
+one process that it is compared with has to split them alike, norm by norm: stages of different dp
+split the same micro-batch differently. Slices of rows are contiguous, replicas in order.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from Runtime.training.stage_program import stages_of_layers
 
 
 class _InSlices(torch.nn.Module):  # type: ignore[misc]
-    """Normalises every ``rows`` of a micro-batch, of shape (rows of all replicas, channels, ...), by themselves."""
+    """Normalises every ``rows`` of a micro-batch, of shape (rows of all replicas, channels, ...),
+    by themselves."""
 
     def __init__(self, norm: BatchNorm, rows: int) -> None:
         super().__init__()
@@ -30,10 +32,13 @@ class _InSlices(torch.nn.Module):  # type: ignore[misc]
 
 
 def normalise_as_replicas(model: torch.nn.Module, family: ModelFamily, job: Job) -> None:
-    """Let each batch norm of ``model``, the whole one, normalise what a replica of its stage does; parameters' names change."""
+    """Let each batch norm of ``model``, the whole one, normalise what a replica of its stage does;
+    parameters' names change."""
     if not family.couples_rows or all(stage.dp == 1 for stage in job.plan.stages):
         return
-    norms = {path: module for path, module in model.named_modules() if isinstance(module, BatchNorm)}
+    norms = {
+        path: module for path, module in model.named_modules() if isinstance(module, BatchNorm)
+    }
     stages = _stages_of_parameters(model, family, job)
     for path, norm in norms.items():
         rows = job.plan.stages[stages[f"{path}.weight"]].micro_batch_size

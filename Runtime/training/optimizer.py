@@ -1,8 +1,10 @@
-"""The end of a step: gradients of replicas added, norm clipped over all stages, Adam, and what ZeRO divides of that.
+"""The end of a step: gradients of replicas added, norm clipped over all stages, Adam, and what ZeRO
+divides of that.
 
-Stages 1 to 3 are those of Rajbhandari et al. 2020. Each replica of a stage owns an equal part of the stage's flat weights: from
-stage 1 on it keeps Adam's state of that part alone, from stage 2 on gradients are added into the part after every backward pass,
-at stage 3 weights are gathered before each pass and dropped behind it.
+Stages 1 to 3 are those of Rajbhandari et al. 2020. Each replica of a stage owns an equal part of
+the stage's flat weights: from stage 1 on it keeps Adam's state of that part alone, from stage 2 on
+gradients are added into the part after every backward pass, at stage 3 weights are gathered before
+each pass and dropped behind it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _TINY = 1e-6  # added to norms that are divided by, as torch.nn.utils.clip_grad_
 
 
 class StageOptimizer:
-    """Weights, gradients and Adam's state of one process. ``tied`` are weights that several stages hold, with these."""
+    """Weights, gradients and Adam's state of one process. ``tied`` are weights that several stages
+    hold, with these."""
 
     def __init__(
         self,
@@ -36,24 +39,42 @@ class StageOptimizer:
         settings: Optimization,
         clock: Clock,
     ) -> None:
-        self.seat, self.weights, self.groups, self.tied, self.settings, self.clock = seat, weights, groups, tied, settings, clock
+        self.seat, self.weights, self.groups, self.tied, self.settings, self.clock = (
+            seat,
+            weights,
+            groups,
+            tied,
+            settings,
+            clock,
+        )
         self.zero_stage = zero_stage if seat.place.dp > 1 else 0
         size = len(weights.values)
         share = size // seat.place.dp
-        self.own = range(seat.replica * share, (seat.replica + 1) * share) if self.zero_stage else range(size)
+        self.own = (
+            range(seat.replica * share, (seat.replica + 1) * share)
+            if self.zero_stage
+            else range(size)
+        )
         own = weights.values[self.own.start : self.own.stop]
         self.values = torch.nn.Parameter(own.clone() if self.zero_stage == 3 else own.detach())
         gradients = weights.gradients[self.own.start : self.own.stop]
         self.gradients = torch.zeros_like(gradients) if self.zero_stage >= 2 else gradients
         self.adam = torch.optim.Adam(
-            [self.values], settings.learning_rate, (settings.beta1, settings.beta2), settings.epsilon, fused=True
+            [self.values],
+            settings.learning_rate,
+            (settings.beta1, settings.beta2),
+            settings.epsilon,
+            fused=True,
         )
         self.drop_weights()
 
     def gather_weights(self) -> None:
         """Before a pass: all weights are here."""
         if self.zero_stage == 3:
-            with self.clock.span(Activity.SYNCHRONISE), preserve_version_counter(self.weights.values):
+            with (
+                self.clock.span(Activity.SYNCHRONISE),
+                preserve_version_counter(self.weights.values),
+            ):
                 storage = self.weights.values.untyped_storage()
                 storage.resize_(self.weights.values.nbytes)
                 all_gather(self.weights.values, self.values.detach(), self.groups.replicas)
@@ -73,7 +94,8 @@ class StageOptimizer:
                 self.weights.gradients.zero_()
 
     def step(self, loss: float) -> tuple[float, float]:
-        """Update the weights and clear the gradients; returns the loss summed over processes, and the norm before clipping."""
+        """Update the weights and clear the gradients; returns the loss summed over processes, and
+        the norm before clipping."""
         with self.clock.span(Activity.SYNCHRONISE):
             if self.groups.replicas is not None and self.zero_stage < 2:
                 dist.all_reduce(self.weights.gradients, group=self.groups.replicas)
@@ -97,7 +119,9 @@ class StageOptimizer:
     def state(self) -> dict[str, torch.Tensor]:
         """Adam's state of the part that this process keeps; empty before the first step."""
         state = self.adam.state[self.values]
-        return {name: value.clone() for name, value in state.items() if isinstance(value, torch.Tensor)}
+        return {
+            name: value.clone() for name, value in state.items() if isinstance(value, torch.Tensor)
+        }
 
     def named_weights(self) -> dict[str, torch.Tensor]:
         """A copy of all weights of this process by name; all replicas must ask together."""
@@ -122,7 +146,9 @@ class StageOptimizer:
     def state_bytes(self) -> int:
         """Of weights, gradients and Adam's state, as they are between steps."""
         whole = 0 if self.zero_stage == 3 else self.weights.values.nbytes
-        gradients = self.weights.gradients.nbytes + (self.gradients.nbytes if self.zero_stage >= 2 else 0)
+        gradients = self.weights.gradients.nbytes + (
+            self.gradients.nbytes if self.zero_stage >= 2 else 0
+        )
         own = self.values.nbytes if self.zero_stage == 3 else 0
         return int(whole + own + gradients + 2 * self.values.nbytes)
 
@@ -134,7 +160,9 @@ class StageOptimizer:
         place, first = self.weights.places[name], self.own.start
         begin, end = max(place.start, first), min(place.stop, self.own.stop)
         end = max(begin, end)
-        return self.gradients[begin - first : end - first], range(begin - place.start, end - place.start)
+        return self.gradients[begin - first : end - first], range(
+            begin - place.start, end - place.start
+        )
 
     @property
     def _counts_replica(self) -> bool:
@@ -142,7 +170,8 @@ class StageOptimizer:
         return self.zero_stage >= 2 or self.seat.replica == 0
 
     def _add_tied(self, name: str, stages: Sequence[int]) -> None:
-        """Add the gradients of all stages that hold a weight; of processes with the same one of them counts."""
+        """Add the gradients of all stages that hold a weight; of processes with the same one of
+        them counts."""
         total = torch.zeros(len(self.weights.places[name]), dtype=self.gradients.dtype)
         kept, elements = self._kept(name)
         if self.seat.part == 0 and self._counts_replica:
@@ -156,7 +185,9 @@ class StageOptimizer:
             return 0.0
         total = 0.0
         for weight in self.weights.weights:
-            elsewhere = weight.name in self.tied and self.tied[weight.name][0] != self.seat.place.stage
+            elsewhere = (
+                weight.name in self.tied and self.tied[weight.name][0] != self.seat.place.stage
+            )
             if elsewhere or (weight.division is None and self.seat.part):
                 continue
             total += float(self._kept(weight.name)[0].double().square().sum())

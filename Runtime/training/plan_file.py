@@ -18,12 +18,20 @@ from Plans.pipeline.simulation import timeline
 from Plans.plan import Plan
 from Plans.results import PipelineReport, StageReport
 from Runtime.training.job import Job
-from Runtime.training.records import CheckRecord, JobRecord, PredictedStage, StageRecord, TrainRecord, stage_times
+from Runtime.training.records import (
+    CheckRecord,
+    JobRecord,
+    PredictedStage,
+    StageRecord,
+    TrainRecord,
+    stage_times,
+)
 
 
 @dataclass(frozen=True)
 class PlanToTrain:
-    """A plan; where its file says so, seconds of an iteration, what was predicted of each stage, and its pipeline."""
+    """A plan; where its file says so, seconds of an iteration, what was predicted of each stage,
+    and its pipeline."""
 
     plan: Plan
     step_s: float | None = None
@@ -32,7 +40,8 @@ class PlanToTrain:
 
 
 def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
-    """The plan of ``model`` (None: the first) in a best.json, or the one plan that a JSON or YAML file holds.
+    """The plan of ``model`` (None: the first) in a best.json, or the one plan that a JSON or YAML
+    file holds.
 
     Raises:
         InputError: the file cannot be read, or holds no such plan.
@@ -44,21 +53,30 @@ def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
     if "stages" in content:
         one = _known(PlanToTrain(to_record(Plan, content, str(path))))
         if model is not None and canonical_name(model) != one.plan.model:
-            raise InputError(f"{path} holds no plan of {canonical_name(model)}; it holds that of {one.plan.model}")
+            raise InputError(
+                f"{path} holds no plan of {canonical_name(model)}; it holds that of "
+                f"{one.plan.model}"
+            )
         return one
     differing = _differing(content, path)
     if differing is not None and (model is None or canonical_name(model) == differing.plan.model):
         return differing
     plans = content.get("models")
     if not isinstance(plans, Mapping) or not plans:
-        raise InputError(f"{path} holds no plan with its stages by value; give the best.json of a search that found one")
+        raise InputError(
+            f"{path} holds no plan with its stages by value; give the best.json of a search that "
+            "found one"
+        )
     named = {_canonical(str(name)): stated for name, stated in plans.items()}
     name = next(iter(named)) if model is None else canonical_name(model)
     if name not in named:
         raise InputError(f"{path} holds no plan of {name}; it holds those of {', '.join(named)}")
     stated = named[name]
     if not isinstance(stated, Mapping) or "plan" not in stated:
-        raise InputError(f"{path} holds no plan of {name} by value; give the best.json of a run as it was written")
+        raise InputError(
+            f"{path} holds no plan of {name} by value; give the best.json of a run as it was "
+            "written"
+        )
     where = f"the plan of {name} in {path}"
     return _known(
         PlanToTrain(
@@ -102,7 +120,9 @@ def _optional(kind: Any, stated: object, where: str) -> Any:
     return None if stated is None else to_record(kind, stated, where)
 
 
-def train_record(job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None) -> TrainRecord:
+def train_record(
+    job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None
+) -> TrainRecord:
     """What was measured, stage by stage, beside what the plan's file says."""
     stages = []
     for number, (place, stage) in enumerate(zip(job.places, job.plan.stages, strict=True)):
@@ -147,7 +167,9 @@ def _predicted(given: PlanToTrain, stage: int, micro_batches: int) -> PredictedS
     return PredictedStage(
         forward_s=(report.forward_s - report.forward_communication_s) * micro_batches,
         backward_s=(report.backward_s - report.backward_communication_s) * micro_batches,
-        communication_s=(report.forward_communication_s + report.backward_communication_s) * micro_batches + report.after_s,
+        communication_s=(report.forward_communication_s + report.backward_communication_s)
+        * micro_batches
+        + report.after_s,
         update_s=None if given.pipeline is None else given.pipeline.optimizer_s,
         idle_s=idle_s[stage] if stage < len(idle_s) else None,
         memory_bytes=report.memory_bytes,
@@ -157,10 +179,13 @@ def _predicted(given: PlanToTrain, stage: int, micro_batches: int) -> PredictedS
 
 
 def _idle_s(pipeline: PipelineReport | None) -> tuple[float, ...]:
-    """For how long each stage waits for others before its last backward pass ends; empty where stages have several chunks."""
+    """For how long each stage waits for others before its last backward pass ends; empty where
+    stages have several chunks."""
     if pipeline is None or len(pipeline.forward_s) != pipeline.pp:
         return ()
-    passes = timeline(costs_of(pipeline), PipelineSchedule(pipeline.schedule), pipeline.micro_batches)
+    passes = timeline(
+        costs_of(pipeline), PipelineSchedule(pipeline.schedule), pipeline.micro_batches
+    )
     busy_s = (passes.end_s - passes.start_s).sum(axis=1)
     return tuple((passes.end_s.max(axis=1) - busy_s).tolist())
 
@@ -169,12 +194,19 @@ def _notes(job: Job) -> tuple[str, ...]:
     """What this training does otherwise than the plan says."""
     notes = ["dropout is off, so that every layout trains alike"]
     if job.plan.precision.matrix_format != job.dtype:
-        notes.append(f"the plan's precision is {job.plan.precision.value}, the training's {job.dtype}")
+        notes.append(
+            f"the plan's precision is {job.plan.precision.value}, the training's {job.dtype}"
+        )
     rows = [stage.micro_batch_size for stage in job.plan.stages]
     if find_model(job.plan.model).couples_rows and any(stage.dp > 1 for stage in job.plan.stages):
-        each = f"{rows[0]}" if len(set(rows)) == 1 else f"{', '.join(map(str, rows))} from the first to the last stage"
+        each = (
+            f"{rows[0]}"
+            if len(set(rows)) == 1
+            else f"{', '.join(map(str, rows))} from the first to the last stage"
+        )
         notes.append(
-            f"batch norms normalise the rows of one replica ({each}), with --check those of the one process as well; one that "
+            f"batch norms normalise the rows of one replica ({each}), with --check those of the "
+            "one process as well; one that "
             f"normalises all {job.micro_batch_rows} of a micro-batch together would train otherwise"
         )
     return tuple(notes)

@@ -38,7 +38,9 @@ def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
         dist.broadcast_object_list(tied, 0)
         make_groups(None, job.places, tied[0] or [])
         return None
-    group: list[object] = []  # of the processes that share products, which exists only once the model was cut
+    group: list[
+        object
+    ] = []  # of the processes that share products, which exists only once the model was cut
     cut = cut_stage(job, family, seat.place.stage, operators_to_run(group, clock))
     tied = [sorted(set(cut.program.tied.values()))]
     dist.broadcast_object_list(tied, 0)
@@ -52,7 +54,9 @@ def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
         load(place, seat, worker.optimizer)
         done, losses = record.step, list(record.losses)
     text = read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)
-    batches = Batches(family, input_shapes(family, job.key()), job.plan.global_batch_size, job.seed, text)
+    batches = Batches(
+        family, input_shapes(family, job.key()), job.plan.global_batch_size, job.seed, text
+    )
     steps = []
     for step in range(done + 1, job.steps + 1):
         clock.step = step
@@ -69,16 +73,29 @@ def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
         if job.check and step == CHECKED_STEPS:
             save(job, job.checked_weights, seat, worker.optimizer, groups, step, tuple(losses))
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
-    mine = process_record(seat, clock.spans, job.traced, worker.optimizer.state_bytes, worker.peak_kept_bytes, resident)
+    mine = process_record(
+        seat,
+        clock.spans,
+        job.traced,
+        worker.optimizer.state_bytes,
+        worker.peak_kept_bytes,
+        resident,
+    )
     found: list[ProcessRecord | None] = [None] * job.processes
     dist.all_gather_object(found, mine, group=groups.everyone)
-    return JobRecord(tuple(steps), tuple(each for each in found if each is not None)) if seat.rank == 0 else None
+    return (
+        JobRecord(tuple(steps), tuple(each for each in found if each is not None))
+        if seat.rank == 0
+        else None
+    )
 
 
 def prepare_torch() -> None:
-    """One thread per process, since processes share the cores; its memory as operators are profiled with it.
+    """One thread per process, since processes share the cores; its memory as operators are profiled
+    with it.
 
-    Time of the thread then says what a pass costs, and can be compared with what was predicted of it.
+    Time of the thread then says what a pass costs, and can be compared with what was predicted of
+    it.
     """
     torch.set_num_threads(1)
     keep_freed_memory()

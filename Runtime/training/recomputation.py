@@ -1,7 +1,8 @@
 """A function whose results are computed again in the backward pass, from what it was given.
 
-Torch's own checkpoint hands every tensor that is saved to hooks, and its choice of operators every operator to one: 0.3 to 1.3 ms
-for a small layer on a processor, as much as the layer. Here the forward pass saves nothing but its operands.
+Torch's own checkpoint hands every tensor that is saved to hooks, and its choice of operators every
+operator to one: 0.3 to 1.3 ms for a small layer on a processor, as much as the layer. Here the
+forward pass saves nothing but its operands.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from typing import Any
 import torch
 
 
-def run_again(function: Callable[..., Any], operands: Sequence[Any], differentiable: Sequence[bool] = (True,)) -> tuple[Any, ...]:
-    """The results of ``function``, of which those that are ``differentiable`` have gradients; of more results than these, none.
+def run_again(
+    function: Callable[..., Any], operands: Sequence[Any], differentiable: Sequence[bool] = (True,)
+) -> tuple[Any, ...]:
+    """The results of ``function``, of which those that are ``differentiable`` have gradients; of
+    more results than these, none.
 
     It must be given every tensor that is to get a gradient, and give the same results each time.
     """
@@ -24,15 +28,21 @@ def run_again(function: Callable[..., Any], operands: Sequence[Any], differentia
 
 class _Again(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Any], differentiable: tuple[bool, ...], *operands: Any) -> tuple[Any, ...]:
+    def forward(
+        ctx: Any, function: Callable[..., Any], differentiable: tuple[bool, ...], *operands: Any
+    ) -> tuple[Any, ...]:
         ctx.function = function
         ctx.others = tuple(None if isinstance(each, torch.Tensor) else each for each in operands)
-        ctx.tensors = tuple(place for place, each in enumerate(operands) if isinstance(each, torch.Tensor))
+        ctx.tensors = tuple(
+            place for place, each in enumerate(operands) if isinstance(each, torch.Tensor)
+        )
         ctx.save_for_backward(*(operands[place] for place in ctx.tensors))
         ctx.set_materialize_grads(False)
         results = tuple(function(*operands))
         made = [
-            (each, has) for each, has in zip_longest(results, differentiable, fillvalue=False) if isinstance(each, torch.Tensor)
+            (each, has)
+            for each, has in zip_longest(results, differentiable, fillvalue=False)
+            if isinstance(each, torch.Tensor)
         ]
         ctx.mark_non_differentiable(*(each for each, has in made if not has))
         return results
@@ -44,10 +54,17 @@ class _Again(torch.autograd.Function):  # type: ignore[misc]
             operands[place] = value.detach().requires_grad_(value.requires_grad)
         with torch.enable_grad():
             results = ctx.function(*operands)
-        ends = [(made, gradient) for made, gradient in zip(results, gradients, strict=True) if gradient is not None]
+        ends = [
+            (made, gradient)
+            for made, gradient in zip(results, gradients, strict=True)
+            if gradient is not None
+        ]
         wanted = [place for place in ctx.tensors if operands[place].requires_grad]
         found = torch.autograd.grad(
-            [made for made, _ in ends], [operands[place] for place in wanted], [each for _, each in ends], allow_unused=True
+            [made for made, _ in ends],
+            [operands[place] for place in wanted],
+            [each for _, each in ends],
+            allow_unused=True,
         )
         of_operands: list[torch.Tensor | None] = [None] * len(operands)
         for place, each in zip(wanted, found, strict=True):

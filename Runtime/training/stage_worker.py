@@ -1,8 +1,9 @@
 """One process of a stage: its layers, and the order of its passes.
 
-One schedule of our own runs all plans, uniform ones too: torch.distributed.pipelining has no edge between stages of different dp
-or tp, and two paths would have to be proven equal. The order of passes is that of ``Plans.pipeline.schedule``: with 1F1B a stage
-runs one forward pass for each stage behind it, then one forward and one backward pass in turn; with GPipe it runs all forward
+One schedule of our own runs all plans, uniform ones too: torch.distributed.pipelining has no edge
+between stages of different dp or tp, and two paths would have to be proven equal. The order of
+passes is that of ``Plans.pipeline.schedule``: with 1F1B a stage runs one forward pass for each
+stage behind it, then one forward and one backward pass in turn; with GPipe it runs all forward
 passes first.
 """
 
@@ -27,7 +28,13 @@ from Runtime.training.groups import Groups
 from Runtime.training.job import Job
 from Runtime.training.optimizer import StageOptimizer
 from Runtime.training.places import Seat
-from Runtime.training.stage_program import Crossing, Cutter, StageProgram, run_layer, stages_of_layers
+from Runtime.training.stage_program import (
+    Crossing,
+    Cutter,
+    StageProgram,
+    run_layer,
+    stages_of_layers,
+)
 from Runtime.training.weights import Weight, flat_weights
 
 
@@ -39,9 +46,15 @@ class Pass:
     micro_batch: int
 
 
-def passes(schedule: PipelineSchedule, stage: int, stages: int, micro_batches: int) -> Iterator[Pass]:
+def passes(
+    schedule: PipelineSchedule, stage: int, stages: int, micro_batches: int
+) -> Iterator[Pass]:
     """The passes of a stage in order."""
-    ahead = micro_batches if schedule is PipelineSchedule.GPIPE and stages > 1 else min(stages - stage - 1, micro_batches)
+    ahead = (
+        micro_batches
+        if schedule is PipelineSchedule.GPIPE and stages > 1
+        else min(stages - stage - 1, micro_batches)
+    )
     yield from (Pass(True, number) for number in range(ahead))
     for number in range(ahead, micro_batches):
         yield Pass(True, number)
@@ -59,7 +72,8 @@ class CutStage:
 
 @dataclass(frozen=True)
 class _Flight:
-    """A micro-batch between its forward and its backward pass: what was received, what gets gradients, and bytes kept."""
+    """A micro-batch between its forward and its backward pass: what was received, what gets
+    gradients, and bytes kept."""
 
     received: Mapping[str, torch.Tensor]
     sent: tuple[tuple[Crossing, torch.Tensor], ...]
@@ -67,7 +81,9 @@ class _Flight:
     kept_bytes: int
 
 
-def cut_stage(job: Job, family: ModelFamily, stage: int, real: Mapping[str, Callable[..., Any]]) -> CutStage:
+def cut_stage(
+    job: Job, family: ModelFamily, stage: int, real: Mapping[str, Callable[..., Any]]
+) -> CutStage:
     """Trace the model for the processes of one stage and cut this stage out of it."""
     key, held = job.key(stage), job.plan.stages[stage]
     model = real_model(family, key)
@@ -77,7 +93,8 @@ def cut_stage(job: Job, family: ModelFamily, stage: int, real: Mapping[str, Call
     program = cutter.program(stage, held.recompute, real, held.layers[: held.recomputed_layers])
     parts = {name: parameter.shape for name, parameter in model.named_parameters()}
     weights = tuple(
-        Weight(name, whole[name], parts[name], division_of(family, name, whole[name], parts[name])) for name in program.parameters
+        Weight(name, whole[name], parts[name], division_of(family, name, whole[name], parts[name]))
+        for name in program.parameters
     )
     return CutStage(program, weights)
 
@@ -135,19 +152,37 @@ class StageWorker:
     def __init__(self, job: Job, seat: Seat, cut: CutStage, groups: Groups, clock: Clock) -> None:
         self.job, self.seat, self.program, self.clock = job, seat, cut.program, clock
         stage = job.plan.stages[seat.place.stage]
-        weights = flat_weights(cut.weights, job.seed, getattr(torch, job.dtype), seat.place.tp, seat.part, seat.place.dp)
+        weights = flat_weights(
+            cut.weights,
+            job.seed,
+            getattr(torch, job.dtype),
+            seat.place.tp,
+            seat.part,
+            seat.place.dp,
+        )
         self.parameters = weights.parameters
-        tied = {name: stages for name, stages in cut.program.tied.items() if seat.place.stage in stages}
-        self.optimizer = StageOptimizer(seat, weights, stage.zero_stage, groups, tied, job.optimization, clock)
+        tied = {
+            name: stages for name, stages in cut.program.tied.items() if seat.place.stage in stages
+        }
+        self.optimizer = StageOptimizer(
+            seat, weights, stage.zero_stage, groups, tied, job.optimization, clock
+        )
         self.exchange = Exchange(seat, job.places, cut.program.crossings, job.micro_batches, clock)
         self.kept_bytes = self.peak_kept_bytes = 0
-        self._counts = True  # what passes keep, in the first step: it is the same in all, and counting takes time of its own
+        # what passes keep, in the first step: it is the same in all, and counting takes time of its
+        # own
+        self._counts = True
         self._flights: dict[int, _Flight] = {}
 
     def step(self, batch: Mapping[str, torch.Tensor]) -> tuple[float, float]:
         """Train on all rows of a step; returns its loss and the norm of its gradients."""
         loss = 0.0
-        for each in passes(self.job.plan.schedule, self.seat.place.stage, len(self.job.plan.stages), self.job.micro_batches):
+        for each in passes(
+            self.job.plan.schedule,
+            self.seat.place.stage,
+            len(self.job.plan.stages),
+            self.job.micro_batches,
+        ):
             if each.forward:
                 loss += self._forward(each.micro_batch, batch)
             else:
@@ -157,12 +192,19 @@ class StageWorker:
         return self.optimizer.step(loss)
 
     def _forward(self, micro_batch: int, batch: Mapping[str, torch.Tensor]) -> float:
-        received = {each.name: self.exchange.receive(each, micro_batch) for each in self.program.receives}
+        received = {
+            each.name: self.exchange.receive(each, micro_batch) for each in self.program.receives
+        }
         for each in self.program.receives:
             received[each.name].requires_grad_(each.has_gradient)
         self.optimizer.gather_weights()
-        with self.clock.span(Activity.FORWARD, micro_batch), _Kept(self.optimizer.weights.values, self._counts) as kept:
-            values: dict[str, Any] = {node: self.parameters[name] for name, node in self.program.parameters.items()}
+        with (
+            self.clock.span(Activity.FORWARD, micro_batch),
+            _Kept(self.optimizer.weights.values, self._counts) as kept,
+        ):
+            values: dict[str, Any] = {
+                node: self.parameters[name] for name, node in self.program.parameters.items()
+            }
             first = micro_batch * self.job.micro_batch_rows + self.seat.rows.start
             for name, node in self.program.inputs.items():
                 values[node] = batch[name][first : first + len(self.seat.rows)]
@@ -175,8 +217,12 @@ class StageWorker:
             self.exchange.send(each, micro_batch, value)
         loss = None
         if self.program.loss is not None:
-            loss = values[self.program.loss] * (len(self.seat.rows) / self.job.plan.global_batch_size)
-        self._flights[micro_batch] = _Flight(received, tuple(each for each in sent if each[0].has_gradient), loss, kept.bytes)
+            loss = values[self.program.loss] * (
+                len(self.seat.rows) / self.job.plan.global_batch_size
+            )
+        self._flights[micro_batch] = _Flight(
+            received, tuple(each for each in sent if each[0].has_gradient), loss, kept.bytes
+        )
         self.kept_bytes += kept.bytes
         self.peak_kept_bytes = max(self.peak_kept_bytes, self.kept_bytes)
         return 0.0 if loss is None or self.seat.part else loss.item()
@@ -184,7 +230,9 @@ class StageWorker:
     def _backward(self, micro_batch: int) -> None:
         flight = self._flights.pop(micro_batch)
         ends: list[torch.Tensor] = [value for _, value in flight.sent]
-        gradients: list[torch.Tensor | None] = [self.exchange.receive_gradient(each, micro_batch) for each, _ in flight.sent]
+        gradients: list[torch.Tensor | None] = [
+            self.exchange.receive_gradient(each, micro_batch) for each, _ in flight.sent
+        ]
         if flight.loss is not None:
             ends.append(flight.loss)
             gradients.append(None)
@@ -195,19 +243,24 @@ class StageWorker:
         for each in self.program.receives:
             if each.has_gradient:
                 value = flight.received[each.name]
-                self.exchange.send_gradient(each, micro_batch, torch.zeros_like(value) if value.grad is None else value.grad)
+                self.exchange.send_gradient(
+                    each, micro_batch, torch.zeros_like(value) if value.grad is None else value.grad
+                )
         self.optimizer.after_backward()
         self.kept_bytes -= flight.kept_bytes
 
 
 class _Kept:
-    """Counts the bytes that a forward pass keeps for its backward pass, each storage once and weights not; or does nothing."""
+    """Counts the bytes that a forward pass keeps for its backward pass, each storage once and
+    weights not; or does nothing."""
 
     def __init__(self, weights: torch.Tensor, counts: bool) -> None:
         self._seen = {weights.untyped_storage()._cdata}
         self._held: list[Any] = []
         self.bytes, self._counts = 0, counts
-        self._hooks: Any = saved_tensors_hooks(self._pack, lambda value: value) if counts else nullcontext()
+        self._hooks: Any = (
+            saved_tensors_hooks(self._pack, lambda value: value) if counts else nullcontext()
+        )
 
     def _pack(self, value: torch.Tensor) -> torch.Tensor:
         storage = value.untyped_storage()

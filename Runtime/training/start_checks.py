@@ -13,13 +13,18 @@ from Runtime.training.stage_worker import cut_stage
 def check_start(job: Job, family: ModelFamily) -> None:
     """Trace the model once and cut it.
 
-    Raises:
-        InputError: the data cannot be read, the stages do not hold each layer once, or the model cannot be cut so or
+    Raises: InputError: the data cannot be read, the stages do not hold each layer once, or the
+        model cannot be cut so or
             cannot run on a stage's rows.
     """
-    if job.checkpoint_every and job.resume is None and any((job.folder / CHECKPOINTS).glob("step-*")):
+    if (
+        job.checkpoint_every
+        and job.resume is None
+        and any((job.folder / CHECKPOINTS).glob("step-*"))
+    ):
         raise InputError(
-            f"{job.folder} holds checkpoints of an earlier training; go on with it (--resume {job.folder}), "
+            f"{job.folder} holds checkpoints of an earlier training; go on with it (--resume "
+            f"{job.folder}), "
             "or give another --output"
         )
     read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)

@@ -30,7 +30,8 @@ def is_first() -> bool:
 def said_once(run: Callable[[], int]) -> int:
     """Exit status of ``run()``; what all processes refuse is said by the first one alone.
 
-    The others wait for torchrun to end them, which it does once the first one has ended; what only they refuse they say later.
+    The others wait for torchrun to end them, which it does once the first one has ended; what only
+    they refuse they say later.
     """
     try:
         return run()
@@ -50,7 +51,8 @@ def check_world(job: Job) -> None:
     world = int(os.environ["WORLD_SIZE"])
     if world != job.processes:
         raise InputError(
-            f"torchrun started {world} processes, but the plan needs {job.processes}; give --nproc-per-node {job.processes}"
+            f"torchrun started {world} processes, but the plan needs {job.processes}; give "
+            f"--nproc-per-node {job.processes}"
         )
 
 

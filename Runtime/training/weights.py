@@ -1,4 +1,5 @@
-"""Weights of a stage in one flat tensor per process, with values that depend on nothing but their names."""
+"""Weights of a stage in one flat tensor per process, with values that depend on nothing but their
+names."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ WIDTH = 0.02  # standard deviation of matrices (Radford et al. 2019's released c
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter of the model as one process holds it, and how that is a part of the whole (None: it is all of it)."""
+    """A parameter of the model as one process holds it, and how that is a part of the whole (None:
+    it is all of it)."""
 
     name: str
     whole: torch.Size
@@ -25,9 +27,11 @@ class Weight:
 
 @dataclass(frozen=True)
 class FlatWeights:
-    """Weights and their gradients, one behind the other and padded so that replicas can divide them.
+    """Weights and their gradients, one behind the other and padded so that replicas can divide
+    them.
 
-    ``parameters`` are views of ``values`` that gradients are taken of; these are added up in ``gradients``.
+    ``parameters`` are views of ``values`` that gradients are taken of; these are added up in
+    ``gradients``.
     """
 
     weights: tuple[Weight, ...]
@@ -47,14 +51,23 @@ def initial(weight: Weight, seed: int, dtype: torch.dtype, parts: int, index: in
     digest = hashlib.blake2b(f"{seed}:{weight.name}".encode(), digest_size=7).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
     fan_in = weight.whole[1:].numel() if len(weight.whole) > 2 else 0
-    drawn = torch.randn(weight.whole, generator=generator, dtype=torch.float64) * (fan_in**-0.5 if fan_in else WIDTH)
+    drawn = torch.randn(weight.whole, generator=generator, dtype=torch.float64) * (
+        fan_in**-0.5 if fan_in else WIDTH
+    )
     if len(weight.whole) < 2 and weight.name.endswith("weight"):  # of norms
         drawn += 1.0
-    return (drawn if weight.division is None else weight.division.part(drawn, parts, index)).to(dtype)
+    return (drawn if weight.division is None else weight.division.part(drawn, parts, index)).to(
+        dtype
+    )
 
 
 def flat_weights(
-    weights: tuple[Weight, ...], seed: int, dtype: torch.dtype, parts: int, index: int, replicas: int
+    weights: tuple[Weight, ...],
+    seed: int,
+    dtype: torch.dtype,
+    parts: int,
+    index: int,
+    replicas: int,
 ) -> FlatWeights:
     """The weights of one process of ``parts``, padded to a multiple of ``replicas``."""
     places, end = {}, 0

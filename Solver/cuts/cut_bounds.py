@@ -1,8 +1,9 @@
 """Compiled bounds of all cuts of a plan, by dynamic programming.
 
-A cut is a path of edges from the node that holds all layers to the empty one. Position j counts the stages behind a stage. The
-iteration of a cut is exact only once the whole cut is known (``Plans.pipeline.one_f_one_b``); a stage alone bounds it by
-``stage_bound_s``, which needs the load of what lies behind it and of everything, known up to messages whose least is taken.
+A cut is a path of edges from the node that holds all layers to the empty one. Position j counts the
+stages behind a stage. The iteration of a cut is exact only once the whole cut is known
+(``Plans.pipeline.one_f_one_b``); a stage alone bounds it by ``stage_bound_s``, which needs the load
+of what lies behind it and of everything, known up to messages whose least is taken.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -23,7 +24,8 @@ IntArray = NDArray[np.int64]
 ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 
 
-# Columns of ``Problem.edges``: seconds of a stage's passes without and with what its degrees cost, and bytes.
+# Columns of ``Problem.edges``: seconds of a stage's passes without and with what its degrees cost,
+# and bytes.
 LOAD, FORWARD, BACKWARD, AFTER, STEP, FIXED_BYTES, SAVED_BYTES = range(7)
 # Columns of ``Problem.nodes``, as in ``Loads``
 BEHIND, AHEAD_FORWARD, AHEAD_BACKWARD = range(3)
@@ -33,9 +35,11 @@ FIRST, TO_END, DEPTH = range(3)
 
 
 class Problem(NamedTuple):
-    """One plan on one configuration. ``tied_s`` follows the synchronisation of both ends where there are several stages.
+    """One plan on one configuration. ``tied_s`` follows the synchronisation of both ends where
+    there are several stages.
 
-    Compiled functions take it by value and count references to each of its arrays, so these are few and their columns named.
+    Compiled functions take it by value and count references to each of its arrays, so these are few
+    and their columns named.
     """
 
     edges: FloatArray  # (edges, 7)
@@ -59,7 +63,8 @@ class Problem(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A stage at its place: seconds with its messages, what it costs the pipeline at least, alone and with what follows it."""
+    """A stage at its place: seconds with its messages, what it costs the pipeline at least, alone
+    and with what follows it."""
 
     forward_s: float
     backward_s: float
@@ -74,7 +79,10 @@ class Stage(NamedTuple):
 def fits_at(problem: Problem, edge: int, behind: int) -> bool:
     """Whether stage ``edge`` has the memory with ``behind`` stages behind it."""
     held = min(behind + 1, problem.micro_batches)
-    return problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES] <= problem.memory_bytes
+    return (
+        problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES]
+        <= problem.memory_bytes
+    )
 
 
 @inlined
@@ -94,10 +102,19 @@ def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
         backward_s += back_s
     if (is_first or behind == 0) and problem.pp > 1:
         after_s += problem.tied_s
-    total_s = problem.nodes[len(problem.nodes) - 1, BEHIND] + problem.least_messages_s[problem.pp - 1, len(problem.nodes) - 1]
-    pipeline_s = stage_bound_s(forward_s, backward_s, total_s, behind_s, behind, problem.micro_batches)
+    total_s = (
+        problem.nodes[len(problem.nodes) - 1, BEHIND]
+        + problem.least_messages_s[problem.pp - 1, len(problem.nodes) - 1]
+    )
+    pipeline_s = stage_bound_s(
+        forward_s, backward_s, total_s, behind_s, behind, problem.micro_batches
+    )
     mine_s = problem.nodes[whole, AHEAD_FORWARD] + forward_s + backward_s + behind_s
-    own_s = stage_bound_s(forward_s, backward_s, mine_s, behind_s, behind, problem.micro_batches) + after_s - back_s
+    own_s = (
+        stage_bound_s(forward_s, backward_s, mine_s, behind_s, behind, problem.micro_batches)
+        + after_s
+        - back_s
+    )
     more = problem.micro_batches - 1
     deep_s = total_s
     if more >= behind:
@@ -105,7 +122,10 @@ def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
     lag_s = after_s - back_s
     if not is_first:
         if problem.follows:
-            lag_s -= problem.nodes[whole, AHEAD_BACKWARD] + (problem.pp - 2 - behind) * problem.most_one_way_s
+            lag_s -= (
+                problem.nodes[whole, AHEAD_BACKWARD]
+                + (problem.pp - 2 - behind) * problem.most_one_way_s
+            )
         else:
             lag_s = -np.inf
     return Stage(forward_s, backward_s, pipeline_s, own_s, after_s - back_s, deep_s, lag_s)
@@ -113,9 +133,11 @@ def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
 
 @inner
 def most_load_s(problem: Problem, limit_s: float) -> float:
-    """What a stage of a cut that takes less than ``limit_s`` (without the step) can take per micro-batch, messages left out.
+    """What a stage of a cut that takes less than ``limit_s`` (without the step) can take per
+    micro-batch, messages left out.
 
-    ``least_pipeline_s`` of the largest load, solved for it, under the first stage that leaves it the most room.
+    ``least_pipeline_s`` of the largest load, solved for it, under the first stage that leaves it
+    the most room.
     """
     pp, more, everything = problem.pp, problem.micro_batches - 1, len(problem.nodes) - 1
     warm_up = min(pp - 1, more)
@@ -132,7 +154,9 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
         if more > 0:
             load_s = (room_s - total_s) / (more - 0.5 * warm_up)
             shorter_s = warm_up * problem.most_one_way_s
-            load_s = min(load_s, (room_s - total_s + shorter_s) / (more - problem.shorter_part * warm_up))
+            load_s = min(
+                load_s, (room_s - total_s + shorter_s) / (more - problem.shorter_part * warm_up)
+            )
         if more >= pp:
             if room_s < total_s + more * total_s / pp:
                 load_s = min(load_s, (room_s - total_s) / more)
@@ -147,9 +171,10 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
 def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float:
     """Seconds that no cut of the plan beats (inf: none fits, or none beats ``incumbent_s``).
 
-    Fills ``tables`` (4, pp, nodes): the least that the largest of the last j + 1 stages can have of ``pipeline_s``, ``own_s``,
-    ``deep_s`` and ``lag_s``. The last two belong together: what follows any stage's last backward pass follows any path, less
-    the backward passes of the stages before it.
+    Fills ``tables`` (4, pp, nodes): the least that the largest of the last j + 1 stages can have of
+    ``pipeline_s``, ``own_s``, ``deep_s`` and ``lag_s``. The last two belong together: what follows
+    any stage's last backward pass follows any path, less the backward passes of the stages before
+    it.
     """
     pipeline, own, deep, lag = tables[0], tables[1], tables[2], tables[3]
     pp, everything = problem.pp, len(problem.nodes) - 1
@@ -176,15 +201,28 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                         break
                     continue
                 part = problem.ends[edge, PART]
-                if problem.spans[part, DEPTH] < behind or (behind > 0 and pipeline[behind - 1, part] == np.inf):
+                if problem.spans[part, DEPTH] < behind or (
+                    behind > 0 and pipeline[behind - 1, part] == np.inf
+                ):
                     continue
                 if not fits_at(problem, edge, behind):
                     continue
                 stage = stage_at(problem, edge, behind)
-                here_s, mine_s, deep_s, lag_s = stage.pipeline_s, stage.own_s, stage.deep_s, stage.lag_s
+                here_s, mine_s, deep_s, lag_s = (
+                    stage.pipeline_s,
+                    stage.own_s,
+                    stage.deep_s,
+                    stage.lag_s,
+                )
                 if behind > 0:
-                    here_s, mine_s = max(here_s, pipeline[behind - 1, part]), max(mine_s, own[behind - 1, part])
-                    deep_s, lag_s = max(deep_s, deep[behind - 1, part]), max(lag_s, lag[behind - 1, part])
+                    here_s, mine_s = (
+                        max(here_s, pipeline[behind - 1, part]),
+                        max(mine_s, own[behind - 1, part]),
+                    )
+                    deep_s, lag_s = (
+                        max(deep_s, deep[behind - 1, part]),
+                        max(lag_s, lag[behind - 1, part]),
+                    )
                 if first:
                     best_s = min(best_s, max(here_s + stage.after_s, mine_s, deep_s + lag_s))
                 if here_s >= limit_s or mine_s >= limit_s or deep_s + lag_s >= limit_s:

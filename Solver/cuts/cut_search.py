@@ -1,4 +1,5 @@
-"""Compiled search for the best cut of a plan into stages: depth first under the bounds of ``Solver.cuts.cut_bounds``."""
+"""Compiled search for the best cut of a plan into stages: depth first under the bounds of
+``Solver.cuts.cut_bounds``."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -11,7 +12,19 @@ from numpy.typing import NDArray
 
 from Plans.compiled import inner, outer
 from Plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
-from Solver.cuts.cut_bounds import DEPTH, FIRST, LOAD, PART, ROUNDING, STEP, TO_END, Problem, fits_at, most_load_s, stage_at
+from Solver.cuts.cut_bounds import (
+    DEPTH,
+    FIRST,
+    LOAD,
+    PART,
+    ROUNDING,
+    STEP,
+    TO_END,
+    Problem,
+    fits_at,
+    most_load_s,
+    stage_at,
+)
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -21,7 +34,8 @@ SHORT = 1000  # steps within which a search ends without remembering any
 
 
 class Found(NamedTuple):
-    """What a search of cuts found: seconds (inf: nothing better than what was known), and whether it saw all there are."""
+    """What a search of cuts found: seconds (inf: nothing better than what was known), and whether
+    it saw all there are."""
 
     seconds: float
     complete: bool
@@ -29,24 +43,31 @@ class Found(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """What the rest of a cut sees of its first stages where these only warm up and cool down, seconds."""
+    """What the rest of a cut sees of its first stages where these only warm up and cool down,
+    seconds."""
 
     load_s: float  # of all of them
-    way_s: float  # of all their forward passes: a later stage ends its last pass when the backward ones here are still to come
+    # of all their forward passes: a later stage ends its last pass when the backward ones here are
+    # still to come
+    way_s: float
     forward_s: float  # of the slowest pass
     backward_s: float  # of the slowest pass
     step_s: float
-    lag_s: float  # what follows a last backward pass, less those of the stages before it: the largest
+    lag_s: (
+        float  # what follows a last backward pass, less those of the stages before it: the largest
+    )
     since_lag_s: float  # slowest backward pass from that stage on
 
 
 @inner
 def is_repeated(begun: Begun, seen: FloatArray) -> bool:
-    """Whether other first stages up to the same node, of those in ``seen`` (SEEN, 6), let any rest end as soon; else they join.
+    """Whether other first stages up to the same node, of those in ``seen`` (SEEN, 6), let any rest
+    end as soon; else they join.
 
-    With fewer micro-batches than stages, first stages bear on the end (``fill_last_backward_end_s``) by their sums of passes, the
-    slowest of these and what follows them: no later than the largest lag behind the slowest pass, no earlier than that behind
-    the slowest since.
+    With fewer micro-batches than stages, first stages bear on the end
+    (``fill_last_backward_end_s``) by their sums of passes, the slowest of these and what follows
+    them: no later than the largest lag behind the slowest pass, no earlier than that behind the
+    slowest since.
     """
     for each in seen:
         if (
@@ -58,7 +79,9 @@ def is_repeated(begun: Begun, seen: FloatArray) -> bool:
             and each[5] <= begun.lag_s + ROUNDING * begun.load_s
         ):
             return True
-    for place in range(SEEN - 1, 0, -1):  # value by value: the compiler takes seconds for a row at once, which it checks
+    for place in range(
+        SEEN - 1, 0, -1
+    ):  # value by value: the compiler takes seconds for a row at once, which it checks
         for column in range(seen.shape[1]):
             seen[place, column] = seen[place - 1, column]
     seen[0, 0], seen[0, 1], seen[0, 2], seen[0, 3], seen[0, 4], seen[0, 5] = begun[:6]
@@ -74,18 +97,25 @@ def search_cuts(
     nodes: IntArray,
     short: int = SHORT,
 ) -> Found:
-    """The best cut that beats ``incumbent_s``, depth first from the first stage under the tables of ``bound_cut``.
+    """The best cut that beats ``incumbent_s``, depth first from the first stage under the tables of
+    ``bound_cut``.
 
-    Fills ``nodes`` (pp + 1,) with its path, from all layers to none. Gives up after ``most_steps`` stages were tried. Of first
-    stages that run no round of forward and backward passes (``is_repeated``), only the best to the same node are gone on with
-    once there were ``short`` steps.
+    Fills ``nodes`` (pp + 1,) with its path, from all layers to none. Gives up after ``most_steps``
+    stages were tried. Of first stages that run no round of forward and backward passes
+    (``is_repeated``), only the best to the same node are gone on with once there were ``short``
+    steps.
     """
     pp, everything = problem.pp, len(problem.nodes) - 1
     best_s, complete, leaves, steps = incumbent_s, True, 0, 0
     node = np.zeros(pp + 1, np.int64)
     edge = np.zeros(pp, np.int64)
     forward_s, backward_s, after_s = np.empty(pp), np.empty(pp), np.empty(pp)
-    pipeline_s, own_s, step_s, deep_s = np.zeros(pp + 1), np.zeros(pp + 1), np.zeros(pp + 1), np.zeros(pp + 1)
+    pipeline_s, own_s, step_s, deep_s = (
+        np.zeros(pp + 1),
+        np.zeros(pp + 1),
+        np.zeros(pp + 1),
+        np.zeros(pp + 1),
+    )
     lag_s, ahead_s = np.full(pp + 1, -np.inf), np.zeros(pp + 1)
     pipeline, own, deep, lag = tables[0], tables[1], tables[2], tables[3]
     step_s[0] = problem.least_step_s
@@ -96,16 +126,22 @@ def search_cuts(
     node[0] = everything
     load_s = most_load_s(problem, incumbent_s * (1.0 - ROUNDING) - problem.least_step_s)
     place = 0
-    edge[0] = problem.spans[everything + 1, FIRST] if pp > 1 else problem.spans[everything, TO_END] + 1
+    edge[0] = (
+        problem.spans[everything + 1, FIRST] if pp > 1 else problem.spans[everything, TO_END] + 1
+    )
     while place >= 0:
         behind = pp - 1 - place
         edge[place] -= 1
-        low = problem.spans[node[place], FIRST] if behind > 0 else problem.spans[node[place], TO_END]
+        low = (
+            problem.spans[node[place], FIRST] if behind > 0 else problem.spans[node[place], TO_END]
+        )
         if edge[place] < low:
             place -= 1
             continue
         part = problem.ends[edge[place], PART]
-        if problem.spans[part, DEPTH] < behind or (behind > 0 and pipeline[behind - 1, part] == np.inf):
+        if problem.spans[part, DEPTH] < behind or (
+            behind > 0 and pipeline[behind - 1, part] == np.inf
+        ):
             continue
         steps += 1
         if steps > most_steps:
@@ -122,18 +158,35 @@ def search_cuts(
         stage = stage_at(problem, edge[place], behind)
         here_s, mine_s = max(pipeline_s[place], stage.pipeline_s), max(own_s[place], stage.own_s)
         largest_s = max(step_s[place], problem.edges[edge[place], STEP])
-        forward_s[place], backward_s[place], after_s[place] = stage.forward_s, stage.backward_s, stage.after_s
-        deepest_s, lagging_s = max(deep_s[place], stage.deep_s), max(lag_s[place], stage.after_s - ahead_s[place])
+        forward_s[place], backward_s[place], after_s[place] = (
+            stage.forward_s,
+            stage.backward_s,
+            stage.after_s,
+        )
+        deepest_s, lagging_s = (
+            max(deep_s[place], stage.deep_s),
+            max(lag_s[place], stage.after_s - ahead_s[place]),
+        )
         least_s, least_own_s, least_both_s = here_s, mine_s, deepest_s + lagging_s
         if behind > 0:
-            least_s, least_own_s = max(here_s, pipeline[behind - 1, part]), max(mine_s, own[behind - 1, part])
-            least_both_s = max(deepest_s, deep[behind - 1, part]) + max(lagging_s, lag[behind - 1, part])
-        if max(least_s + after_s[0], least_own_s, least_both_s) + largest_s >= best_s * (1.0 - ROUNDING):
+            least_s, least_own_s = (
+                max(here_s, pipeline[behind - 1, part]),
+                max(mine_s, own[behind - 1, part]),
+            )
+            least_both_s = max(deepest_s, deep[behind - 1, part]) + max(
+                lagging_s, lag[behind - 1, part]
+            )
+        if max(least_s + after_s[0], least_own_s, least_both_s) + largest_s >= best_s * (
+            1.0 - ROUNDING
+        ):
             continue
         node[place + 1] = part
         if behind == 0:
             leaves += 1
-            seconds = finish_in_s(forward_s, backward_s, after_s, problem.micro_batches, scratch) + largest_s
+            seconds = (
+                finish_in_s(forward_s, backward_s, after_s, problem.micro_batches, scratch)
+                + largest_s
+            )
             if seconds < best_s:
                 best_s = seconds
                 load_s = most_load_s(problem, best_s * (1.0 - ROUNDING) - problem.least_step_s)
@@ -143,7 +196,11 @@ def search_cuts(
         way_s[place + 1] = way_s[place] + stage.forward_s
         slowest_forward_s[place + 1] = max(slowest_forward_s[place], stage.forward_s)
         slowest_backward_s[place + 1] = max(slowest_backward_s[place], stage.backward_s)
-        since_lag_s[place + 1] = stage.backward_s if lagging_s > lag_s[place] else max(since_lag_s[place], stage.backward_s)
+        since_lag_s[place + 1] = (
+            stage.backward_s
+            if lagging_s > lag_s[place]
+            else max(since_lag_s[place], stage.backward_s)
+        )
         if place < warming and len(seen) > 0:
             begun_s = way_s[place + 1] + ahead_s[place] + stage.backward_s, way_s[place + 1]
             slowest_s = slowest_forward_s[place + 1], slowest_backward_s[place + 1]
@@ -151,9 +208,15 @@ def search_cuts(
             if is_repeated(begun, seen[place + 1, part]):
                 continue
         pipeline_s[place + 1], own_s[place + 1], step_s[place + 1] = here_s, mine_s, largest_s
-        deep_s[place + 1], lag_s[place + 1], ahead_s[place + 1] = deepest_s, lagging_s, ahead_s[place] + stage.backward_s
+        deep_s[place + 1], lag_s[place + 1], ahead_s[place + 1] = (
+            deepest_s,
+            lagging_s,
+            ahead_s[place] + stage.backward_s,
+        )
         place += 1
-        edge[place] = problem.spans[part + 1, FIRST] if behind > 1 else problem.spans[part, TO_END] + 1
+        edge[place] = (
+            problem.spans[part + 1, FIRST] if behind > 1 else problem.spans[part, TO_END] + 1
+        )
     return Found(best_s if best_s < incumbent_s else np.inf, complete, leaves)
 
 
@@ -170,6 +233,15 @@ def cut_s(problem: Problem, nodes: IntArray) -> float:
         if not fits_at(problem, edge, pp - 1 - place):
             return np.inf
         stage = stage_at(problem, edge, pp - 1 - place)
-        forward_s[place], backward_s[place], after_s[place] = stage.forward_s, stage.backward_s, stage.after_s
+        forward_s[place], backward_s[place], after_s[place] = (
+            stage.forward_s,
+            stage.backward_s,
+            stage.after_s,
+        )
         largest_s = max(largest_s, problem.edges[edge, STEP])
-    return finish_in_s(forward_s, backward_s, after_s, problem.micro_batches, np.empty((SCRATCH_ROWS + 1, pp))) + largest_s
+    return (
+        finish_in_s(
+            forward_s, backward_s, after_s, problem.micro_batches, np.empty((SCRATCH_ROWS + 1, pp))
+        )
+        + largest_s
+    )

@@ -1,10 +1,12 @@
-"""The sets of layers that the last stages of a pipeline can hold where the layer graph branches, and the stages between them.
+"""The sets of layers that the last stages of a pipeline can hold where the layer graph branches,
+and the stages between them.
 
-A plan is a chain of sets, each closed under successors and within the one before it; a stage is what one set has and the next
-one lacks. n layers in a chain have n + 1 such sets, parallel branches multiply their numbers. While the stages are few, all
-are kept and the placement is exact. Beyond that only some sets are: those after which every branch is cut between runs of
-``length`` layers, and the suffixes of the execution order. Any plan made of them is a plan of the whole problem, so what is
-lost is optimality alone; ``relaxation`` bounds by how much.
+A plan is a chain of sets, each closed under successors and within the one before it; a stage is
+what one set has and the next one lacks. n layers in a chain have n + 1 such sets, parallel branches
+multiply their numbers. While the stages are few, all are kept and the placement is exact. Beyond
+that only some sets are: those after which every branch is cut between runs of ``length`` layers,
+and the suffixes of the execution order. Any plan made of them is a plan of the whole problem, so
+what is lost is optimality alone; ``relaxation`` bounds by how much.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ MOST_STAGES = 60_000  # 0.4 ms for the bound of each accelerator and recomputati
 class Lattice:
     """Sets of layers, small to large: set 0 is empty, the last one holds all layers.
 
-    ``members`` (sets, layers) says what is in each. ``part[first[s] : first[s + 1]]`` are the smaller sets within set s: what
-    they leave of it is a stage. ``omitted`` tells which sets were left out and is empty where none was.
+    ``members`` (sets, layers) says what is in each. ``part[first[s] : first[s + 1]]`` are the
+    smaller sets within set s: what they leave of it is a stage. ``omitted`` tells which sets were
+    left out and is empty where none was.
     """
 
     members: NDArray[np.bool_]
@@ -49,7 +52,8 @@ class Lattice:
 
 @lru_cache(maxsize=16)  # a search asks for the same few models again and again
 def lattice_of(layers: int, edges: tuple[Edge, ...]) -> Lattice:
-    """All sets of the layers joined by these (producer, consumer) ``edges``, or as many as are dealt with."""
+    """All sets of the layers joined by these (producer, consumer) ``edges``, or as many as are
+    dealt with."""
     if is_chain(layers, edges):
         return _chain(layers)
     every = _within_limits(layers, [1 << layer for layer in range(layers)], edges)
@@ -59,13 +63,18 @@ def lattice_of(layers: int, edges: tuple[Edge, ...]) -> Lattice:
     suffixes = [(1 << layers) - (1 << start) for start in range(layers + 1)]
     found = runs(layers, edges)
     for length in range(2, max(map(len, found)) + 1):
-        parts = [run[start : start + length] for run in found for start in range(0, len(run), length)]
+        parts = [
+            run[start : start + length] for run in found for start in range(0, len(run), length)
+        ]
         groups = [sum(1 << layer for layer in part) for part in parts]
         omitted = (
-            f"{too_many}; considered were those that cut the execution order anywhere or the branches between runs of "
+            f"{too_many}; considered were those that cut the execution order anywhere or the "
+            "branches between runs of "
             f"{length} layers"
         )
-        some = _within_limits(layers, groups, edges_between_groups(groups, edges), suffixes, omitted)
+        some = _within_limits(
+            layers, groups, edges_between_groups(groups, edges), suffixes, omitted
+        )
         if some is not None:
             return some
     step = 1
@@ -79,7 +88,8 @@ def lattice_of(layers: int, edges: tuple[Edge, ...]) -> Lattice:
 
 
 def _chain(layers: int) -> Lattice:
-    """The suffixes of a chain: set s holds the last s layers, and every smaller one is within it."""
+    """The suffixes of a chain: set s holds the last s layers, and every smaller one is within
+    it."""
     members = np.arange(layers)[None, :] >= layers - np.arange(layers + 1)[:, None]
     sizes = np.arange(layers + 1)
     first = np.concatenate([[0], np.cumsum(sizes)])
@@ -88,15 +98,22 @@ def _chain(layers: int) -> Lattice:
 
 
 def _within_limits(
-    layers: int, groups: Sequence[int], edges: Sequence[Edge], besides: Sequence[int] = (), omitted: str = ""
+    layers: int,
+    groups: Sequence[int],
+    edges: Sequence[Edge],
+    besides: Sequence[int] = (),
+    omitted: str = "",
 ) -> Lattice | None:
-    """The sets that ``groups`` of layers (as bits, joined by ``edges``) form, and ``besides``; None if they are too many."""
+    """The sets that ``groups`` of layers (as bits, joined by ``edges``) form, and ``besides``; None
+    if they are too many."""
     sets = set(besides)
     for found in _closed_sets(groups, edges):
         sets.add(found)
         if len(sets) > MOST_SETS:
             return None
-    return _with_stages(_as_members(sorted(sets, key=lambda each: (each.bit_count(), each)), layers), omitted)
+    return _with_stages(
+        _as_members(sorted(sets, key=lambda each: (each.bit_count(), each)), layers), omitted
+    )
 
 
 def _closed_sets(groups: Sequence[int], edges: Sequence[Edge]) -> Iterator[int]:
@@ -119,7 +136,8 @@ def _as_members(sets: Sequence[int], layers: int) -> NDArray[np.bool_]:
 
 
 def _with_stages(members: NDArray[np.bool_], omitted: str) -> Lattice | None:
-    """Find the pairs of sets within each other; None if they are too many. The sets grow in size."""
+    """Find the pairs of sets within each other; None if they are too many. The sets grow in
+    size."""
     packed = np.packbits(members, axis=1, bitorder="little")
     padded = np.zeros((len(members), -(-packed.shape[1] // 8) * 8), dtype=np.uint8)
     padded[:, : packed.shape[1]] = packed
@@ -131,7 +149,8 @@ def _with_stages(members: NDArray[np.bool_], omitted: str) -> Lattice | None:
 
 @outer
 def _pairs_within(words: NDArray[np.uint64], first: IntArray, part: IntArray) -> int:
-    """Fill ``first`` and ``part`` as of a ``Lattice`` and return the number of pairs; one too many as soon as there are."""
+    """Fill ``first`` and ``part`` as of a ``Lattice`` and return the number of pairs; one too many
+    as soon as there are."""
     count = 0
     for whole in range(len(words)):
         for smaller in range(whole):

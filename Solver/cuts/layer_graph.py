@@ -11,21 +11,26 @@ Edge = tuple[int, int]  # producer and consumer, by their place in execution ord
 
 def edges_between(tensors: Iterable[LayerTensor]) -> tuple[Edge, ...]:
     """The (producer, consumer) pairs of ``tensors``, sorted."""
-    return tuple(sorted({(tensor.source, end) for tensor in tensors for end in tensor.destinations}))
+    return tuple(
+        sorted({(tensor.source, end) for tensor in tensors for end in tensor.destinations})
+    )
 
 
 def is_chain(layers: int, edges: Iterable[Edge]) -> bool:
     """Whether the edges leave one order of the layers only, whatever else they skip over.
 
-    All edges lead forwards in execution order, so a path from one layer to the next can only be an edge between the two.
+    All edges lead forwards in execution order, so a path from one layer to the next can only be an
+    edge between the two.
     """
     return {(layer, layer + 1) for layer in range(layers - 1)} <= set(edges)
 
 
 def runs(layers: int, edges: Iterable[Edge]) -> list[list[int]]:
-    """The layers grouped into unbranched runs: within one, each layer has one direct predecessor and one direct successor.
+    """The layers grouped into unbranched runs: within one, each layer has one direct predecessor
+    and one direct successor.
 
-    Edges that a longer path makes superfluous (skip connections) do not count. The runs partition the layers.
+    Edges that a longer path makes superfluous (skip connections) do not count. The runs partition
+    the layers.
     """
     after = [0] * layers
     for source, end in edges:
@@ -49,9 +54,13 @@ def runs(layers: int, edges: Iterable[Edge]) -> list[list[int]]:
 
 
 def edges_between_groups(groups: Sequence[int], edges: Iterable[Edge]) -> list[Edge]:
-    """The edges between groups of layers, each given as bits, that ``edges`` between their layers make."""
+    """The edges between groups of layers, each given as bits, that ``edges`` between their layers
+    make."""
     home = {layer: group for group, layers in enumerate(groups) for layer in _bits(layers)}
-    return sorted({(home[source], home[end]) for source, end in edges} - {(group, group) for group in range(len(groups))})
+    return sorted(
+        {(home[source], home[end]) for source, end in edges}
+        - {(group, group) for group in range(len(groups))}
+    )
 
 
 def _bits(mask: int) -> Iterable[int]:

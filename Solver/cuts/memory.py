@@ -1,4 +1,5 @@
-"""The least memory that the fullest stage of a pipeline needs, over all cuts: no hardware's speed decides it."""
+"""The least memory that the fullest stage of a pipeline needs, over all cuts: no hardware's speed
+decides it."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -14,10 +15,14 @@ FloatArray = NDArray[np.float64]
 
 
 @outer
-def least_fullest_bytes(stages: Stages, fixed_bytes: FloatArray, saved_bytes: FloatArray, pp: int, micro_batches: int) -> float:
-    """Bytes of the fullest of ``pp`` stages in the cut where they are fewest; infinite where there is no such cut.
+def least_fullest_bytes(
+    stages: Stages, fixed_bytes: FloatArray, saved_bytes: FloatArray, pp: int, micro_batches: int
+) -> float:
+    """Bytes of the fullest of ``pp`` stages in the cut where they are fewest; infinite where there
+    is no such cut.
 
-    A stage holds ``fixed_bytes`` (edges,) and, of as many micro-batches as are in flight there, ``saved_bytes`` (edges,) each.
+    A stage holds ``fixed_bytes`` (edges,) and, of as many micro-batches as are in flight there,
+    ``saved_bytes`` (edges,) each.
     """
     everything = len(stages.first) - 2
     least = np.full((pp, everything + 1), np.inf)
@@ -34,5 +39,7 @@ def least_fullest_bytes(stages: Stages, fixed_bytes: FloatArray, saved_bytes: Fl
             for edge in range(stages.first[node + 1] - 1, stages.first[node] - 1, -1):
                 here = fixed_bytes[edge] + held * saved_bytes[edge]
                 if here < least[behind, node]:
-                    least[behind, node] = min(least[behind, node], max(here, least[behind - 1, stages.part[edge]]))
+                    least[behind, node] = min(
+                        least[behind, node], max(here, least[behind - 1, stages.part[edge]])
+                    )
     return least[pp - 1, everything]

@@ -1,4 +1,5 @@
-"""What bounds and searches of cuts need of every stage there can be, filled by compiled loops: loads, messages, prices."""
+"""What bounds and searches of cuts need of every stage there can be, filled by compiled loops:
+loads, messages, prices."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -20,30 +21,41 @@ Members = NDArray[np.bool_]
 
 
 class Loads(NamedTuple):
-    """What stages take on one configuration without messages and data-parallel communication, seconds."""
+    """What stages take on one configuration without messages and data-parallel communication,
+    seconds."""
 
     forward_s: FloatArray  # (edges,)
     backward_s: FloatArray  # (edges,), with what is recomputed
     stage_s: FloatArray  # (edges,): both
-    fitting_s: FloatArray  # (edges,): the same, infinite where a stage is too large for the memory under any plan
+    # (edges,): the same, infinite where a stage is too large for the memory under any plan
+    fitting_s: FloatArray
     behind_s: FloatArray  # (nodes,): both passes of the node's layers as one stage
     ahead_forward_s: FloatArray  # (nodes,): forward of all other layers as one stage
-    ahead_backward_s: FloatArray  # (nodes,): backward of all other layers, each a stage of its own: no cut takes longer
-    least_behind_s: FloatArray  # (most stages, nodes): the largest of j + 1 fitting stages that share the node takes this
-    least_ahead_s: FloatArray  # (most stages, nodes): the largest of j + 1 fitting stages that share all other layers
+    # (nodes,): backward of all other layers, each a stage of its own: no cut takes longer
+    ahead_backward_s: FloatArray
+    # (most stages, nodes): the largest of j + 1 fitting stages that share the node takes this
+    least_behind_s: FloatArray
+    # (most stages, nodes): the largest of j + 1 fitting stages that share all other layers
+    least_ahead_s: FloatArray
 
 
 def empty_loads(edges: int, nodes: int, most_stages: int) -> Loads:
     """Loads to be filled."""
     of_nodes = (np.empty(nodes) for _ in range(3))
-    return Loads(*(np.empty(edges) for _ in range(4)), *of_nodes, *(np.empty((most_stages, nodes)) for _ in range(2)))
+    return Loads(
+        *(np.empty(edges) for _ in range(4)),
+        *of_nodes,
+        *(np.empty((most_stages, nodes)) for _ in range(2)),
+    )
 
 
 class Links(NamedTuple):
-    """Messages of a plan: ``seconds[kind, 0]`` forward and ``[kind, 1]`` back over the boundary into each node.
+    """Messages of a plan: ``seconds[kind, 0]`` forward and ``[kind, 1]`` back over the boundary
+    into each node.
 
-    ``kind_of[j]`` is the kind of the boundary before the stage with j stages behind it. ``least_s[j, node]`` are the least
-    messages, both ways, over the boundaries between j + 1 stages that share a node.
+    ``kind_of[j]`` is the kind of the boundary before the stage with j stages behind it.
+    ``least_s[j, node]`` are the least messages, both ways, over the boundaries between j + 1 stages
+    that share a node.
     """
 
     seconds: FloatArray  # (kinds, 2, nodes)
@@ -72,10 +84,11 @@ def fill_loads(
     fits: Members,
     loads: Loads,
 ) -> None:
-    """Fill ``loads``: as one stage and without data-parallel communication layers take no longer than in several.
+    """Fill ``loads``: as one stage and without data-parallel communication layers take no longer
+    than in several.
 
-    ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node, ``fits`` (edges,) the stages
-    that fit in memory under some plan.
+    ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node,
+    ``fits`` (edges,) the stages that fit in memory under some plan.
     """
     alone_s = np.empty(members.shape[1])
     for layer in range(len(alone_s)):
@@ -85,7 +98,9 @@ def fill_loads(
         count = sizes.layers[edge]
         loads.forward_s[edge] = pass_of(rates, times.forward, edge, 0.0, 0.0, count).total_s
         again_s = pass_of(rates, times.recompute, edge, 0.0, 0.0, count).total_s
-        loads.backward_s[edge] = again_s + pass_of(rates, times.backward, edge, 0.0, 0.0, count).total_s
+        loads.backward_s[edge] = (
+            again_s + pass_of(rates, times.backward, edge, 0.0, 0.0, count).total_s
+        )
         loads.stage_s[edge] = loads.forward_s[edge] + loads.backward_s[edge]
         loads.fitting_s[edge] = loads.stage_s[edge] if fits[edge] else np.inf
     for node in range(len(loads.behind_s)):
@@ -103,7 +118,8 @@ def fill_loads(
 
 @outer
 def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None:
-    """Fill ``least`` (most stages, nodes): the least that the largest of j + 1 stages sharing a node can have of ``values``."""
+    """Fill ``least`` (most stages, nodes): the least that the largest of j + 1 stages sharing a
+    node can have of ``values``."""
     for behind in range(len(least)):
         for node in range(len(stages.first) - 1):
             least[behind, node] = np.inf
@@ -116,12 +132,15 @@ def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None
                     if stages.chain:
                         break
                     continue
-                least[behind, node] = min(least[behind, node], max(values[edge], least[behind - 1, stages.part[edge]]))
+                least[behind, node] = min(
+                    least[behind, node], max(values[edge], least[behind - 1, stages.part[edge]])
+                )
 
 
 @outer
 def least_largest_ahead(stages: Stages, values: FloatArray, least: FloatArray) -> None:
-    """Fill ``least`` (most stages, nodes) as ``least_largest`` does, of j + 1 stages that share all that a node lacks."""
+    """Fill ``least`` (most stages, nodes) as ``least_largest`` does, of j + 1 stages that share all
+    that a node lacks."""
     least[:] = np.inf
     everything = len(stages.first) - 2
     for ahead in range(len(least)):
@@ -135,8 +154,11 @@ def least_largest_ahead(stages: Stages, values: FloatArray, least: FloatArray) -
 
 
 @outer
-def fill_least_messages(stages: Stages, messages_s: FloatArray, kind_of: IntArray, least_s: FloatArray) -> None:
-    """Fill ``least_s`` (pp, nodes), see ``Links``; infinite where a node has fewer layers than there would be stages."""
+def fill_least_messages(
+    stages: Stages, messages_s: FloatArray, kind_of: IntArray, least_s: FloatArray
+) -> None:
+    """Fill ``least_s`` (pp, nodes), see ``Links``; infinite where a node has fewer layers than
+    there would be stages."""
     for behind in range(len(least_s)):
         for node in range(len(stages.first) - 1):
             least_s[behind, node] = np.inf if behind > 0 or node == 0 else 0.0
@@ -145,12 +167,24 @@ def fill_least_messages(stages: Stages, messages_s: FloatArray, kind_of: IntArra
             for edge in range(stages.first[node], stages.first[node + 1]):
                 part = stages.part[edge]
                 if stages.depth[part] >= behind:
-                    both_s = messages_s[kind_of[behind - 1], 0, part] + messages_s[kind_of[behind - 1], 1, part]
-                    least_s[behind, node] = min(least_s[behind, node], both_s + least_s[behind - 1, part])
+                    both_s = (
+                        messages_s[kind_of[behind - 1], 0, part]
+                        + messages_s[kind_of[behind - 1], 1, part]
+                    )
+                    least_s[behind, node] = min(
+                        least_s[behind, node], both_s + least_s[behind - 1, part]
+                    )
 
 
 @outer
-def fill_prices(rates: PlanRates, times: StageTimes, sizes: StageSizes, edges: IntArray, shared: float, priced: Priced) -> None:
+def fill_prices(
+    rates: PlanRates,
+    times: StageTimes,
+    sizes: StageSizes,
+    edges: IntArray,
+    shared: float,
+    priced: Priced,
+) -> None:
     """Price the stages ``edges`` in full; ``shared`` parameters count once on a single stage."""
     for edge in edges:
         price = stage_price(rates, times, sizes, edge, shared)

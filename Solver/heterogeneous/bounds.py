@@ -1,14 +1,15 @@
-"""Compiled bounds of all plans whose stages differ, by dynamic programming over layers, devices and stages behind.
+"""Compiled bounds of all plans whose stages differ, by dynamic programming over layers, devices and
+stages behind.
 
-Let stage s with k stages behind it have the load L(s), forward and backward pass of a micro-batch with the messages that it
-sends. Of B micro-batches, with B > k, a 1F1B pipeline takes at least
+Let stage s with k stages behind it have the load L(s), forward and backward pass of a micro-batch
+with the messages that it sends. Of B micro-batches, with B > k, a 1F1B pipeline takes at least
 
     sum of L over the stages before s  +  (B - k) L(s)  +  2 sum of L over the k stages behind s
 
-(``Plans.pipeline.one_f_one_b`` with e and x at the last stage), with fewer micro-batches at least the first sum and B L(s); what
-follows the first stage's last backward pass, and the largest optimizer step, come on top. That holds for every stage s; of plans
-whose largest load lies between two limits it is taken for the stage that has it, and so is close to the truth where the limits
-are.
+(``Plans.pipeline.one_f_one_b`` with e and x at the last stage), with fewer micro-batches at least
+the first sum and B L(s); what follows the first stage's last backward pass, and the largest
+optimizer step, come on top. That holds for every stage s; of plans whose largest load lies between
+two limits it is taken for the stage that has it, and so is close to the truth where the limits are.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -26,17 +27,21 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-BEHIND_LARGEST, WITH_LARGEST = range(2)  # tables: of stages behind the one with the largest load, and of those with it
+BEHIND_LARGEST, WITH_LARGEST = range(
+    2
+)  # tables: of stages behind the one with the largest load, and of those with it
 
 
 class StageSpace(NamedTuple):
-    """The stages there can be, on a cluster and in a model. ``sizes`` (sizes,) are numbers of devices that a stage can have.
+    """The stages there can be, on a cluster and in a model. ``sizes`` (sizes,) are numbers of
+    devices that a stage can have.
 
-    ``first`` (nodes + 1,), ``part``, ``class_of`` (edges,) and ``depth`` (nodes,) are those of the lattice of layers.
-    ``lies[size, device]`` says whether a stage may begin at a device. ``load_s`` (sizes, classes, most stages) is the least load
-    of an option without messages, ``once_s`` what the first stage adds to it at least: what follows its last backward pass, and
-    the step. ``forward_s`` and ``back_s`` (tiers, sizes, nodes) are the least messages into a node and back. ``tier_at``
-    (devices + 1,) is the innermost tier over which the device before each reaches it.
+    ``first`` (nodes + 1,), ``part``, ``class_of`` (edges,) and ``depth`` (nodes,) are those of the
+    lattice of layers. ``lies[size, device]`` says whether a stage may begin at a device. ``load_s``
+    (sizes, classes, most stages) is the least load of an option without messages, ``once_s`` what
+    the first stage adds to it at least: what follows its last backward pass, and the step.
+    ``forward_s`` and ``back_s`` (tiers, sizes, nodes) are the least messages into a node and back.
+    ``tier_at`` (devices + 1,) is the innermost tier over which the device before each reaches it.
     """
 
     first: IntArray
@@ -57,8 +62,11 @@ class StageSpace(NamedTuple):
 
 
 @inlined
-def messages_s(space: StageSpace, size: int, whole: int, part: int, device: int, behind: int, everything: int) -> float:
-    """The least seconds of what a stage from ``device`` on sends: forward into ``part``, and back to the stage before."""
+def messages_s(
+    space: StageSpace, size: int, whole: int, part: int, device: int, behind: int, everything: int
+) -> float:
+    """The least seconds of what a stage from ``device`` on sends: forward into ``part``, and back
+    to the stage before."""
     seconds = 0.0
     if behind > 0:
         seconds += space.forward_s[space.tier_at[device + space.sizes[size]], size, part]
@@ -69,7 +77,8 @@ def messages_s(space: StageSpace, size: int, whole: int, part: int, device: int,
 
 @inlined
 def weights(behind: int, micro_batches: int) -> tuple[float, float]:
-    """How often the load of the stage with the largest one counts, and those behind it (of which the tables have twice)."""
+    """How often the load of the stage with the largest one counts, and those behind it (of which
+    the tables have twice)."""
     if micro_batches > behind:
         return float(micro_batches - behind), 1.0
     return float(micro_batches), 0.0
@@ -77,9 +86,11 @@ def weights(behind: int, micro_batches: int) -> tuple[float, float]:
 
 @outer
 def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatArray) -> float:
-    """Seconds that no plan beats whose largest load lies from ``least_s`` to ``most_s``; infinite where there is none.
+    """Seconds that no plan beats whose largest load lies from ``least_s`` to ``most_s``; infinite
+    where there is none.
 
-    Fills ``tables`` (2, most stages, nodes, devices + 1) with the least seconds of the stages that share a node from a device on.
+    Fills ``tables`` (2, most stages, nodes, devices + 1) with the least seconds of the stages that
+    share a node from a device on.
     """
     everything = len(space.first) - 2
     most_stages = tables.shape[1]
@@ -114,14 +125,25 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
                         if load_s > most_s:
                             continue
                         once_s = space.once_s[size, number, behind] if root else 0.0
-                        behind_s = tables[BEHIND_LARGEST, behind - 1, part, end] if behind > 0 else 0.0
+                        behind_s = (
+                            tables[BEHIND_LARGEST, behind - 1, part, end] if behind > 0 else 0.0
+                        )
                         if behind_s < np.inf:
                             lesser_s = min(lesser_s, 2.0 * load_s + behind_s)
-                            slowest_s = max(load_s, least_s)  # of an option that may not be the one with the least of ``once_s``
-                            here_s = (times - 1.0) * slowest_s + max(load_s + once_s, slowest_s) + twice * behind_s
+                            slowest_s = max(
+                                load_s, least_s
+                            )  # of an option that may not be the one with the least of ``once_s``
+                            here_s = (
+                                (times - 1.0) * slowest_s
+                                + max(load_s + once_s, slowest_s)
+                                + twice * behind_s
+                            )
                             largest_s = min(largest_s, here_s)
                         if behind > 0:
-                            largest_s = min(largest_s, load_s + once_s + tables[WITH_LARGEST, behind - 1, part, end])
+                            largest_s = min(
+                                largest_s,
+                                load_s + once_s + tables[WITH_LARGEST, behind - 1, part, end],
+                            )
                 tables[BEHIND_LARGEST, behind, node, device] = lesser_s
                 tables[WITH_LARGEST, behind, node, device] = largest_s
         if space.stage_counts[behind + 1]:

@@ -1,4 +1,5 @@
-"""Every class of stages under every option of what a stage can be, priced: seconds, and how many layers must be recomputed."""
+"""Every class of stages under every option of what a stage can be, priced: seconds, and how many
+layers must be recomputed."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -25,9 +26,11 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class OptionTables:
-    """Arrays of shape (options, classes, stages behind): infinite seconds where a stage does not fit in memory.
+    """Arrays of shape (options, classes, stages behind): infinite seconds where a stage does not
+    fit in memory.
 
-    ``recomputed`` is how many of its first layers a stage recomputes: the fewest that fit, since each takes longer for it.
+    ``recomputed`` is how many of its first layers a stage recomputes: the fewest that fit, since
+    each takes longer for it.
     """
 
     forward_s: FloatArray
@@ -44,7 +47,8 @@ class OptionTables:
 
 @dataclass(frozen=True, eq=False)
 class ClassRows:
-    """Stages of each class with 0, 1, ... of their layers recomputed, one row each: those of class c from ``first[c]`` on."""
+    """Stages of each class with 0, 1, ... of their layers recomputed, one row each: those of class
+    c from ``first[c]`` on."""
 
     first: IntArray  # (classes + 1,)
     times: StageTimes
@@ -60,13 +64,25 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
     times, bytes_saved, workspace, largest = [], [], [], []
     for own in map(list, classes.layers):
         more = np.cumsum(layers.again_columns[own] - layers.kept_columns[own], axis=0)
-        times.append(layers.kept_columns[own].sum(axis=0) + np.concatenate([np.zeros((1, more.shape[1])), more]))
+        times.append(
+            layers.kept_columns[own].sum(axis=0)
+            + np.concatenate([np.zeros((1, more.shape[1])), more])
+        )
         bytes_saved.append(_saved_bytes(kept, again, own, saved))
-        workspace.append(_largest(*(with_neighbours(alone[own], beside[own], np.diff(own) == 1) for alone, beside in working)))
+        workspace.append(
+            _largest(
+                *(
+                    with_neighbours(alone[own], beside[own], np.diff(own) == 1)
+                    for alone, beside in working
+                )
+            )
+        )
         largest.append(_largest(kept.of_layers[own], again.of_layers[own]))
     repeated = np.repeat(np.arange(len(rows)), rows)
     summed = np.array([kept.summed[list(own)].sum(axis=0) for own in classes.layers])[repeated]
-    tables = np.array([kept.tables_of_layers[list(own)].sum(axis=0) for own in classes.layers])[repeated]
+    tables = np.array([kept.tables_of_layers[list(own)].sum(axis=0) for own in classes.layers])[
+        repeated
+    ]
     sizes = StageSizes(
         layers=np.array([len(own) for own in classes.layers], np.float64)[repeated],
         parameters=np.ascontiguousarray(summed[:, 0]),
@@ -83,11 +99,16 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
     return ClassRows(np.cumsum([0, *rows]), times_of(np.maximum(np.concatenate(times), 0.0)), sizes)
 
 
-def _saved_bytes(kept: LayerSizes, again: LayerSizes, own: list[int], saved: tuple[FloatArray, FloatArray]) -> FloatArray:
-    """Saved bytes of a stage of the layers ``own`` with its first 0, 1, ... recomputed; what several save counts once."""
+def _saved_bytes(
+    kept: LayerSizes, again: LayerSizes, own: list[int], saved: tuple[FloatArray, FloatArray]
+) -> FloatArray:
+    """Saved bytes of a stage of the layers ``own`` with its first 0, 1, ... recomputed; what
+    several save counts once."""
     alone = saved[0][own].sum() + np.concatenate([[0.0], np.cumsum(saved[1][own] - saved[0][own])])
     ours, theirs = kept.shared_by[own].astype(np.float64), again.shared_by[own].astype(np.float64)
-    often = ours.sum(axis=0) + np.concatenate([np.zeros((1, ours.shape[1])), np.cumsum(theirs - ours, axis=0)])
+    often = ours.sum(axis=0) + np.concatenate(
+        [np.zeros((1, ours.shape[1])), np.cumsum(theirs - ours, axis=0)]
+    )
     repeated: FloatArray = np.maximum(often - 1.0, 0.0) @ kept.shared_bytes
     return alone - repeated
 
@@ -109,7 +130,8 @@ def option_tables(
     micro_batches: int,
     most_stages: int,
 ) -> OptionTables:
-    """Price every class of stages under ``options``, whose graphs' ``layers`` stand in the same order, by stages behind.
+    """Price every class of stages under ``options``, whose graphs' ``layers`` stand in the same
+    order, by stages behind.
 
     ``devices`` are those of a whole plan.
     """
@@ -163,7 +185,8 @@ def _fill_option(
     step_s: FloatArray,
     recomputed: IntArray,
 ) -> None:
-    """Fill the tables (classes, stages behind) of one option; ``tied`` parameters count once in the class of all layers."""
+    """Fill the tables (classes, stages behind) of one option; ``tied`` parameters count once in the
+    class of all layers."""
     for number in range(len(first) - 1):
         begin, end = first[number], first[number + 1]
         row = begin if partly else end - 1
@@ -181,6 +204,9 @@ def _fill_option(
                     price = stage_price(rates, times, sizes, row, shared)
             if row == end:
                 break
-            forward_s[number, behind], backward_s[number, behind] = price.forward_s, price.backward_s
+            forward_s[number, behind], backward_s[number, behind] = (
+                price.forward_s,
+                price.backward_s,
+            )
             after_s[number, behind], step_s[number, behind] = price.after_s, price.step_s
             recomputed[number, behind] = row - begin

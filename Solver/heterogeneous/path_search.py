@@ -1,4 +1,5 @@
-"""Compiled search through all plans whose stages differ, depth first from the first stage under the tables of ``bounds``."""
+"""Compiled search through all plans whose stages differ, depth first from the first stage under the
+tables of ``bounds``."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -22,12 +23,14 @@ ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 
 
 class OptionSpace(NamedTuple):
-    """Options of stages, in the order of their sizes: those of size i are ``first[i]`` to ``first[i + 1]``.
+    """Options of stages, in the order of their sizes: those of size i are ``first[i]`` to ``first[i
+    + 1]``.
 
-    ``priced`` (options, classes, most stages, 4) are seconds; ``faces`` (options, 5) what messages depend on, see
-    ``Plans.heterogeneous.messages``. ``rows_bytes`` (graphs, 2, nodes) cross into every node forward, and back; a target gathers
-    them in ``gather_s`` (options, graphs, 2, nodes). ``tier_sizes`` (tiers,) are devices of their blocks. ``tied`` (options,)
-    ranks what an end of the pipeline shares with the other, in ``tied_s`` (ranks, devices) seconds over each stride.
+    ``priced`` (options, classes, most stages, 4) are seconds; ``faces`` (options, 5) what messages
+    depend on, see ``Plans.heterogeneous.messages``. ``rows_bytes`` (graphs, 2, nodes) cross into
+    every node forward, and back; a target gathers them in ``gather_s`` (options, graphs, 2, nodes).
+    ``tier_sizes`` (tiers,) are devices of their blocks. ``tied`` (options,) ranks what an end of
+    the pipeline shares with the other, in ``tied_s`` (ranks, devices) seconds over each stride.
     """
 
     first: IntArray
@@ -43,8 +46,11 @@ class OptionSpace(NamedTuple):
 
 
 @inner
-def message_s(options: OptionSpace, source: int, target: int, way: int, node: int, first: int, last: int) -> float:
-    """Seconds of what crosses into ``node``, forward (``way`` 0) or back, between stages on the devices ``first`` to ``last``."""
+def message_s(
+    options: OptionSpace, source: int, target: int, way: int, node: int, first: int, last: int
+) -> float:
+    """Seconds of what crosses into ``node``, forward (``way`` 0) or back, between stages on the
+    devices ``first`` to ``last``."""
     rows_bytes = options.rows_bytes[options.faces[source, GRAPH], way, node]
     if rows_bytes <= 0.0:
         return 0.0
@@ -59,12 +65,15 @@ def message_s(options: OptionSpace, source: int, target: int, way: int, node: in
     tensor = options.faces[target, TENSOR]
     if tensor > 1:
         scattered = options.latency_s[tier] + options.per_byte_s[tier] * (needed / tensor) * more
-        seconds = min(seconds, scattered + options.gather_s[target, options.faces[source, GRAPH], way, node])
+        seconds = min(
+            seconds, scattered + options.gather_s[target, options.faces[source, GRAPH], way, node]
+        )
     return seconds
 
 
 class Searched(NamedTuple):
-    """Seconds of the best plan found (what was known before, where none is better), and whether every plan was looked at."""
+    """Seconds of the best plan found (what was known before, where none is better), and whether
+    every plan was looked at."""
 
     seconds: float
     complete: bool
@@ -83,7 +92,8 @@ def search_paths(
     most_steps: int,
     path: IntArray,
 ) -> Searched:
-    """The best plan that beats ``best_s`` with the largest load from ``least_s`` to ``most_s``, as ``tables`` were made for.
+    """The best plan that beats ``best_s`` with the largest load from ``least_s`` to ``most_s``, as
+    ``tables`` were made for.
 
     Fills ``path`` (most stages, 3) with edge, option and first device of every stage.
     """
@@ -138,10 +148,14 @@ def search_paths(
             after_s[place], step_s[place] = priced[AFTER], priced[STEP]
             if place > 0:
                 before = option[place - 1]
-                ahead_s = message_s(options, before, chosen, 0, node[place], device[place - 1], end - 1)
+                ahead_s = message_s(
+                    options, before, chosen, 0, node[place], device[place - 1], end - 1
+                )
                 earlier = options.priced[before, space.class_of[edge[place - 1]], behind + 1]
                 forward_s[place - 1] = earlier[FORWARD] + ahead_s
-                backward_s[place] += message_s(options, chosen, before, 1, node[place], device[place - 1], end - 1)
+                backward_s[place] += message_s(
+                    options, chosen, before, 1, node[place], device[place - 1], end - 1
+                )
                 load_s[place - 1] = forward_s[place - 1] + backward_s[place - 1]
                 if load_s[place - 1] > most_s * (1.0 + ROUNDING):
                     continue
@@ -154,11 +168,18 @@ def search_paths(
             largest_step_s = 0.0
             for each in range(place + 1):
                 largest_step_s = max(largest_step_s, step_s[each])
-            if _bound(space, load_s, place, behind, rest_s, least_rest_s, least_s) + once_s + largest_step_s >= limit_s:
+            if (
+                _bound(space, load_s, place, behind, rest_s, least_rest_s, least_s)
+                + once_s
+                + largest_step_s
+                >= limit_s
+            ):
                 continue
             if behind == 0:
                 if stages > 1:
-                    shared_s = options.tied_s[max(options.tied[option[0]], options.tied[chosen]), device[place]]
+                    shared_s = options.tied_s[
+                        max(options.tied[option[0]], options.tied[chosen]), device[place]
+                    ]
                     after_s[0], after_s[place] = once_s + shared_s, after_s[place] + shared_s
                 for each in range(1, stages):
                     # what a stage sends back after its last backward pass is not waited for
@@ -173,17 +194,27 @@ def search_paths(
                     )
                 seconds = (
                     finish_in_s(
-                        forward_s[:stages], backward_s[:stages], after_s[:stages], space.micro_batches, scratch[:, :stages]
+                        forward_s[:stages],
+                        backward_s[:stages],
+                        after_s[:stages],
+                        space.micro_batches,
+                        scratch[:, :stages],
                     )
                     + largest_step_s
                 )
                 for each in range(stages):
-                    after_s[each] = options.priced[option[each], space.class_of[edge[each]], stages - 1 - each, AFTER]
+                    after_s[each] = options.priced[
+                        option[each], space.class_of[edge[each]], stages - 1 - each, AFTER
+                    ]
                 if seconds < best_s:
                     best_s, found = seconds, stages
                     limit_s = best_s * (1.0 - ROUNDING)
                     for each in range(stages):
-                        path[each, 0], path[each, 1], path[each, 2] = edge[each], option[each], device[each]
+                        path[each, 0], path[each, 1], path[each, 2] = (
+                            edge[each],
+                            option[each],
+                            device[each],
+                        )
                 continue
             place += 1
             node[place], device[place] = part, end
@@ -193,9 +224,16 @@ def search_paths(
 
 @inner
 def _bound(
-    space: StageSpace, load_s: FloatArray, place: int, behind: int, rest_s: float, least_rest_s: float, least_s: float
+    space: StageSpace,
+    load_s: FloatArray,
+    place: int,
+    behind: int,
+    rest_s: float,
+    least_rest_s: float,
+    least_s: float,
 ) -> float:
-    """Seconds that no plan beats that begins with the stages up to ``place``, what follows their last passes left out.
+    """Seconds that no plan beats that begins with the stages up to ``place``, what follows their
+    last passes left out.
 
     By any of these as the one with the largest load, and by where that can be.
     """
@@ -207,12 +245,19 @@ def _bound(
         before_s -= load_s[each]
         times, twice = weights(behind + place - each, space.micro_batches)
         if rest_s < np.inf or twice == 0.0:
-            bound_s = max(bound_s, before_s + times * load_s[each] + (twice * after_s if twice > 0.0 else 0.0))
+            bound_s = max(
+                bound_s, before_s + times * load_s[each] + (twice * after_s if twice > 0.0 else 0.0)
+            )
         after_s += 2.0 * load_s[each]
         if each < place and load_s[each] >= least_s:
             has_largest = True
     if not has_largest:
         times, twice = weights(behind, space.micro_batches)
-        here_s = whole_s - load_s[place] + times * max(load_s[place], least_s) + (twice * rest_s if twice > 0.0 else 0.0)
+        here_s = (
+            whole_s
+            - load_s[place]
+            + times * max(load_s[place], least_s)
+            + (twice * rest_s if twice > 0.0 else 0.0)
+        )
         bound_s = max(bound_s, min(here_s, whole_s + least_rest_s))
     return bound_s

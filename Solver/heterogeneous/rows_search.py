@@ -1,4 +1,5 @@
-"""The best plan whose stages differ among those with the same number of rows in a micro-batch, with a bound on all of them."""
+"""The best plan whose stages differ among those with the same number of rows in a micro-batch, with
+a bound on all of them."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ NARROWEST = 1e-4  # relative width of an interval of loads that is not divided f
 
 @dataclass(frozen=True)
 class RowsAnswer:
-    """The best stages found with their options (None: none better than what was known), and what no plan here beats, seconds."""
+    """The best stages found with their options (None: none better than what was known), and what no
+    plan here beats, seconds."""
 
     stages: tuple[tuple[int, PlacedStage], ...] | None
     iteration_s: float
@@ -59,7 +61,8 @@ class Loads:
 
 
 class RowsSearch:
-    """Plans whose micro-batches have as many rows: ``options`` of stages with the ``layers`` of their graphs, one by one."""
+    """Plans whose micro-batches have as many rows: ``options`` of stages with the ``layers`` of
+    their graphs, one by one."""
 
     def __init__(
         self,
@@ -75,9 +78,13 @@ class RowsSearch:
         self.classes, self.machine, self.limits = classes, machine, limits
         self.micro_batches = options[0].degrees.micro_batches
         count, devices = self.micro_batches, limits.devices
-        self.tables: OptionTables = option_tables(options, layers, classes, machine, devices, count, most)
+        self.tables: OptionTables = option_tables(
+            options, layers, classes, machine, devices, count, most
+        )
         self.options, self.layers = tuple(options), tuple(layers)
-        self.space, self.paths = stage_space(self.options, self.layers, self.tables, classes, machine, limits)
+        self.space, self.paths = stage_space(
+            self.options, self.layers, self.tables, classes, machine, limits
+        )
         shape = most, len(classes.lattice.members), limits.devices + 1
         self._tables_s = np.full((2, *shape), np.inf)
         self._path = np.zeros((most, 3), np.int64)
@@ -87,7 +94,8 @@ class RowsSearch:
         return float(bound_loads(self.space, loads.least_s, loads.most_s, self._tables_s))
 
     def answer(self, incumbent_s: float, most_steps: int = MOST_STEPS) -> RowsAnswer:
-        """The best plan that beats ``incumbent_s``; each interval of loads is searched for up to ``most_steps`` stages tried."""
+        """The best plan that beats ``incumbent_s``; each interval of loads is searched for up to
+        ``most_steps`` stages tried."""
         best, best_s, open_s, count, steps = None, incumbent_s, math.inf, 0, 0
         least_s = self._least_largest()
         queue = [] if math.isinf(least_s) else [(0.0, Loads(least_s, math.inf))]
@@ -101,7 +109,14 @@ class RowsSearch:
             if bound_s >= best_s * (1.0 - ROUNDING):
                 continue
             searched = search_paths(
-                self.space, self.paths, self._tables_s, loads.least_s, loads.most_s, best_s, most_steps, self._path
+                self.space,
+                self.paths,
+                self._tables_s,
+                loads.least_s,
+                loads.most_s,
+                best_s,
+                most_steps,
+                self._path,
             )
             steps += searched.steps
             if searched.seconds < best_s:
@@ -114,17 +129,22 @@ class RowsSearch:
                 heapq.heapify(queue)
             else:
                 open_s = min(open_s, bound_s)
-        return RowsAnswer(best, best_s if best is not None else math.inf, min(open_s, best_s), count, steps)
+        return RowsAnswer(
+            best, best_s if best is not None else math.inf, min(open_s, best_s), count, steps
+        )
 
     def _least_largest(self) -> float:
-        """A load that the slowest stage of any plan has at least; infinite where there is no plan."""
+        """A load that the slowest stage of any plan has at least; infinite where there is no
+        plan."""
         finite = self.space.load_s[np.isfinite(self.space.load_s)]
         if not len(finite) or math.isinf(self.bound(Loads(0.0, math.inf))):
             return math.inf
         low, high = 0.0, float(finite.max())
         for _ in range(16):  # the least limit on loads under which there is a plan
             middle = 0.5 * (low + high)
-            low, high = (low, middle) if math.isfinite(self.bound(Loads(0.0, middle))) else (middle, high)
+            low, high = (
+                (low, middle) if math.isfinite(self.bound(Loads(0.0, middle))) else (middle, high)
+            )
         return low
 
     def _placed(self, stages: int) -> tuple[tuple[int, PlacedStage], ...]:
@@ -133,11 +153,22 @@ class RowsSearch:
         for place, (edge, option, device) in enumerate(self._path[:stages].tolist()):
             members = lattice.members[lattice.whole[edge]] & ~lattice.members[lattice.part[edge]]
             chosen = self.options[option]
-            count = int(self.tables.recomputed[option, self.classes.class_of[edge], stages - 1 - place])
+            count = int(
+                self.tables.recomputed[option, self.classes.class_of[edge], stages - 1 - place]
+            )
             layers = tuple(np.flatnonzero(members).tolist())
-            found.append((option, PlacedStage(chosen.degrees, device, layers, count if chosen.partly else None)))
+            found.append(
+                (
+                    option,
+                    PlacedStage(chosen.degrees, device, layers, count if chosen.partly else None),
+                )
+            )
         return tuple(found)
 
     def priced(self, stages: Sequence[tuple[int, PlacedStage]]) -> PricedStages:
         """Stages with their options, priced one by one."""
-        return PricedStages([stage for _, stage in stages], [self.layers[option] for option, _ in stages], self.machine)
+        return PricedStages(
+            [stage for _, stage in stages],
+            [self.layers[option] for option, _ in stages],
+            self.machine,
+        )

@@ -1,4 +1,5 @@
-"""The best plan of a model whose stages may differ: over all numbers of rows of a micro-batch, beside what is known already."""
+"""The best plan of a model whose stages may differ: over all numbers of rows of a micro-batch,
+beside what is known already."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ class _Graphs:
 
     hardware: Hardware
     graphs: dict[GraphKey, ModelGraph]
-    layers: dict[tuple[GraphKey, LayerGroups, Recompute], RecomputableLayers] = field(default_factory=dict)
+    layers: dict[tuple[GraphKey, LayerGroups, Recompute], RecomputableLayers] = field(
+        default_factory=dict
+    )
 
     def of(self, degrees: UniformPlan, key: GraphKey) -> RecomputableLayers:
         """Those of a stage trained so."""
@@ -41,13 +44,20 @@ class _Graphs:
         known = key, groups, mode
         if known not in self.layers:
             kept = self.hardware.proven(self.graphs[key], Recompute.NONE, groups)
-            again = kept if mode is Recompute.NONE else self.hardware.proven(self.graphs[key], mode, groups)
+            again = (
+                kept
+                if mode is Recompute.NONE
+                else self.hardware.proven(self.graphs[key], mode, groups)
+            )
             self.layers[known] = RecomputableLayers(kept, again)
         return self.layers[known]
 
 
-def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, uniform: ModelPlan | None) -> HeterogeneousAnswer:
-    """The best plan of ``model`` whose stages may differ, on a device that exists, beside the best ``uniform`` one.
+def search_heterogeneous(
+    run: Run, model: ModelProblem, memory_bytes: int, uniform: ModelPlan | None
+) -> HeterogeneousAnswer:
+    """The best plan of ``model`` whose stages may differ, on a device that exists, beside the best
+    ``uniform`` one.
 
     Raises:
         InputError: the model cannot be traced.
@@ -58,21 +68,36 @@ def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, unifo
         uniform_s = None if uniform is None else uniform.time_per_batch_s
         bound_s = None if uniform is None else uniform.time_per_batch_bound_s
         status = Status.INFEASIBLE if uniform is None else Status.FEASIBLE
-        return HeterogeneousAnswer(model.name, memory_bytes, status, None, uniform_s, bound_s, 0, 0, "no stage is as asked")
-    keys = list(dict.fromkeys(model.graph_key(option.degrees) for options in by_rows.values() for option in options))
+        return HeterogeneousAnswer(
+            model.name, memory_bytes, status, None, uniform_s, bound_s, 0, 0, "no stage is as asked"
+        )
+    keys = list(
+        dict.fromkeys(
+            model.graph_key(option.degrees) for options in by_rows.values() for option in options
+        )
+    )
     with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
-        graphs = _Graphs(run.hardware, load_or_extract_all(keys, run.stores.graphs, False, run.problem.code, advance))
+        graphs = _Graphs(
+            run.hardware,
+            load_or_extract_all(keys, run.stores.graphs, False, run.problem.code, advance),
+        )
     modes = [mode for mode in space.recompute if mode is not Recompute.NONE]
     classes = stage_classes(list(graphs.graphs.values()), modes)
     most = max(MOST_STAGES, *(space.pp_degrees or (1,)))
     narrowest = min(option.devices for options in by_rows.values() for option in options)
-    every = every_limits(PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, most), narrowest, machine)
+    every = every_limits(
+        PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, most), narrowest, machine
+    )
     best: tuple[tuple[PlacedStage, ...], list[RecomputableLayers]] | None = None
     uniform_s = None if uniform is None else uniform.time_per_batch_s
     best_s, bound_s = math.inf if uniform_s is None else uniform_s, math.inf
-    with run.progress.phase(f"plans of {label(model.name)} whose stages differ", len(by_rows)) as advance:
+    with run.progress.phase(
+        f"plans of {label(model.name)} whose stages differ", len(by_rows)
+    ) as advance:
         for options in by_rows.values():
-            layers = [graphs.of(option.degrees, model.graph_key(option.degrees)) for option in options]
+            layers = [
+                graphs.of(option.degrees, model.graph_key(option.degrees)) for option in options
+            ]
             for limits in every:
                 if min(option.devices for option in options) > limits.devices:
                     continue
@@ -81,12 +106,22 @@ def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, unifo
                 bound_s = min(bound_s, found.bound_s)
                 if found.stages is not None:
                     best_s = found.iteration_s
-                    best = tuple(stage for _, stage in found.stages), [search.layers[option] for option, _ in found.stages]
+                    best = (
+                        tuple(stage for _, stage in found.stages),
+                        [search.layers[option] for option, _ in found.stages],
+                    )
             advance(1)
     bound_s = min(bound_s, best_s, math.inf if uniform is None else uniform.time_per_batch_bound_s)
     omitted = classes.lattice.omitted
-    if space.pp_degrees is None and min(len(classes.lattice.members[0]), space.devices // narrowest) > most:
-        omitted = "; ".join(filter(None, [omitted, f"plans of more than {most} stages that differ were not compared"]))
+    if (
+        space.pp_degrees is None
+        and min(len(classes.lattice.members[0]), space.devices // narrowest) > most
+    ):
+        omitted = "; ".join(
+            filter(
+                None, [omitted, f"plans of more than {most} stages that differ were not compared"]
+            )
+        )
     described = None if best is None else _described(model, space.sequence_length, machine, *best)
     answer = HeterogeneousAnswer(
         model=model.name,
@@ -103,13 +138,17 @@ def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, unifo
 
 
 def every_limits(limits: PlanLimits, narrowest: int, machine: Machine) -> tuple[PlanLimits, ...]:
-    """``limits`` as sets of plans within which what waiting for the slowest device costs is one number, the most devices first.
+    """``limits`` as sets of plans within which what waiting for the slowest device costs is one
+    number, the most devices first.
 
     No stage has less than ``narrowest`` devices.
     """
     if limits.all_devices or machine.variation == 0.0:
         return (limits,)
-    return tuple(replace(limits, devices=count, all_devices=True) for count in range(limits.devices, narrowest - 1, -1))
+    return tuple(
+        replace(limits, devices=count, all_devices=True)
+        for count in range(limits.devices, narrowest - 1, -1)
+    )
 
 
 def _described(

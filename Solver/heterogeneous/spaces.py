@@ -1,4 +1,5 @@
-"""What bounds and searches take as arrays: the stages there can be on a cluster, and what their options cost each other."""
+"""What bounds and searches take as arrays: the stages there can be on a cluster, and what their
+options cost each other."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """How many devices a plan has (``all_devices``), or may have, and how many stages (None: any number up to ``most``)."""
+    """How many devices a plan has (``all_devices``), or may have, and how many stages (None: any
+    number up to ``most``)."""
 
     devices: int
     all_devices: bool
@@ -37,7 +39,8 @@ class PlanLimits:
     most: int = 16
 
     def most_stages(self, least_devices: int, layers: int) -> int:
-        """Stages that a plan of a model with ``layers`` layers has at most, where each has ``least_devices`` at least."""
+        """Stages that a plan of a model with ``layers`` layers has at most, where each has
+        ``least_devices`` at least."""
         most = max(self.stage_counts) if self.stage_counts else self.most
         return max(min(most, self.devices // least_devices, layers), 1)
 
@@ -56,7 +59,8 @@ def stage_space(
     machine: Machine,
     limits: PlanLimits,
 ) -> tuple[StageSpace, OptionSpace]:
-    """The arrays of ``options``, which lie in the order of their sizes; ``tables`` are their prices."""
+    """The arrays of ``options``, which lie in the order of their sizes; ``tables`` are their
+    prices."""
     cluster = machine.cluster
     sizes = sorted({option.devices for option in options})
     first = np.searchsorted([option.devices for option in options], [*sizes, sizes[-1] + 1])
@@ -74,9 +78,12 @@ def stage_space(
     with np.errstate(invalid="ignore"):
         ends_s = load_s + tables.after_s + tables.step_s
     least_s, least_end_s = (
-        np.stack([each[begin:end].min(axis=0) for begin, end in itertools.pairwise(first.tolist())]) for each in (load_s, ends_s)
+        np.stack([each[begin:end].min(axis=0) for begin, end in itertools.pairwise(first.tolist())])
+        for each in (load_s, ends_s)
     )
-    once_s = np.where(np.isfinite(least_s), least_end_s - np.where(np.isfinite(least_s), least_s, 0.0), np.inf)
+    once_s = np.where(
+        np.isfinite(least_s), least_end_s - np.where(np.isfinite(least_s), least_s, 0.0), np.inf
+    )
     forward_s, back_s = _least_messages(sizes, rows.min(axis=0), cluster)
     most = load_s.shape[2]
     lattice = classes.lattice
@@ -86,12 +93,16 @@ def stage_space(
         class_of=classes.class_of,
         depth=lattice.members.sum(axis=1),
         sizes=np.array(sizes),
-        lies=np.array([[as_at_the_start(at, size, cluster) for at in range(limits.devices)] for size in sizes]),
+        lies=np.array(
+            [[as_at_the_start(at, size, cluster) for at in range(limits.devices)] for size in sizes]
+        ),
         load_s=np.ascontiguousarray(least_s),
         once_s=np.ascontiguousarray(once_s),
         forward_s=forward_s,
         back_s=back_s,
-        tier_at=np.array([0, *(tier_between(at - 1, at, cluster) for at in range(1, limits.devices)), 0]),
+        tier_at=np.array(
+            [0, *(tier_between(at - 1, at, cluster) for at in range(1, limits.devices)), 0]
+        ),
         devices=limits.devices,
         all_devices=limits.all_devices,
         micro_batches=options[0].degrees.micro_batches,
@@ -106,7 +117,9 @@ def stage_space(
     tied, tied_s = _tied(options, layers, machine, limits.devices)
     return space, OptionSpace(
         first=first,
-        priced=np.stack([tables.forward_s, tables.backward_s, tables.after_s, tables.step_s], axis=3),
+        priced=np.stack(
+            [tables.forward_s, tables.backward_s, tables.after_s, tables.step_s], axis=3
+        ),
         faces=np.array(columns),
         rows_bytes=rows,
         gather_s=_gathers(options, faces, rows, cluster),
@@ -118,8 +131,11 @@ def stage_space(
     )
 
 
-def _least_messages(sizes: Sequence[int], rows_bytes: FloatArray, cluster: Cluster) -> tuple[FloatArray, FloatArray]:
-    """Least seconds of what a stage of each size sends into every node, and back from it, shapes (tiers, sizes, nodes).
+def _least_messages(
+    sizes: Sequence[int], rows_bytes: FloatArray, cluster: Cluster
+) -> tuple[FloatArray, FloatArray]:
+    """Least seconds of what a stage of each size sends into every node, and back from it, shapes
+    (tiers, sizes, nodes).
 
     Whoever gets it, its devices send all of ``rows_bytes`` (2, nodes) together.
     """
@@ -129,8 +145,11 @@ def _least_messages(sizes: Sequence[int], rows_bytes: FloatArray, cluster: Clust
     return costs.seconds(sent[0], tiers), costs.seconds(sent[1], tiers)
 
 
-def _gathers(options: Sequence[StageOption], faces: Sequence[Face], rows_bytes: FloatArray, cluster: Cluster) -> FloatArray:
-    """Seconds in which each option's tensor-parallel group gathers what every graph sends, shape (options, graphs, 2, nodes)."""
+def _gathers(
+    options: Sequence[StageOption], faces: Sequence[Face], rows_bytes: FloatArray, cluster: Cluster
+) -> FloatArray:
+    """Seconds in which each option's tensor-parallel group gathers what every graph sends, shape
+    (options, graphs, 2, nodes)."""
     found = np.zeros((len(options), *rows_bytes.shape))
     known: dict[tuple[DeviceGroups, int], FloatArray] = {}
     for number, (option, face) in enumerate(zip(options, faces, strict=True)):
@@ -139,15 +158,21 @@ def _gathers(options: Sequence[StageOption], faces: Sequence[Face], rows_bytes: 
             key = groups, face.parts
             if key not in known:
                 network = GroupNetwork(groups, cluster)
-                known[key] = network.many_seconds(CollectiveKind.ALL_GATHER, rows_bytes / face.parts)
+                known[key] = network.many_seconds(
+                    CollectiveKind.ALL_GATHER, rows_bytes / face.parts
+                )
             found[number] = known[key]
     return found
 
 
 def _tied(
-    options: Sequence[StageOption], layers: Sequence[RecomputableLayers], machine: Machine, devices: int
+    options: Sequence[StageOption],
+    layers: Sequence[RecomputableLayers],
+    machine: Machine,
+    devices: int,
 ) -> tuple[IntArray, FloatArray]:
-    """Rank of what each option shares with the other end of a pipeline, and seconds of each rank over every stride."""
+    """Rank of what each option shares with the other end of a pipeline, and seconds of each rank
+    over every stride."""
     payloads = [
         its.kept.sizes.all_tied * plan_rates(option.degrees, machine).gradient_bytes
         for option, its in zip(options, layers, strict=True)
@@ -156,5 +181,7 @@ def _tied(
     seconds = np.zeros((len(ranks), devices))
     for rank, payload in enumerate(ranks):
         for stride in range(1, devices if payload else 1):
-            seconds[rank, stride] = collective_s(CollectiveKind.ALL_REDUCE, payload, 2, stride, machine.cluster)
+            seconds[rank, stride] = collective_s(
+                CollectiveKind.ALL_REDUCE, payload, 2, stride, machine.cluster
+            )
     return np.array([ranks.index(payload) for payload in payloads]), seconds

@@ -1,4 +1,5 @@
-"""What a stage can be: degrees, sharding and recomputation that a space of plans allows, by the rows of a micro-batch."""
+"""What a stage can be: degrees, sharding and recomputation that a space of plans allows, by the
+rows of a micro-batch."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from Solver.plan_search.space import PlanSpace
 
 @dataclass(frozen=True)
 class StageOption:
-    """``degrees`` of a stage. Of its layers none need be recomputed where ``partly``, else all are as ``degrees`` say."""
+    """``degrees`` of a stage. Of its layers none need be recomputed where ``partly``, else all are
+    as ``degrees`` say."""
 
     degrees: UniformPlan
     partly: bool
@@ -26,10 +28,12 @@ class StageOption:
 
 
 def options_by_rows(space: PlanSpace) -> dict[int, tuple[StageOption, ...]]:
-    """All stages that a plan of ``space`` can have, by the rows of a micro-batch on all replicas, which its stages share.
+    """All stages that a plan of ``space`` can have, by the rows of a micro-batch on all replicas,
+    which its stages share.
 
-    Whatever degrees the space names for whole plans a stage may have of its own; groups lie over consecutive devices. A stage
-    that keeps activations in host memory recomputes all of its layers or none.
+    Whatever degrees the space names for whole plans a stage may have of its own; groups lie over
+    consecutive devices. A stage that keeps activations in host memory recomputes all of its layers
+    or none.
     """
     found: dict[int, dict[StageOption, None]] = {}
     for option in _options(space):
@@ -42,18 +46,29 @@ def _options(space: PlanSpace) -> Iterator[StageOption]:
     partly = Recompute.NONE in space.recompute
     modes = tuple(mode for mode in space.recompute if mode is not Recompute.NONE)
     for shape in nearby.shapes():
-        moves = shape.offload.activations > 0.0  # then a layer recomputed may be faster: it has less to move
+        moves = (
+            shape.offload.activations > 0.0
+        )  # then a layer recomputed may be faster: it has less to move
         if partly and modes and not moves and shape.recompute is Recompute.NONE:
             continue  # which the other modes with no layer recomputed are
-        room = min(space.devices // shape.inner_devices, space.base.global_batch_size // shape.micro_batch_size)
+        room = min(
+            space.devices // shape.inner_devices,
+            space.base.global_batch_size // shape.micro_batch_size,
+        )
         for dp in space.dp_degrees or range(1, room + 1):
             if dp > room or dp * shape.cp % shape.ep:
                 continue
-            if space.whole_micro_batches and space.base.global_batch_size % (shape.micro_batch_size * dp):
+            if space.whole_micro_batches and space.base.global_batch_size % (
+                shape.micro_batch_size * dp
+            ):
                 continue
             several = dp * shape.sequence_devices > 1
             for zero, overlap in product(space.zero_stages, space.overlap_gradients):
-                if not several and (zero > min(space.zero_stages) or overlap != space.overlap_gradients[0]):
+                if not several and (
+                    zero > min(space.zero_stages) or overlap != space.overlap_gradients[0]
+                ):
                     continue
                 degrees = replace(shape, dp=dp, zero_stage=zero, overlap_gradients=overlap)
-                yield StageOption(degrees, partly and not moves and degrees.recompute is not Recompute.NONE)
+                yield StageOption(
+                    degrees, partly and not moves and degrees.recompute is not Recompute.NONE
+                )

@@ -1,1 +1,2 @@
-"""The best training plan on hardware that is given: degrees, batch, recomputation, sharding, interleaving and stages."""
+"""The best training plan on hardware that is given: degrees, batch, recomputation, sharding,
+interleaving and stages."""

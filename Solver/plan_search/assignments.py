@@ -22,7 +22,8 @@ NEVER = np.iinfo(np.int64).max  # no prime divides 1
 
 
 def of_groups(shape: UniformPlan, capacities: tuple[int, ...]) -> Iterator[Assignment]:
-    """Where the tensor- and context-parallel groups of a shape and those that divide its experts can lie."""
+    """Where the tensor- and context-parallel groups of a shape and those that divide its experts
+    can lie."""
     ones = (1,) * len(capacities)
     for tp, tp2, cp in fitting((shape.tp, shape.tp2, shape.cp), capacities):
         for ep in splits(shape.ep, len(capacities)):
@@ -31,11 +32,13 @@ def of_groups(shape: UniformPlan, capacities: tuple[int, ...]) -> Iterator[Assig
                 yield Assignment(tp, cp, ep, ones, ones, tp2)
 
 
-def placed_beside(groups: Assignment, capacities: tuple[int, ...], pp: int, allowed: IntArray) -> tuple[IntArray, IntArray]:
+def placed_beside(
+    groups: Assignment, capacities: tuple[int, ...], pp: int, allowed: IntArray
+) -> tuple[IntArray, IntArray]:
     """Where ``pp`` stages and as many replicas as are ``allowed`` can lie beside ``groups``.
 
-    Gives dp (N,) and replicas and stages by tier (N, 2, tiers) of each. No tier has room for a part of what lies in one further
-    out: that would only be further away.
+    Gives dp (N,) and replicas and stages by tier (N, 2, tiers) of each. No tier has room for a part
+    of what lies in one further out: that would only be further away.
     """
     holds, tiers = np.array(capacities), len(capacities)
     tp, tp2, cp, ep = (np.array(parts) for parts in (groups.tp, groups.tp2, groups.cp, groups.ep))
@@ -47,16 +50,23 @@ def placed_beside(groups: Assignment, capacities: tuple[int, ...], pp: int, allo
         if (beside > holds).any():
             continue
         dp, parts = _split_table(len(wanted) - 1, tuple((holds // beside)[:-1].tolist()), tiers)
-        kept = wanted[dp] & (parts <= holds // beside).all(axis=1) & (parts * cp % ep == 0).all(axis=1)
+        kept = (
+            wanted[dp] & (parts <= holds // beside).all(axis=1) & (parts * cp % ep == 0).all(axis=1)
+        )
         kept = kept & _filled(beside * parts, holds, [tp, tp2, cp, np.array(stages)], parts)
         found.append(dp[kept])
         placed.append(np.stack([parts[kept], np.broadcast_to(stages, parts[kept].shape)], axis=1))
     return np.concatenate(found), np.concatenate(placed)
 
 
-def _filled(occupied: IntArray, holds: IntArray, fixed: Sequence[IntArray], parts: IntArray) -> BoolArray:
-    """Whether no tier has room for a prime factor of an axis further out; ``occupied`` and ``parts`` have shape (N, tiers)."""
-    least = np.minimum.reduce([np.broadcast_to(_least_primes(axis), parts.shape) for axis in (*fixed, parts)])
+def _filled(
+    occupied: IntArray, holds: IntArray, fixed: Sequence[IntArray], parts: IntArray
+) -> BoolArray:
+    """Whether no tier has room for a prime factor of an axis further out; ``occupied`` and
+    ``parts`` have shape (N, tiers)."""
+    least = np.minimum.reduce(
+        [np.broadcast_to(_least_primes(axis), parts.shape) for axis in (*fixed, parts)]
+    )
     outside = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1][:, 1:]
     return np.asarray((holds[:-1] // occupied[:, :-1] < outside).all(axis=1))
 
@@ -78,13 +88,19 @@ def _primes_up_to(most: int) -> IntArray:
 
 @lru_cache(maxsize=256)
 def _split_table(most: int, inside: tuple[int, ...], tiers: int) -> tuple[IntArray, IntArray]:
-    """All ways to write numbers up to ``most`` as products over ``tiers``, at most ``inside`` on the inner ones.
+    """All ways to write numbers up to ``most`` as products over ``tiers``, at most ``inside`` on
+    the inner ones.
 
     The numbers (N,) in ascending order and their factors (N, tiers).
     """
     rows = np.ones((1, 0), np.int64)
     for room in inside:
-        rows = np.concatenate([np.column_stack([rows, np.full(len(rows), part)]) for part in range(1, min(room, most) + 1)])
+        rows = np.concatenate(
+            [
+                np.column_stack([rows, np.full(len(rows), part)])
+                for part in range(1, min(room, most) + 1)
+            ]
+        )
         rows = rows[rows.prod(axis=1) <= most]
     products = rows.prod(axis=1)
     counts = most // products
@@ -112,11 +128,15 @@ def ordered(plans: UniformPlans, orders: Sequence[GroupOrder], cluster: Cluster)
 
     strides = ones, shape.tp * ones, shape.tp * shape.tp2 * ones
     degrees = shape.tp * ones, shape.tp2 * ones, shape.cp * ones
-    groups = np.stack([parts(degree, stride) for degree, stride in zip(degrees, strides, strict=True)], axis=1)
+    groups = np.stack(
+        [parts(degree, stride) for degree, stride in zip(degrees, strides, strict=True)], axis=1
+    )
     inside = (groups == np.array([order_of.tp, order_of.tp2, order_of.cp])).all(axis=(1, 2))
     for order in orders:
         near = inner * (plans.pp if order is GroupOrder.PIPELINE_INNER else plans.dp)
-        replicas, stages = (near, inner * ones) if order is GroupOrder.PIPELINE_INNER else (inner * ones, near)
+        replicas, stages = (
+            (near, inner * ones) if order is GroupOrder.PIPELINE_INNER else (inner * ones, near)
+        )
         outside = np.stack([parts(plans.dp, replicas), parts(plans.pp, stages)], axis=1)
         same |= inside & (plans.assigned == outside).all(axis=(1, 2))
     return same

@@ -19,7 +19,8 @@ Value = int | str | bool
 
 @dataclass(frozen=True)
 class PlanAxis:
-    """Something that plans choose: ``of_shape`` is its value in all plans of a shape, where that differs ``of_plans`` of each.
+    """Something that plans choose: ``of_shape`` is its value in all plans of a shape, where that
+    differs ``of_plans`` of each.
 
     Of plans ``alike`` any value says the same, so that they have all of them.
     """
@@ -28,7 +29,8 @@ class PlanAxis:
     of_shape: Callable[[UniformPlan], Value] | None = None
     of_plans: Callable[[UniformPlans], IntArray | BoolArray] | None = None
     alike: Callable[[UniformPlans, Cluster], BoolArray] | None = None
-    every_plan: bool = False  # those too that a search need not list, because others with another value are no slower
+    # those too that a search need not list, because others with another value are no slower
+    every_plan: bool = False
 
 
 def _one_copy(plans: UniformPlans, _: Cluster) -> BoolArray:
@@ -37,7 +39,8 @@ def _one_copy(plans: UniformPlans, _: Cluster) -> BoolArray:
 
 
 def _one_order(plans: UniformPlans, cluster: Cluster) -> BoolArray:
-    """Where there are no two groups to nest, or the network is flat (``PlanSpace.every_plan`` lists such plans once)."""
+    """Where there are no two groups to nest, or the network is flat (``PlanSpace.every_plan`` lists
+    such plans once)."""
     movable = len(cluster.tiers) > 1 or plans.shape.sequence_devices > 1
     one: BoolArray = (plans.dp == 1) | (plans.pp == 1) | (not movable)
     return one & (plans.order_numbers < ORDERS.index(GroupOrder.TIERS))

@@ -1,4 +1,5 @@
-"""The best plan of one shape on one configuration of hardware: best first under bounds, every plan accounted for."""
+"""The best plan of one shape on one configuration of hardware: best first under bounds, every plan
+accounted for."""
 
 from __future__ import annotations
 
@@ -17,7 +18,15 @@ from Plans.layer_costs import LayerCosts
 from Plans.plan import UniformPlan
 from Plans.rates import slower_of
 from Plans.stage_totals import StageTimes, time_columns, times_of
-from Solver.cuts.cut_bounds import FIRST, FIXED_BYTES, PART, ROUNDING, SAVED_BYTES, Problem, bound_cut
+from Solver.cuts.cut_bounds import (
+    FIRST,
+    FIXED_BYTES,
+    PART,
+    ROUNDING,
+    SAVED_BYTES,
+    Problem,
+    bound_cut,
+)
 from Solver.cuts.cut_search import cut_s, search_cuts
 from Solver.cuts.stage_tables import Loads, Priced, empty_loads, fill_loads
 from Solver.plan_search.bounds import plan_bounds_s
@@ -48,11 +57,13 @@ class Hint:
 
 @dataclass(frozen=True, eq=False)
 class BestPlan:
-    """The best plan of a shape on one configuration; no plan of the shape takes less than ``bound_s``.
+    """The best plan of a shape on one configuration; no plan of the shape takes less than
+    ``bound_s``.
 
-    ``memory_bytes`` are those of its fullest stage; ``hint`` leads others to it. ``plan`` is None where nothing fits
-    (``iteration_s`` infinite) or nothing beats what was known before. Arrays have shape (plans,): what became of each, the
-    least it can take, and what its best cut takes (infinite where unknown).
+    ``memory_bytes`` are those of its fullest stage; ``hint`` leads others to it. ``plan`` is None
+    where nothing fits (``iteration_s`` infinite) or nothing beats what was known before. Arrays
+    have shape (plans,): what became of each, the least it can take, and what its best cut takes
+    (infinite where unknown).
     """
 
     plan: UniformPlan | None
@@ -68,9 +79,10 @@ class BestPlan:
 class ConfigurationPlans:
     """The plans of ``shared`` on configuration ``configuration`` of ``costs``.
 
-    Seconds of a plan, wherever they are told or asked, count by its factor among ``weights`` (plans,), None where all count
-    alike; a plan whose factor is infinite cannot be had, as if it did not fit. ``least_s`` (plans,) are known to be no more than
-    what plans take, whatever the factors.
+    Seconds of a plan, wherever they are told or asked, count by its factor among ``weights``
+    (plans,), None where all count alike; a plan whose factor is infinite cannot be had, as if it
+    did not fit. ``least_s`` (plans,) are known to be no more than what plans take, whatever the
+    factors.
     """
 
     def __init__(
@@ -82,7 +94,12 @@ class ConfigurationPlans:
         weights: FloatArray | None = None,
         least_s: FloatArray | None = None,
     ) -> None:
-        self.shared, self.costs, self.configuration, self.memory_bytes = shared, costs, configuration, memory_bytes
+        self.shared, self.costs, self.configuration, self.memory_bytes = (
+            shared,
+            costs,
+            configuration,
+            memory_bytes,
+        )
         graph = shared.stages
         layers = time_columns(costs, configuration)
         self.times: StageTimes = graph.times(layers)
@@ -91,20 +108,43 @@ class ConfigurationPlans:
         self._tables = np.empty((4, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
         waits = shared.machine.pass_starts != PassStarts()
-        adds, machine, devices = bool(costs.accumulation_s[configuration].any()), shared.machine, shared.plans.devices
+        adds, machine, devices = (
+            bool(costs.accumulation_s[configuration].any()),
+            shared.machine,
+            shared.plans.devices,
+        )
         varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
         self._take_longer = waits or adds or varied  # passes, than ``loads`` say
         self._weights = np.ones(len(shared)) if weights is None else weights
-        self._interleaved_s, self._interleaved_bytes = np.full((2, len(shared.interleaved_rows)), np.nan)
+        self._interleaved_s, self._interleaved_bytes = np.full(
+            (2, len(shared.interleaved_rows)), np.nan
+        )
         self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
             rates = shared.rates(0)._replace(slower=float(slower_of(machine, devices.min())))
             fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
-            fill_loads(rates, graph.stages, self.times, graph.sizes, times_of(layers), members, fits, self.loads)
+            fill_loads(
+                rates,
+                graph.stages,
+                self.times,
+                graph.sizes,
+                times_of(layers),
+                members,
+                fits,
+                self.loads,
+            )
             passes = self.loads.forward_s, self.loads.backward_s
-            part = np.divide(np.minimum(*passes), self.loads.stage_s, out=np.zeros(edges), where=self.loads.stage_s > 0.0)
+            part = np.divide(
+                np.minimum(*passes),
+                self.loads.stage_s,
+                out=np.zeros(edges),
+                where=self.loads.stage_s > 0.0,
+            )
             self._shorter_part = float(part.max())
-            self._nodes = np.stack([self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s], axis=1)
+            self._nodes = np.stack(
+                [self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s],
+                axis=1,
+            )
             self.bounds_s = self._bounds_s(follows=not self._take_longer)
             if least_s is not None:
                 np.maximum(self.bounds_s, least_s, out=self.bounds_s)
@@ -119,7 +159,8 @@ class ConfigurationPlans:
     ) -> BestPlan:
         """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first.
 
-        A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps its bound.
+        A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps
+        its bound.
         """
         most_steps = MOST_STEPS if most_steps is None else most_steps
         count = len(self.shared)
@@ -137,7 +178,10 @@ class ConfigurationPlans:
             if not best.fits:
                 status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
             elif best.complete:
-                status[index], bounds_s[index] = PlanStatus.EVALUATED, max(bounds_s[index], min(best_s, best.seconds))
+                status[index], bounds_s[index] = (
+                    PlanStatus.EVALUATED,
+                    max(bounds_s[index], min(best_s, best.seconds)),
+                )
         best_s = min(best_s, best.seconds)
         if best.hint is not None:
             plan_s[best.hint.index] = best_s
@@ -177,18 +221,38 @@ class ConfigurationPlans:
             status[index] = PlanStatus.EVALUATED
             bounds_s[index] = min(best_s, found.seconds) if found.complete else bound_s
         proven_s = min(best_s, float(bounds_s[status == PlanStatus.EVALUATED].min(initial=np.inf)))
-        if best.hint is not None and status[best.hint.index] != PlanStatus.EVALUATED:  # the first one tried, which no cut beats
+        if (
+            best.hint is not None and status[best.hint.index] != PlanStatus.EVALUATED
+        ):  # the first one tried, which no cut beats
             status[best.hint.index], bounds_s[best.hint.index] = PlanStatus.EVALUATED, best_s
-        return BestPlan(best.plan, best.hint, best.seconds, best.memory_bytes, proven_s, status, bounds_s, plan_s)
+        return BestPlan(
+            best.plan,
+            best.hint,
+            best.seconds,
+            best.memory_bytes,
+            proven_s,
+            status,
+            bounds_s,
+            plan_s,
+        )
 
     def first_stage_bounds_s(self) -> FloatArray:
-        """``bounds_s``, counting the synchronisation of no stage but the first, which nothing runs beside; shape (plans,)."""
+        """``bounds_s``, counting the synchronisation of no stage but the first, which nothing runs
+        beside; shape (plans,)."""
         return self._bounds_s(follows=False) * self._weights
 
     def _bounds_s(self, *, follows: bool) -> FloatArray:
-        """Bounds; where synchronisation ``follows`` the last backward pass, some plan's of later stages may decide."""
+        """Bounds; where synchronisation ``follows`` the last backward pass, some plan's of later
+        stages may decide."""
         shared, bounds_s = self.shared, np.full(len(self.shared), np.inf)
-        plan_bounds_s(shared.bounds, shared.stages.stages, self.loads, self._shorter_part, not follows, bounds_s)
+        plan_bounds_s(
+            shared.bounds,
+            shared.stages.stages,
+            self.loads,
+            self._shorter_part,
+            not follows,
+            bounds_s,
+        )
         at = shared.interleaved_rows
         if len(at):
             loads_s = self._interleaved_loads_s()
@@ -198,9 +262,12 @@ class ConfigurationPlans:
         return bounds_s
 
     def _interleaved_loads_s(self) -> FloatArray:
-        """Load of the fullest stage of plans with equal chunks, which runs all micro-batches; where layers branch, the mean."""
+        """Load of the fullest stage of plans with equal chunks, which runs all micro-batches; where
+        layers branch, the mean."""
         shared, graph = self.shared, self.shared.stages
-        pp, chunks = (each[shared.interleaved_rows] for each in (shared.plans.pp, shared.plans.interleave))
+        pp, chunks = (
+            each[shared.interleaved_rows] for each in (shared.plans.pp, shared.plans.interleave)
+        )
         if not graph.stages.chain:
             return np.asarray(self.loads.behind_s[-1] / pp)
         layers = graph.nodes - 1
@@ -223,7 +290,8 @@ class ConfigurationPlans:
         return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
 
     def _follows(self, index: int) -> bool:
-        """Whether all data-parallel communication of a plan follows the last backward pass, and passes are as of ``loads``."""
+        """Whether all data-parallel communication of a plan follows the last backward pass, and
+        passes are as of ``loads``."""
         return bool(self.shared.bounds.follows[index]) and not self._take_longer
 
     def _problem(self, index: int) -> Problem:
@@ -251,7 +319,8 @@ class ConfigurationPlans:
         )
 
     def bound(self, index: int, incumbent_s: float) -> float:
-        """A bound of all cuts of a plan; infinite where none fits, or none beats ``incumbent_s``."""
+        """A bound of all cuts of a plan; infinite where none fits, or none beats
+        ``incumbent_s``."""
         if self.shared.interleaved[index]:
             return float(self.bounds_s[index])
         weight = float(self._weights[index])
@@ -269,7 +338,13 @@ class ConfigurationPlans:
         seconds = cut_s(problem, np.array(nodes)) * weight
         if np.isinf(seconds) or seconds >= incumbent_s * (1.0 - ROUNDING):
             return Found(None, None, np.inf, complete=False)
-        return Found(self._with_stages(index, nodes), hint, seconds, complete=False, memory_bytes=_memory_bytes(problem, nodes))
+        return Found(
+            self._with_stages(index, nodes),
+            hint,
+            seconds,
+            complete=False,
+            memory_bytes=_memory_bytes(problem, nodes),
+        )
 
     def searched(self, index: int, incumbent_s: float, most_steps: int) -> Found:
         """The best cut of a plan that beats ``incumbent_s``."""
@@ -286,10 +361,17 @@ class ConfigurationPlans:
         path = tuple(nodes.tolist())
         held = _memory_bytes(problem, path)
         seconds = found.seconds * weight
-        return Found(self._with_stages(index, path), Hint(index, path), seconds, found.complete, memory_bytes=held)
+        return Found(
+            self._with_stages(index, path),
+            Hint(index, path),
+            seconds,
+            found.complete,
+            memory_bytes=held,
+        )
 
     def _equal_chunks(self, index: int, incumbent_s: float) -> Found:
-        """An interleaved plan; the first that is asked for prices all that may beat ``incumbent_s``."""
+        """An interleaved plan; the first that is asked for prices all that may beat
+        ``incumbent_s``."""
         shared = self.shared
         place = int(np.searchsorted(shared.interleaved_rows, index))
         if np.isnan(self._interleaved_s[place]):
@@ -303,10 +385,17 @@ class ConfigurationPlans:
             return Found(None, None, np.inf, True)
         plan = shared.plans.plan(index)
         sizes = tuple(len(chunk) for chunk in chunk_layers(plan, shared.graph))
-        return Found(replace(plan, stage_layers=sizes), Hint(index, None), seconds, True, memory_bytes=fullest)
+        return Found(
+            replace(plan, stage_layers=sizes),
+            Hint(index, None),
+            seconds,
+            True,
+            memory_bytes=fullest,
+        )
 
     def interleaved(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Seconds (infinite where they do not fit) and bytes of the fullest stage of the interleaved plans ``rows``."""
+        """Seconds (infinite where they do not fit) and bytes of the fullest stage of the
+        interleaved plans ``rows``."""
         places = np.searchsorted(self.shared.interleaved_rows, rows)
         unknown = places[np.isnan(self._interleaved_s[places])]
         if len(unknown):
@@ -314,7 +403,9 @@ class ConfigurationPlans:
             fits = prices.memory_bytes <= self.memory_bytes * (1.0 + ROUNDING)
             fits &= prices.host_bytes <= self.shared.machine.host_bytes
             weights = self._weights[self.shared.interleaved_rows[unknown]]
-            self._interleaved_s[unknown] = np.where(fits & np.isfinite(weights), prices.iteration_s, np.inf) * weights
+            self._interleaved_s[unknown] = (
+                np.where(fits & np.isfinite(weights), prices.iteration_s, np.inf) * weights
+            )
             self._interleaved_bytes[unknown] = prices.memory_bytes
         return self._interleaved_s[places], self._interleaved_bytes[places]
 
@@ -323,12 +414,17 @@ class ConfigurationPlans:
         order = tuple(layer for stage in stages for layer in stage)
         in_order = order == tuple(range(len(order)))
         plan = self.shared.plans.plan(index)
-        return replace(plan, stage_layers=tuple(len(stage) for stage in stages), layer_order=None if in_order else order)
+        return replace(
+            plan,
+            stage_layers=tuple(len(stage) for stage in stages),
+            layer_order=None if in_order else order,
+        )
 
 
 @dataclass(frozen=True)
 class Found:
-    """A plan cut into stages that beats what was known, if any; whether all cuts were seen, and whether one fits in memory."""
+    """A plan cut into stages that beats what was known, if any; whether all cuts were seen, and
+    whether one fits in memory."""
 
     plan: UniformPlan | None
     hint: Hint | None
@@ -345,5 +441,7 @@ def _memory_bytes(problem: Problem, path: Sequence[int]) -> float:
         low, high = problem.spans[whole, FIRST], problem.spans[whole + 1, FIRST]
         edge = low + np.searchsorted(problem.ends[low:high, PART], part)
         held = min(problem.pp - place, problem.micro_batches)
-        most = max(most, float(problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES]))
+        most = max(
+            most, float(problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES])
+        )
     return most

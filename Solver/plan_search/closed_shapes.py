@@ -14,7 +14,8 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ClosedShapes:
-    """Shapes that need not be looked at: no plan of shape i takes less than ``least_s[i]``, shape (shapes,)."""
+    """Shapes that need not be looked at: no plan of shape i takes less than ``least_s[i]``, shape
+    (shapes,)."""
 
     plans: tuple[UniformPlan, ...]
     least_s: FloatArray

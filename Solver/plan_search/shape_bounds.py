@@ -1,7 +1,9 @@
-"""Seconds that no plan of a shape is below, whatever its degrees: known before any of its plans is listed.
+"""Seconds that no plan of a shape is below, whatever its degrees: known before any of its plans is
+listed.
 
-The layers take W seconds of a device per micro-batch of b samples, however they are cut into stages. So dp replicas of pp stages
-take B / (b dp) x W / pp or more for a batch of B samples, and there is room for dp pp groups of devices at most.
+The layers take W seconds of a device per micro-batch of b samples, however they are cut into
+stages. So dp replicas of pp stages take B / (b dp) x W / pp or more for a batch of B samples, and
+there is room for dp pp groups of devices at most.
 """
 
 from __future__ import annotations
@@ -18,17 +20,26 @@ from Solver.plan_search.space import PlanSpace
 FloatArray = NDArray[np.float64]
 
 
-def least_iteration_s(space: PlanSpace, shape: UniformPlan, model: StageTimes, machine: Machine) -> FloatArray:
-    """Seconds that no plan of ``space`` with ``shape`` is below where all layers on one stage take those of ``model``; (ways,).
+def least_iteration_s(
+    space: PlanSpace, shape: UniformPlan, model: StageTimes, machine: Machine
+) -> FloatArray:
+    """Seconds that no plan of ``space`` with ``shape`` is below where all layers on one stage take
+    those of ``model``; (ways,).
 
-    A stage's passes are convex in what its layers add up to (``stage_price.pass_price``), so that all layers on one stage take no
-    longer than the same on several.
+    A stage's passes are convex in what its layers add up to (``stage_price.pass_price``), so that
+    all layers on one stage take no longer than the same on several.
     """
     groups = min(space.devices // shape.inner_devices, most_groups(space, shape))
     passes = (model.forward, model.recompute, model.backward)
-    slower = float(slower_of(machine, space.devices if space.use_all_devices else shape.inner_devices))
-    work_s: FloatArray = np.sum([_least_pass_s(each, shape, machine.software, slower) for each in passes], axis=0)
-    return work_s * shape.global_batch_size / (shape.micro_batch_size * groups) + between_s(machine.software)
+    slower = float(
+        slower_of(machine, space.devices if space.use_all_devices else shape.inner_devices)
+    )
+    work_s: FloatArray = np.sum(
+        [_least_pass_s(each, shape, machine.software, slower) for each in passes], axis=0
+    )
+    return work_s * shape.global_batch_size / (shape.micro_batch_size * groups) + between_s(
+        machine.software
+    )
 
 
 def most_groups(space: PlanSpace, shape: UniformPlan) -> int:
@@ -38,8 +49,11 @@ def most_groups(space: PlanSpace, shape: UniformPlan) -> int:
     return max(space.dp_degrees) * max(space.pp_degrees)
 
 
-def _least_pass_s(totals: PassTotals, shape: UniformPlan, software: Software, slower: float) -> FloatArray:
-    """One pass through all layers at least, arithmetic ``slower``: no gradients are accumulated, no weights gathered."""
+def _least_pass_s(
+    totals: PassTotals, shape: UniformPlan, software: Software, slower: float
+) -> FloatArray:
+    """One pass through all layers at least, arithmetic ``slower``: no gradients are accumulated, no
+    weights gathered."""
     hidden_s: FloatArray = np.zeros_like(totals.tensor_s)
     if hides_tensor_collectives(shape, software):
         hidden_s = np.minimum(totals.tensor_s, totals.products_s) * (1.0 - 1.0 / shape.tp)

@@ -1,4 +1,5 @@
-"""What plans have in common of tables with sparse gradients, for bounds of their time and memory."""
+"""What plans have in common of tables with sparse gradients, for bounds of their time and
+memory."""
 
 from __future__ import annotations
 
@@ -23,25 +24,31 @@ class TablesOfStages:
 
     @cached_property
     def used(self) -> NDArray[np.bool_]:
-        """Plans under which the gradients of tables are sparse (``stage_price.sparse_rows``), shape (plans,)."""
+        """Plans under which the gradients of tables are sparse (``stage_price.sparse_rows``), shape
+        (plans,)."""
         used: NDArray[np.bool_] = (self.plans.sharding == 0) & bool(self.sizes.tables.any())
         return used
 
     @cached_property
     def lookups(self) -> FloatArray:
         """Micro-batches of all replicas, each of which reads rows of its own, shape (plans,)."""
-        lookups: FloatArray = (self.plans.micro_batches * self.plans.dp * self.plans.shape.sequence_devices).astype(np.float64)
+        lookups: FloatArray = (
+            self.plans.micro_batches * self.plans.dp * self.plans.shape.sequence_devices
+        ).astype(np.float64)
         return lookups
 
     @cached_property
     def parameters(self) -> FloatArray:
         """Those of the tables of every stage, shape (stages,)."""
-        parameters: FloatArray = self.sizes.tables @ (self.sizes.table_sizes[:, 0] * self.sizes.table_sizes[:, 2])
+        parameters: FloatArray = self.sizes.tables @ (
+            self.sizes.table_sizes[:, 0] * self.sizes.table_sizes[:, 2]
+        )
         return parameters
 
     @cached_property
     def dense_parameters(self) -> FloatArray:
-        """Parameters of every stage, those of experts aside, whose gradients are dense under every plan, shape (stages,)."""
+        """Parameters of every stage, those of experts aside, whose gradients are dense under every
+        plan, shape (stages,)."""
         dense = self.sizes.parameters - self.sizes.expert_parameters
         return dense - self.parameters if self.used.any() else dense
 
@@ -55,11 +62,14 @@ class TablesOfStages:
 
     def unread_parameters(self, stage: int) -> FloatArray:
         """Parameters of the tables of ``stage`` for which there is no gradient, shape (plans,)."""
-        unread = self.parameters[stage] - self._read(self.sizes.tables[stage], self.lookups[:, None])
+        unread = self.parameters[stage] - self._read(
+            self.sizes.tables[stage], self.lookups[:, None]
+        )
         return np.where(self.used, unread, 0.0)
 
     def _read(self, tables: FloatArray, lookups: FloatArray) -> FloatArray:
-        """Parameters in the rows of ``tables`` (..., kinds) that so many micro-batches read at most."""
+        """Parameters in the rows of ``tables`` (..., kinds) that so many micro-batches read at
+        most."""
         rows, read, width = self.sizes.table_sizes.T
         parameters: FloatArray = (tables * np.minimum(rows, read * lookups) * width).sum(axis=-1)
         return parameters

@@ -1,13 +1,16 @@
-"""Why a layer pass takes as long as it does: its makespan, attributed to causes along a critical path of its schedule.
+"""Why a layer pass takes as long as it does: its makespan, attributed to causes along a critical
+path of its schedule.
 
-Operators of a schedule run side by side, so that their parts do not add up to its makespan. Those on a critical path do: from the
-operator that ends last back to the start, each begins when what it waited for ends. It waited for a predecessor, or for a
-core: a pool of cores that was taken up to that instant and of which the other operator used one (all of the chip, where either
-of them runs on all cores). What runs beside the path is hidden.
+Operators of a schedule run side by side, so that their parts do not add up to its makespan. Those
+on a critical path do: from the operator that ends last back to the start, each begins when what it
+waited for ends. It waited for a predecessor, or for a core: a pool of cores that was taken up to
+that instant and of which the other operator used one (all of the chip, where either of them runs on
+all cores). What runs beside the path is hidden.
 
-There may be several such paths. Taken is the one with the least communication: it would remain, as long as it is, if the
-collectives that are on the others only took no time. Of paths with equal communication, going backwards, a predecessor is
-preferred to an operator that freed a core, then the operator that comes first in the graph.
+There may be several such paths. Taken is the one with the least communication: it would remain, as
+long as it is, if the collectives that are on the others only took no time. Of paths with equal
+communication, going backwards, a predecessor is preferred to an operator that freed a core, then
+the operator that comes first in the graph.
 """
 
 from collections.abc import Iterator
@@ -25,17 +28,22 @@ AGREEMENT = 1e-6  # relative to the makespan, of an operator's parts with its ti
 
 
 def attributed(problem: ScheduleProblem, schedule: Schedule, parts: OperatorParts) -> PassParts:
-    """Attribute the makespan of ``schedule``, which solves ``problem``, to the ``parts`` of its operators in their modes.
+    """Attribute the makespan of ``schedule``, which solves ``problem``, to the ``parts`` of its
+    operators in their modes.
 
-    The result adds up to the makespan. Where a solver left the cores that an operator needs idle before it, that gap counts with
-    the operator it waited for, of those that precede it or use the same cores the last to end; with itself where there is none.
+    The result adds up to the makespan. Where a solver left the cores that an operator needs idle
+    before it, that gap counts with the operator it waited for, of those that precede it or use the
+    same cores the last to end; with itself where there is none.
 
     Raises:
         SolverError: there is no schedule, or an operator's parts are not the time it takes there.
     """
     count = len(problem.structure.core_types)
     if len(schedule.assignments) != count:
-        raise SolverError(f"{schedule.solver} scheduled {len(schedule.assignments)} of {count} operators; nothing to attribute")
+        raise SolverError(
+            f"{schedule.solver} scheduled {len(schedule.assignments)} of {count} operators; "
+            "nothing to attribute"
+        )
     paths = _CriticalPaths(problem, schedule, parts)
     weights = np.zeros(count)
     until_s, operator = schedule.makespan_s, paths.last()
@@ -48,7 +56,8 @@ def attributed(problem: ScheduleProblem, schedule: Schedule, parts: OperatorPart
 
 
 class _CriticalPaths:
-    """A schedule as arrays (operators,), and for every operator that takes time the one it waited for (None: for none)."""
+    """A schedule as arrays (operators,), and for every operator that takes time the one it waited
+    for (None: for none)."""
 
     def __init__(self, problem: ScheduleProblem, schedule: Schedule, parts: OperatorParts) -> None:
         placed = sorted(schedule.assignments, key=lambda one: one.operator)
@@ -59,21 +68,35 @@ class _CriticalPaths:
         self._busy = parts.total_s > 0
         self._everywhere = np.array([one.mode is Mode.ALL for one in placed], dtype=np.bool_)
         self._before = closure(problem.structure).before
-        types = np.array([TYPE_BITS[core_type] for core_type in problem.structure.core_types], dtype=np.int64)
+        types = np.array(
+            [TYPE_BITS[core_type] for core_type in problem.structure.core_types], dtype=np.int64
+        )
         self._uses = {pool: (types & pool) != 0 for pool in (1, 2)}
         self._cores = {1: problem.num_tc, 2: problem.num_vc}
         self.waited_for: dict[int, int | None] = {}
         self._communication_s: dict[int, float] = {}  # along the path up to and with each operator
-        for operator in (int(each) for each in np.lexsort((self.end_s, self.start_s)) if self._busy[each]):
-            before = min(self._candidates(operator), key=lambda each: self._rank(operator, each), default=None)
+        for operator in (
+            int(each) for each in np.lexsort((self.end_s, self.start_s)) if self._busy[each]
+        ):
+            before = min(
+                self._candidates(operator),
+                key=lambda each: self._rank(operator, each),
+                default=None,
+            )
             behind_s = 0.0 if before is None else self._communication_s[before]
             self.waited_for[operator] = before
             self._communication_s[operator] = behind_s + float(parts.communication_s[operator])
 
     def last(self) -> int | None:
         """The operator that ends last, None where none takes any time."""
-        ends = [operator for operator in self.waited_for if self.end_s[operator] >= self.end_s.max() - self._slack_s]
-        return min(ends, key=lambda operator: (self._communication_s[operator], operator), default=None)
+        ends = [
+            operator
+            for operator in self.waited_for
+            if self.end_s[operator] >= self.end_s.max() - self._slack_s
+        ]
+        return min(
+            ends, key=lambda operator: (self._communication_s[operator], operator), default=None
+        )
 
     def _rank(self, operator: int, other: int) -> tuple[float, bool, int]:
         """Which of the candidates is taken: the least."""
@@ -83,7 +106,8 @@ class _CriticalPaths:
         return bool(self._before[operator] >> other & 1)
 
     def _candidates(self, operator: int) -> list[int]:
-        """Operators whose end let ``operator`` start; where there is none, the last to end of those in its way."""
+        """Operators whose end let ``operator`` start; where there is none, the last to end of those
+        in its way."""
         start_s = self.start_s[operator]
         earlier = self._busy & (self.start_s < start_s) & (self.end_s <= start_s + self._slack_s)
         if start_s <= self._slack_s or not earlier.any():
@@ -97,23 +121,36 @@ class _CriticalPaths:
             found = [other for other in found if self.end_s[other] >= latest_s - self._slack_s]
         return found
 
-    def _in_the_way(self, operator: int, others: NDArray[np.bool_], running: NDArray[np.bool_] | None) -> Iterator[int]:
-        """Of ``others`` those that precede ``operator`` or held its cores: pools that ``running`` filled (None: any it uses)."""
+    def _in_the_way(
+        self, operator: int, others: NDArray[np.bool_], running: NDArray[np.bool_] | None
+    ) -> Iterator[int]:
+        """Of ``others`` those that precede ``operator`` or held its cores: pools that ``running``
+        filled (None: any it uses)."""
         pools = [pool for pool, uses in self._uses.items() if uses[operator]]
         if running is not None:
-            pools = [pool for pool in pools if (running & self._uses[pool]).sum() >= self._cores[pool]]
+            pools = [
+                pool for pool in pools if (running & self._uses[pool]).sum() >= self._cores[pool]
+            ]
         for other in np.flatnonzero(others):
             shares = any(self._uses[pool][other] for pool in pools)
-            if self._everywhere[operator] or self._everywhere[other] or shares or self._precedes(int(other), operator):
+            if (
+                self._everywhere[operator]
+                or self._everywhere[other]
+                or shares
+                or self._precedes(int(other), operator)
+            ):
                 yield int(other)
 
 
-def _check_parts(scheduled_s: NDArray[np.float64], parts_s: NDArray[np.float64], makespan_s: float) -> None:
+def _check_parts(
+    scheduled_s: NDArray[np.float64], parts_s: NDArray[np.float64], makespan_s: float
+) -> None:
     """Raise SolverError unless operators take what their parts add up to; arrays (operators,)."""
     differences_s = np.abs(scheduled_s - parts_s)
     if (differences_s > AGREEMENT * makespan_s).any():
         worst = int(differences_s.argmax())
         raise SolverError(
-            f"operator {worst} takes {scheduled_s[worst]} s in its schedule, its parts are {parts_s[worst]} s; give the parts of "
+            f"operator {worst} takes {scheduled_s[worst]} s in its schedule, its parts are "
+            f"{parts_s[worst]} s; give the parts of "
             "the prices that were scheduled"
         )

@@ -1,4 +1,5 @@
-"""Exact schedules of one structure on many accelerators at once: certificate, then branch and bound, per series component."""
+"""Exact schedules of one structure on many accelerators at once: certificate, then branch and
+bound, per series component."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,8 @@ ROWS_PER_TASK = 256
 
 @dataclass(frozen=True, eq=False)
 class Timings:
-    """Schedules of N accelerators: makespan and its lower bound (N,), starts and modes (N, operators); seconds, or relative."""
+    """Schedules of N accelerators: makespan and its lower bound (N,), starts and modes (N,
+    operators); seconds, or relative."""
 
     makespan: Floats
     lower: Floats
@@ -32,29 +34,47 @@ class Timings:
 
 
 def schedule_many(
-    structure: ScheduleStructure, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints, node_limit: int
+    structure: ScheduleStructure,
+    single_s: Floats,
+    all_s: Floats,
+    num_tc: Ints,
+    num_vc: Ints,
+    node_limit: int,
 ) -> Timings:
-    """Schedules of ``structure`` on many accelerators; latencies (N, operators) in seconds, core counts (N,).
+    """Schedules of ``structure`` on many accelerators; latencies (N, operators) in seconds, core
+    counts (N,).
 
-    Where ``lower`` is below ``makespan``, ``node_limit`` search nodes per component did not suffice for the proof; without any,
-    the bounds are the certificate's and the schedules serial. Operators of zero latency get the start of the schedule.
+    Where ``lower`` is below ``makespan``, ``node_limit`` search nodes per component did not suffice
+    for the proof; without any, the bounds are the certificate's and the schedules serial. Operators
+    of zero latency get the start of the schedule.
 
-    Raises:
-        InputError: a cyclic structure, malformed arrays, or an accelerator without cores of a type that some operator needs.
+    Raises: InputError: a cyclic structure, malformed arrays, or an accelerator without cores of a
+        type that some operator needs.
     """
     check_arrays(structure, single_s, all_s)
     if single_s.ndim != 2 or num_tc.shape != num_vc.shape or num_tc.shape != single_s.shape[:1]:
         raise InputError(
-            f"latencies {single_s.shape} and core counts {num_tc.shape}, {num_vc.shape} must be (N, operators), (N,), (N,)"
+            f"latencies {single_s.shape} and core counts {num_tc.shape}, {num_vc.shape} must be "
+            "(N, operators), (N,), (N,)"
         )
     if len(num_tc) and lacks_cores(structure, int(num_tc.min()), int(num_vc.min())):
-        raise InputError("an accelerator has no core of a type that an operator needs; give each at least one of both types")
+        raise InputError(
+            "an accelerator has no core of a type that an operator needs; give each at least one "
+            "of both types"
+        )
     count = len(single_s)
     cores = np.stack([num_tc, num_vc], axis=1).astype(np.int64)
-    total = Timings(np.zeros(count), np.zeros(count), np.zeros(single_s.shape), np.zeros(single_s.shape, np.bool_))
+    total = Timings(
+        np.zeros(count),
+        np.zeros(count),
+        np.zeros(single_s.shape),
+        np.zeros(single_s.shape, np.bool_),
+    )
     occupies = single_s > 0
     firsts, pattern_of = unique_rows(occupies.astype(np.float64))
-    for number, first in enumerate(firsts):  # operators of zero latency occupy nothing: they are contracted
+    for number, first in enumerate(
+        firsts
+    ):  # operators of zero latency occupy nothing: they are contracted
         rows = np.flatnonzero(pattern_of == number)
         kept = sum(1 << int(i) for i in np.flatnonzero(occupies[first]))
         for component in series_components(structure, kept):
@@ -68,7 +88,9 @@ def schedule_many(
     return total
 
 
-def _component_timings(component: Component, single: Floats, shortest: Floats, cores: Ints, node_limit: int) -> Timings:
+def _component_timings(
+    component: Component, single: Floats, shortest: Floats, cores: Ints, node_limit: int
+) -> Timings:
     topological = component.order.topological()
     ends = np.cumsum(shortest[:, topological], axis=1)
     start = np.zeros(single.shape)
@@ -80,17 +102,28 @@ def _component_timings(component: Component, single: Floats, shortest: Floats, c
     scale = np.where(serial.makespan > 0, serial.makespan, 1.0)[:, None]
     single, shortest, cores = single / scale, shortest / scale, np.clip(cores, 1, len(topological))
     bound, no_weights = np.zeros(len(single)), np.zeros((0, 0, 0))
-    _in_threads(len(single), lambda part: bound_many(t, single[part], shortest[part], cores[part], bound[part], no_weights))
+    _in_threads(
+        len(single),
+        lambda part: bound_many(
+            t, single[part], shortest[part], cores[part], bound[part], no_weights
+        ),
+    )
     unproven = np.flatnonzero((bound < 1.0 - TOLERANCE) & (serial.makespan > 0))
     serial.lower[unproven] *= bound[unproven]
     if node_limit == 0 or len(unproven) == 0 or len(topological) > WORD:
         return serial
-    # many accelerators differ in nothing that this structure feels (in buffer size, say): solve each distinct case once
+    # many accelerators differ in nothing that this structure feels (in buffer size, say): solve
+    # each distinct case once
     keys = np.concatenate([single[unproven], shortest[unproven], cores[unproven]], axis=1)
     first, same = unique_rows(keys)
     cases = unproven[first]
     single, shortest, cores = single[cases], shortest[cases], cores[cases]
-    found = Timings(np.zeros(len(cases)), np.zeros(len(cases)), np.zeros(single.shape), np.zeros(single.shape, np.bool_))
+    found = Timings(
+        np.zeros(len(cases)),
+        np.zeros(len(cases)),
+        np.zeros(single.shape),
+        np.zeros(single.shape, np.bool_),
+    )
 
     def solve(part: slice) -> None:
         weights = np.zeros((part.stop - part.start, WEIGHTINGS, len(topological)))
@@ -124,7 +157,9 @@ def _tables(component: Component) -> Tables:
 
 def _in_threads(rows: int, work: Callable[[slice], None]) -> None:
     """Call ``work`` on slices of 0..rows, on all processors when they are many."""
-    parts = [slice(first, min(first + ROWS_PER_TASK, rows)) for first in range(0, rows, ROWS_PER_TASK)]
+    parts = [
+        slice(first, min(first + ROWS_PER_TASK, rows)) for first in range(0, rows, ROWS_PER_TASK)
+    ]
     if len(parts) == 1:
         work(parts[0])
         return

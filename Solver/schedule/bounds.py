@@ -1,14 +1,16 @@
 """Lower bound on the makespan of a series component, compiled.
 
-Give every operator a weight rho_i such that the weights of any set of operators that can run on single cores at one instant
-(pairwise parallel, within the core counts) sum to at most 1. In any schedule, integrating over the time not spent on
-all-core operators shows that this time is at least the sum of rho_i l_i over the single-core operators, so
+Give every operator a weight rho_i such that the weights of any set of operators that can run on
+single cores at one instant (pairwise parallel, within the core counts) sum to at most 1. In any
+schedule, integrating over the time not spent on all-core operators shows that this time is at least
+the sum of rho_i l_i over the single-core operators, so
 
     makespan >= sum_i min(l'_i, rho_i l_i)        (l_i on one core, l'_i over all cores).
 
-Chains (rho = 1 along a path) and core areas (rho = 1/cores) are special cases. If rho_i = min(l_i, l'_i) / l_i is such a
-weighting, running the operators one after another is optimal. Otherwise good weights are found greedily, the longest
-single-core operators first: within a percent or two of the best weights (a linear program) and a hundred times faster.
+Chains (rho = 1 along a path) and core areas (rho = 1/cores) are special cases. If rho_i = min(l_i,
+l'_i) / l_i is such a weighting, running the operators one after another is optimal. Otherwise good
+weights are found greedily, the longest single-core operators first: within a percent or two of the
+best weights (a linear program) and a hundred times faster.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -35,9 +37,18 @@ def sort_descending(keys: Floats, ranked: Ints, order: Ints) -> None:
 
 @outer
 def heaviest_beside(
-    type_bits: Ints, antichain: Ints, first: int, last: int, operator: int, rho: Floats, tc: int, vc: int, heap: Floats
+    type_bits: Ints,
+    antichain: Ints,
+    first: int,
+    last: int,
+    operator: int,
+    rho: Floats,
+    tc: int,
+    vc: int,
+    heap: Floats,
 ) -> float:
-    """Largest weight that can run beside ``operator`` (-1: beside nothing) within ``antichain[first:last]``.
+    """Largest weight that can run beside ``operator`` (-1: beside nothing) within
+    ``antichain[first:last]``.
 
     ``heap`` (4, n) is scratch: per core type, the weights in falling order.
     """
@@ -75,8 +86,11 @@ def heaviest_beside(
 
 
 @outer
-def raise_weights(t: Tables, cap: Floats, by_length: Ints, rho: Floats, cores: Ints, heap: Floats) -> None:
-    """Raise each weight as far as the others allow, at most to ``cap``, in the order ``by_length``."""
+def raise_weights(
+    t: Tables, cap: Floats, by_length: Ints, rho: Floats, cores: Ints, heap: Floats
+) -> None:
+    """Raise each weight as far as the others allow, at most to ``cap``, in the order
+    ``by_length``."""
     type_bits, antichain, offsets = t.type_bits, t.antichain, t.antichain_offsets
     containing, containing_offsets = t.containing, t.containing_offsets
     for i in by_length:
@@ -84,7 +98,17 @@ def raise_weights(t: Tables, cap: Floats, by_length: Ints, rho: Floats, cores: I
             room = cap[i]
             for z in range(containing_offsets[i], containing_offsets[i + 1]):
                 k = containing[z]
-                beside = heaviest_beside(type_bits, antichain, offsets[k], offsets[k + 1], i, rho, cores[0], cores[1], heap)
+                beside = heaviest_beside(
+                    type_bits,
+                    antichain,
+                    offsets[k],
+                    offsets[k + 1],
+                    i,
+                    rho,
+                    cores[0],
+                    cores[1],
+                    heap,
+                )
                 room = min(room, 1.0 - beside)
                 if room <= rho[i]:
                     break
@@ -118,7 +142,8 @@ def longest_path(t: Tables, shortest: Floats) -> float:
 def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weights: Floats) -> float:
     """Lower bound of one instance, with its weightings written to ``weights`` (WEIGHTINGS, n).
 
-    ``single`` are latencies on one core, ``shortest`` the smaller of that and the one over all cores; ``cores`` (2,).
+    ``single`` are latencies on one core, ``shortest`` the smaller of that and the one over all
+    cores; ``cores`` (2,).
     """
     type_bits, antichain, offsets = t.type_bits, t.antichain, t.antichain_offsets
     count = len(single)
@@ -127,7 +152,10 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
         for k in range(WEIGHTINGS):
             share = k / (WEIGHTINGS - 1)
             for i in range(count):
-                weights[k, i] = share * (type_bits[i] & 1) / cores[0] + (1.0 - share) * (type_bits[i] >> 1) / cores[1]
+                weights[k, i] = (
+                    share * (type_bits[i] & 1) / cores[0]
+                    + (1.0 - share) * (type_bits[i] >> 1) / cores[1]
+                )
             bound = max(bound, weighted_bound(single, shortest, weights[k]))
         return bound
     enough = np.empty(count)
@@ -139,7 +167,17 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
     excess = np.ones(count)
     worst = 0.0
     for chain in range(len(offsets) - 1):
-        weight = heaviest_beside(type_bits, antichain, offsets[chain], offsets[chain + 1], -1, enough, cores[0], cores[1], heap)
+        weight = heaviest_beside(
+            type_bits,
+            antichain,
+            offsets[chain],
+            offsets[chain + 1],
+            -1,
+            enough,
+            cores[0],
+            cores[1],
+            heap,
+        )
         worst = max(worst, weight)
         for z in range(offsets[chain], offsets[chain + 1]):
             excess[antichain[z]] = max(excess[antichain[z]], weight)
@@ -163,11 +201,14 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
 
 
 @outer
-def bound_many(t: Tables, single: Floats, shortest: Floats, cores: Ints, lower: Floats, weights: Floats) -> None:
-    """Write the lower bounds (N,) of N instances to ``lower``; ``single`` and ``shortest`` (N, n), ``cores`` (N, 2).
+def bound_many(
+    t: Tables, single: Floats, shortest: Floats, cores: Ints, lower: Floats, weights: Floats
+) -> None:
+    """Write the lower bounds (N,) of N instances to ``lower``; ``single`` and ``shortest`` (N, n),
+    ``cores`` (N, 2).
 
-    ``weights`` (N, WEIGHTINGS, n) gets the weightings raised as far as they go, for the search to prune with; it is
-    (0, 0, 0) where only bounds are wanted.
+    ``weights`` (N, WEIGHTINGS, n) gets the weightings raised as far as they go, for the search to
+    prune with; it is (0, 0, 0) where only bounds are wanted.
     """
     count = single.shape[1]
     scratch = np.zeros((WEIGHTINGS, count))

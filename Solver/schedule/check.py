@@ -1,9 +1,10 @@
 """Independent verification of a schedule against its problem: shares no code with the solvers.
 
-A fused operator takes any one free TC and any one free VC (*pool* semantics). Phaze's own model pairs the core with index k
-of one type with index k of the other, but only when both core counts happen to bind, so its value can depend on which
-optimum its solver meets first (1 of 400 random instances); the pool rule is the part of it that is well defined, and the
-cores of a chip share a buffer.
+A fused operator takes any one free TC and any one free VC (*pool* semantics). Phaze's own model
+pairs the core with index k of one type with index k of the other, but only when both core counts
+happen to bind, so its value can depend on which optimum its solver meets first (1 of 400 random
+instances); the pool rule is the part of it that is well defined, and the cores of a chip share a
+buffer.
 """
 
 from collections.abc import Iterator
@@ -16,11 +17,13 @@ TOLERANCE = 1e-6  # relative to the makespan, as the ILP solvers' feasibility to
 
 
 def check_schedule(problem: ScheduleProblem, schedule: Schedule) -> None:
-    """Raise SolverError, naming each violation, unless ``schedule`` is feasible and its makespan, bound and utilisations true."""
+    """Raise SolverError, naming each violation, unless ``schedule`` is feasible and its makespan,
+    bound and utilisations true."""
     violations = list(_violations(problem, schedule))
     if violations:
         raise SolverError(
-            f"{schedule.solver} returned a wrong schedule: {'; '.join(violations)}; use another --solver and report this"
+            f"{schedule.solver} returned a wrong schedule: {'; '.join(violations)}; use another "
+            "--solver and report this"
         )
 
 
@@ -44,7 +47,10 @@ def _violations(problem: ScheduleProblem, schedule: Schedule) -> Iterator[str]:
     for one, other in combinations(schedule.assignments, 2):
         if min(one.end_s, other.end_s) - max(one.start_s, other.start_s) > slack_s:
             if Mode.ALL in (one.mode, other.mode):
-                yield f"operators {one.operator} and {other.operator} overlap though one takes all cores"
+                yield (
+                    f"operators {one.operator} and {other.operator} overlap though one takes "
+                    "all cores"
+                )
             if one.tc is not None and one.tc == other.tc:
                 yield f"operators {one.operator} and {other.operator} share TC {one.tc}"
             if one.vc is not None and one.vc == other.vc:
@@ -60,11 +66,18 @@ def _violations(problem: ScheduleProblem, schedule: Schedule) -> Iterator[str]:
         )
         available = count * schedule.makespan_s
         if abs(core_seconds - claimed * available) > TOLERANCE * max(available, 0.0):
-            yield f"{name} utilisation {claimed} but {core_seconds} of {available} core-seconds are busy"
+            yield (
+                f"{name} utilisation {claimed} but {core_seconds} of {available} core-seconds "
+                "are busy"
+            )
 
 
-def _operator_violations(problem: ScheduleProblem, one: Assignment, slack_s: float) -> Iterator[str]:
-    latency_s = float((problem.all_latency_s if one.mode is Mode.ALL else problem.single_latency_s)[one.operator])
+def _operator_violations(
+    problem: ScheduleProblem, one: Assignment, slack_s: float
+) -> Iterator[str]:
+    latency_s = float(
+        (problem.all_latency_s if one.mode is Mode.ALL else problem.single_latency_s)[one.operator]
+    )
     if one.start_s < -slack_s or abs(one.end_s - one.start_s - latency_s) > slack_s:
         yield f"operator {one.operator} runs from {one.start_s} to {one.end_s}, not for {latency_s}"
     core_type = problem.structure.core_types[one.operator]
@@ -73,5 +86,7 @@ def _operator_violations(problem: ScheduleProblem, one: Assignment, slack_s: flo
         ("TC", one.tc, problem.num_tc, core_type is not CoreType.VC),
         ("VC", one.vc, problem.num_vc, core_type is not CoreType.TC),
     ):
-        if (core is not None) != (occupies and needed) or (core is not None and not 0 <= core < count):
+        if (core is not None) != (occupies and needed) or (
+            core is not None and not 0 <= core < count
+        ):
             yield f"operator {one.operator} has {name} {core} of {count}"

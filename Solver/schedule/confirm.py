@@ -1,4 +1,5 @@
-"""Independent confirmation of a schedule: the same problem solved as an ILP by Gurobi, or by HiGHS where Gurobi cannot."""
+"""Independent confirmation of a schedule: the same problem solved as an ILP by Gurobi, or by HiGHS
+where Gurobi cannot."""
 
 import logging
 
@@ -12,9 +13,11 @@ logger = logging.getLogger(__name__)
 
 
 def confirm_with_ilp(problem: ScheduleProblem, native: Schedule) -> Schedule:
-    """Solve ``problem`` as an ILP, started from ``native``; equal makespans to a relative 1e-6 and status OPTIMAL confirm it.
+    """Solve ``problem`` as an ILP, started from ``native``; equal makespans to a relative 1e-6 and
+    status OPTIMAL confirm it.
 
-    ``native`` only bounds the search from just above, so a shorter schedule, if there is one, is found.
+    ``native`` only bounds the search from just above, so a shorter schedule, if there is one, is
+    found.
 
     Raises:
         SolverError: no ILP solver could treat the problem.

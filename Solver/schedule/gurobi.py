@@ -1,4 +1,5 @@
-"""Gurobi as schedule solver, with the size-limited licence its package carries or the user's own."""
+"""Gurobi as schedule solver, with the size-limited licence its package carries or the user's
+own."""
 
 from __future__ import annotations
 
@@ -50,12 +51,17 @@ class GurobiSolver(IlpSolver):
                 return LicenseStatus(True, message)
             except gurobipy.GurobiError as error:
                 reason = str(error)
-        return LicenseStatus(False, f"{reason}; obtain a licence from gurobi.com or use --solver native or highs")
+        return LicenseStatus(
+            False, f"{reason}; obtain a licence from gurobi.com or use --solver native or highs"
+        )
 
     def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
         """See IlpSolver."""
         if not self.is_available():
-            raise SolverError("gurobipy is not installed; run pip install gurobipy, or use --solver native or highs")
+            raise SolverError(
+                "gurobipy is not installed; run pip install gurobipy, or use --solver native or "
+                "highs"
+            )
         import gurobipy
 
         try:
@@ -64,8 +70,10 @@ class GurobiSolver(IlpSolver):
         except gurobipy.GurobiError as error:
             if error.errno == gurobipy.GRB.Error.SIZE_LIMIT_EXCEEDED:
                 raise SolverError(
-                    f"a schedule with {len(milp.lower)} variables and {len(milp.rows)} constraints exceeds the licence "
-                    f"bundled with gurobipy ({BUNDLED_LIMIT} of each); install a Gurobi licence or use --solver native or highs"
+                    f"a schedule with {len(milp.lower)} variables and {len(milp.rows)} "
+                    "constraints exceeds the licence "
+                    f"bundled with gurobipy ({BUNDLED_LIMIT} of each); install a Gurobi licence "
+                    "or use --solver native or highs"
                 ) from error
             raise SolverError(f"Gurobi failed: {error}; use --solver native or highs") from error
 
@@ -76,7 +84,9 @@ def _environment() -> gurobipy.Env:
     return gurobipy.Env(params={"OutputFlag": 0})
 
 
-def _optimize(model: gurobipy.Model, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
+def _optimize(
+    model: gurobipy.Model, milp: Milp, hint: Floats | None, time_limit_s: float
+) -> MilpResult:
     import gurobipy
     from gurobipy import GRB
 
@@ -88,13 +98,20 @@ def _optimize(model: gurobipy.Model, milp: Milp, hint: Floats | None, time_limit
     objective = np.zeros(len(milp.lower))
     objective[0] = 1.0
     kinds = np.where(milp.integer, GRB.BINARY, GRB.CONTINUOUS)
-    columns: Any = model.addMVar(len(objective), lb=np.array(milp.lower), ub=np.array(milp.upper), obj=objective, vtype=kinds)
+    columns: Any = model.addMVar(
+        len(objective), lb=np.array(milp.lower), ub=np.array(milp.upper), obj=objective, vtype=kinds
+    )
     variables = columns.tolist()
     for row in milp.rows:
-        terms = gurobipy.LinExpr([coefficient for _, coefficient in row.terms], [variables[column] for column, _ in row.terms])
+        terms = gurobipy.LinExpr(
+            [coefficient for _, coefficient in row.terms],
+            [variables[column] for column, _ in row.terms],
+        )
         if row.upper < np.inf and row.upper > row.lower:
             model.addLConstr(terms, GRB.LESS_EQUAL, row.upper)
-        model.addLConstr(terms, GRB.EQUAL if row.upper == row.lower else GRB.GREATER_EQUAL, row.lower)
+        model.addLConstr(
+            terms, GRB.EQUAL if row.upper == row.lower else GRB.GREATER_EQUAL, row.lower
+        )
     if hint is not None:
         columns.Start = hint
     model.optimize()

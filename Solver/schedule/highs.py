@@ -18,7 +18,8 @@ _FAILED = 4  # status of scipy's result that is neither an answer nor a limit
 
 
 class HighsSolver(IlpSolver):
-    """scipy.optimize.milp. HiGHS's tolerances stay at their defaults: tightened, it has returned false optima."""
+    """scipy.optimize.milp. HiGHS's tolerances stay at their defaults: tightened, it has returned
+    false optima."""
 
     name = "highs"
 
@@ -32,8 +33,11 @@ class HighsSolver(IlpSolver):
             return LicenseStatus(False, "scipy is not installed; run pip install scipy")
         return LicenseStatus(True, "HiGHS in scipy, free of charge")
 
-    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float, node_limit: int | None = None) -> MilpResult:
-        """See IlpSolver. scipy passes no starting point on, so ``hint`` only serves through the horizon."""
+    def optimize(
+        self, milp: Milp, hint: Floats | None, time_limit_s: float, node_limit: int | None = None
+    ) -> MilpResult:
+        """See IlpSolver. scipy passes no starting point on, so ``hint`` only serves through the
+        horizon."""
         from scipy.optimize import Bounds, LinearConstraint
         from scipy.optimize import milp as optimize
         from scipy.sparse import csr_array
@@ -44,8 +48,12 @@ class HighsSolver(IlpSolver):
         matrix = csr_array((values, columns, offsets), shape=(len(milp.rows), len(milp.lower)))
         objective = np.zeros(len(milp.lower))
         objective[0] = 1.0
-        limits = {"time_limit": time_limit_s} | ({} if node_limit is None else {"node_limit": node_limit})
-        rows = LinearConstraint(matrix, [row.lower for row in milp.rows], [row.upper for row in milp.rows])
+        limits = {"time_limit": time_limit_s} | (
+            {} if node_limit is None else {"node_limit": node_limit}
+        )
+        rows = LinearConstraint(
+            matrix, [row.lower for row in milp.rows], [row.upper for row in milp.rows]
+        )
         for presolve in (True, False):  # which loses some small models ("Solve error")
             with _stdout_kept_clean():
                 result = optimize(
@@ -62,14 +70,19 @@ class HighsSolver(IlpSolver):
             return MilpResult(Status.OPTIMAL, result.x, bound)
         if result.status == 2:
             return MilpResult(Status.INFEASIBLE, None, 0.0)
-        if result.status == 1 or "limit reached" in result.message:  # scipy knows no name for the limit of nodes
-            return MilpResult(Status.TIMED_OUT if result.x is None else Status.FEASIBLE, result.x, bound)
+        if (
+            result.status == 1 or "limit reached" in result.message
+        ):  # scipy knows no name for the limit of nodes
+            return MilpResult(
+                Status.TIMED_OUT if result.x is None else Status.FEASIBLE, result.x, bound
+            )
         raise SolverError(f"HiGHS failed: {result.message}; use --solver native or gurobi")
 
 
 @contextmanager
 def _stdout_kept_clean() -> Iterator[None]:
-    """Send what HiGHS's machine code prints, whatever its options, to stderr: stdout is for results."""
+    """Send what HiGHS's machine code prints, whatever its options, to stderr: stdout is for
+    results."""
     sys.stdout.flush()
     kept = os.dup(1)
     try:

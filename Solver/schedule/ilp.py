@@ -1,4 +1,5 @@
-"""What the ILP solvers share: series components one by one, core-count rows as they are violated, answers re-simulated."""
+"""What the ILP solvers share: series components one by one, core-count rows as they are violated,
+answers re-simulated."""
 
 import time
 from abc import abstractmethod
@@ -15,15 +16,19 @@ from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S, ScheduleSolver, check_a
 from Solver.schedule.structure import Component, series_components
 from Solver.schedule.timeline import Timing, complete, without_schedule
 
-AGREEMENT = 1e-6  # relative: the re-simulated makespan may exceed the program's optimum by the solver's tolerances
-CUTOFF = 1e-6  # relative: a known schedule bounds the makespan sought from just above, never from below
+# relative: the re-simulated makespan may exceed the program's optimum by the solver's tolerances
+AGREEMENT = 1e-6
+CUTOFF = (
+    1e-6  # relative: a known schedule bounds the makespan sought from just above, never from below
+)
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class MilpResult:
-    """How an optimisation ended: column values (None if none were found) and a lower bound on the objective."""
+    """How an optimisation ended: column values (None if none were found) and a lower bound on the
+    objective."""
 
     status: Status
     values: Floats | None
@@ -42,19 +47,29 @@ class IlpSolver(ScheduleSolver):
 
     @abstractmethod
     def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
-        """Minimise; ``hint`` is a feasible point to start from. The status is OPTIMAL, FEASIBLE, TIMED_OUT or INFEASIBLE.
+        """Minimise; ``hint`` is a feasible point to start from. The status is OPTIMAL, FEASIBLE,
+        TIMED_OUT or INFEASIBLE.
 
         Raises:
             SolverError: the software is missing, unlicensed for this size, or failed.
         """
 
-    def solve(self, problem: ScheduleProblem, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> Schedule:
+    def solve(
+        self, problem: ScheduleProblem, time_limit_s: float = DEFAULT_TIME_LIMIT_S
+    ) -> Schedule:
         """See ScheduleSolver."""
         return self.improve(problem, None, time_limit_s)
 
-    def improve(self, problem: ScheduleProblem, known: Schedule | None, time_limit_s: float) -> Schedule:
-        """Solve starting from the schedule ``known``; the optimum and its proof are the software's own."""
-        structure, single_s, all_s = problem.structure, problem.single_latency_s, problem.all_latency_s
+    def improve(
+        self, problem: ScheduleProblem, known: Schedule | None, time_limit_s: float
+    ) -> Schedule:
+        """Solve starting from the schedule ``known``; the optimum and its proof are the software's
+        own."""
+        structure, single_s, all_s = (
+            problem.structure,
+            problem.single_latency_s,
+            problem.all_latency_s,
+        )
         check_arrays(structure, single_s, all_s)
         if lacks_cores(structure, problem.num_tc, problem.num_vc):
             return without_schedule(Status.INFEASIBLE, self.name)
@@ -77,7 +92,11 @@ class IlpSolver(ScheduleSolver):
         return complete(problem, Timing(start_s, all_mode), status, self.name, bound_s)
 
     def _solve_component(
-        self, problem: ScheduleProblem, component: Component, known: Schedule | None, deadline: float
+        self,
+        problem: ScheduleProblem,
+        component: Component,
+        known: Schedule | None,
+        deadline: float,
     ) -> _ComponentResult:
         operators = list(component.operators)
         single_s, all_s = problem.single_latency_s[operators], problem.all_latency_s[operators]
@@ -86,24 +105,36 @@ class IlpSolver(ScheduleSolver):
             timing = ComponentTiming(np.zeros(len(operators)), all_s < single_s, serial_s)
             return _ComponentResult(Status.OPTIMAL, timing, serial_s)
         start_from = None if known is None else _part_of(known, operators)
-        horizon_s = serial_s if start_from is None else min(serial_s, start_from.length_s * (1.0 + CUTOFF))
-        model = ComponentModel(component, single_s, all_s, problem.num_tc, problem.num_vc, horizon_s)
+        horizon_s = (
+            serial_s if start_from is None else min(serial_s, start_from.length_s * (1.0 + CUTOFF))
+        )
+        model = ComponentModel(
+            component, single_s, all_s, problem.num_tc, problem.num_vc, horizon_s
+        )
         hint = None if start_from is None else model.solution(start_from)
         while True:
             answer = self.optimize(model.milp, hint, max(0.0, deadline - time.monotonic()))
             if answer.values is None:
                 if answer.status is Status.INFEASIBLE:  # the horizon is a feasible length
-                    raise SolverError(f"{self.name} found no schedule as short as a known one; use another --solver")
+                    raise SolverError(
+                        f"{self.name} found no schedule as short as a known one; use another "
+                        "--solver"
+                    )
                 return _ComponentResult(answer.status, None, 0.0)
             timing = model.timing(answer.values)
             bound_s = answer.bound * model.scale_s
             if model.add_violated(timing) == 0:
                 break
-            if answer.status is not Status.OPTIMAL:  # out of time before a schedule kept the core counts
-                return _ComponentResult(Status.TIMED_OUT if start_from is None else Status.FEASIBLE, start_from, bound_s)
+            if (
+                answer.status is not Status.OPTIMAL
+            ):  # out of time before a schedule kept the core counts
+                return _ComponentResult(
+                    Status.TIMED_OUT if start_from is None else Status.FEASIBLE, start_from, bound_s
+                )
         if answer.status is Status.OPTIMAL and timing.length_s > bound_s * (1.0 + AGREEMENT):
             raise SolverError(
-                f"{self.name} claims an optimum of {bound_s} s but its schedule takes {timing.length_s} s; use another --solver"
+                f"{self.name} claims an optimum of {bound_s} s but its schedule takes "
+                f"{timing.length_s} s; use another --solver"
             )
         return _ComponentResult(answer.status, timing, bound_s)
 

@@ -1,22 +1,25 @@
-"""The operator schedule of one series component as a compact mixed-integer linear program, as plain data.
+"""The operator schedule of one series component as a compact mixed-integer linear program, as plain
+data.
 
-Columns, latencies scaled so that the horizon is 1000: the makespan T; for each operator i its start t_i, the single-core
-time s_i on the longest chain ending with it, and y_i = 1 if it runs over all cores (only where that is faster: otherwise
-y_i = 0 loses nothing); for each ordered pair of parallel operators o_ij = 1 if i ends before j starts. With
-p_i = l_i - (l_i - l'_i) y_i and longest paths h before and q after an operator:
+Columns, latencies scaled so that the horizon is 1000: the makespan T; for each operator i its start
+t_i, the single-core time s_i on the longest chain ending with it, and y_i = 1 if it runs over all
+cores (only where that is faster: otherwise y_i = 0 loses nothing); for each ordered pair of
+parallel operators o_ij = 1 if i ends before j starts. With p_i = l_i - (l_i - l'_i) y_i and longest
+paths h before and q after an operator:
 
-    T >= t_i + p_i,  T >= s_i + sum_k y_k l'_k
-    t_j >= t_i + p_i,  s_j >= s_i + l_j (1 - y_j)                      i covered by j
-    t_j >= t_i + p_i - (horizon - q_i - h_j) (1 - o_ij)                i, j parallel
-    o_ij + o_ji >= y_i, y_j;  = 1 if both need a type that has one core
-    sum of o over A >= 1                                               A: m + 1 parallel operators of a type with m cores
-    T >= sum_i y_i l'_i + sum_i of type (1 - y_i) l_i / m              each type
+    T >= t_i + p_i,  T >= s_i + sum_k y_k l'_k t_j >= t_i + p_i,  s_j >= s_i + l_j (1 - y_j)
+    i covered by j t_j >= t_i + p_i - (horizon - q_i - h_j) (1 - o_ij)                i, j parallel
+    o_ij + o_ji >= y_i, y_j;  = 1 if both need a type that has one core sum of o over A >= 1
+    A: m + 1 parallel operators of a type with m cores T >= sum_i y_i l'_i + sum_i of type (1 - y_i)
+    l_i / m              each type
 
-    t_i <= t_j                                                         i, j interchangeable (see ``structure``)
+    t_i <= t_j                                                         i, j interchangeable (see
+    ``structure``)
 
-No transitivity and no core indices are needed: intervals that overlap pairwise share an instant (Helly), so at most m run
-at once iff no m + 1 operators overlap pairwise. Where there are many such sets A, their rows are generated only as schedules
-violate them. The s rows are implied; they make the relaxation as strong as chains and areas allow.
+No transitivity and no core indices are needed: intervals that overlap pairwise share an instant
+(Helly), so at most m run at once iff no m + 1 operators overlap pairwise. Where there are many such
+sets A, their rows are generated only as schedules violate them. The s rows are implied; they make
+the relaxation as strong as chains and areas allow.
 """
 
 from collections.abc import Iterable
@@ -29,7 +32,9 @@ from numpy.typing import NDArray
 from Solver.schedule.structure import Component, members
 
 HORIZON = 1000.0
-CROWDS_AT_ONCE = 200  # core-count rows written from the start, if they are no more; otherwise generated
+CROWDS_AT_ONCE = (
+    200  # core-count rows written from the start, if they are no more; otherwise generated
+)
 SEPARATED = 1e-9  # of the horizon: two operators overlapping by less do not
 
 Floats = NDArray[np.float64]
@@ -71,7 +76,8 @@ class Milp:
 
 @dataclass(frozen=True, eq=False)
 class ComponentTiming:
-    """Starts and modes of a component's operators from its beginning, and its length, all in seconds."""
+    """Starts and modes of a component's operators from its beginning, and its length, all in
+    seconds."""
 
     start_s: Floats
     all_mode: NDArray[np.bool_]
@@ -79,9 +85,18 @@ class ComponentTiming:
 
 
 class ComponentModel:
-    """The program of one component for latencies (operators,) in seconds and core counts; ``horizon_s`` bounds the makespan."""
+    """The program of one component for latencies (operators,) in seconds and core counts;
+    ``horizon_s`` bounds the makespan."""
 
-    def __init__(self, component: Component, single_s: Floats, all_s: Floats, num_tc: int, num_vc: int, horizon_s: float) -> None:
+    def __init__(
+        self,
+        component: Component,
+        single_s: Floats,
+        all_s: Floats,
+        num_tc: int,
+        num_vc: int,
+        horizon_s: float,
+    ) -> None:
         self.component = component
         self.cores = {1: num_tc, 2: num_vc}
         self.scale_s = horizon_s / HORIZON
@@ -93,10 +108,20 @@ class ComponentModel:
         self._heads, self._tails = _paths(component, self.shortest)
         self.makespan = self.milp.column(0.0, HORIZON)
         latest = HORIZON - self.shortest - self._tails
-        self.start = [self.milp.column(self._heads[i], max(self._heads[i], latest[i])) for i in range(count)]
+        self.start = [
+            self.milp.column(self._heads[i], max(self._heads[i], latest[i])) for i in range(count)
+        ]
         self.chain = [self.milp.column(0.0, HORIZON) for _ in range(count)]
-        self.all_mode = {i: self.milp.column(0.0, 1.0, True) for i in range(count) if self.shortest[i] < self.single[i]}
-        self.first = {(i, j): self.milp.column(0.0, 1.0, True) for i in range(count) for j in members(order.parallel(i))}
+        self.all_mode = {
+            i: self.milp.column(0.0, 1.0, True)
+            for i in range(count)
+            if self.shortest[i] < self.single[i]
+        }
+        self.first = {
+            (i, j): self.milp.column(0.0, 1.0, True)
+            for i in range(count)
+            for j in members(order.parallel(i))
+        }
         self._add_precedence()
         self._add_pairs()
         self._add_areas()
@@ -117,8 +142,12 @@ class ComponentModel:
             alone = [(self.all_mode[i], self.single[i])] if i in self.all_mode else []
             milp.row([(self.chain[i], 1.0), *alone], self.single[i])
             if not order.after[i]:
-                milp.row([(self.makespan, 1.0), (self.start[i], -1.0), *self._saved(i)], self.single[i])
-                milp.row([(self.makespan, 1.0), (self.chain[i], -1.0), *self._minus_all_mode_time()], 0.0)
+                milp.row(
+                    [(self.makespan, 1.0), (self.start[i], -1.0), *self._saved(i)], self.single[i]
+                )
+                milp.row(
+                    [(self.makespan, 1.0), (self.chain[i], -1.0), *self._minus_all_mode_time()], 0.0
+                )
         for i, j in order.covers:
             milp.row([(self.start[j], 1.0), (self.start[i], -1.0), *self._saved(i)], self.single[i])
             alone = [(self.all_mode[j], self.single[j])] if j in self.all_mode else []
@@ -131,7 +160,9 @@ class ComponentModel:
             terms = [(self.start[j], 1.0), (self.start[i], -1.0), (column, -reach), *self._saved(i)]
             milp.row(terms, self.single[i] - reach)
             both = [(column, 1.0), (self.first[j, i], 1.0)]
-            disjoint = any(bits[i] & bits[j] & pool and count == 1 for pool, count in self.cores.items())
+            disjoint = any(
+                bits[i] & bits[j] & pool and count == 1 for pool, count in self.cores.items()
+            )
             if i < j:
                 milp.row(both, float(disjoint), 1.0)
             if i in self.all_mode and not disjoint:
@@ -152,30 +183,47 @@ class ComponentModel:
             self.milp.row(terms, constant)
 
     def timing(self, solution: Floats) -> ComponentTiming:
-        """The earliest schedule with the modes and the order of ``solution``: free of the solver's tolerances."""
+        """The earliest schedule with the modes and the order of ``solution``: free of the solver's
+        tolerances."""
         order = self.component.order
         count = len(order)
-        all_mode = np.array([i in self.all_mode and solution[self.all_mode[i]] > 0.5 for i in range(count)], np.bool_)
+        all_mode = np.array(
+            [i in self.all_mode and solution[self.all_mode[i]] > 0.5 for i in range(count)],
+            np.bool_,
+        )
         duration = np.where(all_mode, self.shortest, self.single)
         before = [set(members(mask)) for mask in order.before]
         for (i, j), column in self.first.items():
             if solution[column] > 0.5:
                 before[j].add(i)
         start = np.zeros(count)
-        for j in sorted(range(count), key=lambda j: (float(solution[self.start[j]]), len(before[j]))):
+        for j in sorted(
+            range(count), key=lambda j: (float(solution[self.start[j]]), len(before[j]))
+        ):
             start[j] = max((start[i] + duration[i] for i in before[j]), default=0.0)
-        return ComponentTiming(start * self.scale_s, all_mode, float((start + duration).max()) * self.scale_s)
+        return ComponentTiming(
+            start * self.scale_s, all_mode, float((start + duration).max()) * self.scale_s
+        )
 
     def add_violated(self, timing: ComponentTiming) -> int:
-        """Add a row for each set of operators that run at one instant of ``timing`` but exceed a core count; returns how many."""
+        """Add a row for each set of operators that run at one instant of ``timing`` but exceed a
+        core count; returns how many."""
         start = timing.start_s / self.scale_s
         end = start + np.where(timing.all_mode, self.shortest, self.single)
         added = 0
         for pool, count in self.cores.items():
-            users = [i for i, bits in enumerate(self.component.type_bits) if bits & pool and not timing.all_mode[i]]
+            users = [
+                i
+                for i, bits in enumerate(self.component.type_bits)
+                if bits & pool and not timing.all_mode[i]
+            ]
             crowds = set()
             for j in users:
-                crowd = [i for i in users if start[i] <= start[j] and end[i] > start[j] + SEPARATED * HORIZON]
+                crowd = [
+                    i
+                    for i in users
+                    if start[i] <= start[j] and end[i] > start[j] + SEPARATED * HORIZON
+                ]
                 if len(crowd) > count:
                     crowds.add(frozenset(sorted(crowd, key=lambda i: (-start[i], i))[: count + 1]))
             for crowd_set in crowds:
@@ -196,7 +244,10 @@ class ComponentModel:
         values[self.makespan] = timing.length_s / self.scale_s
         values[self.start] = start
         for i in self.component.order.topological():
-            longest = max((values[self.chain[j]] for j in members(self.component.order.before[i])), default=0.0)
+            longest = max(
+                (values[self.chain[j]] for j in members(self.component.order.before[i])),
+                default=0.0,
+            )
             values[self.chain[i]] = longest + (0.0 if timing.all_mode[i] else self.single[i])
         for i, column in self.all_mode.items():
             values[column] = float(timing.all_mode[i])
@@ -206,14 +257,18 @@ class ComponentModel:
 
 
 def _crowds(component: Component, pool: int, size: int) -> list[tuple[int, ...]]:
-    """The sets of ``size`` pairwise parallel operators using ``pool``; none if too many. Pairs have their own rows."""
+    """The sets of ``size`` pairwise parallel operators using ``pool``; none if too many. Pairs have
+    their own rows."""
     order = component.order
     users = sum(1 << i for i, bits in enumerate(component.type_bits) if bits & pool)
     crowds: list[tuple[tuple[int, ...], int]] = [((), users)]
     for _ in range(size if size > 2 else 0):
         grown = []
         for chosen, candidates in crowds:
-            grown += [((*chosen, i), candidates & order.parallel(i) & -(2 << i)) for i in members(candidates)]
+            grown += [
+                ((*chosen, i), candidates & order.parallel(i) & -(2 << i))
+                for i in members(candidates)
+            ]
         crowds = grown
         if len(crowds) > CROWDS_AT_ONCE:
             return []

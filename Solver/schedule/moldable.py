@@ -1,8 +1,10 @@
-"""Operators that may run on some cores of a type: the problem, its schedules, and a check that shares no code with solvers.
+"""Operators that may run on some cores of a type: the problem, its schedules, and a check that
+shares no code with solvers.
 
-A mode of an operator is a group of cores and the seconds it takes there. One that takes every core of both types runs alone: so
-an operator spread over all cores of its own type is written, which has the whole chip's buffers and bandwidths. Cores of a type
-are a pool, as in ``check``: a group may have any that are free.
+A mode of an operator is a group of cores and the seconds it takes there. One that takes every core
+of both types runs alone: so an operator spread over all cores of its own type is written, which has
+the whole chip's buffers and bandwidths. Cores of a type are a pool, as in ``check``: a group may
+have any that are free.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class CoreGroup:
 
 @dataclass(frozen=True)
 class MoldableProblem:
-    """Schedule ``structure`` on ``num_tc`` + ``num_vc`` cores, each operator in one of its ``modes`` (by position)."""
+    """Schedule ``structure`` on ``num_tc`` + ``num_vc`` cores, each operator in one of its
+    ``modes`` (by position)."""
 
     structure: ScheduleStructure
     modes: tuple[tuple[CoreGroup, ...], ...]
@@ -44,16 +47,27 @@ class MoldableProblem:
 
     def __post_init__(self) -> None:
         if len(closure(self.structure)) != len(self.modes):
-            raise InputError(f"{len(self.modes)} operators have modes, the structure has {len(self.structure.core_types)}")
+            raise InputError(
+                f"{len(self.modes)} operators have modes, the structure has "
+                f"{len(self.structure.core_types)}"
+            )
         for operator, modes in enumerate(self.modes):
             if not modes:
-                raise InputError(f"operator {operator} has no mode; give each at least one group of cores")
+                raise InputError(
+                    f"operator {operator} has no mode; give each at least one group of cores"
+                )
             for mode in modes:
-                fits = 0 <= mode.tc <= self.num_tc and 0 <= mode.vc <= self.num_vc and mode.tc + mode.vc > 0
+                fits = (
+                    0 <= mode.tc <= self.num_tc
+                    and 0 <= mode.vc <= self.num_vc
+                    and mode.tc + mode.vc > 0
+                )
                 if not fits or not (np.isfinite(mode.seconds) and mode.seconds >= 0):
                     raise InputError(
-                        f"operator {operator} has the mode {mode}; allowed are up to {self.num_tc} tensor and {self.num_vc} "
-                        "vector cores, at least one of them, and seconds that are finite and not negative"
+                        f"operator {operator} has the mode {mode}; allowed are up to "
+                        f"{self.num_tc} tensor and {self.num_vc} "
+                        "vector cores, at least one of them, and seconds that are finite and not "
+                        "negative"
                     )
 
 
@@ -73,7 +87,8 @@ class Placed:
 
 @dataclass(frozen=True)
 class MoldableSchedule:
-    """A schedule with its certificate: ``bound_s`` <= optimum <= ``makespan_s``, equal to a relative 1e-9 where OPTIMAL.
+    """A schedule with its certificate: ``bound_s`` <= optimum <= ``makespan_s``, equal to a
+    relative 1e-9 where OPTIMAL.
 
     ``nodes`` were searched. Otherwise the status is FEASIBLE: the limit of nodes ended the search.
     """
@@ -119,7 +134,10 @@ def placed_as(problem: MoldableProblem, schedule: Schedule) -> tuple[Placed, ...
     """A schedule of single and all cores as one of groups."""
     placed = []
     for each in sorted(schedule.assignments, key=lambda one: one.operator):
-        bits, seconds = TYPE_BITS[problem.structure.core_types[each.operator]], each.end_s - each.start_s
+        bits, seconds = (
+            TYPE_BITS[problem.structure.core_types[each.operator]],
+            each.end_s - each.start_s,
+        )
         alone = each.mode is Mode.ALL
         cores = (problem.num_tc, problem.num_vc) if alone else (bits & 1, bits >> 1)
         placed.append(Placed(each.operator, CoreGroup(*cores, seconds), each.start_s))
@@ -127,10 +145,14 @@ def placed_as(problem: MoldableProblem, schedule: Schedule) -> tuple[Placed, ...
 
 
 def check_moldable(problem: MoldableProblem, schedule: MoldableSchedule) -> None:
-    """Raise SolverError, naming each violation, unless ``schedule`` keeps modes, order and core counts, and says its length."""
+    """Raise SolverError, naming each violation, unless ``schedule`` keeps modes, order and core
+    counts, and says its length."""
     violations = list(_violations(problem, schedule))
     if violations:
-        raise SolverError(f"the schedule of moldable operators is wrong: {'; '.join(violations)}; please report this")
+        raise SolverError(
+            f"the schedule of moldable operators is wrong: {'; '.join(violations)}; please report "
+            "this"
+        )
 
 
 def _violations(problem: MoldableProblem, schedule: MoldableSchedule) -> Iterator[str]:
@@ -139,7 +161,10 @@ def _violations(problem: MoldableProblem, schedule: MoldableSchedule) -> Iterato
         yield "not every operator is scheduled exactly once"
         return
     slack_s = TOLERANCE * schedule.makespan_s
-    if abs(max((each.end_s for each in schedule.placed), default=0.0) - schedule.makespan_s) > slack_s:
+    if (
+        abs(max((each.end_s for each in schedule.placed), default=0.0) - schedule.makespan_s)
+        > slack_s
+    ):
         yield f"the last operator does not end at {schedule.makespan_s}"
     if schedule.bound_s > schedule.makespan_s + slack_s:
         yield f"bound {schedule.bound_s} above the makespan {schedule.makespan_s}"
@@ -153,7 +178,9 @@ def _violations(problem: MoldableProblem, schedule: MoldableSchedule) -> Iterato
             yield f"operator {target} starts before {source} ends"
     for moment in schedule.placed:  # more cores than before are busy only when an operator starts
         running = [
-            one for one in schedule.placed if one.start_s <= moment.start_s + slack_s and one.end_s > moment.start_s + slack_s
+            one
+            for one in schedule.placed
+            if one.start_s <= moment.start_s + slack_s and one.end_s > moment.start_s + slack_s
         ]
         tc, vc = sum(one.mode.tc for one in running), sum(one.mode.vc for one in running)
         if tc > problem.num_tc or vc > problem.num_vc:

@@ -1,13 +1,19 @@
-"""The shortest schedule of moldable operators: branch and bound per series component, from the list schedules found first.
+"""The shortest schedule of moldable operators: branch and bound per series component, from the list
+schedules found first.
 
-An operator starts at the beginning or when another ends (start it earlier otherwise). At each such moment the search starts
-further ready operators in some mode, or goes on to the next end. Every rule keeps at least one shortest schedule:
+An operator starts at the beginning or when another ends (start it earlier otherwise). At each such
+moment the search starts further ready operators in some mode, or goes on to the next end. Every
+rule keeps at least one shortest schedule:
 
 * of interchangeable operators the one ready first, and followed by more, starts first (swap them);
-* time does not pass the end of a ready operator that fits in some mode (start it: its cores are free until it ends);
-* a mode is *barred* that would have fitted since the moment before, when its operator was ready (start it then);
-* an operator with nothing to follow has the chip to itself only when all else is done (moved there, nothing is delayed);
-* a state is left when weights (``moldable_bounds``), longest paths or an equal state that was no later prove it hopeless.
+* time does not pass the end of a ready operator that fits in some mode (start it: its cores are
+  free until it ends);
+* a mode is *barred* that would have fitted since the moment before, when its operator was ready
+  (start it then);
+* an operator with nothing to follow has the chip to itself only when all else is done (moved there,
+  nothing is delayed);
+* a state is left when weights (``moldable_bounds``), longest paths or an equal state that was no
+  later prove it hopeless.
 
 It ends after a number of nodes, never of seconds, so that results do not depend on the machine.
 """
@@ -46,10 +52,15 @@ class _Component:
         return mode.tc == self.num_tc and mode.vc == self.num_vc
 
 
-def schedule_moldable(problem: MoldableProblem, known: Sequence[Placed] = (), node_limit: int = NODE_LIMIT) -> MoldableSchedule:
-    """The shortest schedule, or the best that ``node_limit`` nodes per component find, no longer than ``known``."""
+def schedule_moldable(
+    problem: MoldableProblem, known: Sequence[Placed] = (), node_limit: int = NODE_LIMIT
+) -> MoldableSchedule:
+    """The shortest schedule, or the best that ``node_limit`` nodes per component find, no longer
+    than ``known``."""
     durations = [max(mode.seconds for mode in modes) for modes in problem.modes]
-    idle = [min(range(len(modes)), key=lambda number: modes[number].seconds) for modes in problem.modes]
+    idle = [
+        min(range(len(modes)), key=lambda number: modes[number].seconds) for modes in problem.modes
+    ]
     works = [modes[number].seconds > 0 for modes, number in zip(problem.modes, idle, strict=True)]
     kept = sum(1 << place for place, each in enumerate(works) if each and durations[place] > 0)
     before = {each.operator: each for each in known}
@@ -73,39 +84,57 @@ def schedule_moldable(problem: MoldableProblem, known: Sequence[Placed] = (), no
 
 def bounds_of(problem: MoldableProblem) -> tuple[float, float, float]:
     """What longest paths, core-seconds, and weights prove of the makespan, over all components."""
-    kept = sum(1 << place for place, modes in enumerate(problem.modes) if min(mode.seconds for mode in modes) > 0)
+    kept = sum(
+        1 << place
+        for place, modes in enumerate(problem.modes)
+        if min(mode.seconds for mode in modes) > 0
+    )
     path = work = weighted = 0.0
     for component in series_components(problem.structure, kept):
-        modes, cores = [problem.modes[place] for place in component.operators], (problem.num_tc, problem.num_vc)
+        modes, cores = (
+            [problem.modes[place] for place in component.operators],
+            (problem.num_tc, problem.num_vc),
+        )
         path += path_bound(component, modes)
         work += work_bound(modes, *cores)
         weighted += weight_bound(component, modes, *cores).bound_s
     return path, work, weighted
 
 
-def _with_instant(problem: MoldableProblem, starts: Starts, fastest: Sequence[int]) -> tuple[Placed, ...]:
+def _with_instant(
+    problem: MoldableProblem, starts: Starts, fastest: Sequence[int]
+) -> tuple[Placed, ...]:
     """All operators, those that take no time where their predecessors end."""
     from Solver.schedule.structure import closure
 
     order = closure(problem.structure)
     placed: dict[int, Placed] = {}
     for place in order.topological():
-        ready_s = max((placed[before].end_s for before in members(order.before[place])), default=0.0)
+        ready_s = max(
+            (placed[before].end_s for before in members(order.before[place])), default=0.0
+        )
         start_s, mode = starts.get(place, (ready_s, fastest[place]))
         placed[place] = Placed(place, problem.modes[place][mode], start_s)
     return tuple(placed[place] for place in range(len(problem.modes)))
 
 
-def _part_of(known: dict[int, Placed], component: Component, modes: Sequence[tuple[CoreGroup, ...]]) -> Starts | None:
-    """The stretch of a known schedule that runs ``component``, None where a mode of it is not among ``modes``."""
+def _part_of(
+    known: dict[int, Placed], component: Component, modes: Sequence[tuple[CoreGroup, ...]]
+) -> Starts | None:
+    """The stretch of a known schedule that runs ``component``, None where a mode of it is not among
+    ``modes``."""
     parts = [known.get(place) for place in component.operators]
     begin_s = min((each.start_s for each in parts if each is not None), default=0.0)
     starts: Starts = {}
     for place, (each, mine) in enumerate(zip(parts, modes, strict=True)):
         if each is None:
             return None
-        same = [n for n, mode in enumerate(mine) if (mode.tc, mode.vc) == (each.mode.tc, each.mode.vc)]
-        better = [n for n, mode in enumerate(mine) if mode.tc <= each.mode.tc and mode.vc <= each.mode.vc]
+        same = [
+            n for n, mode in enumerate(mine) if (mode.tc, mode.vc) == (each.mode.tc, each.mode.vc)
+        ]
+        better = [
+            n for n, mode in enumerate(mine) if mode.tc <= each.mode.tc and mode.vc <= each.mode.vc
+        ]
         close = [n for n in same + better if mine[n].seconds <= each.mode.seconds * (1.0 + 1e-9)]
         if not close:
             return None
@@ -123,7 +152,11 @@ class _Found:
 
 def _solve(part: _Component, known: Starts | None, node_limit: int) -> _Found:
     weights = weight_bound(part.component, part.modes, part.num_tc, part.num_vc)
-    bounds = (path_bound(part.component, part.modes), work_bound(part.modes, part.num_tc, part.num_vc), weights.bound_s)
+    bounds = (
+        path_bound(part.component, part.modes),
+        work_bound(part.modes, part.num_tc, part.num_vc),
+        weights.bound_s,
+    )
     search = _Search(part, weights, max(bounds), node_limit)
     if known is not None:
         search.offer(_left_shifted(part, known))
@@ -137,8 +170,12 @@ def _solve(part: _Component, known: Starts | None, node_limit: int) -> _Found:
 
 
 def _left_shifted(part: _Component, starts: Starts) -> Starts:
-    """The same modes placed one by one in the order of their starts, each as early as the cores allow: free of rounding."""
-    order = sorted(starts, key=lambda place: (starts[place][0], part.component.order.before[place].bit_count(), place))
+    """The same modes placed one by one in the order of their starts, each as early as the cores
+    allow: free of rounding."""
+    order = sorted(
+        starts,
+        key=lambda place: (starts[place][0], part.component.order.before[place].bit_count(), place),
+    )
     return _placed_in(part, order, {place: mode for place, (_, mode) in starts.items()})
 
 
@@ -148,7 +185,9 @@ def _placed_in(part: _Component, order: Sequence[int], chosen: dict[int, int]) -
     ends: dict[int, float] = {}
     for place in order:
         mode = part.modes[place][chosen[place]]
-        ready = max((ends[before] for before in members(part.component.order.before[place])), default=0.0)
+        ready = max(
+            (ends[before] for before in members(part.component.order.before[place])), default=0.0
+        )
         for start in sorted({ready, *(end for end in ends.values() if end > ready)}):
             if _fits(part, placed, ends, mode, start):
                 break
@@ -156,12 +195,17 @@ def _placed_in(part: _Component, order: Sequence[int], chosen: dict[int, int]) -
     return placed
 
 
-def _fits(part: _Component, placed: Starts, ends: dict[int, float], mode: CoreGroup, start: float) -> bool:
+def _fits(
+    part: _Component, placed: Starts, ends: dict[int, float], mode: CoreGroup, start: float
+) -> bool:
     end = start + mode.seconds
     beside = [place for place in placed if placed[place][0] < end and ends[place] > start]
     for moment in {start, *(placed[place][0] for place in beside if placed[place][0] > start)}:
         now = [part.modes[p][placed[p][1]] for p in beside if placed[p][0] <= moment < ends[p]]
-        if sum(each.tc for each in now) + mode.tc > part.num_tc or sum(each.vc for each in now) + mode.vc > part.num_vc:
+        if (
+            sum(each.tc for each in now) + mode.tc > part.num_tc
+            or sum(each.vc for each in now) + mode.vc > part.num_vc
+        ):
             return False
     return True
 
@@ -184,14 +228,22 @@ class _Search:
         fastest = [min(mode.seconds for mode in each) for each in modes]
         self.path = [0.0] * count
         for place in reversed(component.order.topological()):
-            after = max((self.path[later] for later in members(component.order.after[place])), default=0.0)
+            after = max(
+                (self.path[later] for later in members(component.order.after[place])), default=0.0
+            )
             self.path[place] = after + fastest[place]
         self.tail = [path - least for path, least in zip(self.path, fastest, strict=True)]
         topological = component.order.topological()
-        self.priority = sorted(topological, key=lambda place: (-self.path[place], topological.index(place)))
-        self.earlier = [sum(1 << j for j in members(mask) if modes[j] == modes[i]) for i, mask in enumerate(component.earlier)]
+        self.priority = sorted(
+            topological, key=lambda place: (-self.path[place], topological.index(place))
+        )
+        self.earlier = [
+            sum(1 << j for j in members(mask) if modes[j] == modes[i])
+            for i, mask in enumerate(component.earlier)
+        ]
         self.weight = [float(each) for each in self.weights.weights_s]
-        # modes in the order of what they get done beside what else could run: the mix's first, then the least waste of weight
+        # modes in the order of what they get done beside what else could run: the mix's first, then
+        # the least waste of weight
         self.tried = [
             sorted(range(len(each)), key=lambda n, mix=mix, each=each: (-mix[n], each[n].seconds))  # type: ignore[misc]
             for mix, each in zip(self.weights.mix_s, modes, strict=True)
@@ -210,15 +262,21 @@ class _Search:
 
     def offer(self, starts: Starts) -> None:
         """Keep a schedule if it is the shortest so far."""
-        end = max(start + self.part.modes[place][mode].seconds for place, (start, mode) in starts.items())
+        end = max(
+            start + self.part.modes[place][mode].seconds for place, (start, mode) in starts.items()
+        )
         if end < self.best_s:
             self.best, self.best_s = dict(starts), end
 
     def offer_lists(self) -> None:
-        """List schedules: each operator alone at its fastest, in the modes of the mix, and in drawn ones."""
+        """List schedules: each operator alone at its fastest, in the modes of the mix, and in drawn
+        ones."""
         modes, random = self.part.modes, np.random.default_rng(0)
         topological = self.part.component.order.topological()
-        fastest = {place: min(range(len(each)), key=lambda n: each[n].seconds) for place, each in enumerate(modes)}
+        fastest = {
+            place: min(range(len(each)), key=lambda n: each[n].seconds)
+            for place, each in enumerate(modes)
+        }
         self.offer(_placed_in(self.part, topological, fastest))
         mixed = {place: self.tried[place][0] for place in range(len(modes))}
         for number in range(LISTS):
@@ -232,12 +290,18 @@ class _Search:
             self.offer(_placed_in(self.part, self._drawn_order(random if number else None), chosen))
 
     def _drawn_order(self, random: np.random.Generator | None) -> list[int]:
-        """Operators in an order that keeps precedence, those with the longest paths first, or drawn ones."""
-        keys = [self.path[place] * (1.0 if random is None else random.uniform(0.5, 1.5)) for place in range(len(self.path))]
+        """Operators in an order that keeps precedence, those with the longest paths first, or drawn
+        ones."""
+        keys = [
+            self.path[place] * (1.0 if random is None else random.uniform(0.5, 1.5))
+            for place in range(len(self.path))
+        ]
         order: list[int] = []
         done = 0
         while done != self.full:
-            ready = [p for p in range(len(keys)) if not done >> p & 1 and not self.before[p] & ~done]
+            ready = [
+                p for p in range(len(keys)) if not done >> p & 1 and not self.before[p] & ~done
+            ]
             order.append(max(ready, key=lambda place: keys[place]))
             done |= 1 << order[-1]
         return order
@@ -245,7 +309,11 @@ class _Search:
     def run(self) -> None:
         """Search everything."""
         rest = sum(self.weight)
-        stack = [self._children(_State(0.0, 0, (), self.part.num_tc, self.part.num_vc, -1, 0, 0, 0, rest), {})]
+        stack = [
+            self._children(
+                _State(0.0, 0, (), self.part.num_tc, self.part.num_vc, -1, 0, 0, 0, rest), {}
+            )
+        ]
         trail: list[int | None] = []
         starts: Starts = {}
         while stack:
@@ -273,8 +341,14 @@ class _Search:
         part, finished = self.part, state.started
         for _, place, _ in state.running:
             finished &= ~(1 << place)
-        ready = [p for p in self.priority if not state.started >> p & 1 and not self.before[p] & ~finished]
-        after_all = not state.running and all(not self.followed[p] for p in members(self.full & ~state.started))
+        ready = [
+            p
+            for p in self.priority
+            if not state.started >> p & 1 and not self.before[p] & ~finished
+        ]
+        after_all = not state.running and all(
+            not self.followed[p] for p in members(self.full & ~state.started)
+        )
         next_end = min((end for end, _, _ in state.running), default=0.0)
         passes = bool(state.running)
         for position, place in enumerate(self.priority):
@@ -285,7 +359,11 @@ class _Search:
                 mode = part.modes[place][number]
                 if mode.tc > state.free_tc or mode.vc > state.free_vc:
                     continue
-                barred = free_before and mode.tc <= state.free_tc_before and mode.vc <= state.free_vc_before
+                barred = (
+                    free_before
+                    and mode.tc <= state.free_tc_before
+                    and mode.vc <= state.free_vc_before
+                )
                 if passes and state.now + mode.seconds <= next_end:
                     passes = False
                 if position <= state.position or barred or self.earlier[place] & ~state.started:
@@ -313,11 +391,26 @@ class _Search:
                 )
         if passes:
             going = tuple(each for each in state.running if each[0] > next_end)
-            free_tc = state.free_tc + sum(part.modes[p][n].tc for end, p, n in state.running if end <= next_end)
-            free_vc = state.free_vc + sum(part.modes[p][n].vc for end, p, n in state.running if end <= next_end)
+            free_tc = state.free_tc + sum(
+                part.modes[p][n].tc for end, p, n in state.running if end <= next_end
+            )
+            free_vc = state.free_vc + sum(
+                part.modes[p][n].vc for end, p, n in state.running if end <= next_end
+            )
             waiting = sum(1 << place for place in ready)
             yield (
-                _State(next_end, state.started, going, free_tc, free_vc, -1, waiting, state.free_tc, state.free_vc, state.rest),
+                _State(
+                    next_end,
+                    state.started,
+                    going,
+                    free_tc,
+                    free_vc,
+                    -1,
+                    waiting,
+                    state.free_tc,
+                    state.free_vc,
+                    state.rest,
+                ),
                 None,
                 0,
             )
@@ -341,7 +434,9 @@ class _Search:
         order = sorted(state.running, key=lambda each: each[1])
         key = state.started, tuple((place, number) for _, place, number in order)
         ends = tuple(end for end, _, _ in order)
-        mine = _Seen(state.now, ends, state.ready_before, state.free_tc_before, state.free_vc_before)
+        mine = _Seen(
+            state.now, ends, state.ready_before, state.free_tc_before, state.free_vc_before
+        )
         others = self.seen.setdefault(key, [])
         if any(other.covers(mine) for other in others):
             return True
@@ -375,10 +470,20 @@ class _Seen:
 
     def covers(self, other: _Seen) -> bool:
         """Whether whatever is possible from ``other`` is from here, no later."""
-        if self.now > other.now or any(mine > its for mine, its in zip(self.ends, other.ends, strict=True)):
+        if self.now > other.now or any(
+            mine > its for mine, its in zip(self.ends, other.ends, strict=True)
+        ):
             return False
         if not self.ready_before:
             return True
-        alike = all(mine - self.now == its - other.now for mine, its in zip(self.ends, other.ends, strict=True))
+        alike = all(
+            mine - self.now == its - other.now
+            for mine, its in zip(self.ends, other.ends, strict=True)
+        )
         fewer = not self.ready_before & ~other.ready_before
-        return alike and fewer and self.free_tc_before <= other.free_tc_before and self.free_vc_before <= other.free_vc_before
+        return (
+            alike
+            and fewer
+            and self.free_tc_before <= other.free_tc_before
+            and self.free_vc_before <= other.free_vc_before
+        )

@@ -5,11 +5,24 @@ from numpy.typing import NDArray
 
 from Plans.results import Status
 from Solver.schedule.problem import BatchMakespans, Schedule, ScheduleProblem, ScheduleStructure
-from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S, Effort, LicenseStatus, ScheduleSolver, check_arrays, lacks_cores
+from Solver.schedule.solver import (
+    DEFAULT_TIME_LIMIT_S,
+    Effort,
+    LicenseStatus,
+    ScheduleSolver,
+    check_arrays,
+    lacks_cores,
+)
 from Solver.schedule.timeline import Timing, complete, without_schedule
 
-NODES_PER_S = 2_000_000  # search nodes standing for a second: a conservative constant, so that results do not depend on the load
-NODES = {Effort.FIRST: 200, Effort.QUICK: 20_000, Effort.THOROUGH: 4_000_000}  # per component and accelerator; some 0.8 s at most
+# search nodes standing for a second: a conservative constant, so that results do not depend on the
+# load
+NODES_PER_S = 2_000_000
+NODES = {
+    Effort.FIRST: 200,
+    Effort.QUICK: 20_000,
+    Effort.THOROUGH: 4_000_000,
+}  # per component and accelerator; some 0.8 s at most
 PROVEN = 2e-9  # relative gap at which a search that ended is told from one that was stopped
 
 
@@ -26,8 +39,11 @@ class NativeSolver(ScheduleSolver):
         """None is needed."""
         return LicenseStatus(True, "part of phaze, needs no licence")
 
-    def solve(self, problem: ScheduleProblem, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> Schedule:
-        """See ScheduleSolver. There is always the serial schedule, so the status is never TIMED_OUT."""
+    def solve(
+        self, problem: ScheduleProblem, time_limit_s: float = DEFAULT_TIME_LIMIT_S
+    ) -> Schedule:
+        """See ScheduleSolver. There is always the serial schedule, so the status is never
+        TIMED_OUT."""
         from Solver.schedule.batch import schedule_many
 
         structure = problem.structure
@@ -44,7 +60,13 @@ class NativeSolver(ScheduleSolver):
         )
         proven = timings.lower[0] >= timings.makespan[0] * (1.0 - PROVEN)
         status = Status.OPTIMAL if proven else Status.FEASIBLE
-        return complete(problem, Timing(timings.start[0], timings.all_mode[0]), status, self.name, float(timings.lower[0]))
+        return complete(
+            problem,
+            Timing(timings.start[0], timings.all_mode[0]),
+            status,
+            self.name,
+            float(timings.lower[0]),
+        )
 
     def solve_batch(
         self,

@@ -1,4 +1,5 @@
-"""The operator-scheduling problem and its answer (design: operators of one layer on tensor and vector cores)."""
+"""The operator-scheduling problem and its answer (design: operators of one layer on tensor and
+vector cores)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,7 +11,8 @@ from Plans.results import Status
 
 
 class CoreType(StrEnum):
-    """What an operator occupies while it runs on a single core: a TC, a VC, or one of each (fused)."""
+    """What an operator occupies while it runs on a single core: a TC, a VC, or one of each
+    (fused)."""
 
     TC = "TC"
     VC = "VC"
@@ -18,7 +20,8 @@ class CoreType(StrEnum):
 
 
 class Mode(StrEnum):
-    """One core of the operator's type(s), or spread over all of them, in which case nothing else runs."""
+    """One core of the operator's type(s), or spread over all of them, in which case nothing else
+    runs."""
 
     SINGLE = "single"
     ALL = "all"
@@ -26,7 +29,8 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class ScheduleStructure:
-    """What does not depend on the accelerator: core type per operator (position = index) and precedence (i, j): i before j."""
+    """What does not depend on the accelerator: core type per operator (position = index) and
+    precedence (i, j): i before j."""
 
     core_types: tuple[CoreType, ...]
     edges: tuple[tuple[int, int], ...]
@@ -34,7 +38,8 @@ class ScheduleStructure:
 
 @dataclass(frozen=True, eq=False)
 class ScheduleProblem:
-    """Schedule ``structure`` on ``num_tc`` + ``num_vc`` cores; latencies in seconds, float64 arrays of shape (operators,)."""
+    """Schedule ``structure`` on ``num_tc`` + ``num_vc`` cores; latencies in seconds, float64 arrays
+    of shape (operators,)."""
 
     structure: ScheduleStructure
     single_latency_s: NDArray[np.float64]
@@ -45,7 +50,8 @@ class ScheduleProblem:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Where and when one operator runs. ``tc``/``vc`` are core indices in SINGLE mode, None where unused or in ALL mode."""
+    """Where and when one operator runs. ``tc``/``vc`` are core indices in SINGLE mode, None where
+    unused or in ALL mode."""
 
     operator: int
     mode: Mode
@@ -57,7 +63,8 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The answer, with its certificate: ``bound_s`` <= optimum <= ``makespan_s``; utilisations are time-weighted."""
+    """The answer, with its certificate: ``bound_s`` <= optimum <= ``makespan_s``; utilisations are
+    time-weighted."""
 
     status: Status
     solver: str
@@ -75,9 +82,11 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class BatchMakespans:
-    """Makespans of one structure on N accelerators: seconds (N,) and whether each operator runs in ALL mode (N, operators).
+    """Makespans of one structure on N accelerators: seconds (N,) and whether each operator runs in
+    ALL mode (N, operators).
 
-    ``bound_s`` <= optimum <= ``makespan_s``; they are equal up to a relative 1e-9 where the optimum is proven.
+    ``bound_s`` <= optimum <= ``makespan_s``; they are equal up to a relative 1e-9 where the optimum
+    is proven.
     """
 
     makespan_s: NDArray[np.float64]

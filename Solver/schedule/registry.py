@@ -6,7 +6,9 @@ from Solver.schedule.highs import HighsSolver
 from Solver.schedule.native import NativeSolver
 from Solver.schedule.solver import ScheduleSolver
 
-SOLVERS: dict[str, ScheduleSolver] = {solver.name: solver for solver in (NativeSolver(), GurobiSolver(), HighsSolver())}
+SOLVERS: dict[str, ScheduleSolver] = {
+    solver.name: solver for solver in (NativeSolver(), GurobiSolver(), HighsSolver())
+}
 
 
 def solver_named(name: str) -> ScheduleSolver:

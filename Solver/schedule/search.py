@@ -1,18 +1,23 @@
-"""Exact search for the best schedule of a series component, compiled: depth-first branch and bound over event times.
+"""Exact search for the best schedule of a series component, compiled: depth-first branch and bound
+over event times.
 
-A schedule is a sequence of operators that run alone (in their faster mode) and of *blocks*, stretches without an instant at
-which nothing is in progress, in which two or more operators run on single cores. At each event (start, or end of an
-operator) the search starts further ready operators or advances to the next end; between blocks it may also run one operator
-alone, or all that remain. Every rule keeps at least one optimal schedule:
+A schedule is a sequence of operators that run alone (in their faster mode) and of *blocks*,
+stretches without an instant at which nothing is in progress, in which two or more operators run on
+single cores. At each event (start, or end of an operator) the search starts further ready operators
+or advances to the next end; between blocks it may also run one operator alone, or all that remain.
+Every rule keeps at least one optimal schedule:
 
-* an operator with nothing to follow runs alone only at the very end (moved there, nothing is delayed);
+* an operator with nothing to follow runs alone only at the very end (moved there, nothing is
+  delayed);
 * of interchangeable operators the one ready first, and followed by more, starts first (swap them);
-* do not advance past the end of an operator that was ready and fits (start it: its cores are free until it ends);
-* an operator that was ready while a core of its type(s) stayed free may not start before all those cores have been busy (start it
-  earlier instead); such operators are *barred*;
-* a lower bound of what remains reaches the incumbent: weights of ``bounds``, longest paths, and a table of exhausted states
-  (started, running) that proves a cost to go; an entry holds for states no further along, whose barred operators include its own
-  (with the same residual times unless it had none: barring refers to when cores become free).
+* do not advance past the end of an operator that was ready and fits (start it: its cores are free
+  until it ends);
+* an operator that was ready while a core of its type(s) stayed free may not start before all those
+  cores have been busy (start it earlier instead); such operators are *barred*;
+* a lower bound of what remains reaches the incumbent: weights of ``bounds``, longest paths, and a
+  table of exhausted states (started, running) that proves a cost to go; an entry holds for states
+  no further along, whose barred operators include its own (with the same residual times unless it
+  had none: barring refers to when cores become free).
 """
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -30,7 +35,13 @@ ONE = np.int64(1)
 
 @outer
 def serial_from(
-    topological: Ints, started: int, clock: float, single: Floats, shortest: Floats, start: Floats, all_mode: NDArray[np.bool_]
+    topological: Ints,
+    started: int,
+    clock: float,
+    single: Floats,
+    shortest: Floats,
+    start: Floats,
+    all_mode: NDArray[np.bool_],
 ) -> float:
     """Append the operators not in ``started`` one after another from ``clock``; returns the end."""
     for i in topological:
@@ -58,10 +69,11 @@ def search(
     start: Floats,
     all_mode: NDArray[np.bool_],
 ) -> tuple[float, float, int]:
-    """Best makespan, proven lower bound and nodes visited; the schedule goes to ``start`` and ``all_mode``.
+    """Best makespan, proven lower bound and nodes visited; the schedule goes to ``start`` and
+    ``all_mode``.
 
-    ``keys`` (slots, 4: started, running, barred, stamp), ``cost_to_go`` and ``residuals`` (slots, n) are the table, shared by
-    the instances of one structure, told apart by ``stamp``.
+    ``keys`` (slots, 4: started, running, barred, stamp), ``cost_to_go`` and ``residuals`` (slots,
+    n) are the table, shared by the instances of one structure, told apart by ``stamp``.
     """
     weightings, n = weights.shape
     type_bits, before, topological, followed = t.type_bits, t.before, t.topological, t.followed
@@ -77,7 +89,9 @@ def search(
         for z in range(t.predecessor_offsets[j], t.predecessor_offsets[j + 1]):
             i = t.predecessors[z]
             tail[i] = max(tail[i], path[j])
-    priority = np.empty(n, np.int64)  # ties as in the topological order, so that interchangeable operators stay in order
+    priority = np.empty(
+        n, np.int64
+    )  # ties as in the topological order, so that interchangeable operators stay in order
     for k in range(n):
         place = k
         while place > 0 and path[priority[place - 1]] < path[topological[k]]:
@@ -102,14 +116,22 @@ def search(
     started = np.zeros(depth_limit, np.int64)
     running = np.zeros(depth_limit, np.int64)
     barred = np.zeros(depth_limit, np.int64)
-    chosen = np.full(depth_limit, -1)  # priority position of the operator started at this clock to get here, -1 at a new event
-    option = np.zeros(depth_limit, np.int64)  # next to try: 0..n-1 start, n advance, n+1..2n run alone
+    chosen = np.full(
+        depth_limit, -1
+    )  # priority position of the operator started at this clock to get here, -1 at a new event
+    option = np.zeros(
+        depth_limit, np.int64
+    )  # next to try: 0..n-1 start, n advance, n+1..2n run alone
     fresh = np.ones(depth_limit, np.bool_)
     lone = np.zeros(depth_limit, np.bool_)  # one operator running, just started: not a block yet
     bucket = np.zeros(depth_limit, np.int64)
-    ready = np.zeros(depth_limit, np.int64)  # not started, predecessors finished, a core of each type it needs free
+    ready = np.zeros(
+        depth_limit, np.int64
+    )  # not started, predecessors finished, a core of each type it needs free
     next_end = np.zeros(depth_limit)
-    rest = np.zeros((depth_limit, weightings + 1))  # sums of ``least`` over the operators not started
+    rest = np.zeros(
+        (depth_limit, weightings + 1)
+    )  # sums of ``least`` over the operators not started
     for k in range(weightings + 1):
         for i in range(n):
             rest[0, k] += least[k, i]
@@ -127,7 +149,9 @@ def search(
             option[d] = 0
             nodes += 1
             if in_progress == 0 and now + rest[d, weightings] < incumbent - epsilon:
-                incumbent = serial_from(topological, started[d], now, single, shortest, start, all_mode)
+                incumbent = serial_from(
+                    topological, started[d], now, single, shortest, start, all_mode
+                )
                 for i in range(n):
                     if started[d] >> i & 1:
                         start[i] = begun[i]
@@ -154,7 +178,9 @@ def search(
                         hopeless = True
                         break
             if not hopeless and chosen[d] < 0:
-                mixed = (started[d] * np.int64(-7046029254386353131)) ^ (in_progress * np.int64(-4417276706812531889))
+                mixed = (started[d] * np.int64(-7046029254386353131)) ^ (
+                    in_progress * np.int64(-4417276706812531889)
+                )
                 mixed ^= mixed >> 29
                 bucket[d] = (mixed & np.int64(0x7FFFFFFFFFFFFFFF)) % buckets * WAYS
                 for z in range(bucket[d], bucket[d] + WAYS):
@@ -169,7 +195,9 @@ def search(
                         for i in range(n):
                             if in_progress >> i & 1:
                                 left = end[i] - now
-                                if residuals[z, i] > left or (keys[z, 2] != 0 and residuals[z, i] != left):
+                                if residuals[z, i] > left or (
+                                    keys[z, 2] != 0 and residuals[z, i] != left
+                                ):
                                     hopeless = False
                                     break
                         if hopeless:
@@ -188,7 +216,11 @@ def search(
             fitting = (1 if free_tc > 0 else 0) | (2 if free_vc > 0 else 0)
             ready[d] = 0
             for i in range(n):
-                if not (started[d] >> i & 1) and (before[i] & ~finished) == 0 and (type_bits[i] & ~fitting) == 0:
+                if (
+                    not (started[d] >> i & 1)
+                    and (before[i] & ~finished) == 0
+                    and (type_bits[i] & ~fitting) == 0
+                ):
                     ready[d] |= ONE << i
         child = d + 1
         pushed = False
@@ -283,7 +315,8 @@ def search_many(
     start: Floats,
     all_mode: NDArray[np.bool_],
 ) -> None:
-    """Solve N instances: ``single``, ``shortest`` (N, n), ``cores`` (N, 2), ``weights`` (N, weightings, n), bounds in ``lower``.
+    """Solve N instances: ``single``, ``shortest`` (N, n), ``cores`` (N, 2), ``weights`` (N,
+    weightings, n), bounds in ``lower``.
 
     Writes ``makespan`` and the proven ``lower`` (N,), ``start`` and ``all_mode`` (N, n).
     """

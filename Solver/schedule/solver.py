@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from Common.errors import InputError, SolverError
 from Plans.results import Status
-from Solver.schedule.problem import BatchMakespans, Mode, Schedule, ScheduleProblem, ScheduleStructure
+from Solver.schedule.problem import (
+    BatchMakespans,
+    Mode,
+    Schedule,
+    ScheduleProblem,
+    ScheduleStructure,
+)
 from Solver.schedule.structure import TYPE_BITS, closure
 
 DEFAULT_TIME_LIMIT_S = 60.0
@@ -24,7 +30,8 @@ class LicenseStatus:
 
 
 class Effort(IntEnum):
-    """How long a solver may look for the proof of each schedule of a batch, where it can be told."""
+    """How long a solver may look for the proof of each schedule of a batch, where it can be
+    told."""
 
     FIRST = 0  # most schedules need no more to be told from better ones
     QUICK = 1
@@ -32,7 +39,8 @@ class Effort(IntEnum):
 
 
 class ScheduleSolver(ABC):
-    """Solves operator schedules. Instances hold no state; every method may be called from several threads.
+    """Solves operator schedules. Instances hold no state; every method may be called from several
+    threads.
 
     ``license_status`` asks the solver each time it is called, since a licence can come and go.
     """
@@ -48,11 +56,14 @@ class ScheduleSolver(ABC):
         """Whether it may be used, on this machine and now."""
 
     @abstractmethod
-    def solve(self, problem: ScheduleProblem, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> Schedule:
+    def solve(
+        self, problem: ScheduleProblem, time_limit_s: float = DEFAULT_TIME_LIMIT_S
+    ) -> Schedule:
         """Schedule ``problem``.
 
-        The status is OPTIMAL (proven to a relative 1e-9 or the solver's own tolerance), FEASIBLE (stopped by the limit, with a
-        schedule and a bound), TIMED_OUT (stopped without one) or INFEASIBLE (an operator needs a core type that is lacking).
+        The status is OPTIMAL (proven to a relative 1e-9 or the solver's own tolerance), FEASIBLE
+        (stopped by the limit, with a schedule and a bound), TIMED_OUT (stopped without one) or
+        INFEASIBLE (an operator needs a core type that is lacking).
 
         Raises:
             InputError: the problem is malformed.
@@ -68,21 +79,27 @@ class ScheduleSolver(ABC):
         num_vc: NDArray[np.int64],
         effort: Effort = Effort.THOROUGH,
     ) -> BatchMakespans:
-        """Optimal makespans on N accelerators: latencies (N, operators) in seconds, core counts (N,).
+        """Optimal makespans on N accelerators: latencies (N, operators) in seconds, core counts
+        (N,).
 
         ``bound_s`` is below ``makespan_s`` where ``effort`` did not suffice for the proof.
 
-        Raises:
-            InputError: malformed arrays, or an accelerator without cores of a type that some operator needs.
-            SolverError: the solver failed, or found no schedule within its default limit.
+        Raises: InputError: malformed arrays, or an accelerator without cores of a type that some
+            operator needs. SolverError: the solver failed, or found no schedule within its default
+            limit.
         """
         count = len(single_s)
         batch = BatchMakespans(np.zeros(count), np.zeros(single_s.shape, np.bool_), np.zeros(count))
         for case in range(count):
-            problem = ScheduleProblem(structure, single_s[case], all_s[case], int(num_tc[case]), int(num_vc[case]))
+            problem = ScheduleProblem(
+                structure, single_s[case], all_s[case], int(num_tc[case]), int(num_vc[case])
+            )
             schedule = self.solve(problem)
             if schedule.status not in (Status.OPTIMAL, Status.FEASIBLE):
-                raise SolverError(f"{self.name} ended {schedule.status} on accelerator {case} of a batch; use --solver native")
+                raise SolverError(
+                    f"{self.name} ended {schedule.status} on accelerator {case} of a batch; use "
+                    "--solver native"
+                )
             batch.makespan_s[case] = schedule.makespan_s
             batch.bound_s[case] = schedule.bound_s
             for assignment in schedule.assignments:
@@ -90,16 +107,22 @@ class ScheduleSolver(ABC):
         return batch
 
 
-def check_arrays(structure: ScheduleStructure, single_s: NDArray[np.float64], all_s: NDArray[np.float64]) -> None:
-    """Raise InputError unless both are finite, non-negative, and (..., operators) for an acyclic structure."""
+def check_arrays(
+    structure: ScheduleStructure, single_s: NDArray[np.float64], all_s: NDArray[np.float64]
+) -> None:
+    """Raise InputError unless both are finite, non-negative, and (..., operators) for an acyclic
+    structure."""
     count = len(closure(structure))
     if single_s.shape != all_s.shape or single_s.shape[-1] != count:
         raise InputError(
-            f"latencies have shapes {single_s.shape} and {all_s.shape}; both must be equal and end in the {count} operators"
+            f"latencies have shapes {single_s.shape} and {all_s.shape}; both must be equal and "
+            f"end in the {count} operators"
         )
     for latencies in (single_s, all_s):
         if not (np.isfinite(latencies).all() and (latencies >= 0).all()):
-            raise InputError("operator latencies must be finite and not negative; check the latency table")
+            raise InputError(
+                "operator latencies must be finite and not negative; check the latency table"
+            )
 
 
 def lacks_cores(structure: ScheduleStructure, num_tc: int, num_vc: int) -> bool:

@@ -1,6 +1,8 @@
-"""What a precedence structure implies on every accelerator: its order, series components, antichains, interchangeable operators.
+"""What a precedence structure implies on every accelerator: its order, series components,
+antichains, interchangeable operators.
 
-Sets of operators are integers used as bitmasks. Everything is computed once per structure and cached.
+Sets of operators are integers used as bitmasks. Everything is computed once per structure and
+cached.
 """
 
 from collections.abc import Iterator
@@ -18,7 +20,8 @@ TYPE_BITS = {CoreType.TC: 1, CoreType.VC: 2, CoreType.TC_AND_VC: 3}
 
 @dataclass(frozen=True)
 class Order:
-    """A strict partial order on operators 0..n-1: ``before[i]`` and ``after[i]`` are bitmasks of all that precede, follow i."""
+    """A strict partial order on operators 0..n-1: ``before[i]`` and ``after[i]`` are bitmasks of
+    all that precede, follow i."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -29,20 +32,28 @@ class Order:
 
     def parallel(self, operator: int) -> int:
         """Bitmask of the operators that may run at the same time as ``operator``."""
-        return ((1 << len(self)) - 1) & ~(self.before[operator] | self.after[operator] | 1 << operator)
+        return ((1 << len(self)) - 1) & ~(
+            self.before[operator] | self.after[operator] | 1 << operator
+        )
 
     def topological(self) -> list[int]:
-        """Operators so that each comes after all that precede it; of two ready together, the one with more to follow first."""
-        return sorted(range(len(self)), key=lambda i: (self.before[i].bit_count(), -self.after[i].bit_count(), i))
+        """Operators so that each comes after all that precede it; of two ready together, the one
+        with more to follow first."""
+        return sorted(
+            range(len(self)),
+            key=lambda i: (self.before[i].bit_count(), -self.after[i].bit_count(), i),
+        )
 
 
 @dataclass(frozen=True)
 class Component:
-    """A series component: ``operators`` (indices into the structure) with the order restricted to them.
+    """A series component: ``operators`` (indices into the structure) with the order restricted to
+    them.
 
-    ``antichains`` are the maximal sets of pairwise parallel operators, empty where there are more than ``MAX_ANTICHAINS``.
-    ``earlier[i]`` holds the operators that may be taken to start no later than i if they have the same latencies: of the same
-    core type, ready no later and followed by at least as much, so that swapping the two never hurts.
+    ``antichains`` are the maximal sets of pairwise parallel operators, empty where there are more
+    than ``MAX_ANTICHAINS``. ``earlier[i]`` holds the operators that may be taken to start no later
+    than i if they have the same latencies: of the same core type, ready no later and followed by at
+    least as much, so that swapping the two never hurts.
     """
 
     operators: tuple[int, ...]
@@ -62,12 +73,16 @@ def members(mask: int) -> Iterator[int]:
 
 @lru_cache(maxsize=256)
 def closure(structure: ScheduleStructure) -> Order:
-    """Transitive closure of the edges. Raises InputError on a cycle or an edge to an operator that does not exist."""
+    """Transitive closure of the edges. Raises InputError on a cycle or an edge to an operator that
+    does not exist."""
     count = len(structure.core_types)
     predecessors: dict[int, set[int]] = {i: set() for i in range(count)}
     for source, target in structure.edges:
         if not (0 <= source < count and 0 <= target < count):
-            raise InputError(f"edge ({source}, {target}) names an operator that does not exist; operators are 0 to {count - 1}")
+            raise InputError(
+                f"edge ({source}, {target}) names an operator that does not exist; operators are "
+                f"0 to {count - 1}"
+            )
         predecessors[target].add(source)
     before = [0] * count
     try:
@@ -77,7 +92,8 @@ def closure(structure: ScheduleStructure) -> Order:
     except CycleError as error:
         cyclic = sorted(set(error.args[1]))
         raise InputError(
-            f"the precedence edges form a cycle among operators {cyclic}; an operator graph must be acyclic"
+            f"the precedence edges form a cycle among operators {cyclic}; an operator graph must "
+            "be acyclic"
         ) from error
     return order_of(before)
 
@@ -89,7 +105,10 @@ def order_of(before: list[int]) -> Order:
         for source in members(mask):
             after[source] |= 1 << target
     covers = tuple(
-        (source, target) for target, mask in enumerate(before) for source in members(mask) if not after[source] & before[target]
+        (source, target)
+        for target, mask in enumerate(before)
+        for source in members(mask)
+        if not after[source] & before[target]
     )
     return Order(tuple(before), tuple(after), covers)
 
@@ -97,16 +116,23 @@ def order_of(before: list[int]) -> Order:
 def restrict(order: Order, operators: list[int]) -> Order:
     """``order`` among ``operators``, renumbered by their position in that list."""
     position = {operator: k for k, operator in enumerate(operators)}
-    return order_of([sum(1 << position[i] for i in members(order.before[j]) if i in position) for j in operators])
+    return order_of(
+        [
+            sum(1 << position[i] for i in members(order.before[j]) if i in position)
+            for j in operators
+        ]
+    )
 
 
 @lru_cache(maxsize=256)
 def series_components(structure: ScheduleStructure, kept: int) -> tuple[Component, ...]:
-    """Series components of the operators in the bitmask ``kept``, in execution order; optimal makespans add up over them.
+    """Series components of the operators in the bitmask ``kept``, in execution order; optimal
+    makespans add up over them.
 
-    They are the connected components of the incomparability graph. Take a, a' in one and b in another, a before b, a parallel
-    to a': were b before a', then a before a'; so a' precedes b too. Walking along parallel pairs, all of one component precede
-    all of the other, and a schedule can only be their concatenation.
+    They are the connected components of the incomparability graph. Take a, a' in one and b in
+    another, a before b, a parallel to a': were b before a', then a before a'; so a' precedes b too.
+    Walking along parallel pairs, all of one component precede all of the other, and a schedule can
+    only be their concatenation.
     """
     whole = closure(structure)
     remaining = kept
@@ -134,15 +160,23 @@ def _component(structure: ScheduleStructure, whole: Order, operators: list[int])
 
 def _earlier(order: Order, type_bits: tuple[int, ...]) -> tuple[int, ...]:
     def goes_first(j: int, i: int) -> bool:
-        if type_bits[i] != type_bits[j] or order.before[j] & ~order.before[i] or order.after[i] & ~order.after[j]:
+        if (
+            type_bits[i] != type_bits[j]
+            or order.before[j] & ~order.before[i]
+            or order.after[i] & ~order.after[j]
+        ):
             return False
         return (order.before[i], order.after[i]) != (order.before[j], order.after[j]) or j < i
 
-    return tuple(sum(1 << j for j in members(order.parallel(i)) if goes_first(j, i)) for i in range(len(order)))
+    return tuple(
+        sum(1 << j for j in members(order.parallel(i)) if goes_first(j, i))
+        for i in range(len(order))
+    )
 
 
 def maximal_antichains(order: Order, limit: int) -> tuple[int, ...]:
-    """All maximal sets of pairwise parallel operators (Bron and Kerbosch 1973, with pivot); () if more than ``limit``."""
+    """All maximal sets of pairwise parallel operators (Bron and Kerbosch 1973, with pivot); () if
+    more than ``limit``."""
     parallel = [order.parallel(i) for i in range(len(order))]
     found: list[int] = []
     stack = [(0, (1 << len(order)) - 1, 0)]
@@ -154,9 +188,17 @@ def maximal_antichains(order: Order, limit: int) -> tuple[int, ...]:
                 if len(found) > limit:
                     return ()
             continue
-        pivot = max(members(candidates | excluded), key=lambda i: (parallel[i] & candidates).bit_count())
+        pivot = max(
+            members(candidates | excluded), key=lambda i: (parallel[i] & candidates).bit_count()
+        )
         for operator in members(candidates & ~parallel[pivot]):
-            stack.append((chosen | 1 << operator, candidates & parallel[operator], excluded & parallel[operator]))
+            stack.append(
+                (
+                    chosen | 1 << operator,
+                    candidates & parallel[operator],
+                    excluded & parallel[operator],
+                )
+            )
             candidates &= ~(1 << operator)
             excluded |= 1 << operator
     return tuple(found)

@@ -37,7 +37,9 @@ def tables(component: Component) -> Tables:
     predecessors: list[list[int]] = [[] for _ in range(count)]
     for source, target in order.covers:
         predecessors[target].append(source)
-    containing = [[k for k, chain in enumerate(component.antichains) if chain >> i & 1] for i in range(count)]
+    containing = [
+        [k for k, chain in enumerate(component.antichains) if chain >> i & 1] for i in range(count)
+    ]
     masks = count <= WORD
     return Tables(
         np.array(component.type_bits, np.int64),

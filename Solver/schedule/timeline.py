@@ -1,4 +1,5 @@
-"""From start times and modes to a complete schedule: who runs on which core, and how busy the cores are."""
+"""From start times and modes to a complete schedule: who runs on which core, and how busy the cores
+are."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from Plans.results import Status
 from Solver.schedule.problem import Assignment, Mode, Schedule, ScheduleProblem
 from Solver.schedule.structure import TYPE_BITS, closure, members
 
-SIMULTANEOUS = 1e-9  # relative to the makespan: an operator starting this little before another's end follows it
+# relative to the makespan: an operator starting this little before another's end follows it
+SIMULTANEOUS = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +28,11 @@ def without_schedule(status: Status, solver: str, bound_s: float = math.nan) -> 
     return Schedule(status, solver, math.nan, bound_s, (), math.nan, math.nan)
 
 
-def complete(problem: ScheduleProblem, timing: Timing, status: Status, solver: str, bound_s: float) -> Schedule:
-    """Name the cores of every operator: tensor and vector cores are two pools, the lowest free index of each is taken.
+def complete(
+    problem: ScheduleProblem, timing: Timing, status: Status, solver: str, bound_s: float
+) -> Schedule:
+    """Name the cores of every operator: tensor and vector cores are two pools, the lowest free
+    index of each is taken.
 
     Operators of zero latency occupy no core; they are placed where their predecessors end.
     """
@@ -38,17 +43,24 @@ def complete(problem: ScheduleProblem, timing: Timing, status: Status, solver: s
     end_s = start_s + np.where(timing.all_mode, all_cores, single)
     for i in order.topological():
         if single[i] == 0:
-            start_s[i] = end_s[i] = max((float(end_s[j]) for j in members(order.before[i])), default=0.0)
+            start_s[i] = end_s[i] = max(
+                (float(end_s[j]) for j in members(order.before[i])), default=0.0
+            )
     makespan_s = float(end_s.max(initial=0.0))
     slack_s = SIMULTANEOUS * makespan_s
-    free_from_s = {1: [0.0] * min(problem.num_tc, len(bits)), 2: [0.0] * min(problem.num_vc, len(bits))}
+    free_from_s = {
+        1: [0.0] * min(problem.num_tc, len(bits)),
+        2: [0.0] * min(problem.num_vc, len(bits)),
+    }
     cores: dict[int, dict[int, int]] = {}
     for i in sorted(range(len(bits)), key=lambda i: (float(start_s[i]), float(end_s[i]))):
         cores[i] = {}
         if not timing.all_mode[i] and single[i] > 0:
             for pool, free in free_from_s.items():
                 if bits[i] & pool:
-                    cores[i][pool] = next(core for core, since in enumerate(free) if since <= start_s[i] + slack_s)
+                    cores[i][pool] = next(
+                        core for core, since in enumerate(free) if since <= start_s[i] + slack_s
+                    )
                     free[cores[i][pool]] = float(end_s[i])
     assignments = tuple(
         Assignment(
@@ -67,14 +79,21 @@ def complete(problem: ScheduleProblem, timing: Timing, status: Status, solver: s
         makespan_s,
         min(bound_s, makespan_s),
         assignments,
-        *(_utilization(pool, count, bits, assignments, makespan_s) for pool, count in ((1, problem.num_tc), (2, problem.num_vc))),
+        *(
+            _utilization(pool, count, bits, assignments, makespan_s)
+            for pool, count in ((1, problem.num_tc), (2, problem.num_vc))
+        ),
     )
 
 
-def _utilization(pool: int, count: int, bits: list[int], assignments: tuple[Assignment, ...], makespan_s: float) -> float:
+def _utilization(
+    pool: int, count: int, bits: list[int], assignments: tuple[Assignment, ...], makespan_s: float
+) -> float:
     if count == 0 or makespan_s == 0:
         return 0.0
     busy_s = sum(
-        (one.end_s - one.start_s) * (count if one.mode is Mode.ALL else 1) for one in assignments if bits[one.operator] & pool
+        (one.end_s - one.start_s) * (count if one.mode is Mode.ALL else 1)
+        for one in assignments
+        if bits[one.operator] & pool
     )
     return min(1.0, busy_s / (count * makespan_s))

@@ -7,7 +7,8 @@
     print(result.best.accelerator, result.best.models["bertlarge"].pp)
     designs = search.open_run(result.run_directory).designs
 
-These names are those of ``Studies.library``, loaded on first use; what they refuse names keywords, not flags.
+These names are those of ``Studies.library``, loaded on first use; what they refuse names keywords,
+not flags.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_LIBRARY = ("evaluate_many", "explain", "open_run", "run_solver", "space_size", "study", "training_time")
+_LIBRARY = (
+    "evaluate_many",
+    "explain",
+    "open_run",
+    "run_solver",
+    "space_size",
+    "study",
+    "training_time",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,10 @@
-"""The best design that has each value of each axis of the accelerator, everything else chosen anew, exactly.
+"""The best design that has each value of each axis of the accelerator, everything else chosen anew,
+exactly.
 
-The search does not say it: a design that is the best with its value may be dominated by one with another value. So dominance is
-asked again among the designs with each value, in what the objective depends on, and what it leaves is evaluated best first, under
-the bounds that the search has and tighter ones where these do not suffice.
+The search does not say it: a design that is the best with its value may be dominated by one with
+another value. So dominance is asked again among the designs with each value, in what the objective
+depends on, and what it leaves is evaluated best first, under the bounds that the search has and
+tighter ones where these do not suffice.
 """
 
 from __future__ import annotations
@@ -29,15 +31,21 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MOST_EVALUATED = 256  # points of one value: so many are asked only where schedules resist a proof
-PRICED_AGAIN, MOST_ROUNDS = 64, 4  # accelerators of one value whose schedules are given more effort at once, and how often
+PRICED_AGAIN, MOST_ROUNDS = (
+    64,
+    4,
+)  # accelerators of one value whose schedules are given more effort at once, and how often
 MEMORY = "hbm_bytes"
 
 
-def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequence[DesignPoint]) -> tuple[AxisValues, ...]:
-    """Every axis of the accelerator that has several values, and the memory if it has, with the best design of each value.
+def accelerator_axes(
+    run: Run, groups: Sequence[PointGroup], per_memory: Sequence[DesignPoint]
+) -> tuple[AxisValues, ...]:
+    """Every axis of the accelerator that has several values, and the memory if it has, with the
+    best design of each value.
 
-    ``groups`` are those of the search, whose points stay as they are, ``per_memory`` its best designs, one of which is the best
-    of all. None where the hardware is a device that exists.
+    ``groups`` are those of the search, whose points stay as they are, ``per_memory`` its best
+    designs, one of which is the best of all. None where the hardware is a device that exists.
     """
     hardware, sizes = run.hardware, run.problem.memory_bytes
     if not isinstance(hardware, DesignedChips) or not per_memory:
@@ -47,26 +55,42 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
     if run.kept is not None:
         return tuple(_axes_of_kept(run, run.kept, best, designs))
     columns = {axis: np.array(axis_column(hardware, axis)) for axis in axes_of(hardware)}
-    distinct = {axis: _in_order(axis, np.unique(column).tolist()) for axis, column in columns.items()}
+    distinct = {
+        axis: _in_order(axis, np.unique(column).tolist()) for axis, column in columns.items()
+    }
     found: list[AxisValues] = []
-    with run.progress.phase("best design of every value of the axes", sum(map(len, distinct.values()))) as advance:
+    with run.progress.phase(
+        "best design of every value of the axes", sum(map(len, distinct.values()))
+    ) as advance:
         for axis, column in columns.items():
             values = []
             chosen = _chosen(hardware, best, axis)
             for value in distinct[axis]:
                 rows = np.flatnonzero(column == value)
-                values.append(_of_design(str(value), best) if value == chosen else designs.best(str(value), rows))
+                values.append(
+                    _of_design(str(value), best)
+                    if value == chosen
+                    else designs.best(str(value), rows)
+                )
                 advance(1)
-            found.append(AxisValues(axis, None, str(chosen), len(values), tuple(values), AxisScope.DESIGNS))
+            found.append(
+                AxisValues(axis, None, str(chosen), len(values), tuple(values), AxisScope.DESIGNS)
+            )
     if len(sizes) > 1 and hardware.figures.memory_bytes is None:
-        found.append(_memory_axis(sorted(sizes), best, {point.hbm_bytes: point for point in per_memory}))
+        found.append(
+            _memory_axis(sorted(sizes), best, {point.hbm_bytes: point for point in per_memory})
+        )
     return tuple(found)
 
 
-def _axes_of_kept(run: Run, kept: Kept, best: DesignPoint, designs: Designs) -> Iterator[AxisValues]:
-    """The same where bounds closed most of the space: values that are left, with the best design known of each.
+def _axes_of_kept(
+    run: Run, kept: Kept, best: DesignPoint, designs: Designs
+) -> Iterator[AxisValues]:
+    """The same where bounds closed most of the space: values that are left, with the best design
+    known of each.
 
-    What none with a value exceeds is told by the bounds of all chips of the space; nothing where a part of it is not known.
+    What none with a value exceeds is told by the bounds of all chips of the space; nothing where a
+    part of it is not known.
     """
     assert isinstance(run.hardware, DesignedChips)
     for axis in kept.axis_bounds.several if kept.closed < np.inf else ():
@@ -82,7 +106,8 @@ def _axes_of_kept(run: Run, kept: Kept, best: DesignPoint, designs: Designs) -> 
 
 
 def axes_of(hardware: DesignedChips) -> tuple[str, ...]:
-    """Fields of the accelerators that have several values; vector cores as wide as tensor cores have no axis of their own."""
+    """Fields of the accelerators that have several values; vector cores as wide as tensor cores
+    have no axis of their own."""
     chips = hardware.accelerators
     tied = bool(np.array_equal(chips.width, chips.width_vc))
     several = (name for name in AXES if len(set(axis_column(hardware, name))) > 1)
@@ -99,17 +124,24 @@ def _in_order(axis: str, values: list[int | str]) -> list[int | str]:
     """Distinct sorted ``values``, links by their bandwidth."""
     if axis != "links":
         return values
-    return sorted(values, key=lambda each: own_links(str(each)).bandwidth_bytes_per_s if each != "None" else 0.0)
+    return sorted(
+        values,
+        key=lambda each: own_links(str(each)).bandwidth_bytes_per_s if each != "None" else 0.0,
+    )
 
 
-def _memory_axis(sizes: Sequence[int], best: DesignPoint, points: dict[int, DesignPoint]) -> AxisValues:
+def _memory_axis(
+    sizes: Sequence[int], best: DesignPoint, points: dict[int, DesignPoint]
+) -> AxisValues:
     """What the search found for every size of the memory."""
     values = []
     for size in sizes:
         point = points.get(size)
         nothing = AxisValue(str(size), Status.INFEASIBLE, 0.0, 0.0, None, size, {})
         values.append(nothing if point is None else _of_design(str(size), point))
-    return AxisValues(MEMORY, None, str(best.hbm_bytes), len(values), tuple(values), AxisScope.DESIGNS)
+    return AxisValues(
+        MEMORY, None, str(best.hbm_bytes), len(values), tuple(values), AxisScope.DESIGNS
+    )
 
 
 def _of_design(value: str, point: DesignPoint) -> AxisValue:
@@ -117,7 +149,9 @@ def _of_design(value: str, point: DesignPoint) -> AxisValue:
     open_bound = point.certificate.best_open_bound if point.certificate is not None else None
     bound = point.value if point.optimal else max(point.value, open_bound or 0.0)
     plans = {name: _summary_of(plan) for name, plan in point.models.items()}
-    return AxisValue(value, point.status, point.value, bound, point.accelerator, point.hbm_bytes, plans)
+    return AxisValue(
+        value, point.status, point.value, bound, point.accelerator, point.hbm_bytes, plans
+    )
 
 
 def _summary_of(plan: ModelPlan) -> PlanSummary:
@@ -126,7 +160,8 @@ def _summary_of(plan: ModelPlan) -> PlanSummary:
 
 @dataclass(frozen=True)
 class _Again:
-    """What is known once some accelerators were priced again: the best design if it is one of them, and what none exceeds."""
+    """What is known once some accelerators were priced again: the best design if it is one of them,
+    and what none exceeds."""
 
     best: AxisValue | None
     ceiling: float
@@ -144,17 +179,28 @@ class Designs:
         """Those that ``groups`` are about."""
         most, own = max(run.problem.memory_bytes), run.hardware.figures.memory_bytes is not None
         roomiest = [group for group in groups if own or group.key.memory_bytes == most]
-        by_model = ((model, [group for group in roomiest if group.key.model == model.name]) for model in run.problem.models)
+        by_model = (
+            (model, [group for group in roomiest if group.key.model == model.name])
+            for model in run.problem.models
+        )
         return cls(run, [ModelPoints(mine, run.problem.objective) for _, mine in by_model])
 
     def best(self, value: str, rows: IntArray) -> AxisValue:
         """The best design on the configurations ``rows``, which are those with ``value``."""
-        known = [PointsOfRows(model, rows, mask) for model, mask in zip(self.models, self._candidates(rows), strict=True)]
+        known = [
+            PointsOfRows(model, rows, mask)
+            for model, mask in zip(self.models, self._candidates(rows), strict=True)
+        ]
         self._search(known)
-        bound, found = self._together([each.bound for each in known]), self._together([each.found for each in known])
+        bound, found = (
+            self._together([each.bound for each in known]),
+            self._together([each.found for each in known]),
+        )
         most, ceiling = float(found.max()), float(bound.max())
         if np.isinf(most):
-            return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, max(self.run.problem.memory_bytes), {})
+            return AxisValue(
+                value, Status.INFEASIBLE, 0.0, 0.0, None, max(self.run.problem.memory_bytes), {}
+            )
         if ceiling > most * (1.0 + PROVEN):
             again = self._with_more_effort(value, rows, bound, most)
             if again.best is not None:
@@ -164,21 +210,32 @@ class Designs:
         return self._value(value, self.run.hardware.accelerator(row), choices, most, ceiling)
 
     def known(self, value: str, rows: IntArray, most: float) -> AxisValue | None:
-        """The best design that was found on ``rows``, none of which exceeds ``most``; None where none was."""
+        """The best design that was found on ``rows``, none of which exceeds ``most``; None where
+        none was."""
         masks = [np.ones((len(model.upper), len(rows)), np.bool_) for model in self.models]
-        known = [PointsOfRows(model, rows, mask) for model, mask in zip(self.models, masks, strict=True)]
+        known = [
+            PointsOfRows(model, rows, mask) for model, mask in zip(self.models, masks, strict=True)
+        ]
         found = self._together([each.found for each in known])
         place = int(found.argmax())
         if np.isneginf(found[place]):
             return None
         choices = [each.best(place) for each in known]
-        return self._value(value, self.run.hardware.accelerator(int(rows[place])), choices, float(found[place]), most)
+        return self._value(
+            value,
+            self.run.hardware.accelerator(int(rows[place])),
+            choices,
+            float(found[place]),
+            most,
+        )
 
-    def _smallest(self, known: Sequence[PointsOfRows], rows: IntArray, most: float) -> tuple[int, list[Choice]]:
+    def _smallest(
+        self, known: Sequence[PointsOfRows], rows: IntArray, most: float
+    ) -> tuple[int, list[Choice]]:
         """The smallest of the configurations ``rows`` that reach ``most``, with its points.
 
-        What reaches it was looked for among those that none is faster than, of whatever size: so it is looked for again among the
-        smaller ones, until none of them can.
+        What reaches it was looked for among those that none is faster than, of whatever size: so it
+        is looked for again among the smaller ones, until none of them can.
         """
         area_mm2 = self.run.hardware.figures.area_mm2
         enough = most * (1.0 - ROUNDING)
@@ -188,12 +245,16 @@ class Designs:
             place = int(ties[np.lexsort((energy_j, area_mm2[rows[ties]]))[0]])
             row, choices = int(rows[place]), [each.best(place) for each in known]
             rows = rows[area_mm2[rows] < area_mm2[row]]
-            known = [PointsOfRows(model, rows, mask) for model, mask in zip(self.models, self._candidates(rows), strict=True)]
+            known = [
+                PointsOfRows(model, rows, mask)
+                for model, mask in zip(self.models, self._candidates(rows), strict=True)
+            ]
             if not len(rows) or not self._reaches(known, enough):
                 return row, choices
 
     def _reaches(self, known: Sequence[PointsOfRows], enough: float) -> bool:
-        """Whether one of the configurations does, evaluating points best first until one does or none can."""
+        """Whether one of the configurations does, evaluating points best first until one does or
+        none can."""
         for _ in range(MOST_EVALUATED):
             if (self._together([each.found for each in known]) >= enough).any():
                 return True
@@ -208,13 +269,18 @@ class Designs:
     def _candidates(self, rows: IntArray) -> list[NDArray[np.bool_]]:
         """Per model, which points could matter: shape (shapes, rows). What nothing fits never does.
 
-        Of one model those that no other with the same shape dominates; of several the configurations that none dominates under
-        all shapes, since what one model's best dominates may be the best for all.
+        Of one model those that no other with the same shape dominates; of several the
+        configurations that none dominates under all shapes, since what one model's best dominates
+        may be the best for all.
         """
         masks = [np.zeros((len(model.upper), len(rows)), np.bool_) for model in self.models]
         for size in self.models[0].sizes:
             fitting = [model.fitting_in(size) for model in self.models]
-            every = [(model, shape) for model, shapes in zip(self.models, fitting, strict=True) for shape in shapes]
+            every = [
+                (model, shape)
+                for model, shapes in zip(self.models, fitting, strict=True)
+                for shape in shapes
+            ]
             mine = np.flatnonzero(self.models[0].held(size)[rows])
             if len(self.models) == 1:
                 for shape in fitting[0]:
@@ -229,7 +295,10 @@ class Designs:
         """Evaluate points best first, until no other can beat the best of them."""
         looked_for = 0
         while looked_for < MOST_EVALUATED:
-            potential, found = self._together([each.potential for each in known]), self._together([each.found for each in known])
+            potential, found = (
+                self._together([each.potential for each in known]),
+                self._together([each.found for each in known]),
+            )
             place = int(potential.argmax())
             if np.isinf(potential[place]) or potential[place] <= found.max() * (1.0 + ROUNDING):
                 return
@@ -241,47 +310,87 @@ class Designs:
 
     def _energy_j(self, known: Sequence[PointsOfRows], places: IntArray) -> FloatArray:
         """Joules per sample of the best points found, the mean of the models; shape (places,)."""
-        joules = {model.name: each.energy_j(places) for model, each in zip(self.run.problem.models, known, strict=True)}
+        joules = {
+            model.name: each.energy_j(places)
+            for model, each in zip(self.run.problem.models, known, strict=True)
+        }
         return self.run.problem.combination.mean(joules)
 
-    def _with_more_effort(self, value: str, rows: IntArray, bound: FloatArray, most: float) -> _Again:
-        """The best design on ``rows`` if it is better than ``most``, scheduled with as much effort as a search spends.
+    def _with_more_effort(
+        self, value: str, rows: IntArray, bound: FloatArray, most: float
+    ) -> _Again:
+        """The best design on ``rows`` if it is better than ``most``, scheduled with as much effort
+        as a search spends.
 
-        ``bound`` (rows,) is what none of them exceeds; those that might exceed ``most`` are priced again, the nearest first.
+        ``bound`` (rows,) is what none of them exceeds; those that might exceed ``most`` are priced
+        again, the nearest first.
         """
         hardware, best, ceiling = self.run.hardware, None, -np.inf
-        open_ = rows[np.argsort(-bound, kind="stable")][: int((bound > most * (1.0 + PROVEN)).sum())]
+        open_ = rows[np.argsort(-bound, kind="stable")][
+            : int((bound > most * (1.0 + PROVEN)).sum())
+        ]
         bounds = -np.sort(-bound)[: len(open_)]
         if isinstance(hardware, DesignedChips):
             for _ in range(MOST_ROUNDS):
                 if not len(open_):
                     break
-                few, open_, bounds = open_[:PRICED_AGAIN], open_[PRICED_AGAIN:], bounds[PRICED_AGAIN:]
-                chips = priced(self.run, hardware.only([hardware.accelerators.accelerator(row) for row in few.tolist()]))
+                few, open_, bounds = (
+                    open_[:PRICED_AGAIN],
+                    open_[PRICED_AGAIN:],
+                    bounds[PRICED_AGAIN:],
+                )
+                chips = priced(
+                    self.run,
+                    hardware.only([hardware.accelerators.accelerator(row) for row in few.tolist()]),
+                )
                 optimum = chips.best_optimum()
                 if optimum is None:
                     continue
-                ceiling = max(ceiling, optimum.value if optimum.proven else optimum.best_open_bound or np.inf)
+                ceiling = max(
+                    ceiling, optimum.value if optimum.proven else optimum.best_open_bound or np.inf
+                )
                 if optimum.value > most * (1.0 + ROUNDING):
                     choices = [optimum.choices[model.name] for model in self.run.problem.models]
-                    most, best = optimum.value, (chips.run.hardware.accelerator(optimum.row), choices)
+                    most, best = (
+                        optimum.value,
+                        (chips.run.hardware.accelerator(optimum.row), choices),
+                    )
                 left = bounds > most * (1.0 + PROVEN)
                 open_, bounds = open_[left], bounds[left]
         ceiling = max(ceiling, float(bounds.max(initial=-np.inf)))
-        return _Again(None if best is None else self._value(value, *best, most, max(most, ceiling)), ceiling)
+        return _Again(
+            None if best is None else self._value(value, *best, most, max(most, ceiling)), ceiling
+        )
 
-    def _value(self, value: str, chip: Accelerator | None, choices: Sequence[Choice], reached: float, bound: float) -> AxisValue:
+    def _value(
+        self,
+        value: str,
+        chip: Accelerator | None,
+        choices: Sequence[Choice],
+        reached: float,
+        bound: float,
+    ) -> AxisValue:
         plans, held = {}, 0.0
         for choice in choices:
             best = choice.group.evaluated(choice.point)
             throughput = choice.group.batch_samples / best.iteration_s
-            plans[choice.group.key.model] = PlanSummary.of(choice.group.plan(choice.point), throughput)
+            plans[choice.group.key.model] = PlanSummary.of(
+                choice.group.plan(choice.point), throughput
+            )
             held = max(held, best.memory_bytes)
-        proven = bound <= reached * (1.0 + PROVEN) and not any(model.omitted for model in self.models)
+        proven = bound <= reached * (1.0 + PROVEN) and not any(
+            model.omitted for model in self.models
+        )
         sizes, own = sorted(self.run.problem.memory_bytes), self.run.hardware.figures.memory_bytes
         memory_bytes = next((size for size in sizes if held <= size), sizes[-1])
         if own is not None:
             memory_bytes = choices[0].group.key.memory_bytes
         return AxisValue(
-            value, Status.OPTIMAL if proven else Status.FEASIBLE, reached, max(bound, reached), chip, memory_bytes, plans
+            value,
+            Status.OPTIMAL if proven else Status.FEASIBLE,
+            reached,
+            max(bound, reached),
+            chip,
+            memory_bytes,
+            plans,
         )

@@ -1,4 +1,5 @@
-"""Everything a reader needs to believe the best design: its plans, where time and memory go, the expert's plan."""
+"""Everything a reader needs to believe the best design: its plans, where time and memory go, the
+expert's plan."""
 
 from __future__ import annotations
 
@@ -42,14 +43,20 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
     machine = run.hardware.machine(row, float(group.key.memory_bytes))
     iteration = price_iteration(plan, costs, machine)
     found_s = float(group.iteration_s[point])
-    if abs(iteration.iteration_s - found_s) > AGREEMENT * found_s or iteration.status is not Status.FEASIBLE:
+    if (
+        abs(iteration.iteration_s - found_s) > AGREEMENT * found_s
+        or iteration.status is not Status.FEASIBLE
+    ):
         raise SolverError(
-            f"the search found {found_s} s for {group.key}, pricing its plan {iteration.iteration_s} s "
+            f"the search found {found_s} s for {group.key}, pricing its plan "
+            f"{iteration.iteration_s} s "
             f"({iteration.reason or 'feasible'}); please report this with study.yaml"
         )
     moving_j = run.hardware.moving_j(row, bytes_beside(PricedPlan(plan, costs, machine)))
     bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
-    reported = plan_report(shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s, run.hardware.cluster)
+    reported = plan_report(
+        shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s, run.hardware.cluster
+    )
     return replace(
         reported,
         tc_utilization=_utilization(schedules, CoreType.TC),
@@ -64,7 +71,11 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
 
 def _share_of_own_best(run: Run, choice: Choice) -> float | None:
     own_best = run.problem.own_best.get(choice.group.key.model)
-    return None if own_best is None else float(choice.group.objective(run.problem.objective)[choice.point] / own_best)
+    return (
+        None
+        if own_best is None
+        else float(choice.group.objective(run.problem.objective)[choice.point] / own_best)
+    )
 
 
 def plan_report(
@@ -116,7 +127,10 @@ def plan_report(
         vc_utilization=None,
         placement=placement_of(plan, cluster, cluster),
         plan=Plan.uniform(
-            plan, key.model, key.sequence_length, tuple(tuple(names[layer] for layer in chunk) for chunk in chunks)
+            plan,
+            key.model,
+            key.sequence_length,
+            tuple(tuple(names[layer] for layer in chunk) for chunk in chunks),
         ),
     )
 
@@ -132,30 +146,47 @@ def with_expert(plan: ModelPlan, expert: ExpertReport | None) -> ModelPlan:
     """``plan`` beside the expert's."""
     if expert is None or expert.status is not Status.FEASIBLE:
         return replace(plan, expert=expert)
-    return replace(plan, expert=expert, speedup_over_expert=plan.throughput_samples_per_s / expert.throughput_samples_per_s)
+    return replace(
+        plan,
+        expert=expert,
+        speedup_over_expert=plan.throughput_samples_per_s / expert.throughput_samples_per_s,
+    )
 
 
-def expert_report(run: Run, expert: ExpertPlan, shapes: Sequence[Shape], row: int, memory_bytes: float) -> ExpertReport:
-    """Price the expert's plan on configuration ``row``, with the recomputation mode that suits it best.
+def expert_report(
+    run: Run, expert: ExpertPlan, shapes: Sequence[Shape], row: int, memory_bytes: float
+) -> ExpertReport:
+    """Price the expert's plan on configuration ``row``, with the recomputation mode that suits it
+    best.
 
-    ``shapes`` are of the expert's width. A plan that does not fit is reported with its reason and the time it would take, one
-    that does not apply with its reason alone.
+    ``shapes`` are of the expert's width. A plan that does not fit is reported with its reason and
+    the time it would take, one that does not apply with its reason alone.
     """
-    graph, source, degrees = shapes[0].graph, expert_plans().source, (expert.tp, expert.pp, expert.dp)
+    graph, source, degrees = (
+        shapes[0].graph,
+        expert_plans().source,
+        (expert.tp, expert.pp, expert.dp),
+    )
     unsuited = _why_unsuited(graph, expert)
     plans = [replace(shape.plan, pp=expert.pp, dp=expert.dp) for shape in shapes]
     unsuited = unsuited or too_many_devices(run, plans[0].devices, row)
     if not unsuited and plans[0].micro_batch_size * expert.dp > plans[0].global_batch_size:
-        unsuited = f"the expert's plan has {expert.dp} replicas for {plans[0].global_batch_size} samples"
+        unsuited = (
+            f"the expert's plan has {expert.dp} replicas for {plans[0].global_batch_size} samples"
+        )
     if unsuited:
-        return ExpertReport(Status.INFEASIBLE, source, *degrees, plans[0].recompute.value, 0.0, 0.0, unsuited)
+        return ExpertReport(
+            Status.INFEASIBLE, source, *degrees, plans[0].recompute.value, 0.0, 0.0, unsuited
+        )
     machine = run.hardware.machine(row, memory_bytes)
     shapes = [shape.proven_at(run.hardware, row) for shape in shapes]
     priced = [
         (plan, price_iteration(plan, attributed_costs(run, shape, plan, row), machine))
         for shape, plan in zip(shapes, plans, strict=True)
     ]
-    plan, best = min(priced, key=lambda each: (each[1].status is not Status.FEASIBLE, each[1].iteration_s))
+    plan, best = min(
+        priced, key=lambda each: (each[1].status is not Status.FEASIBLE, each[1].iteration_s)
+    )
     return ExpertReport(
         status=best.status,
         source=source,
@@ -171,9 +202,14 @@ def expert_report(run: Run, expert: ExpertPlan, shapes: Sequence[Shape], row: in
 
 
 def too_many_devices(run: Run, needed: int, row: int) -> str:
-    """Why an expert's plan on ``needed`` devices cannot run on configuration ``row``; empty where there are as many."""
+    """Why an expert's plan on ``needed`` devices cannot run on configuration ``row``; empty where
+    there are as many."""
     given, caps = run.hardware.cluster.num_devices, run.hardware.figures.caps
-    has = f"the cluster has {given}" if caps is None or needed > given else f"the money buys {caps[row]} of this chip"
+    has = (
+        f"the cluster has {given}"
+        if caps is None or needed > given
+        else f"the money buys {caps[row]} of this chip"
+    )
     most = given if caps is None else min(given, int(caps[row]))
     return f"the expert's plan needs {needed} devices, {has}" if needed > most else ""
 
@@ -183,14 +219,18 @@ def _why_unsuited(graph: ModelGraph, expert: ExpertPlan) -> str:
     names = [graph.layers[index].name for index in graph.sequence]
     chain = is_chain(len(names), edges_between(graph.tensors))
     if not chain or (names[0], names[-1], set(names[1:-1])) != ("embedding", "head", {"block"}):
-        return "the expert's plan balances the blocks between an embedding and a head, and these layers are no such chain"
+        return (
+            "the expert's plan balances the blocks between an embedding and a head, and these "
+            "layers are no such chain"
+        )
     if expert.pp > len(names) - 2:
         return f"the expert's plan has {expert.pp} stages, the model only {len(names) - 2} blocks"
     return ""
 
 
 def _utilization(schedules: Sequence[LayerSchedule], cores: CoreType) -> float | None:
-    """Busy fraction over one micro-batch's forward and backward of the whole model, weighted by time."""
+    """Busy fraction over one micro-batch's forward and backward of the whole model, weighted by
+    time."""
     total_s = sum(item.schedule.makespan_s * item.repeats for item in schedules)
     busy_s = sum(item.busy(cores) * item.schedule.makespan_s * item.repeats for item in schedules)
     return busy_s / total_s if total_s else None

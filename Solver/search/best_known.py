@@ -1,4 +1,5 @@
-"""What the searches of the parts of a space know together: the value of the best design that one of them has evaluated."""
+"""What the searches of the parts of a space know together: the value of the best design that one of
+them has evaluated."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ _SUFFIX = ".value"
 
 @dataclass(frozen=True)
 class BestKnown:
-    """A ``folder`` with a file for each of the parts, this one's under ``name``; None: nobody is told, and nothing heard.
+    """A ``folder`` with a file for each of the parts, this one's under ``name``; None: nobody is
+    told, and nothing heard.
 
-    Whose disk is another one hears less, and whose file is damaged is not heard: that costs time, and changes no answer.
+    Whose disk is another one hears less, and whose file is damaged is not heard: that costs time,
+    and changes no answer.
     """
 
     folder: Path | None = None
@@ -36,7 +39,8 @@ class BestKnown:
         return max(map(_read, files), default=0.0)
 
     def tell(self, value: float) -> None:
-        """Say that a design has been evaluated which reaches ``value``, where this part had told of none that does."""
+        """Say that a design has been evaluated which reaches ``value``, where this part had told of
+        none that does."""
         if self.folder is None:
             return
         path = self.folder / f"{self.name}{_SUFFIX}"

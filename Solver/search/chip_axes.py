@@ -22,13 +22,16 @@ def axis_column(hardware: DesignedChips, axis: str) -> list[int | str]:
     if axis in {"memory_system", "links"}:
         return [str(value) for value in getattr(chips, axis)]
     if axis == "frequency_hz":
-        return [round(platform.frequency_hz if value is None else value) for value in chips.frequency_hz]
+        return [
+            round(platform.frequency_hz if value is None else value) for value in chips.frequency_hz
+        ]
     found: list[int | str] = getattr(chips, axis).tolist()
     return found
 
 
 def axis_bounds(hardware: DesignedChips, most: FloatArray) -> AxisBounds:
-    """Of every value of every axis what no design with it exceeds, from what none on a chip does, (chips,); 0: none fits."""
+    """Of every value of every axis what no design with it exceeds, from what none on a chip does,
+    (chips,); 0: none fits."""
     chips = hardware.accelerators
     found: dict[str, dict[str, float]] = {}
     for axis in AXES:

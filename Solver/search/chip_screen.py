@@ -1,9 +1,11 @@
-"""Bounds that close the chips and the shapes of plans of one model which cannot have its best design.
+"""Bounds that close the chips and the shapes of plans of one model which cannot have its best
+design.
 
-Bounds of rising cost and tightness close chips: one of all shapes, from work at peak rates under the lines of all plans that fit
-in memory; of every shape, with what it exchanges, under the lines of its own plans; the same with operators as they are priced,
-one after another; at last schedules, and searches through plans that stop at what is known. Between them good designs are
-evaluated, so that there is something to beat.
+Bounds of rising cost and tightness close chips: one of all shapes, from work at peak rates under
+the lines of all plans that fit in memory; of every shape, with what it exchanges, under the lines
+of its own plans; the same with operators as they are priced, one after another; at last schedules,
+and searches through plans that stop at what is known. Between them good designs are evaluated, so
+that there is something to beat.
 """
 
 from __future__ import annotations
@@ -24,25 +26,53 @@ from Solver.plan_search.closed_shapes import ClosedShapes
 from Solver.problem import ModelProblem
 from Solver.search.closing import reached
 from Solver.search.run import ROUNDING, Run
-from Solver.search.shape_bounds_on_chips import MakeTable, ShapeBound, ShapeBounds, at_peak_rates, priced
+from Solver.search.shape_bounds_on_chips import (
+    MakeTable,
+    ShapeBound,
+    ShapeBounds,
+    at_peak_rates,
+    priced,
+)
 from Solver.search.trial_designs import best_tried
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 FEW_CHIPS = 1024  # of which no bounds are taken together; that are searched as soon as bounded
-SAMPLE, SAMPLED = 256, (0.01, 0.1)  # so many chips of these parts of all, the most promising, are tried first
-FIRST_SHAPES, MANY_TIMES = 16, 3  # of those with the highest bounds, and so many times as many by weaker ones
-AT_ONCE, MORE = 2048, 4  # chips bounded by prices together at first, and how many times as many then: they have cores in common
-FEW_PAIRS, SEARCHED = 8, 64  # chips times shapes that are left to the search of what is left; chips searched together at first
-TRIED, TRIED_SHAPES, EVALUATED = 8, 4, 8  # chips whose plans are searched together, shapes, and points of these
+SAMPLE, SAMPLED = (
+    256,
+    (0.01, 0.1),
+)  # so many chips of these parts of all, the most promising, are tried first
+FIRST_SHAPES, MANY_TIMES = (
+    16,
+    3,
+)  # of those with the highest bounds, and so many times as many by weaker ones
+AT_ONCE, MORE = (
+    2048,
+    4,
+    # chips bounded by prices together at first, and how many times as many then: they have cores in
+    # common
+)
+FEW_PAIRS, SEARCHED = (
+    8,
+    64,
+    # chips times shapes that are left to the search of what is left; chips searched together at
+    # first
+)
+TRIED, TRIED_SHAPES, EVALUATED = (
+    8,
+    4,
+    8,
+)  # chips whose plans are searched together, shapes, and points of these
 
 
 @dataclass(frozen=True, eq=False)
 class Bounded:
-    """What the plans of some shapes do not exceed: by chip, whatever the shape (chips,), and by number of the shape on any chip.
+    """What the plans of some shapes do not exceed: by chip, whatever the shape (chips,), and by
+    number of the shape on any chip.
 
-    ``least_s`` are seconds that no plan of a shape is below on any of them; ``of_pairs`` are by shape and chip, where asked for.
+    ``least_s`` are seconds that no plan of a shape is below on any of them; ``of_pairs`` are by
+    shape and chip, where asked for.
     """
 
     most: FloatArray
@@ -58,19 +88,24 @@ class Bounded:
 class Screen:
     """Closes the chips and the shapes of one model that cannot have its best design.
 
-    ``most`` is what no design on a chip exceeds (chips,), ``least_s`` what no plan of a shape is below (shapes,) on any chip that
-    was open when the shape was closed, ``beaten`` what the best design found reaches, here or in another part of the space. Of
-    shapes that are left plans might be the best whose groups are ``lying`` so; ``none_exceeds`` is what no other plan exceeds on
-    the chips that are left.
+    ``most`` is what no design on a chip exceeds (chips,), ``least_s`` what no plan of a shape is
+    below (shapes,) on any chip that was open when the shape was closed, ``beaten`` what the best
+    design found reaches, here or in another part of the space. Of shapes that are left plans might
+    be the best whose groups are ``lying`` so; ``none_exceeds`` is what no other plan exceeds on the
+    chips that are left.
     """
 
-    def __init__(self, run: Run, hardware: DesignedChips, model: ModelProblem, least: float = 0.0) -> None:
+    def __init__(
+        self, run: Run, hardware: DesignedChips, model: ModelProblem, least: float = 0.0
+    ) -> None:
         """``least`` is what a design has to reach to be of interest."""
         self.run, self.hardware, self.model = run, hardware, model
         self.shapes: Sequence[UniformPlan] = tuple(model.space.shapes())
         keys = list(dict.fromkeys(model.graph_key(shape) for shape in self.shapes))
         with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
-            graphs = load_or_extract_all(keys, run.stores.graphs, run.problem.force_reextract, run.problem.code, advance)
+            graphs = load_or_extract_all(
+                keys, run.stores.graphs, run.problem.force_reextract, run.problem.code, advance
+            )
         if run.first:
             check_functions(graphs.values(), hardware.known_functions, strict=run.problem.strict)
         self.graphs, self.shape_bounds = graphs, ShapeBounds(run, model, graphs, self.shapes)
@@ -81,9 +116,16 @@ class Screen:
         self._listen()
 
     def bounded(
-        self, rows: IntArray, numbers: Sequence[int], level: MakeTable, *, pairs: bool = False, listed: bool = True
+        self,
+        rows: IntArray,
+        numbers: Sequence[int],
+        level: MakeTable,
+        *,
+        pairs: bool = False,
+        listed: bool = True,
     ) -> Bounded:
-        """Bounds of the plans of some shapes on the chips ``rows``, those of ``pairs`` too; ``listed``: ``ShapeBounds.on``."""
+        """Bounds of the plans of some shapes on the chips ``rows``, those of ``pairs`` too;
+        ``listed``: ``ShapeBounds.on``."""
         hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
         of_shapes, least_s = dict.fromkeys(numbers, -np.inf), dict.fromkeys(numbers, np.inf)
         of_pairs = {number: np.full(len(rows), -np.inf) for number in numbers if pairs}
@@ -91,7 +133,9 @@ class Screen:
             values = self._values(hardware.figures, each)
             np.maximum(most, values, out=most)
             of_shapes[each.number] = max(of_shapes[each.number], float(values.max(initial=-np.inf)))
-            least_s[each.number] = min(least_s[each.number], float(each.seconds.min(initial=np.inf)))
+            least_s[each.number] = min(
+                least_s[each.number], float(each.seconds.min(initial=np.inf))
+            )
             if pairs:
                 np.maximum(of_pairs[each.number], values, out=of_pairs[each.number])
         return Bounded(most, of_shapes, least_s, of_pairs)
@@ -99,14 +143,22 @@ class Screen:
     def _values(self, figures: ChipFigures, bound: ShapeBound) -> FloatArray:
         """What no plan of a bound exceeds, shape (chips,)."""
         space, objective = self.model.space, self.run.problem.objective
-        return figures.reached(objective, bound.seconds, bound.joules, space.base.global_batch_size, space.sequence_length)
+        return figures.reached(
+            objective,
+            bound.seconds,
+            bound.joules,
+            space.base.global_batch_size,
+            space.sequence_length,
+        )
 
     def screen(self) -> tuple[IntArray, list[int]]:
         """Chips and numbers of shapes that might have the best design."""
         rows, numbers = np.arange(len(self.most)), list(range(len(self.shapes)))
         if not len(rows):
             return rows, []
-        with self.run.progress.phase(f"bounds of chips for {self.model.name}", len(rows)) as advance:
+        with self.run.progress.phase(
+            f"bounds of chips for {self.model.name}", len(rows)
+        ) as advance:
             many = len(rows) > FEW_CHIPS
             if many:
                 self._bound_by_cores()
@@ -131,15 +183,22 @@ class Screen:
         rows, numbers = self._left_by(bounded, priced_rows)
         if len(rows) * len(numbers) <= FEW_PAIRS:
             return rows, numbers
-        return self._closed_by_search(rows, {number: bounded.of_pairs[number][self.open(priced_rows)] for number in numbers})
+        return self._closed_by_search(
+            rows, {number: bounded.of_pairs[number][self.open(priced_rows)] for number in numbers}
+        )
 
-    def _closed_by_search(self, rows: IntArray, of_pairs: dict[int, FloatArray]) -> tuple[IntArray, list[int]]:
-        """What is left of chips and shapes once plans are searched, shape by shape, on all chips that are open under it.
+    def _closed_by_search(
+        self, rows: IntArray, of_pairs: dict[int, FloatArray]
+    ) -> tuple[IntArray, list[int]]:
+        """What is left of chips and shapes once plans are searched, shape by shape, on all chips
+        that are open under it.
 
         ``of_pairs`` is by number of the shape what its plans do not exceed on ``rows``.
         """
         numbers = list(of_pairs)
-        with self.run.progress.phase(f"plans of {self.model.name} on {len(rows)} chips", len(numbers)) as advance:
+        with self.run.progress.phase(
+            f"plans of {self.model.name} on {len(rows)} chips", len(numbers)
+        ) as advance:
             for number in sorted(numbers, key=lambda each: -float(of_pairs[each].max())):
                 self._listen()
                 self._search(rows, number, of_pairs[number])
@@ -152,7 +211,8 @@ class Screen:
         return rows[self.open(rows)], left
 
     def _search(self, rows: IntArray, number: int, most: FloatArray) -> None:
-        """Lower ``most``, what plans of a shape do not exceed on the chips ``rows``, where it might be the best."""
+        """Lower ``most``, what plans of a shape do not exceed on the chips ``rows``, where it might
+        be the best."""
         open_ = np.flatnonzero(most >= self._least)
         if not len(open_):
             return
@@ -171,7 +231,8 @@ class Screen:
         self.lying[self.shapes[number]] = frozenset(lying)
 
     def _lying(self, rows: IntArray, number: int) -> tuple[list[LayerGroups], FloatArray]:
-        """How the groups of a shape lie in plans that might be the best on one of the chips ``rows``, and what none exceeds."""
+        """How the groups of a shape lie in plans that might be the best on one of the chips
+        ``rows``, and what none exceeds."""
         hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
         found: dict[LayerGroups, None] = {}
         for lying, bound in self.shape_bounds.by_lying(hardware, number, priced):
@@ -203,7 +264,9 @@ class Screen:
             self.least_s[number] = max(self.least_s[number], bounded.least_s[number])
             if most < self._least:
                 self.none_exceeds = max(self.none_exceeds, most)
-        return rows[self.open(rows)], [number for number, most in bounded.of_shapes.items() if most >= self._least]
+        return rows[self.open(rows)], [
+            number for number, most in bounded.of_shapes.items() if most >= self._least
+        ]
 
     def open(self, rows: IntArray) -> NDArray[np.bool_]:
         """Which of the chips ``rows`` might have the best design."""
@@ -237,32 +300,49 @@ class Screen:
             self.most = np.maximum(self.most, np.where(figures.holding(size), values, -np.inf))
 
     def _sample(self, *, listed: bool) -> None:
-        """Find something to beat among some chips, from the most promising to those that are less so."""
+        """Find something to beat among some chips, from the most promising to those that are less
+        so."""
         order = np.argsort(-self.most, kind="stable")
         for part in SAMPLED:
-            places = np.unique(np.linspace(0, max(int(part * len(order)) - 1, 0), SAMPLE).astype(np.int64))
+            places = np.unique(
+                np.linspace(0, max(int(part * len(order)) - 1, 0), SAMPLE).astype(np.int64)
+            )
             rows = order[places][self.open(order[places])]
             if not len(rows):
                 return
             weak = self.bounded(rows, range(len(self.shapes)), at_peak_rates, listed=listed)
             if not listed:
-                weak = self.bounded(rows, weak.best_shapes(MANY_TIMES * FIRST_SHAPES), at_peak_rates)
+                weak = self.bounded(
+                    rows, weak.best_shapes(MANY_TIMES * FIRST_SHAPES), at_peak_rates
+                )
             self._try(rows, self.bounded(rows, weak.best_shapes(FIRST_SHAPES), priced))
 
     def _try(self, rows: IntArray, bounded: Bounded) -> None:
-        """Look for the best plans of the most promising of the chips ``rows`` under a few shapes."""
+        """Look for the best plans of the most promising of the chips ``rows`` under a few
+        shapes."""
         order = np.argsort(-bounded.most, kind="stable")[:TRIED]
         rows = rows[order[bounded.most[order] > self.beaten]]
         if not len(rows):
             return
         hardware = self.hardware.some(rows)
-        lying = {self.shapes[number]: self._best_lying(hardware, number) for number in bounded.best_shapes(TRIED_SHAPES)}
-        self._beat(best_tried(self.run.on(hardware), self.model, lying, self._sizes(rows), EVALUATED))
+        lying = {
+            self.shapes[number]: self._best_lying(hardware, number)
+            for number in bounded.best_shapes(TRIED_SHAPES)
+        }
+        self._beat(
+            best_tried(self.run.on(hardware), self.model, lying, self._sizes(rows), EVALUATED)
+        )
 
     def _best_lying(self, hardware: DesignedChips, number: int) -> frozenset[LayerGroups]:
         """How groups lie in the plans of a shape whose bound is highest."""
         found = self.shape_bounds.by_lying(hardware, number, priced)
-        return frozenset(max(found, key=lambda each: float(self._values(hardware.figures, each[1]).max()), default=((),))[0])
+        return frozenset(
+            max(
+                found,
+                key=lambda each: float(self._values(hardware.figures, each[1]).max()),
+                default=((),),
+            )[0]
+        )
 
     def _beat(self, value: float) -> None:
         """Take note of what a design reaches."""

@@ -1,4 +1,5 @@
-"""Chips that bounds left, closed one by one: by their schedules, and by searches through plans that stop at what is known."""
+"""Chips that bounds left, closed one by one: by their schedules, and by searches through plans that
+stop at what is known."""
 
 from __future__ import annotations
 
@@ -29,9 +30,11 @@ SHORTEST_S, LONGEST_S = 1e-9, 1e12  # of an iteration
 
 @dataclass(frozen=True, eq=False)
 class Reached:
-    """Of every chip what no plan of a shape exceeds under the objective, and what one was found to reach; (chips,) each.
+    """Of every chip what no plan of a shape exceeds under the objective, and what one was found to
+    reach; (chips,) each.
 
-    The first is told down to what had to be beaten, the second is -inf where none was found to do so.
+    The first is told down to what had to be beaten, the second is -inf where none was found to do
+    so.
     """
 
     most: FloatArray
@@ -46,14 +49,21 @@ def reached(
     lying: Collection[LayerGroups],
     least: float,
 ) -> Reached:
-    """What plans of ``shape``, with groups ``lying`` so, reach on the chips of ``run``, if it is ``least`` or more."""
-    quiet, figures, objective = replace(run, progress=SilentProgress()), run.hardware.figures, run.problem.objective
+    """What plans of ``shape``, with groups ``lying`` so, reach on the chips of ``run``, if it is
+    ``least`` or more."""
+    quiet, figures, objective = (
+        replace(run, progress=SilentProgress()),
+        run.hardware.figures,
+        run.problem.objective,
+    )
     most, found = np.full((2, len(figures)), -np.inf)
     priced = PricedShapes(quiet, model, graphs, [shape], {shape: frozenset(lying)}).shape(0)
     if priced is None:
         return Reached(most, found)
     samples, tokens = model.space.base.global_batch_size, model.space.sequence_length
-    least_j, found_j = (sample_joules_of(priced, len(figures), least=each) for each in (True, False))
+    least_j, found_j = (
+        sample_joules_of(priced, len(figures), least=each) for each in (True, False)
+    )
 
     def values(seconds: FloatArray, joules: FloatArray) -> FloatArray:
         return figures.reached(objective, seconds, joules, samples, tokens)
@@ -84,18 +94,27 @@ def _search(
     found_s: FloatArray,
     held: NDArray[np.bool_],
 ) -> None:
-    """Lower ``least_s``, what no plan is below as far as that is below ``slowest_s``, and ``found_s``; (chips,) each."""
+    """Lower ``least_s``, what no plan is below as far as that is below ``slowest_s``, and
+    ``found_s``; (chips,) each."""
     alike = like_layers(graph, part.plans.sizes)
     work, lines = Work.of(part.least, alike), dict[int, PlanLines]()
     for row in np.flatnonzero(held).tolist():
         plans = part.plans_on(row)
         if id(plans) not in lines:
             lines[id(plans)] = PlanLines.of(plans, memory_bytes, alike)
-        plans_s = lines[id(plans)].seconds(*(float(each[row]) for each in (work.whole_s, work.alike_s, work.forward_s)))
+        plans_s = lines[id(plans)].seconds(
+            *(float(each[row]) for each in (work.whole_s, work.alike_s, work.forward_s))
+        )
         bound_s = float(plans_s.min(initial=np.inf))
         if bound_s < slowest_s[row]:
-            bound_s = ConfigurationPlans(plans, part.least, row, memory_bytes, least_s=plans_s).best(slowest_s[row]).bound_s
+            bound_s = (
+                ConfigurationPlans(plans, part.least, row, memory_bytes, least_s=plans_s)
+                .best(slowest_s[row])
+                .bound_s
+            )
         least_s[row] = min(least_s[row], bound_s)
         if bound_s < slowest_s[row]:
-            best = ConfigurationPlans(plans, part.costs, row, memory_bytes).best(min(slowest_s[row], found_s[row]))
+            best = ConfigurationPlans(plans, part.costs, row, memory_bytes).best(
+                min(slowest_s[row], found_s[row])
+            )
             found_s[row] = min(found_s[row], best.iteration_s)

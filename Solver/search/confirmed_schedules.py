@@ -1,4 +1,5 @@
-"""Operator schedules of a best design's layers: solved, confirmed by an independent ILP solver, kept as records."""
+"""Operator schedules of a best design's layers: solved, confirmed by an independent ILP solver,
+kept as records."""
 
 from __future__ import annotations
 
@@ -30,9 +31,11 @@ CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the I
 
 @dataclass(frozen=True, eq=False)
 class LayerSchedule:
-    """The schedule of one pass of one distinct layer, ``repeats`` times per micro-batch; it is that of ``layers``, by name.
+    """The schedule of one pass of one distinct layer, ``repeats`` times per micro-batch; it is that
+    of ``layers``, by name.
 
-    ``exposed_s`` (operators,) are the seconds that operators hold their cores and wait for what they stream.
+    ``exposed_s`` (operators,) are the seconds that operators hold their cores and wait for what
+    they stream.
     """
 
     model: str
@@ -47,7 +50,10 @@ class LayerSchedule:
 
     def busy(self, cores: CoreType) -> float:
         """Fraction of the core-seconds of a type in which its cores compute."""
-        schedule, count = self.schedule, self.problem.num_tc if cores is CoreType.TC else self.problem.num_vc
+        schedule, count = (
+            self.schedule,
+            self.problem.num_tc if cores is CoreType.TC else self.problem.num_vc,
+        )
         waiting_s = sum(
             float(self.exposed_s[each.operator]) * (1 if each.mode is Mode.ALL else 1 / count)
             for each in schedule.assignments
@@ -58,7 +64,8 @@ class LayerSchedule:
 
 
 def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
-    """Schedules of every distinct layer and pass that the chosen plan runs on the cores of its chip; none on devices."""
+    """Schedules of every distinct layer and pass that the chosen plan runs on the cores of its
+    chip; none on devices."""
     hardware = run.hardware
     if not isinstance(hardware, DesignedChips):
         return []
@@ -80,13 +87,26 @@ def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
                 problem = scheduled.problem(operators, row)
                 schedule = hardware.solver.solve(problem, time_limit_s=SCHEDULE_TIME_LIMIT_S)
                 exposed_s = scheduled.exposed_s(operators, row, schedule)
-                what = graph.key.model, layer.name, name, operators, problem, schedule, repeats * runs, mine, exposed_s
+                what = (
+                    graph.key.model,
+                    layer.name,
+                    name,
+                    operators,
+                    problem,
+                    schedule,
+                    repeats * runs,
+                    mine,
+                    exposed_s,
+                )
                 schedules.append(LayerSchedule(*what))
     return schedules
 
 
-def confirm_schedules(schedules: Sequence[LayerSchedule], advance: Advance) -> list[ScheduleConfirmation]:
-    """Solve every schedule again as the ILP with a solver that shares no code with the native one."""
+def confirm_schedules(
+    schedules: Sequence[LayerSchedule], advance: Advance
+) -> list[ScheduleConfirmation]:
+    """Solve every schedule again as the ILP with a solver that shares no code with the native
+    one."""
     confirmations = []
     for item in schedules:
         ilp = confirm_with_ilp(item.problem, item.schedule)
@@ -100,7 +120,8 @@ def confirm_schedules(schedules: Sequence[LayerSchedule], advance: Advance) -> l
                 ilp_makespan_s=ilp.makespan_s,
                 ilp_gap=ilp.gap,
                 ilp_solver=ilp.solver,
-                agrees=ilp.status is Status.OPTIMAL and difference <= CONFIRMATION_TOLERANCE * item.schedule.makespan_s,
+                agrees=ilp.status is Status.OPTIMAL
+                and difference <= CONFIRMATION_TOLERANCE * item.schedule.makespan_s,
             )
         )
         advance(1)

@@ -30,9 +30,11 @@ MANY_SHAPES = 256  # whose plans together hold gigabytes of prices
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Plans of a shape whose groups within a layer lie alike, what its layers cost, and what they cost at ``least``.
+    """Plans of a shape whose groups within a layer lie alike, what its layers cost, and what they
+    cost at ``least``.
 
-    Where memories or links differ the plans are those on each machine, ``machine_of`` the place of every configuration's.
+    Where memories or links differ the plans are those on each machine, ``machine_of`` the place of
+    every configuration's.
     """
 
     plans: ShapePlans
@@ -44,7 +46,11 @@ class Part:
 
     def plans_on(self, row: int) -> ShapePlans:
         """The plans on the machine of configuration ``row``."""
-        return self.plans if self.machine_of is None else (self.plans, *self.others)[self.machine_of[row]]
+        return (
+            self.plans
+            if self.machine_of is None
+            else (self.plans, *self.others)[self.machine_of[row]]
+        )
 
     def forget(self) -> None:
         """Let go of what can be computed again."""
@@ -54,7 +60,8 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What decides the seconds of a layer: tp, cp, ep and where they lie, micro-batch, recomputation, sequence parallelism."""
+    """What decides the seconds of a layer: tp, cp, ep and where they lie, micro-batch,
+    recomputation, sequence parallelism."""
 
     plan: UniformPlan
     graph: ModelGraph
@@ -62,7 +69,8 @@ class Shape:
 
     @cached_property
     def excess(self) -> FloatArray:
-        """By what factor the seconds of each configuration can at most be too long, shape (configurations,)."""
+        """By what factor the seconds of each configuration can at most be too long, shape
+        (configurations,)."""
         worst: FloatArray = np.max([_excess(part) for part in self.parts], axis=0)
         return worst
 
@@ -88,7 +96,10 @@ class Shape:
         keys = [(self.graph.key, part.groups) for part in self.parts]
         modes, rows = (self.plan.recompute,), np.array([row])
         return self.with_costs(
-            {(key, groups): hardware.refined(modes, self.graph, groups, rows, Effort.THOROUGH) for key, groups in keys}
+            {
+                (key, groups): hardware.refined(modes, self.graph, groups, rows, Effort.THOROUGH)
+                for key, groups in keys
+            }
         )
 
     def with_costs(self, priced: Mapping[tuple[GraphKey, LayerGroups], PricedGraph]) -> Shape:
@@ -96,25 +107,33 @@ class Shape:
         mode, parts = self.plan.recompute, []
         for part in self.parts:
             found = priced.get((self.graph.key, part.groups))
-            parts.append(part if found is None else replace(part, costs=found.costs[mode], least=found.least[mode]))
+            parts.append(
+                part
+                if found is None
+                else replace(part, costs=found.costs[mode], least=found.least[mode])
+            )
         return replace(self, parts=tuple(parts))
 
 
 def pass_seconds(costs: LayerCosts, rows: NDArray[np.int64] | slice = slice(None)) -> FloatArray:
-    """Forward and whole backward seconds of every distinct layer, shape (configurations ``rows``, 2 * distinct layers)."""
+    """Forward and whole backward seconds of every distinct layer, shape (configurations ``rows``, 2
+    * distinct layers)."""
     backward = costs.backward.arithmetic_s[rows] + costs.recompute.arithmetic_s[rows]
     return np.hstack([costs.forward.arithmetic_s[rows], backward])
 
 
 def _excess(part: Part) -> FloatArray:
     found_s, least_s = pass_seconds(part.costs), pass_seconds(part.least)
-    excess: FloatArray = np.divide(found_s, least_s, out=np.ones_like(found_s), where=least_s > 0.0).max(axis=1)
+    excess: FloatArray = np.divide(
+        found_s, least_s, out=np.ones_like(found_s), where=least_s > 0.0
+    ).max(axis=1)
     return excess
 
 
 @dataclass(frozen=True, eq=False)
 class ModelShapes:
-    """All shapes of one model with one micro-batch size; ``closed`` are those whose plans were not even listed."""
+    """All shapes of one model with one micro-batch size; ``closed`` are those whose plans were not
+    even listed."""
 
     model: ModelProblem
     micro_batch_size: int
@@ -123,9 +142,11 @@ class ModelShapes:
 
 
 class PricedShapes:
-    """The shapes of ``model`` by number, their layers priced and their plans listed when they are asked for.
+    """The shapes of ``model`` by number, their layers priced and their plans listed when they are
+    asked for.
 
-    Of those that are ``lying`` only plans are listed whose groups within a layer lie as one of these.
+    Of those that are ``lying`` only plans are listed whose groups within a layer lie as one of
+    these.
     """
 
     def __init__(
@@ -159,12 +180,21 @@ class PricedShapes:
             if chosen_groups is not None and groups not in chosen_groups:
                 continue
             if what not in self._priced:
-                self._priced[what] = run.hardware.price(graph, self._modes, groups, run.stores.estimates)
-            costs, least = (each[shape.recompute] for each in (self._priced[what].costs, self._priced[what].least))
+                self._priced[what] = run.hardware.price(
+                    graph, self._modes, groups, run.stores.estimates
+                )
+            costs, least = (
+                each[shape.recompute]
+                for each in (self._priced[what].costs, self._priced[what].least)
+            )
             chosen, of_machines = plans.some(rows), []
             for machine in run.machines:
-                of_machines.append(ShapePlans(graph, costs.sizes, chosen, machine, self._stages.get(costs.sizes)))
+                of_machines.append(
+                    ShapePlans(graph, costs.sizes, chosen, machine, self._stages.get(costs.sizes))
+                )
                 self._stages[costs.sizes] = of_machines[-1].stages_on_device
             machine_of = run.hardware.figures.machine_of if len(of_machines) > 1 else None
-            parts.append(Part(of_machines[0], costs, least, groups, tuple(of_machines[1:]), machine_of))
+            parts.append(
+                Part(of_machines[0], costs, least, groups, tuple(of_machines[1:]), machine_of)
+            )
         return Shape(shape, graph, tuple(parts)) if parts else None

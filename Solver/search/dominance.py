@@ -1,8 +1,10 @@
-"""Configurations that no plan can make better than another one: worse or equal in every layer's time, in area and in energy.
+"""Configurations that no plan can make better than another one: worse or equal in every layer's
+time, in area and in energy.
 
-An iteration's time is monotone in the forward and the backward time of every distinct layer, whatever the plan; memory and
-messages do not depend on the configuration; energy adds up over the layers. So among the plans of one shape a configuration that
-another one dominates need not be looked at. Where a schedule is not proven shortest it counts with the least time it may have.
+An iteration's time is monotone in the forward and the backward time of every distinct layer,
+whatever the plan; memory and messages do not depend on the configuration; energy adds up over the
+layers. So among the plans of one shape a configuration that another one dominates need not be
+looked at. Where a schedule is not proven shortest it counts with the least time it may have.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -19,10 +21,11 @@ IntArray = NDArray[np.int64]
 
 
 def dominators(columns: FloatArray, least: FloatArray | None = None) -> IntArray:
-    """For every row of ``columns`` (rows, criteria; smaller is better) a row that dominates it, or -1: shape (rows,).
+    """For every row of ``columns`` (rows, criteria; smaller is better) a row that dominates it, or
+    -1: shape (rows,).
 
-    ``least`` are the values that a row can have at best, where these are not certain: only what is no better even so counts.
-    Of rows that are alike the first stays.
+    ``least`` are the values that a row can have at best, where these are not certain: only what is
+    no better even so counts. Of rows that are alike the first stays.
     """
     best = columns if least is None else least
     order = np.lexsort((np.arange(len(columns)), columns.sum(axis=1)))

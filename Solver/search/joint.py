@@ -1,4 +1,5 @@
-"""The configuration that is best for several models together, each with its own best micro-batch size and plan."""
+"""The configuration that is best for several models together, each with its own best micro-batch
+size and plan."""
 
 from __future__ import annotations
 
@@ -26,9 +27,11 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class JointOptimum:
-    """The best configuration of a memory size; ``best_open_bound`` is what the best one not evaluated or proven could reach.
+    """The best configuration of a memory size; ``best_open_bound`` is what the best one not
+    evaluated or proven could reach.
 
-    ``proven`` says that no cut of any plan was left out; ``omitted`` names plans that were not considered.
+    ``proven`` says that no cut of any plan was left out; ``omitted`` names plans that were not
+    considered.
     """
 
     row: int
@@ -42,16 +45,19 @@ class JointOptimum:
 def joint_optimum(
     groups: Mapping[str, Sequence[PointGroup]], combination: Combination, objective: Objective
 ) -> JointOptimum | None:
-    """Best-first over configurations by what the models' bounds combine to, an evaluated point's being its value.
+    """Best-first over configurations by what the models' bounds combine to, an evaluated point's
+    being its value.
 
-    ``groups`` are the point groups of each model for one memory size. None where some model is feasible on none.
-    Of equally good ones that of the smallest area, least energy and lowest index wins. All that might be as good are
-    evaluated first, so that the answer does not depend on which points are evaluated already, by a run that was killed for
-    instance.
+    ``groups`` are the point groups of each model for one memory size. None where some model is
+    feasible on none. Of equally good ones that of the smallest area, least energy and lowest index
+    wins. All that might be as good are evaluated first, so that the answer does not depend on which
+    points are evaluated already, by a run that was killed for instance.
     """
     alone = len(groups) == 1
     while True:
-        bests = {model: _best_points(mine, objective, alone=alone) for model, mine in groups.items()}
+        bests = {
+            model: _best_points(mine, objective, alone=alone) for model, mine in groups.items()
+        }
         most = combination.of({model: best.bound for model, best in bests.items()})
         if not np.isfinite(most.max()):
             return None
@@ -67,13 +73,23 @@ def joint_optimum(
         if sum(best.evaluate_rivals(rivals) for best in bests.values()):
             continue
         energy_j = combination.mean({model: best.energy_j for model, best in bests.items()})
-        better = -most[rivals] if alone else np.zeros(len(rivals))  # of several, what differs so little is how it was combined
+        better = (
+            -most[rivals] if alone else np.zeros(len(rivals))
+        )  # of several, what differs so little is how it was combined
         row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], better))[0]])
-        enough, area, energy = float(most[top]) * (1.0 - ROUNDING), float(area_mm2[row]), float(energy_j[row])
+        enough, area, energy = (
+            float(most[top]) * (1.0 - ROUNDING),
+            float(area_mm2[row]),
+            float(energy_j[row]),
+        )
         every = [group for mine in groups.values() for group in mine]
-        if not alone or not any(group.evaluate_smaller(objective, enough, area, energy) for group in every):
+        if not alone or not any(
+            group.evaluate_smaller(objective, enough, area, energy) for group in every
+        ):
             break
-    ceiling = combination.of({model: _ceiling(mine, objective, alone=alone) for model, mine in groups.items()})
+    ceiling = combination.of(
+        {model: _ceiling(mine, objective, alone=alone) for model, mine in groups.items()}
+    )
     unknown = ceiling[~known | (ceiling * (1.0 - ROUNDING) > most)]
     open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None
     choices = {model: best.choice(row) for model, best in bests.items()}
@@ -88,22 +104,36 @@ def joint_optimum(
     )
 
 
-def best_for_all_models(problem: SearchProblem, groups: Sequence[PointGroup], memory_bytes: int) -> JointOptimum | None:
-    """The joint optimum of the problem's models for one memory size, out of all its point groups."""
-    by_model = {model.name: _groups_of(model.name, groups, memory_bytes) for model in problem.models}
-    if not all(by_model.values()) or (len(by_model) > 1 and not problem.own_best):  # no plan of some model exists, or fits
+def best_for_all_models(
+    problem: SearchProblem, groups: Sequence[PointGroup], memory_bytes: int
+) -> JointOptimum | None:
+    """The joint optimum of the problem's models for one memory size, out of all its point
+    groups."""
+    by_model = {
+        model.name: _groups_of(model.name, groups, memory_bytes) for model in problem.models
+    }
+    if not all(by_model.values()) or (
+        len(by_model) > 1 and not problem.own_best
+    ):  # no plan of some model exists, or fits
         return None
     return joint_optimum(by_model, problem.combination, problem.objective)
 
 
-def best_of_all_sizes(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[int, JointOptimum | None]:
-    """The optimum of the only model, by memory size: of those that might have the best of all, the others are not looked at.
+def best_of_all_sizes(
+    problem: SearchProblem, groups: Sequence[PointGroup]
+) -> dict[int, JointOptimum | None]:
+    """The optimum of the only model, by memory size: of those that might have the best of all, the
+    others are not looked at.
 
     Points that are still open are closed by it.
     """
     objective, best, found = problem.objective, 0.0, dict[int, JointOptimum | None]()
     bounds = {
-        size: max(float(group.objective_bound(objective).max()) for group in groups if group.key.memory_bytes == size)
+        size: max(
+            float(group.objective_bound(objective).max())
+            for group in groups
+            if group.key.memory_bytes == size
+        )
         for size in problem.memory_bytes
     }
     for size in sorted(bounds, key=lambda each: -bounds[each]):
@@ -116,11 +146,16 @@ def best_of_all_sizes(problem: SearchProblem, groups: Sequence[PointGroup]) -> d
 
 
 def own_bests(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[str, float]:
-    """The most that each model of several reaches alone, with any configuration and memory size; empty where one fits on none."""
+    """The most that each model of several reaches alone, with any configuration and memory size;
+    empty where one fits on none."""
     found: dict[str, float] = {}
     for model in problem.models if len(problem.models) > 1 else ():
         by_size = (_groups_of(model.name, groups, size) for size in problem.memory_bytes)
-        optima = [joint_optimum({model.name: mine}, problem.combination, problem.objective) for mine in by_size if mine]
+        optima = [
+            joint_optimum({model.name: mine}, problem.combination, problem.objective)
+            for mine in by_size
+            if mine
+        ]
         most = max((optimum.value for optimum in optima if optimum is not None), default=None)
         if most is None:
             return {}
@@ -129,12 +164,17 @@ def own_bests(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[str,
 
 
 def _groups_of(model: str, groups: Sequence[PointGroup], memory_bytes: int) -> list[PointGroup]:
-    return [group for group in groups if group.key.model == model and group.key.memory_bytes == memory_bytes]
+    return [
+        group
+        for group in groups
+        if group.key.model == model and group.key.memory_bytes == memory_bytes
+    ]
 
 
 @dataclass(frozen=True, eq=False)
 class _BestPoints:
-    """Per configuration, a model's point with the best bound, of the least energy among equals: arrays (configurations,)."""
+    """Per configuration, a model's point with the best bound, of the least energy among equals:
+    arrays (configurations,)."""
 
     groups: Sequence[PointGroup]
     objective: Objective
@@ -163,13 +203,18 @@ class _BestPoints:
             group.evaluate(self.point[mine])
 
     def evaluate_rivals(self, rows: NDArray[np.int64]) -> int:
-        """Evaluate what might equal the best points of the accelerators ``rows``; how many there were."""
+        """Evaluate what might equal the best points of the accelerators ``rows``; how many there
+        were."""
         found = 0
         for group in self.groups:
-            bound = _bounds(group, self.objective, alone=self.alone).reshape(-1, group.configurations)
+            bound = _bounds(group, self.objective, alone=self.alone).reshape(
+                -1, group.configurations
+            )
             near = np.zeros(bound.shape, dtype=np.bool_)
             near[:, rows] = bound[:, rows] >= self.bound[rows] * (1.0 - ROUNDING)
-            unknown = (group.status != PointStatus.EVALUATED) & (group.status != PointStatus.INFEASIBLE)
+            unknown = (group.status != PointStatus.EVALUATED) & (
+                group.status != PointStatus.INFEASIBLE
+            )
             rivals = np.flatnonzero(near.ravel() & unknown)
             group.evaluate(rivals)
             found += len(rivals)
@@ -177,25 +222,31 @@ class _BestPoints:
 
 
 def _limits(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
-    """Bounds of the points of ``group``; what is dominated under its shape cannot be the best of a model that decides alone."""
+    """Bounds of the points of ``group``; what is dominated under its shape cannot be the best of a
+    model that decides alone."""
     return group.undominated_bound(objective) if alone else group.objective_bound(objective)
 
 
 def _bounds(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
-    """The same with the values of evaluated points, which may be less than what is proven of them."""
+    """The same with the values of evaluated points, which may be less than what is proven of
+    them."""
     limits = _limits(group, objective, alone=alone)
     return np.where(group.status == PointStatus.EVALUATED, group.objective(objective), limits)
 
 
 def _ceiling(groups: Sequence[PointGroup], objective: Objective, *, alone: bool) -> FloatArray:
     """What no plan of a model exceeds on each configuration, shape (configurations,)."""
-    limits = [_limits(group, objective, alone=alone).reshape(-1, group.configurations).max(axis=0) for group in groups]
+    limits = [
+        _limits(group, objective, alone=alone).reshape(-1, group.configurations).max(axis=0)
+        for group in groups
+    ]
     highest: FloatArray = np.max(limits, axis=0)
     return highest
 
 
 def _best_points(groups: Sequence[PointGroup], objective: Objective, *, alone: bool) -> _BestPoints:
-    """Ties go to evaluated points before open ones, then to less energy, then to the earlier group and shape."""
+    """Ties go to evaluated points before open ones, then to less energy, then to the earlier group
+    and shape."""
     count = groups[0].configurations
     bound, energy_j = np.full(count, -np.inf), np.full(count, np.inf)
     evaluated = np.zeros(count, dtype=np.bool_)

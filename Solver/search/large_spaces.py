@@ -1,7 +1,8 @@
-"""Of a space of very many chips and shapes of plans those that might be best, found by bounds of all of them.
+"""Of a space of very many chips and shapes of plans those that might be best, found by bounds of
+all of them.
 
-What no bound closes is what the search goes on with, as exactly as in a space of no other chips; nothing that is closed is better
-than what was found.
+What no bound closes is what the search goes on with, as exactly as in a space of no other chips;
+nothing that is closed is better than what was found.
 """
 
 from __future__ import annotations
@@ -27,15 +28,19 @@ FEW_SHAPES = 8  # of which no bounds are taken together
 
 
 def screened(run: Run, least: float = 0.0) -> Run:
-    """``run`` with what bounds leave of its space, or as it is where they are not worth their time or know too little.
+    """``run`` with what bounds leave of its space, or as it is where they are not worth their time
+    or know too little.
 
-    Of a part of a space they are always worth it, since others may have found what closes it; so they are where what does not
-    reach ``least`` is of no interest, which counts for one model alone.
+    Of a part of a space they are always worth it, since others may have found what closes it; so
+    they are where what does not reach ``least`` is of no interest, which counts for one model
+    alone.
     """
     hardware, problem = run.hardware, run.problem
     if run.kept is not None or problem.front or not isinstance(hardware, DesignedChips):
         return run
-    if hardware.figures.purchase is not None:  # these bounds know neither how many devices can be bought nor what they count
+    if (
+        hardware.figures.purchase is not None
+    ):  # these bounds know neither how many devices can be bought nor what they count
         return run
     shapes = max(sum(1 for _ in model.space.shapes()) for model in problem.models)
     least = least if len(problem.models) == 1 else 0.0
@@ -48,8 +53,14 @@ def screened(run: Run, least: float = 0.0) -> Run:
     return kept if len(screens) == 1 else _joint(run, kept, hardware, screens, left)
 
 
-def _keeping(run: Run, hardware: DesignedChips, screens: Sequence[Screen], left: Sequence[tuple[IntArray, list[int]]]) -> Run:
-    """``run`` with the chips that one of the models might be best on, and for each model the shapes that are left."""
+def _keeping(
+    run: Run,
+    hardware: DesignedChips,
+    screens: Sequence[Screen],
+    left: Sequence[tuple[IntArray, list[int]]],
+) -> Run:
+    """``run`` with the chips that one of the models might be best on, and for each model the shapes
+    that are left."""
     rows = np.unique(np.concatenate([rows for rows, _ in left]))
     problem, figures = run.problem, hardware.figures
     sizes = tuple(size for size in problem.memory_bytes if figures.holding(size)[rows].any())
@@ -66,9 +77,13 @@ def _keeping(run: Run, hardware: DesignedChips, screens: Sequence[Screen], left:
         open_bound=none_exceeds,
         chips=hardware.configurations,
         points=held * sum(len(screen.shapes) for screen in screens),
-        shapes={screen.model.name: screen.some_shapes(numbers) for screen, (_, numbers) in zip(screens, left, strict=True)},
+        shapes={
+            screen.model.name: screen.some_shapes(numbers)
+            for screen, (_, numbers) in zip(screens, left, strict=True)
+        },
         closed_shapes={
-            screen.model.name: screen.other_shapes(numbers) for screen, (_, numbers) in zip(screens, left, strict=True)
+            screen.model.name: screen.other_shapes(numbers)
+            for screen, (_, numbers) in zip(screens, left, strict=True)
         },
         lying={screens[0].model.name: screens[0].lying} if len(screens) == 1 else {},
     )
@@ -77,9 +92,14 @@ def _keeping(run: Run, hardware: DesignedChips, screens: Sequence[Screen], left:
 
 
 def _joint(
-    run: Run, kept: Run, hardware: DesignedChips, screens: Sequence[Screen], left: Sequence[tuple[IntArray, list[int]]]
+    run: Run,
+    kept: Run,
+    hardware: DesignedChips,
+    screens: Sequence[Screen],
+    left: Sequence[tuple[IntArray, list[int]]],
 ) -> Run:
-    """The same with what might be the best for several models together, though it is the best for none of them alone."""
+    """The same with what might be the best for several models together, though it is the best for
+    none of them alone."""
     found = best_of_kept(kept)
     if found is None:
         return kept
@@ -87,14 +107,28 @@ def _joint(
     least = found.value * (1.0 - ROUNDING)
     rows = np.arange(hardware.configurations)
     for level in (at_peak_rates, priced):
-        bounds = {screen.model.name: screen.bounded(rows, range(len(screen.shapes)), level).most for screen in screens}
+        bounds = {
+            screen.model.name: screen.bounded(rows, range(len(screen.shapes)), level).most
+            for screen in screens
+        }
         rows = rows[combination.of(bounds) >= least]
-    joint, bounds = [], {each.model.name: each.bounded(rows, range(len(each.shapes)), priced).most for each in screens}
+    joint, bounds = (
+        [],
+        {
+            each.model.name: each.bounded(rows, range(len(each.shapes)), priced).most
+            for each in screens
+        },
+    )
     for screen, (mine, numbers) in zip(screens, left, strict=True):
         more = [
             number
             for number in range(len(screen.shapes))
-            if (combination.of({**bounds, screen.model.name: screen.bounded(rows, [number], priced).most}) >= least).any()
+            if (
+                combination.of(
+                    {**bounds, screen.model.name: screen.bounded(rows, [number], priced).most}
+                )
+                >= least
+            ).any()
         ]
         joint.append((np.union1d(mine, rows), sorted({*numbers, *more})))
     return _keeping(run, hardware, screens, joint)

@@ -1,8 +1,10 @@
-"""Seconds and joules that all layers of a graph take at least on every chip, from sums of the prices of its cores.
+"""Seconds and joules that all layers of a graph take at least on every chip, from sums of the
+prices of its cores.
 
-One number per chip and recomputation mode: what a micro-batch takes at least to pass forward and backward through all layers, one
-after another. Per operator a chip's price joins those of its tensor cores and of its vector cores, which are few; so a million
-chips cost as much as some thousand schedules (``Solver.schedule.beside``).
+One number per chip and recomputation mode: what a micro-batch takes at least to pass forward and
+backward through all layers, one after another. Per operator a chip's price joins those of its
+tensor cores and of its vector cores, which are few; so a million chips cost as much as some
+thousand schedules (``Solver.schedule.beside``).
 """
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -34,13 +36,14 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 ROWS_PER_TASK = 65536
-NEGLIGIBLE = (
-    0.03  # of the longest vector work of a pass, on average of all cores: less is left out, which many cores do not shorten
-)
+# of the longest vector work of a pass, on average of all cores: less is left out, which many cores
+# do not shorten
+NEGLIGIBLE = 0.03
 
 
 class _Kind(IntEnum):
-    """Passes that recomputation modes add up differently, those of the most frequent layer by themselves."""
+    """Passes that recomputation modes add up differently, those of the most frequent layer by
+    themselves."""
 
     ENDS = 0  # forward and backward of the first and the last layer, which keep their activations
     FORWARD = 1
@@ -56,7 +59,9 @@ PASSES = {
     Recompute.SELECTIVE: (1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0),
     Recompute.FULL: (1.0, 2.0, 1.0, 0.0, 2.0, 1.0, 0.0),
 }  # how often each ``_Kind`` runs
-COUNTED = np.array([(1, 1, 1, 1, 1, 1, 1), (0, 0, 0, 0, 1, 1, 1), (0, 0, 0, 0, 1, 0, 0)], dtype=np.float64)  # by ``Work``
+COUNTED = np.array(
+    [(1, 1, 1, 1, 1, 1, 1), (0, 0, 0, 0, 1, 1, 1), (0, 0, 0, 0, 1, 0, 0)], dtype=np.float64
+)  # by ``Work``
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +84,13 @@ class LeastWork:
 
 @dataclass(frozen=True, eq=False)
 class CoreWork:
-    """What all layers take at least of the cores alone, without recomputation: seconds of tensor and of vector cores that add up.
+    """What all layers take at least of the cores alone, without recomputation: seconds of tensor
+    and of vector cores that add up.
 
-    Arrays of shape (3, 3, tensor cores) and (3, 3, vector cores): by field of ``Work`` once with fused operators as long as their
-    products, once as long as their vector work, once without what may run beside products (``_Sums.of_products``). ``tensor_j``
-    and ``vector_j`` are joules, (tensor cores,) and (vector cores,).
+    Arrays of shape (3, 3, tensor cores) and (3, 3, vector cores): by field of ``Work`` once with
+    fused operators as long as their products, once as long as their vector work, once without what
+    may run beside products (``_Sums.of_products``). ``tensor_j`` and ``vector_j`` are joules,
+    (tensor cores,) and (vector cores,).
     """
 
     tensor_s: FloatArray
@@ -97,7 +104,12 @@ class CoreWork:
 
     def or_less(self, other: CoreWork) -> CoreWork:
         """The lesser of both, core by core."""
-        return CoreWork(*(np.minimum(getattr(self, each.name), getattr(other, each.name)) for each in fields(self)))
+        return CoreWork(
+            *(
+                np.minimum(getattr(self, each.name), getattr(other, each.name))
+                for each in fields(self)
+            )
+        )
 
     def on(self, tc_index: IntArray, vc_index: IntArray) -> tuple[Work, FloatArray]:
         """Seconds and joules (chips,) of chips with these cores."""
@@ -106,13 +118,17 @@ class CoreWork:
 
 
 def core_work(graph: ModelGraph, table: LatencyTable, panels: int) -> CoreWork:
-    """Of ``graph`` on the cores of ``table``, whatever the network: a weaker bound than ``least_work`` for any pair of cores."""
+    """Of ``graph`` on the cores of ``table``, whatever the network: a weaker bound than
+    ``least_work`` for any pair of cores."""
     network = PassNetwork(lambda collective: 0.0, panels)
     sums = _Sums(table, network)
     for operators, kind, repeats in _passes(graph):
         if PASSES[Recompute.NONE][kind]:
             sums.add(operators, kind, repeats)
-    tensor_s, vector_s = (np.concatenate(each, axis=1) for each in zip(sums.of_cores(), sums.of_products(), strict=True))
+    tensor_s, vector_s = (
+        np.concatenate(each, axis=1)
+        for each in zip(sums.of_cores(), sums.of_products(), strict=True)
+    )
     return CoreWork(
         np.einsum("fk,kij->fij", COUNTED, tensor_s),
         np.einsum("fk,kij->fij", COUNTED, vector_s),
@@ -122,7 +138,8 @@ def core_work(graph: ModelGraph, table: LatencyTable, panels: int) -> CoreWork:
 
 
 def least_work(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> LeastWork:
-    """What no schedule of ``graph`` goes below on the chips of ``table``, whose prices may be bounds themselves."""
+    """What no schedule of ``graph`` goes below on the chips of ``table``, whose prices may be
+    bounds themselves."""
     chips = table.accelerators
     sums = _Sums(table, network)
     for operators, kind, repeats in _passes(graph):
@@ -130,12 +147,17 @@ def least_work(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> 
     pass_s, pass_j = sums.of_chips(), np.zeros((len(_Kind), len(chips)))
     sent_j = sums.sent_bytes[:, None] * table.sent_j_per_byte
     for kind in _Kind:
-        pass_j[kind] = sums.tensor_j[kind][chips.tc_index] + sums.vector_j[kind][chips.vc_index] + sent_j[kind][chips.variant]
+        pass_j[kind] = (
+            sums.tensor_j[kind][chips.tc_index]
+            + sums.vector_j[kind][chips.vc_index]
+            + sent_j[kind][chips.variant]
+        )
     return LeastWork(pass_s, pass_j)
 
 
 def most_frequent(graph: ModelGraph) -> int:
-    """The layer of ``graph`` that most of all but the first and the last are; -1 where there are no others."""
+    """The layer of ``graph`` that most of all but the first and the last are; -1 where there are no
+    others."""
     return max(Counter(graph.sequence[1:-1]).items(), key=lambda each: each[1], default=(-1, 0))[0]
 
 
@@ -150,31 +172,47 @@ def _passes(graph: ModelGraph) -> Iterator[tuple[OperatorGraph, _Kind, int]]:
         for operators in (layer.forward, layer.backward) if index in ends else ():
             yield operators, _Kind.ENDS, ends.count(index)
         if index in middle:
-            count, more = middle.count(index), _Kind.FREQUENT_FORWARD - _Kind.FORWARD if index == frequent else 0
+            count, more = (
+                middle.count(index),
+                _Kind.FREQUENT_FORWARD - _Kind.FORWARD if index == frequent else 0,
+            )
             yield layer.forward, _Kind(_Kind.FORWARD + more), count
             yield layer.backward, _Kind(_Kind.BACKWARD + more), count
-            yield layer.backward_graph(Recompute.SELECTIVE), _Kind(_Kind.BACKWARD_SELECTIVE + more), count
+            yield (
+                layer.backward_graph(Recompute.SELECTIVE),
+                _Kind(_Kind.BACKWARD_SELECTIVE + more),
+                count,
+            )
 
 
 @dataclass(eq=False)
 class _Group:
-    """Operators of a pass beside which as much may run: sums of their prices on all cores, weighted by how often they run."""
+    """Operators of a pass beside which as much may run: sums of their prices on all cores, weighted
+    by how often they run."""
 
     kind: _Kind
     beside: Beside
     tensor_s: FloatArray  # (tensor cores,), of operators without vector work
     vector_s: FloatArray  # (vector cores,), of operators without products
-    attached_s: FloatArray  # (vector cores,), of vector work that follows products of the same operator
+    attached_s: (
+        FloatArray  # (vector cores,), of vector work that follows products of the same operator
+    )
     waiting_s: FloatArray  # (networks,)
-    fused: dict[tuple[int, int], float] = field(default_factory=dict)  # how often: places of products and of their vector work
+    fused: dict[tuple[int, int], float] = field(
+        default_factory=dict
+    )  # how often: places of products and of their vector work
 
 
 class _Sums:
-    """Sums of prices of operators by what may run beside them, and the largest ratios of prices on all cores and on one."""
+    """Sums of prices of operators by what may run beside them, and the largest ratios of prices on
+    all cores and on one."""
 
     def __init__(self, table: LatencyTable, network: PassNetwork) -> None:
         self._table, self._network = table, network
-        self._tensor_cores, self._vector_cores = len(table.accelerators.tensor_cores), len(table.accelerators.vector_cores)
+        self._tensor_cores, self._vector_cores = (
+            len(table.accelerators.tensor_cores),
+            len(table.accelerators.vector_cores),
+        )
         self._of_networks, self.network_of = network.distinct(len(table.accelerators))
         self._groups: dict[tuple[_Kind, Beside], _Group] = {}
         self._tensor_one, self._vector_one = table.tensor.single_s, table.vector.single_s
@@ -194,19 +232,35 @@ class _Sums:
         table, panels = self._table, self._network.panels
         at = Lookup.of(operators, table.work, table.accelerators, np.zeros(0, np.int64))
         structure = schedule_structure(operators)
-        waiting = [place for place, each in enumerate(operators.operators) if each.collective is not None]
-        waits_s = dict(zip(waiting, self._network.collectives_s(operators, self._of_networks), strict=True))
+        waiting = [
+            place for place, each in enumerate(operators.operators) if each.collective is not None
+        ]
+        waits_s = dict(
+            zip(waiting, self._network.collectives_s(operators, self._of_networks), strict=True)
+        )
         self.sent_bytes[kind] += repeats * sum(sent_bytes(each) for each in operators.operators)
-        chain = longest_chain(structure, {place: float(seconds.mean()) for place, seconds in waits_s.items()})
-        alone = [place for place, each in enumerate(structure.core_types) if each is CoreType.VC and place not in waits_s]
-        vector_s = {place: float(self._vector_all[int(at.element[place])].mean()) for place in alone}
+        chain = longest_chain(
+            structure, {place: float(seconds.mean()) for place, seconds in waits_s.items()}
+        )
+        alone = [
+            place
+            for place, each in enumerate(structure.core_types)
+            if each is CoreType.VC and place not in waits_s
+        ]
+        vector_s = {
+            place: float(self._vector_all[int(at.element[place])].mean()) for place in alone
+        }
         negligible_s = NEGLIGIBLE * max(vector_s.values(), default=0.0)
         for place, around in enumerate(beside(structure, frozenset(waiting), chain)):
             if place in waits_s:
                 if place in chain:
                     self._group(kind, around).waiting_s += repeats * waits_s[place]
                 continue
-            tensor, element, merges = int(at.tensor[place]), int(at.element[place]), int(at.merges[place])
+            tensor, element, merges = (
+                int(at.tensor[place]),
+                int(at.element[place]),
+                int(at.merges[place]),
+            )
             self._add_joules(kind, repeats, tensor, element, merges)
             if vector_s.get(place, np.inf) < negligible_s:
                 continue
@@ -240,9 +294,14 @@ class _Sums:
     def _group(self, kind: _Kind, around: Beside) -> _Group:
         around = Beside(0, 0, 0) if around.alone else around
         if (kind, around) not in self._groups:
-            tensor_s, (vector_s, attached_s) = np.zeros(self._tensor_cores), np.zeros((2, self._vector_cores))
+            tensor_s, (vector_s, attached_s) = (
+                np.zeros(self._tensor_cores),
+                np.zeros((2, self._vector_cores)),
+            )
             waiting_s = np.zeros(len(self._of_networks))
-            self._groups[kind, around] = _Group(kind, around, tensor_s, vector_s, attached_s, waiting_s)
+            self._groups[kind, around] = _Group(
+                kind, around, tensor_s, vector_s, attached_s, waiting_s
+            )
         return self._groups[kind, around]
 
     def _widen(self, share: FloatArray, prices: CorePrices, all_s: FloatArray, work: int) -> None:
@@ -254,29 +313,44 @@ class _Sums:
     def _add_joules(self, kind: _Kind, repeats: int, tensor: int, *elements: int) -> None:
         of_tensor, of_vector = self._table.tensor, self._table.vector
         if tensor >= 0:
-            self.tensor_j[kind] += repeats * np.minimum(of_tensor.all_j[tensor], of_tensor.single_j[tensor])
+            self.tensor_j[kind] += repeats * np.minimum(
+                of_tensor.all_j[tensor], of_tensor.single_j[tensor]
+            )
         for element in elements:
             if element >= 0:
-                self.vector_j[kind] += repeats * np.minimum(of_vector.all_j[element], of_vector.single_j[element])
+                self.vector_j[kind] += repeats * np.minimum(
+                    of_vector.all_j[element], of_vector.single_j[element]
+                )
 
     def of_products(self) -> tuple[FloatArray, FloatArray]:
-        """As ``of_cores``, once: products with their weight beside products alone, and vector work beside which none can run."""
+        """As ``of_cores``, once: products with their weight beside products alone, and vector work
+        beside which none can run."""
         tensor_s, vector_s = self._no_seconds(1)
         for group in self._groups.values():
-            product_s = group.tensor_s + sum(count * self._tensor_all[product] for (product, _), count in group.fused.items())
-            tensor_s[group.kind] += product_s / np.maximum(group.beside.tensor * self.tensor_share[group.kind], 1.0)
+            product_s = group.tensor_s + sum(
+                count * self._tensor_all[product] for (product, _), count in group.fused.items()
+            )
+            tensor_s[group.kind] += product_s / np.maximum(
+                group.beside.tensor * self.tensor_share[group.kind], 1.0
+            )
             if not group.beside.tensor:
-                vector_s[group.kind] += group.vector_s / np.maximum(group.beside.vector * self.vector_share[group.kind], 1.0)
+                vector_s[group.kind] += group.vector_s / np.maximum(
+                    group.beside.vector * self.vector_share[group.kind], 1.0
+                )
         return tensor_s, vector_s
 
     def of_cores(self) -> tuple[FloatArray, FloatArray]:
-        """Sums by kind of pass, over the most that may run beside on any chip, of tensor and of vector cores; (kinds, 2, cores).
+        """Sums by kind of pass, over the most that may run beside on any chip, of tensor and of
+        vector cores; (kinds, 2, cores).
 
         Once with fused operators as long as their products, once as long as their vector work.
         """
         tensor_s, vector_s = self._no_seconds(2)
         for group in self._groups.values():
-            shares = (each[group.kind].max(initial=0.0) for each in (self.tensor_share, self.fused_share, self.vector_share))
+            shares = (
+                each[group.kind].max(initial=0.0)
+                for each in (self.tensor_share, self.fused_share, self.vector_share)
+            )
             of_tensor, of_fused, of_vector = shares
             most = group.beside.tensor * max(of_tensor, of_fused) + group.beside.vector * of_vector
             busy = max(most, 1.0)
@@ -288,7 +362,10 @@ class _Sums:
         return tensor_s, vector_s
 
     def _no_seconds(self, ways: int) -> tuple[FloatArray, FloatArray]:
-        tensor_s, vector_s = (np.zeros((len(_Kind), ways, cores)) for cores in (self._tensor_cores, self._vector_cores))
+        tensor_s, vector_s = (
+            np.zeros((len(_Kind), ways, cores))
+            for cores in (self._tensor_cores, self._vector_cores)
+        )
         return tensor_s, vector_s
 
     def of_chips(self) -> FloatArray:
@@ -302,19 +379,28 @@ class _Sums:
 
         with ThreadPoolExecutor(threads()) as pool:
             starts = range(0, len(chips), ROWS_PER_TASK)
-            for done in [pool.submit(fill, slice(first, first + ROWS_PER_TASK)) for first in starts]:
+            for done in [
+                pool.submit(fill, slice(first, first + ROWS_PER_TASK)) for first in starts
+            ]:
                 done.result()
         return pass_s
 
     def _arrays(self) -> tuple[NDArray[np.float64] | IntArray, ...]:
         """What the compiled loop over chips takes."""
         groups = list(self._groups.values())
-        fused = [(group, pair, count) for group, each in enumerate(groups) for pair, count in each.fused.items()]
+        fused = [
+            (group, pair, count)
+            for group, each in enumerate(groups)
+            for pair, count in each.fused.items()
+        ]
         of_cores = (
             np.ascontiguousarray(np.stack([getattr(each, name) for each in groups], axis=1))
             for name in ("tensor_s", "vector_s", "attached_s", "waiting_s")
         )
-        limits = np.array([(each.beside.tensor, each.beside.vector, each.beside.waiting) for each in groups], dtype=np.int64)
+        limits = np.array(
+            [(each.beside.tensor, each.beside.vector, each.beside.waiting) for each in groups],
+            dtype=np.int64,
+        )
         of_product, of_tail = ([pair[place] for _, pair, _ in fused] for place in range(2))
         of_fused = (
             self._tensor_all[of_product],
@@ -331,7 +417,12 @@ class _Sums:
             np.array([group for group, _, _ in fused], dtype=np.int64),
             *(
                 np.ascontiguousarray(each.T)
-                for each in (self.tensor_share, self.unfused_share, self.vector_share, self.fused_share)
+                for each in (
+                    self.tensor_share,
+                    self.unfused_share,
+                    self.vector_share,
+                    self.fused_share,
+                )
             ),
         )
 
@@ -361,17 +452,24 @@ def _fill_seconds(
     network_of: IntArray,
     pass_s: FloatArray,
 ) -> None:
-    """Fill ``pass_s`` (kinds, chips) with the most of some sums, by what has its whole weight (``Solver.schedule.beside``).
+    """Fill ``pass_s`` (kinds, chips) with the most of some sums, by what has its whole weight
+    (``Solver.schedule.beside``).
 
-    All work of cores, with collectives the rest; work of tensor cores, with vector work and collectives the rest; the same with
-    fused operators as long as their products; or collectives, with nothing beside them.
+    All work of cores, with collectives the rest; work of tensor cores, with vector work and
+    collectives the rest; the same with fused operators as long as their products; or collectives,
+    with nothing beside them.
     """
     groups, passes = waiting_s.shape[1], pass_s.shape[0]
     of_products, of_fused, of_pairs = np.empty(groups), np.empty(groups), np.empty(passes)
     sums = np.empty((4, passes))
     for chip in range(pass_s.shape[1]):
         tc, vc, network = tc_index[chip], vc_index[chip], network_of[chip]
-        of_products[:], of_fused[:], of_pairs[:], sums[:] = tensor_s[tc], tensor_s[tc], unfused_share[tc], 0.0
+        of_products[:], of_fused[:], of_pairs[:], sums[:] = (
+            tensor_s[tc],
+            tensor_s[tc],
+            unfused_share[tc],
+            0.0,
+        )
         for fused in range(len(counts)):
             product_s, tail_s, group = products_s[tc, fused], tails_s[vc, fused], group_of[fused]
             of_products[group] += counts[fused] * product_s
@@ -382,7 +480,9 @@ def _fill_seconds(
         for group in range(groups):
             kind, wait_s = kinds[group], waiting_s[network, group]
             work_s = of_fused[group] + vector_s[vc, group] + attached_s[vc, group]
-            if limits[group, 0] + limits[group, 1] + limits[group, 2] == 0:  # nothing runs beside them
+            if (
+                limits[group, 0] + limits[group, 1] + limits[group, 2] == 0
+            ):  # nothing runs beside them
                 for way in range(4):
                     sums[way, kind] += work_s + wait_s
                 continue
@@ -399,4 +499,6 @@ def _fill_seconds(
             sums[2, kind] += product_s
             sums[3, kind] += wait_s if waiting > 0 else product_s
         for kind in range(passes):
-            pass_s[kind, chip] = max(max(sums[0, kind], sums[1, kind]), max(sums[2, kind], sums[3, kind]))
+            pass_s[kind, chip] = max(
+                max(sums[0, kind], sums[1, kind]), max(sums[2, kind], sums[3, kind])
+            )

@@ -1,4 +1,5 @@
-"""What every operator of a best design costs (FLOPs, off-chip bytes, seconds, joules), and the tensors between its layers."""
+"""What every operator of a best design costs (FLOPs, off-chip bytes, seconds, joules), and the
+tensors between its layers."""
 
 from __future__ import annotations
 
@@ -15,8 +16,11 @@ from Solver.search.run import Run
 from Solver.search.schedule_records import KeptTensor, PricedOperator
 
 
-def scheduled_operators(run: Run, row: int, schedules: Sequence[LayerSchedule]) -> Iterator[PricedOperator]:
-    """Operators of the layers of the best design on accelerator ``row``, in the mode in which its schedules run them."""
+def scheduled_operators(
+    run: Run, row: int, schedules: Sequence[LayerSchedule]
+) -> Iterator[PricedOperator]:
+    """Operators of the layers of the best design on accelerator ``row``, in the mode in which its
+    schedules run them."""
     hardware = run.hardware
     assert isinstance(hardware, DesignedChips)  # others have no schedules
     energy = OperatorEnergy(hardware.accelerators.accelerator(row), hardware.platform)
@@ -26,13 +30,28 @@ def scheduled_operators(run: Run, row: int, schedules: Sequence[LayerSchedule]) 
             traffic = energy.traffic(operator, all_cores=each.mode is Mode.ALL)
             seconds = each.end_s - each.start_s - float(item.exposed_s[each.operator])
             yield PricedOperator(
-                *(item.model, item.layer, item.graph.partition("_")[0], item.layers, operator.name, operator.kind.value),
-                *(item.repeats, operator.flops, _vector_operations(operator), traffic.hbm_bytes, seconds, traffic.energy),
+                *(
+                    item.model,
+                    item.layer,
+                    item.graph.partition("_")[0],
+                    item.layers,
+                    operator.name,
+                    operator.kind.value,
+                ),
+                *(
+                    item.repeats,
+                    operator.flops,
+                    _vector_operations(operator),
+                    traffic.hbm_bytes,
+                    seconds,
+                    traffic.energy,
+                ),
             )
 
 
 def streamed_operators(run: Run, choice: Choice) -> Iterator[PricedOperator]:
-    """Operators of the layers of the chosen plan on a device that exists, collectives left out, which its network prices."""
+    """Operators of the layers of the chosen plan on a device that exists, collectives left out,
+    which its network prices."""
     hardware = run.hardware
     assert isinstance(hardware, ExistingDevice)
     _, shape = choice.group.locate(choice.point)
@@ -54,7 +73,15 @@ def streamed_operators(run: Run, choice: Choice) -> Iterator[PricedOperator]:
                 seconds = hardware.operator_seconds(operator, plan.panels)
                 moved = float(operator.bytes_read + operator.bytes_written)
                 yield PricedOperator(
-                    *(graph.key.model, layer.name, graph_name, mine, operator.name, operator.kind.value, len(mine)),
+                    *(
+                        graph.key.model,
+                        layer.name,
+                        graph_name,
+                        mine,
+                        operator.name,
+                        operator.kind.value,
+                        len(mine),
+                    ),
                     *(operator.flops, _vector_operations(operator), moved, seconds, None),
                 )
 
@@ -65,7 +92,9 @@ def layer_tensors(choice: Choice) -> Iterator[KeptTensor]:
     names = layer_names(shape.graph)
     for each in shape.graph.tensors:
         destinations = tuple(names[layer] for layer in each.destinations)
-        yield KeptTensor(shape.graph.key.model, names[each.source], destinations, each.bytes, each.gradient_bytes)
+        yield KeptTensor(
+            shape.graph.key.model, names[each.source], destinations, each.bytes, each.gradient_bytes
+        )
 
 
 def _vector_operations(operator: Operator) -> int:

@@ -1,4 +1,5 @@
-"""A space that is searched in parts: what the search of a part tells of it, and the search of the best of all parts."""
+"""A space that is searched in parts: what the search of a part tells of it, and the search of the
+best of all parts."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def part_report(run: Run, result: SearchResult, part: str) -> PartReport:
         part=part,
         chips=kept.chips,
         bound=max([0.0, kept.closed, *map(_not_exceeded, result.per_hbm)]),
-        open_bound=max([0.0, kept.closed, *(_open_bound(point) or 0.0 for point in result.per_hbm)]),
+        open_bound=max(
+            [0.0, kept.closed, *(_open_bound(point) or 0.0 for point in result.per_hbm)]
+        ),
         axis_bounds=kept.axis_bounds,
         shapes=tuple(number for number, shape in enumerate(model.space.shapes()) if shape in open_),
     )
@@ -34,7 +37,10 @@ def _not_exceeded(point: DesignPoint) -> float:
     """What no design that was searched with the point's memory exceeds."""
     if point.optimal:
         return point.value
-    bounds = [point.value * plan.time_per_batch_s / plan.time_per_batch_bound_s for plan in point.models.values()]
+    bounds = [
+        point.value * plan.time_per_batch_s / plan.time_per_batch_bound_s
+        for plan in point.models.values()
+    ]
     return max(_open_bound(point) or 0.0, *bounds)
 
 
@@ -43,7 +49,8 @@ def _open_bound(point: DesignPoint) -> float | None:
 
 
 def rejoined(run: Run, parts: Sequence[PartReport], points: int, *, whole: bool) -> Run:
-    """``run``, whose hardware are the best chips of the ``parts`` of a space, with what was closed in these.
+    """``run``, whose hardware are the best chips of the ``parts`` of a space, with what was closed
+    in these.
 
     The space has so many ``points``; it is ``whole`` where something is known of each of its parts.
     """
@@ -51,7 +58,9 @@ def rejoined(run: Run, parts: Sequence[PartReport], points: int, *, whole: bool)
     assert isinstance(hardware, DesignedChips)
     (model,) = problem.models
     screen, rows = Screen(run, hardware, model), np.arange(hardware.configurations)
-    numbers = sorted({number for part in parts for number in part.shapes}) or list(range(len(screen.shapes)))
+    numbers = sorted({number for part in parts for number in part.shapes}) or list(
+        range(len(screen.shapes))
+    )
     others = np.setdiff1d(np.arange(len(screen.shapes)), numbers)
     if len(others):
         least_s = screen.bounded(rows, others.tolist(), at_peak_rates).least_s
@@ -66,4 +75,6 @@ def rejoined(run: Run, parts: Sequence[PartReport], points: int, *, whole: bool)
         closed_shapes={model.name: screen.other_shapes(numbers)},
     )
     sizes = tuple(size for size in problem.memory_bytes if hardware.figures.holding(size).any())
-    return replace(run, problem=replace(problem, memory_bytes=sizes or problem.memory_bytes), kept=kept)
+    return replace(
+        run, problem=replace(problem, memory_bytes=sizes or problem.memory_bytes), kept=kept
+    )

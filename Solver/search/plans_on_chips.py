@@ -1,12 +1,13 @@
 """The best plans of models on each of some chips, evaluated only as far as bounds do not decide.
 
-A plan evaluated on one chip bounds the plans of its shape on all others. Seconds of a plan grow with those of its layers, and are
-scaled where all that it takes is; so of layers that take at least x times as long, x at most 1,
+A plan evaluated on one chip bounds the plans of its shape on all others. Seconds of a plan grow
+with those of its layers, and are scaled where all that it takes is; so of layers that take at least
+x times as long, x at most 1,
 
     seconds >= x * (seconds where it was evaluated)
 
-wherever memory is no larger and streams no faster. Near a chip that was evaluated that is nearly exact, which lets a few
-evaluations close thousands of chips.
+wherever memory is no larger and streams no faster. Near a chip that was evaluated that is nearly
+exact, which lets a few evaluations close thousands of chips.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ PROVEN = 1e-9  # relative gap below which a value is said to be proven
 
 @dataclass(frozen=True, eq=False)
 class _Evaluated:
-    """Seconds of the best plan, and those that none is below, where layers take ``layers_s`` (passes,) with this memory."""
+    """Seconds of the best plan, and those that none is below, where layers take ``layers_s``
+    (passes,) with this memory."""
 
     layers_s: FloatArray
     memory_bytes: float
@@ -56,30 +58,48 @@ class EvaluatedPlans:
     Prices and areas of chips decide nothing of it, so that it holds under other ones.
     """
 
-    _found: dict[tuple[str, UniformPlan, LayerGroups], list[_Evaluated]] = field(default_factory=lambda: defaultdict(list))
+    _found: dict[tuple[str, UniformPlan, LayerGroups], list[_Evaluated]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     _alike: dict[tuple[object, ...], _Evaluated] = field(default_factory=dict)
 
     def add(self, key: tuple[str, UniformPlan, LayerGroups], evaluated: _Evaluated) -> None:
         """One more."""
         self._found[key].append(evaluated)
-        self._alike[(key, *_what(evaluated.layers_s, evaluated.memory_bytes, evaluated.stream_bytes_per_s))] = evaluated
+        self._alike[
+            (key, *_what(evaluated.layers_s, evaluated.memory_bytes, evaluated.stream_bytes_per_s))
+        ] = evaluated
 
     def same(
-        self, key: tuple[str, UniformPlan, LayerGroups], layers_s: FloatArray, memory_bytes: float, stream_bytes_per_s: float
+        self,
+        key: tuple[str, UniformPlan, LayerGroups],
+        layers_s: FloatArray,
+        memory_bytes: float,
+        stream_bytes_per_s: float,
     ) -> _Evaluated | None:
         """What was evaluated on layers that take the same; None where nothing was."""
         return self._alike.get((key, *_what(layers_s, memory_bytes, stream_bytes_per_s)))
 
     def least_s(
-        self, key: tuple[str, UniformPlan, LayerGroups], layers_s: FloatArray, memory: FloatArray, streams: FloatArray, first: int
+        self,
+        key: tuple[str, UniformPlan, LayerGroups],
+        layers_s: FloatArray,
+        memory: FloatArray,
+        streams: FloatArray,
+        first: int,
     ) -> FloatArray:
-        """Seconds that no plan is below on chips with ``layers_s`` (chips, passes), by what was evaluated from ``first`` on."""
+        """Seconds that no plan is below on chips with ``layers_s`` (chips, passes), by what was
+        evaluated from ``first`` on."""
         least = np.zeros(len(layers_s))
         for each in self._found[key][first:]:
-            alike = np.flatnonzero((memory <= each.memory_bytes) & (streams <= each.stream_bytes_per_s))
+            alike = np.flatnonzero(
+                (memory <= each.memory_bytes) & (streams <= each.stream_bytes_per_s)
+            )
             takes = each.layers_s > 0.0
             times = (layers_s[alike][:, takes] / each.layers_s[takes]).min(axis=1, initial=1.0)
-            least[alike] = np.maximum(least[alike], times * each.least_s if np.isfinite(each.least_s) else np.inf)
+            least[alike] = np.maximum(
+                least[alike], times * each.least_s if np.isfinite(each.least_s) else np.inf
+            )
         return least
 
     def count(self, key: tuple[str, UniformPlan, LayerGroups]) -> int:
@@ -87,12 +107,15 @@ class EvaluatedPlans:
         return len(self._found[key])
 
 
-def _what(layers_s: FloatArray, memory_bytes: float, stream_bytes_per_s: float) -> tuple[object, ...]:
+def _what(
+    layers_s: FloatArray, memory_bytes: float, stream_bytes_per_s: float
+) -> tuple[object, ...]:
     return layers_s.tobytes(), memory_bytes, stream_bytes_per_s
 
 
 class ModelOnChips:
-    """The plans of ``model`` on the chips of ``run``: arrays of shape (chips,), or (shapes, chips) by place in ``numbers``.
+    """The plans of ``model`` on the chips of ``run``: arrays of shape (chips,), or (shapes, chips)
+    by place in ``numbers``.
 
     ``most`` is what no plan of a shape exceeds, ``found`` what the best evaluated one reaches.
     """
@@ -106,13 +129,21 @@ class ModelOnChips:
         *,
         bounded: bool,
     ) -> None:
-        """Of the shapes of ``screen`` those with these ``numbers``; ``bounded``, by the lines of their plans from the start."""
+        """Of the shapes of ``screen`` those with these ``numbers``; ``bounded``, by the lines of
+        their plans from the start."""
         assert isinstance(run.hardware, DesignedChips)
-        self.model, self.numbers, self._hardware, self._evaluated = screen.model, tuple(numbers), run.hardware, evaluated
+        self.model, self.numbers, self._hardware, self._evaluated = (
+            screen.model,
+            tuple(numbers),
+            run.hardware,
+            evaluated,
+        )
         self._objective, self._bounds = run.problem.objective, screen.shape_bounds
         self._priced = PricedShapes(run, screen.model, screen.graphs, screen.shapes)
         self._shapes: dict[int, Shape | None] = {}
-        self._used: dict[int, list[int]] = {}  # evaluated plans by which a shape is bounded already, by part
+        self._used: dict[
+            int, list[int]
+        ] = {}  # evaluated plans by which a shape is bounded already, by part
         self._hints: dict[tuple[int, int], Hint] = {}
         self.figures, count = run.hardware.figures, run.hardware.configurations
         roomiest, own = float(max(run.problem.memory_bytes)), self.figures.memory_bytes
@@ -125,7 +156,8 @@ class ModelOnChips:
 
     @property
     def reach(self) -> FloatArray:
-        """What no plan exceeds on each chip, that of evaluated ones being what is proven of them."""
+        """What no plan exceeds on each chip, that of evaluated ones being what is proven of
+        them."""
         reach: FloatArray = np.maximum(self.most.max(axis=0, initial=-np.inf), self.proven)
         return reach
 
@@ -137,7 +169,8 @@ class ModelOnChips:
         self.tighten(place)
 
     def tighten(self, place: int) -> None:
-        """Bound the plans of a shape that is priced by its layers and by what was evaluated meanwhile."""
+        """Bound the plans of a shape that is priced by its layers and by what was evaluated
+        meanwhile."""
         shape = self._shapes.get(place)
         if shape is None:
             if place in self._shapes:
@@ -159,7 +192,8 @@ class ModelOnChips:
         self.most[place, still] = np.minimum(self.most[place], most)[still]
 
     def evaluate(self, row: int) -> None:
-        """Find the best plan on one chip: shapes by what they may reach, until none can be better."""
+        """Find the best plan on one chip: shapes by what they may reach, until none can be
+        better."""
         while True:
             place = int(np.argmax(self.most[:, row]))
             if self.most[place, row] <= max(self.found[row], 0.0) * (1.0 + PROVEN):
@@ -183,16 +217,22 @@ class ModelOnChips:
         self.most[place, row] = -np.inf
 
     def _best_s(self, place: int, shape: Shape, row: int) -> tuple[float, float]:
-        """Seconds of the best plan of a shape on a chip, and those that none is below; infinite where none fits."""
+        """Seconds of the best plan of a shape on a chip, and those that none is below; infinite
+        where none fits."""
         memory, stream = float(self._memory[row]), float(self.figures.stream_bytes_per_s[row])
         found = list[_Evaluated]()
         for which, part in enumerate(shape.parts):
-            key, layers_s = (self.model.name, shape.plan, part.groups), pass_seconds(part.costs, np.array([row]))[0]
+            key, layers_s = (
+                (self.model.name, shape.plan, part.groups),
+                pass_seconds(part.costs, np.array([row]))[0],
+            )
             known = self._evaluated.same(key, layers_s, memory, stream)
             if known is None:
                 plans = ConfigurationPlans(part.plans_on(row), part.costs, row, memory)
                 best = plans.best(hint=self._hints.get((place, which)))
-                known = _Evaluated(layers_s, memory, stream, best.iteration_s, best.bound_s, best.hint)
+                known = _Evaluated(
+                    layers_s, memory, stream, best.iteration_s, best.bound_s, best.hint
+                )
                 self._evaluated.add(key, known)
             if known.hint is not None:
                 self._hints[place, which] = known.hint
@@ -206,7 +246,8 @@ class ModelOnChips:
         return float(self._value(np.full(len(self.figures), seconds), joules)[row])
 
     def _value(self, seconds: FloatArray, joules: FloatArray) -> FloatArray:
-        """The objective of each chip with an iteration of so many seconds, -inf where that is infinite."""
+        """The objective of each chip with an iteration of so many seconds, -inf where that is
+        infinite."""
         space = self.model.space
         with np.errstate(divide="ignore", invalid="ignore"):
             throughput = space.base.global_batch_size / seconds
@@ -215,7 +256,9 @@ class ModelOnChips:
 
     def _on_lines(self, place: int, shape: Shape) -> FloatArray:
         """Seconds that no plan is below by the lines of all plans of a shape."""
-        works = [Work.of(part.least, like_layers(shape.graph, part.plans.sizes)) for part in shape.parts]
+        works = [
+            Work.of(part.least, like_layers(shape.graph, part.plans.sizes)) for part in shape.parts
+        ]
         work = reduce(Work.or_less, works)
         least_s, lines = np.full(len(self.figures), np.inf), self._bounds.lines(self.numbers[place])
         for size, line in lines.items():
@@ -266,4 +309,6 @@ class PlansOnChips:
 
 def quiet(run: Run, hardware: DesignedChips) -> Run:
     """``run`` on other hardware, asked for its best alone and without a word."""
-    return replace(run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=()))
+    return replace(
+        run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=())
+    )

@@ -1,4 +1,5 @@
-"""The best plan of a design point: one configuration under one shape of plans, with so much memory."""
+"""The best plan of a design point: one configuration under one shape of plans, with so much
+memory."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The best plan of a point: its seconds, what none is below, bytes of its fullest stage, and degrees."""
+    """The best plan of a point: its seconds, what none is below, bytes of its fullest stage, and
+    degrees."""
 
     iteration_s: float
     least_s: float
@@ -33,13 +35,20 @@ NOTHING_FITS = Evaluated(np.inf, np.inf, 0.0, 0, 0)
 
 
 class PointPlans:
-    """The plans of the points of a group: point ``s * configurations + c`` is configuration ``c`` under ``shapes[s]``.
+    """The plans of the points of a group: point ``s * configurations + c`` is configuration ``c``
+    under ``shapes[s]``.
 
-    ``figures`` are those of every point; what devices that are bought count depends on the ``objective``.
+    ``figures`` are those of every point; what devices that are bought count depends on the
+    ``objective``.
     """
 
     def __init__(
-        self, shapes: Sequence[Shape], figures: ChipFigures, objective: Objective, memory_bytes: int, most_steps: int | None
+        self,
+        shapes: Sequence[Shape],
+        figures: ChipFigures,
+        objective: Objective,
+        memory_bytes: int,
+        most_steps: int | None,
     ) -> None:
         """``most_steps`` as of ``ConfigurationPlans.best``."""
         self._shapes, self._figures, self._objective = shapes, figures, objective
@@ -64,7 +73,11 @@ class PointPlans:
         least_s = np.inf
         for place, part in enumerate(shape.parts):
             plans, of_shape = self._of(part, row), (point // self._configurations, place)
-            found = plans.best(np.inf if best is None else best.iteration_s, self._hints.get(of_shape), self._most_steps)
+            found = plans.best(
+                np.inf if best is None else best.iteration_s,
+                self._hints.get(of_shape),
+                self._most_steps,
+            )
             least_s = min(least_s, found.bound_s)
             if found.hint is not None:
                 best = found
@@ -73,7 +86,9 @@ class PointPlans:
             return NOTHING_FITS, None
         iteration_s = best.iteration_s / self.weight(point, best.plan.devices)
         least_s /= float(shape.excess[row])
-        return Evaluated(iteration_s, least_s, best.memory_bytes, best.plan.dp, best.plan.pp), best.plan
+        return Evaluated(
+            iteration_s, least_s, best.memory_bytes, best.plan.dp, best.plan.pp
+        ), best.plan
 
     def least_seconds(self, point: int) -> float:
         """Seconds that no plan of one point is below; infinite where none fits."""
@@ -89,7 +104,11 @@ class PointPlans:
             found, weights = self._of(part, row).best(), self._weights_of(part, row)
             if weights is not None:
                 counted = np.where(np.isinf(weights), 1.0, weights)
-                found = replace(found, plan_s=found.plan_s / counted, plan_bounds_s=found.plan_bounds_s / counted)
+                found = replace(
+                    found,
+                    plan_s=found.plan_s / counted,
+                    plan_bounds_s=found.plan_bounds_s / counted,
+                )
             solved.append((part.plans_on(row), found))
         return solved
 
@@ -98,5 +117,6 @@ class PointPlans:
         return ConfigurationPlans(part.plans_on(row), costs, row, self._memory_bytes, weights)
 
     def _weights_of(self, part: Part, row: int) -> FloatArray | None:
-        """What the seconds of the plans of a part count on a configuration; None where all count alike."""
+        """What the seconds of the plans of a part count on a configuration; None where all count
+        alike."""
         return self._figures.weights(self._objective, row, part.plans.plans.devices)

@@ -1,4 +1,5 @@
-"""Finished design points on disk, one part file per evaluated batch, so that a killed search goes on where it was."""
+"""Finished design points on disk, one part file per evaluated batch, so that a killed search goes
+on where it was."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ logger = logging.getLogger(__name__)
 class StoredPoints:
     """Results of one batch, all of shape (points,).
 
-    Indices, and of the best plan its seconds (inf: infeasible), what no plan is below, bytes of its fullest stage, and degrees.
+    Indices, and of the best plan its seconds (inf: infeasible), what no plan is below, bytes of its
+    fullest stage, and degrees.
     """
 
     points: NDArray[np.int64]
@@ -34,13 +36,15 @@ class StoredPoints:
 
 @dataclass(frozen=True, eq=False)
 class StoredBounds:
-    """Lower bounds on the iteration seconds of points of a group, shape (points,); infinite where none is asked for."""
+    """Lower bounds on the iteration seconds of points of a group, shape (points,); infinite where
+    none is asked for."""
 
     bound_s: NDArray[np.float64]
 
 
 class PointStore:
-    """Files in a folder that belongs to one point group; the folder's name is the hash of the group's inputs.
+    """Files in a folder that belongs to one point group; the folder's name is the hash of the
+    group's inputs.
 
     Without a folder nothing is kept.
     """
@@ -56,9 +60,11 @@ class PointStore:
     def bounds(
         self, asked: NDArray[np.bool_], compute: Callable[[NDArray[np.bool_]], NDArray[np.float64]]
     ) -> NDArray[np.float64]:
-        """The bounds of the points that are ``asked``: stored ones, else ``compute(asked)``, which are then stored.
+        """The bounds of the points that are ``asked``: stored ones, else ``compute(asked)``, which
+        are then stored.
 
-        Of which points there are bounds follows from the objective and the front, which a later run may change.
+        Of which points there are bounds follows from the objective and the front, which a later run
+        may change.
         """
         if self._folder is None:
             return compute(asked)
@@ -70,17 +76,25 @@ class PointStore:
         return stored.bound_s
 
     def append(self, batch: StoredPoints) -> None:
-        """Write one batch; it is on disk when this returns. Equal batches have equal names, so nothing is stored twice."""
+        """Write one batch; it is on disk when this returns. Equal batches have equal names, so
+        nothing is stored twice."""
         if self._folder is not None:
             store_arrays(self._folder / f"points-{content_key(batch.points.tolist())}.npz", batch)
 
     def load(self) -> list[StoredPoints]:
-        """All stored batches; damaged ones are set aside and named in the log, so their points are evaluated again."""
+        """All stored batches; damaged ones are set aside and named in the log, so their points are
+        evaluated again."""
         if self._folder is None:
             return []
         paths = sorted(self._folder.glob("points-*.npz"))
-        batches = [load_or_set_aside(path, lambda file: load_arrays(StoredPoints, file)) for path in paths]
+        batches = [
+            load_or_set_aside(path, lambda file: load_arrays(StoredPoints, file)) for path in paths
+        ]
         found = [batch for batch in batches if batch is not None]
         if found:
-            logger.info("%s finished design points found in %s", number(sum(len(batch.points) for batch in found)), self._folder)
+            logger.info(
+                "%s finished design points found in %s",
+                number(sum(len(batch.points) for batch in found)),
+                self._folder,
+            )
         return found

@@ -1,4 +1,5 @@
-"""What an optimum is compared with: known chips with the best plan on each, and the plans that published experts use."""
+"""What an optimum is compared with: known chips with the best plan on each, and the plans that
+published experts use."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from Solver.search.run import Run
 
 
 def reference_points(run: Run, best: Sequence[DesignPoint]) -> tuple[ReferencePoint, ...]:
-    """Known chips with the best plan on each, for every memory size, compared with the optimum ``best`` of that size."""
+    """Known chips with the best plan on each, for every memory size, compared with the optimum
+    ``best`` of that size."""
     hardware, points = run.hardware, []
     if not isinstance(hardware, DesignedChips) or not hardware.references:
         return ()
@@ -33,7 +35,9 @@ def reference_points(run: Run, best: Sequence[DesignPoint]) -> tuple[ReferencePo
             sizes = run.problem.memory_bytes if own is None else (int(own[0]),)
             alone = priced(replace(run, problem=replace(run.problem, memory_bytes=sizes)), only)
             for memory_bytes in sizes:
-                optimum_value = next((point.value for point in best if point.hbm_bytes == memory_bytes), None)
+                optimum_value = next(
+                    (point.value for point in best if point.hbm_bytes == memory_bytes), None
+                )
                 if own is not None:
                     optimum_value = max((point.value for point in best), default=None)
                 points.append(_reference_point(alone, chip, memory_bytes, optimum_value))
@@ -52,7 +56,9 @@ def _reference_point(
         accelerator=chip.accelerator,
         hbm_bytes=memory_bytes,
         value=found.value if found else 0.0,
-        best_over_reference=optimum_value / found.value if found and optimum_value is not None else None,
+        best_over_reference=optimum_value / found.value
+        if found and optimum_value is not None
+        else None,
         models=found.models if found else {},
     )
 
@@ -60,7 +66,8 @@ def _reference_point(
 def expert_of(
     run: Run, model: str, choice: Choice, shapes: Sequence[ModelShapes], row: int, memory_bytes: int
 ) -> ExpertReport | None:
-    """The published plan of ``model`` on configuration ``row``; a width that is not searched is priced for that chip alone.
+    """The published plan of ``model`` on configuration ``row``; a width that is not searched is
+    priced for that chip alone.
 
     Experts' plans are for the chips that are designed.
     """
@@ -68,16 +75,30 @@ def expert_of(
     if expert is None or not isinstance(hardware, DesignedChips):
         return None
     size = choice.group.key.micro_batch_size
-    searched = next(each for each in shapes if (each.model.name, each.micro_batch_size) == (model, size))
-    like = replace(searched.shapes[0].plan, tp=expert.tp, cp=1, ep=1, sequence_parallel=False, overlap_tensor=None)
-    wanted = {replace(like, recompute=mode) for mode in {shape.plan.recompute for shape in searched.shapes}}
+    searched = next(
+        each for each in shapes if (each.model.name, each.micro_batch_size) == (model, size)
+    )
+    like = replace(
+        searched.shapes[0].plan,
+        tp=expert.tp,
+        cp=1,
+        ep=1,
+        sequence_parallel=False,
+        overlap_tensor=None,
+    )
+    wanted = {
+        replace(like, recompute=mode)
+        for mode in {shape.plan.recompute for shape in searched.shapes}
+    }
     mine = [shape for shape in searched.shapes if shape.plan in wanted]
     if len(mine) == len(wanted):
         return expert_report(run, expert, mine, row, memory_bytes)
     unaffordable = too_many_devices(run, expert.tp * expert.pp * expert.dp, row)
     if unaffordable:
         degrees, mode = (expert.tp, expert.pp, expert.dp), like.recompute.value
-        return ExpertReport(Status.INFEASIBLE, expert_plans().source, *degrees, mode, 0.0, 0.0, unaffordable)
+        return ExpertReport(
+            Status.INFEASIBLE, expert_plans().source, *degrees, mode, 0.0, 0.0, unaffordable
+        )
     chip = run.hardware.accelerator(row)
     assert chip is not None
     space = replace(

@@ -1,4 +1,5 @@
-"""The problem of a search, asked again about other hardware or under other circumstances; nothing is kept on disk."""
+"""The problem of a search, asked again about other hardware or under other circumstances; nothing
+is kept on disk."""
 
 from __future__ import annotations
 
@@ -42,18 +43,22 @@ class PricedHardware:
         """Point groups of all models and micro-batch sizes."""
         figures, pursuit = self.run.hardware.figures, Pursuit.of(self.run.problem)
         return [
-            PointGroup.of(each, memory_bytes, figures, PointStore(None), pursuit, most_steps=self.most_steps)
+            PointGroup.of(
+                each, memory_bytes, figures, PointStore(None), pursuit, most_steps=self.most_steps
+            )
             for each in self.shapes
         ]
 
     def optimum(self, memory_bytes: int) -> JointOptimum | None:
-        """The best of them with the best plans; None where nothing fits, or reaches what was asked."""
+        """The best of them with the best plans; None where nothing fits, or reaches what was
+        asked."""
         if not self.shapes:
             return None
         return best_for_all_models(self.run.problem, self.groups(memory_bytes), memory_bytes)
 
     def best_optimum(self) -> JointOptimum | None:
-        """The best with as much memory as there may be; with the memories of the chips the best of all."""
+        """The best with as much memory as there may be; with the memories of the chips the best of
+        all."""
         sizes = self.run.problem.memory_bytes
         asked = (max(sizes),) if self.run.hardware.figures.memory_bytes is None else sizes
         found = [optimum for size in asked if (optimum := self.optimum(size)) is not None]
@@ -69,7 +74,9 @@ class PricedHardware:
         optimum = self.optimum(memory_bytes)
         return None if optimum is None else self.scored_optimum(optimum, memory_bytes)
 
-    def scored_optimum(self, optimum: JointOptimum, memory_bytes: int) -> tuple[DesignPoint, tuple[LayerSchedule, ...]]:
+    def scored_optimum(
+        self, optimum: JointOptimum, memory_bytes: int
+    ) -> tuple[DesignPoint, tuple[LayerSchedule, ...]]:
         """``optimum`` of these chips in full."""
         plans: dict[str, ModelPlan] = {}
         schedules: list[LayerSchedule] = []
@@ -92,19 +99,34 @@ class PricedHardware:
         return point, tuple(schedules)
 
 
-def priced(run: Run, hardware: Hardware, front: tuple[FrontAxis, ...] = (), least: float = 0.0) -> PricedHardware:
-    """Price ``hardware`` for the problem of ``run``, of which the best is asked alone, unless a ``front`` is too.
+def priced(
+    run: Run, hardware: Hardware, front: tuple[FrontAxis, ...] = (), least: float = 0.0
+) -> PricedHardware:
+    """Price ``hardware`` for the problem of ``run``, of which the best is asked alone, unless a
+    ``front`` is too.
 
     What does not reach ``least`` may be left out.
     """
-    alone = screened(replace(run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=front)), least)
+    alone = screened(
+        replace(
+            run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=front)
+        ),
+        least,
+    )
     if not alone.hardware.configurations:
         return PricedHardware(alone, ())
-    shapes = [proven_shapes(alone, each) for model in alone.problem.models for each in model_shapes(alone, model)]
+    shapes = [
+        proven_shapes(alone, each)
+        for model in alone.problem.models
+        for each in model_shapes(alone, model)
+    ]
     return PricedHardware(alone, tuple(shapes))
 
 
 def with_spaces(run: Run, changes: Sequence[PlanSpace]) -> Run:
     """The same run with other plans to compare for each model."""
-    models = tuple(replace(model, space=space) for model, space in zip(run.problem.models, changes, strict=True))
+    models = tuple(
+        replace(model, space=space)
+        for model, space in zip(run.problem.models, changes, strict=True)
+    )
     return replace(run, problem=replace(run.problem, models=models))

@@ -43,19 +43,24 @@ class Stores:
     points: Path | None
 
 
-Lying = Mapping[UniformPlan, frozenset[LayerGroups]]  # by shape how its groups within a layer may lie; others: in any way
+Lying = Mapping[
+    UniformPlan, frozenset[LayerGroups]
+]  # by shape how its groups within a layer may lie; others: in any way
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What bounds left of a space of very many designs; none of those that they closed exceeds ``closed`` under the objective.
+    """What bounds left of a space of very many designs; none of those that they closed exceeds
+    ``closed`` under the objective.
 
-    None that was not evaluated exceeds ``open_bound``: less than ``closed`` where designs were evaluated elsewhere.
+    None that was not evaluated exceeds ``open_bound``: less than ``closed`` where designs were
+    evaluated elsewhere.
 
-    ``shapes`` are those of each model that might be best on a chip which is left, ``closed_shapes`` the others; plans of the
-    first might be so where groups are ``lying`` in some ways alone. The space has so
-    many ``chips`` and, with all memories, ``points``; ``axis_bounds`` are over all of it. ``closed`` is infinite where nothing is
-    known of a part of the space, and minus infinity where nothing that was closed fits.
+    ``shapes`` are those of each model that might be best on a chip which is left, ``closed_shapes``
+    the others; plans of the first might be so where groups are ``lying`` in some ways alone. The
+    space has so many ``chips`` and, with all memories, ``points``; ``axis_bounds`` are over all of
+    it. ``closed`` is infinite where nothing is known of a part of the space, and minus infinity
+    where nothing that was closed fits.
     """
 
     axis_bounds: AxisBounds
@@ -76,8 +81,9 @@ class Kept:
 class Run:
     """The context of a search; ``phases`` collects the time and memory of each phase.
 
-    ``first`` is false where a problem is asked again, whose models were checked already; ``kept`` is what is left of the space
-    where bounds of all of it were taken before. Of a part of a space ``best_known`` is what all parts know together.
+    ``first`` is false where a problem is asked again, whose models were checked already; ``kept``
+    is what is left of the space where bounds of all of it were taken before. Of a part of a space
+    ``best_known`` is what all parts know together.
     """
 
     problem: SearchProblem
@@ -91,7 +97,8 @@ class Run:
 
     @cached_property
     def machines(self) -> list[Machine]:
-        """Those that configurations run plans on, which differ in the bandwidth of memory and network alone."""
+        """Those that configurations run plans on, which differ in the bandwidth of memory and
+        network alone."""
         most = float(max(self.problem.memory_bytes))
         return [self.hardware.machine(row, most) for row in self.hardware.figures.machines.tolist()]
 
@@ -102,8 +109,11 @@ class Run:
 
     @cached_property
     def pricing(self) -> str:
-        """Content key of the hardware and of the code that decides what a layer time or a design point is."""
-        return content_key(self.hardware.fingerprint, pricing_version(), *self.hardware.figures.bought_with)
+        """Content key of the hardware and of the code that decides what a layer time or a design
+        point is."""
+        return content_key(
+            self.hardware.fingerprint, pricing_version(), *self.hardware.figures.bought_with
+        )
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -119,7 +129,15 @@ class Run:
     def on(self, hardware: Hardware) -> Run:
         """The same run on other hardware, keeping nothing but graphs on disk."""
         stores = Stores(self.stores.graphs, None, None)
-        return replace(self, hardware=hardware, stores=stores, phases=[], first=False, kept=None, best_known=None)
+        return replace(
+            self,
+            hardware=hardware,
+            stores=stores,
+            phases=[],
+            first=False,
+            kept=None,
+            best_known=None,
+        )
 
 
 def peak_bytes() -> int:

@@ -1,4 +1,5 @@
-"""The operator schedules of a best design as they are kept in ``schedules.json.gz``: which operator runs where and when."""
+"""The operator schedules of a best design as they are kept in ``schedules.json.gz``: which operator
+runs where and when."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from Estimator.chips.energy import EnergyParts
 class ScheduledOperator:
     """An operator in its place. ``cores`` (TC, VC or TC+VC) says which types it occupies.
 
-    In mode ``single`` it is on tensor core ``tc`` and vector core ``vc`` (None: none of that type), in mode ``all`` on all of its
-    types' cores, while nothing else runs. ``exposed_s`` of its time it waits for what it streams from and to other devices.
+    In mode ``single`` it is on tensor core ``tc`` and vector core ``vc`` (None: none of that type),
+    in mode ``all`` on all of its types' cores, while nothing else runs. ``exposed_s`` of its time
+    it waits for what it streams from and to other devices.
     """
 
     name: str
@@ -33,9 +35,11 @@ class ScheduledOperator:
 
 @dataclass(frozen=True)
 class KeptSchedule:
-    """The schedule of one pass (``graph``: forward, backward, backward_selective) of a distinct layer of one best design.
+    """The schedule of one pass (``graph``: forward, backward, backward_selective) of a distinct
+    layer of one best design.
 
-    ``repeats`` counts how often a micro-batch runs it on its way through the model, ``layers`` are those it stands for, by name.
+    ``repeats`` counts how often a micro-batch runs it on its way through the model, ``layers`` are
+    those it stands for, by name.
     """
 
     hbm_bytes: int
@@ -52,11 +56,13 @@ class KeptSchedule:
 
 @dataclass(frozen=True)
 class PricedOperator:
-    """What an operator of the best design costs a device for one micro-batch each time it runs, ``repeats`` times.
+    """What an operator of the best design costs a device for one micro-batch each time it runs,
+    ``repeats`` times.
 
-    ``layers`` are those it stands for, by name. ``flops`` are of matrix products, ``vector_operations`` the elements that
-    functions are applied to. ``hbm_bytes`` are what a designed chip moves, re-reads included, of a device that exists the
-    operands alone; ``seconds`` leave out waiting for what is streamed; ``energy`` is None where it is not known.
+    ``layers`` are those it stands for, by name. ``flops`` are of matrix products,
+    ``vector_operations`` the elements that functions are applied to. ``hbm_bytes`` are what a
+    designed chip moves, re-reads included, of a device that exists the operands alone; ``seconds``
+    leave out waiting for what is streamed; ``energy`` is None where it is not known.
     """
 
     model: str
@@ -75,7 +81,8 @@ class PricedOperator:
 
 @dataclass(frozen=True)
 class KeptTensor:
-    """A tensor between layers of the best design's model, by name: ``source`` makes it, all ``destinations`` use it.
+    """A tensor between layers of the best design's model, by name: ``source`` makes it, all
+    ``destinations`` use it.
 
     ``gradient_bytes`` flow back; both are of a device and micro-batch.
     """
@@ -89,7 +96,8 @@ class KeptTensor:
 
 @dataclass(frozen=True)
 class KeptSchedules:
-    """All schedules of a run; what the operators of its best design cost, and the tensors between its layers."""
+    """All schedules of a run; what the operators of its best design cost, and the tensors between
+    its layers."""
 
     schedules: tuple[KeptSchedule, ...]
     operators: tuple[PricedOperator, ...] = ()

@@ -1,4 +1,5 @@
-"""Makespans and energy of every layer pass of a graph on every accelerator, from schedules proven as far as it is worth."""
+"""Makespans and energy of every layer pass of a graph on every accelerator, from schedules proven
+as far as it is worth."""
 
 from __future__ import annotations
 
@@ -27,10 +28,11 @@ FORWARD, BACKWARD, BACKWARD_SELECTIVE = range(3)  # passes of ``GraphTimes``
 
 @dataclass(frozen=True, eq=False)
 class GraphTimes:
-    """Schedules found per device and micro-batch: arrays of shape (3 passes, accelerators, distinct layers).
+    """Schedules found per device and micro-batch: arrays of shape (3 passes, accelerators, distinct
+    layers).
 
-    No schedule takes less than ``least_s`` or ``least_joules``; both are those found where the schedule is proven shortest.
-    ``effort`` (accelerators, 1) is what was spent on each.
+    No schedule takes less than ``least_s`` or ``least_joules``; both are those found where the
+    schedule is proven shortest. ``effort`` (accelerators, 1) is what was spent on each.
     """
 
     seconds: FloatArray
@@ -42,7 +44,8 @@ class GraphTimes:
 
 @dataclass(frozen=True, eq=False)
 class ScheduledGraph:
-    """The layer times of ``graph`` on the accelerators of ``table``, and what they were made from; kept in ``store``, if any."""
+    """The layer times of ``graph`` on the accelerators of ``table``, and what they were made from;
+    kept in ``store``, if any."""
 
     graph: ModelGraph
     table: LatencyTable
@@ -56,7 +59,8 @@ class ScheduledGraph:
         return schedule_problem(operators, self.table, row, self.network)
 
     def exposed_s(self, operators: OperatorGraph, row: int, schedule: Schedule) -> FloatArray:
-        """Seconds that the operators of ``schedule`` wait for what they stream, shape (operators,)."""
+        """Seconds that the operators of ``schedule`` wait for what they stream, shape
+        (operators,)."""
         alone = np.zeros(len(operators.operators), dtype=np.bool_)
         for each in schedule.assignments:
             alone[each.operator] = each.mode is Mode.ALL
@@ -69,7 +73,8 @@ class ScheduledGraph:
         return exposed_s
 
     def refined(self, rows: IntArray, effort: Effort) -> ScheduledGraph:
-        """The same with what is not proven on the accelerators ``rows`` scheduled with more ``effort``."""
+        """The same with what is not proven on the accelerators ``rows`` scheduled with more
+        ``effort``."""
         unproven = np.any(self.times.least_s < self.times.seconds, axis=(0, 2))
         rows = rows[unproven[rows] & (self.times.effort[rows, 0] < effort)]
         if not len(rows):
@@ -80,7 +85,9 @@ class ScheduledGraph:
         return better
 
 
-def schedule_problem(graph: OperatorGraph, table: LatencyTable, row: int, network: PassNetwork) -> ScheduleProblem:
+def schedule_problem(
+    graph: OperatorGraph, table: LatencyTable, row: int, network: PassNetwork
+) -> ScheduleProblem:
     """The scheduling problem of one layer pass on accelerator ``row``."""
     times = network.operator_times(graph, table, np.array([row]))
     return ScheduleProblem(
@@ -93,16 +100,25 @@ def schedule_problem(graph: OperatorGraph, table: LatencyTable, row: int, networ
 
 
 def scheduled_graph(
-    graph: ModelGraph, table: LatencyTable, network: PassNetwork, solver: ScheduleSolver, store: Path | None
+    graph: ModelGraph,
+    table: LatencyTable,
+    network: PassNetwork,
+    solver: ScheduleSolver,
+    store: Path | None,
 ) -> ScheduledGraph:
-    """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``, if anywhere.
+    """Schedule every distinct layer and pass on every accelerator, or load what an earlier run
+    stored in ``store``, if anywhere.
 
-    ``network`` prices what is sent; what is stored was priced by the same one. All accelerators get a first look, and who
-    compares them goes on with those that matter (``ScheduledGraph.refined``).
+    ``network`` prices what is sent; what is stored was priced by the same one. All accelerators get
+    a first look, and who compares them goes on with those that matter (``ScheduledGraph.refined``).
     """
     count = len(table.accelerators)
     every = np.arange(count)
-    stored = None if store is None else load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
+    stored = (
+        None
+        if store is None
+        else load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
+    )
     if stored is not None and len(stored.effort) == count:
         scheduled = ScheduledGraph(graph, table, network, solver, store, stored)
     else:
@@ -117,7 +133,9 @@ def scheduled_graph(
 
 def _merged(times: GraphTimes, rows: IntArray, better: GraphTimes) -> GraphTimes:
     """``times`` with those of ``rows`` from ``better``."""
-    merged = replace(times, **{field.name: getattr(times, field.name).copy() for field in fields(GraphTimes)})
+    merged = replace(
+        times, **{field.name: getattr(times, field.name).copy() for field in fields(GraphTimes)}
+    )
     for field in fields(GraphTimes):
         getattr(merged, field.name)[..., rows, :] = getattr(better, field.name)
     return merged
@@ -135,14 +153,20 @@ def _scheduled(scheduled: ScheduledGraph, rows: IntArray, effort: Effort) -> Gra
     found = np.empty((4, 3, len(rows), len(layers)))
     for which, graphs in enumerate(passes):
         for layer, operators in enumerate(graphs):
-            if operators not in known:  # many layers have nothing that selective recomputation runs again
+            if (
+                operators not in known
+            ):  # many layers have nothing that selective recomputation runs again
                 known[operators] = _pass_times(scheduled, operators, rows, effort)
             found[:, which, :, layer] = known[operators]
     seconds, least_s, joules, least_joules = found
-    return GraphTimes(seconds, least_s, joules, least_joules, np.full((len(rows), 1), effort, np.int8))
+    return GraphTimes(
+        seconds, least_s, joules, least_joules, np.full((len(rows), 1), effort, np.int8)
+    )
 
 
-def _pass_times(scheduled: ScheduledGraph, graph: OperatorGraph, rows: IntArray, effort: Effort) -> FloatArray:
+def _pass_times(
+    scheduled: ScheduledGraph, graph: OperatorGraph, rows: IntArray, effort: Effort
+) -> FloatArray:
     """One pass of one layer on ``rows``: the four fields of ``GraphTimes``, shape (4, rows)."""
     found = np.zeros((4, len(rows)))
     if not graph.operators:
@@ -152,9 +176,14 @@ def _pass_times(scheduled: ScheduledGraph, graph: OperatorGraph, rows: IntArray,
         part = slice(first, first + ROWS_AT_ONCE)
         times = scheduled.network.operator_times(graph, scheduled.table, rows[part])
         cores = accelerators.num_tc[rows[part]], accelerators.num_vc[rows[part]]
-        solved = scheduled.solver.solve_batch(structure, times.single_s, times.all_s, *cores, effort)
+        solved = scheduled.solver.solve_batch(
+            structure, times.single_s, times.all_s, *cores, effort
+        )
         proven = solved.bound_s >= solved.makespan_s * (1.0 - PROVEN_GAP)
-        joules, least_joules = _energy_j(times, solved.all_mode), np.minimum(times.all_j, times.single_j).sum(axis=1)
+        joules, least_joules = (
+            _energy_j(times, solved.all_mode),
+            np.minimum(times.all_j, times.single_j).sum(axis=1),
+        )
         found[0, part] = solved.makespan_s
         found[1, part] = np.where(proven, solved.makespan_s, solved.bound_s)
         found[2, part] = joules

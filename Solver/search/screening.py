@@ -1,8 +1,10 @@
-"""Of thousands of shapes those that might have the best plan, found without listing the plans of the others.
+"""Of thousands of shapes those that might have the best plan, found without listing the plans of
+the others.
 
-Every shape has a bound that is known as soon as its layers are priced (``shape_bounds``). Shapes are looked at in its order until
-no other can have a plan as fast as the fastest found, with each micro-batch size. Some more are looked at for every other thing
-that shapes choose, so that what each value of it allows can be told, proven or not; where none of many fits, nothing is told.
+Every shape has a bound that is known as soon as its layers are priced (``shape_bounds``). Shapes
+are looked at in its order until no other can have a plan as fast as the fastest found, with each
+micro-batch size. Some more are looked at for every other thing that shapes choose, so that what
+each value of it allows can be told, proven or not; where none of many fits, nothing is told.
 """
 
 from __future__ import annotations
@@ -34,15 +36,22 @@ ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equ
 
 
 def screened(priced: PricedShapes) -> tuple[list[Shape], ClosedShapes] | None:
-    """Shapes to look at and those that are closed; None where bounds of shapes are as much work as their prices."""
+    """Shapes to look at and those that are closed; None where bounds of shapes are as much work as
+    their prices."""
     least_s = least_seconds(priced)
     if least_s is None:
         return None
-    columns = [np.array([axis.of_shape(plan) for plan in priced.plans]) for axis in AXES if axis.of_shape is not None]
+    columns = [
+        np.array([axis.of_shape(plan) for plan in priced.plans])
+        for axis in AXES
+        if axis.of_shape is not None
+    ]
     values = [np.flatnonzero(column == value) for column in columns for value in np.unique(column)]
     sizes = np.array([plan.micro_batch_size for plan in priced.plans])
     screen = _Screen(priced, least_s)
-    with priced.run.progress.phase(f"shapes of plans of {priced.model.name}", len(np.unique(sizes)) + len(values)) as advance:
+    with priced.run.progress.phase(
+        f"shapes of plans of {priced.model.name}", len(np.unique(sizes)) + len(values)
+    ) as advance:
         for size in np.unique(sizes):
             screen.look_at(np.flatnonzero(sizes == size), None)
             advance(1)
@@ -56,9 +65,13 @@ def screened(priced: PricedShapes) -> tuple[list[Shape], ClosedShapes] | None:
 
 
 def least_seconds(priced: PricedShapes) -> FloatArray | None:
-    """Seconds that no plan of each shape is below, shape (shapes,); None where the hardware does not tell them apart quickly."""
+    """Seconds that no plan of each shape is below, shape (shapes,); None where the hardware does
+    not tell them apart quickly."""
     run, plans = priced.run, priced.plans
-    least_s, groups_of = np.zeros(len(plans)), _Groups(priced.model.space.devices, run.hardware.cluster)
+    least_s, groups_of = (
+        np.zeros(len(plans)),
+        _Groups(priced.model.space.devices, run.hardware.cluster),
+    )
     alike: dict[UniformPlan, list[int]] = defaultdict(list)  # but for where their groups lie
     for number, plan in enumerate(plans):
         alike[replace(plan, group_order=GroupOrder.DATA_INNER)].append(number)
@@ -68,7 +81,9 @@ def least_seconds(priced: PricedShapes) -> FloatArray | None:
             groups = [groups_of.of(plans[number]) for number in numbers]
             known = [place for place, each in enumerate(groups) if each is not None]
             if known:
-                times = run.hardware.model_times(graph, first.recompute, [each for each in groups if each is not None])
+                times = run.hardware.model_times(
+                    graph, first.recompute, [each for each in groups if each is not None]
+                )
                 if times is None:
                     return None
                 least_s[[numbers[place] for place in known]] = least_iteration_s(
@@ -83,14 +98,18 @@ class _Groups:
 
     def __init__(self, devices: int, cluster: Cluster) -> None:
         self._devices, self._cluster = devices, cluster
-        self._known: dict[tuple[GroupOrder | Assignment, int, int, int, int, int], LayerGroups | None] = {}
+        self._known: dict[
+            tuple[GroupOrder | Assignment, int, int, int, int, int], LayerGroups | None
+        ] = {}
 
     def of(self, plan: UniformPlan) -> LayerGroups | None:
         """Those of a shape; None where that depends on the plan."""
         key = plan.group_order, plan.tp, plan.tp2, plan.cp, plan.ep, plan.panels
         if key not in self._known:
             full = replace(plan, dp=self._devices // plan.inner_devices)
-            self._known[key] = layer_groups(full, self._cluster) if have_like_groups(plan, self._cluster) else None
+            self._known[key] = (
+                layer_groups(full, self._cluster) if have_like_groups(plan, self._cluster) else None
+            )
         return self._known[key]
 
 
@@ -100,7 +119,9 @@ class _Screen:
     def __init__(self, priced: PricedShapes, least_s: FloatArray) -> None:
         self._priced, self._least_s = priced, least_s
         self._sizes = sorted(priced.run.problem.memory_bytes)
-        self._found: dict[tuple[int, int], float] = {}  # seconds of the best plan, of a shape with so much memory
+        self._found: dict[
+            tuple[int, int], float
+        ] = {}  # seconds of the best plan, of a shape with so much memory
         self._beyond: dict[tuple[int, int], float] = {}  # seconds that none is below
         self.shapes: dict[int, Shape | None] = {}
 
@@ -111,7 +132,9 @@ class _Screen:
         """
         best_s, with_plans = dict.fromkeys(self._sizes, math.inf), 0
         for number in numbers[np.argsort(self._least_s[numbers], kind="stable")].tolist():
-            enough = most is not None and with_plans >= (most if min(best_s.values()) < math.inf else max(most, MOST_WITHOUT))
+            enough = most is not None and with_plans >= (
+                most if min(best_s.values()) < math.inf else max(most, MOST_WITHOUT)
+            )
             if enough or self._least_s[number] > max(best_s.values()) * (1.0 + ROUNDING):
                 break
             for size in self._sizes:
@@ -119,7 +142,8 @@ class _Screen:
             with_plans += self.shapes[number] is not None
 
     def _seconds(self, number: int, memory_bytes: int, beaten_s: float) -> float:
-        """Seconds of a good plan of a shape, mostly the best; infinite where none takes less than ``beaten_s``."""
+        """Seconds of a good plan of a shape, mostly the best; infinite where none takes less than
+        ``beaten_s``."""
         what = number, memory_bytes
         if what in self._found or self._beyond.get(what, -math.inf) >= beaten_s:
             return self._found.get(what, math.inf)

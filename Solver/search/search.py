@@ -1,4 +1,5 @@
-"""The search: every configuration x memory size x shape of a problem with the best plan of each, exactly, with a certificate."""
+"""The search: every configuration x memory size x shape of a problem with the best plan of each,
+exactly, with a certificate."""
 
 from __future__ import annotations
 
@@ -19,11 +20,25 @@ from Solver.chip_records import ChipReport
 from Solver.chip_report import chip_report
 from Solver.hardware import DesignedChips
 from Solver.plan_search.empty_spaces import why_empty
-from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, ModelPlan, SearchResult, SizeRow
+from Solver.results import (
+    Certificate,
+    Counts,
+    DesignPoint,
+    HardwareReport,
+    ModelPlan,
+    SearchResult,
+    SizeRow,
+)
 from Solver.search.best_designs import model_plan, with_expert
 from Solver.search.confirmed_schedules import LayerSchedule, confirm_schedules, schedule_layers
 from Solver.search.costs import ModelShapes
-from Solver.search.joint import Choice, JointOptimum, best_for_all_models, best_of_all_sizes, own_bests
+from Solver.search.joint import (
+    Choice,
+    JointOptimum,
+    best_for_all_models,
+    best_of_all_sizes,
+    own_bests,
+)
 from Solver.search.large_spaces import screened
 from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
@@ -48,7 +63,8 @@ class ScoredPoint:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """The answer of a search and everything it looked at; ``run`` knows what each of several models reaches alone."""
+    """The answer of a search and everything it looked at; ``run`` knows what each of several models
+    reaches alone."""
 
     run: Run
     result: SearchResult
@@ -69,11 +85,18 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         return nothing_left(run, run.kept, hardware, run_directory)
     problem = run.problem
     with run.phase("layer times"):
-        shapes = [proven_shapes(run, each) for model in problem.models for each in model_shapes(run, model)]
+        shapes = [
+            proven_shapes(run, each)
+            for model in problem.models
+            for each in model_shapes(run, model)
+        ]
     for model in problem.models:
         if not any(each.model.name == model.name for each in shapes):
             keys = {model.graph_key(shape) for shape in model.space.shapes()}
-            layers = {len(load_or_extract(key, run.stores.graphs, code=problem.code).sequence) for key in keys}
+            layers = {
+                len(load_or_extract(key, run.stores.graphs, code=problem.code).sequence)
+                for key in keys
+            }
             bought = run.hardware.figures.most_devices
             space = model.space.within(bought)
             why = why_empty(space, max(layers, default=2), run.hardware.cluster)
@@ -89,11 +112,23 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
             optima = best_of_all_sizes(problem, groups)
             best_points = [group.best_evaluated(problem.objective) for group in groups]
         else:
-            optima = {size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes}
+            optima = {
+                size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes
+            }
             best_points = [group.best(problem.objective) for group in groups]
-        counts = count(run, groups)  # after these, which may evaluate points that the search of a group pruned
-        scored = tuple(scored_point(run, optimum, shapes, size, counts) for size, optimum in optima.items() if optimum)
-        references = () if run.best_known is not None else reference_points(run, [one.point for one in scored])
+        counts = count(
+            run, groups
+        )  # after these, which may evaluate points that the search of a group pruned
+        scored = tuple(
+            scored_point(run, optimum, shapes, size, counts)
+            for size, optimum in optima.items()
+            if optimum
+        )
+        references = (
+            ()
+            if run.best_known is not None
+            else reference_points(run, [one.point for one in scored])
+        )
         best = max((one.point for one in scored), key=lambda point: point.value, default=None)
         if run.best_known is not None and best is not None:
             run.best_known.tell(best.value)
@@ -119,7 +154,8 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
 
 
 def nothing_left(run: Run, kept: Kept, hardware: HardwareReport, run_directory: str) -> Searched:
-    """The answer where bounds closed every chip: nothing fits or, in a part of a space, nothing is as good as what is known."""
+    """The answer where bounds closed every chip: nothing fits or, in a part of a space, nothing is
+    as good as what is known."""
     fits = kept.closed > 0.0
     better = number(kept.closed, CLOSED_DIGITS)
     models = " and ".join(label(model.name) for model in run.problem.models)
@@ -132,10 +168,18 @@ def nothing_left(run: Run, kept: Kept, hardware: HardwareReport, run_directory: 
         rows=(),
         references=(),
         counts=Counts(
-            space=kept.points, evaluated=0, dominated=0, pruned=kept.points, infeasible=0, plans=0, unlisted=kept.points
+            space=kept.points,
+            evaluated=0,
+            dominated=0,
+            pruned=kept.points,
+            infeasible=0,
+            plans=0,
+            unlisted=kept.points,
         ),
         run_directory=run_directory,
-        reason=f"nothing here is better than {better}" if fits else f"no plan of {models} fits in the memory of any chip",
+        reason=f"nothing here is better than {better}"
+        if fits
+        else f"no plan of {models} fits in the memory of any chip",
     )
     return Searched(run, result, (), ())
 
@@ -152,7 +196,10 @@ def explore(run: Run, shapes: Sequence[ModelShapes], *, to_the_end: bool) -> lis
         for place, each in enumerate(shapes):
             group = point_group(run, each, size, roomier[place])
             if to_the_end:
-                named = f"{label(each.model.name)}, micro-batch {each.micro_batch_size}, {size_text(size)}"
+                named = (
+                    f"{label(each.model.name)}, micro-batch {each.micro_batch_size}, "
+                    f"{size_text(size)}"
+                )
                 still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
                 with run.progress.phase(f"design points of {named}", still_open) as advance:
                     group.explore(advance)
@@ -161,20 +208,44 @@ def explore(run: Run, shapes: Sequence[ModelShapes], *, to_the_end: bool) -> lis
     return [group for size in run.problem.memory_bytes for group in found[size]]
 
 
-def point_group(run: Run, shapes: ModelShapes, memory_bytes: int, roomier: PointGroup | None = None) -> PointGroup:
-    """The design points of one model, micro-batch size and memory size, with what an earlier run finished."""
+def point_group(
+    run: Run, shapes: ModelShapes, memory_bytes: int, roomier: PointGroup | None = None
+) -> PointGroup:
+    """The design points of one model, micro-batch size and memory size, with what an earlier run
+    finished."""
     folder = run.stores.points
     if folder is not None:
         graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
-        times = [shape.times_key for shape in shapes.shapes]  # which more effort may have shortened since an earlier run
+        times = [
+            shape.times_key for shape in shapes.shapes
+        ]  # which more effort may have shortened since an earlier run
         decisive = () if run.hardware.figures.purchase is None else (run.problem.objective.value,)
-        key = run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs), times, *decisive
+        key = (
+            run.pricing,
+            shapes.model.space,
+            memory_bytes,
+            shapes.micro_batch_size,
+            list(graphs),
+            times,
+            *decisive,
+        )
         folder /= content_key(*key)
-    return PointGroup.of(shapes, memory_bytes, run.hardware.figures, PointStore(folder), Pursuit.of(run.problem), roomier)
+    return PointGroup.of(
+        shapes,
+        memory_bytes,
+        run.hardware.figures,
+        PointStore(folder),
+        Pursuit.of(run.problem),
+        roomier,
+    )
 
 
 def scored_point(
-    run: Run, optimum: JointOptimum, shapes: Sequence[ModelShapes], memory_bytes: int, counts: Counts
+    run: Run,
+    optimum: JointOptimum,
+    shapes: Sequence[ModelShapes],
+    memory_bytes: int,
+    counts: Counts,
 ) -> ScoredPoint:
     """Explain and certify the optimum of one memory size."""
     plans: dict[str, ModelPlan] = {}
@@ -184,15 +255,29 @@ def scored_point(
         layers = schedule_layers(run, choice)
         expert = expert_of(run, model, choice, shapes, optimum.row, memory_bytes)
         plans[model] = with_expert(model_plan(run, choice, layers), expert)
-        if layers and run.best_known is None:  # of a device no operators are scheduled; of parts only the best is confirmed
-            with run.progress.phase(f"ILP confirmation of {label(model)}, {size_text(memory_bytes)}", len(layers)) as advance:
+        if (
+            layers and run.best_known is None
+        ):  # of a device no operators are scheduled; of parts only the best is confirmed
+            with run.progress.phase(
+                f"ILP confirmation of {label(model)}, {size_text(memory_bytes)}", len(layers)
+            ) as advance:
                 confirmations += confirm_schedules(layers, advance)
         schedules += layers
-    optimal = counts.complete and optimum.proven and not optimum.omitted and all(item.agrees for item in confirmations)
+    optimal = (
+        counts.complete
+        and optimum.proven
+        and not optimum.omitted
+        and all(item.agrees for item in confirmations)
+    )
     open_bound = optimum.best_open_bound
     if run.kept is not None:
-        proven = run.kept.proves(optimum.value)  # else another memory is better, or a part is not known
-        optimal, open_bound = optimal and proven, _joined_bound(open_bound, run.kept.open_bound if proven else run.kept.closed)
+        proven = run.kept.proves(
+            optimum.value
+        )  # else another memory is better, or a part is not known
+        optimal, open_bound = (
+            optimal and proven,
+            _joined_bound(open_bound, run.kept.open_bound if proven else run.kept.closed),
+        )
     point = DesignPoint(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         optimal=optimal,
@@ -209,7 +294,8 @@ def scored_point(
 
 
 def _joined_bound(open_bound: float | None, closed: float) -> float | None:
-    """What no design exceeds that was not evaluated, be it open (None: none was) or closed; None where that is not known."""
+    """What no design exceeds that was not evaluated, be it open (None: none was) or closed; None
+    where that is not known."""
     if math.isinf(closed):
         return None if closed > 0.0 else open_bound
     return max(closed, open_bound or 0.0)
@@ -238,7 +324,9 @@ def count(run: Run, groups: Sequence[PointGroup]) -> Counts:
     if run.kept is not None:
         unlisted = run.kept.points - (len(status) - absent)
     each["pruned"] += unlisted
-    return Counts(space=len(status) - absent + unlisted, **each, plans=sum(plans.values()), unlisted=unlisted)
+    return Counts(
+        space=len(status) - absent + unlisted, **each, plans=sum(plans.values()), unlisted=unlisted
+    )
 
 
 def _plans(group: PointGroup) -> int:
@@ -250,7 +338,20 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
     key = group.key
     if point is None:
         reason = _why_infeasible((group,))
-        return SizeRow(key.model, key.memory_bytes, key.micro_batch_size, Status.INFEASIBLE, 0.0, None, 0.0, "", 0, 0, 0, reason)
+        return SizeRow(
+            key.model,
+            key.memory_bytes,
+            key.micro_batch_size,
+            Status.INFEASIBLE,
+            0.0,
+            None,
+            0.0,
+            "",
+            0,
+            0,
+            0,
+            reason,
+        )
     row, shape = group.locate(point)
     value = float(group.objective(run.problem.objective)[point])
     proven = group.is_best(point, run.problem.objective) and not group.omitted
@@ -291,6 +392,11 @@ def _why_infeasible(groups: Sequence[PointGroup]) -> str:
     for part in [part for each in groups for shape in each.shapes for part in shape.parts]:
         least = part.plans.leanest_bytes(least)
     needed = f"; the leanest needs {size_text(least)}" if math.isfinite(least) else ""
-    most = group.figures.some(np.flatnonzero(group.held)).most_devices  # of a chip with so much memory
+    most = group.figures.some(
+        np.flatnonzero(group.held)
+    ).most_devices  # of a chip with so much memory
     bought = "" if most is None else f" of the {most:,} devices at most that max_cluster_cost buys"
-    return f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per device{bought}{needed}"
+    return (
+        f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per "
+        f"device{bought}{needed}"
+    )

@@ -1,4 +1,5 @@
-"""Seconds and joules that no plan of a shape is below on each of many chips, from their work and the lines of its plans."""
+"""Seconds and joules that no plan of a shape is below on each of many chips, from their work and
+the lines of its plans."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ from Plans.rates import Machine
 from Solver.chip_figures import ChipFigures
 from Solver.cuts.stage_graph import StageGraph
 from Solver.hardware import DesignedChips
-from Solver.plan_search.least_iterations import LeastIterations, LikeLayers, least_iterations, least_of
+from Solver.plan_search.least_iterations import (
+    LeastIterations,
+    LikeLayers,
+    least_iterations,
+    least_of,
+)
 from Solver.plan_search.shape_bounds import most_groups
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.plan_search.space import PlanSpace
@@ -48,7 +54,8 @@ def priced(graph: ModelGraph, hardware: DesignedChips) -> LatencyTable:
 
 @dataclass(frozen=True, eq=False)
 class ShapeBound:
-    """Of shape ``number`` on chips: seconds that no plan with ``memory_bytes`` is below, joules of a sample; (chips,) each.
+    """Of shape ``number`` on chips: seconds that no plan with ``memory_bytes`` is below, joules of
+    a sample; (chips,) each.
 
     They are infinite on chips that do not have as much.
     """
@@ -60,13 +67,19 @@ class ShapeBound:
 
 
 class ShapeBounds:
-    """Bounds of the plans of ``shapes`` of a model on chips of the hardware of ``run``, by number of the shape.
+    """Bounds of the plans of ``shapes`` of a model on chips of the hardware of ``run``, by number
+    of the shape.
 
-    What is exchanged within layers takes as long as where the groups lie best of all plans of a shape.
+    What is exchanged within layers takes as long as where the groups lie best of all plans of a
+    shape.
     """
 
     def __init__(
-        self, run: Run, model: ModelProblem, graphs: Mapping[GraphKey, ModelGraph], shapes: Sequence[UniformPlan]
+        self,
+        run: Run,
+        model: ModelProblem,
+        graphs: Mapping[GraphKey, ModelGraph],
+        shapes: Sequence[UniformPlan],
     ) -> None:
         self.model, self.shapes = model, shapes
         self._graphs, self._clusters, self._sizes = graphs, run.clusters, run.problem.memory_bytes
@@ -77,12 +90,18 @@ class ShapeBounds:
         self._layer_sizes: dict[tuple[object, ...], LayerSizes] = {}
 
     def on(
-        self, hardware: DesignedChips, numbers: Sequence[int], make_table: MakeTable, *, listed: bool = True
+        self,
+        hardware: DesignedChips,
+        numbers: Sequence[int],
+        make_table: MakeTable,
+        *,
+        listed: bool = True,
     ) -> Iterator[ShapeBound]:
         """Of every shape of ``numbers`` the bounds with each memory, on all chips of ``hardware``.
 
-        ``make_table`` says what their operators take at least. Unless plans are ``listed`` for their lines, which takes its time
-        once for each shape, work is shared out evenly among all devices.
+        ``make_table`` says what their operators take at least. Unless plans are ``listed`` for
+        their lines, which takes its time once for each shape, work is shared out evenly among all
+        devices.
         """
         by_graph: dict[GraphKey, list[int]] = defaultdict(list)
         for number in numbers:
@@ -101,21 +120,35 @@ class ShapeBounds:
     def by_lying(
         self, hardware: DesignedChips, number: int, make_table: MakeTable
     ) -> Iterator[tuple[tuple[LayerGroups, ...], ShapeBound]]:
-        """As ``on`` of one shape, where its groups lie in ways that cost the same alone; of each such way and memory."""
+        """As ``on`` of one shape, where its groups lie in ways that cost the same alone; of each
+        such way and memory."""
         shape = self.shapes[number]
-        graph, alike = self._graphs[self.model.graph_key(shape)], defaultdict[tuple[float, ...], list[LayerGroups]](list)
+        graph, alike = (
+            self._graphs[self.model.graph_key(shape)],
+            defaultdict[tuple[float, ...], list[LayerGroups]](list),
+        )
         table = make_table(graph, hardware)
         collectives = list(dict.fromkeys(_collectives(graph)))
         for groups in self._lying(number):
             network = _network(graph, (groups,), hardware)
-            alike[tuple(each(sent) for each in (network.seconds, *network.others) for sent in collectives)].append(groups)
+            alike[
+                tuple(
+                    each(sent)
+                    for each in (network.seconds, *network.others)
+                    for sent in collectives
+                )
+            ].append(groups)
         for lying in alike.values():
             work = least_work(graph, table, _network(graph, lying[:1], hardware))
             for bound in self._bounds(number, self.lines(number), work, hardware.figures):
                 yield tuple(lying), bound
 
     def _bounds(
-        self, number: int, lines: Mapping[int, LeastIterations], work: LeastWork, figures: ChipFigures
+        self,
+        number: int,
+        lines: Mapping[int, LeastIterations],
+        work: LeastWork,
+        figures: ChipFigures,
     ) -> Iterator[ShapeBound]:
         """With each memory, on the chips that have as much; elsewhere infinite."""
         shape = self.shapes[number]
@@ -127,13 +160,16 @@ class ShapeBounds:
             yield ShapeBound(number, size, seconds, joules)
 
     def of_cores(self, hardware: DesignedChips, make_table: MakeTable) -> CoreWork | None:
-        """What a sample takes at least of the cores of all devices that work on it, under any shape; None where none has plans.
+        """What a sample takes at least of the cores of all devices that work on it, under any
+        shape; None where none has plans.
 
         Nothing is exchanged.
         """
         least: CoreWork | None = None
         shapes = {
-            (self.model.graph_key(shape), shape.panels): shape for number, shape in enumerate(self.shapes) if self._lying(number)
+            (self.model.graph_key(shape), shape.panels): shape
+            for number, shape in enumerate(self.shapes)
+            if self._lying(number)
         }
         tables: dict[GraphKey, LatencyTable] = {}
         for (key, panels), shape in shapes.items():
@@ -145,7 +181,8 @@ class ShapeBounds:
         return least
 
     def of_samples(self) -> dict[int, LeastIterations]:
-        """By memory the least of the lines of all shapes, of what a sample takes of the devices that work on it."""
+        """By memory the least of the lines of all shapes, of what a sample takes of the devices
+        that work on it."""
         found: dict[int, list[LeastIterations]] = defaultdict(list)
         for number, shape in enumerate(self.shapes):
             part = shape.micro_batch_size / shape.inner_devices
@@ -166,12 +203,21 @@ class ShapeBounds:
         return dict.fromkeys(self._sizes, LeastIterations.shared_out(part))
 
     def _lying(self, number: int) -> tuple[LayerGroups, ...]:
-        """Where the groups may lie that communicate within a layer; nowhere where a shape has no plans."""
+        """Where the groups may lie that communicate within a layer; nowhere where a shape has no
+        plans."""
         shape = self.shapes[number]
-        same = replace(shape, recompute=Recompute.NONE, sequence_parallel=False, overlap_tensor=None, offload=NOTHING)
+        same = replace(
+            shape,
+            recompute=Recompute.NONE,
+            sequence_parallel=False,
+            overlap_tensor=None,
+            offload=NOTHING,
+        )
         if same not in self._groups:
             layers = len(self._graphs[self.model.graph_key(shape)].sequence)
-            self._groups[same] = _ways_of_lying(self.model.space, shape, layers, tuple(self._clusters))
+            self._groups[same] = _ways_of_lying(
+                self.model.space, shape, layers, tuple(self._clusters)
+            )
         return self._groups[same]
 
     def _found_lines(self, number: int) -> dict[int, LeastIterations]:
@@ -190,7 +236,8 @@ class ShapeBounds:
 
 
 def _fastest(machines: Sequence[Machine]) -> Machine:
-    """A machine that none of ``machines`` takes less on for whatever plans add to their layers: as fast as any everywhere.
+    """A machine that none of ``machines`` takes less on for whatever plans add to their layers: as
+    fast as any everywhere.
 
     Where nothing is hidden beside work, nothing takes longer for more bandwidth.
     """
@@ -201,14 +248,18 @@ def _fastest(machines: Sequence[Machine]) -> Machine:
 
 
 @lru_cache(maxsize=1024)  # what limits a design asks for them again and again
-def _ways_of_lying(space: PlanSpace, shape: UniformPlan, layers: int, clusters: tuple[Cluster, ...]) -> tuple[LayerGroups, ...]:
+def _ways_of_lying(
+    space: PlanSpace, shape: UniformPlan, layers: int, clusters: tuple[Cluster, ...]
+) -> tuple[LayerGroups, ...]:
     return tuple(space.plans(shape, layers, *clusters).by_groups(clusters[0]))
 
 
 def like_layers(graph: ModelGraph, sizes: LayerSizes) -> LikeLayers:
     """The most frequent layer of ``graph``, as a shape of plans divides it."""
     frequent = most_frequent(graph)
-    places = tuple(place for place in range(1, len(graph.sequence) - 1) if graph.sequence[place] == frequent)
+    places = tuple(
+        place for place in range(1, len(graph.sequence) - 1) if graph.sequence[place] == frequent
+    )
     if not places:
         return LikeLayers((), 0.0, 0.0)
     kind = sizes.sequence[places[0]]
@@ -218,10 +269,14 @@ def like_layers(graph: ModelGraph, sizes: LayerSizes) -> LikeLayers:
 def _collectives(graph: ModelGraph) -> Iterator[Collective]:
     for layer in graph.layers:
         for operators in (layer.forward, layer.backward, layer.backward_selective):
-            yield from (each.collective for each in operators.operators if each.collective is not None)
+            yield from (
+                each.collective for each in operators.operators if each.collective is not None
+            )
 
 
-def _network(graph: ModelGraph, groups: Sequence[LayerGroups], hardware: DesignedChips) -> PassNetwork:
+def _network(
+    graph: ModelGraph, groups: Sequence[LayerGroups], hardware: DesignedChips
+) -> PassNetwork:
     """The networks of the chips of ``hardware``, collectives where ``groups`` lie best."""
 
     def of_cluster(cluster: Cluster) -> Callable[[Collective], float]:

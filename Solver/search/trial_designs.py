@@ -20,8 +20,11 @@ from Solver.search.pursuit import Pursuit
 from Solver.search.run import Lying, Run
 
 
-def best_tried(run: Run, model: ModelProblem, lying: Lying, memory_bytes: Sequence[int], most: int) -> float:
-    """What the best of some designs of ``model`` reaches: of shapes on the chips of ``run`` the ``most`` promising points.
+def best_tried(
+    run: Run, model: ModelProblem, lying: Lying, memory_bytes: Sequence[int], most: int
+) -> float:
+    """What the best of some designs of ``model`` reaches: of shapes on the chips of ``run`` the
+    ``most`` promising points.
 
     The shapes are those of ``lying``, with groups that lie so.
 
@@ -38,16 +41,22 @@ def best_tried(run: Run, model: ModelProblem, lying: Lying, memory_bytes: Sequen
 
 @dataclass(frozen=True)
 class JointBest:
-    """What the best design for several models together reaches, and each model alone on its own best chip."""
+    """What the best design for several models together reaches, and each model alone on its own
+    best chip."""
 
     value: float
     own_best: Mapping[str, float]
 
 
 def best_of_kept(run: Run) -> JointBest | None:
-    """The best for all models among the designs that bounds left for each of them; None where a model fits nowhere."""
+    """The best for all models among the designs that bounds left for each of them; None where a
+    model fits nowhere."""
     quiet = replace(run, progress=SilentProgress())
-    shapes = [proven_shapes(quiet, each) for model in run.problem.models for each in model_shapes(quiet, model)]
+    shapes = [
+        proven_shapes(quiet, each)
+        for model in run.problem.models
+        for each in model_shapes(quiet, model)
+    ]
     groups = [_group(run, each, size, None) for each in shapes for size in run.problem.memory_bytes]
     own = own_bests(run.problem, groups)
     problem = replace(run.problem, own_best=own)
@@ -58,4 +67,6 @@ def best_of_kept(run: Run) -> JointBest | None:
 
 def _group(run: Run, shapes: ModelShapes, memory_bytes: int, most_steps: int | None) -> PointGroup:
     pursuit = Pursuit.of(run.problem)
-    return PointGroup.of(shapes, memory_bytes, run.hardware.figures, PointStore(None), pursuit, most_steps=most_steps)
+    return PointGroup.of(
+        shapes, memory_bytes, run.hardware.figures, PointStore(None), pursuit, most_steps=most_steps
+    )

@@ -30,7 +30,8 @@ from Studies.wording import listed
 
 FloatArray = NDArray[np.float64]
 
-FIRST_BATCH = 32  # configurations priced together; the next batch is larger, because the bounds seem to tell little
+# configurations priced together; the next batch is larger, because the bounds seem to tell little
+FIRST_BATCH = 32
 GROWTH = 4
 EQUAL = 1e-12
 MOST_TIMES = 1024  # as much memory as there is, beyond which nobody looks for what would do
@@ -38,7 +39,8 @@ MOST_TIMES = 1024  # as much memory as there is, beyond which nobody looks for w
 
 @dataclass(frozen=True, eq=False)
 class _Points:
-    """Hardware that has what was asked for, and what none of its plans exceeds, shape (configurations,)."""
+    """Hardware that has what was asked for, and what none of its plans exceeds, shape
+    (configurations,)."""
 
     hardware: Hardware
     reach: FloatArray
@@ -48,23 +50,41 @@ class _Points:
 def alternative(search: RepeatedSearch, constraint: Constraint) -> Alternative:
     """The best design with what ``constraint`` names, everything else chosen anew.
 
-    Without a value for an accelerator the hardware is that of the best design. A chip whose every axis is named need not be in
-    the space.
+    Without a value for an accelerator the hardware is that of the best design. A chip whose every
+    axis is named need not be in the space.
 
     Raises:
         InputError: no accelerator, chip or plan has what was asked for; says what there is.
     """
-    request, axes = constrained(search, constraint), _axes(search, constraint)  # these refuse before anything is priced
+    request, axes = (
+        constrained(search, constraint),
+        _axes(search, constraint),
+    )  # these refuse before anything is priced
     best = search.best
     if has_what_is_asked(best.point, constraint, search):
         sentence = "The best design of all has what was asked for."
-        return Alternative(constraint.asked, best.point.status, best.point, 1.0, terms_of(best.point, best.point), (sentence,))
+        return Alternative(
+            constraint.asked,
+            best.point.status,
+            best.point,
+            1.0,
+            terms_of(best.point, best.point),
+            (sentence,),
+        )
     points = _points(search, constraint, axes)
     found, priced = _best(search, request, points)
     if priced.without_plans:
         raise InputError(_no_plan(search, request, constraint, priced.without_plans[0]))
     if found is None:
-        return Alternative(constraint.asked, Status.INFEASIBLE, None, None, (), (), _why_infeasible(search, request))
+        return Alternative(
+            constraint.asked,
+            Status.INFEASIBLE,
+            None,
+            None,
+            (),
+            (),
+            _why_infeasible(search, request),
+        )
     notes = [note for note in (points.note, _not_searched(search.request, constraint)) if note]
     return Alternative(
         constraint.asked,
@@ -79,24 +99,38 @@ def alternative(search: RepeatedSearch, constraint: Constraint) -> Alternative:
 def has_what_is_asked(point: DesignPoint, constraint: Constraint, search: RepeatedSearch) -> bool:
     """Whether ``point`` satisfies ``constraint``, the plans of all its models included."""
     return (
-        all(getattr(point.accelerator, name) == value for name, value in _axes(search, constraint).items())
+        all(
+            getattr(point.accelerator, name) == value
+            for name, value in _axes(search, constraint).items()
+        )
         and constraint.hbm_bytes in {None, point.hbm_bytes}
-        and all(getattr(plan, name) == value for plan in point.models.values() for name, value in constraint.of_the_plan.items())
+        and all(
+            getattr(plan, name) == value
+            for plan in point.models.values()
+            for name, value in constraint.of_the_plan.items()
+        )
     )
 
 
 def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
-    """The request of the run with single values where they are asked for, which its own lists need not hold.
+    """The request of the run with single values where they are asked for, which its own lists need
+    not hold.
 
     Raises:
         InputError: the model or the devices cannot have them; says which they can.
     """
     settings = constraint.within(search.request.layout)
     if constraint.sequence_parallel:
-        widths = [width for width in (search.request.tp if constraint.tp is None else (constraint.tp,)) if width > 1]
+        widths = [
+            width
+            for width in (search.request.tp if constraint.tp is None else (constraint.tp,))
+            if width > 1
+        ]
         if not widths:
             given = "sequence parallelism splits what tensor parallelism leaves whole"
-            raise InputError(f"--instead {constraint.asked}: {given}; ask for a tp above 1 with it, such as tp=2")
+            raise InputError(
+                f"--instead {constraint.asked}: {given}; ask for a tp above 1 with it, such as tp=2"
+            )
         settings["tp"] = widths
     try:
         return request_of(search.finished, settings)
@@ -104,8 +138,11 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
         raise InputError(f"--instead {constraint.asked}: {error}") from error
 
 
-def _best(search: RepeatedSearch, request: Request, points: _Points) -> tuple[Designed | None, PricedHardware]:
-    """The best of the points, of equal ones the smallest: those that could reach most come first, until no other can be it."""
+def _best(
+    search: RepeatedSearch, request: Request, points: _Points
+) -> tuple[Designed | None, PricedHardware]:
+    """The best of the points, of equal ones the smallest: those that could reach most come first,
+    until no other can be it."""
     hardware, reach = points.hardware, points.reach
     waiting = np.lexsort((hardware.figures.area_mm2, -reach))
     best: Designed | None = None
@@ -121,8 +158,14 @@ def _best(search: RepeatedSearch, request: Request, points: _Points) -> tuple[De
             if best is None:
                 left = left[:0]  # whether a model fits does not depend on the accelerator
             else:
-                level, smaller = best.point.value, hardware.figures.area_mm2[left] < _area_mm2(best.point)
-                left = left[(reach[left] > level * (1 + EQUAL)) | ((reach[left] >= level * (1 - EQUAL)) & smaller)]
+                level, smaller = (
+                    best.point.value,
+                    hardware.figures.area_mm2[left] < _area_mm2(best.point),
+                )
+                left = left[
+                    (reach[left] > level * (1 + EQUAL))
+                    | ((reach[left] >= level * (1 - EQUAL)) & smaller)
+                ]
             advance(len(waiting) - len(left))
             waiting, size = left, size * GROWTH
             if not len(waiting):
@@ -160,32 +203,46 @@ def _points(search: RepeatedSearch, constraint: Constraint, axes: dict[str, int]
     return _Points(hardware.only([_outside(hardware, axes)]), np.array([np.inf]), note)
 
 
-def _reach(search: RepeatedSearch, constraint: Constraint, accelerators: AcceleratorSet) -> FloatArray:
-    """What no plan exceeds on each accelerator: as the run found, where it is about such plans; else infinity."""
+def _reach(
+    search: RepeatedSearch, constraint: Constraint, accelerators: AcceleratorSet
+) -> FloatArray:
+    """What no plan exceeds on each accelerator: as the run found, where it is about such plans;
+    else infinity."""
     reach = np.full(len(accelerators), np.inf)
     if _unsearched(search.request, constraint) or not search.unchanged:
         return reach
     designs = search.finished.designs
     chosen = np.ones(len(designs), dtype=bool)
-    of_a_point = {name: value for name, value in constraint.of_the_plan.items() if name not in ("pp", "dp")}
+    of_a_point = {
+        name: value for name, value in constraint.of_the_plan.items() if name not in ("pp", "dp")
+    }
     for name, value in ({"hbm_bytes": constraint.hbm_bytes} | of_a_point | constraint.axes).items():
         if value is not None and name in designs:
             chosen &= (designs[name] == value).to_numpy()
     if constraint.group_order is not None:
-        chosen &= designs[LAYER_GROUPS].isin({UNSTATED, _layer_groups(constraint.group_order)}).to_numpy()
+        chosen &= (
+            designs[LAYER_GROUPS].isin({UNSTATED, _layer_groups(constraint.group_order)}).to_numpy()
+        )
     values = accelerator_values(search.finished, designs[chosen])
-    known = {values.accelerators.accelerator(row): values.reach[row] for row in range(len(values.accelerators))}
-    return np.array([known.get(accelerators.accelerator(row), np.inf) for row in range(len(accelerators))])
+    known = {
+        values.accelerators.accelerator(row): values.reach[row]
+        for row in range(len(values.accelerators))
+    }
+    return np.array(
+        [known.get(accelerators.accelerator(row), np.inf) for row in range(len(accelerators))]
+    )
 
 
 def _layer_groups(order: str) -> str:
-    """Where the groups of a layer lie under an order of groups, or an assignment to tiers, as rows of designs have it."""
+    """Where the groups of a layer lie under an order of groups, or an assignment to tiers, as rows
+    of designs have it."""
     asked = group_order_of(order)
     return str(asked.groups) if isinstance(asked, Assignment) else CONSECUTIVE
 
 
 def _axes(search: RepeatedSearch, constraint: Constraint) -> dict[str, int]:
-    """Axes that an accelerator must have: all of those of a known chip, or as asked for, and there is one, or all are named.
+    """Axes that an accelerator must have: all of those of a known chip, or as asked for, and there
+    is one, or all are named.
 
     Raises:
         InputError: there is none.
@@ -194,25 +251,48 @@ def _axes(search: RepeatedSearch, constraint: Constraint) -> dict[str, int]:
         found = chip_named(constraint.chip, design_space_of(search.request))
         return {name: getattr(found, name) for name in AXES}
     axes, hardware = constraint.axes, search.run.hardware
-    if 0 < len(axes) < len(AXES) and isinstance(hardware, DesignedChips) and not _having(hardware.accelerators, axes).any():
+    if (
+        0 < len(axes) < len(AXES)
+        and isinstance(hardware, DesignedChips)
+        and not _having(hardware.accelerators, axes).any()
+    ):
         raise InputError(_nobody_has(hardware.accelerators, constraint, axes))
     return axes
 
 
 def _having(space: AcceleratorSet, axes: dict[str, int]) -> NDArray[np.bool_]:
     """Which accelerators have the values of ``axes``, one or more."""
-    having: NDArray[np.bool_] = np.logical_and.reduce([getattr(space, name) == value for name, value in axes.items()])
+    having: NDArray[np.bool_] = np.logical_and.reduce(
+        [getattr(space, name) == value for name, value in axes.items()]
+    )
     return having
 
 
 def _outside(hardware: DesignedChips, axes: dict[str, int]) -> Accelerator:
-    """A chip that is not in the space, with the memory, the clock and the links of the first that is."""
+    """A chip that is not in the space, with the memory, the clock and the links of the first that
+    is."""
     first = hardware.accelerators.variants[0]
     num_tc, num_vc, width, depth, width_vc, glb_bytes = (axes[name] for name in AXES)
-    chip = Accelerator(num_tc, num_vc, width, depth, width_vc, glb_bytes, 0.0, first.memory, first.frequency_hz, first.links)
+    chip = Accelerator(
+        num_tc,
+        num_vc,
+        width,
+        depth,
+        width_vc,
+        glb_bytes,
+        0.0,
+        first.memory,
+        first.frequency_hz,
+        first.links,
+    )
     if hardware.space is not None:
         return hardware.space.with_area(chip)
-    return replace(chip, area_mm2=float(area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, hardware.platform)))
+    return replace(
+        chip,
+        area_mm2=float(
+            area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, hardware.platform)
+        ),
+    )
 
 
 def _nobody_has(space: AcceleratorSet, constraint: Constraint, axes: dict[str, int]) -> str:
@@ -220,10 +300,14 @@ def _nobody_has(space: AcceleratorSet, constraint: Constraint, axes: dict[str, i
         there = np.unique(getattr(space, name))
         if value not in there:
             shown = ", ".join(map(str, there.tolist()))
-            return f"--instead {constraint.asked}: no accelerator of the design space has {name} {value}; it has {shown}"
+            return (
+                f"--instead {constraint.asked}: no accelerator of the design space has {name} "
+                f"{value}; it has {shown}"
+            )
     asked = listed([f"{name} {value}" for name, value in axes.items()])
     return (
-        f"--instead {constraint.asked}: no accelerator of the design space has {asked} together, within its area; "
+        f"--instead {constraint.asked}: no accelerator of the design space has {asked} together, "
+        "within its area; "
         "leave one of them open, or name all axes to price a chip outside the space"
     )
 
@@ -243,7 +327,9 @@ def _unsearched(request: Request, constraint: Constraint) -> list[str]:
 
 def _not_searched(request: Request, constraint: Constraint) -> str:
     left_out = _unsearched(request, constraint)
-    return f"The run did not search {listed(left_out)}; it is priced all the same." if left_out else ""
+    return (
+        f"The run did not search {listed(left_out)}; it is priced all the same." if left_out else ""
+    )
 
 
 def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, model: str) -> str:
@@ -254,7 +340,8 @@ def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, m
 
 
 def _why_infeasible(search: RepeatedSearch, request: Request) -> str:
-    """How much memory the plans are short of, to two per cent; it does not depend on the accelerator."""
+    """How much memory the plans are short of, to two per cent; it does not depend on the
+    accelerator."""
     chip, given = search.price(search.hardware, request), max(memory_sizes(request))
     short = f"no plan fits {size_text(given)} of memory per device, however its layers are cut"
     too_little, enough = given, 2 * given
@@ -264,5 +351,7 @@ def _why_infeasible(search: RepeatedSearch, request: Request) -> str:
             return short
     while enough > 1.02 * too_little:
         middle = (too_little + enough) // 2
-        too_little, enough = (middle, enough) if chip.optimum(middle) is None else (too_little, middle)
+        too_little, enough = (
+            (middle, enough) if chip.optimum(middle) is None else (too_little, middle)
+        )
     return f"{short}; {size_text(enough)} would do"

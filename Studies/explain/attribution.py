@@ -20,11 +20,15 @@ class Placed(Protocol):
 
 
 def blame_s(operators: Sequence[Placed]) -> NDArray[np.float64]:
-    """Seconds of each operator, shape (operators,): moments when several run are shared out equally among them.
+    """Seconds of each operator, shape (operators,): moments when several run are shared out equally
+    among them.
 
     They add up to the time in which anything runs.
     """
-    start, end = (np.array([getattr(each, name) for each in operators], dtype=np.float64) for name in ("start_s", "end_s"))
+    start, end = (
+        np.array([getattr(each, name) for each in operators], dtype=np.float64)
+        for name in ("start_s", "end_s")
+    )
     moments = np.unique(np.concatenate([start, end]))
     running = (start[:, None] <= moments[None, :-1]) & (end[:, None] >= moments[None, 1:])
     seconds: NDArray[np.float64] = (running / np.maximum(running.sum(axis=0), 1)) @ np.diff(moments)

@@ -14,7 +14,17 @@ from Studies.request import settings_for
 
 SEPARATOR = ","
 AXES = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")  # of an accelerator
-OF_A_CHIP = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_mib", "glb_bytes", "chip", "hbm_size")
+OF_A_CHIP = (
+    "num_tc",
+    "num_vc",
+    "width",
+    "depth",
+    "width_vc",
+    "glb_mib",
+    "glb_bytes",
+    "chip",
+    "hbm_size",
+)
 OF_A_PLAN = (
     "tp",
     "pp",
@@ -35,7 +45,8 @@ OF_A_PLAN = (
 
 
 def constraint_keys() -> SettingTable:
-    """What can be asked for: sizes of the accelerator, and the settings of a request, one value each."""
+    """What can be asked for: sizes of the accelerator, and the settings of a request, one value
+    each."""
     accelerator = (
         Setting("num_tc", Kind.INTEGER, "number of tensor cores"),
         Setting("num_vc", Kind.INTEGER, "number of vector cores"),
@@ -47,12 +58,15 @@ def constraint_keys() -> SettingTable:
     )
     settings = {setting.key: setting for setting in settings_for(Mode.EVALUATE).settings}
     of_a_request = (replace(settings[key], aliases=()) for key in ("chip", "hbm_size", *OF_A_PLAN))
-    return SettingTable((*accelerator, *of_a_request), rivals=(frozenset({"glb_mib", "glb_bytes"}),))
+    return SettingTable(
+        (*accelerator, *of_a_request), rivals=(frozenset({"glb_mib", "glb_bytes"}),)
+    )
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """Values that hardware and the plans on it must have; None leaves the choice open. ``asked`` is what was typed.
+    """Values that hardware and the plans on it must have; None leaves the choice open. ``asked`` is
+    what was typed.
 
     Fields of the plan are those of ``ModelPlan``.
     """
@@ -99,7 +113,8 @@ class Constraint:
 
     @property
     def settings(self) -> dict[str, object]:
-        """Settings of a request that searches nothing else, as far as they are about memory and plans.
+        """Settings of a request that searches nothing else, as far as they are about memory and
+        plans.
 
         Layouts are left as they are: ``within`` says which of them can have what is asked for.
         """
@@ -108,13 +123,17 @@ class Constraint:
         return memory | plan
 
     def within(self, searched: Collection[LayoutName]) -> dict[str, object]:
-        """``settings`` for a study that searched these layouts: of them those that can have what is asked for, and their axes.
+        """``settings`` for a study that searched these layouts: of them those that can have what is
+        asked for, and their axes.
 
-        An axis that is left open keeps the study's values where its layouts have them, and else has all that are usual (None).
+        An axis that is left open keeps the study's values where its layouts have them, and else has
+        all that are usual (None).
         """
         every = {*LayoutName} - {LayoutName.AUTO} if LayoutName.AUTO in searched else {*searched}
         asked = self._layouts(every)
-        if asked == every and self.layout != LayoutName.ONE_D.value:  # which with cp is called another
+        if (
+            asked == every and self.layout != LayoutName.ONE_D.value
+        ):  # which with cp is called another
             return self.settings
         open_axes: dict[str, object] = {}
         if LayoutName.SEQUENCE not in asked:
@@ -127,14 +146,24 @@ class Constraint:
             open_axes |= {"tp2": None, "panels": None, "exchange": None}
         if asked == {LayoutName.ONE_D}:
             open_axes["exchange"] = [KeyExchange.GATHER.value]
-        return open_axes | self.settings | {"layout": [name.value for name in LayoutName if name in asked]}
+        return (
+            open_axes
+            | self.settings
+            | {"layout": [name.value for name in LayoutName if name in asked]}
+        )
 
     def _layouts(self, searched: set[LayoutName]) -> set[LayoutName]:
-        """Those of the layouts ``searched`` that can have what is asked for, else the one that can."""
+        """Those of the layouts ``searched`` that can have what is asked for, else the one that
+        can."""
         if self.layout is not None:
             alone = LayoutName(self.layout)
-            # sequences that are cut with experts, whose keys are gathered, are searched beside one tensor axis
-            return {LayoutName.ONE_D} if alone is LayoutName.SEQUENCE and (self.ep or 1) > 1 else {alone}
+            # sequences that are cut with experts, whose keys are gathered, are searched beside one
+            # tensor axis
+            return (
+                {LayoutName.ONE_D}
+                if alone is LayoutName.SEQUENCE and (self.ep or 1) > 1
+                else {alone}
+            )
         if max(self.tp2 or 1, self.panels or 1) > 1:
             return {LayoutName.TWO_D}
         if self.exchange not in (None, KeyExchange.GATHER.value):
@@ -145,28 +174,34 @@ class Constraint:
 
 
 def constraint_of(plan: ModelPlan) -> Constraint:
-    """What keeps ``plan`` but for its data parallel degree, which may follow from the devices, and its cut."""
+    """What keeps ``plan`` but for its data parallel degree, which may follow from the devices, and
+    its cut."""
     return Constraint("", **{name: getattr(plan, name) for name in OF_A_PLAN if name != "dp"})
 
 
 def read_constraint(text: str, *, on_device: bool) -> Constraint:
-    """Values that a design must have, as typed: ``num_tc=4,width=256`` or ``pp=8``; of a given device only its plan can be asked.
+    """Values that a design must have, as typed: ``num_tc=4,width=256`` or ``pp=8``; of a given
+    device only its plan can be asked.
 
-    Raises:
-        InputError: an unknown key, a value that it does not take, or one about a chip where the device is given.
+    Raises: InputError: an unknown key, a value that it does not take, or one about a chip where the
+        device is given.
     """
     values = _values(text, constraint_keys())
     about_chips = [key for key in OF_A_CHIP if key in values]
     if on_device and about_chips:
         raise InputError(
-            f"--instead {text}: {', '.join(about_chips)} is about accelerators to design, but the run was given its device; "
+            f"--instead {text}: {', '.join(about_chips)} is about accelerators to design, but the "
+            "run was given its device; "
             f"ask for another plan: {', '.join(OF_A_PLAN)}"
         )
     if "glb_mib" in values:
         values["glb_bytes"] = values.pop("glb_mib") * MIB
     constraint = Constraint(text, **values)
     if constraint.chip is not None and constraint.axes:
-        raise InputError(f"--instead {text}: chip and {', '.join(constraint.axes)} contradict each other; give one of them")
+        raise InputError(
+            f"--instead {text}: chip and {', '.join(constraint.axes)} contradict each other; give "
+            "one of them"
+        )
     return constraint
 
 
@@ -177,7 +212,9 @@ def _values(text: str, table: SettingTable) -> dict[str, Any]:
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not key or not value:
             keys = ", ".join(table.keys)
-            raise InputError(f"{source}: {part!r} is not KEY=VALUE; write for instance pp=8, the keys are {keys}")
+            raise InputError(
+                f"{source}: {part!r} is not KEY=VALUE; write for instance pp=8, the keys are {keys}"
+            )
         name = key.replace("-", "_")
         if name in given:
             raise InputError(f"{source}: {key} is given twice; give every key once")

@@ -1,4 +1,5 @@
-"""The design points of a finished search by accelerator: what each is known to reach, and what it cannot exceed."""
+"""The design points of a finished search by accelerator: what each is known to reach, and what it
+cannot exceed."""
 
 from __future__ import annotations
 
@@ -24,10 +25,11 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class AcceleratorValues:
-    """The objective on each accelerator, shape (accelerators,), of all models together, each with its best plan.
+    """The objective on each accelerator, shape (accelerators,), of all models together, each with
+    its best plan.
 
-    ``reach`` is what no plan exceeds (0: some model fits with none), ``found`` that of the best plans evaluated (0: there are
-    none).
+    ``reach`` is what no plan exceeds (0: some model fits with none), ``found`` that of the best
+    plans evaluated (0: there are none).
     """
 
     accelerators: AcceleratorSet
@@ -61,7 +63,9 @@ def accelerator_values(run: FinishedRun, designs: pd.DataFrame) -> AcceleratorVa
             _largest(_objective(objective, figures, designs, which, tokens), rows, keys, count)
             for which, rows in (("_bound", mine), ("", mine & evaluated))
         )
-    return AcceleratorValues(accelerators, _together(combination, reach), _together(combination, found))
+    return AcceleratorValues(
+        accelerators, _together(combination, reach), _together(combination, found)
+    )
 
 
 def _accelerators(rows: pd.DataFrame) -> AcceleratorSet:
@@ -73,7 +77,9 @@ def _accelerators(rows: pd.DataFrame) -> AcceleratorSet:
     links = rows["links"] if "links" in rows else [None] * len(rows)
     own = [Variant(*each) for each in zip(rows["memory_system"], clocks, links, strict=True)]
     variants = tuple(dict.fromkeys(own))
-    return AcceleratorSet(**columns, variant=np.array([variants.index(each) for each in own]), variants=variants)
+    return AcceleratorSet(
+        **columns, variant=np.array([variants.index(each) for each in own]), variants=variants
+    )
 
 
 def _figures(run: FinishedRun, accelerators: AcceleratorSet) -> ChipFigures:
@@ -100,8 +106,15 @@ def model_weights(settings: dict[str, Any]) -> dict[str, float]:
     return {name: 1.0 if weight is None else float(weight) for name, weight in parts}
 
 
-def _objective(objective: Objective, figures: ChipFigures | None, designs: pd.DataFrame, which: str, tokens: int) -> FloatArray:
-    """The objective of every row of ``designs`` or, ``which`` says so, its bound: stated (no ``figures``), or of throughputs."""
+def _objective(
+    objective: Objective,
+    figures: ChipFigures | None,
+    designs: pd.DataFrame,
+    which: str,
+    tokens: int,
+) -> FloatArray:
+    """The objective of every row of ``designs`` or, ``which`` says so, its bound: stated (no
+    ``figures``), or of throughputs."""
     if figures is None:
         return designs[f"value{which}"].to_numpy(dtype=np.float64)
     throughput = designs[f"throughput{which}_samples_per_s"].to_numpy(dtype=np.float64)

@@ -1,4 +1,5 @@
-"""Why an answer moved between two runs: the design of each under the other's request, and under single changes of it."""
+"""Why an answer moved between two runs: the design of each under the other's request, and under
+single changes of it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,14 +19,22 @@ from Studies.wording import EQUAL, listed, unit_of
 FOLLOWING = {  # settings recorded as they follow from another, unless they were given
     "cluster": ("devices",),
     "design_space": ("technology",),
-    "device": ("cluster", "software", "devices", "precision", "overlap_gradients", "overlap_tensor"),
+    "device": (
+        "cluster",
+        "software",
+        "devices",
+        "precision",
+        "overlap_gradients",
+        "overlap_tensor",
+    ),
     "software": ("overlap_gradients", "overlap_tensor"),
 }
 
 
 @dataclass(frozen=True)
 class Single:
-    """The value of the earlier design when one input changes alone; None where it does not fit, or cannot be."""
+    """The value of the earlier design when one input changes alone; None where it does not fit, or
+    cannot be."""
 
     key: str
     value: float | None
@@ -33,10 +42,11 @@ class Single:
 
 @dataclass(frozen=True)
 class ExchangedDesigns:
-    """Values of the designs of two runs. ``across`` is that of the earlier design under the later request, ``back`` the reverse.
+    """Values of the designs of two runs. ``across`` is that of the earlier design under the later
+    request, ``back`` the reverse.
 
-    None where it does not fit. ``alone`` are in order of their effect. Where the requests do not compare only ``across`` and
-    ``after`` do with each other.
+    None where it does not fit. ``alone`` are in order of their effect. Where the requests do not
+    compare only ``across`` and ``after`` do with each other.
     """
 
     names: tuple[str, str]
@@ -54,10 +64,20 @@ class ExchangedDesigns:
         one, two = self.names
         here = [Exchange(f"{one}, as found", self.before)] if self.compares else []
         single = [
-            Exchange(f"{self.design} of {one}, {each.key.replace('_', ' ')} as in {two}", each.value) for each in self.alone
+            Exchange(
+                f"{self.design} of {one}, {each.key.replace('_', ' ')} as in {two}", each.value
+            )
+            for each in self.alone
         ]
-        across = [Exchange(f"{self.design} of {one}, asked as {two}", self.across), Exchange(f"{two}, as found", self.after)]
-        back = [Exchange(f"{self.design} of {two}, asked as {one}", self.back)] if self.compares else []
+        across = [
+            Exchange(f"{self.design} of {one}, asked as {two}", self.across),
+            Exchange(f"{two}, as found", self.after),
+        ]
+        back = (
+            [Exchange(f"{self.design} of {two}, asked as {one}", self.back)]
+            if self.compares
+            else []
+        )
         return (*here, *single, *across, *back)
 
     def sentences(self) -> Iterator[str]:
@@ -67,20 +87,38 @@ class ExchangedDesigns:
             yield f"The {self.design} of {one} cannot do what {two} asks."
         elif self.after <= self.across * (1 + EQUAL):
             best = f"is as good as its own best, {number(self.after)} {self.unit}"
-            yield f"Asked as {two}, the {self.design} of {one} {best}: the question moved the answer, not the {self.design}."
+            yield (
+                f"Asked as {two}, the {self.design} of {one} {best}: the question moved the "
+                f"answer, not the {self.design}."
+            )
         else:
             less = f"{percent(1 - self.across / self.after)} less than {two}'s own best"
-            yield f"Asked as {two}, the {self.design} of {one} reaches {number(self.across)} {self.unit}, {less}."
+            yield (
+                f"Asked as {two}, the {self.design} of {one} reaches {number(self.across)} "
+                f"{self.unit}, {less}."
+            )
             if self.compares:
-                question, design = _change(self.across / self.before - 1), gained(self.after / self.across - 1)
-                yield f"So the question alone brings {question}, and choosing the {self.design} anew {design} on top."
+                question, design = (
+                    _change(self.across / self.before - 1),
+                    gained(self.after / self.across - 1),
+                )
+                yield (
+                    f"So the question alone brings {question}, and choosing the {self.design} "
+                    f"anew {design} on top."
+                )
         if self.compares and self.back is None:
             yield f"The {self.design} of {two} cannot do what {one} asks."
         elif self.compares and self.back is not None and self.back < self.before * (1 - EQUAL):
             less = f"{percent(1 - self.back / self.before)} less than {one}'s own best"
-            yield f"Asked as {one}, the {self.design} of {two} reaches {number(self.back)} {self.unit}, {less}."
+            yield (
+                f"Asked as {one}, the {self.design} of {two} reaches {number(self.back)} "
+                f"{self.unit}, {less}."
+            )
         if self.alone:
-            said = [f"{each.key.replace('_', ' ')} brings {_effect(each.value, self.before)}" for each in self.alone]
+            said = [
+                f"{each.key.replace('_', ' ')} brings {_effect(each.value, self.before)}"
+                for each in self.alone
+            ]
             yield f"Changed alone, on the {self.design} of {one}: {listed(said)}."
 
 
@@ -93,16 +131,20 @@ def _change(gain: float) -> str:
 
 
 def names_of(before: FinishedRun, after: FinishedRun) -> tuple[str, str]:
-    """What the two runs are called: their folders' names, with as much of the path as tells them apart."""
+    """What the two runs are called: their folders' names, with as much of the path as tells them
+    apart."""
     one, two = before.folder.parts, after.folder.parts
     length = next((length for length in range(1, len(one)) if one[-length:] != two[-length:]), 1)
     return "/".join(one[-length:]), "/".join(two[-length:])
 
 
-def exchanged(before: FinishedRun, after: FinishedRun, keys: Sequence[str], progress: Progress) -> ExchangedDesigns | None:
+def exchanged(
+    before: FinishedRun, after: FinishedRun, keys: Sequence[str], progress: Progress
+) -> ExchangedDesigns | None:
     """What two runs designed under each other's requests; None where one found nothing.
 
-    That is an accelerator, its plans chosen anew, or on devices the plan. ``keys`` are the settings that differ.
+    That is an accelerator, its plans chosen anew, or on devices the plan. ``keys`` are the settings
+    that differ.
 
     Raises:
         InputError: files that a study names are gone.
@@ -115,7 +157,9 @@ def exchanged(before: FinishedRun, after: FinishedRun, keys: Sequence[str], prog
     def alone(key: str) -> float | None:
         return _value(before, _changed(key, after), one)
 
-    leading = [key for key in _leading(keys) if not (before.on_device and key in OF_A_PLAN)]  # those say what is searched
+    leading = [
+        key for key in _leading(keys) if not (before.on_device and key in OF_A_PLAN)
+    ]  # those say what is searched
     singles = leading if compares and len(keys) > 1 else ()
     with progress.phase("why the answer moved", len(singles) + 2) as advance:
         across = _value(after, {}, one)
@@ -136,10 +180,11 @@ def exchanged(before: FinishedRun, after: FinishedRun, keys: Sequence[str], prog
 
 
 def _value(finished: FinishedRun, changes: dict[str, object], kept: DesignPoint) -> float | None:
-    """The best objective of the study of ``finished`` with ``changes`` that keeps the accelerator, or on devices the plan.
+    """The best objective of the study of ``finished`` with ``changes`` that keeps the accelerator,
+    or on devices the plan.
 
-    None where nothing fits, or there is no such plan. A plan's data parallel degree follows from the devices, its stages are cut
-    anew.
+    None where nothing fits, or there is no such plan. A plan's data parallel degree follows from
+    the devices, its stages are cut anew.
     """
     with repeating(finished):
         request = request_of(finished, changes)
@@ -168,7 +213,10 @@ def _leading(keys: Sequence[str]) -> list[str]:
 
 
 def _singles(
-    keys: Sequence[str], alone: Callable[[str], float | None], before: float, advance: Callable[[int], None]
+    keys: Sequence[str],
+    alone: Callable[[str], float | None],
+    before: float,
+    advance: Callable[[int], None],
 ) -> tuple[Single, ...]:
     found = []
     for key in keys:

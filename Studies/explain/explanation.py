@@ -44,7 +44,9 @@ def explain(run: FinishedRun) -> Explanation:
     """The explanation of ``run``, without alternatives. Nothing is searched again."""
     best = run.result.best
     if best is None:
-        return Explanation(f"Nothing fits: {run.result.reason}.", tuple(_differing(run)), (), (), (), ())
+        return Explanation(
+            f"Nothing fits: {run.result.reason}.", tuple(_differing(run)), (), (), (), ()
+        )
     limits = tuple(sorted(best.limits, key=lambda limit: -limit.unlimited_gain))
     time = [sentence for model, plan in best.models.items() for sentence in _time(run, model, plan)]
     return Explanation(
@@ -60,10 +62,12 @@ def explain(run: FinishedRun) -> Explanation:
 
 
 def _meant(best: DesignPoint) -> Iterator[str]:
-    """What is left as it is where more of something is asked for, though it would have its price."""
+    """What is left as it is where more of something is asked for, though it would have its
+    price."""
     if best.limits and best.chip is not None and best.objective is not Objective.THROUGHPUT:
         yield (
-            f"All of that is {unit_of(best)} of this chip with its area, power and price as they are; --what-if, as --what-if "
+            f"All of that is {unit_of(best)} of this chip with its area, power and price as they "
+            "are; --what-if, as --what-if "
             "frequency=1.2, prices what more of it takes too."
         )
 
@@ -87,17 +91,29 @@ def _misfits(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     (plan,) = best.models.values()
     misfits, given = int((run.plans["status"] == "infeasible").sum()), size_text(plan.hbm_bytes)
     listed_alone = " that had to be listed" if run.result.counts.unlisted else ""
-    compared = f"the {len(run.plans):,} plans with a micro-batch size of {plan.micro_batch_size}{listed_alone}"
+    compared = (
+        f"the {len(run.plans):,} plans with a micro-batch size of "
+        f"{plan.micro_batch_size}{listed_alone}"
+    )
     do_not = f"{misfits:,} {'does' if misfits == 1 else 'do'} not fit"
     yield f"Of {compared}, {do_not if misfits else 'all fit'} in {given} of memory."
 
 
 def _answer(run: FinishedRun, best: DesignPoint) -> str:
     models = listed([label(name) for name in best.models])
-    plans = [_plan_text(run, name, plan, several=len(best.models) > 1) for name, plan in best.models.items()]
-    value = "" if best.objective is Objective.THROUGHPUT and len(plans) == 1 else f"{number(best.value)} {unit_of(best)}"
+    plans = [
+        _plan_text(run, name, plan, several=len(best.models) > 1)
+        for name, plan in best.models.items()
+    ]
+    value = (
+        ""
+        if best.objective is Objective.THROUGHPUT and len(plans) == 1
+        else f"{number(best.value)} {unit_of(best)}"
+    )
     goal = f"{value}: " if value else ""
-    return f"For {models}{_hardware_text(run, best)}: {goal}{'; '.join(plans)}, {_proof(run, best)}."
+    return (
+        f"For {models}{_hardware_text(run, best)}: {goal}{'; '.join(plans)}, {_proof(run, best)}."
+    )
 
 
 def _hardware_text(run: FinishedRun, best: DesignPoint) -> str:
@@ -106,23 +122,43 @@ def _hardware_text(run: FinishedRun, best: DesignPoint) -> str:
         given = run.result.hardware
         return f" on {run.settings['devices']:,} x {given.title} ({Path(given.cluster).stem})"
     area = f"{number(best.accelerator.area_mm2)} mm²"
-    return f", build {accelerator_text(best.accelerator)} ({area}) with {size_text(best.hbm_bytes)} HBM"
+    return (
+        f", build {accelerator_text(best.accelerator)} ({area}) with "
+        f"{size_text(best.hbm_bytes)} HBM"
+    )
 
 
 def _plan_text(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) -> str:
-    use = None if run.result.best is None or run.result.best.chip is None else run.result.best.chip.uses.get(model)
+    use = (
+        None
+        if run.result.best is None or run.result.best.chip is None
+        else run.result.best.chip.uses.get(model)
+    )
     idle = run.settings["devices"] != plan.devices_used and (use is None or use.bought is None)
     of = f" of {run.settings['devices']:,}" if idle else ""
     name = f"{label(model)} " if several else ""
-    own = f", {percent(plan.share_of_own_best)} of its own best" if plan.share_of_own_best is not None else ""
-    rate = f"{number(plan.throughput_samples_per_s)} samples/s{own}, {time_text(plan.time_per_batch_s)} per iteration"
+    own = (
+        f", {percent(plan.share_of_own_best)} of its own best"
+        if plan.share_of_own_best is not None
+        else ""
+    )
+    rate = (
+        f"{number(plan.throughput_samples_per_s)} samples/s{own}, "
+        f"{time_text(plan.time_per_batch_s)} per iteration"
+    )
     return f"{name}{rate} on {plan.devices_used:,}{of} devices ({whole_plan_text(plan)})"
 
 
 def _proof(run: FinishedRun, best: DesignPoint) -> str:
     counts = run.result.counts
-    number_of, what = (counts.space, "design point") if best.accelerator is not None else (counts.plans, "plan")
-    unlisted = f" and all of {counts.unlisted:,} shapes that one bound closes" if counts.unlisted and what == "plan" else ""
+    number_of, what = (
+        (counts.space, "design point") if best.accelerator is not None else (counts.plans, "plan")
+    )
+    unlisted = (
+        f" and all of {counts.unlisted:,} shapes that one bound closes"
+        if counts.unlisted and what == "plan"
+        else ""
+    )
     compared = f"{number_of:,} {what}{'' if number_of == 1 else 's'}{unlisted}"
     if best.optimal:
         return f"proven optimal over {compared}"
@@ -132,7 +168,10 @@ def _proof(run: FinishedRun, best: DesignPoint) -> str:
         bounds.append(best.value * plan.time_per_batch_s / plan.time_per_batch_bound_s)
     bound = max((each for each in bounds if each is not None), default=0.0)
     if bound > best.value * (1 + EQUAL):
-        return f"not proven optimal: the best of {compared} is {at_most(bound / best.value - 1, 'better')}"
+        return (
+            f"not proven optimal: the best of {compared} is "
+            f"{at_most(bound / best.value - 1, 'better')}"
+        )
     return "not proven optimal"
 
 
@@ -143,13 +182,22 @@ def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
             yield f"{capitalised(of + bought_text(use.bought))}."
     known = [one for one in run.result.references if one.hbm_bytes == best.hbm_bytes]
     for chip in sorted(known, key=lambda one: -one.value):
-        words = f"the known chip {chip.name} ({accelerator_text(chip.accelerator)}, {number(chip.accelerator.area_mm2)} mm²)"
+        words = (
+            f"the known chip {chip.name} ({accelerator_text(chip.accelerator)}, "
+            f"{number(chip.accelerator.area_mm2)} mm²)"
+        )
         if chip.status not in {Status.OPTIMAL, Status.FEASIBLE}:
             yield f"The model does not fit on {words}."
         elif chip.value <= best.value:
-            yield f"It brings {times_what(best.value / chip.value)} {words} brings with its own best plan."
+            yield (
+                f"It brings {times_what(best.value / chip.value)} {words} brings with its own "
+                "best plan."
+            )
         else:
-            yield f"It brings {percent(1 - best.value / chip.value)} less than {words}, which the design space leaves out."
+            yield (
+                f"It brings {percent(1 - best.value / chip.value)} less than {words}, which the "
+                "design space leaves out."
+            )
     for model, plan in best.models.items():
         if plan.expert is None:
             continue
@@ -157,8 +205,13 @@ def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
         if plan.speedup_over_expert is not None:
             unit = "" if best.objective is not Objective.THROUGHPUT_PER_JOULE else " in samples/s"
             unsearched = plan.expert.tp not in run.settings["tp"]
-            but = f"; its tp {plan.expert.tp} is not among the widths searched" if unsearched else ""
-            yield f"On the same chip it brings{unit} {times_what(plan.speedup_over_expert)} {expert} brings{but}."
+            but = (
+                f"; its tp {plan.expert.tp} is not among the widths searched" if unsearched else ""
+            )
+            yield (
+                f"On the same chip it brings{unit} {times_what(plan.speedup_over_expert)} "
+                f"{expert} brings{but}."
+            )
         else:
             yield f"On this chip {expert} cannot run: {plan.expert.reason}."
     if best.accelerator is not None:
@@ -167,7 +220,9 @@ def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     yield from other_plans(best)
 
 
-def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Accelerator) -> Iterator[str]:
+def _next_accelerators(
+    run: FinishedRun, best: DesignPoint, accelerator: Accelerator
+) -> Iterator[str]:
     """The accelerators behind the best one, and what those that were not evaluated could reach."""
     values = accelerator_values(run, run.designs[run.designs["hbm_bytes"] == best.hbm_bytes])
     chips, unit = values.accelerators, unit_of(best)
@@ -179,36 +234,52 @@ def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Acceler
         yield f"{_how_many(chips.area_mm2[same], accelerator)} just as good."
     if (equal & ~same).any():
         better = "" if best.optimal else " or better"
-        yield f"{_how_many(chips.area_mm2[equal & ~same], accelerator, ' not evaluated in full')} at most as good{better}."
+        yield (
+            f"{_how_many(chips.area_mm2[equal & ~same], accelerator, ' not evaluated in full')} "
+            f"at most as good{better}."
+        )
     behind = others & ~equal & (values.found > 0)
     if behind.any():
         nearest = int(np.argmax(np.where(behind, values.found, 0.0)))
         chip, value = chips.accelerator(nearest), float(values.found[nearest])
         yield (
-            f"The next-best accelerator evaluated is {accelerator_text(chip)} ({number(chip.area_mm2)} mm²): "
+            f"The next-best accelerator evaluated is {accelerator_text(chip)} "
+            f"({number(chip.area_mm2)} mm²): "
             f"{number(value)} {unit}, {percent(1 - value / best.value)} less."
         )
         rest = others & ~equal & (values.reach > value * (1 + EQUAL))
         if rest.any():
             could = float(values.reach[rest].max())
             yield (
-                f"{int(rest.sum()):,} accelerators that were not evaluated in full could come closer, but stay "
+                f"{int(rest.sum()):,} accelerators that were not evaluated in full could come "
+                "closer, but stay "
                 f"{at_least(1 - could / best.value, 'behind')}."
             )
     small = (chips.area_mm2 <= accelerator.area_mm2 / 2) & (values.found > 0)
     if small.any():
         half = int(np.argmax(np.where(small, values.found, 0.0)))
         chip, less = chips.accelerator(half), percent(1 - float(values.found[half]) / best.value)
-        yield f"The best of at most half its area is {accelerator_text(chip)} ({number(chip.area_mm2)} mm²), with {less} less."
+        yield (
+            f"The best of at most half its area is {accelerator_text(chip)} "
+            f"({number(chip.area_mm2)} mm²), with {less} less."
+        )
 
 
 def _how_many(area_mm2: FloatArray, best: Accelerator, which: str = "") -> str:
     """So many other accelerators, and whether they are larger, up to the verb."""
     larger = bool((area_mm2 > best.area_mm2).all())
     if len(area_mm2) == 1:
-        size = f", a larger one of {number(area_mm2[0])} mm²," if larger else f" of {number(area_mm2[0])} mm²"
+        size = (
+            f", a larger one of {number(area_mm2[0])} mm²,"
+            if larger
+            else f" of {number(area_mm2[0])} mm²"
+        )
         return f"Another accelerator{which}{size} is"
-    size = f", all larger ({number(area_mm2.min())} to {number(area_mm2.max())} mm²)," if larger else ""
+    size = (
+        f", all larger ({number(area_mm2.min())} to {number(area_mm2.max())} mm²),"
+        if larger
+        else ""
+    )
     return f"{len(area_mm2)} other accelerators{which}{size} are"
 
 
@@ -217,7 +288,10 @@ def _sizes(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     others = [point for point in run.result.per_hbm if point.hbm_bytes != best.hbm_bytes]
     same = [gib(point.hbm_bytes) for point in others if point.value >= best.value * (1 - EQUAL)]
     if same:
-        yield f"{listed(same)} GiB of HBM bring{'' if len(same) > 1 else 's'} nothing over {gib(best.hbm_bytes)} GiB."
+        yield (
+            f"{listed(same)} GiB of HBM bring{'' if len(same) > 1 else 's'} nothing over "
+            f"{gib(best.hbm_bytes)} GiB."
+        )
     for point in others:
         if point.value < best.value * (1 - EQUAL):
             less = percent(1 - point.value / best.value)
@@ -225,13 +299,22 @@ def _sizes(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     if len(best.models) > 1:
         return
     (plan,) = best.models.values()
-    rows = [row for row in run.result.rows if row.hbm_bytes == best.hbm_bytes and row.micro_batch_size != plan.micro_batch_size]
+    rows = [
+        row
+        for row in run.result.rows
+        if row.hbm_bytes == best.hbm_bytes and row.micro_batch_size != plan.micro_batch_size
+    ]
     said = [
-        f"{row.micro_batch_size} {f'brings {percent(1 - row.value / best.value)} less' if row.value else 'does not fit'}"
+        f"{row.micro_batch_size} "
+        f"{f'brings {percent(1 - row.value / best.value)} less' if row.value else 'does not fit'}"
         for row in rows
     ]
     if said:
-        own = ", each with an accelerator of its own" if best.accelerator is not None else ", all else chosen anew"
+        own = (
+            ", each with an accelerator of its own"
+            if best.accelerator is not None
+            else ", all else chosen anew"
+        )
         largest = plan.micro_batch_size > max(row.micro_batch_size for row in rows)
         end = ", the largest searched," if largest else ""
         yield f"A micro-batch size of {plan.micro_batch_size}{end} is best: {listed(said)}{own}."
@@ -241,7 +324,10 @@ def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
     """Where an iteration of ``model`` goes, what computes, and what fills the memory."""
     parts = vars(plan.breakdown_s)
     exposed = {name: seconds for name, seconds in parts.items() if not name.startswith(HIDDEN)}
-    yield f"An iteration of {label(model)} takes {time_text(plan.time_per_batch_s)}: {shares(exposed)}."
+    yield (
+        f"An iteration of {label(model)} takes {time_text(plan.time_per_batch_s)}: "
+        f"{shares(exposed)}."
+    )
     hidden = [
         f"{part_text(name.removeprefix(HIDDEN))} {percent(seconds / plan.time_per_batch_s)}"
         for name, seconds in parts.items()
@@ -258,15 +344,29 @@ def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
         "reserved beyond that by the framework and its allocator": fullest.reserved_bytes,
     }
     words = ", ".join(f"{size_text(size)} {what}" for what, size in filled.items() if size)
-    which = f"The fullest of the {len(plan.stages)} stages of {label(model)}" if len(plan.stages) > 1 else label(model)
+    which = (
+        f"The fullest of the {len(plan.stages)} stages of {label(model)}"
+        if len(plan.stages) > 1
+        else label(model)
+    )
     outside = f", and {size_text(fullest.host_bytes)} of its host's" if fullest.host_bytes else ""
-    yield f"{which} uses {size_text(fullest.memory_bytes)} of {size_text(plan.hbm_bytes)} memory ({words}){outside}."
+    yield (
+        f"{which} uses {size_text(fullest.memory_bytes)} of {size_text(plan.hbm_bytes)} memory "
+        f"({words}){outside}."
+    )
 
 
 def shares(parts_s: dict[str, float]) -> str:
     """Parts of a time and their shares, largest first; what is not worth a word is left out."""
     total_s = sum(parts_s.values())
-    worth = sorted(((seconds / total_s, name) for name, seconds in parts_s.items() if seconds > SMALL * total_s), reverse=True)
+    worth = sorted(
+        (
+            (seconds / total_s, name)
+            for name, seconds in parts_s.items()
+            if seconds > SMALL * total_s
+        ),
+        reverse=True,
+    )
     return ", ".join(f"{part_text(name)} {percent(share)}" for share, name in worth)
 
 
@@ -282,15 +382,25 @@ def _operators(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
     for one in mine:
         layers[one.layer] += one.makespan_s * one.repeats / total_s
         for operator, seconds in zip(one.operators, blame_s(one.operators).tolist(), strict=True):
-            busy[f"{operator.name} of {one.layer} {one.graph.replace('_', ' ')}"] += seconds * one.repeats / total_s
+            busy[f"{operator.name} of {one.layer} {one.graph.replace('_', ' ')}"] += (
+                seconds * one.repeats / total_s
+            )
             waiting += seconds * one.repeats / total_s * operator.waiting_share
     by_layer = sorted(layers.items(), key=lambda item: -item[1])
     shown = listed([f"{name} {percent(share)}" for name, share in by_layer if share > SMALL])
-    yield f"Of what the chips compute for a micro-batch of {label(model)}, the layers take: {shown}."
+    yield (
+        f"Of what the chips compute for a micro-batch of {label(model)}, the layers take: {shown}."
+    )
     longest = sorted(busy.items(), key=lambda item: -item[1])[:FEW]
     names = listed([f"{name} ({percent(share)})" for name, share in longest])
     cores = percent(plan.tc_utilization or 0.0), percent(plan.vc_utilization or 0.0)
     utilised = f"{cores[0]} of the tensor cores and {cores[1]} of the vector cores are busy"
-    yield f"The operators that take most of that computation are {names}; on average {utilised} meanwhile."
+    yield (
+        f"The operators that take most of that computation are {names}; on average {utilised} "
+        "meanwhile."
+    )
     if waiting > SMALL:
-        yield f"Of that computation {percent(waiting)} is waiting for what operators exchange with other devices while they run."
+        yield (
+            f"Of that computation {percent(waiting)} is waiting for what operators exchange "
+            "with other devices while they run."
+        )

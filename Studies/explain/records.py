@@ -8,7 +8,8 @@ from Solver.results import DesignPoint, Limit
 
 @dataclass(frozen=True)
 class Term:
-    """One part of an iteration of ``model``, in seconds, in two designs: what the breakdown calls it, without its ``_s``."""
+    """One part of an iteration of ``model``, in seconds, in two designs: what the breakdown calls
+    it, without its ``_s``."""
 
     model: str
     name: str
@@ -20,8 +21,8 @@ class Term:
 class Alternative:
     """The best design that has what was asked for (``asked``, as typed), beside the best of all.
 
-    ``slower`` is the objective of the best over that of the alternative. ``sentences`` say what the difference comes from.
-    Without a ``point`` ``reason`` says why there is none.
+    ``slower`` is the objective of the best over that of the alternative. ``sentences`` say what the
+    difference comes from. Without a ``point`` ``reason`` says why there is none.
     """
 
     asked: str
@@ -35,11 +36,13 @@ class Alternative:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What a run would have answered under other circumstances (``asked``, as typed): the best design of then, ``point``.
+    """What a run would have answered under other circumstances (``asked``, as typed): the best
+    design of then, ``point``.
 
-    ``same`` is the objective of the run's own design with its best plans of then over what it was, None where none of them fits
-    or it could not be built within the limits, for which ``not_possible`` says why; ``best`` is that of ``point``.
-    ``same_design`` says that the run's own is as good, ``same_plan`` that the degrees are the same.
+    ``same`` is the objective of the run's own design with its best plans of then over what it was,
+    None where none of them fits or it could not be built within the limits, for which
+    ``not_possible`` says why; ``best`` is that of ``point``. ``same_design`` says that the run's
+    own is as good, ``same_plan`` that the degrees are the same.
     """
 
     asked: str
@@ -57,8 +60,9 @@ class WhatIf:
 class MoldableLayer:
     """One pass of a distinct layer whose operators may run on groups of the cores of their type.
 
-    ``in_groups`` of its ``operators`` leave some of the chip to others. ``bound_s`` proves that none takes less;
-    ``confirmed`` is whether an integer program found the same, None where it proved nothing within its nodes.
+    ``in_groups`` of its ``operators`` leave some of the chip to others. ``bound_s`` proves that
+    none takes less; ``confirmed`` is whether an integer program found the same, None where it
+    proved nothing within its nodes.
     """
 
     layer: str
@@ -75,7 +79,8 @@ class MoldableLayer:
 
 @dataclass(frozen=True)
 class MoldableModel:
-    """What an iteration of ``model`` under the plan of the run takes, with one core or all, and with groups of cores."""
+    """What an iteration of ``model`` under the plan of the run takes, with one core or all, and
+    with groups of cores."""
 
     model: str
     iteration_s: float
@@ -90,9 +95,11 @@ class MoldableModel:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why the best design of a run is the best: ``answer`` in a sentence, what it leads by, what binds, and alternatives.
+    """Why the best design of a run is the best: ``answer`` in a sentence, what it leads by, what
+    binds, and alternatives.
 
-    All texts are whole sentences. ``limits`` are in the order of ``limits_in_words``, what matters most first.
+    All texts are whole sentences. ``limits`` are in the order of ``limits_in_words``, what matters
+    most first.
     """
 
     answer: str
@@ -108,7 +115,8 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Change:
-    """An input (a key of study.yaml, or a version in the manifest) that differs between two runs."""
+    """An input (a key of study.yaml, or a version in the manifest) that differs between two
+    runs."""
 
     key: str
     before: str
@@ -117,7 +125,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The objective of a design when only some inputs change: ``what`` in words, and the value (None: it does not fit)."""
+    """The objective of a design when only some inputs change: ``what`` in words, and the value
+    (None: it does not fit)."""
 
     what: str
     value: float | None
@@ -130,7 +139,9 @@ class Comparison:
     before: str  # name of the run
     after: str
     changes: tuple[Change, ...]
-    answers: tuple[Change, ...]  # fields of the best design that differ: accelerator axes, plan, HBM, objective
+    answers: tuple[
+        Change, ...
+    ]  # fields of the best design that differ: accelerator axes, plan, HBM, objective
     terms: tuple[Term, ...]  # best_s before, other_s after
     exchanges: tuple[Exchange, ...]
     sentences: tuple[str, ...]

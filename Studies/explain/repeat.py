@@ -1,4 +1,5 @@
-"""A finished search, ready to be repeated under other constraints: its request, its hardware, its best design."""
+"""A finished search, ready to be repeated under other constraints: its request, its hardware, its
+best design."""
 
 import logging
 import os
@@ -67,31 +68,40 @@ class RepeatedSearch:
             advance(1)
         if now is None:
             raise InputError(
-                f"the best design of {self.finished.folder} does not fit any more: the code or files that its study names have "
+                f"the best design of {self.finished.folder} does not fit any more: the code or "
+                "files that its study names have "
                 "changed; run the study again"
             )
         if not _is_worth(now, said):
-            worth = f"{number(now.point.value, REPEATED_DIGITS)} instead of {number(said.value, REPEATED_DIGITS)}"
+            worth = (
+                f"{number(now.point.value, REPEATED_DIGITS)} instead of "
+                f"{number(said.value, REPEATED_DIGITS)}"
+            )
             if self.finished.study_edited:
                 raise InputError(
-                    f"{self.finished.folder / STUDY} was edited since the run and asks another question than it answered: "
+                    f"{self.finished.folder / STUDY} was edited since the run and asks another "
+                    "question than it answered: "
                     f"its best design now comes out at {worth}; undo the edit, or run the study"
                 )
             logger.warning(
-                "the best design now comes out at %s: the code or files that the study names have changed since the run, and all "
-                "that follows is priced as they are now; run the study again to be sure that it is still the best",
+                "the best design now comes out at %s: the code or files that the study names have "
+                "changed since the run, and all "
+                "that follows is priced as they are now; run the study again to be sure that it "
+                "is still the best",
                 worth,
             )
         return now
 
     @property
     def unchanged(self) -> bool:
-        """Whether the design is worth what the run says, so that the run's other numbers can be relied upon too."""
+        """Whether the design is worth what the run says, so that the run's other numbers can be
+        relied upon too."""
         said = self.finished.result.best
         return said is not None and _is_worth(self.best, said)
 
     def price(self, hardware: Hardware, request: Request | None = None) -> PricedHardware:
-        """``hardware`` priced for the models of the run; ``request`` may ask for other memory and plans."""
+        """``hardware`` priced for the models of the run; ``request`` may ask for other memory and
+        plans."""
         asked = self.run if request is None else replace(self.run, problem=search_problem(request))
         return priced(asked.knowing(self.run.problem.own_best), hardware)
 
@@ -108,11 +118,18 @@ def repeat_search(finished: FinishedRun, progress: Progress) -> RepeatedSearch:
     """
     best = finished.result.best
     if best is None:
-        raise InputError(f"{finished.folder} found nothing feasible, so there is nothing to compare an alternative with")
+        raise InputError(
+            f"{finished.folder} found nothing feasible, so there is nothing to compare an "
+            "alternative with"
+        )
     with repeating(finished):
         request = request_of(finished)
         run = run_of(request, progress).knowing(finished.result.own_best)
-        alone = replace(run, problem=search_problem(_only_its_plan(finished, best))) if len(best.models) == 1 else run
+        alone = (
+            replace(run, problem=search_problem(_only_its_plan(finished, best)))
+            if len(best.models) == 1
+            else run
+        )
     return RepeatedSearch(request, run, finished, hardware_alone(run.hardware, best), alone)
 
 
@@ -130,37 +147,52 @@ def repeating(finished: FinishedRun) -> Iterator[None]:
         raise InputError(f"the study of {finished.folder} cannot be repeated: {error}") from error
 
 
-def request_of(finished: FinishedRun, changes: Mapping[str, object] | None = None, *, source: str = "") -> Request:
-    """What ``finished`` was asked, with ``changes`` of its settings; what is made for it goes beside it (``place_of``).
+def request_of(
+    finished: FinishedRun, changes: Mapping[str, object] | None = None, *, source: str = ""
+) -> Request:
+    """What ``finished`` was asked, with ``changes`` of its settings; what is made for it goes
+    beside it (``place_of``).
 
     Refusals name the ``source`` of the changes, where it is given, else the study.
 
     Raises:
         InputError: files that the study names are gone, or the changes are not possible.
     """
-    settings = settings_for(Mode.SEARCH).override(finished.settings, changes or {}) | {"force_reextract_model": False}
+    settings = settings_for(Mode.SEARCH).override(finished.settings, changes or {}) | {
+        "force_reextract_model": False
+    }
     settings.pop("output", None)
-    request = resolve(settings, {}, source=source or str(finished.folder / STUDY), run_code=finished.run_code)
+    request = resolve(
+        settings, {}, source=source or str(finished.folder / STUDY), run_code=finished.run_code
+    )
     return replace(request, output=place_of(finished.folder), run_folder=finished.folder)
 
 
 def place_of(folder: Path) -> Path:
-    """The folder below which graphs of the run in ``folder`` are, or are made: beside it, else in the user's cache.
+    """The folder below which graphs of the run in ``folder`` are, or are made: beside it, else in
+    the user's cache.
 
-    It follows from where the run lies now. What its study says of folders is of another place where the run was moved, and of
-    another person's choice where it came from one.
+    It follows from where the run lies now. What its study says of folders is of another place where
+    the run was moved, and of another person's choice where it came from one.
     """
     folder = folder.absolute()
     of_sweep = folder.parent.parent if folder.parent.name in {"points", "parts"} else folder
-    root = of_sweep.parent.parent.parent if of_sweep.parent.parts[-2:] == ("Solver", "output") else of_sweep
-    used = (place for place in (folder, of_sweep, root) if any(each.exists() for each in _kept(place)))
+    root = (
+        of_sweep.parent.parent.parent
+        if of_sweep.parent.parts[-2:] == ("Solver", "output")
+        else of_sweep
+    )
+    used = (
+        place for place in (folder, of_sweep, root) if any(each.exists() for each in _kept(place))
+    )
     place = next(used, folder)
     cache = user_cache()
     return place if cache is None or _is_for_writing(place) else cache / RUNS
 
 
 def _kept(place: Path) -> tuple[Path, Path]:
-    """What a study reads of an earlier one: its graphs, and accelerators in place of the design space's."""
+    """What a study reads of an earlier one: its graphs, and accelerators in place of the design
+    space's."""
     folders = folders_of(place)
     return folders.graphs, folders.arch_configs / CORES
 
@@ -173,7 +205,11 @@ def _is_for_writing(place: Path) -> bool:
     except OSError:
         return False
     there = next((each for each in (graphs, graphs.parent, place) if each.exists()), None)
-    return there is not None and os.access(there, os.W_OK) and not any(each.is_symlink() for each in within)
+    return (
+        there is not None
+        and os.access(there, os.W_OK)
+        and not any(each.is_symlink() for each in within)
+    )
 
 
 def run_of(request: Request, progress: Progress) -> Run:
@@ -182,7 +218,12 @@ def run_of(request: Request, progress: Progress) -> Run:
     Raises:
         InputError: files that the request names are gone.
     """
-    return Run(search_problem(request), hardware_of(request), Stores(request.folders.graphs, None, None), progress)
+    return Run(
+        search_problem(request),
+        hardware_of(request),
+        Stores(request.folders.graphs, None, None),
+        progress,
+    )
 
 
 def hardware_alone(hardware: Hardware, point: DesignPoint) -> Hardware:
@@ -193,8 +234,13 @@ def hardware_alone(hardware: Hardware, point: DesignPoint) -> Hardware:
 
 
 def best_design(chips: PricedHardware, memory_sizes: tuple[int, ...]) -> Designed | None:
-    """The best of ``chips`` in full, of equals that with the least memory; None where nothing fits."""
-    found = [(size, optimum) for size in sorted(memory_sizes) if (optimum := chips.optimum(size)) is not None]
+    """The best of ``chips`` in full, of equals that with the least memory; None where nothing
+    fits."""
+    found = [
+        (size, optimum)
+        for size in sorted(memory_sizes)
+        if (optimum := chips.optimum(size)) is not None
+    ]
     if not found:
         return None
     most = max(optimum.value for _, optimum in found)

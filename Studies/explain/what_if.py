@@ -1,4 +1,5 @@
-"""What a finished run would have answered under other circumstances: ``hbm_bandwidth=2x``, ``devices=256``."""
+"""What a finished run would have answered under other circumstances: ``hbm_bandwidth=2x``,
+``devices=256``."""
 
 from __future__ import annotations
 
@@ -32,30 +33,53 @@ MEANT = {  # by what a shorthand is called, of constants
     "network_bandwidth": "cluster.tiers.*.bandwidth_bytes_per_s",
     "network_latency": "cluster.tiers.*.latency_s",
 }
-OTHER_QUESTIONS = frozenset({"model", "objective", "combine", "time_shares", "setting", "name", "output", "csv", "front", "chip"})
-FACTORS = {"memory_bandwidth": "device.memory.bandwidth", "peak_flops": "device.matrix.peak.*"}  # of settings that are values
+OTHER_QUESTIONS = frozenset(
+    {
+        "model",
+        "objective",
+        "combine",
+        "time_shares",
+        "setting",
+        "name",
+        "output",
+        "csv",
+        "front",
+        "chip",
+    }
+)
+FACTORS = {
+    "memory_bandwidth": "device.memory.bandwidth",
+    "peak_flops": "device.matrix.peak.*",
+}  # of settings that are values
 
 
 def what_if(finished: FinishedRun, asked: str, progress: Progress | None = None) -> WhatIf:
-    """The best design of ``finished`` under the changes that ``asked`` lists, and the best there is then.
+    """The best design of ``finished`` under the changes that ``asked`` lists, and the best there is
+    then.
 
     Raises:
         InputError: the run found nothing, or the changes cannot be read or made.
     """
     best = finished.result.best
     if best is None:
-        raise InputError(f"{finished.folder} found nothing feasible, so there is no design to ask about")
+        raise InputError(
+            f"{finished.folder} found nothing feasible, so there is no design to ask about"
+        )
     changes, named = _changes(asked, finished.settings), f"--what-if {asked:.200}"
     with repeating(finished):
         request_of(finished)
     changes = settings_for(Mode.SEARCH).canonical(changes, named)
     for key in OTHER_QUESTIONS & changes.keys():
         raise InputError(
-            f"{named}: {key} is no circumstance of what the run asked, but another question; run one with it and compare the two "
+            f"{named}: {key} is no circumstance of what the run asked, but another question; run "
+            "one with it and compare the two "
             "folders with 'phaze report ONE OTHER'"
         )
     if "device" in changes and not finished.on_device:
-        raise InputError(f"{named}: the run designed chips, and a device takes a search of its own; run one with --device")
+        raise InputError(
+            f"{named}: the run designed chips, and a device takes a search of its own; run one "
+            "with --device"
+        )
     try:
         request = request_of(finished, changes, source=named)
         run = run_of(request, progress or SilentProgress())
@@ -70,7 +94,14 @@ def _answer(asked: str, best: DesignPoint, run: Run, request: Request) -> WhatIf
     now = searched.result.best
     if now is None:
         return WhatIf(
-            asked, Status.INFEASIBLE, None, None, None, same_design=False, same_plan=False, reason=searched.result.reason
+            asked,
+            Status.INFEASIBLE,
+            None,
+            None,
+            None,
+            same_design=False,
+            same_plan=False,
+            reason=searched.result.reason,
         )
     own = _same(run.hardware, best)
     impossible = _impossible(own)
@@ -90,13 +121,18 @@ def _answer(asked: str, best: DesignPoint, run: Run, request: Request) -> WhatIf
 
 def _same(hardware: Hardware, best: DesignPoint) -> Hardware:
     """The design of a run on the hardware of now, which may give it another area."""
-    if isinstance(hardware, DesignedChips) and best.accelerator is not None and hardware.space is not None:
+    if (
+        isinstance(hardware, DesignedChips)
+        and best.accelerator is not None
+        and hardware.space is not None
+    ):
         return hardware.only([hardware.space.with_area(_offered(best.accelerator, hardware.space))])
     return hardware_alone(hardware, best)
 
 
 def _impossible(hardware: Hardware) -> str:
-    """Why the one chip of ``hardware`` could not be of its space, in words; empty where it could."""
+    """Why the one chip of ``hardware`` could not be of its space, in words; empty where it
+    could."""
     if not isinstance(hardware, DesignedChips) or hardware.space is None:
         return ""
     space, whole = hardware.space, hardware.space.whole(hardware.accelerators)
@@ -110,7 +146,8 @@ def _impossible(hardware: Hardware) -> str:
 
 
 def _offered(chip: Accelerator, space: DesignSpace) -> Accelerator:
-    """``chip`` with the first memory and the first links of ``space`` in place of those that it does not offer."""
+    """``chip`` with the first memory and the first links of ``space`` in place of those that it
+    does not offer."""
     memory, links = space.axes.memory or (), space.axes.links or ()
     if memory and chip.memory_system not in memory:
         chip = replace(chip, memory_system=memory[0])
@@ -130,7 +167,10 @@ def _changes(asked: str, settings: Mapping[str, object]) -> dict[str, object]:
     for part in asked.split(SEPARATOR):
         key, equals, text = (each.strip() for each in part.partition("="))
         if not equals or not key or not text:
-            raise InputError(f"--what-if {asked!r:.200} has no value for {key!r:.100}; write KEY=VALUE, such as hbm_bandwidth=2x")
+            raise InputError(
+                f"--what-if {asked!r:.200} has no value for {key!r:.100}; write KEY=VALUE, such "
+                "as hbm_bandwidth=2x"
+            )
         name = key.replace("-", "_")
         if "." in key:
             constants.append(f"{key}={''.join(text.split())}")

@@ -1,7 +1,8 @@
 """What more memory would bring on a device that exists, its plan chosen anew.
 
-Of other resources (bandwidths, peaks, devices) it is not told: each would have the layers of all shapes priced again and all
-plans compared under them, several times, which takes as long as several searches. A sweep over edited device files asks it.
+Of other resources (bandwidths, peaks, devices) it is not told: each would have the layers of all
+shapes priced again and all plans compared under them, several times, which takes as long as several
+searches. A sweep over edited device files asks it.
 """
 
 from collections.abc import Sequence
@@ -22,8 +23,17 @@ def value_with_memory(groups: Sequence[PointGroup], best: DesignPoint, memory_by
     """
     (plan,) = best.models.values()
     fastest = FastestPlans([1])
-    shapes = [shape for group in groups if group.key.memory_bytes == best.hbm_bytes for shape in group.shapes]
-    shapes.sort(key=lambda shape: shape.plan.micro_batch_size != plan.micro_batch_size or shape.plan.tp != plan.tp)
+    shapes = [
+        shape
+        for group in groups
+        if group.key.memory_bytes == best.hbm_bytes
+        for shape in group.shapes
+    ]
+    shapes.sort(
+        key=lambda shape: (
+            shape.plan.micro_batch_size != plan.micro_batch_size or shape.plan.tp != plan.tp
+        )
+    )
     fastest.expect([0], plan.time_per_batch_s)
     fastest.search(
         (

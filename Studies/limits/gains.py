@@ -25,6 +25,7 @@ def gained(gain: float) -> str:
 
 
 def steps(one: float, step: str, plenty: float, rest: str) -> str:
-    """What one step and plenty of a resource bring; a step that is too small to be of use is told as that."""
+    """What one step and plenty of a resource bring; a step that is too small to be of use is told
+    as that."""
     first = f"{step} brings {gained(one)}" if one > EQUAL else f"{step} alone is of no use yet"
     return f"{first}, {rest} {'brings ' if one <= EQUAL else ''}{gained(plenty)}"

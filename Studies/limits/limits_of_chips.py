@@ -1,4 +1,5 @@
-"""What a higher limit of a chip's power or price would bring: the space of the run searched again with it."""
+"""What a higher limit of a chip's power or price would bring: the space of the run searched again
+with it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ UNITS = {"power_w": "W", "cost_usd": "$"}
 
 @dataclass(frozen=True)
 class LimitGain:
-    """What one unit more of a limit, and none of it at all, bring, as fractions; ``limit`` is a field of ``ChipLimits``."""
+    """What one unit more of a limit, and none of it at all, bring, as fractions; ``limit`` is a
+    field of ``ChipLimits``."""
 
     limit: str
     one: float
@@ -32,16 +34,32 @@ class LimitGain:
 
 
 def limit_gains(run: Run, hardware: DesignedChips, base: float) -> tuple[LimitGain, ...]:
-    """Gains over ``base``, the best there is; nothing where the accelerators are not those that the space generates."""
+    """Gains over ``base``, the best there is; nothing where the accelerators are not those that the
+    space generates."""
     space = hardware.space
-    asked = [] if space is None else [each.kind.limit for each in space.limits.stated if each.kind.limit in NAMES]
+    asked = (
+        []
+        if space is None
+        else [each.kind.limit for each in space.limits.stated if each.kind.limit in NAMES]
+    )
     if space is None or not asked or run.kept is not None or hardware.generating_space is None:
         return ()
     found = []
     for name in asked:
         limit = float(getattr(space.limits, name))
-        plenty = _gain(run, hardware, replace(space, limits=replace(space.limits, **{name: None})), base)
-        one = _gain(run, hardware, replace(space, limits=replace(space.limits, **{name: limit + 1.0})), base) if plenty else 0.0
+        plenty = _gain(
+            run, hardware, replace(space, limits=replace(space.limits, **{name: None})), base
+        )
+        one = (
+            _gain(
+                run,
+                hardware,
+                replace(space, limits=replace(space.limits, **{name: limit + 1.0})),
+                base,
+            )
+            if plenty
+            else 0.0
+        )
         found.append(LimitGain(name, min(one, plenty), plenty))
     return tuple(found)
 
@@ -51,12 +69,18 @@ def limit_of_chip(space: DesignSpace, chip: Accelerator, gain: LimitGain) -> Lim
     stated: Stated = next(each for each in space.limits.stated if each.kind.limit == gain.limit)
     unit, name = UNITS[gain.limit], NAMES[gain.limit]
     takes = float(stated.taken(space.whole(AcceleratorSet.of([chip])))[0])
-    used = f"the accelerator {'draws' if unit == 'W' else 'costs'} {number(takes)} of {number(stated.limit)} {unit}"
+    used = (
+        f"the accelerator {'draws' if unit == 'W' else 'costs'} {number(takes)} of "
+        f"{number(stated.limit)} {unit}"
+    )
     title = name[0].upper() + name[1:]
     if gain.plenty <= EQUAL:
         words = f"{title} does not bind: {used}, and no chip that takes more is better."
     else:
-        words = f"{title} {binds(gain.plenty)}: {used}; {steps(gain.one, f'one more {unit}', gain.plenty, 'no limit at all')}."
+        words = (
+            f"{title} {binds(gain.plenty)}: {used}; "
+            f"{steps(gain.one, f'one more {unit}', gain.plenty, 'no limit at all')}."
+        )
     return Limit(name, unit, stated.limit, gain.one, gain.plenty, words)
 
 
@@ -65,7 +89,13 @@ def _gain(run: Run, hardware: DesignedChips, space: DesignSpace, base: float) ->
     chips = space.generate()
     other = replace(hardware, accelerators=chips, space=space, known_figures=None, _scheduled={})
     own = other.figures.memory_bytes
-    sizes = run.problem.memory_bytes if own is None else tuple(int(size) for size in np.unique(own).tolist())
+    sizes = (
+        run.problem.memory_bytes
+        if own is None
+        else tuple(int(size) for size in np.unique(own).tolist())
+    )
     asked = replace(run, problem=replace(run.problem, memory_bytes=sizes))
     optimum = priced(asked, other, least=base).best_optimum()
-    return 0.0 if optimum is None or not math.isfinite(optimum.value) else gain_of(optimum.value, base)
+    return (
+        0.0 if optimum is None or not math.isfinite(optimum.value) else gain_of(optimum.value, base)
+    )

@@ -8,7 +8,8 @@ from Solver.search.requery import priced
 from Solver.search.run import Run
 from Studies.kept_answers import kept_answer
 
-MOST_SHARE = 0.95  # of a memory: allocators leave gaps, and what a framework keeps for itself varies by some per cent
+# of a memory: allocators leave gaps, and what a framework keeps for itself varies by some per cent
+MOST_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -19,21 +20,26 @@ class _Kept:
 
 
 def tight_memory(run: Run, best: DesignPoint) -> TightMemory | None:
-    """The best plans on the hardware of ``best`` within ``MOST_SHARE`` of its memory, exactly; None where ``best`` has room.
+    """The best plans on the hardware of ``best`` within ``MOST_SHARE`` of its memory, exactly; None
+    where ``best`` has room.
 
     An earlier run of the same question may have found them.
     """
     used_share = max(plan.memory_bytes for plan in best.models.values()) / best.hbm_bytes
     if used_share <= MOST_SHARE:
         return None
-    return kept_answer(run, "room", _Kept, best, lambda: _Kept(_found(run, best, used_share))).tight_memory
+    return kept_answer(
+        run, "room", _Kept, best, lambda: _Kept(_found(run, best, used_share))
+    ).tight_memory
 
 
 def _found(run: Run, best: DesignPoint, used_share: float) -> TightMemory:
     with run.progress.phase("best design with room in memory", 1) as advance:
         found = priced(run, _alone(run.hardware, best)).design(int(MOST_SHARE * best.hbm_bytes))
         advance(1)
-    return TightMemory(used_share, MOST_SHARE, None if found is None else _in_memory(found, best.hbm_bytes))
+    return TightMemory(
+        used_share, MOST_SHARE, None if found is None else _in_memory(found, best.hbm_bytes)
+    )
 
 
 def _alone(hardware: Hardware, best: DesignPoint) -> Hardware:

@@ -17,7 +17,8 @@ PLENTY = 1e9  # times as much as there is: as good as any amount
 
 @dataclass(frozen=True, eq=False)
 class Circumstances:
-    """What a chip is used with; ``usd`` is the money for its devices, None where their number is given."""
+    """What a chip is used with; ``usd`` is the money for its devices, None where their number is
+    given."""
 
     platform: Platform
     cluster: Cluster
@@ -27,7 +28,8 @@ class Circumstances:
 
 @dataclass(frozen=True, eq=False)
 class Resource:
-    """Something there could be more of: ``one`` unit more, or ``plenty``. ``step`` and ``most`` are for the sentence."""
+    """Something there could be more of: ``one`` unit more, or ``plenty``. ``step`` and ``most`` are
+    for the sentence."""
 
     name: str
     unit: str
@@ -39,8 +41,11 @@ class Resource:
     most: str = ""  # words for plenty of devices where no plan can use more
 
 
-def resources(given: Circumstances, most_devices: int, more_usd: float = 0.0, *, usable: bool = True) -> list[Resource]:
-    """Everything there could be more of, of devices as many as ``most_devices``: all that are ``usable``, or not.
+def resources(
+    given: Circumstances, most_devices: int, more_usd: float = 0.0, *, usable: bool = True
+) -> list[Resource]:
+    """Everything there could be more of, of devices as many as ``most_devices``: all that are
+    ``usable``, or not.
 
     ``more_usd`` are lacking for one more device than the money buys.
     """
@@ -51,12 +56,19 @@ def resources(given: Circumstances, most_devices: int, more_usd: float = 0.0, *,
         return replace(given, platform=replace(platform, hbm_bandwidth_bytes_per_s=bytes_per_s))
 
     def with_buffer(bytes_per_s: float) -> Circumstances:
-        return replace(given, platform=replace(platform, glb_bandwidth_bytes_per_cycle=bytes_per_s / hertz))
+        return replace(
+            given, platform=replace(platform, glb_bandwidth_bytes_per_cycle=bytes_per_s / hertz)
+        )
 
     def clocked(frequency_hz: float) -> Circumstances:
         """Faster cores over the same buffer."""
         per_cycle = platform.glb_bandwidth_bytes_per_cycle * hertz / frequency_hz
-        return replace(given, platform=replace(platform, frequency_hz=frequency_hz, glb_bandwidth_bytes_per_cycle=per_cycle))
+        return replace(
+            given,
+            platform=replace(
+                platform, frequency_hz=frequency_hz, glb_bandwidth_bytes_per_cycle=per_cycle
+            ),
+        )
 
     def with_tier(position: int, tier: Tier) -> Circumstances:
         tiers = (*cluster.tiers[:position], tier, *cluster.tiers[position + 1 :])
@@ -65,8 +77,14 @@ def resources(given: Circumstances, most_devices: int, more_usd: float = 0.0, *,
     def with_bandwidth(position: int, tier: Tier, bytes_per_s: float) -> Circumstances:
         return with_tier(position, replace(tier, bandwidth_bytes_per_s=bytes_per_s))
 
-    def bandwidth(name: str, given_bytes_per_s: float, having: Callable[[float], Circumstances]) -> Resource:
-        amount, one, plenty = given_bytes_per_s / GIGA, having(given_bytes_per_s + GIGA), having(given_bytes_per_s * PLENTY)
+    def bandwidth(
+        name: str, given_bytes_per_s: float, having: Callable[[float], Circumstances]
+    ) -> Resource:
+        amount, one, plenty = (
+            given_bytes_per_s / GIGA,
+            having(given_bytes_per_s + GIGA),
+            having(given_bytes_per_s * PLENTY),
+        )
         return Resource(name, "GB/s", amount, amount + 1.0, "one more GB/s", one, plenty)
 
     hbm_gib = given.hbm_bytes / GIB

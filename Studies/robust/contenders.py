@@ -26,8 +26,8 @@ PRICED = 2  # times as many designs as are taken are priced, by bound and by val
 def contenders_of(finished: FinishedRun, run: Run, physics: Physics, most: int) -> IntArray:
     """Rows of the best design of ``finished`` and of the ``most`` others that come nearest to it.
 
-    Bounds of designs that the search did not evaluate are loose: several times as many are priced, by bound and by value, and the
-    best of them taken.
+    Bounds of designs that the search did not evaluate are loose: several times as many are priced,
+    by bound and by value, and the best of them taken.
 
     Raises:
         InputError: the space of the run has changed since.
@@ -42,7 +42,9 @@ def contenders_of(finished: FinishedRun, run: Run, physics: Physics, most: int) 
     chosen, *others = rows_of(run, [best.accelerator, *chips])
     rows = np.array([row for row in dict.fromkeys(others) if row != chosen], dtype=np.int64)
     values = SampledSpace(run, physics, EvaluatedPlans()).values(rows)
-    return np.array([chosen, *rows[np.argsort(-values, kind="stable")][:most].tolist()], dtype=np.int64)
+    return np.array(
+        [chosen, *rows[np.argsort(-values, kind="stable")][:most].tolist()], dtype=np.int64
+    )
 
 
 def rows_of(run: Run, chips: Sequence[Accelerator]) -> list[int]:
@@ -55,5 +57,8 @@ def rows_of(run: Run, chips: Sequence[Accelerator]) -> list[int]:
     found = [run.hardware.accelerators.find(chip) for chip in chips]
     rows = [row for row in found if row is not None]
     if len(rows) < len(found):
-        raise InputError("the design space of the run has changed since, and has its best designs no more; run the study again")
+        raise InputError(
+            "the design space of the run has changed since, and has its best designs no more; run "
+            "the study again"
+        )
     return rows

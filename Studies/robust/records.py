@@ -1,4 +1,5 @@
-"""What is known of a best design once constants are sampled, and the file of it in the folder of the run."""
+"""What is known of a best design once constants are sampled, and the file of it in the folder of
+the run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,12 @@ FILE = "robust.json"
 
 @dataclass(frozen=True)
 class Contender:
-    """A design under all samples in which any works: how often it is best, and what choosing it costs, as a share of the best.
+    """A design under all samples in which any works: how often it is best, and what choosing it
+    costs, as a share of the best.
 
-    ``wins`` are the samples in which no design is better, as a share; equally good ones all win. In a share ``fails`` of them it
-    exceeds what a chip of the space may take, or no plan fits; choosing it costs all there is then.
+    ``wins`` are the samples in which no design is better, as a share; equally good ones all win. In
+    a share ``fails`` of them it exceeds what a chip of the space may take, or no plan fits;
+    choosing it costs all there is then.
     """
 
     accelerator: Accelerator
@@ -30,8 +33,9 @@ class Contender:
 class Influence:
     """What one constant does between the ends of its range, all others as stated.
 
-    ``value_low`` and ``value_high`` are of the chosen design over its value as stated, ``regret_low`` and ``regret_high`` what it
-    loses to the best contender there. ``switches_at`` is the factor nearest to 1 at which another one is better, None if none is.
+    ``value_low`` and ``value_high`` are of the chosen design over its value as stated,
+    ``regret_low`` and ``regret_high`` what it loses to the best contender there. ``switches_at`` is
+    the factor nearest to 1 at which another one is better, None if none is.
     """
 
     name: str
@@ -47,12 +51,13 @@ class Influence:
 
 @dataclass(frozen=True)
 class Searched:
-    """How the space was searched under samples: the ``designs`` bounded under each of them, and how many were looked at closer.
+    """How the space was searched under samples: the ``designs`` bounded under each of them, and how
+    many were looked at closer.
 
-    Per sample ``scheduled`` designs were priced and scheduled and ``evaluated`` ones had their best plans found, contenders
-    not counted. In ``proven`` samples no design of the space is better than the best contender. Of designs that are no
-    contenders none has less regret at worst than ``least_regret_bound``, a share; ``undecided`` of them might have less than the
-    least contender.
+    Per sample ``scheduled`` designs were priced and scheduled and ``evaluated`` ones had their best
+    plans found, contenders not counted. In ``proven`` samples no design of the space is better than
+    the best contender. Of designs that are no contenders none has less regret at worst than
+    ``least_regret_bound``, a share; ``undecided`` of them might have less than the least contender.
     """
 
     designs: int
@@ -67,9 +72,9 @@ class Searched:
 class Robustness:
     """The answer of ``phaze robust``: contenders by expected regret, constants by what they change.
 
-    ``contenders`` are the chosen design, those nearest to it with the constants as stated, whatever is the best under a sample,
-    and what might have the least regret at worst. Their shares are of the samples in which some design of the space works, all
-    but ``samples_without_any``.
+    ``contenders`` are the chosen design, those nearest to it with the constants as stated, whatever
+    is the best under a sample, and what might have the least regret at worst. Their shares are of
+    the samples in which some design of the space works, all but ``samples_without_any``.
     """
 
     run: str

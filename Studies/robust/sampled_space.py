@@ -1,4 +1,5 @@
-"""The whole space of a run under other constants: what contenders reach there, and whether any other chip is better."""
+"""The whole space of a run under other constants: what contenders reach there, and whether any
+other chip is better."""
 
 from __future__ import annotations
 
@@ -29,10 +30,12 @@ FIRST_SCHEDULED, SCHEDULED_AT_ONCE = 96, 4096  # and scheduled together
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The best chip of a space under a sample: its ``row`` (-1: nothing fits), its ``value``, and what it took to find it.
+    """The best chip of a space under a sample: its ``row`` (-1: nothing fits), its ``value``, and
+    what it took to find it.
 
-    ``reach`` is what each chip does not exceed, shape (chips,); ``proven`` whether none is better than ``value``.
-    ``scheduled`` chips were priced and scheduled, ``evaluated`` ones had their best plans found.
+    ``reach`` is what each chip does not exceed, shape (chips,); ``proven`` whether none is better
+    than ``value``. ``scheduled`` chips were priced and scheduled, ``evaluated`` ones had their best
+    plans found.
     """
 
     row: int
@@ -58,7 +61,8 @@ class _Part:
 
 @dataclass(eq=False)
 class _Screened:
-    """What the first bounds left of the chips, in parts, and ``numbers`` of shapes by model; ``reach`` of all chips.
+    """What the first bounds left of the chips, in parts, and ``numbers`` of shapes by model;
+    ``reach`` of all chips.
 
     Chips are handed out once.
     """
@@ -84,8 +88,9 @@ class _Screened:
 class SampledSpace:
     """The chips of ``run``, as its search compared them, with the constants of ``physics``.
 
-    Chips that these make larger than the budget of the space, or that exceed its limits, or whose die cannot carry its memory or
-    does not run at their clock, reach nothing; clocks that chips have as their own change by as much as the platform's.
+    Chips that these make larger than the budget of the space, or that exceed its limits, or whose
+    die cannot carry its memory or does not run at their clock, reach nothing; clocks that chips
+    have as their own change by as much as the platform's.
     """
 
     def __init__(self, run: Run, physics: Physics, evaluated: EvaluatedPlans) -> None:
@@ -100,16 +105,21 @@ class SampledSpace:
         whole = space.whole(chips)
         chips = replace(chips, area_mm2=whole.area_mm2)
         platform, cluster = space.platform, physics.cluster
-        self.hardware = DesignedChips(chips, platform, cluster, given.software, given.solver, space=space)
+        self.hardware = DesignedChips(
+            chips, platform, cluster, given.software, given.solver, space=space
+        )
         runs = np.array([now == each for now, each in zip(possible, clocked, strict=True)])
         self.allowed = space.limits.passing(whole) & runs[chips.variant]
-        if (given.accelerators.area_mm2 <= space.budget_mm2).all():  # chips that people name may have any area
+        if (
+            given.accelerators.area_mm2 <= space.budget_mm2
+        ).all():  # chips that people name may have any area
             self.allowed &= whole.area_mm2 <= space.budget_mm2
         self.run = quiet(run, self.hardware)
         self._evaluated = evaluated
 
     def values(self, rows: IntArray) -> FloatArray:
-        """What the chips ``rows`` reach with their best plans, 0 where there are none; shape (rows,)."""
+        """What the chips ``rows`` reach with their best plans, 0 where there are none; shape
+        (rows,)."""
         values, allowed = np.zeros(len(rows)), np.flatnonzero(self.allowed[rows])
         if len(allowed):
             plans = self._plans(self.hardware.some(rows[allowed]), self._every, bounded=True)
@@ -128,7 +138,9 @@ class SampledSpace:
         others = np.setdiff1d(np.flatnonzero(self.allowed), known)
         screened = self._screened(others, best, reach)
         undecided = False
-        for most in chain([FIRST_SCHEDULED], repeat(SCHEDULED_AT_ONCE)):  # the first, most promising ones bound the others
+        for most in chain(
+            [FIRST_SCHEDULED], repeat(SCHEDULED_AT_ONCE)
+        ):  # the first, most promising ones bound the others
             part = screened.open(best, most)
             if not len(part):
                 break
@@ -164,30 +176,54 @@ class SampledSpace:
         return found
 
     def _screened(self, rows: IntArray, least: float, reach: FloatArray) -> _Screened:
-        """Those of ``rows`` that bounds allow to beat ``least``, and shapes; ``reach`` is lowered by all bounds."""
+        """Those of ``rows`` that bounds allow to beat ``least``, and shapes; ``reach`` is lowered
+        by all bounds."""
         screens, numbers = self._screens, self._every
         if len(rows):
-            bounds = {screen.model.name: screen.bounded(rows, numbers[screen.model.name], at_peak_rates) for screen in screens}
-            reach[rows] = np.minimum(reach[rows], self._together({name: each.most for name, each in bounds.items()}))
-            if len(screens) == 1:  # of several models a shape may be good for the whole that is not the best of its own
+            bounds = {
+                screen.model.name: screen.bounded(rows, numbers[screen.model.name], at_peak_rates)
+                for screen in screens
+            }
+            reach[rows] = np.minimum(
+                reach[rows], self._together({name: each.most for name, each in bounds.items()})
+            )
+            if (
+                len(screens) == 1
+                # of several models a shape may be good for the whole that is not the best of its
+                # own
+            ):
                 numbers = {
-                    name: [number for number in numbers[name] if each.of_shapes[number] > _beating(least)]
+                    name: [
+                        number
+                        for number in numbers[name]
+                        if each.of_shapes[number] > _beating(least)
+                    ]
                     for name, each in bounds.items()
                 }
             rows = rows[reach[rows] > _beating(least)]
         parts = []
         for first in range(0, len(rows), BOUNDED_AT_ONCE):
             part = rows[first : first + BOUNDED_AT_ONCE]
-            parts.append(_Part(part, self._plans(BoundedChips.of(self.hardware.some(part)), numbers, bounded=False)))
+            parts.append(
+                _Part(
+                    part,
+                    self._plans(BoundedChips.of(self.hardware.some(part)), numbers, bounded=False),
+                )
+            )
         return _Screened(parts, numbers, reach)
 
     def _together(self, most: dict[str, FloatArray]) -> FloatArray:
         together = self.run.problem.combination.of(most)
         return np.where(together > 0.0, together, 0.0)
 
-    def _plans(self, hardware: DesignedChips, numbers: dict[str, list[int]], *, bounded: bool) -> PlansOnChips:
+    def _plans(
+        self, hardware: DesignedChips, numbers: dict[str, list[int]], *, bounded: bool
+    ) -> PlansOnChips:
         run = quiet(self.run, hardware)
-        models = [ModelOnChips(run, each, numbers[each.model.name], self._evaluated, bounded=bounded) for each in self._screens]
+        models = [
+            ModelOnChips(run, each, numbers[each.model.name], self._evaluated, bounded=bounded)
+            for each in self._screens
+        ]
         return PlansOnChips(run, models)
 
     @cached_property
@@ -200,12 +236,19 @@ class SampledSpace:
 
 
 def _clocked(variant: Variant, faster: float) -> Variant:
-    return variant if variant.frequency_hz is None else replace(variant, frequency_hz=variant.frequency_hz * faster)
+    return (
+        variant
+        if variant.frequency_hz is None
+        else replace(variant, frequency_hz=variant.frequency_hz * faster)
+    )
 
 
 def _at_possible_clock(variant: Variant, platform: Platform) -> Variant:
     """``variant``, or with the highest clock of the process where its own is above that."""
-    die, clock = platform.technology.die, platform.frequency_hz if variant.frequency_hz is None else variant.frequency_hz
+    die, clock = (
+        platform.technology.die,
+        platform.frequency_hz if variant.frequency_hz is None else variant.frequency_hz,
+    )
     if die is None or clock <= (most := maximum_frequency_hz(die)):
         return variant
     return replace(variant, frequency_hz=most)

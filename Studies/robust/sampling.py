@@ -26,7 +26,9 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 AT_ONCE = 5  # samples that a process searches before it tells
-TASKS = 4  # of each process where little is done for each row of factors: to get ready takes longer in large spaces
+# of each process where little is done for each row of factors: to get ready takes longer in large
+# spaces
+TASKS = 4
 HALVINGS = 5  # of the range in which a constant switches the best design
 
 
@@ -45,7 +47,9 @@ def sampled_factors(constants: Sequence[UncertainConstant], samples: int, seed: 
     """Factors of a Latin hypercube, (samples, constants): below 1 as often as above it."""
     cube = qmc.LatinHypercube(len(constants), seed=seed).random(samples)
     low, high = (np.array([getattr(each, end) for each in constants]) for end in ("low", "high"))
-    factors: FloatArray = np.where(cube < 0.5, low + (1.0 - low) * 2 * cube, 1.0 + (high - 1.0) * (2 * cube - 1.0))
+    factors: FloatArray = np.where(
+        cube < 0.5, low + (1.0 - low) * 2 * cube, 1.0 + (high - 1.0) * (2 * cube - 1.0)
+    )
     return factors
 
 
@@ -58,10 +62,13 @@ class Sampler:
     progress: Progress
 
     def values(self, rows: IntArray, factors: FloatArray, what: str) -> FloatArray:
-        """The objective of the chips ``rows`` under each row of ``factors``, shape (factors, chips)."""
+        """The objective of the chips ``rows`` under each row of ``factors``, shape (factors,
+        chips)."""
         values = np.zeros((len(factors), len(rows)))
         with self.progress.phase(what, len(factors)) as advance:
-            for answer in self._each(_values, _parts(self.run, rows, factors, self._share(len(factors)))):
+            for answer in self._each(
+                _values, _parts(self.run, rows, factors, self._share(len(factors)))
+            ):
                 values[answer.first : answer.first + len(answer.values)] = answer.values
                 advance(len(answer.values))
         return values
@@ -70,7 +77,9 @@ class Sampler:
         """The whole space searched under each row of ``factors``, the chips ``rows`` evaluated."""
         count, found = len(factors), list[_Part]()
         with self.progress.phase("the space under samples of constants", count) as advance:
-            for answer in self._each(_searched, _parts(self.run, rows, factors, min(AT_ONCE, self._share(count)))):
+            for answer in self._each(
+                _searched, _parts(self.run, rows, factors, min(AT_ONCE, self._share(count)))
+            ):
                 found.append(answer)
                 advance(len(answer.values))
         found.sort(key=lambda each: each.first)
@@ -84,7 +93,9 @@ class Sampler:
         """Of every pair the factor from which on a rival is better."""
         found, at_once = dict[int, tuple[float, ...]](), self._share(len(pairs))
         starts = range(0, len(pairs), at_once)
-        tasks = [_SwitchTask(first, self.run, tuple(pairs[first : first + at_once])) for first in starts]
+        tasks = [
+            _SwitchTask(first, self.run, tuple(pairs[first : first + at_once])) for first in starts
+        ]
         with self.progress.phase("where constants switch the choice", len(pairs)) as advance:
             for answer in self._each(_switching, tasks):
                 found[answer.first] = answer.factors
@@ -102,7 +113,8 @@ class Sampler:
 
 @dataclass(frozen=True, eq=False)
 class SearchedSamples:
-    """Values of chips (samples, chips), the best of each sample, and regret at worst that no chip of the space is below.
+    """Values of chips (samples, chips), the best of each sample, and regret at worst that no chip
+    of the space is below.
 
     The latter has shape (chips of the space,).
     """
@@ -114,7 +126,8 @@ class SearchedSamples:
 
 @dataclass(frozen=True, eq=False)
 class Switch:
-    """The constant ``place`` between 1 and ``end``, where one of the chips ``rows`` is better than the first of them."""
+    """The constant ``place`` between 1 and ``end``, where one of the chips ``rows`` is better than
+    the first of them."""
 
     place: int
     end: float
@@ -157,14 +170,19 @@ class _Part:
 
 
 def _parts(run: FinishedRun, rows: IntArray, factors: FloatArray, at_once: int) -> list[_Task]:
-    return [_Task(first, run, rows, factors[first : first + at_once]) for first in range(0, len(factors), at_once)]
+    return [
+        _Task(first, run, rows, factors[first : first + at_once])
+        for first in range(0, len(factors), at_once)
+    ]
 
 
 def spaces(run: Run, factors: FloatArray) -> Iterator[SampledSpace]:
     """The space of ``run`` under each row of ``factors``."""
     physics = physics_of(run)
     constants = uncertain_constants(physics)
-    for row in factors:  # nothing is shared, so that bounds do not depend on which samples one process happens to look at
+    # nothing is shared, so that bounds do not depend on which samples one process happens to look
+    # at
+    for row in factors:
         yield SampledSpace(run, with_factors(physics, constants, row.tolist()), EvaluatedPlans())
 
 
@@ -193,7 +211,8 @@ def _of_chips(run: Run, rows: IntArray) -> Run:
 
 
 def _switching(task: _SwitchTask) -> _Switched:
-    """The factors between 1 and the ends from which on another chip is better, by halving the ranges."""
+    """The factors between 1 and the ends from which on another chip is better, by halving the
+    ranges."""
     run, evaluated = searched_again(task.run), dict[str, EvaluatedPlans]()
     physics = physics_of(run)
     constants, factors = uncertain_constants(physics), list[float]()
@@ -202,7 +221,9 @@ def _switching(task: _SwitchTask) -> _Switched:
         for _ in range(HALVINGS):
             middle = (near + far) / 2
             moved = with_factors(physics, [constants[switch.place]], [middle])
-            space = SampledSpace(chips, moved, evaluated.setdefault(repr(moved.cluster), EvaluatedPlans()))
+            space = SampledSpace(
+                chips, moved, evaluated.setdefault(repr(moved.cluster), EvaluatedPlans())
+            )
             values = space.values(np.arange(len(switch.rows)))
             near, far = (near, middle) if values[0] < values.max() * (1.0 - TIE) else (middle, far)
         factors.append(far)

@@ -1,4 +1,5 @@
-"""The constants of a design space and a cluster that are not known exactly, with their ranges, and records with other values."""
+"""The constants of a design space and a cluster that are not known exactly, with their ranges, and
+records with other values."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Physics:
 
 @dataclass(frozen=True)
 class UncertainConstant:
-    """A constant by its name and the places where the records of a ``Physics`` have it; ``low`` and ``high`` are factors."""
+    """A constant by its name and the places where the records of a ``Physics`` have it; ``low`` and
+    ``high`` are factors."""
 
     name: str
     paths: tuple[str, ...]
@@ -48,28 +50,41 @@ class UncertainConstant:
 
 
 def uncertain_constants(physics: Physics) -> list[UncertainConstant]:
-    """All of those that decide anything in ``physics``: with ranges of their own, or one of ``hardware/ranges.yaml``."""
+    """All of those that decide anything in ``physics``: with ranges of their own, or one of
+    ``hardware/ranges.yaml``."""
     whole = physics.space.axes.memory is not None
     found: list[UncertainConstant] = []
     if whole:
         for prefix in OF_DIES:
-            found += _with_ranges(_at(physics.space, prefix), [f"space.{prefix}"], prefix.removeprefix("platform."))
+            found += _with_ranges(
+                _at(physics.space, prefix), [f"space.{prefix}"], prefix.removeprefix("platform.")
+            )
         for name, prefixes in _memories(physics.space).items():
             found += _with_ranges(_at(physics, prefixes[0]), prefixes, f"memory.{name}")
     for name, given in _ranges(HARDWARE / "ranges.yaml").items():
         kind, _, rest = name.partition(".")
         if whole and name.startswith("platform.hbm_bandwidth"):
-            name, kind, rest = "memory.stack_bandwidth_bytes_per_s", "memory", "stack_bandwidth_bytes_per_s"
+            name, kind, rest = (
+                "memory.stack_bandwidth_bytes_per_s",
+                "memory",
+                "stack_bandwidth_bytes_per_s",
+            )
         paths = tuple(_paths(physics, kind, rest))
         if whole and name == "technology.hbm_energy":
             continue  # memories have their own
         if paths:
-            high = min(given.high, *(1 / tier.efficiency for tier in physics.cluster.tiers)) if name == EFFICIENCY else given.high
+            high = (
+                min(given.high, *(1 / tier.efficiency for tier in physics.cluster.tiers))
+                if name == EFFICIENCY
+                else given.high
+            )
             found.append(UncertainConstant(name, paths, given.low, high, given.source))
     return found
 
 
-def with_factors(physics: Physics, constants: Sequence[UncertainConstant], factors: Sequence[float]) -> Physics:
+def with_factors(
+    physics: Physics, constants: Sequence[UncertainConstant], factors: Sequence[float]
+) -> Physics:
     """``physics`` with each of ``constants`` times its factor."""
     changed: Any = physics
     for constant, factor in zip(constants, factors, strict=True):
@@ -80,15 +95,22 @@ def with_factors(physics: Physics, constants: Sequence[UncertainConstant], facto
 
 
 def _ranges(path: Path) -> Mapping[str, Range]:
-    return {str(name): to_record(Range, value, f"{path}: {name}") for name, value in read_yaml(path).items()}
+    return {
+        str(name): to_record(Range, value, f"{path}: {name}")
+        for name, value in read_yaml(path).items()
+    }
 
 
 def _memories(space: DesignSpace) -> dict[str, list[str]]:
     """Where ``space`` has each of its memories: once for every number of stacks."""
     found: dict[str, list[str]] = {}
     for number, system in enumerate(space.platform.memories):
-        if system.label in (space.axes.memory or ()):  # others are of chips that it is compared with
-            found.setdefault(system.memory.name, []).append(f"space.platform.memories.{number}.memory")
+        if system.label in (
+            space.axes.memory or ()
+        ):  # others are of chips that it is compared with
+            found.setdefault(system.memory.name, []).append(
+                f"space.platform.memories.{number}.memory"
+            )
     return found
 
 
@@ -115,7 +137,9 @@ def _paths(physics: Physics, kind: str, rest: str) -> Iterator[str]:
         for number in range(len(physics.space.platform.memories)):
             yield f"space.platform.memories.{number}.memory.{rest}"
     else:
-        yield f"space.platform.{rest}" if kind == "platform" else f"space.platform.technology.{rest}"
+        yield (
+            f"space.platform.{rest}" if kind == "platform" else f"space.platform.technology.{rest}"
+        )
 
 
 def _at(record: Any, path: str) -> Any:

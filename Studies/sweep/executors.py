@@ -15,7 +15,8 @@ class Executor(Protocol):
     """Runs tasks, in any order, several at a time."""
 
     def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        """The outcome of every task, as soon as it is known. A worker that dies is the failure of its task alone.
+        """The outcome of every task, as soon as it is known. A worker that dies is the failure of
+        its task alone.
 
         Closing the iterator ends the workers.
         """
@@ -39,14 +40,17 @@ class JoblibExecutor:
     def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
         """As ``Executor.outcomes``.
 
-        When a worker dies it takes all that run at that moment along; each of these gets a second chance, alone, which tells
-        those that bring their worker down from those that were beside them.
+        When a worker dies it takes all that run at that moment along; each of these gets a second
+        chance, alone, which tells those that bring their worker down from those that were beside
+        them.
         """
         left = {task.point.key: task for task in tasks}
         while left:
             started: list[Task] = []
             try:
-                for outcome in in_processes(compute_apart, list(left.values()), self._workers, started):
+                for outcome in in_processes(
+                    compute_apart, list(left.values()), self._workers, started
+                ):
                     del left[outcome.key]
                     yield outcome
             except BrokenExecutor:

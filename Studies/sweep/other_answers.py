@@ -1,4 +1,5 @@
-"""Answers of others to a sweep's question: a CSV of iteration times over numbers of devices, to stand beside its curves."""
+"""Answers of others to a sweep's question: a CSV of iteration times over numbers of devices, to
+stand beside its curves."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ WANTED = f"a CSV file with the columns {', '.join(REQUIRED)} and settings of the
 
 @dataclass(frozen=True)
 class OtherAnswer:
-    """What ``source`` says of ``devices``: seconds of an iteration, where ``settings`` (key -> value as text) are asked."""
+    """What ``source`` says of ``devices``: seconds of an iteration, where ``settings`` (key ->
+    value as text) are asked."""
 
     source: str
     devices: int
@@ -33,15 +35,19 @@ class OtherAnswer:
     settings: Mapping[str, str]
 
     def agrees(self, key: str, value: Any) -> bool:
-        """Whether a value of setting ``key`` is the one that this is about; a setting that it does not name may have any."""
-        return key not in self.settings or _comparable(self.settings[key]) == _comparable(value_text(value))
+        """Whether a value of setting ``key`` is the one that this is about; a setting that it does
+        not name may have any."""
+        return key not in self.settings or _comparable(self.settings[key]) == _comparable(
+            value_text(value)
+        )
 
 
 def read_other_answers(path: Path) -> tuple[OtherAnswer, ...]:
-    """Read a CSV with columns source, devices and seconds, and any settings of studies by their keys.
+    """Read a CSV with columns source, devices and seconds, and any settings of studies by their
+    keys.
 
-    Raises:
-        InputError: the file is missing, holds no rows, lacks a column or has one that is none, or a value is not what it must be.
+    Raises: InputError: the file is missing, holds no rows, lacks a column or has one that is none,
+        or a value is not what it must be.
     """
     try:
         reader = csv.DictReader(io.StringIO(read_text(path, WANTED)), strict=True)
@@ -58,7 +64,11 @@ def _check_columns(columns: list[str], path: Path) -> None:
     known = (*REQUIRED, *settings_for(Mode.SEARCH).keys)
     for column in columns:
         if column not in known:
-            instead = nearest(column, known, f"give {', '.join(REQUIRED)}, and settings such as device and fast_domain")
+            instead = nearest(
+                column,
+                known,
+                f"give {', '.join(REQUIRED)}, and settings such as device and fast_domain",
+            )
             raise InputError(f"{path}: {as_given(column)} is no column that is known; {instead}")
     for column in REQUIRED:
         if column not in columns:
@@ -76,7 +86,9 @@ def _answer(row: Mapping[str | None, Any], where: str) -> OtherAnswer:
     seconds, source = positive_number(cells.pop(SECONDS), SECONDS, where), cells.pop(SOURCE)
     if not source:
         raise InputError(f"{where} has no {SOURCE}; say whose answer it is")
-    return OtherAnswer(source, int(devices), seconds, {key: value for key, value in cells.items() if value})
+    return OtherAnswer(
+        source, int(devices), seconds, {key: value for key, value in cells.items() if value}
+    )
 
 
 def _comparable(text: str) -> float | str:

@@ -18,17 +18,38 @@ from Studies.resolve import resolve
 ROOMS = ("GraphExtractor", "Estimator", "Plans", "Solver")  # whose code decides a result
 LIBRARIES = ("torch", "transformers")  # which decide a graph
 OF_THE_GRAPHS = (  # what of a ``GraphKey`` follows from
-    *("model", "sequence_length", "micro_batch_size", "layout", "tp", "tp2", "cp", "exchange", "ep", "sequence_parallel"),
+    *(
+        "model",
+        "sequence_length",
+        "micro_batch_size",
+        "layout",
+        "tp",
+        "tp2",
+        "cp",
+        "exchange",
+        "ep",
+        "sequence_parallel",
+    ),
     *("attention", "precision", "stage_cuts"),
 )
-OF_THE_LAYER_TIMES = ("design_space", "technology", "chip", "cluster", "fast_domain", "device", "software", "solver")
+OF_THE_LAYER_TIMES = (
+    "design_space",
+    "technology",
+    "chip",
+    "cluster",
+    "fast_domain",
+    "device",
+    "software",
+    "solver",
+)
 
 
 @dataclass(frozen=True)
 class SweepPoint:
     """A resolved point. ``key`` is the hash of everything that decides its result.
 
-    Points of one ``family`` share graphs and layer times: a sweep begins with one of each, and the others find what it made.
+    Points of one ``family`` share graphs and layer times: a sweep begins with one of each, and the
+    others find what it made.
     """
 
     key: str
@@ -44,9 +65,13 @@ class SweepPoint:
 
 
 def sweep_point(
-    settings: Mapping[str, Any], output: Path | None, files: HardwareFiles, run_code: frozenset[str] | None = frozenset()
+    settings: Mapping[str, Any],
+    output: Path | None,
+    files: HardwareFiles,
+    run_code: frozenset[str] | None = frozenset(),
 ) -> SweepPoint:
-    """Resolve the settings of one point, whose graphs and estimates go under ``output``; ``run_code`` as of a ``Sweep``.
+    """Resolve the settings of one point, whose graphs and estimates go under ``output``;
+    ``run_code`` as of a ``Sweep``.
 
     Raises:
         InputError: they are not allowed, or contradict each other.
@@ -63,7 +88,8 @@ def point_of(request: Request) -> SweepPoint:
 
 
 def key_of(request: Request) -> str:
-    """Content key of a request: its settings, the content of files they name, and the code that answers it.
+    """Content key of a request: its settings, the content of files they name, and the code that
+    answers it.
 
     Raises:
         InputError: a file it names is not there any more, or cannot be read.

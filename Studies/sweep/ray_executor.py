@@ -24,7 +24,8 @@ _QUIET = {
 
 
 class RayExecutor:
-    """One core of the cluster per point; ``workers`` None is all there are. Connected while it runs tasks."""
+    """One core of the cluster per point; ``workers`` None is all there are. Connected while it runs
+    tasks."""
 
     def __init__(self, workers: int | None, address: str | None) -> None:
         """A cluster at ``address``, or a local one.
@@ -34,7 +35,8 @@ class RayExecutor:
         """
         if find_spec("ray") is None:
             raise InputError(
-                "--executor ray needs Ray, which is not installed; install it with: .venv/bin/python -m pip install ray"
+                "--executor ray needs Ray, which is not installed; install it with: "
+                ".venv/bin/python -m pip install ray"
             )
         self._workers = workers
         self._address = address
@@ -79,12 +81,19 @@ class RayExecutor:
             else:
                 ray.init(address=self._address, **quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            where = f"the Ray cluster at {self._address} refuses" if self._address else "a local Ray cluster cannot be started"
+            where = (
+                f"the Ray cluster at {self._address} refuses"
+                if self._address
+                else "a local Ray cluster cannot be started"
+            )
             raise InputError(
-                f"{where} ({' '.join(str(error).split())}); check 'ray status' there, and RAY_AUTH_MODE where it asks for a token"
+                f"{where} ({' '.join(str(error).split())}); check 'ray status' there, and "
+                "RAY_AUTH_MODE where it asks for a token"
             ) from error
         if current_thread() is main_thread():
-            signal.signal(signal.SIGTERM, terminate)  # which Ray has replaced by one that writes a page of addresses
+            signal.signal(
+                signal.SIGTERM, terminate
+            )  # which Ray has replaced by one that writes a page of addresses
 
 
 def _check_address(address: str) -> None:
@@ -95,7 +104,10 @@ def _check_address(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
     except (OSError, OverflowError) as error:
-        raise InputError(f"no Ray cluster answers at {address} ({error}); check --address, and 'ray status' there") from error
+        raise InputError(
+            f"no Ray cluster answers at {address} ({error}); check --address, and 'ray status' "
+            "there"
+        ) from error
 
 
 def _outcome(reference: Any, task: Task) -> Outcome:
@@ -103,10 +115,17 @@ def _outcome(reference: Any, task: Task) -> Outcome:
 
     try:
         outcome: Outcome = ray.get(reference)
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError):
+    except (
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.OutOfMemoryError,
+        ray.exceptions.NodeDiedError,
+    ):
         return died(task)
     except ray.exceptions.RayError as error:
         why = str(error).strip().splitlines()[-1]
-        problem = f"Ray could not run it ({why}); every machine of the cluster needs the same phaze and Python"
+        problem = (
+            f"Ray could not run it ({why}); every machine of the cluster needs the same "
+            "phaze and Python"
+        )
         return Outcome(task.point.key, Ending.FAILED, problem=problem)
     return outcome

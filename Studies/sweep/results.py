@@ -1,4 +1,5 @@
-"""The result of a point of a sweep, as its row of the table needs it: nothing in it depends on how often it was interrupted."""
+"""The result of a point of a sweep, as its row of the table needs it: nothing in it depends on how
+often it was interrupted."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from Solver.results import DesignPoint, ModelPlan, SearchResult
 
 @dataclass(frozen=True)
 class PlanRow:
-    """The best plan of one model. ``memory_bytes`` is that of the fullest device, ``cluster_usd`` what bought its devices."""
+    """The best plan of one model. ``memory_bytes`` is that of the fullest device, ``cluster_usd``
+    what bought its devices."""
 
     model: str
     throughput_samples_per_s: float
@@ -46,11 +48,12 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class PointResult:
-    """The result of one point. ``value`` is that of the objective and ``bound`` what nothing searched can exceed.
+    """The result of one point. ``value`` is that of the objective and ``bound`` what nothing
+    searched can exceed.
 
-    ``over_references`` is by how much the optimum beats each known chip; ``design_points`` the size of the space. The optimum
-    fills ``memory_share`` of a device; where that leaves little room, the best that fills at most ``most_share`` reaches
-    ``value_with_room`` (None: nothing fits in it).
+    ``over_references`` is by how much the optimum beats each known chip; ``design_points`` the size
+    of the space. The optimum fills ``memory_share`` of a device; where that leaves little room, the
+    best that fills at most ``most_share`` reaches ``value_with_room`` (None: nothing fits in it).
     """
 
     status: Status
@@ -74,7 +77,19 @@ def point_result(result: SearchResult) -> PointResult:
     """The result of a search."""
     best = result.best
     if best is None:
-        return PointResult(result.status, False, "", None, None, result.reason, None, None, (), {}, result.counts.space)
+        return PointResult(
+            result.status,
+            False,
+            "",
+            None,
+            None,
+            result.reason,
+            None,
+            None,
+            (),
+            {},
+            result.counts.space,
+        )
     over = {
         chip.name: chip.best_over_reference
         for chip in result.references
@@ -87,7 +102,9 @@ def point_result(result: SearchResult) -> PointResult:
         objective=best.objective.value,
         value=best.value,
         bound=best.value if best.optimal else max(map(_bound, result.per_hbm)),
-        reason="; ".join(sorted({plan.plans_omitted for plan in best.models.values() if plan.plans_omitted})),
+        reason="; ".join(
+            sorted({plan.plans_omitted for plan in best.models.values() if plan.plans_omitted})
+        ),
         accelerator=best.accelerator,
         hbm_bytes=best.hbm_bytes,
         plans=tuple(_plan_row(model, plan, best) for model, plan in best.models.items()),
@@ -101,16 +118,25 @@ def point_result(result: SearchResult) -> PointResult:
 
 
 def _bound(point: DesignPoint) -> float:
-    """What no design of the point's memory size exceeds: its objective with the models as fast as their bounds.
+    """What no design of the point's memory size exceeds: its objective with the models as fast as
+    their bounds.
 
-    The point has the largest bound of its size, and a weighted mean grows no more than its fastest growing term.
+    The point has the largest bound of its size, and a weighted mean grows no more than its fastest
+    growing term.
     """
-    return point.value * max(plan.time_per_batch_s / plan.time_per_batch_bound_s for plan in point.models.values())
+    return point.value * max(
+        plan.time_per_batch_s / plan.time_per_batch_bound_s for plan in point.models.values()
+    )
 
 
 def _plan_row(model: str, plan: ModelPlan, best: DesignPoint) -> PlanRow:
-    own: dict[str, Any] = {"model": model, "memory_bytes": max(stage.memory_bytes for stage in plan.stages)}
+    own: dict[str, Any] = {
+        "model": model,
+        "memory_bytes": max(stage.memory_bytes for stage in plan.stages),
+    }
     bought = None if best.chip is None else best.chip.uses[model].bought
     own["cluster_usd"] = None if bought is None else bought.cluster_usd
-    alike = {field.name: getattr(plan, field.name) for field in fields(PlanRow) if field.name not in own}
+    alike = {
+        field.name: getattr(plan, field.name) for field in fields(PlanRow) if field.name not in own
+    }
     return PlanRow(**alike, **own)

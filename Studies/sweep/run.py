@@ -1,4 +1,5 @@
-"""Runs a sweep: finds what is finished, has the rest computed, stores it, and tells of every point as it ends."""
+"""Runs a sweep: finds what is finished, has the rest computed, stores it, and tells of every point
+as it ends."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ from Studies.sweep.work import Ending, Outcome, Task
 
 logger = logging.getLogger(__name__)
 
-FAILED, IMPOSSIBLE = "failed", "impossible"  # points without a result: what went wrong may go well again, or cannot
+FAILED, IMPOSSIBLE = (
+    "failed",
+    "impossible",
+)  # points without a result: what went wrong may go well again, or cannot
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class ResolvedPoint:
 
 @dataclass(frozen=True)
 class SweptPoint:
-    """A point as it ended: finished, or the sentence why there is none. ``found`` where an earlier sweep had computed it."""
+    """A point as it ended: finished, or the sentence why there is none. ``found`` where an earlier
+    sweep had computed it."""
 
     number: int
     settings: Mapping[str, Any]
@@ -71,7 +76,11 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
     for combination in sweep.combinations():
         try:
             resolved.append(
-                ResolvedPoint(combination, sweep_point(combination.settings, sweep.output, files, sweep.run_code), "")
+                ResolvedPoint(
+                    combination,
+                    sweep_point(combination.settings, sweep.output, files, sweep.run_code),
+                    "",
+                )
             )
         except InputError as error:
             resolved.append(ResolvedPoint(combination, None, str(error)))
@@ -84,10 +93,11 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
 
 
 def _claim(sweep: Sweep) -> None:
-    """Write what the sweep asks, behind its store, by which a folder of sweeps is known; that its table is replaced is said.
+    """Write what the sweep asks, behind its store, by which a folder of sweeps is known; that its
+    table is replaced is said.
 
-    Raises:
-        InputError: a file that no sweep wrote would be replaced, or the folder is of a sweep of another name.
+    Raises: InputError: a file that no sweep wrote would be replaced, or the folder is of a sweep of
+        another name.
     """
     asked, path = sweep.to_yaml().encode(), sweep.folder / SWEEP
     flag = "name" if sweep.output is None else "--output"
@@ -98,19 +108,24 @@ def _claim(sweep: Sweep) -> None:
     name = _name_in(there, path) if sweep.named and there is not None else None
     if name not in (None, sweep.name):
         raise InputError(
-            f"{sweep.folder} holds the sweep {name}, whose table that of {sweep.name} would replace; give another {flag}, or "
+            f"{sweep.folder} holds the sweep {name}, whose table that of {sweep.name} would "
+            f"replace; give another {flag}, or "
             "leave its name out to go on with its points"
         )
     if not sweep.store.is_dir():
         refuse_replacing(sweep.folder, (SWEEP, TABLE, TABLE_CSV), "sweep")
     if there not in (None, asked):
-        logger.warning("%s held the table of another sweep, which this one replaces; its points are kept", path.parent)
+        logger.warning(
+            "%s held the table of another sweep, which this one replaces; its points are kept",
+            path.parent,
+        )
     check_writable(sweep.store)
     write_atomically(path, asked)
 
 
 def _name_in(content: bytes, path: Path) -> str | None:
-    """The name of the sweep whose ``sweep.yaml`` at ``path`` has that content; None where it says none."""
+    """The name of the sweep whose ``sweep.yaml`` at ``path`` has that content; None where it says
+    none."""
     with suppress(PhazeError, UnicodeDecodeError):
         document = parse_yaml(content.decode(), str(path))
         name = document.get("name") if isinstance(document, dict) else None
@@ -118,10 +133,14 @@ def _name_in(content: bytes, path: Path) -> str | None:
     return None
 
 
-def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: OnPoint) -> list[SweptPoint]:
-    """Compute what is not in the store yet; every point, in the order of the sweep, and to ``on_point`` as it ends.
+def run_sweep(
+    sweep: Sweep, executor: Executor, progress: Progress, on_point: OnPoint
+) -> list[SweptPoint]:
+    """Compute what is not in the store yet; every point, in the order of the sweep, and to
+    ``on_point`` as it ends.
 
-    A point that fails is among them, and is tried again by the next run; so is one that is impossible.
+    A point that fails is among them, and is tried again by the next run; so is one that is
+    impossible.
 
     Raises:
         InputError: no point is possible.
@@ -134,7 +153,9 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
         if each.point is None:
             ended.impossible(each)
     points = list({each.point.key: each.point for each in resolved if each.point}.values())
-    for outcome in outcomes_of(points, Store(sweep.store), executor, progress, f"points of {sweep.name}"):
+    for outcome in outcomes_of(
+        points, Store(sweep.store), executor, progress, f"points of {sweep.name}"
+    ):
         ended.tell(outcome)
     return ended.in_order()
 
@@ -142,7 +163,8 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
 def outcomes_of(
     points: Sequence[SweepPoint], store: Store, executor: Executor, progress: Progress, phase: str
 ) -> Iterator[Outcome]:
-    """What comes of every one of different points: those that ``store`` has at once, then others as ``executor`` computes them.
+    """What comes of every one of different points: those that ``store`` has at once, then others as
+    ``executor`` computes them.
 
     Raises:
         PhazeError: the store cannot be written.
@@ -166,7 +188,9 @@ def outcomes_of(
                 yield outcome
                 advance(1)
         if busy:
-            logger.info("%s points are being computed by another process; waiting for it", number(len(busy)))
+            logger.info(
+                "%s points are being computed by another process; waiting for it", number(len(busy))
+            )
             again = [replace(task, wait=True) for task in tasks if task.point.key in busy]
             for outcome in _outcomes(executor, again, store):
                 yield outcome
@@ -187,13 +211,33 @@ class _Ended:
     def impossible(self, resolved: ResolvedPoint) -> None:
         """A combination that cannot be."""
         combination = resolved.combination
-        self._add(SweptPoint(combination.number, combination.settings, "", None, resolved.problem, found=False, impossible=True))
+        self._add(
+            SweptPoint(
+                combination.number,
+                combination.settings,
+                "",
+                None,
+                resolved.problem,
+                found=False,
+                impossible=True,
+            )
+        )
 
     def tell(self, outcome: Outcome) -> None:
         """All combinations that are the same point, which is run once."""
         found, impossible = outcome.ending is Ending.THERE, outcome.ending is Ending.IMPOSSIBLE
         for each in self._by_key[outcome.key]:
-            self._add(SweptPoint(each.number, each.settings, outcome.key, outcome.point, outcome.problem, found, impossible))
+            self._add(
+                SweptPoint(
+                    each.number,
+                    each.settings,
+                    outcome.key,
+                    outcome.point,
+                    outcome.problem,
+                    found,
+                    impossible,
+                )
+            )
 
     def in_order(self) -> list[SweptPoint]:
         """All points in the order of the sweep."""
@@ -222,7 +266,8 @@ def _outcomes(executor: Executor, tasks: Sequence[Task], store: Store) -> Iterab
 
 
 def _spread(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """First one of each family, then a second of each, and so on: those of a family share layer times, made by the first."""
+    """First one of each family, then a second of each, and so on: those of a family share layer
+    times, made by the first."""
     families: dict[str, list[SweepPoint]] = defaultdict(list)
     for each in points:
         families[each.family].append(each)

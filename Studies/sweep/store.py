@@ -1,4 +1,5 @@
-"""Finished points on disk, each in the run directory named by its content key, with a record that says it is whole."""
+"""Finished points on disk, each in the run directory named by its content key, with a record that
+says it is whole."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ _FILES = (MANIFEST, BEST, DESIGNS, PLANS, SCHEDULES, STUDY)  # of a run
 
 @dataclass(frozen=True)
 class FinishedPoint:
-    """A point's result, the seconds it took to compute (on ``machine``), and the digests of the files beside it."""
+    """A point's result, the seconds it took to compute (on ``machine``), and the digests of the
+    files beside it."""
 
     key: str
     result: PointResult
@@ -43,7 +45,8 @@ class FinishedPoint:
 
 
 class Store:
-    """A folder of points. Several processes may use one at once: whole files appear at once, and equal points are equal."""
+    """A folder of points. Several processes may use one at once: whole files appear at once, and
+    equal points are equal."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
@@ -53,7 +56,8 @@ class Store:
         return self.root / key
 
     def identity(self) -> str:
-        """A text that only this folder holds, by which another machine tells whether it sees the same disk.
+        """A text that only this folder holds, by which another machine tells whether it sees the
+        same disk.
 
         Raises:
             PhazeError: the folder cannot be written.
@@ -81,13 +85,20 @@ class Store:
                 with contextlib.suppress(FileNotFoundError):
                     (folder / name).replace(folder / f"{name}.damaged")
                 (folder / RECORD).unlink(missing_ok=True)
-                logger.warning("%s is damaged: set aside as %s.damaged, its point is computed again", folder / name, name)
+                logger.warning(
+                    "%s is damaged: set aside as %s.damaged, its point is computed again",
+                    folder / name,
+                    name,
+                )
                 return None
-        shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)  # where a run was killed just before it did so
+        shutil.rmtree(
+            folder / _UNFINISHED, ignore_errors=True
+        )  # where a run was killed just before it did so
         return stored
 
     def peek(self, key: str) -> PointResult | None:
-        """The result of a finished point, as its record has it; None where it has none that can be read. Changes nothing.
+        """The result of a finished point, as its record has it; None where it has none that can be
+        read. Changes nothing.
 
         Raises:
             FormatError: its record is of a version that is not read.
@@ -98,7 +109,8 @@ class Store:
             return None
 
     def finish(self, key: str, result: PointResult, seconds: float) -> FinishedPoint:
-        """Say that the run directory of a point is whole, and remove what only an unfinished one needs.
+        """Say that the run directory of a point is whole, and remove what only an unfinished one
+        needs.
 
         Raises:
             PhazeError: the disk is full or the folder is not writable.
@@ -121,14 +133,19 @@ class Store:
 
     def contents(self, point: FinishedPoint) -> dict[str, bytes]:
         """The files of a point by name."""
-        return {name: artefact_bytes(self.folder(point.key) / name, MAX_FILE_BYTES) for name in point.files}
+        return {
+            name: artefact_bytes(self.folder(point.key) / name, MAX_FILE_BYTES)
+            for name in point.files
+        }
 
     @contextlib.contextmanager
     def locked(self, key: str, *, wait: bool) -> Iterator[bool]:
-        """Keep others from computing a point meanwhile; whether that was possible: not where another process computes it.
+        """Keep others from computing a point meanwhile; whether that was possible: not where
+        another process computes it.
 
-        With ``wait`` that process is waited for. The system ends the lock with its process, however that ends. Where the disk
-        knows no locks nobody is kept from anything, which costs time and is no error.
+        With ``wait`` that process is waited for. The system ends the lock with its process, however
+        that ends. Where the disk knows no locks nobody is kept from anything, which costs time and
+        is no error.
 
         Raises:
             PhazeError: the disk is full or the folder is not writable.

@@ -1,4 +1,5 @@
-"""The table of a sweep, a row per point in the order of the sweep. Equal sweeps give equal bytes, however they were run."""
+"""The table of a sweep, a row per point in the order of the sweep. Equal sweeps give equal bytes,
+however they were run."""
 
 from __future__ import annotations
 
@@ -25,19 +26,24 @@ _PLAN_TYPES = {"int": "int64", "float": "float64", "str": "string", "bool": "boo
 
 
 def sweep_rows(sweep: Sweep, points: Sequence[SweptPoint]) -> list[dict[str, Any]]:
-    """Rows of equal keys: settings as asked, then what came out; None where there is nothing to say.
+    """Rows of equal keys: settings as asked, then what came out; None where there is nothing to
+    say.
 
-    The plan (``plan_*``, ``*_s`` ...) stands where the point has one model; where it has several, ``plans`` lists theirs as JSON.
+    The plan (``plan_*``, ``*_s`` ...) stands where the point has one model; where it has several,
+    ``plans`` lists theirs as JSON.
     """
     shown = [key for key in (MODELS, *sweep.swept) if key in points[0].settings]
     shown = list(dict.fromkeys(shown))
-    chips = sorted({name for each in points if each.point for name in each.point.result.over_references})
+    chips = sorted(
+        {name for each in points if each.point for name in each.point.result.over_references}
+    )
     several = any(each.point and len(each.point.result.plans) > 1 for each in points)
     return [_row(each, shown, chips, several=several) for each in points]
 
 
 def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
-    """Write ``table.parquet`` (and ``table.csv`` if asked) and ``timings.parquet`` into the sweep's folder.
+    """Write ``table.parquet`` (and ``table.csv`` if asked) and ``timings.parquet`` into the sweep's
+    folder.
 
     Raises:
         PhazeError: the disk is full or the folder is not writable.
@@ -52,7 +58,9 @@ def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
         csv.write_csv(table, buffer)
         write_atomically(sweep.folder / TABLE_CSV, buffer.getvalue())
     else:
-        (sweep.folder / TABLE_CSV).unlink(missing_ok=True)  # of an earlier run, which this one replaces
+        (sweep.folder / TABLE_CSV).unlink(
+            missing_ok=True
+        )  # of an earlier run, which this one replaces
     finished = [each for each in points if each.point]
     timings = {
         "point": pa.array([each.number for each in finished], pa.int64()),
@@ -64,7 +72,8 @@ def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
 
 
 def value_text(value: Any) -> str:
-    """A value of a setting as text: parts of a list with blanks between, a mapping as name=value."""
+    """A value of a setting as text: parts of a list with blanks between, a mapping as
+    name=value."""
     if value is None:
         return "default"
     if isinstance(value, Mapping):
@@ -74,7 +83,9 @@ def value_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _row(each: SweptPoint, shown: Sequence[str], chips: Sequence[str], *, several: bool) -> dict[str, Any]:
+def _row(
+    each: SweptPoint, shown: Sequence[str], chips: Sequence[str], *, several: bool
+) -> dict[str, Any]:
     result = each.point.result if each.point else None
     plan = result.plans[0] if result and len(result.plans) == 1 else None
     chip = result.accelerator if result else None
@@ -91,7 +102,9 @@ def _row(each: SweptPoint, shown: Sequence[str], chips: Sequence[str], *, severa
         "objective_value_with_room": result.value_with_room if result else None,
         **{_column(name): getattr(plan, name, None) for name in _plan_columns()},
         **{f"part_{name}": getattr(plan.breakdown_s, name) if plan else None for name in _parts()},
-        **({"plans": _plans_json(result.plans) if result and not plan else None} if several else {}),
+        **(
+            {"plans": _plans_json(result.plans) if result and not plan else None} if several else {}
+        ),
         **{f"over_{name}": result.over_references.get(name) if result else None for name in chips},
         "design_points": result.design_points if result else None,
         "key": each.key or None,
@@ -105,7 +118,11 @@ def _plan_columns() -> list[str]:
 
 def _column(name: str) -> str:
     """Name of a plan's value in the table, where settings have names alike."""
-    return name if name.endswith(("_s", "_j", "_bytes", "_expert", "_utilization", "_used", "_usd")) else f"plan_{name}"
+    return (
+        name
+        if name.endswith(("_s", "_j", "_bytes", "_expert", "_utilization", "_used", "_usd"))
+        else f"plan_{name}"
+    )
 
 
 def _plans_json(plans: Sequence[PlanRow]) -> str | None:
@@ -140,7 +157,9 @@ def _setting_column(values: Sequence[Any]) -> pa.Array:
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return pa.array(values, pa.bool_())
-    if kinds == {int} and all(value is None or abs(value) < 2**63 for value in values):  # others are of points that cannot be
+    if kinds == {int} and all(
+        value is None or abs(value) < 2**63 for value in values
+    ):  # others are of points that cannot be
         return pa.array(values, pa.int64())
     if kinds and kinds <= {int, float}:
         return pa.array([None if value is None else float(value) for value in values], pa.float64())
@@ -164,9 +183,15 @@ def _result_types() -> dict[str, pa.DataType]:
         "key": pa.string(),
         "problem": pa.string(),
     }
-    for record, names in ((Accelerator, [field.name for field in fields(Accelerator)]), (PlanRow, _plan_columns())):
+    for record, names in (
+        (Accelerator, [field.name for field in fields(Accelerator)]),
+        (PlanRow, _plan_columns()),
+    ):
         kinds = {field.name: str(field.type).removesuffix(" | None") for field in fields(record)}
-        own |= {(_column(name) if record is PlanRow else name): getattr(pa, _PLAN_TYPES[kinds[name]])() for name in names}
+        own |= {
+            (_column(name) if record is PlanRow else name): getattr(pa, _PLAN_TYPES[kinds[name]])()
+            for name in names
+        }
     return own
 
 

@@ -1,4 +1,5 @@
-"""Computes one point, wherever an executor has it done: in this process, in another one, on another machine."""
+"""Computes one point, wherever an executor has it done: in this process, in another one, on another
+machine."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Ending(Enum):
 
 @dataclass(frozen=True)
 class Task:
-    """A point to compute into the store in the folder ``store``, whose ``identity`` tells whether that is the same disk here."""
+    """A point to compute into the store in the folder ``store``, whose ``identity`` tells whether
+    that is the same disk here."""
 
     point: SweepPoint
     store: Path
@@ -69,24 +71,37 @@ def compute(task: Task) -> Outcome:
     except PhazeError as error:
         problem = str(error)
     except MemoryError:
-        problem = "out of memory; run fewer points at a time with --workers, or use a machine with more memory"
+        problem = (
+            "out of memory; run fewer points at a time with --workers, or use a machine "
+            "with more memory"
+        )
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         where = f" at {error.filename}" if error.filename else ""
-        problem = f"the disk is full{where}; make room" if full else f"{(error.strerror or str(error)).lower()}{where}"
+        problem = (
+            f"the disk is full{where}; make room"
+            if full
+            else f"{(error.strerror or str(error)).lower()}{where}"
+        )
     except Exception as error:  # a defect that one point meets must not end the others
-        problem = f"unexpected {type(error).__name__}: {error}; run the point alone with --workers 1 --verbose to see more"
+        problem = (
+            f"unexpected {type(error).__name__}: {error}; run the point alone with "
+            "--workers 1 --verbose to see more"
+        )
         logging.getLogger(__name__).debug("point %s", key, exc_info=True)
     return Outcome(key, Ending.FAILED, problem=" ".join(problem.split()))
 
 
 def compute_apart(task: Task) -> Outcome:
-    """As ``compute``, in a process whose standard output and log nobody reads: warnings come with the outcome."""
+    """As ``compute``, in a process whose standard output and log nobody reads: warnings come with
+    the outcome."""
     kept = _KeptWarnings()
     root = logging.getLogger()
     root.addHandler(kept)
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # a user's model may print; the sweep's own output is for its answer
+        with contextlib.redirect_stdout(
+            sys.stderr
+        ):  # a user's model may print; the sweep's own output is for its answer
             outcome = compute(task)
     finally:
         root.removeHandler(kept)
@@ -98,7 +113,8 @@ def died(task: Task) -> Outcome:
     return Outcome(
         task.point.key,
         Ending.FAILED,
-        problem="its worker process died, killed for want of memory perhaps; run fewer points at a time with --workers, "
+        problem="its worker process died, killed for want of memory perhaps; run fewer points at "
+        "a time with --workers, "
         "or use a machine with more memory",
     )
 
@@ -114,7 +130,9 @@ def _computed(task: Task) -> Outcome:
         if finished is not None:
             return Outcome(point.key, Ending.THERE, finished)
         return Outcome(
-            point.key, Ending.COMPUTED, _solved(point, replace(point.request, run_folder=store.folder(point.key)), store)
+            point.key,
+            Ending.COMPUTED,
+            _solved(point, replace(point.request, run_folder=store.folder(point.key)), store),
         )
 
 
@@ -123,7 +141,9 @@ def _computed_elsewhere(point: SweepPoint) -> Outcome:
     root = _private_folder()
     store = Store(root / "points")
     try:
-        finished = _solved(point, replace(point.request, output=root, run_folder=store.folder(point.key)), store)
+        finished = _solved(
+            point, replace(point.request, output=root, run_folder=store.folder(point.key)), store
+        )
         return Outcome(point.key, Ending.COMPUTED, finished, contents=store.contents(finished))
     finally:
         shutil.rmtree(store.folder(point.key), ignore_errors=True)
@@ -133,14 +153,17 @@ def _solved(point: SweepPoint, request: Request, store: Store) -> FinishedPoint:
     start = perf_counter()
     if key_of(point.request) != point.key:
         raise PhazeError(
-            f"files that this point names, or phaze itself, differ on {os.uname().nodename} from when and where the sweep "
+            f"files that this point names, or phaze itself, differ on {os.uname().nodename} from "
+            "when and where the sweep "
             "started; run the sweep again, with the same version everywhere"
         )
     return store.finish(point.key, _result(request), perf_counter() - start)
 
 
 def _result(request: Request) -> PointResult:
-    from Studies.search_run import run_search  # compiles inner loops, which a sweep that finds everything does not need
+    from Studies.search_run import (
+        run_search,
+    )  # compiles inner loops, which a sweep that finds everything does not need
 
     return point_result(run_search(request, SilentProgress()))
 

@@ -1,1 +1,2 @@
-"""What a whole training takes: iterations, days, energy, money, carbon, failures, and where the time goes."""
+"""What a whole training takes: iterations, days, energy, money, carbon, failures, and where the
+time goes."""

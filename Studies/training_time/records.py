@@ -14,7 +14,8 @@ WORK_PER_KWH_J = 3.6e6
 
 @dataclass(frozen=True)
 class PricedLevel:
-    """Iterations with one global batch size, and what each takes; ``micro_batches`` are those of a pipeline."""
+    """Iterations with one global batch size, and what each takes; ``micro_batches`` are those of a
+    pipeline."""
 
     global_batch_size: int
     iterations: int
@@ -25,9 +26,11 @@ class PricedLevel:
 
 @dataclass(frozen=True)
 class TrainingPart:
-    """Seconds of the whole training by cause: in forward passes, in backward passes, in neither; they add up to ``total_s``.
+    """Seconds of the whole training by cause: in forward passes, in backward passes, in neither;
+    they add up to ``total_s``.
 
-    Names are those of a ``Breakdown`` without ``_s``, then ``checkpoints``, ``lost_work`` and ``restarts``.
+    Names are those of a ``Breakdown`` without ``_s``, then ``checkpoints``, ``lost_work`` and
+    ``restarts``.
     """
 
     name: str
@@ -39,11 +42,13 @@ class TrainingPart:
 
 @dataclass(frozen=True)
 class FailureReport:
-    """How a training is interrupted. ``cluster_mtbf_s`` is that of all devices together; None where no failures are expected.
+    """How a training is interrupted. ``cluster_mtbf_s`` is that of all devices together; None where
+    no failures are expected.
 
-    ``interval_s`` is the work between two checkpoints: as given, else the Young-Daly interval ``young_daly_interval_s``;
-    ``daly_interval_s`` is the interval to higher order. ``checkpoint_bytes`` are weights and optimizer state, each once.
-    ``longer_by`` is what checkpoints and failures add to the work, as part of it.
+    ``interval_s`` is the work between two checkpoints: as given, else the Young-Daly interval
+    ``young_daly_interval_s``; ``daly_interval_s`` is the interval to higher order.
+    ``checkpoint_bytes`` are weights and optimizer state, each once. ``longer_by`` is what
+    checkpoints and failures add to the work, as part of it.
     """
 
     cluster_mtbf_s: float | None
@@ -60,9 +65,11 @@ class FailureReport:
 
 @dataclass(frozen=True)
 class EnergyReport:
-    """Energy of a training, of the devices times the power usage effectiveness ``pue``, and where it is known from (``basis``).
+    """Energy of a training, of the devices times the power usage effectiveness ``pue``, and where
+    it is known from (``basis``).
 
-    ``device_power_w`` is None where the energy is that of the operators. ``carbon_kg`` is None without an intensity of the grid.
+    ``device_power_w`` is None where the energy is that of the operators. ``carbon_kg`` is None
+    without an intensity of the grid.
     """
 
     basis: str
@@ -75,14 +82,16 @@ class EnergyReport:
 
 @dataclass(frozen=True)
 class TrainingTime:
-    """What a training takes. ``samples`` and ``tokens`` (None of images) are those of whole iterations.
+    """What a training takes. ``samples`` and ``tokens`` (None of images) are those of whole
+    iterations.
 
-    ``work_s`` is the time of all iterations, ``wall_clock_s`` that with checkpoints and failures; ``parts`` add up to it.
-    ``levels`` are iterations by batch size, the last of them with the global batch size that was asked for.
-    FLOP/s are those while iterations run, per device and of the ``cluster`` of all devices; model FLOPs count forward and
-    backward once, without scores that masks leave out, ``all_scores`` ones with these, hardware FLOPs all that are computed.
-    ``effective_model_flops_utilization`` is that over the wall-clock.
-    What follows from a number that was not given is None: ``failures``, ``energy``, ``price``.
+    ``work_s`` is the time of all iterations, ``wall_clock_s`` that with checkpoints and failures;
+    ``parts`` add up to it. ``levels`` are iterations by batch size, the last of them with the
+    global batch size that was asked for. FLOP/s are those while iterations run, per device and of
+    the ``cluster`` of all devices; model FLOPs count forward and backward once, without scores that
+    masks leave out, ``all_scores`` ones with these, hardware FLOPs all that are computed.
+    ``effective_model_flops_utilization`` is that over the wall-clock. What follows from a number
+    that was not given is None: ``failures``, ``energy``, ``price``.
     """
 
     plan: UniformPlan

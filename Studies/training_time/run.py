@@ -1,4 +1,5 @@
-"""Answers a request for a training: searches the plan where it is not given, prices the training, leaves its files."""
+"""Answers a request for a training: searches the plan where it is not given, prices the training,
+leaves its files."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class PricedTraining:
-    """What a training takes with the plan of ``evaluation``; ``search`` is that which found it, ``folder`` where files are."""
+    """What a training takes with the plan of ``evaluation``; ``search`` is that which found it,
+    ``folder`` where files are."""
 
     training: TrainingTime
     evaluation: Evaluation
@@ -47,11 +49,13 @@ class _Manifest(Origin):
     files: dict[str, str]
 
 
-def price_training(asked: TrainingRequest, progress: Progress | None = None) -> PricedTraining | SearchResult:
+def price_training(
+    asked: TrainingRequest, progress: Progress | None = None
+) -> PricedTraining | SearchResult:
     """Answer ``asked``; the result of the search alone where no plan is feasible.
 
-    A search leaves its run directory, with ``training_time.json`` in it; a plan that is given leaves one where there is an
-    ``output``.
+    A search leaves its run directory, with ``training_time.json`` in it; a plan that is given
+    leaves one where there is an ``output``.
 
     Raises:
         InputError: what is asked does not fit together after all.
@@ -91,7 +95,9 @@ def _set_other_aside(folder: Path, asked: TrainingRequest) -> None:
         content = artefact_bytes(path, MAX_TEXT_BYTES)
         document = parse_json(content, str(path))
     except ArtefactError as error:
-        raise InputError(f"{error}, so phaze did not write it; move it away, or give another --output") from error
+        raise InputError(
+            f"{error}, so phaze did not write it; move it away, or give another --output"
+        ) from error
     except InputError:
         document = None
     there = document.get("settings") if isinstance(document, dict) else None
@@ -111,7 +117,9 @@ def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, A
     document = {
         "model": plan.model,
         "device": hardware.device,
-        "accelerator": None if hardware.accelerator is None else json.loads(to_json(hardware.accelerator)),
+        "accelerator": None
+        if hardware.accelerator is None
+        else json.loads(to_json(hardware.accelerator)),
         "cluster": hardware.cluster,
         "software": hardware.software,
         "plan": {**plan_mapping(evaluation.uniform), "sequence_length": plan.sequence_length},
@@ -124,14 +132,20 @@ def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, A
 
 
 def _write(folder: Path, asked: TrainingRequest, request: Request, answer: PricedTraining) -> None:
-    """``training_time.json``, last; of a plan that was given also what it was and what it rests on."""
+    """``training_time.json``, last; of a plan that was given also what it was and what it rests
+    on."""
     import yaml
 
     _set_other_aside(folder, asked)
     document = json.dumps(with_digest(training_json(asked, answer)), indent=2).encode()
     if answer.search is None:
-        study = yaml.safe_dump(STUDY.stamped(asked.as_mapping()), sort_keys=False, default_flow_style=None).encode()
+        study = yaml.safe_dump(
+            STUDY.stamped(asked.as_mapping()), sort_keys=False, default_flow_style=None
+        ).encode()
         files = {run_files.STUDY: digest_of(study), run_files.TRAINING_TIME: digest_of(document)}
-        write_atomically(folder / run_files.MANIFEST, _Manifest.of(request.hardware.contents, files=files).sealed())
+        write_atomically(
+            folder / run_files.MANIFEST,
+            _Manifest.of(request.hardware.contents, files=files).sealed(),
+        )
         write_atomically(folder / run_files.STUDY, study)
     write_atomically(folder / run_files.TRAINING_TIME, document)

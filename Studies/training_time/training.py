@@ -1,4 +1,5 @@
-"""A whole training from the price of its iterations: pure functions of a plan's costs and of what is asked."""
+"""A whole training from the price of its iterations: pure functions of a plan's costs and of what
+is asked."""
 
 from __future__ import annotations
 
@@ -58,10 +59,11 @@ def training_time_of(
     warm_up: BatchSizeWarmUp | None = None,
     board_power_w: float | None = None,
 ) -> TrainingTime:
-    """What the training of ``settings`` takes with ``plan``, on devices that draw at most ``board_power_w`` (None: not known).
+    """What the training of ``settings`` takes with ``plan``, on devices that draw at most
+    ``board_power_w`` (None: not known).
 
-    Raises:
-        InputError: there is less to train on than one iteration takes, a batch of the warm-up does not fit the plan, or failures
+    Raises: InputError: there is less to train on than one iteration takes, a batch of the warm-up
+        does not fit the plan, or failures
             come too often.
     """
     length = plan.costs.graph.key.sequence_length
@@ -78,7 +80,11 @@ def training_time_of(
     each_s = full.iteration_s / batch  # of a sample, all of which have the same FLOPs
     model, all_scores, hardware = (
         samples * each_s * peak * part
-        for part in (full.model_flops_utilization, full.all_scores_flops_utilization, full.hardware_flops_utilization)
+        for part in (
+            full.model_flops_utilization,
+            full.all_scores_flops_utilization,
+            full.hardware_flops_utilization,
+        )
     )
     device_hours = devices * wall_clock_s / HOUR_S
     price = settings.price_per_device_hour
@@ -120,12 +126,21 @@ def checkpoint_bytes(plan: UniformPlan, costs: LayerCosts) -> float:
 
     Tensor-parallel devices hold some parameters alike (norms), which count on each of them.
     """
-    state = training_policy(plan.optimizer, plan.zero_stage, plan.precision, plan.state_formats).state
+    state = training_policy(
+        plan.optimizer, plan.zero_stage, plan.precision, plan.state_formats
+    ).state
     sizes = costs.sizes
-    whole = sizes.summed.sum(axis=0)  # of one device: all parameters, those of experts, those of wide weights
-    divided = float(whole[1]) - (sizes.all_tied if plan.tp2 > 1 else 0.0)  # a 2D layout divides tied ones twice, too
+    whole = sizes.summed.sum(
+        axis=0
+    )  # of one device: all parameters, those of experts, those of wide weights
+    divided = float(whole[1]) - (
+        sizes.all_tied if plan.tp2 > 1 else 0.0
+    )  # a 2D layout divides tied ones twice, too
     parameters = plan.tp * (float(whole[0]) - sizes.all_tied + (plan.divided_by - 1) * divided)
-    return parameters * (state.weight + state.optimizer) + plan.tp * (float(whole[2]) - sizes.all_tied) * state.wider
+    return (
+        parameters * (state.weight + state.optimizer)
+        + plan.tp * (float(whole[2]) - sizes.all_tied) * state.wider
+    )
 
 
 def _priced(plan: PreparedPlan, levels: Sequence[BatchLevel]) -> list[_Level]:
@@ -139,10 +154,14 @@ def _priced(plan: PreparedPlan, levels: Sequence[BatchLevel]) -> list[_Level]:
         except InputError as error:
             if level.global_batch_size == plan.degrees.global_batch_size:
                 raise
-            raise InputError(f"batch_size_warmup has batches of {level.global_batch_size}: {error}") from error
+            raise InputError(
+                f"batch_size_warmup has batches of {level.global_batch_size}: {error}"
+            ) from error
         if degrees.micro_batches not in priced:
             iteration = price_iteration(degrees, plan.costs, plan.machine)
-            parts = directed_parts(PricedPlan(degrees, plan.costs, plan.machine), iteration.breakdown)
+            parts = directed_parts(
+                PricedPlan(degrees, plan.costs, plan.machine), iteration.breakdown
+            )
             priced[degrees.micro_batches] = iteration, parts
         found.append(_Level(level, *priced[degrees.micro_batches]))
     return found
@@ -167,7 +186,13 @@ def _parts(levels: Sequence[_Level]) -> tuple[TrainingPart, ...]:
             for place, seconds in enumerate((part.forward_s, part.backward_s, part.neither_s)):
                 sums[part.name][place].append(each.level.iterations * seconds)
     return tuple(
-        TrainingPart(name, math.fsum(forward), math.fsum(backward), math.fsum(neither), math.fsum(forward + backward + neither))
+        TrainingPart(
+            name,
+            math.fsum(forward),
+            math.fsum(backward),
+            math.fsum(neither),
+            math.fsum(forward + backward + neither),
+        )
         for name, (forward, backward, neither) in sums.items()
     )
 
@@ -214,7 +239,11 @@ def _failures(
 
 
 def _energy(
-    settings: TrainingSettings, board_power_w: float | None, device_hours: float, sample_j: float | None, samples: int
+    settings: TrainingSettings,
+    board_power_w: float | None,
+    device_hours: float,
+    sample_j: float | None,
+    samples: int,
 ) -> EnergyReport | None:
     """Energy, where a power or the energy of operators is known."""
     power = settings.device_power_w if settings.device_power_w is not None else board_power_w

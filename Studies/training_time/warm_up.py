@@ -1,4 +1,5 @@
-"""Iterations of a training by their global batch size, which may grow in the beginning as Megatron-LM's does."""
+"""Iterations of a training by their global batch size, which may grow in the beginning as
+Megatron-LM's does."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ MOST_LEVELS = 2_000  # each of which is priced
 
 @dataclass(frozen=True)
 class BatchSizeWarmUp:
-    """Global batches of ``start`` samples that grow by ``step``, evenly spread over the first ``samples`` samples.
+    """Global batches of ``start`` samples that grow by ``step``, evenly spread over the first
+    ``samples`` samples.
 
-    This is ``--rampup-batch-size`` of Megatron-LM: the batch is ``start + step * int(consumed / (samples / steps))``.
+    This is ``--rampup-batch-size`` of Megatron-LM: the batch is ``start + step * int(consumed /
+    (samples / steps))``.
     """
 
     start: int
@@ -45,23 +48,29 @@ def check_warm_up(warm_up: BatchSizeWarmUp, global_batch_size: int) -> None:
     more = global_batch_size - warm_up.start
     if more <= 0:
         raise InputError(
-            f"{given}, but the global batch size is {global_batch_size}; start below it, or raise --global-batch-size"
+            f"{given}, but the global batch size is {global_batch_size}; start below it, or raise "
+            "--global-batch-size"
         )
     if more % warm_up.step:
         below = global_batch_size - more // warm_up.step * warm_up.step
         raise InputError(
-            f"{given}, which does not reach the global batch size {global_batch_size}: steps of {warm_up.step} lead there from "
+            f"{given}, which does not reach the global batch size {global_batch_size}: steps of "
+            f"{warm_up.step} lead there from "
             f"{below}; start there, or give a step that divides {more}"
         )
     if more // warm_up.step > MOST_LEVELS:
         raise InputError(
-            f"{given}, which takes {more // warm_up.step:,} steps to {global_batch_size}, at most {MOST_LEVELS:,} are possible; "
+            f"{given}, which takes {more // warm_up.step:,} steps to {global_batch_size}, at most "
+            f"{MOST_LEVELS:,} are possible; "
             "give a larger step"
         )
 
 
-def batch_levels(samples: int, global_batch_size: int, warm_up: BatchSizeWarmUp | None = None) -> tuple[BatchLevel, ...]:
-    """Iterations until at least ``samples`` samples were trained on, by batch size in the order in which they come."""
+def batch_levels(
+    samples: int, global_batch_size: int, warm_up: BatchSizeWarmUp | None = None
+) -> tuple[BatchLevel, ...]:
+    """Iterations until at least ``samples`` samples were trained on, by batch size in the order in
+    which they come."""
     levels = []
     consumed = 0
     for batch, until in _until(samples, global_batch_size, warm_up):
@@ -72,7 +81,9 @@ def batch_levels(samples: int, global_batch_size: int, warm_up: BatchSizeWarmUp 
     return tuple(levels)
 
 
-def _until(samples: int, global_batch_size: int, warm_up: BatchSizeWarmUp | None) -> Iterator[tuple[int, int]]:
+def _until(
+    samples: int, global_batch_size: int, warm_up: BatchSizeWarmUp | None
+) -> Iterator[tuple[int, int]]:
     """Batch sizes, each with the number of consumed samples from which on it is no longer used."""
     if warm_up is not None:
         steps = (global_batch_size - warm_up.start) // warm_up.step

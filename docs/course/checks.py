@@ -1,6 +1,8 @@
-"""Checks the answers of the course: ``python -m docs.course.checks EXERCISE ANSWER``, from the root of the repository.
+"""Checks the answers of the course: ``python -m docs.course.checks EXERCISE ANSWER``, from the root
+of the repository.
 
-Every reference answer is computed by the program when it is asked for, so that it changes with what it computes.
+Every reference answer is computed by the program when it is asked for, so that it changes with what
+it computes.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class Exercise(Protocol):
 
 @dataclass(frozen=True)
 class NumberExercise:
-    """A number is asked for, which may be off by a ``tolerance`` relative to the reference (0: not at all)."""
+    """A number is asked for, which may be off by a ``tolerance`` relative to the reference (0: not
+    at all)."""
 
     name: str
     asks: str
@@ -106,7 +109,9 @@ class NamesExercise:
         if given == wanted:
             return Verdict(True, f"right: {self.solution(folders)}")
         wrong = len(given ^ wanted) if isinstance(wanted, frozenset) else 0
-        return Verdict(False, f"not yet: {wrong} of {len(self.names)} are on the wrong side. {self.hint}")
+        return Verdict(
+            False, f"not yet: {wrong} of {len(self.names)} are on the wrong side. {self.hint}"
+        )
 
     def solution(self, folders: Folders) -> str:
         """The letters, and how they were found."""
@@ -134,9 +139,14 @@ class ScheduleExercise:
         best = references.makespan(folders)
         if isinstance(best.value, float) and schedule.makespan_s > best.value + 1e-6:
             return Verdict(
-                False, f"not yet: it can be run, and ends at {schedule.makespan_s:g}; there are shorter ones. {self.hint}"
+                False,
+                f"not yet: it can be run, and ends at {schedule.makespan_s:g}; there are shorter "
+                f"ones. {self.hint}",
             )
-        return Verdict(True, f"right: it can be run, and ends at {schedule.makespan_s:g}, the optimum ({best.how})")
+        return Verdict(
+            True,
+            f"right: it can be run, and ends at {schedule.makespan_s:g}, the optimum ({best.how})",
+        )
 
     def solution(self, folders: Folders) -> str:
         """How long the shortest takes."""
@@ -151,7 +161,9 @@ def number(text: str) -> float:
     """
     parts = text.removesuffix("%").split("/")
     if len(parts) > 2 or not all(_NUMBER.fullmatch(part.strip()) for part in parts):
-        raise InputError(f"{text!r} is no number; give one such as 436,207,616, 4.4e8, 3/11 or 27.3%")
+        raise InputError(
+            f"{text!r} is no number; give one such as 436,207,616, 4.4e8, 3/11 or 27.3%"
+        )
     values = [float(part.replace(",", "")) for part in parts]
     if len(values) == 2 and values[1] == 0.0:
         raise InputError(f"{text!r} divides by 0; give another fraction")
@@ -160,7 +172,8 @@ def number(text: str) -> float:
 
 
 def placed(words: Sequence[str]) -> Schedule:
-    """The schedule that ``words`` say, such as ``0=all@0 2=single@2``, each operator on the first core that is free.
+    """The schedule that ``words`` say, such as ``0=all@0 2=single@2``, each operator on the first
+    core that is free.
 
     Raises:
         InputError: a word is none of these, or names no operator.
@@ -168,30 +181,56 @@ def placed(words: Sequence[str]) -> Schedule:
     found = dict[int, tuple[Mode, float]]()
     for word in words:
         match = _PLACED.fullmatch(word)
-        if match is None or int(match[1]) >= len(SCHEDULE.structure.core_types) or int(match[1]) in found:
+        if (
+            match is None
+            or int(match[1]) >= len(SCHEDULE.structure.core_types)
+            or int(match[1]) in found
+        ):
             last = len(SCHEDULE.structure.core_types) - 1
-            raise InputError(f"{word!r} places no operator; give each of 0 to {last} once, such as 0=single@0 or 1=all@4")
+            raise InputError(
+                f"{word!r} places no operator; give each of 0 to {last} once, such as 0=single@0 "
+                "or 1=all@4"
+            )
         found[int(match[1])] = Mode(match[2]), float(match[3])
-    assignments, free = list[Assignment](), {CoreType.TC: [0.0] * SCHEDULE.num_tc, CoreType.VC: [0.0] * SCHEDULE.num_vc}
+    assignments, free = (
+        list[Assignment](),
+        {CoreType.TC: [0.0] * SCHEDULE.num_tc, CoreType.VC: [0.0] * SCHEDULE.num_vc},
+    )
     busy = {CoreType.TC: 0.0, CoreType.VC: 0.0}
     for operator, (mode, start_s) in sorted(found.items(), key=lambda item: item[1][1]):
         kind = SCHEDULE.structure.core_types[operator]
-        latency_s = float((SCHEDULE.all_latency_s if mode is Mode.ALL else SCHEDULE.single_latency_s)[operator])
+        latency_s = float(
+            (SCHEDULE.all_latency_s if mode is Mode.ALL else SCHEDULE.single_latency_s)[operator]
+        )
         cores, core = free[kind], None
         if mode is Mode.SINGLE:
-            core = next((each for each, until in enumerate(cores) if until <= start_s), 0)  # shared where none is free
+            core = next(
+                (each for each, until in enumerate(cores) if until <= start_s), 0
+            )  # shared where none is free
             cores[core] = start_s + latency_s
         busy[kind] += latency_s * (len(cores) if mode is Mode.ALL else 1)
         tc, vc = (core, None) if kind is CoreType.TC else (None, core)
         assignments.append(Assignment(operator, mode, tc, vc, start_s, start_s + latency_s))
     end_s = max((each.end_s for each in assignments), default=0.0)
     used = {kind: busy[kind] / (len(free[kind]) * end_s) if end_s else 0.0 for kind in busy}
-    return Schedule(Status.FEASIBLE, "your schedule", end_s, 0.0, tuple(assignments), used[CoreType.TC], used[CoreType.VC])
+    return Schedule(
+        Status.FEASIBLE,
+        "your schedule",
+        end_s,
+        0.0,
+        tuple(assignments),
+        used[CoreType.TC],
+        used[CoreType.VC],
+    )
 
 
 EXERCISES: tuple[Exercise, ...] = (
     NumberExercise(
-        "graphs.parameters", "parameters of a block", references.parameters, "Count the biases and both layer norms, too.", 0
+        "graphs.parameters",
+        "parameters of a block",
+        references.parameters,
+        "Count the biases and both layer norms, too.",
+        0,
     ),
     NumberExercise(
         "graphs.flops",
@@ -204,7 +243,8 @@ EXERCISES: tuple[Exercise, ...] = (
         "graphs.backward",
         "FLOPs of the matrix products of a block, backward, with fused attention",
         references.backward_flops,
-        "Two products for each of the forward pass; fused attention runs one of its two again besides.",
+        "Two products for each of the forward pass; fused attention runs one of its two again "
+        "besides.",
         0,
     ),
     NumberExercise(
@@ -224,14 +264,21 @@ EXERCISES: tuple[Exercise, ...] = (
         "latency.cycles",
         "cycles of the product on the array",
         references.cycles,
-        "A fold streams m rows, the first one also waits for its weights, the last one for the skew of the array.",
+        "A fold streams m rows, the first one also waits for its weights, the last one for the "
+        "skew of the array.",
         0,
     ),
     NumberExercise(
-        "latency.utilization", "part of the array's peak", references.utilization, "Multiply-accumulates over cycles x cells."
+        "latency.utilization",
+        "part of the array's peak",
+        references.utilization,
+        "Multiply-accumulates over cycles x cells.",
     ),
     NumberExercise(
-        "latency.ridge", "FLOPs per byte from which an A100 is limited by arithmetic", references.ridge, "Peak over bandwidth."
+        "latency.ridge",
+        "FLOPs per byte from which an A100 is limited by arithmetic",
+        references.ridge,
+        "Peak over bandwidth.",
     ),
     NumberExercise(
         "latency.intensity",
@@ -250,11 +297,14 @@ EXERCISES: tuple[Exercise, ...] = (
         "schedule.makespan",
         "length of the shortest schedule",
         references.makespan,
-        "While an operator runs on all cores, nothing else does, also no operator of the vector core.",
+        "While an operator runs on all cores, nothing else does, also no operator of the vector "
+        "core.",
         0,
     ),
     ScheduleExercise(
-        "schedule.own", "a shortest schedule, as OPERATOR=single|all@START ...", "Begin with the longest chain, and keep it busy."
+        "schedule.own",
+        "a shortest schedule, as OPERATOR=single|all@START ...",
+        "Begin with the longest chain, and keep it busy.",
     ),
     NumberExercise(
         "pipeline.bubble",
@@ -266,7 +316,8 @@ EXERCISES: tuple[Exercise, ...] = (
         "pipeline.unequal",
         "milliseconds of the pipeline with a slow stage",
         references.unequal,
-        "Draw the passes of the slow stage: when does its first one start, when does it wait, what comes behind its last one?",
+        "Draw the passes of the slow stage: when does its first one start, when does it wait, "
+        "what comes behind its last one?",
         0,
     ),
     NumberExercise(
@@ -284,7 +335,11 @@ EXERCISES: tuple[Exercise, ...] = (
         0,
     ),
     NumberExercise(
-        "search.space", "design points of the search", references.space, "Accelerators x HBM sizes x shapes of plans.", 0
+        "search.space",
+        "design points of the search",
+        references.space,
+        "Accelerators x HBM sizes x shapes of plans.",
+        0,
     ),
     NamesExercise(
         "search.front",
@@ -303,7 +358,8 @@ EXERCISES: tuple[Exercise, ...] = (
         "predictions.mfu",
         "model FLOPs utilisation of the measured run",
         references.utilization_of_run,
-        "Three forward passes of all samples, over seconds x devices x peak; count all scores of attention, and the head.",
+        "Three forward passes of all samples, over seconds x devices x peak; count all scores of "
+        "attention, and the head.",
         0.01,
     ),
     NumberExercise(
@@ -317,7 +373,8 @@ EXERCISES: tuple[Exercise, ...] = (
         "predictions.interval",
         "upper end of the 80% interval of a prediction of 10 s",
         references.upper_end,
-        "Variance of the means of sources times 1 + 1/n, and the pooled one within; Student's t with n - 1 degrees of freedom.",
+        "Variance of the means of sources times 1 + 1/n, and the pooled one within; Student's t "
+        "with n - 1 degrees of freedom.",
     ),
 )
 
@@ -331,14 +388,25 @@ def exercise(name: str) -> Exercise:
     for each in EXERCISES:
         if each.name == name:
             return each
-    raise InputError(f"there is no exercise {name!r}; they are {', '.join(each.name for each in EXERCISES)}")
+    raise InputError(
+        f"there is no exercise {name!r}; they are {', '.join(each.name for each in EXERCISES)}"
+    )
 
 
 def main(words: Sequence[str] | None = None, folders: Folders | None = None) -> int:
-    """Check an answer, show a reference or list all exercises; returns 0 where an answer is right, 1 where it is not, else 2."""
-    parser = argparse.ArgumentParser(prog="python -m docs.course.checks", description="check answers of the course")
-    parser.add_argument("exercise", nargs="?", help="its name, as in graphs.flops (none: all are listed)")
-    parser.add_argument("answer", nargs="*", help="a number (436,207,616, 4.4e8, 3/11, 27.3%%), letters, or a schedule")
+    """Check an answer, show a reference or list all exercises; returns 0 where an answer is right,
+    1 where it is not, else 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.course.checks", description="check answers of the course"
+    )
+    parser.add_argument(
+        "exercise", nargs="?", help="its name, as in graphs.flops (none: all are listed)"
+    )
+    parser.add_argument(
+        "answer",
+        nargs="*",
+        help="a number (436,207,616, 4.4e8, 3/11, 27.3%%), letters, or a schedule",
+    )
     parser.add_argument("--show", action="store_true", help="show the reference answer instead")
     given = parser.parse_args(words)
     at = folders or Folders(folders_of(None).graphs, Path("Solver/output/course"))

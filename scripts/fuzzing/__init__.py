@@ -1,1 +1,2 @@
-"""The fuzzer behind ``scripts/fuzz.py``: base inputs, their mutations, a fork server that runs them, and what it judges."""
+"""The fuzzer behind ``scripts/fuzz.py``: base inputs, their mutations, a fork server that runs
+them, and what it judges."""

@@ -42,9 +42,14 @@ class Findings:
 
     def note(self, tried: Input, outcome: Outcome) -> None:
         """Count how a run ended."""
-        end = outcome.limit or (f"exit {outcome.status}" if outcome.status >= 0 else f"signal {-outcome.status}")
+        end = outcome.limit or (
+            f"exit {outcome.status}" if outcome.status >= 0 else f"signal {-outcome.status}"
+        )
         self.ends[tried.mode, tried.kind, end] += 1
-        self.slowest = sorted([*self.slowest, (outcome.cpu_s, tried.number, shlex.join(tried.words)[:160])], reverse=True)[:8]
+        self.slowest = sorted(
+            [*self.slowest, (outcome.cpu_s, tried.number, shlex.join(tried.words)[:160])],
+            reverse=True,
+        )[:8]
         self.cpu_s += outcome.cpu_s
         self.largest = max(self.largest, (outcome.peak_bytes, tried.number))
 
@@ -69,13 +74,17 @@ def table(findings: Findings) -> list[str]:
             rows[keys[position]][keys[2]] += count
         width = max(len(name) for name in (*rows, title))
         lines.append(f"{title:{width}}  " + "  ".join(f"{end:>8}" for end in ends))
-        lines += [f"{name:{width}}  " + "  ".join(f"{row[end] or '-':>8}" for end in ends) for name, row in sorted(rows.items())]
+        lines += [
+            f"{name:{width}}  " + "  ".join(f"{row[end] or '-':>8}" for end in ends)
+            for name, row in sorted(rows.items())
+        ]
         lines.append("")
     return lines
 
 
 def told(findings: Findings, command: str) -> list[str]:
-    """Lines that tell every family with its first examples and the ``command`` that repeats them."""
+    """Lines that tell every family with its first examples and the ``command`` that repeats
+    them."""
     lines = []
     for family, count in findings.counts.most_common():
         lines.append(f"{count} x {family}")

@@ -13,10 +13,21 @@ from FrontDoor.parser import Parser
 from scripts.fuzzing import values
 from scripts.fuzzing.targets import BASES
 
-WEIGHTS = {"run_solver": 6.0, "evaluate": 6.0, "extract_graph": 2.0, "sweep": 2.0, "explain": 3.0}  # of modes; others 1
-WRITTEN = frozenset({"output", "figures", "plot"})  # names of what is written, which must stay below the working folder
+WEIGHTS = {
+    "run_solver": 6.0,
+    "evaluate": 6.0,
+    "extract_graph": 2.0,
+    "sweep": 2.0,
+    "explain": 3.0,
+}  # of modes; others 1
+WRITTEN = frozenset(
+    {"output", "figures", "plot"}
+)  # names of what is written, which must stay below the working folder
 LEFT_OUT = frozenset({"--help", "-h", "--version", "--address"})
-KEPT = {"executor": ("joblib", "dask"), "workers": ("1", "0", "-1", "x", "1.5", "nan")}  # processes are the kernel's to fuzz
+KEPT = {
+    "executor": ("joblib", "dask"),
+    "workers": ("1", "0", "-1", "x", "1.5", "nan"),
+}  # processes are the kernel's to fuzz
 INSTEAD = (
     "num_tc=1",
     "num_tc=4,width=32",
@@ -54,7 +65,9 @@ def flags(random: Random, modes: dict[str, Parser]) -> Flags:
     mode = random.choices(list(MODES), [WEIGHTS.get(mode, 1.0) for mode in MODES])[0]
     base = random.choice(BASES.get(mode, (mode,))).split()
     actions = [each for each in modes[mode]._actions if not LEFT_OUT & set(each.option_strings)]
-    added = tuple(_given(random.choice(actions), random) for _ in range(random.choice((1, 1, 1, 2, 3))))
+    added = tuple(
+        _given(random.choice(actions), random) for _ in range(random.choice((1, 1, 1, 2, 3)))
+    )
     if random.random() < 0.05:
         del base[random.randrange(1, len(base) + 1) :]
     return Flags(tuple(base), added)
@@ -69,7 +82,10 @@ def _given(action: argparse.Action, random: Random) -> tuple[str, ...]:
     if action.nargs == 0:
         return (flag,)
     many = action.nargs in {"+", "*"}
-    given = [_value(action, random) for _ in range(random.choice((0, 1, 1, 1, 2, 3, 40) if many else (0, 1, 1, 1, 1, 1, 1, 2)))]
+    given = [
+        _value(action, random)
+        for _ in range(random.choice((0, 1, 1, 1, 2, 3, 40) if many else (0, 1, 1, 1, 1, 1, 1, 2)))
+    ]
     return (f"{flag}={given[0]}",) if len(given) == 1 and random.random() < 0.2 else (flag, *given)
 
 
@@ -79,7 +95,9 @@ def _value(action: argparse.Action, random: Random) -> str:
     if action.dest == "instead" and random.random() < 0.6:
         return random.choice(INSTEAD)
     if action.dest == "set":
-        return f"{random.choice(SETTINGS)}={random.choice((str(values.number(random)), values.text(random), '[1, 2]', '{a: 1}'))}"
+        key = random.choice(SETTINGS)
+        number, text = str(values.number(random)), values.text(random)
+        return f"{key}={random.choice((number, text, '[1, 2]', '{a: 1}'))}"
     setting = _setting(action)
     right = random.random() < 0.45
     if right and (setting is not None or action.choices):
@@ -96,7 +114,11 @@ def _value(action: argparse.Action, random: Random) -> str:
 
 def _setting(action: argparse.Action) -> Setting | None:
     table = getattr(action, "table", None)
-    return next((each for each in table.settings if each.key == action.dest), None) if table is not None else None
+    return (
+        next((each for each in table.settings if each.key == action.dest), None)
+        if table is not None
+        else None
+    )
 
 
 def _right(setting: Setting | None, action: argparse.Action, random: Random) -> str:
@@ -108,7 +130,19 @@ def _right(setting: Setting | None, action: argparse.Action, random: Random) -> 
     if setting.kind is Kind.SWITCH:
         return random.choice(("true", "false"))
     if setting.kind in {Kind.INTEGER, Kind.NUMBER}:
-        few = [each for each in (0, 1, 2, 3, 4, 8, 16, setting.least) if setting.least <= each <= setting.most]
+        few = [
+            each
+            for each in (0, 1, 2, 3, 4, 8, 16, setting.least)
+            if setting.least <= each <= setting.most
+        ]
         edge = [setting.most, setting.least] if random.random() < 0.2 else few
-        return f"{random.choice(edge):.0f}" if setting.kind is Kind.INTEGER else f"{random.choice(edge)}"
-    return random.choice(("out", "a/b", "name")) if action.dest in {*WRITTEN, "name"} else random.choice(values.FILES)
+        return (
+            f"{random.choice(edge):.0f}"
+            if setting.kind is Kind.INTEGER
+            else f"{random.choice(edge)}"
+        )
+    return (
+        random.choice(("out", "a/b", "name"))
+        if action.dest in {*WRITTEN, "name"}
+        else random.choice(values.FILES)
+    )

@@ -62,17 +62,23 @@ def mutated(name: str, content: bytes, random: Random) -> Mutation:
 def _yaml(content: bytes, random: Random) -> Mutation:
     if random.random() < 0.15:
         lines = content.decode().splitlines(keepends=True)
-        snippet = random.choice((*_SNIPPETS, f"x: {'[' * random.choice(values.DEPTHS)}\n", _aliases(9)))
+        snippet = random.choice(
+            (*_SNIPPETS, f"x: {'[' * random.choice(values.DEPTHS)}\n", _aliases(9))
+        )
         lines.insert(random.randrange(len(lines) + 1), snippet)
         return "".join(lines).encode(), f"inserted {snippet[:30]!r}"
     document, what = structure.mutated(yaml.safe_load(content), random)
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=random.random() < 0.5).encode("utf-8", "surrogatepass"), what
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=random.random() < 0.5).encode(
+        "utf-8", "surrogatepass"
+    ), what
 
 
 def _aliases(levels: int) -> str:
     """A few lines that stand for nine to the power of ``levels`` values."""
     lines = ["x0: &x0 [a, a, a, a, a, a, a, a, a]\n"]
-    lines += [f"x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 9)}]\n" for level in range(1, levels)]
+    lines += [
+        f"x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 9)}]\n" for level in range(1, levels)
+    ]
     return "".join(lines)
 
 
@@ -98,7 +104,11 @@ def _csv(content: bytes, random: Random) -> Mutation:
         column = random.randrange(len(row)) if row else 0
         choice = random.randrange(7)
         if choice <= 2 and row:
-            row[column] = str(values.number(random)) if random.random() < 0.7 else values.text(random).replace("\udcff", "?")
+            row[column] = (
+                str(values.number(random))
+                if random.random() < 0.7
+                else values.text(random).replace("\udcff", "?")
+            )
         elif choice == 3:
             rows.remove(row)
         elif choice == 4:
@@ -120,7 +130,19 @@ def _parquet(content: bytes, random: Random) -> Mutation:
 
     table = pd.read_parquet(io.BytesIO(content))
     column = random.choice(list(table.columns))
-    what = random.choice(("dropped", "renamed", "texts", "missing", "infinite", "no rows", "negative", "huge", "many rows"))
+    what = random.choice(
+        (
+            "dropped",
+            "renamed",
+            "texts",
+            "missing",
+            "infinite",
+            "no rows",
+            "negative",
+            "huge",
+            "many rows",
+        )
+    )
     if what == "dropped":
         table = table.drop(columns=[column])
     elif what == "renamed":
@@ -130,7 +152,13 @@ def _parquet(content: bytes, random: Random) -> Mutation:
     elif what == "many rows":
         table = pd.concat([table] * 20)
     else:
-        new: Any = {"texts": "x", "missing": None, "infinite": float("inf"), "negative": -1, "huge": 1e300}[what]
+        new: Any = {
+            "texts": "x",
+            "missing": None,
+            "infinite": float("inf"),
+            "negative": -1,
+            "huge": 1e300,
+        }[what]
         table[column] = new
     buffer = io.BytesIO()
     table.to_parquet(buffer, index=False)
@@ -191,7 +219,12 @@ _CODE = (
         "raise ValueError",
         "raise ValueError('a. B. C. D. E.')",
     ),
-    *("import warnings; warnings.warn('mine')", "\0", "async def build(): pass", "torch.tensor(1).item()"),
+    *(
+        "import warnings; warnings.warn('mine')",
+        "\0",
+        "async def build(): pass",
+        "torch.tensor(1).item()",
+    ),
 )
 _BY_ENDING: dict[str, Callable[[bytes, Random], Mutation]] = {
     ".json.gz": _packed_json,

@@ -1,4 +1,5 @@
-"""Inputs of a seed by their number: what is mutated and which command reads it. An input depends on nothing before it."""
+"""Inputs of a seed by their number: what is mutated and which command reads it. An input depends on
+nothing before it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ SHARE_OF_FLAGS = 0.3  # of the inputs
 
 @dataclass(frozen=True)
 class Input:
-    """A command line and what was mutated: a ``file`` (below the working folder) with new ``content``, or flags."""
+    """A command line and what was mutated: a ``file`` (below the working folder) with new
+    ``content``, or flags."""
 
     number: int
     kind: str
@@ -37,16 +39,22 @@ def input_of(seed: int, number: int, folder: Path, modes: dict[str, Parser]) -> 
     random = Random(f"{seed}:{number}")
     if random.random() < SHARE_OF_FLAGS:
         given = flags(random, modes)
-        return Input(number, "flags", (*given.words, *_form(given.base[0], random)), "flags", flags=given)
+        return Input(
+            number, "flags", (*given.words, *_form(given.base[0], random)), "flags", flags=given
+        )
     target = random.choices(TARGETS, [each.weight for each in TARGETS])[0]
     found = sorted(path for path in folder.glob(target.files) if path.is_file())
     if not found:
-        raise FileNotFoundError(f"{folder} has no {target.files}: a base command does not write it any more")
+        raise FileNotFoundError(
+            f"{folder} has no {target.files}: a base command does not write it any more"
+        )
     path = random.choice(found)
     content, change = formats.mutated(path.name, path.read_bytes(), random)
     command = random.choice(target.commands).split()
     name = str(path.relative_to(folder))
-    return Input(number, target.files, (*command, *_form(command[0], random)), change, name, content)
+    return Input(
+        number, target.files, (*command, *_form(command[0], random)), change, name, content
+    )
 
 
 def _form(mode: str, random: Random) -> tuple[str, ...]:

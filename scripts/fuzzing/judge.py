@@ -39,17 +39,23 @@ NEGATIVE = frozenset(  # words of names of numbers that may be
     )
 )
 FOREIGN = re.compile(
-    r"Traceback \(most recent|^\S*Warning:|\w+Warning: |warnings\.warn|terminate called|Exception ignored|C\+\+|Fatal Python|"
-    r"frame #\d|Segmentation fault|unexpected \w+(Error|Exception|Exit|Iteration)|<built-in|object at 0x|"
+    r"Traceback \(most recent|^\S*Warning:|\w+Warning: |warnings\.warn|terminate called|Exception "
+    r"ignored|C\+\+|Fatal Python|"
+    r"frame #\d|Segmentation fault|unexpected "
+    r"\w+(Error|Exception|Exit|Iteration)|<built-in|object at 0x|"
     r"(?<!returns )\bNoneType\b|\bnumpy\b|\bnp\.float|aten::|arrow::|LLVM|pydantic_core",
     re.MULTILINE,
 )
-NOT_NUMBERS = re.compile(r"(?<=\S) {2,}[-+]?(nan|inf)(?![\w.(,])", re.IGNORECASE)  # a cell; a first one may be a name
+NOT_NUMBERS = re.compile(
+    r"(?<=\S) {2,}[-+]?(nan|inf)(?![\w.(,])", re.IGNORECASE
+)  # a cell; a first one may be a name
 _RULE = re.compile(r" *─+ *")  # between the header of a table and its rows
 _HEADERS = re.compile(r"\S+( \S+)*")
 _SENTENCE_END = re.compile(r"[.!?]\s+(?=[A-Z])")
 _LISTED = re.compile(r"^\s*(-|\*|•|  )")  # a line of a list: one problem of several
-_OWN_WORDS = re.compile(r" with \w+: .*(?=; correct it there)")  # what a person's module says itself
+_OWN_WORDS = re.compile(
+    r" with \w+: .*(?=; correct it there)"
+)  # what a person's module says itself
 _VOLATILE = re.compile(r"'[^']*'|\"[^\"]*\"|/[\w./-]+|-?\d[\d.,e+-]*|\b[0-9a-f]{8,}\b")
 
 
@@ -62,11 +68,17 @@ class Problem:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Digest of every file below ``folder`` that no run may change: without what runs write, and caches, which are set aside."""
+    """Digest of every file below ``folder`` that no run may change: without what runs write, and
+    caches, which are set aside."""
     found = {}
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)
-        if path.is_file() and not path.is_symlink() and not place.parts[0].startswith(WRITTEN) and CACHES.isdisjoint(place.parts):
+        if (
+            path.is_file()
+            and not path.is_symlink()
+            and not place.parts[0].startswith(WRITTEN)
+            and CACHES.isdisjoint(place.parts)
+        ):
             found[str(place)] = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
     return found
 
@@ -83,12 +95,19 @@ def problems(outcome: Outcome, mode: str) -> list[Problem]:
         found.append(Problem(f"exit status {outcome.status}: {plain(last)}", last[:600]))
     foreign = FOREIGN.search(_without_quotes(outcome.stderr))
     if foreign is not None and outcome.status in ALLOWED:
-        line = next(line for line in outcome.stderr.splitlines() if foreign[0].splitlines()[0] in _without_quotes(line))
+        line = next(
+            line
+            for line in outcome.stderr.splitlines()
+            if foreign[0].splitlines()[0] in _without_quotes(line)
+        )
         found.append(Problem(f"words of other software: {plain(line)}", line[:600]))
     if outcome.status in REFUSALS and not (outcome.status == NOTHING_FEASIBLE and outcome.stdout):
         found += _wordy(outcome.stderr)
     if outcome.status == 0:
-        found += [Problem(f"{mode}: number out of range: {what}", what) for what in _bad_numbers(outcome.stdout)]
+        found += [
+            Problem(f"{mode}: number out of range: {what}", what)
+            for what in _bad_numbers(outcome.stdout)
+        ]
     return found
 
 
@@ -103,10 +122,13 @@ def _without_quotes(text: str) -> str:
 
 
 def _wordy(stderr: str) -> Iterator[Problem]:
-    """A refusal is one to three sentences; notes and warnings of the program before it do not count."""
+    """A refusal is one to three sentences; notes and warnings of the program before it do not
+    count."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     start = next((index for index, line in enumerate(lines) if line.startswith("phaze: ")), None)
-    said = [line for line in (lines[start:] if start is not None else lines) if not _LISTED.match(line)]
+    said = [
+        line for line in (lines[start:] if start is not None else lines) if not _LISTED.match(line)
+    ]
     if not said:
         yield Problem("refused without a word", stderr[-300:])
         return
@@ -126,7 +148,14 @@ def _bad_numbers(stdout: str) -> Iterator[str]:
         for line in stdout.splitlines():
             if _RULE.fullmatch(line):
                 above = before
-            found = next((each for each in NOT_NUMBERS.finditer(line) if not _is_word(each.start(1), each.end(1), above)), None)
+            found = next(
+                (
+                    each
+                    for each in NOT_NUMBERS.finditer(line)
+                    if not _is_word(each.start(1), each.end(1), above)
+                ),
+                None,
+            )
             if found:
                 yield f"{found[1]} in {plain(line)}"
                 return
@@ -136,8 +165,11 @@ def _bad_numbers(stdout: str) -> Iterator[str]:
 
 
 def _is_word(start: int, end: int, header: str) -> bool:
-    """Whether a cell is one of a column of words: those begin below their header, numbers end below it."""
-    column = next((each for each in _HEADERS.finditer(header) if each.start() <= start < each.end()), None)
+    """Whether a cell is one of a column of words: those begin below their header, numbers end below
+    it."""
+    column = next(
+        (each for each in _HEADERS.finditer(header) if each.start() <= start < each.end()), None
+    )
     return column is not None and column.start() == start and column.end() != end
 
 

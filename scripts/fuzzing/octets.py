@@ -41,13 +41,28 @@ def _remove(content: bytes, random: Random) -> bytes:
 
 def _repeat(content: bytes, random: Random) -> bytes:
     start = _place(content, random)
-    return content[:start] + content[start : start + HOLE] * random.choice((2, 50)) + content[start:]
+    return (
+        content[:start] + content[start : start + HOLE] * random.choice((2, 50)) + content[start:]
+    )
 
 
 def _insert(content: bytes, random: Random) -> bytes:
     start = _place(content, random)
     inserted = random.choice(
-        (b"\0", b"\xff\xfe", b"\r", b"\x1b[2J", b"'", b'"', b"{", b"]", b": ", b"- ", b"&a *a ", b"!!python/none ")
+        (
+            b"\0",
+            b"\xff\xfe",
+            b"\r",
+            b"\x1b[2J",
+            b"'",
+            b'"',
+            b"{",
+            b"]",
+            b": ",
+            b"- ",
+            b"&a *a ",
+            b"!!python/none ",
+        )
     )
     return content[:start] + inserted + content[start:]
 

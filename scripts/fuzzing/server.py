@@ -1,4 +1,5 @@
-"""Runs inputs in forks of a process that has imported everything, each in its own folder, under limits."""
+"""Runs inputs in forks of a process that has imported everything, each in its own folder, under
+limits."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ WALL_S = 180.0
 MEMORY_BYTES = 4 * 2**30
 LARGEST_FILE_BYTES = 2**30
 POLL_S, WATCH_S = 0.004, 0.05
-RESERVES_ADDRESSES = frozenset({"report"})  # modes with an engine that reserves far more than it uses
+RESERVES_ADDRESSES = frozenset(
+    {"report"}
+)  # modes with an engine that reserves far more than it uses
 BUILT = "built-"  # begins the name of the mark of a slot that is ready
 IN_SLOT = frozenset({"pristine", "live", "stdout", "stderr"})
 FORKS_WELL = frozenset({"jemalloc_bg_thd"})  # threads that their library starts again in a fork
@@ -32,21 +35,68 @@ PAGE_BYTES = resource.getpagesize()
 
 # Imported before the first fork: what modes import when they run, none of it starting a thread.
 HEAVY = (
-    *("numba", "scipy.optimize", "pandas", "pyarrow.parquet", "pydantic", "rich.table", "rich.progress"),
-    *("altair", "jinja2", "joblib", "networkx", "gurobipy", "Studies.search_run", "Studies.evaluation", "Studies.plan_files"),
-    *("Studies.many", "Studies.sweep.run", "Studies.explain.explanation", "Studies.explain.repeat", "GraphExtractor.extract"),
-    *("GraphExtractor.sources.hf_config", "GraphExtractor.sources.user_module", "Reporter.report.search_report"),
-    *("Reporter.report.comparison_report", "Reporter.report.page", "Reporter.tables", "Reporter.trace.timeline"),
-    *("Reporter.validation_tables", "Reporter.explain_tables", "Reporter.sweep_tables", "Reporter.training_tables"),
-    *("Validation.run", "Estimator.devices.calibration", "Estimator.network.calibration", "FrontDoor.doctor"),
-    *("third_party.nest_placement", "third_party.phaze_icml24_placement", "third_party.phaze_icml24_schedule"),
+    *(
+        "numba",
+        "scipy.optimize",
+        "pandas",
+        "pyarrow.parquet",
+        "pydantic",
+        "rich.table",
+        "rich.progress",
+    ),
+    *(
+        "altair",
+        "jinja2",
+        "joblib",
+        "networkx",
+        "gurobipy",
+        "Studies.search_run",
+        "Studies.evaluation",
+        "Studies.plan_files",
+    ),
+    *(
+        "Studies.many",
+        "Studies.sweep.run",
+        "Studies.explain.explanation",
+        "Studies.explain.repeat",
+        "GraphExtractor.extract",
+    ),
+    *(
+        "GraphExtractor.sources.hf_config",
+        "GraphExtractor.sources.user_module",
+        "Reporter.report.search_report",
+    ),
+    *(
+        "Reporter.report.comparison_report",
+        "Reporter.report.page",
+        "Reporter.tables",
+        "Reporter.trace.timeline",
+    ),
+    *(
+        "Reporter.validation_tables",
+        "Reporter.explain_tables",
+        "Reporter.sweep_tables",
+        "Reporter.training_tables",
+    ),
+    *(
+        "Validation.run",
+        "Estimator.devices.calibration",
+        "Estimator.network.calibration",
+        "FrontDoor.doctor",
+    ),
+    *(
+        "third_party.nest_placement",
+        "third_party.phaze_icml24_placement",
+        "third_party.phaze_icml24_schedule",
+    ),
     *("third_party.transformer_perf_estimates.command_line", "third_party.amped", "phaze"),
 )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: its exit ``status``, or minus the signal that ended it; ``limit`` says which limit it went over."""
+    """How a run ended: its exit ``status``, or minus the signal that ended it; ``limit`` says which
+    limit it went over."""
 
     status: int
     limit: str | None
@@ -59,7 +109,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Slot:
-    """Folders of one run at a time: ``pristine`` files and the ``live`` copy that the run reads and writes."""
+    """Folders of one run at a time: ``pristine`` files and the ``live`` copy that the run reads and
+    writes."""
 
     root: Path
 
@@ -80,7 +131,11 @@ class Slot:
 
     def strange(self) -> list[str]:
         """Names of what lies in the slot and is not of it."""
-        return [path.name for path in self.root.iterdir() if path.name not in IN_SLOT and not path.name.startswith(BUILT)]
+        return [
+            path.name
+            for path in self.root.iterdir()
+            if path.name not in IN_SLOT and not path.name.startswith(BUILT)
+        ]
 
     def keep(self) -> None:
         """Take the live files as pristine ones."""
@@ -88,7 +143,8 @@ class Slot:
         shutil.copytree(self.live, self.pristine, symlinks=True)  # times of files are copied too
 
     def restore(self) -> None:
-        """Make the live files what the pristine ones are; what did not change since is left, what is beside them goes."""
+        """Make the live files what the pristine ones are; what did not change since is left, what
+        is beside them goes."""
         for name in self.strange():
             path = self.root / name
             if path.is_dir() and not path.is_symlink():
@@ -122,7 +178,9 @@ def _states(folder: Path) -> dict[str, tuple[int, ...]]:
     for path in folder.rglob("*"):
         state = path.lstat()
         kind = stat.S_IFMT(state.st_mode)
-        found[str(path.relative_to(folder))] = (kind, state.st_size, state.st_mtime_ns) if stat.S_ISREG(kind) else (kind,)
+        found[str(path.relative_to(folder))] = (
+            (kind, state.st_size, state.st_mtime_ns) if stat.S_ISREG(kind) else (kind,)
+        )
     return found
 
 
@@ -202,7 +260,8 @@ def prepare() -> None:
 
 
 def warm(slot: Slot, commands: Sequence[str]) -> None:
-    """Run commands in this process, so that forks find compiled code loaded; none of them may start a thread.
+    """Run commands in this process, so that forks find compiled code loaded; none of them may start
+    a thread.
 
     Raises:
         RuntimeError: one of them did, or failed.
@@ -221,7 +280,9 @@ def warm(slot: Slot, commands: Sequence[str]) -> None:
     tasks = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
     lost = len([task for task in tasks if task not in FORKS_WELL]) - 1
     if lost:
-        raise RuntimeError(f"{lost} threads run after {', '.join(commands)}, which a fork would not have")
+        raise RuntimeError(
+            f"{lost} threads run after {', '.join(commands)}, which a fork would not have"
+        )
     gc.collect()
     gc.freeze()
 
@@ -242,14 +303,18 @@ def _child(slot: Slot, words: list[str]) -> None:
     try:
         os.setsid()
         for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL if each == signal.SIGTERM else signal.default_int_handler)
+            signal.signal(
+                each, signal.SIG_DFL if each == signal.SIGTERM else signal.default_int_handler
+            )
         _redirect(slot)
         os.chdir(slot.work)
         os.environ |= {"HOME": str(slot.live / "home"), "COLUMNS": "200"}
         sys.argv = ["phaze", *words]
         _limit(words[0])
         _write_below(slot.work)
-        warnings.filterwarnings("default", category=RuntimeWarning)  # also those that were shown before the fork
+        warnings.filterwarnings(
+            "default", category=RuntimeWarning
+        )  # also those that were shown before the fork
         status = main_of(words)()
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else 1
@@ -266,7 +331,9 @@ def _redirect(slot: Slot) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(slot.root / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-        stream = io.TextIOWrapper(io.FileIO(descriptor, "w", closefd=False), encoding="utf-8", write_through=True)
+        stream = io.TextIOWrapper(
+            io.FileIO(descriptor, "w", closefd=False), encoding="utf-8", write_through=True
+        )
         setattr(sys, name, stream)
 
 
@@ -280,7 +347,8 @@ def _limit(mode: str) -> None:
 
 
 def _write_below(folder: Path) -> None:
-    """Runs without an output write into the current folder, as where phaze is installed without its sources."""
+    """Runs without an output write into the current folder, as where phaze is installed without its
+    sources."""
     from Studies import folders
 
     folders.REPOSITORY = folder

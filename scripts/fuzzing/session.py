@@ -25,7 +25,16 @@ from scripts.fuzzing.server import BUILT, POLL_S, Outcome, Running, Slot, prepar
 from scripts.fuzzing.targets import BUILD, EXTRACTING, SHARING, WARM
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ROOMS = ("Common", "GraphExtractor", "Estimator", "Plans", "Solver", "Validation", "Studies", "scripts/fuzzing")  # write files
+ROOMS = (
+    "Common",
+    "GraphExtractor",
+    "Estimator",
+    "Plans",
+    "Solver",
+    "Validation",
+    "Studies",
+    "scripts/fuzzing",
+)  # write files
 BYSTANDER = "bystander.txt"
 TELL_EVERY = 200  # inputs
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
@@ -33,7 +42,8 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S
 
 @dataclass(frozen=True)
 class Plan:
-    """Which inputs are run. ``match`` limits them to modes and files that contain it, ``keep`` gets files of findings."""
+    """Which inputs are run. ``match`` limits them to modes and files that contain it, ``keep`` gets
+    files of findings."""
 
     seed: int
     numbers: tuple[int, ...]
@@ -51,7 +61,9 @@ def fuzz(plan: Plan, folder: Path, *, loud: bool = False) -> int:
     modes, findings = parsers(), Findings()
     _say(f"ready after {time.monotonic() - started:.0f} s in {folder}; seed {plan.seed}")
     begun, cpu = time.monotonic(), time.process_time()
-    stopped: list[int] = []  # by a signal; an exception could come where the interpreter swallows it
+    stopped: list[
+        int
+    ] = []  # by a signal; an exception could come where the interpreter swallows it
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, frame: stopped.append(number))
     with closing(_ended(plan, slots, modes)) as runs:
@@ -62,7 +74,10 @@ def fuzz(plan: Plan, folder: Path, *, loud: bool = False) -> int:
             if loud:
                 _say_all(tried, outcome, found)
             if findings.ended % TELL_EVERY == 0:
-                _say(f"{findings.ended} inputs in {time.monotonic() - begun:.0f} s, {len(findings.families)} families")
+                _say(
+                    f"{findings.ended} inputs in {time.monotonic() - begun:.0f} s, "
+                    f"{len(findings.families)} families"
+                )
             if stopped:
                 _say("interrupted; what was found so far follows")
                 break
@@ -71,7 +86,15 @@ def fuzz(plan: Plan, folder: Path, *, loud: bool = False) -> int:
     return len(findings.families)
 
 
-def _gather(plan: Plan, findings: Findings, found: Sequence[Problem], tried: Input, slot: Slot, *, loud: bool) -> None:
+def _gather(
+    plan: Plan,
+    findings: Findings,
+    found: Sequence[Problem],
+    tried: Input,
+    slot: Slot,
+    *,
+    loud: bool,
+) -> None:
     """Add what was found; the first input of every family is examined and kept."""
     for problem in found:
         example = Example(tried.number, tried.words, tried.change, problem.detail)
@@ -83,15 +106,22 @@ def _gather(plan: Plan, findings: Findings, found: Sequence[Problem], tried: Inp
 
 
 def _summarise(plan: Plan, findings: Findings, wall_s: float, own_s: float) -> None:
-    sys.stdout.writelines(f"{line}\n" for line in (*table(findings), *told(findings, f"scripts/fuzz.py --seed {plan.seed}")))
-    sys.stdout.writelines(f"slowest: {cpu_s:.1f} s  {number}  {words}\n" for cpu_s, number, words in findings.slowest)
+    sys.stdout.writelines(
+        f"{line}\n"
+        for line in (*table(findings), *told(findings, f"scripts/fuzz.py --seed {plan.seed}"))
+    )
+    sys.stdout.writelines(
+        f"slowest: {cpu_s:.1f} s  {number}  {words}\n" for cpu_s, number, words in findings.slowest
+    )
     memory, number = findings.largest
     sys.stdout.write(
-        f"largest: {memory / 2**20:.0f} MiB  {number}; {findings.cpu_s:.0f} s of a core, {own_s:.0f} s of the fuzzer\n"
+        f"largest: {memory / 2**20:.0f} MiB  {number}; {findings.cpu_s:.0f} s of a core, "
+        f"{own_s:.0f} s of the fuzzer\n"
     )
     rate, families = findings.ended / max(wall_s, 1e-9), len(findings.families)
     sys.stdout.write(
-        f"{findings.ended} inputs of seed {plan.seed} in {wall_s:.0f} s ({rate:.1f}/s): {families} families of findings\n"
+        f"{findings.ended} inputs of seed {plan.seed} in {wall_s:.0f} s ({rate:.1f}/s): "
+        f"{families} families of findings\n"
     )
 
 
@@ -118,7 +148,14 @@ def _taken(
     """As ``_ended``, of the ``waiting`` numbers; what is ``busy`` may be left behind."""
     while True:
         while free:
-            tried = next((each for each in (_made(plan, number, free[0], modes) for number in waiting) if each is not None), None)
+            tried = next(
+                (
+                    each
+                    for each in (_made(plan, number, free[0], modes) for number in waiting)
+                    if each is not None
+                ),
+                None,
+            )
             if tried is None:
                 break
             slot = free.pop(0)
@@ -151,14 +188,26 @@ def _placed(tried: Input, slot: Slot) -> dict[str, str]:
 
 
 def _lost(tried: Input, slot: Slot, before: dict[str, str]) -> list[Problem]:
-    """Files that were there before and are not, or are others; those that the command is told to write do not count."""
+    """Files that were there before and are not, or are others; those that the command is told to
+    write do not count."""
     after = contents(slot.work) | contents(slot.live / "home")
     named = {word.partition("=")[2] or word for word in _written(tried.words)}
-    lost = [name for name in before if after.get(name) != before[name] and not any(name.startswith(each) for each in named)]
+    lost = [
+        name
+        for name in before
+        if after.get(name) != before[name] and not any(name.startswith(each) for each in named)
+    ]
     found = [Problem(f"{tried.mode}: lost or changed {lost[0]}", ", ".join(lost))] if lost else []
-    strange = [*slot.strange(), *(path.name for path in slot.live.iterdir() if path.name not in {"work", "home"})]
-    if strange and not any(".." in word for word in (*tried.words, tried.content.decode("latin-1"))):
-        found.append(Problem(f"{tried.mode}: written outside the working folder", ", ".join(strange)))
+    strange = [
+        *slot.strange(),
+        *(path.name for path in slot.live.iterdir() if path.name not in {"work", "home"}),
+    ]
+    if strange and not any(
+        ".." in word for word in (*tried.words, tried.content.decode("latin-1"))
+    ):
+        found.append(
+            Problem(f"{tried.mode}: written outside the working folder", ", ".join(strange))
+        )
     return found
 
 
@@ -172,7 +221,8 @@ def _written(words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _build(slots: Sequence[Slot]) -> None:
-    """Give every slot the base files and all that the base commands make of them (which name their slot), and warm up before.
+    """Give every slot the base files and all that the base commands make of them (which name their
+    slot), and warm up before.
 
     Slots that an earlier session of the same code left in the folder are used as they are.
     """
@@ -193,10 +243,15 @@ def _build(slots: Sequence[Slot]) -> None:
         for running in [Running(slot, command.split()) for slot in slots]:
             outcome = running.wait()
             if outcome.status:
-                raise RuntimeError(f"{command} ended with {outcome.status}, {outcome.limit}: {outcome.stderr[-2000:]}")
+                raise RuntimeError(
+                    f"{command} ended with {outcome.status}, {outcome.limit}: "
+                    f"{outcome.stderr[-2000:]}"
+                )
         for slot, room, place in product(slots, ("GraphExtractor", "Estimator"), SHARING):
             if (slot.work / "out" / room).exists():
-                shutil.copytree(slot.work / "out" / room, slot.work / place / room, dirs_exist_ok=True)
+                shutil.copytree(
+                    slot.work / "out" / room, slot.work / place / room, dirs_exist_ok=True
+                )
         if position + 1 == EXTRACTING:
             warm(slots[0], WARM)
     for slot, mark in zip(slots, marks, strict=True):
@@ -205,20 +260,33 @@ def _build(slots: Sequence[Slot]) -> None:
 
 
 def _examined(tried: Input, problem: Problem, slot: Slot) -> Example:
-    """An example of a new family: with as few flags as show it, and where an unexpected error came from."""
+    """An example of a new family: with as few flags as show it, and where an unexpected error came
+    from."""
     words = tried.words
     if tried.flags is not None:
         for position in reversed(range(len(tried.flags.added))):
-            fewer = Flags(tried.flags.base, (*tried.flags.added[:position], *tried.flags.added[position + 1 :]))
+            fewer = Flags(
+                tried.flags.base,
+                (*tried.flags.added[:position], *tried.flags.added[position + 1 :]),
+            )
             shorter = (*fewer.words, *words[len(tried.flags.words) :])
-            if problem.family in {each.family for each in problems(_again(tried, slot, shorter), tried.mode)}:
+            if problem.family in {
+                each.family for each in problems(_again(tried, slot, shorter), tried.mode)
+            }:
                 tried = Input(tried.number, tried.kind, shorter, tried.change, flags=fewer)
                 words = shorter
     where = ""
     if "unexpected" in problem.detail:
         frames = _FRAME.finditer(_again(tried, slot, (*words, "--verbose")).stderr)
-        ours = [each for each in frames if each["file"].startswith(str(REPOSITORY)) and ".venv" not in each["file"]]
-        places = (f"{Path(each['file']).relative_to(REPOSITORY)}:{each['line']} {each['name']}" for each in ours[-3:])
+        ours = [
+            each
+            for each in frames
+            if each["file"].startswith(str(REPOSITORY)) and ".venv" not in each["file"]
+        ]
+        places = (
+            f"{Path(each['file']).relative_to(REPOSITORY)}:{each['line']} {each['name']}"
+            for each in ours[-3:]
+        )
         where = " <- ".join(reversed(list(places)))
     return Example(tried.number, words, tried.change, problem.detail, where)
 
@@ -231,7 +299,9 @@ def _again(tried: Input, slot: Slot, words: tuple[str, ...]) -> Outcome:
 def _keep(plan: Plan, tried: Input, position: int) -> None:
     if plan.keep is not None and tried.file is not None:
         plan.keep.mkdir(parents=True, exist_ok=True)
-        (plan.keep / f"{position:03}-{tried.number}-{Path(tried.file).name}").write_bytes(tried.content)
+        (plan.keep / f"{position:03}-{tried.number}-{Path(tried.file).name}").write_bytes(
+            tried.content
+        )
 
 
 def _say(text: str) -> None:
@@ -244,6 +314,7 @@ def _say_all(tried: Input, outcome: Outcome, found: list[Problem]) -> None:
         sys.stdout.write(f"{tried.content[:3000].decode('utf-8', 'replace')}\n")
     sys.stdout.write(f"stdout: {outcome.stdout[:3000]}\nstderr: {outcome.stderr[-6000:]}\n")
     sys.stdout.write(
-        f"status {outcome.status}, limit {outcome.limit}, {outcome.cpu_s:.2f} s, {outcome.peak_bytes / 2**20:.0f} MiB\n"
+        f"status {outcome.status}, limit {outcome.limit}, {outcome.cpu_s:.2f} s, "
+        f"{outcome.peak_bytes / 2**20:.0f} MiB\n"
     )
     sys.stdout.writelines(f"FOUND {problem.family}: {problem.detail}\n" for problem in found)

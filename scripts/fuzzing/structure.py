@@ -33,7 +33,9 @@ def _once(document: Any, random: Random) -> tuple[Any, str]:
     return document, f"{name} {'.'.join(map(str, path))[:80]}"
 
 
-def _places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
+def _places(
+    document: Any, path: tuple[Any, ...] = ()
+) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
     """Every entry as its holder, its key there and the way to it."""
     entries: Iterator[tuple[Any, Any]] = iter(())
     if isinstance(document, dict):
@@ -54,7 +56,15 @@ def _delete(holder: Any, key: Any, random: Random) -> None:
 
 
 def _rename(holder: Any, key: Any, random: Random) -> None:
-    name = random.choice((str(key) + "s", str(key)[:-1], str(key).upper(), str(key).replace("_", "-"), values.text(random)))
+    name = random.choice(
+        (
+            str(key) + "s",
+            str(key)[:-1],
+            str(key).upper(),
+            str(key).replace("_", "-"),
+            values.text(random),
+        )
+    )
     holder[name] = holder.pop(key)
 
 
@@ -65,7 +75,15 @@ def _number(holder: Any, key: Any, random: Random) -> None:
 def _type(holder: Any, key: Any, random: Random) -> None:
     value = holder[key]
     holder[key] = random.choice(
-        (str(value), [value], {"value": value}, None, bool(value), [value, value], {str(value)[:50]: value})
+        (
+            str(value),
+            [value],
+            {"value": value},
+            None,
+            bool(value),
+            [value, value],
+            {str(value)[:50]: value},
+        )
     )
 
 

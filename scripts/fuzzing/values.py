@@ -6,8 +6,42 @@ import math
 from random import Random
 from typing import Any
 
-INTEGERS = (0, -1, 1, 2, 3, 5, 7, 64, 10**4, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, 10**19, 10**40, -(2**63), -(10**40))
-NUMBERS = (0.0, -0.0, 0.5, -1.5, 1e-320, 1e-9, 1.0000001, 1e9, 1e18, 1e30, 1e40, 1e150, 1e308, -1e308)
+INTEGERS = (
+    0,
+    -1,
+    1,
+    2,
+    3,
+    5,
+    7,
+    64,
+    10**4,
+    2**31,
+    2**53,
+    2**63 - 1,
+    2**63,
+    2**64,
+    10**19,
+    10**40,
+    -(2**63),
+    -(10**40),
+)
+NUMBERS = (
+    0.0,
+    -0.0,
+    0.5,
+    -1.5,
+    1e-320,
+    1e-9,
+    1.0000001,
+    1e9,
+    1e18,
+    1e30,
+    1e40,
+    1e150,
+    1e308,
+    -1e308,
+)
 NOT_FINITE = (math.nan, math.inf, -math.inf)
 LONG = 100_000  # letters of a long text
 
@@ -69,8 +103,19 @@ TEXTS = (
         "[",
         "[]",
     ),
-    *("gpt:", "gpt:layers=1e40,hidden=64,heads=2", "gpt:layers=2,hidden=64", "bert:layers=-1,hidden=64,heads=2", "nosuch.yaml"),
-    *("gpt:layers=2,hidden=64,heads=0", "gpt:layers=2,hidden=64,heads=2=nan", "gpt:layers=2,hidden=64,heads=2=1e400", "."),
+    *(
+        "gpt:",
+        "gpt:layers=1e40,hidden=64,heads=2",
+        "gpt:layers=2,hidden=64",
+        "bert:layers=-1,hidden=64,heads=2",
+        "nosuch.yaml",
+    ),
+    *(
+        "gpt:layers=2,hidden=64,heads=0",
+        "gpt:layers=2,hidden=64,heads=2=nan",
+        "gpt:layers=2,hidden=64,heads=2=1e400",
+        ".",
+    ),
 )
 FILES = (
     *(
@@ -84,7 +129,17 @@ FILES = (
         "empty.yaml",
         "folder.yaml",
     ),
-    *("loop.yaml", "binary.yaml", "mine.py", "runs.csv", "llama.json", "plan.yaml", "cluster.yaml", "device.yaml", "space.yaml"),
+    *(
+        "loop.yaml",
+        "binary.yaml",
+        "mine.py",
+        "runs.csv",
+        "llama.json",
+        "plan.yaml",
+        "cluster.yaml",
+        "device.yaml",
+        "space.yaml",
+    ),
 )
 DEPTHS = (40, 150, 20_000)  # of lists within lists; the last one as text alone
 

@@ -27,9 +27,12 @@ In the tables, `...` takes one value or more, `[UNIT]` a unit behind the number 
 {modes}"""
 STATUSES = {
     "DONE": "done; also where the reader of standard output stopped reading",
-    "FAILED": "failure: a full disk, too little memory, a point of a sweep or a check that failed, an error of ours",
-    "INPUT": "wrong input: one sentence on standard error says what was given, what is allowed and what to do",
-    "NOTHING_FEASIBLE": "nothing feasible: no plan that was searched fits in memory (`evaluate`: this plan does not)",
+    "FAILED": "failure: a full disk, too little memory, a point of a sweep or a check that "
+    "failed, an error of ours",
+    "INPUT": "wrong input: one sentence on standard error says what was given, what is allowed "
+    "and what to do",
+    "NOTHING_FEASIBLE": "nothing feasible: no plan that was searched fits in memory (`evaluate`: "
+    "this plan does not)",
     "INTERRUPTED": "interrupted (Ctrl-C); the same command goes on where it was",
     "TERMINATED": "terminated; the same command goes on where it was",
 }
@@ -43,7 +46,11 @@ def page() -> str:
     from FrontDoor.names import MODES
 
     parsers = mode_parsers()
-    groups = [(title, f"[`{mode}`](#{mode})", MODES[mode]) for title, modes in MODE_GROUPS.items() for mode in modes]
+    groups = [
+        (title, f"[`{mode}`](#{mode})", MODES[mode])
+        for title, modes in MODE_GROUPS.items()
+        for mode in modes
+    ]
     parts = [HEAD.format(statuses=_statuses(), modes=table(("to", "mode", "purpose"), groups))]
     told: dict[str, str] = {}
     parts += [_mode(mode, purpose, parsers[mode], told) for mode, purpose in MODES.items()]
@@ -55,7 +62,11 @@ def exit_statuses() -> Mapping[str, int]:
     from Common.errors import InputError
     from FrontDoor import exit_status
 
-    stated = {name: value for name, value in vars(exit_status).items() if name.isupper() and isinstance(value, int)}
+    stated = {
+        name: value
+        for name, value in vars(exit_status).items()
+        if name.isupper() and isinstance(value, int)
+    }
     return {**stated, "INPUT": InputError.exit_status}
 
 
@@ -65,7 +76,8 @@ def _statuses() -> str:
 
 
 def _mode(mode: str, purpose: str, parser: argparse.ArgumentParser, told: dict[str, str]) -> str:
-    """The section of a mode; ``told`` has the tables of modes before it and their modes, to which equal ones lead."""
+    """The section of a mode; ``told`` has the tables of modes before it and their modes, to which
+    equal ones lead."""
     usage = parser.format_usage().removeprefix("usage: ").rstrip()
     parts = [
         f"\n## {mode}\n\n{purpose[0].upper()}{purpose[1:]}.\n\n",
@@ -73,27 +85,39 @@ def _mode(mode: str, purpose: str, parser: argparse.ArgumentParser, told: dict[s
     ]
     again: dict[str, list[str]] = {}
     for group in sorted(parser._action_groups, key=lambda each: each.title == "options"):
-        actions = [each for each in group._group_actions if each.help != argparse.SUPPRESS and each.dest != "help"]
+        actions = [
+            each
+            for each in group._group_actions
+            if each.help != argparse.SUPPRESS and each.dest != "help"
+        ]
         if actions:
-            title = {"options": "other flags", "positional arguments": "arguments"}.get(str(group.title), str(group.title))
+            title = {"options": "other flags", "positional arguments": "arguments"}.get(
+                str(group.title), str(group.title)
+            )
             rows = table(("flag", "takes", "default", "meaning"), map(_flag, actions))
             first = told.setdefault(rows, mode)
             if first == mode:
                 parts.append(f"\n**{title}**\n\n{rows}")
             else:
                 again.setdefault(first, []).append(title)
-    parts += [f"\n**{', '.join(titles)}**: as of [{first}](#{first})\n" for first, titles in again.items()]
+    parts += [
+        f"\n**{', '.join(titles)}**: as of [{first}](#{first})\n" for first, titles in again.items()
+    ]
     return "".join(parts)
 
 
 def _flag(action: argparse.Action) -> tuple[str, str, str, str]:
-    names = ", ".join(f"`{each}`" for each in action.option_strings) or f"`{action.metavar or action.dest}`"
+    names = (
+        ", ".join(f"`{each}`" for each in action.option_strings)
+        or f"`{action.metavar or action.dest}`"
+    )
     meaning, default = default_of(plain(action.help or ""))
     return names, _taken(action), default or _plain_default(action), meaning
 
 
 def default_of(text: str) -> tuple[str, str]:
-    """A help text without its default, and that default as the text words it; empty where it names none."""
+    """A help text without its default, and that default as the text words it; empty where it names
+    none."""
     begin, mark, rest = text.partition(" (default")
     if not mark:
         return text, ""
@@ -108,7 +132,11 @@ def default_of(text: str) -> tuple[str, str]:
 def _taken(action: argparse.Action) -> str:
     if action.option_strings and action.nargs == 0:
         return ""
-    values = "|".join(map(str, action.choices)) if action.choices else str(action.metavar or action.dest.upper())
+    values = (
+        "|".join(map(str, action.choices))
+        if action.choices
+        else str(action.metavar or action.dest.upper())
+    )
     several = action.nargs in ("+", "*") and not getattr(action, "single", False)
     return f"`{values}`" + (" ..." if several else "")
 
@@ -125,4 +153,8 @@ def _plain_default(action: argparse.Action) -> str:
 
 
 def _text(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, Iterable) and not isinstance(value, str) else str(value)
+    return (
+        " ".join(map(str, value))
+        if isinstance(value, Iterable) and not isinstance(value, str)
+        else str(value)
+    )

@@ -1,4 +1,5 @@
-"""docs/reference/files.md: what runs, sweeps, trainings and profiles leave, key by key and column by column."""
+"""docs/reference/files.md: what runs, sweeps, trainings and profiles leave, key by key and column
+by column."""
 
 from __future__ import annotations
 
@@ -48,46 +49,89 @@ class LeftFile:
 
 HEADS = ("key", "holds", "unit", "meaning")
 FILES = (
-    LeftFile("a run (`run_solver`)", "`study.yaml`", "every setting, resolved; [keys](yaml.md#study)"),
+    LeftFile(
+        "a run (`run_solver`)", "`study.yaml`", "every setting, resolved; [keys](yaml.md#study)"
+    ),
     LeftFile("", "`manifest.json`", "what the answer rests on; [keys](#manifestjson)"),
     LeftFile("", "`best.json`", "the answer, with plan and hardware by value; [keys](#bestjson)"),
-    LeftFile("", "`designs.parquet`", "a row per design point; [columns](#designsparquet); `designs.csv` with `--csv`"),
-    LeftFile("", "`plans.parquet`", "a row per plan of the best hardware; [columns](#plansparquet); `plans.csv` with `--csv`"),
-    LeftFile("", "`schedules.json.gz`", "which operator runs where and when; [keys](#schedulesjsongz)"),
-    LeftFile("", "`report.html`, `trace.json`", "of `report` and `trace`: a page, and a timeline in the form of Chrome's traces"),
+    LeftFile(
+        "",
+        "`designs.parquet`",
+        "a row per design point; [columns](#designsparquet); `designs.csv` with `--csv`",
+    ),
+    LeftFile(
+        "",
+        "`plans.parquet`",
+        "a row per plan of the best hardware; [columns](#plansparquet); `plans.csv` with `--csv`",
+    ),
+    LeftFile(
+        "", "`schedules.json.gz`", "which operator runs where and when; [keys](#schedulesjsongz)"
+    ),
+    LeftFile(
+        "",
+        "`report.html`, `trace.json`",
+        "of `report` and `trace`: a page, and a timeline in the form of Chrome's traces",
+    ),
     LeftFile("", "`robust.json`", "of `robust`; [keys](#robustjson)"),
     LeftFile("a sweep", "`sweep.yaml`", "what was asked; [keys](yaml.md#sweep)"),
-    LeftFile("", "`table.parquet`, `timings.parquet`", "a row per point; [columns](#tableparquet); `table.csv` with `--csv`"),
-    LeftFile("", "`points/KEY/`", "a run for each point, with `point.json` that says it is whole; [keys](#pointjson)"),
+    LeftFile(
+        "",
+        "`table.parquet`, `timings.parquet`",
+        "a row per point; [columns](#tableparquet); `table.csv` with `--csv`",
+    ),
+    LeftFile(
+        "",
+        "`points/KEY/`",
+        "a run for each point, with `point.json` that says it is whole; [keys](#pointjson)",
+    ),
     LeftFile(
         "`training-time --output`",
         "`training_time.json`",
         "the answer, beside `study.yaml` and `manifest.json`; [keys](#training_timejson)",
     ),
-    LeftFile("`train`", "`train.json`", "what was measured beside what was predicted; [keys](#trainjson)"),
+    LeftFile(
+        "`train`", "`train.json`", "what was measured beside what was predicted; [keys](#trainjson)"
+    ),
     LeftFile("", "`measured.json`", "what each process measured; [keys](#measuredjson)"),
     LeftFile("", "`trace.json`, `report.html`", "the timeline and the page of the training"),
     LeftFile(
-        "", "`checkpoints/step-N/`", "`checkpoint.json` ([keys](#checkpointjson)), weights and optimizer state as safetensors"
+        "",
+        "`checkpoints/step-N/`",
+        "`checkpoint.json` ([keys](#checkpointjson)), weights and optimizer state as safetensors",
     ),
     LeftFile("`profile`", "`machine.yaml`", "the machine; [keys](#machineyaml)"),
     LeftFile("", "`*.parquet`, `*.csv`", "measured operators, exchanges and passes"),
-    LeftFile("`calibrate`", "a YAML file", "a device, a cluster or a framework; [keys](yaml.md#device)"),
+    LeftFile(
+        "`calibrate`", "a YAML file", "a device, a cluster or a framework; [keys](yaml.md#device)"
+    ),
     LeftFile(
         "`export`, `report`, `trace`, `train`, `calibrate`",
         "`.phaze-written`",
-        "digests of what was written there: a file that is not as phaze left it is not replaced without `--force`",
+        "digests of what was written there: a file that is not as phaze left it is not replaced "
+        "without `--force`",
     ),
-    LeftFile("caches", "`GraphExtractor/out/FAMILY/*_graph.json.gz`", "training graphs; [keys](#graphs)"),
+    LeftFile(
+        "caches", "`GraphExtractor/out/FAMILY/*_graph.json.gz`", "training graphs; [keys](#graphs)"
+    ),
     LeftFile("", "`Estimator/estimates/MODEL/`", "prices of operators, as arrays"),
-    LeftFile("", "`Estimator/arch_configs/cores.json`", "of `accelerators`: the design space in the original's form"),
+    LeftFile(
+        "",
+        "`Estimator/arch_configs/cores.json`",
+        "of `accelerators`: the design space in the original's form",
+    ),
 )
 
 
 def page() -> str:
     """The page."""
-    folders = table(("left by", "file", "what"), ((each.folder, each.name, each.what) for each in FILES))
-    head = HEAD.replace("{key}", file_formats.KEY).replace("{folders}", folders).replace("{versions}", _versions())
+    folders = table(
+        ("left by", "file", "what"), ((each.folder, each.name, each.what) for each in FILES)
+    )
+    head = (
+        HEAD.replace("{key}", file_formats.KEY)
+        .replace("{folders}", folders)
+        .replace("{versions}", _versions())
+    )
     return "".join([head, *_documents(), *_tables(), _graphs()])
 
 
@@ -98,11 +142,16 @@ def formats() -> Mapping[str, FileFormat]:
 
 def _versions() -> str:
     rows = [
-        (each.files, f"{each.version}", f"{each.oldest} to {each.version}" if each.migrations else f"{each.version}")
+        (
+            each.files,
+            f"{each.version}",
+            f"{each.oldest} to {each.version}" if each.migrations else f"{each.version}",
+        )
         for each in formats().values()
     ]
     without = (
-        "\nTables have no version of their own: those of a run and of a profile go by its `manifest.json` or `machine.yaml`.\n"
+        "\nTables have no version of their own: those of a run and of a profile go by its "
+        "`manifest.json` or `machine.yaml`.\n"
     )
     return table(("file", "version", "read"), rows) + without
 
@@ -122,7 +171,11 @@ def _documents() -> Iterator[str]:
     for document in documents():
         yield f"\n## {document.name}\n\n{document.about}\n"
         waiting = [*document.records]
-        every = {row[0]: row for record in document.records for row in _rows(record, told, waiting, document.left_out)}
+        every = {
+            row[0]: row
+            for record in document.records
+            for row in _rows(record, told, waiting, document.left_out)
+        }
         rows = list(every.values())
         yield f"\n{table(HEADS, rows)}"
         told |= dict.fromkeys(document.records, document.name)
@@ -142,14 +195,20 @@ def documents() -> Iterator[Document]:
     from Studies.sweep.store import FinishedPoint
     from Studies.training_time.records import TrainingTime
 
-    best = "The fields of the best design at the top level, then all else that was found; `digest` guards both."
+    best = (
+        "The fields of the best design at the top level, then all else that was found; "
+        "`digest` guards both."
+    )
     yield Document("best.json", best, (DesignPoint, SearchResult), frozenset({"best"}))
-    yield Document("manifest.json", "`digest` guards it, `files` has those of the other files.", (Manifest,))
+    yield Document(
+        "manifest.json", "`digest` guards it, `files` has those of the other files.", (Manifest,)
+    )
     yield Document("schedules.json.gz", "JSON, compressed.", (KeptSchedules,))
     yield Document("robust.json", "", (Robustness,))
     yield Document("point.json", "`content` of a document with its `digest`:", (FinishedPoint,))
     about = (
-        "The answer, with `model`, `device`, `accelerator`, `cluster`, `software`, `plan` by the keys of its settings, "
+        "The answer, with `model`, `device`, `accelerator`, `cluster`, `software`, `plan` by the "
+        "keys of its settings, "
         "`settings` as asked, and `digest`."
     )
     yield Document("training_time.json", about, (TrainingTime,), frozenset({"plan"}))
@@ -157,7 +216,9 @@ def documents() -> Iterator[Document]:
     yield Document("measured.json", "", (JobRecord,))
     yield Document("checkpoint.json", "", (Checkpoint,))
     yield Document(
-        "machine.yaml", "Written by `phaze profile`, into the folder that `--device` and `--cluster` take.", (MachineRecord,)
+        "machine.yaml",
+        "Written by `phaze profile`, into the folder that `--device` and `--cluster` take.",
+        (MachineRecord,),
     )
 
 
@@ -172,26 +233,38 @@ def _section(record: type[Any], told: dict[type[Any], str]) -> str:
 
 
 def _rows(
-    record: type[Any], told: dict[type[Any], str], waiting: list[type[Any]], left_out: frozenset[str] = frozenset()
+    record: type[Any],
+    told: dict[type[Any], str],
+    waiting: list[type[Any]],
+    left_out: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[str, ...]]:
     for key in keys_of(record):
         if key.name in left_out:
             continue
         links = [_link(inner) for _, inner in key.records]
-        waiting += [inner for _, inner in key.records if inner not in waiting and inner not in told and inner not in _elsewhere()]
+        waiting += [
+            inner
+            for _, inner in key.records
+            if inner not in waiting and inner not in told and inner not in _elsewhere()
+        ]
         takes = f"{key.takes} ({', '.join(links)})" if links else key.takes
         yield f"`{key.name}`", takes, _unit(key.name), _meaning(record, key.name)
 
 
 def _meaning(record: type[Any], name: str) -> str:
-    """What a key means: by the code, else by the list of keys, else by the columns of the same name.
+    """What a key means: by the code, else by the list of keys, else by the columns of the same
+    name.
 
     Raises:
         KeyError: nothing says it; a comment behind the field is the place.
     """
     from Studies.column_meanings import OF_DESIGNS, OF_PLANS
 
-    said = OF_RECORDS.get(f"{record.__name__}.{name}") or meaning_of(record, name) or EVERYWHERE.get(name)
+    said = (
+        OF_RECORDS.get(f"{record.__name__}.{name}")
+        or meaning_of(record, name)
+        or EVERYWHERE.get(name)
+    )
     return said or plain({**OF_PLANS, **OF_DESIGNS}[name])
 
 
@@ -204,11 +277,20 @@ def _elsewhere() -> Mapping[type[Any], str]:
     from Estimator.network.cluster import Cluster
     from Estimator.quantity import Quantity, UncertainQuantity
 
-    pages = {DesignSpace: "design-space", Device: "device", Software: "software", Cluster: "cluster"}
+    pages = {
+        DesignSpace: "design-space",
+        Device: "device",
+        Software: "software",
+        Cluster: "cluster",
+    }
     told = {record: f"yaml.md#{anchor}" for record, anchor in pages.items()} | dict.fromkeys(
         (Quantity, UncertainQuantity), "yaml.md"
     )
-    return told | {record: f"#{document.name.replace('.', '')}" for document in documents() for record in document.records}
+    return told | {
+        record: f"#{document.name.replace('.', '')}"
+        for document in documents()
+        for record in document.records
+    }
 
 
 def _link(record: type[Any]) -> str:
@@ -224,11 +306,15 @@ def _tables() -> Iterator[str]:
     from Studies import column_meanings
 
     yield _columns("designs.parquet", "A row per design point.", column_meanings.OF_DESIGNS)
-    yield _columns("plans.parquet", "A row per plan of the best hardware.", column_meanings.OF_PLANS)
+    yield _columns(
+        "plans.parquet", "A row per plan of the best hardware.", column_meanings.OF_PLANS
+    )
     prefixes = {f"{prefix}...": meaning for prefix, meaning in column_meanings.BY_PREFIX.items()}
     about = "A row per point of a sweep: the swept settings by their keys, then"
     yield _columns("table.parquet", about, {**column_meanings.OF_SWEEPS, **prefixes})
-    yield _columns("timings.parquet", "A row per finished point of a sweep.", column_meanings.OF_TIMINGS)
+    yield _columns(
+        "timings.parquet", "A row per finished point of a sweep.", column_meanings.OF_TIMINGS
+    )
 
 
 def _columns(name: str, about: str, meanings: Mapping[str, str]) -> str:
@@ -262,8 +348,14 @@ def _graphs() -> str:
     from GraphExtractor.graph import GraphKey, LayerGraph, ModelGraph
     from GraphExtractor.operator_records import Operator
 
-    parts = ["\n## Graphs\n\nCompressed JSON: `content` of a document with its `digest`, `made_from` (a hash) and `graph`.\n"]
+    parts = [
+        "\n## Graphs\n\nCompressed JSON: `content` of a document with its `digest`, `made_from` "
+        "(a hash) and `graph`.\n"
+    ]
     for record in (ModelGraph, GraphKey, LayerGraph, Operator):
-        rows = [(f"`{key.name}`", key.takes, _unit(key.name), _meaning(record, key.name)) for key in keys_of(record)]
+        rows = [
+            (f"`{key.name}`", key.takes, _unit(key.name), _meaning(record, key.name))
+            for key in keys_of(record)
+        ]
         parts.append(f"\n### {record.__name__}\n\n{doc_of(record)}\n\n{table(HEADS, rows)}")
     return "".join(parts)

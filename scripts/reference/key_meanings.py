@@ -1,4 +1,5 @@
-"""What keys of written files mean where neither the comment behind a field nor its docstring says so."""
+"""What keys of written files mean where neither the comment behind a field nor its docstring says
+so."""
 
 from __future__ import annotations
 
@@ -59,8 +60,10 @@ EVERYWHERE: Mapping[str, str] = {
     "best_over_reference": "how many times its objective the best design reaches",
     "bound_s": "no schedule is shorter",
     "breakdown_s": "where the seconds of an iteration go",
-    "all_scores_flops_utilization": "the same as model_flops_utilization, also counting scores that a causal mask leaves out",
-    "all_scores_tflops_per_device": "as model_tflops_per_device, counting also the scores that a causal mask leaves out",
+    "all_scores_flops_utilization": "the same as model_flops_utilization, also counting scores "
+    "that a causal mask leaves out",
+    "all_scores_tflops_per_device": "as model_tflops_per_device, counting also the scores that a "
+    "causal mask leaves out",
     "certificate": "why the answer is called optimal",
     "check": "of --check: how far this training is from that of one process",
     "checkpoint_s": "to write one",
@@ -104,7 +107,8 @@ EVERYWHERE: Mapping[str, str] = {
     "grid_intensity_g_per_kwh": "carbon intensity of the electricity",
     "hardware": "what runs the plans, by value too",
     "hardware_flops": "model FLOPs and what is recomputed, of the whole training",
-    "hardware_flops_utilization": "FLOPs that are computed, also again, over the peak of the devices in use",
+    "hardware_flops_utilization": "FLOPs that are computed, also again, over the peak of the "
+    "devices in use",
     "hardware_pflops_of_cluster": "the same per second, of all devices",
     "hardware_tflops_per_device": "the same per second and device",
     "hbm_j": "device memory",
@@ -134,8 +138,10 @@ EVERYWHERE: Mapping[str, str] = {
     "micro_batch": "its number within the step",
     "micro_batches": "of a replica in an iteration",
     "micro_batches_per_pipeline": "micro-batches of a replica in an iteration",
-    "model_flops": "three times those of a forward pass, without scores that a causal mask leaves out, of the whole training",
-    "model_flops_utilization": "MFU: model FLOPs, without scores that a causal mask leaves out, over the peak of the devices",
+    "model_flops": "three times those of a forward pass, without scores that a causal mask leaves "
+    "out, of the whole training",
+    "model_flops_utilization": "MFU: model FLOPs, without scores that a causal mask leaves out, "
+    "over the peak of the devices",
     "model_pflops_of_cluster": "model FLOPs per second, of all devices",
     "model_tflops_per_device": "model FLOPs per second and device",
     "models": "the plan of each model, by name",

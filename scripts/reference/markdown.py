@@ -12,7 +12,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def plain(text: str) -> str:
-    """A docstring or help text: on one line, double backticks as single ones, and nothing that is taken for a tag."""
+    """A docstring or help text: on one line, double backticks as single ones, and nothing that is
+    taken for a tag."""
     return " ".join(text.split()).replace("``", "`").replace("<", "&lt;").replace("*", r"\*")
 
 

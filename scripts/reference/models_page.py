@@ -1,4 +1,5 @@
-"""docs/reference/models.md: every listed model with its sizes, what a forward pass takes, and where the sizes are from."""
+"""docs/reference/models.md: every listed model with its sizes, what a forward pass takes, and where
+the sizes are from."""
 
 from __future__ import annotations
 
@@ -71,7 +72,9 @@ def page(folder: Path) -> str:
     from GraphExtractor.models.registry import listed_models
     from GraphExtractor.storage import load_or_extract
 
-    return page_of(lambda name: facts(load_or_extract(graph_key(name), folder)), len(listed_models()))
+    return page_of(
+        lambda name: facts(load_or_extract(graph_key(name), folder)), len(listed_models())
+    )
 
 
 def page_of(facts_of: Callable[[str], ModelFacts], count: int) -> str:
@@ -80,7 +83,11 @@ def page_of(facts_of: Callable[[str], ModelFacts], count: int) -> str:
 
     parts = [HEAD.format(count=count)]
     for family in dict.fromkeys(map(type, listed_models().values())):
-        rows = [row(name, each, facts_of(name)) for name, each in listed_models().items() if type(each) is family]
+        rows = [
+            row(name, each, facts_of(name))
+            for name, each in listed_models().items()
+            if type(each) is family
+        ]
         parts.append(f"\n## {family.__name__}\n\n{_what(family)}\n\n{table(HEADS, rows)}")
     return "".join(parts)
 

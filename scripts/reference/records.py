@@ -1,4 +1,5 @@
-"""The keys of a record, as a file has them: read from its annotations, its docstring and the comments behind its fields."""
+"""The keys of a record, as a file has them: read from its annotations, its docstring and the
+comments behind its fields."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _COMMENT = re.compile(r"    (?P<name>\w+): .*?  # (?P<text>.*)")
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a record; ``records`` are those that lie under it, by what stands between the key and theirs."""
+    """A key of a record; ``records`` are those that lie under it, by what stands between the key
+    and theirs."""
 
     name: str
     takes: str
@@ -40,7 +42,14 @@ def keys_of(record: type[Any]) -> Iterator[Key]:
     hints = get_type_hints(record, include_extras=True)
     for entry in fields(record):
         unit, wanted = _unit_and_type(hints[entry.name], unit_of_key(entry.name))
-        yield Key(entry.name, words(wanted), unit, _default(entry), meaning_of(record, entry.name), tuple(_records(wanted, "")))
+        yield Key(
+            entry.name,
+            words(wanted),
+            unit,
+            _default(entry),
+            meaning_of(record, entry.name),
+            tuple(_records(wanted, "")),
+        )
 
 
 def table_of(record: type[Any]) -> str:
@@ -61,7 +70,8 @@ def _rows(record: type[Any], prefix: str, told: dict[type[Any], str]) -> Iterato
 
 
 def meaning_of(record: type[Any], name: str) -> str:
-    """What the code says of a field: the comment behind it, and the part of the docstring that names it."""
+    """What the code says of a field: the comment behind it, and the part of the docstring that
+    names it."""
     said = [_comments(record).get(name, ""), *_named_in(inspect.getdoc(record) or "", name)]
     told = "; ".join(each for each in said if each)
     return _null(plain(told or EVERYWHERE.get(name, "")))
@@ -91,11 +101,18 @@ def words(wanted: Any) -> str:
         return f"mapping of names to {_plural(words(arguments[1]))}"
     if isinstance(wanted, type) and issubclass(wanted, Enum):
         return " ".join(f"`{each.value}`" for each in wanted)
-    return _names().get(wanted, "mapping" if is_dataclass(wanted) else str(getattr(wanted, "__name__", wanted)))
+    return _names().get(
+        wanted, "mapping" if is_dataclass(wanted) else str(getattr(wanted, "__name__", wanted))
+    )
 
 
 def _plural(text: str) -> str:
-    return {"text": "texts", "number": "numbers", "whole number": "whole numbers", "mapping": "mappings"}.get(text, text)
+    return {
+        "text": "texts",
+        "number": "numbers",
+        "whole number": "whole numbers",
+        "mapping": "mappings",
+    }.get(text, text)
 
 
 @cache
@@ -103,7 +120,12 @@ def _names() -> Mapping[type[Any], str]:
     from Estimator.chips.technology import CapacityTable
     from Estimator.quantity import Quantity, UncertainQuantity
 
-    plain_types: dict[type[Any], str] = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+    plain_types: dict[type[Any], str] = {
+        int: "whole number",
+        float: "number",
+        str: "text",
+        bool: "true or false",
+    }
     special: dict[type[Any], str] = {
         Quantity: "constant",
         UncertainQuantity: "constant with a range",
@@ -147,7 +169,11 @@ def _default(entry: Field[Any]) -> str:
         return "none"
     if isinstance(stated, bool):
         return str(stated).lower()
-    return str(stated.value if isinstance(stated, Enum) else stated) if not is_dataclass(stated) else "none"
+    return (
+        str(stated.value if isinstance(stated, Enum) else stated)
+        if not is_dataclass(stated)
+        else "none"
+    )
 
 
 def _comments(record: type[Any]) -> Mapping[str, str]:

@@ -1,4 +1,5 @@
-"""docs/reference/yaml.md: every file that people write, its keys from the records and settings that read it."""
+"""docs/reference/yaml.md: every file that people write, its keys from the records and settings that
+read it."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ SETTINGS_HEADS = ("key", "also", "takes", "unit", "default", "meaning")
 
 @dataclass(frozen=True)
 class HardwareFile:
-    """A kind of hardware file: what its page says, the example of it, and the record that reads it."""
+    """A kind of hardware file: what its page says, the example of it, and the record that reads
+    it."""
 
     title: str
     told: str
@@ -67,15 +69,27 @@ def hardware_files() -> Iterator[HardwareFile]:
     from Estimator.network.cluster import Cluster
     from Estimator.network.contention import Contention
 
-    yield HardwareFile("Design space", "`--design-space FILE`. " + _ships("design_spaces"), "space.yaml", DesignSpaceFile)
-    yield HardwareFile("Chip", "`--chip FILE`: one accelerator of a design space.", "chip.yaml", ChipSize)
+    yield HardwareFile(
+        "Design space",
+        "`--design-space FILE`. " + _ships("design_spaces"),
+        "space.yaml",
+        DesignSpaceFile,
+    )
+    yield HardwareFile(
+        "Chip", "`--chip FILE`: one accelerator of a design space.", "chip.yaml", ChipSize
+    )
     yield HardwareFile(
         "Technology",
         "`--technology FILE`, or `technology` of a design space. " + _ships("technologies"),
         "technology.yaml",
         Technology,
     )
-    yield HardwareFile("Platform", "`platform` of a design space. " + _ships("platforms"), "platform.yaml", PlatformFile)
+    yield HardwareFile(
+        "Platform",
+        "`platform` of a design space. " + _ships("platforms"),
+        "platform.yaml",
+        PlatformFile,
+    )
     yield HardwareFile(
         "Vector functions",
         "`vector_functions` of a design space. " + _ships("vector_functions"),
@@ -84,21 +98,41 @@ def hardware_files() -> Iterator[HardwareFile]:
     )
     yield HardwareFile(
         "Memory",
-        "`axes.memory` of a design space, as `memory.yaml:4` for four stacks. " + _ships("memories"),
+        "`axes.memory` of a design space, as `memory.yaml:4` for four stacks. "
+        + _ships("memories"),
         "memory.yaml",
         Memory,
     )
     yield HardwareFile("Prices", "`--prices FILE`. " + _ships("prices"), "prices.yaml", Prices)
     yield HardwareFile(
-        "Device", "`--device FILE`; `phaze calibrate` writes such files. " + _ships("devices"), "device.yaml", Device
+        "Device",
+        "`--device FILE`; `phaze calibrate` writes such files. " + _ships("devices"),
+        "device.yaml",
+        Device,
     )
-    yield HardwareFile("Software", "`--software FILE`: a training framework. " + _ships("software"), "software.yaml", Software)
     yield HardwareFile(
-        "Attention kernel", "`attention` of a framework. " + _ships("attention"), "attention.yaml", AttentionKernel
+        "Software",
+        "`--software FILE`: a training framework. " + _ships("software"),
+        "software.yaml",
+        Software,
     )
-    yield HardwareFile("Contention", "`contention` of a framework. " + _ships("contention"), "contention.yaml", Contention)
     yield HardwareFile(
-        "Cluster", "`--cluster FILE`; any number may be `{value, source}`. " + _ships("clusters"), "cluster.yaml", Cluster
+        "Attention kernel",
+        "`attention` of a framework. " + _ships("attention"),
+        "attention.yaml",
+        AttentionKernel,
+    )
+    yield HardwareFile(
+        "Contention",
+        "`contention` of a framework. " + _ships("contention"),
+        "contention.yaml",
+        Contention,
+    )
+    yield HardwareFile(
+        "Cluster",
+        "`--cluster FILE`; any number may be `{value, source}`. " + _ships("clusters"),
+        "cluster.yaml",
+        Cluster,
     )
 
 
@@ -130,7 +164,9 @@ def _settings() -> Iterator[str]:
     yield _SETTINGS["plan"] + _example("plan.yaml")
     yield from _grouped(settings_for(Mode.EVALUATE).settings, SETTING_GROUPS)
     yield _SETTINGS["training"] + _example("training.yaml")
-    alone = [each for each in all_settings().settings if each.key not in settings_for(Mode.EVALUATE).keys]
+    alone = [
+        each for each in all_settings().settings if each.key not in settings_for(Mode.EVALUATE).keys
+    ]
     yield from _grouped(alone, TRAINING_GROUPS)
 
 
@@ -210,7 +246,8 @@ def _amped() -> str:
             if each.category is category
         ]
         parts.append(
-            f"\n**{category.value}** (or `{category.short}`)\n\n{table(('parameter', 'counts', 'default', 'meaning'), rows)}"
+            f"\n**{category.value}** (or "
+            f"`{category.short}`)\n\n{table(('parameter', 'counts', 'default', 'meaning'), rows)}"
         )
     return "".join(parts)
 

@@ -35,7 +35,12 @@ def test_a_schedule_that_cannot_be_names_its_file(tmp_path, capsys, case, words)
         path.write_text(json.dumps(content))
         assert phaze_icml24.main(["schedule", str(path)]) == 2
         out, err = capsys.readouterr()
-        assert err.startswith(f"{path}{place}") and words in err and len(err.splitlines()) == 1 and not out
+        assert (
+            err.startswith(f"{path}{place}")
+            and words in err
+            and len(err.splitlines()) == 1
+            and not out
+        )
     path.write_text(json.dumps(SCHEDULE))
     assert phaze_icml24.main(["schedule", str(path)]) == 0
 

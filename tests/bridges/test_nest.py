@@ -1,4 +1,5 @@
-"""NEST's placement: its published cases, brute force on small ones, an evaluator of its own, and what it refuses."""
+"""NEST's placement: its published cases, brute force on small ones, an evaluator of its own, and
+what it refuses."""
 
 from __future__ import annotations
 
@@ -30,12 +31,15 @@ def test_shared_cases_reach_their_optimum(shared_data: Path) -> None:
         answer = place(case)
         expected = (case["exact"] or {}).get("time_per_batch")  # none where nothing fits
         assert (answer["time_per_batch"] is None) == (expected is None), path.name
-        assert expected is None or answer["time_per_batch"] == pytest.approx(expected, rel=1e-9), path.name
+        assert expected is None or answer["time_per_batch"] == pytest.approx(expected, rel=1e-9), (
+            path.name
+        )
         check_plan(case["problem"], answer)
 
 
 def test_the_evaluator_agrees_with_published_plans(shared_data: Path) -> None:
-    """What NEST's plans cost by its own formula, recomputed by others: the plans differ from the optimal ones in many cases."""
+    """What NEST's plans cost by its own formula, recomputed by others: the plans differ from the
+    optimal ones in many cases."""
     checked = 0
     for path in sorted((shared_data / "nest").glob("*.json")):
         case = json.loads(path.read_text())
@@ -63,7 +67,11 @@ def check_plan(problem: dict[str, Any], answer: dict[str, Any]) -> None:
 def price(problem: dict[str, Any], tp: int, dp: int, stages: list[list[int]]) -> float | None:
     """Time per batch of a plan, walking every stage layer by layer; None where it does not fit."""
     graph = problem["graphs"][str(tp)]
-    width, total, recompute = graph["devices_per_stage"], len(stages), problem["activation_recomputation"]
+    width, total, recompute = (
+        graph["devices_per_stage"],
+        len(stages),
+        problem["activation_recomputation"],
+    )
     micro_batches = math.floor(problem["microbatches_per_batch"])
     if total * width * dp > problem["total_devices"] or dp > micro_batches:
         return None
@@ -73,16 +81,28 @@ def price(problem: dict[str, Any], tp: int, dp: int, stages: list[list[int]]) ->
     for index, stage in enumerate(stages):
         position = total - index
         upstream = switch_level(problem, position * width - 1, position * width) if index else 0
-        downstream = switch_level(problem, (position - 1) * width - 1, (position - 1) * width) if position > 1 else 0
-        again = walk(problem, graph, "bw_s", stage, 0.0, None) if recompute and position > 1 else 0.0
+        downstream = (
+            switch_level(problem, (position - 1) * width - 1, (position - 1) * width)
+            if position > 1
+            else 0
+        )
+        again = (
+            walk(problem, graph, "bw_s", stage, 0.0, None) if recompute and position > 1 else 0.0
+        )
         load = walk(problem, graph, "fw_s", stage, 0.0, upstream)
         mirrored = graph | {"edges": [(to, source, size) for source, to, size in graph["edges"]]}
         loads.append(load + walk(problem, mirrored, "bw_s", stage[::-1], again, downstream))
         parameters = sum(graph["parameter_bytes"][row[layer]] for layer in stage)
         activations = sum(graph["activation_bytes"][row[layer]] for layer in stage)
-        stash = sum(size for source, to, size in graph["edges"] if to in stage and source not in stage)
+        stash = sum(
+            size for source, to, size in graph["edges"] if to in stage and source not in stage
+        )
         copies = {"SGD": 2, "Adam": 2 + 6}[problem["optimizer"]]
-        held = copies * parameters + activations + (position - 1) * (stash if recompute else activations)
+        held = (
+            copies * parameters
+            + activations
+            + (position - 1) * (stash if recompute else activations)
+        )
         if held > problem["memory_limit_bytes"]:
             return None
         first_parameters = first_parameters if index else parameters
@@ -91,9 +111,15 @@ def price(problem: dict[str, Any], tp: int, dp: int, stages: list[list[int]]) ->
 
 
 def walk(
-    problem: dict[str, Any], graph: dict[str, Any], times: str, stage: list[int], released: float, level: int | None
+    problem: dict[str, Any],
+    graph: dict[str, Any],
+    times: str,
+    stage: list[int],
+    released: float,
+    level: int | None,
 ) -> float:
-    """When the last of ``stage``'s layers ends; those from outside arrive over ``level``, or at once where it is None."""
+    """When the last of ``stage``'s layers ends; those from outside arrive over ``level``, or at
+    once where it is None."""
     ends: dict[int, float] = {}
     for layer in stage:
         start = released
@@ -102,7 +128,11 @@ def walk(
                 start = max(start, ends[source])
             elif to == layer and level is not None:
                 bandwidth = min(problem["bandwidth_per_level_bytes_s"][: level + 1])
-                start = max(start, (size / bandwidth + problem["latency_per_level_s"][level]) * (2 if level else 1))
+                start = max(
+                    start,
+                    (size / bandwidth + problem["latency_per_level_s"][level])
+                    * (2 if level else 1),
+                )
         ends[layer] = start + graph[times][graph["layer_ids"].index(layer)]
     return max(ends.values())
 
@@ -135,7 +165,9 @@ def brute_force(problem: dict[str, Any]) -> float | None:
         ids = graph["layer_ids"]
         for count in range(len(ids)):
             for cuts in itertools.combinations(range(1, len(ids)), count):
-                stages = [ids[first:last] for first, last in itertools.pairwise([0, *cuts, len(ids)])]
+                stages = [
+                    ids[first:last] for first, last in itertools.pairwise([0, *cuts, len(ids)])
+                ]
                 for dp in range(1, problem["total_devices"] + 1):
                     seconds = price(problem, int(width), dp, stages)
                     least = min(least, math.inf if seconds is None else seconds)
@@ -144,7 +176,8 @@ def brute_force(problem: dict[str, Any]) -> float | None:
 
 @st.composite
 def problems(draw: st.DrawFn) -> dict[str, Any]:
-    """Small problems in which network, computation and memory all matter; chains, chains with skip edges, and branches."""
+    """Small problems in which network, computation and memory all matter; chains, chains with skip
+    edges, and branches."""
 
     def amounts(count: int, most: float) -> list[float]:
         return draw(st.lists(st.floats(0.01, most), min_size=count, max_size=count))
@@ -167,7 +200,10 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
             "activation_bytes": amounts(layers, 4.0),
             "fw_s": amounts(layers, 1.0),
             "bw_s": amounts(layers, 2.0),
-            "edges": [[source, to, size] for (source, to), size in zip(edges, amounts(len(edges), 3.0), strict=True)],
+            "edges": [
+                [source, to, size]
+                for (source, to), size in zip(edges, amounts(len(edges), 3.0), strict=True)
+            ],
         }
     return {
         "total_devices": draw(st.integers(1, math.prod(sizes[:3]))),
@@ -220,22 +256,50 @@ def small_problem() -> dict[str, Any]:
 
 
 def test_a_case_by_hand() -> None:
-    """One stage would need 2·4 + 2 bytes; of two stages, the last takes 2/4 + 0.5 s of transfer, 2 and 2, in 3 + 1 rounds."""
-    expected = {"time_per_batch": 20.0, "tp": 1, "dp": 1, "stages": [[7], [3]], "max_load": 5.0, "sync": 0.0}
+    """One stage would need 2·4 + 2 bytes; of two stages, the last takes 2/4 + 0.5 s of transfer, 2
+    and 2, in 3 + 1 rounds."""
+    expected = {
+        "time_per_batch": 20.0,
+        "tp": 1,
+        "dp": 1,
+        "stages": [[7], [3]],
+        "max_load": 5.0,
+        "sync": 0.0,
+    }
     assert place(small_problem()) == expected
 
 
 def test_two_replicas_by_hand() -> None:
-    """With memory for both layers: 6 s in ceil(3/2) rounds, and 0.5 + 4/4 s of synchronisation of 4 bytes."""
-    expected = {"time_per_batch": 13.5, "tp": 1, "dp": 2, "stages": [[7, 3]], "max_load": 6.0, "sync": 1.5}
+    """With memory for both layers: 6 s in ceil(3/2) rounds, and 0.5 + 4/4 s of synchronisation of 4
+    bytes."""
+    expected = {
+        "time_per_batch": 13.5,
+        "tp": 1,
+        "dp": 2,
+        "stages": [[7, 3]],
+        "max_load": 6.0,
+        "sync": 1.5,
+    }
     assert place(small_problem() | {"memory_limit_bytes": 10.0}) == expected
 
 
 def test_as_many_replicas_as_a_switch_holds() -> None:
-    """Four of eight devices: 6 s in 8/4 rounds, 0.5 + 4/4 s and 0.5 + 2/4 s; with more, the slow level would cost over 200 s."""
+    """Four of eight devices: 6 s in 8/4 rounds, 0.5 + 4/4 s and 0.5 + 2/4 s; with more, the slow
+    level would cost over 200 s."""
     tree = {"total_devices": 8, "devices_per_level": [4, 2], "latency_per_level_s": [0.5, 100.0]}
-    links = {"bandwidth_per_level_bytes_s": [4.0, 4.0], "microbatches_per_batch": 8, "memory_limit_bytes": 10.0}
-    expected = {"time_per_batch": 14.5, "tp": 1, "dp": 4, "stages": [[7, 3]], "max_load": 6.0, "sync": 2.5}
+    links = {
+        "bandwidth_per_level_bytes_s": [4.0, 4.0],
+        "microbatches_per_batch": 8,
+        "memory_limit_bytes": 10.0,
+    }
+    expected = {
+        "time_per_batch": 14.5,
+        "tp": 1,
+        "dp": 4,
+        "stages": [[7, 3]],
+        "max_load": 6.0,
+        "sync": 2.5,
+    }
     assert place(small_problem() | tree | links) == expected
 
 
@@ -262,7 +326,9 @@ WRONG: list[Any] = [None, True, "many", -1, math.nan, math.inf, 10**400, [], {}]
 def test_wrong_fields_are_refused(field: str) -> None:
     problem = small_problem()
     del problem[field]
-    for value in [value for value in WRONG if not (field == "activation_recomputation" and value is True)]:
+    for value in [
+        value for value in WRONG if not (field == "activation_recomputation" and value is True)
+    ]:
         with pytest.raises(InputError, match=field) as refused:
             place(problem | {field: value})
         assert "\n" not in str(refused.value)
@@ -274,8 +340,14 @@ def test_wrong_fields_are_refused(field: str) -> None:
 @pytest.mark.parametrize("field", sorted(small_problem()["graphs"]["1"]))
 def test_wrong_fields_of_a_graph_are_refused(field: str) -> None:
     right = small_problem()["graphs"]["1"][field]
-    bent = [[right[0]], [right[0], None], [right[0], "1"], [*right, right[0]]] if field != "devices_per_stage" else [0, 1.5, [1]]
-    for value in [value for value in WRONG if value != [] or field != "edges"] + (bent if field != "edges" else [["7", 3, 1.0]]):
+    bent = (
+        [[right[0]], [right[0], None], [right[0], "1"], [*right, right[0]]]
+        if field != "devices_per_stage"
+        else [0, 1.5, [1]]
+    )
+    for value in [value for value in WRONG if value != [] or field != "edges"] + (
+        bent if field != "edges" else [["7", 3, 1.0]]
+    ):
         problem = small_problem()
         problem["graphs"]["1"][field] = value
         with pytest.raises(InputError, match="width '1'"):
@@ -320,15 +392,25 @@ def test_wrong_edges_are_refused(edge: list[Any], said: str) -> None:
         place(problem)
 
 
-def test_a_file_with_the_bandwidth_of_real_links_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_with_the_bandwidth_of_real_links_is_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "case.json"
-    path.write_text(json.dumps({"problem": small_problem() | {"bandwidth_per_level_bytes_s": [9.7e11]}}))
+    path.write_text(
+        json.dumps({"problem": small_problem() | {"bandwidth_per_level_bytes_s": [9.7e11]}})
+    )
     assert main(["place", str(path)]) == 0
     assert json.loads(capsys.readouterr().out)["time_per_batch"] == pytest.approx(18.0, rel=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("{", "not valid JSON"), ("[" * 100_000, "not valid JSON"), ("{}", "total_devices"), ("3", "list")]
+    ("content", "said"),
+    [
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("{}", "total_devices"),
+        ("3", "list"),
+    ],
 )
 def test_wrong_files_are_refused_in_one_sentence(
     content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,5 @@
-"""The original's device placement: its published cases, brute force on small ones, and what it refuses."""
+"""The original's device placement: its published cases, brute force on small ones, and what it
+refuses."""
 
 from __future__ import annotations
 
@@ -26,17 +27,22 @@ def test_shared_cases_reproduce_the_original(shared_data: Path) -> None:
         expected = json.loads(path.with_name(path.name.replace(".in.", ".out.")).read_text())
         document = json.loads(path.read_text())
         answer = place_case(document)
-        assert answer["finalTimePerBatch"] == pytest.approx(expected["finalTimePerBatch"], rel=1e-9), path.name
+        assert answer["finalTimePerBatch"] == pytest.approx(
+            expected["finalTimePerBatch"], rel=1e-9
+        ), path.name
         assert bool(answer["stages"]) == bool(expected["stages"]), path.name
         if answer["stages"]:
             check_plan(document, answer)
 
 
 def check_plan(document: dict[str, Any], answer: dict[str, Any]) -> None:
-    """The plan places every layer once, is feasible and takes what it says, priced without the solver's tables."""
+    """The plan places every layer once, is feasible and takes what it says, priced without the
+    solver's tables."""
     width = answer["tensorParallelDegree"]
     stages = [[int(node) for node in stage["nodes"]] for stage in answer["stages"]]
-    assert [node for stage in stages for node in stage] == [layer["id"] for layer in document["nodes"][str(width)]]
+    assert [node for stage in stages for node in stage] == [
+        layer["id"] for layer in document["nodes"][str(width)]
+    ]
     devices = [stage["devicesForStage"] for stage in answer["stages"]]
     priced = price(document, width, answer["dataParallelDegree"], stages)
     assert priced is not None
@@ -44,10 +50,15 @@ def check_plan(document: dict[str, Any], answer: dict[str, Any]) -> None:
     assert priced[0] == pytest.approx(answer["finalTimePerBatch"], rel=1e-9)
 
 
-def price(document: dict[str, Any], width: int, dp: int, stages: list[list[int]]) -> tuple[float, list[int]] | None:
-    """Seconds and devices of a plan by walking every stage layer by layer; None where it does not fit."""
+def price(
+    document: dict[str, Any], width: int, dp: int, stages: list[list[int]]
+) -> tuple[float, list[int]] | None:
+    """Seconds and devices of a plan by walking every stage layer by layer; None where it does not
+    fit."""
     layers = {layer["id"]: layer for layer in document["nodes"][str(width)]}
-    edges = [(e["sourceId"], e["destId"], e["communicationCost"]) for e in document["edges"][str(width)]]
+    edges = [
+        (e["sourceId"], e["destId"], e["communicationCost"]) for e in document["edges"][str(width)]
+    ]
     recompute, bandwidth = document["activationRecomputation"], document["bandwidth"]
     copies = 3 if document["optimizerAlgorithm"] == "Adam" else 2
     loads, devices = [], []
@@ -55,11 +66,19 @@ def price(document: dict[str, Any], width: int, dp: int, stages: list[list[int]]
         position, inside = len(stages) - index, set(stage)
         forward = backward = again = 0.0
         for node in stage:
-            arrivals = [size / bandwidth for source, to, size in edges if to == node and source not in inside]
+            arrivals = [
+                size / bandwidth
+                for source, to, size in edges
+                if to == node and source not in inside
+            ]
             forward = max([forward, *arrivals]) + layers[node]["optimalLatencyFw"]
         again = sum(layers[node]["optimalLatencyFw"] for node in stage)
         for node in reversed(stage):
-            arrivals = [size / bandwidth for source, to, size in edges if source == node and to not in inside]
+            arrivals = [
+                size / bandwidth
+                for source, to, size in edges
+                if source == node and to not in inside
+            ]
             backward = max([backward, *arrivals]) + layers[node]["optimalLatencyBw"]
             again = max([again, *arrivals]) + layers[node]["optimalLatencyBw"]
         loads.append(forward + (again if recompute and position > 1 else backward))
@@ -67,14 +86,20 @@ def price(document: dict[str, Any], width: int, dp: int, stages: list[list[int]]
         activations = sum(layers[node]["activationSize"] for node in stage)
         entering = sum(size for source, to, size in edges if to in inside and source not in inside)
         stash = entering if recompute else activations
-        if copies * parameters + activations + (position - 1) * stash > document["maxMemoryPerDevice"]:
+        if (
+            copies * parameters + activations + (position - 1) * stash
+            > document["maxMemoryPerDevice"]
+        ):
             return None
         devices.append(width if any(layers[node]["isTensorParallelized"] for node in stage) else 1)
     micro_batches = int(document["mbsInBatch"])
     if sum(devices) * dp > document["maxDevices"] or dp > micro_batches:
         return None
     first = sum(layers[node]["parameterSize"] for node in stages[0])
-    seconds = max(loads) * (-(-micro_batches // dp) + len(stages) - 1) + 4.0 * (dp - 1) / dp * first / bandwidth
+    seconds = (
+        max(loads) * (-(-micro_batches // dp) + len(stages) - 1)
+        + 4.0 * (dp - 1) / dp * first / bandwidth
+    )
     return seconds, devices
 
 
@@ -98,7 +123,9 @@ def random_document(seed: int) -> dict[str, Any]:
             }
             for node in range(-1, layers - 1)
         ]
-    flows = [{"sourceId": source, "destId": to, "communicationCost": size} for source, to, size in edges]
+    flows = [
+        {"sourceId": source, "destId": to, "communicationCost": size} for source, to, size in edges
+    ]
     return {
         "maxMemoryPerDevice": draw.choice([4.0, 8.0, 16.0, 64.0]),
         "maxDevices": draw.choice([1, 2, 3, 5, 8, 12]),
@@ -117,7 +144,9 @@ def test_equals_brute_force(seed: int) -> None:
     least = INFEASIBLE_S
     for width, layers in document["nodes"].items():
         ids = [layer["id"] for layer in layers]
-        for cuts in itertools.chain.from_iterable(itertools.combinations(range(1, len(ids)), k) for k in range(len(ids))):
+        for cuts in itertools.chain.from_iterable(
+            itertools.combinations(range(1, len(ids)), k) for k in range(len(ids))
+        ):
             bounds = [0, *cuts, len(ids)]
             stages = [ids[first:last] for first, last in itertools.pairwise(bounds)]
             for dp in range(1, min(int(document["mbsInBatch"]), document["maxDevices"]) + 1):
@@ -139,7 +168,12 @@ def test_command_line_prints_json(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert set(json.loads(done.stdout)) == {"finalTimePerBatch", "tensorParallelDegree", "dataParallelDegree", "stages"}
+    assert set(json.loads(done.stdout)) == {
+        "finalTimePerBatch",
+        "tensorParallelDegree",
+        "dataParallelDegree",
+        "stages",
+    }
 
 
 @pytest.mark.parametrize(
@@ -149,7 +183,10 @@ def test_command_line_prints_json(tmp_path: Path) -> None:
         ("[]", "give one case, or a list of cases"),
         ("[1]", "give one case, or a list of cases"),
         ("{}", "bandwidth"),
-        ('{"bandwidth": 0, "maxMemoryPerDevice": 1, "maxDevices": 1, "mbsInBatch": 1}', "must be positive"),
+        (
+            '{"bandwidth": 0, "maxMemoryPerDevice": 1, "maxDevices": 1, "mbsInBatch": 1}',
+            "must be positive",
+        ),
     ],
 )
 def test_wrong_files_are_refused_in_one_sentence(
@@ -173,10 +210,14 @@ def test_branching_layers_are_refused() -> None:
         place_case(document)
 
 
-def test_a_list_of_schedule_cases_gives_a_list_of_answers(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_of_schedule_cases_gives_a_list_of_answers(
+    shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = shared_data / "phaze" / "schedule_random.json"
     cases = json.loads(path.read_text())
     assert main(["schedule", str(path)]) == 0
     answers = json.loads(capsys.readouterr().out)
-    assert [answer["makespan"] for answer in answers] == pytest.approx([case["T"] for case in cases], rel=1e-6)
+    assert [answer["makespan"] for answer in answers] == pytest.approx(
+        [case["T"] for case in cases], rel=1e-6
+    )
     assert all(answer["optimal"] for answer in answers)

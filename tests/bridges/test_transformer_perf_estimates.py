@@ -1,4 +1,5 @@
-"""transformer-perf-estimates: its published results, whole spaces against one configuration at a time, and what always holds."""
+"""transformer-perf-estimates: its published results, whole spaces against one configuration at a
+time, and what always holds."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ from third_party.transformer_perf_estimates.case_files import read_configuration
 
 HERE = Path()
 GOLDEN = "layouts/transformer_perf_estimates_golden.json"
-# Candidates for 512, 1024, 4096 and 16384 GPUs, as its own search prints them at commit 54278b0, global batch 4096.
+# Candidates for 512, 1024, 4096 and 16384 GPUs, as its own search prints them at commit 54278b0,
+# global batch 4096.
 CANDIDATES = {
     ("1d", "gpt3_1T", 4): (1730, 1818, 1712, 1310),
     ("1d", "gpt3_1T", 8): (2324, 2554, None, 2027),
@@ -72,15 +74,21 @@ def assert_same(answer: Any, expected: Any, where: str) -> None:
         assert answer == expected, where
 
 
-def test_golden_configurations_are_priced_to_the_last_operator(golden: list[dict[str, Any]]) -> None:
+def test_golden_configurations_are_priced_to_the_last_operator(
+    golden: list[dict[str, Any]],
+) -> None:
     for case in golden:
-        assert_same(evaluated(case, HERE, as_published=True), case, f"{case['strategy']} {case['n_gpus']}")
+        assert_same(
+            evaluated(case, HERE, as_published=True), case, f"{case['strategy']} {case['n_gpus']}"
+        )
 
 
 def test_golden_configurations_are_the_best_of_their_spaces(golden: list[dict[str, Any]]) -> None:
     for case in golden:
         question = {key: value for key, value in case.items() if key not in ("config", "nv")}
-        assert searched(question, HERE, as_published=True, top=1)["t"] == pytest.approx(case["t"], rel=1e-9, abs=0)
+        assert searched(question, HERE, as_published=True, top=1)["t"] == pytest.approx(
+            case["t"], rel=1e-9, abs=0
+        )
 
 
 def test_the_published_results_are_found() -> None:
@@ -114,15 +122,27 @@ def test_the_vision_transformer_fits_nowhere_under_1d() -> None:
 def test_spaces_have_the_published_number_of_candidates(key: tuple[str, str, int]) -> None:
     strategy, model, size = key
     for gpus, candidates in zip((512, 1024, 4096, 16384), CANDIDATES[key], strict=True):
-        assert candidates is None or len(space(training(strategy, model, "B200", size, gpus))) == candidates
+        assert (
+            candidates is None
+            or len(space(training(strategy, model, "B200", size, gpus))) == candidates
+        )
 
 
 def training(strategy: str, model: str, system: str, nvlink_size: int, gpus: int) -> Training:
-    return Training(Strategy(strategy), published_model(model), published_system(system), nvlink_size, gpus, 4096)
+    return Training(
+        Strategy(strategy),
+        published_model(model),
+        published_system(system),
+        nvlink_size,
+        gpus,
+        4096,
+    )
 
 
 questions = st.builds(
-    lambda seed, strategy: random_question(Random(seed), strategy), st.integers(0, 2**32), st.sampled_from(Strategy)
+    lambda seed, strategy: random_question(Random(seed), strategy),
+    st.integers(0, 2**32),
+    st.sampled_from(Strategy),
 )
 some_corrections = st.frozensets(st.sampled_from(Correction))
 
@@ -137,7 +157,10 @@ def test_a_whole_space_is_every_configuration_priced_by_itself(
     estimates = estimate(asked, configurations, corrections)
     by_configuration = {read_configuration(case, asked): case for case in listed}
     places = {configurations.at(place): place for place in range(len(configurations))}
-    assert len(listed) == len(by_configuration) == len(configurations) and places.keys() == by_configuration.keys()
+    assert (
+        len(listed) == len(by_configuration) == len(configurations)
+        and places.keys() == by_configuration.keys()
+    )
     shortest = math.inf
     for configuration, case in by_configuration.items():
         expected = price(case, question["model"], question["system"], corrections)
@@ -153,7 +176,9 @@ def test_a_whole_space_is_every_configuration_priced_by_itself(
 
 @settings(max_examples=100)
 @given(questions, some_corrections)
-def test_parts_add_up_and_more_of_anything_is_never_slower(question: dict[str, Any], corrections: frozenset[Correction]) -> None:
+def test_parts_add_up_and_more_of_anything_is_never_slower(
+    question: dict[str, Any], corrections: frozenset[Correction]
+) -> None:
     asked = read_training(question, HERE)
     configurations = space(asked)
     estimates = estimate(asked, configurations, corrections)
@@ -171,8 +196,15 @@ def test_parts_add_up_and_more_of_anything_is_never_slower(question: dict[str, A
         memory = (each.weights_gb, each.gradients_gb, each.optimizer_gb, each.kept_gb)
         assert sum(memory) == pytest.approx(each.memory_gb, rel=1e-12)
         assert min(parts) >= 0 < min(memory)
-    for key in ("matrix_flops_fp16", "hbm_bandwidth", "nvlink_bandwidth", "ib_bandwidth", "nic_factor"):
-        # Attention counts vector operations as so many of the tensor cores, so both peaks grow together.
+    for key in (
+        "matrix_flops_fp16",
+        "hbm_bandwidth",
+        "nvlink_bandwidth",
+        "ib_bandwidth",
+        "nic_factor",
+    ):
+        # Attention counts vector operations as so many of the tensor cores, so both peaks grow
+        # together.
         more = {key: 2 * question["system"][key]}
         if key == "matrix_flops_fp16":
             more["vector_flops_fp16"] = 2 * question["system"]["vector_flops_fp16"]
@@ -195,16 +227,28 @@ def test_an_answer_says_which_correction_changed_it() -> None:
     for case, at_work in ((CASE, {"bias-shards"}), (TWO_D, {"all-reduce", "norm-width"})):
         answer = evaluated(case, HERE, as_published=False)
         published = evaluated(case, HERE, as_published=True)
-        assert (answer["as_published"]["t"], answer["as_published"]["mem"]) == (published["t"], published["mem"])
+        assert (answer["as_published"]["t"], answer["as_published"]["mem"]) == (
+            published["t"],
+            published["mem"],
+        )
         assert answer["t"] != published["t"] and "as_published" not in published
         assert answer["as_published"]["corrections"].keys() == at_work
-    spread = TWO_D | {"config": TWO_D["config"] | {"pp": 32, "dp": 16}, "nv": {"nv_tp1": 4, "nv_tp2": 1, "nv_dp": 1, "nv_pp": 2}}
-    assert "pipeline-links" in evaluated(spread, HERE, as_published=False)["as_published"]["corrections"]
+    spread = TWO_D | {
+        "config": TWO_D["config"] | {"pp": 32, "dp": 16},
+        "nv": {"nv_tp1": 4, "nv_tp2": 1, "nv_dp": 1, "nv_pp": 2},
+    }
+    assert (
+        "pipeline-links"
+        in evaluated(spread, HERE, as_published=False)["as_published"]["corrections"]
+    )
 
 
 def test_corrections_do_what_they_say() -> None:
     """By hand, one at a time, on two stages in each domain."""
-    case = TWO_D | {"config": TWO_D["config"] | {"pp": 32, "dp": 16}, "nv": {"nv_tp1": 4, "nv_tp2": 1, "nv_dp": 1, "nv_pp": 2}}
+    case = TWO_D | {
+        "config": TWO_D["config"] | {"pp": 32, "dp": 16},
+        "nv": {"nv_tp1": 4, "nv_tp2": 1, "nv_dp": 1, "nv_pp": 2},
+    }
     asked = read_training(case, HERE)
     configurations = Configurations.of([read_configuration(case, asked)])
 
@@ -212,29 +256,60 @@ def test_corrections_do_what_they_say() -> None:
         return estimate_at(estimate(asked, configurations, frozenset(corrections)), 0)
 
     published = one()
-    norm, wide = (next(op for op in each.operators if op.name == "ln1") for each in (published, one(Correction.NORM_WIDTH)))
+    norm, wide = (
+        next(op for op in each.operators if op.name == "ln1")
+        for each in (published, one(Correction.NORM_WIDTH))
+    )
     assert wide.kept_gb / norm.kept_gb == pytest.approx(25600 / 2048)
     assert one(Correction.PIPELINE_LINKS).pipeline_s > published.pipeline_s
     assert one(Correction.BIAS_SHARDS) == one(Correction.EXACT_SHARDS) == published
-    summed, twice = (next(op for op in each.operators if op.name == "ln2") for each in (published, one(Correction.ALL_REDUCE)))
+    summed, twice = (
+        next(op for op in each.operators if op.name == "ln2")
+        for each in (published, one(Correction.ALL_REDUCE))
+    )
     assert twice.forward_messages_s > summed.forward_messages_s
     assert one(*CORRECTED).seconds > published.seconds
 
 
 def test_a_search_says_what_the_published_formulas_would_have_found() -> None:
-    case = {key: TWO_D[key] for key in ("strategy", "model_name", "system_name", "nvlink_size", "n_gpus", "global_batch_size")}
-    answer, published = (searched(case, HERE, as_published, top=3) for as_published in (False, True))
+    case = {
+        key: TWO_D[key]
+        for key in (
+            "strategy",
+            "model_name",
+            "system_name",
+            "nvlink_size",
+            "n_gpus",
+            "global_batch_size",
+        )
+    }
+    answer, published = (
+        searched(case, HERE, as_published, top=3) for as_published in (False, True)
+    )
     assert answer["candidates"] == published["candidates"]
-    assert answer["as_published"]["t"] == published["t"] and answer["as_published"]["config"] == published["config"]
-    assert answer["best"][0]["as_published"]["t"] < answer["t"] and answer["best"][0]["t"] == answer["t"]
+    assert (
+        answer["as_published"]["t"] == published["t"]
+        and answer["as_published"]["config"] == published["config"]
+    )
+    assert (
+        answer["best"][0]["as_published"]["t"] < answer["t"]
+        and answer["best"][0]["t"] == answer["t"]
+    )
     assert [each["t"] for each in answer["best"]] == sorted(each["t"] for each in answer["best"])
-    again = evaluated(case | {key: answer[key] for key in ("config", "nv")}, HERE, as_published=False)
-    assert again["t"] == pytest.approx(answer["t"], rel=1e-12) and again["stats"].keys() == answer["stats"].keys()
+    again = evaluated(
+        case | {key: answer[key] for key in ("config", "nv")}, HERE, as_published=False
+    )
+    assert (
+        again["t"] == pytest.approx(answer["t"], rel=1e-12)
+        and again["stats"].keys() == answer["stats"].keys()
+    )
 
 
 def test_where_nothing_fits_the_answer_is_empty() -> None:
     case = {key: CASE[key] for key in CASE if key not in ("config", "nv", "system_name")}
-    answer = searched(case | {"system": SYSTEM | {"hbm_capacity": 1e-3}}, HERE, as_published=False, top=2)
+    answer = searched(
+        case | {"system": SYSTEM | {"hbm_capacity": 1e-3}}, HERE, as_published=False, top=2
+    )
     assert answer["candidates"] == 1730 and answer["feasible_candidates"] == 0
     assert answer["best"] == [] and answer["t"] is None and answer["as_published"]["config"] is None
 
@@ -247,4 +322,7 @@ def test_published_models_and_systems_are_there() -> None:
     }
     assert published_system("B200-next").hbm_capacity_gb == 384
     case = CASE | {"system": SYSTEM}
-    assert evaluated(case, HERE, as_published=True)["t"] == evaluated(CASE, HERE, as_published=True)["t"]
+    assert (
+        evaluated(case, HERE, as_published=True)["t"]
+        == evaluated(CASE, HERE, as_published=True)["t"]
+    )

@@ -1,4 +1,5 @@
-"""Questions of transformer-perf-estimates under both physics: what is translated, what is compared, what is refused."""
+"""Questions of transformer-perf-estimates under both physics: what is translated, what is compared,
+what is refused."""
 
 from __future__ import annotations
 
@@ -37,8 +38,14 @@ from third_party.transformer_perf_estimates.own_parts import Parts
 from third_party.transformer_perf_estimates.own_requests import OwnQuestion
 
 SMALL = TransformerModel(sequence_length=256, hidden=2048, heads=2, layers=4, ffn=8192)
-SHORT_OF_MEMORY = replace(published_system("A100"), hbm_capacity_gb=4.5)  # 3 of which our framework reserves
-SIZES = {Strategy.ONE_D: (1, 2), Strategy.SEQUENCE: (2,), Strategy.TWO_D: (2,)}  # of micro-batches: each a graph per layout
+SHORT_OF_MEMORY = replace(
+    published_system("A100"), hbm_capacity_gb=4.5
+)  # 3 of which our framework reserves
+SIZES = {
+    Strategy.ONE_D: (1, 2),
+    Strategy.SEQUENCE: (2,),
+    Strategy.TWO_D: (2,),
+}  # of micro-batches: each a graph per layout
 CASE: dict[str, Any] = {
     "strategy": "1d",
     "model": {"l": 256, "e": 2048, "h": 2, "depth": 4},
@@ -58,7 +65,9 @@ def folder_of_graphs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 def small(strategy: Strategy, **changes: Any) -> Training:
-    return replace(Training(strategy, SMALL, SHORT_OF_MEMORY, nvlink_size=4, gpus=8, global_batch=4), **changes)
+    return replace(
+        Training(strategy, SMALL, SHORT_OF_MEMORY, nvlink_size=4, gpus=8, global_batch=4), **changes
+    )
 
 
 @cache
@@ -68,7 +77,12 @@ def compared(strategy: Strategy) -> Comparison:
 
 def prices(comparison: Comparison) -> Iterator[Price]:
     for best in (comparison.published_best, comparison.own_best):
-        assert best is not None and best.published is not None and best.own is not None and best.refused == ""
+        assert (
+            best is not None
+            and best.published is not None
+            and best.own is not None
+            and best.refused == ""
+        )
         yield from (best.published, best.own)
 
 
@@ -89,9 +103,18 @@ def test_each_best_plan_is_the_better_one_under_its_own_physics(strategy: Strate
     comparison = compared(strategy)
     theirs, ours = comparison.published_best, comparison.own_best
     assert comparison.proven and theirs is not None and ours is not None
-    assert theirs.own is not None and ours.own is not None and theirs.published is not None and ours.published is not None
+    assert (
+        theirs.own is not None
+        and ours.own is not None
+        and theirs.published is not None
+        and ours.published is not None
+    )
     assert theirs.published.feasible and ours.own.feasible
-    if theirs.own.feasible and theirs.configuration is not None and theirs.configuration.micro_batch in SIZES[strategy]:
+    if (
+        theirs.own.feasible
+        and theirs.configuration is not None
+        and theirs.configuration.micro_batch in SIZES[strategy]
+    ):
         assert ours.own.seconds <= theirs.own.seconds * (1 + 1e-9)
     if ours.published.feasible:
         assert theirs.published.seconds <= ours.published.seconds * (1 + 1e-9)
@@ -107,20 +130,38 @@ def test_a_configuration_is_the_same_plan_and_back(strategy: Strategy) -> None:
             configuration = every.at(place)
             plan = single_plan(question.request_of(configuration))
             assert (plan.devices, plan.zero_stage, plan.global_batch_size) == (8, 1, 4)
-            panels = configuration.panels if configuration.tp > 1 else 1  # a product of one GPU has none
+            panels = (
+                configuration.panels if configuration.tp > 1 else 1
+            )  # a product of one GPU has none
             assert question.configuration_of(plan) == replace(configuration, panels=panels)
             seen += configuration.tp2 > 1
     assert seen or strategy is Strategy.ONE_D
 
 
 def test_what_the_system_says_is_the_hardware() -> None:
-    training = replace(small(Strategy.ONE_D), system=published_system("B200"), gpus=64, nvlink_size=8)
+    training = replace(
+        small(Strategy.ONE_D), system=published_system("B200"), gpus=64, nvlink_size=8
+    )
     hardware = own_hardware(training)
-    assert (hardware.device, hardware.peak_tflop_per_s, hardware.memory_bandwidth_gb_per_s) == ("b200", 2500, 8000)
+    assert (hardware.device, hardware.peak_tflop_per_s, hardware.memory_bandwidth_gb_per_s) == (
+        "b200",
+        2500,
+        8000,
+    )
     assert hardware.memory_size_gib * GIB == pytest.approx(192e9)
     fast, slow = hardware.cluster.tiers
-    assert (fast.group_size, fast.bandwidth_bytes_per_s, fast.efficiency, fast.latency_s) == (8, 900e9, 0.7, 2.5e-6)
-    assert (slow.group_size, slow.bandwidth_bytes_per_s, slow.efficiency, slow.latency_s) == (64, 100e9, 0.7, 5e-6)
+    assert (fast.group_size, fast.bandwidth_bytes_per_s, fast.efficiency, fast.latency_s) == (
+        8,
+        900e9,
+        0.7,
+        2.5e-6,
+    )
+    assert (slow.group_size, slow.bandwidth_bytes_per_s, slow.efficiency, slow.latency_s) == (
+        64,
+        100e9,
+        0.7,
+        5e-6,
+    )
     (alone,) = own_hardware(replace(training, gpus=8)).cluster.tiers
     assert alone.bandwidth_bytes_per_s == 900e9
     (alone,) = own_hardware(replace(training, nvlink_size=1)).cluster.tiers
@@ -133,7 +174,9 @@ def test_every_published_model_and_system_has_one_of_ours() -> None:
     assert stands_for()["models"].keys() == published_models().keys()
     assert stands_for()["devices"].keys() == published_systems().keys()
     for name in published_models():
-        training = replace(small(Strategy.ONE_D), model=published_model(name), system=published_system("H200"))
+        training = replace(
+            small(Strategy.ONE_D), model=published_model(name), system=published_system("H200")
+        )
         ours = find_model(OwnQuestion.of(training).model)
         assert ours.sequence_length == published_model(name).sequence_length
 
@@ -141,7 +184,9 @@ def test_every_published_model_and_system_has_one_of_ours() -> None:
 def test_nothing_that_fits_is_an_answer_of_either() -> None:
     tiny = small(Strategy.ONE_D, system=replace(SHORT_OF_MEMORY, hbm_capacity_gb=0.01))
     comparison = compare(OwnQuestion.of(tiny, device="a100_80gb"), (1,))
-    assert comparison.published_best is None and comparison.own_best is None and not comparison.proven
+    assert (
+        comparison.published_best is None and comparison.own_best is None and not comparison.proven
+    )
     assert "fits 9.54 MiB per device; the leanest needs " in comparison.own_reason
 
 
@@ -151,17 +196,24 @@ def ask(tmp_path: Path, case: dict[str, Any], *words: str) -> int:
     return main(["compare", str(path), *words])
 
 
-def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_table_or_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert ask(tmp_path, CASE, "--micro-batch-size", "2", "--format", "json") == 0
     (answer,) = json.loads(capsys.readouterr().out)["cases"]
-    assert answer["n_gpus"] == 8 and answer["own"]["proven"] and answer["own"]["micro_batch_sizes"] == [2]
+    assert (
+        answer["n_gpus"] == 8
+        and answer["own"]["proven"]
+        and answer["own"]["micro_batch_sizes"] == [2]
+    )
     own = answer["own_best"]["own"]
     assert own["feasible"] and answer["own_best"]["plan"]["micro_batch_size"] == 2
     assert ask(tmp_path, CASE, "--micro-batch-size", "2") == 0
     lines = capsys.readouterr().out.splitlines()
     assert (
         lines[0]
-        == "gpt:layers=4,hidden=2048,heads=2,ffn=8192,sequence_length=256, 1d: 8 x A100, 4 in a fast domain, global batch 4"
+        == "gpt:layers=4,hidden=2048,heads=2,ffn=8192,sequence_length=256, 1d: 8 x A100, 4 in a "
+        "fast domain, global batch 4"
     )
     assert any(line.split()[:1] == ["ours"] and "micro-batch 2" in line for line in lines)
     assert any(line.split()[:3] == ["embedding,", "head,", "loss"] for line in lines)
@@ -173,19 +225,43 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
         (),
         "none of our devices stands for this system",
     ),
-    "numbers of one byte": ({"system": SYSTEM | {"element_size": 1e-9}}, ("--device", "a100_80gb"), "numbers have two bytes"),
-    "a model of other sizes": ({}, ("--model", "bertbase"), "its layers is 12, that of the case (depth) is 4"),
+    "numbers of one byte": (
+        {"system": SYSTEM | {"element_size": 1e-9}},
+        ("--device", "a100_80gb"),
+        "numbers have two bytes",
+    ),
+    "a model of other sizes": (
+        {},
+        ("--model", "bertbase"),
+        "its layers is 12, that of the case (depth) is 4",
+    ),
     "an unknown device": ({}, ("--device", "a1000"), "no device named 'a1000'"),
-    "a device without an NVLink": ({}, ("--device", "tpu_v4"), "is not one of fast domains under a switch"),
-    "a broken fast domain": ({"n_gpus": 12, "nvlink_size": 8}, (), "n_gpus is 12, no whole number of fast domains of 8"),
-    "micro-batches of no configuration": ({}, ("--micro-batch-size", "3"), "no configuration of the case has a micro-batch of 3"),
+    "a device without an NVLink": (
+        {},
+        ("--device", "tpu_v4"),
+        "is not one of fast domains under a switch",
+    ),
+    "a broken fast domain": (
+        {"n_gpus": 12, "nvlink_size": 8},
+        (),
+        "n_gpus is 12, no whole number of fast domains of 8",
+    ),
+    "micro-batches of no configuration": (
+        {},
+        ("--micro-batch-size", "3"),
+        "no configuration of the case has a micro-batch of 3",
+    ),
     "a micro-batch that is none": ({"n_gpus": 0}, (), "n_gpus is 0"),
 }
 
 
 @pytest.mark.parametrize(("changes", "words", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_translated_is_refused_in_a_sentence(
-    changes: dict[str, Any], words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    changes: dict[str, Any],
+    words: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert ask(tmp_path, CASE | changes, *words) == 2
     out, err = capsys.readouterr()
@@ -195,17 +271,29 @@ def test_what_cannot_be_translated_is_refused_in_a_sentence(
 def test_each_physics_prices_a_plan_with_the_panels_it_has() -> None:
     question = OwnQuestion.of(small(Strategy.TWO_D), device="a100_80gb")
     first = next(each for each in configurations(question) if each.tp1 == 2 and each.panels == 4)
-    assert {question.request_of(replace(first, panels=panels)).panels for panels in (2, 4, 8)} == {(2,), (4,), (8,)}
+    assert {question.request_of(replace(first, panels=panels)).panels for panels in (2, 4, 8)} == {
+        (2,),
+        (4,),
+        (8,),
+    }
     comparison = compared(Strategy.TWO_D)
     for best in (comparison.published_best, comparison.own_best):
-        assert best is not None and best.configuration is not None and best.plan is not None and best.published is not None
+        assert (
+            best is not None
+            and best.configuration is not None
+            and best.plan is not None
+            and best.published is not None
+        )
         assert {stage.layout.panels for stage in best.plan.stages} == {best.configuration.panels}
         (own,) = estimate(question.training, Configurations.of([best.configuration])).seconds
         assert best.published.seconds == own
     ours = comparison.own_best
     assert ours is not None and ours.configuration is not None and ours.published is not None
     fewer_and_more = [replace(ours.configuration, panels=panels) for panels in (2, 4)]
-    assert min(estimate(question.training, Configurations.of(fewer_and_more)).seconds) < ours.published.seconds
+    assert (
+        min(estimate(question.training, Configurations.of(fewer_and_more)).seconds)
+        < ours.published.seconds
+    )
 
 
 def configurations(question: OwnQuestion) -> Iterator[Configuration]:
@@ -224,16 +312,26 @@ def test_the_table_has_panels_and_says_which_were_not_tried() -> None:
     ours = comparison.own_best
     assert ours is not None and ours.configuration is not None
     tried = "\n".join(comparison_lines(comparison, "title"))
-    assert f"micro-batch 2, {ours.configuration.panels} panels " in tried and "all the same" not in tried
-    one = replace(comparison, own_best=replace(ours, configuration=replace(ours.configuration, panels=1)))
+    assert (
+        f"micro-batch 2, {ours.configuration.panels} panels " in tried
+        and "all the same" not in tried
+    )
+    one = replace(
+        comparison, own_best=replace(ours, configuration=replace(ours.configuration, panels=1))
+    )
     lines = comparison_lines(one, "title")
-    assert "ours: transformer-perf-estimates tries 2, 4 panels on 2 x 2 GPUs; its formulas price 1 all the same" in lines
+    assert (
+        "ours: transformer-perf-estimates tries 2, 4 panels on 2 x 2 GPUs; its formulas price 1 "
+        "all the same" in lines
+    )
 
 
 def test_what_is_zero_but_for_rounding_is_no_part() -> None:
     price = next(prices(compared(Strategy.ONE_D)))
     some = replace(price.parts, context_s=1e-9 * price.seconds)
-    cleared = replace(some, hidden_data_s=1e-14 * price.seconds, pipeline_s=-1e-16, workspace_bytes=1e-5).without_residues()
+    cleared = replace(
+        some, hidden_data_s=1e-14 * price.seconds, pipeline_s=-1e-16, workspace_bytes=1e-5
+    ).without_residues()
     assert cleared == replace(some, hidden_data_s=0.0, pipeline_s=0.0, workspace_bytes=0.0)
 
 
@@ -242,17 +340,25 @@ def test_parts_add_up_to_the_difference_of_the_iterations(strategy: Strategy) ->
     there_and_here = list(prices(compared(strategy)))
     for there, here in zip(there_and_here[::2], there_and_here[1::2], strict=True):
         differences = [getattr(here.parts, name) - getattr(there.parts, name) for name in PARTS]
-        assert sum(differences) == pytest.approx(here.seconds - there.seconds, abs=1e-9 * here.seconds)
+        assert sum(differences) == pytest.approx(
+            here.seconds - there.seconds, abs=1e-9 * here.seconds
+        )
 
 
 def test_parts_that_are_alike_differ_by_nothing_and_those_that_neither_has_are_no_rows() -> None:
     comparison = compared(Strategy.ONE_D)
     ours = comparison.own_best
-    assert ours is not None and ours.own is not None and ours.own.parts.context_s == 0 < ours.own.parts.bubble_s
+    assert (
+        ours is not None
+        and ours.own is not None
+        and ours.own.parts.context_s == 0 < ours.own.parts.bubble_s
+    )
     nearly = {name: value * (1 + 1e-15) for name, value in vars(ours.own.parts).items()}
     alike = replace(ours, published=replace(ours.own, parts=Parts(**nearly)))
     lines = comparison_lines(replace(comparison, published_best=None, own_best=alike), "title")
     rows = lines[next(place for place, line in enumerate(lines) if "here - there" in line) + 1 : -3]
     told = [line for line in rows if line.split()[-1:] not in ([], ["GB"])]
     assert {line.split()[-1] for line in told} == {"0"}
-    assert any("bubble" in line for line in told) and not any("keys and values" in line for line in told)
+    assert any("bubble" in line for line in told) and not any(
+        "keys and values" in line for line in told
+    )

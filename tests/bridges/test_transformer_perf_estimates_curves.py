@@ -1,4 +1,5 @@
-"""Curves of transformer-perf-estimates: cases of lists, their best, and the file that a sweep's page draws beside its own."""
+"""Curves of transformer-perf-estimates: cases of lists, their best, and the file that a sweep's
+page draws beside its own."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def ask(tmp_path: Path, case: Mapping[str, Any], *words: str) -> int:
     return main(["curves", str(path), *words])
 
 
-def test_every_combination_is_the_best_of_its_search_under_both_formulas(tmp_path: Path, capsys: Any) -> None:
+def test_every_combination_is_the_best_of_its_search_under_both_formulas(
+    tmp_path: Path, capsys: Any
+) -> None:
     table = tmp_path / "curves.csv"
     assert ask(tmp_path, LISTS, "--output", str(table)) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -45,13 +48,19 @@ def test_every_combination_is_the_best_of_its_search_under_both_formulas(tmp_pat
                     unfit += seconds is None
                     expected |= {} if seconds is None else {(source, device, gpus): seconds}
     assert found == expected and unfit == 2  # one axis on 256 A100
-    assert found["transformer-perf-estimates 1d, as published", "a100_80gb", 512] == pytest.approx(614.2018866732147, rel=1e-12)
+    assert found["transformer-perf-estimates 1d, as published", "a100_80gb", 512] == pytest.approx(
+        614.2018866732147, rel=1e-12
+    )
     assert all(
-        (each.settings["model"], each.settings["fast_domain"], each.settings["global_batch_size"]) == ("megatron-1t", "4", "4096")
+        (each.settings["model"], each.settings["fast_domain"], each.settings["global_batch_size"])
+        == ("megatron-1t", "4", "4096")
         for each in answers
     )
     assert len(lines) == 1 + 8 and sum("nothing fits" in line for line in lines) == 1
-    assert any(line.split()[:3] == ["1d", "megatron-1t", "A100"] and line.split()[-1] == "614.2" for line in lines)
+    assert any(
+        line.split()[:3] == ["1d", "megatron-1t", "A100"] and line.split()[-1] == "614.2"
+        for line in lines
+    )
 
 
 def test_what_nothing_of_ours_stands_for_keeps_its_name(tmp_path: Path) -> None:
@@ -61,7 +70,10 @@ def test_what_nothing_of_ours_stands_for_keeps_its_name(tmp_path: Path) -> None:
         "system_name": "mine",
     }
     (point,) = curve_points(LISTS | own | {"strategy": "1d", "n_gpus": 8}, tmp_path)
-    assert (point.model, point.device) == ("gpt:layers=4,hidden=512,heads=4,ffn=2048,sequence_length=512", "mine")
+    assert (point.model, point.device) == (
+        "gpt:layers=4,hidden=512,heads=4,ffn=2048,sequence_length=512",
+        "mine",
+    )
 
 
 @pytest.mark.parametrize("name", ["gpt3_1t_scaling", "vit_scaling"])
@@ -69,18 +81,38 @@ def test_examples_ask_what_the_study_of_the_same_name_asks(name: str) -> None:
     example = json.loads((Path(package.__file__).parent / "examples" / f"{name}.json").read_text())
     study = yaml.safe_load((REPOSITORY / "scripts" / "studies" / f"{name}.yaml").read_text())
     (small,) = curve_points(
-        {**example, "strategy": example["strategy"][:1], "system_name": "B200", "n_gpus": 256, "nvlink_size": 8}, Path()
+        {
+            **example,
+            "strategy": example["strategy"][:1],
+            "system_name": "B200",
+            "n_gpus": 256,
+            "nvlink_size": 8,
+        },
+        Path(),
     )
-    assert (small.model, small.training.global_batch) == (study["model"], study["global_batch_size"])
-    assert example["nvlink_size"] == study["fast_domain"] and set(study["devices"]) <= set(example["n_gpus"])
+    assert (small.model, small.training.global_batch) == (
+        study["model"],
+        study["global_batch_size"],
+    )
+    assert example["nvlink_size"] == study["fast_domain"] and set(study["devices"]) <= set(
+        example["n_gpus"]
+    )
     assert len(example["system_name"]) == len(study["device"]) == 3
     assert len(list(cases_of(example))) == 2 * 3 * 3 * 7
 
 
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "an empty list": ({"n_gpus": []}, (), "n_gpus is an empty list; give a value, or several"),
-    "too many combinations": ({"n_gpus": [8] * (MOST_CASES // 4 + 1)}, (), "the lists have 1,004 combinations, at most 1,000"),
-    "a list with a wrong value": ({"n_gpus": [256, 0]}, (), "case 1: n_gpus is 0; it must be a whole number from 1"),
+    "too many combinations": (
+        {"n_gpus": [8] * (MOST_CASES // 4 + 1)},
+        (),
+        "the lists have 1,004 combinations, at most 1,000",
+    ),
+    "a list with a wrong value": (
+        {"n_gpus": [256, 0]},
+        (),
+        "case 1: n_gpus is 0; it must be a whole number from 1",
+    ),
     "a list in a list": ({"n_gpus": [[256]]}, (), "n_gpus is [256]; it must be a whole number"),
     "a folder to write": ({}, ("--output", "."), "is a folder"),
 }
@@ -88,7 +120,11 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize(("changes", "words", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_in_a_sentence(
-    changes: dict[str, Any], words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    changes: dict[str, Any],
+    words: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert ask(tmp_path, LISTS | changes, *words) == 2
     out, err = capsys.readouterr()

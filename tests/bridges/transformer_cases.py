@@ -1,4 +1,5 @@
-"""Cases of transformer-perf-estimates that tests share: published ones, and random small ones with their whole spaces."""
+"""Cases of transformer-perf-estimates that tests share: published ones, and random small ones with
+their whole spaces."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class SmallSpace:
 
 
 def random_question(random: Random, strategy: str) -> dict[str, Any]:
-    """A small model on a small system of any balance; numbers of tokens and layers need not divide evenly."""
+    """A small model on a small system of any balance; numbers of tokens and layers need not divide
+    evenly."""
     heads = random.choice([1, 2, 3, 4, 6, 8])
     width = heads * random.choice([64, 96, 128, 320])
     model = {
@@ -67,7 +69,13 @@ def random_question(random: Random, strategy: str) -> dict[str, Any]:
         "depth": random.choice([1, 2, 6, 8, 12]),
     }
     system = dict(SYSTEM)
-    for key in ("matrix_flops_fp16", "vector_flops_fp16", "hbm_bandwidth", "nvlink_bandwidth", "ib_bandwidth"):
+    for key in (
+        "matrix_flops_fp16",
+        "vector_flops_fp16",
+        "hbm_bandwidth",
+        "nvlink_bandwidth",
+        "ib_bandwidth",
+    ):
         system[key] *= random.choice([0.01, 0.3, 1, 4])
     system["hbm_capacity"] = random.choice([0.05, 0.3, 2, 80])
     system["nic_factor"] = random.choice([0.5, 1, 2])
@@ -83,7 +91,9 @@ def random_question(random: Random, strategy: str) -> dict[str, Any]:
 
 def small_space(question: dict[str, Any]) -> SmallSpace:
     """Every configuration, by trying all numbers against the rules."""
-    strategy, model, gpus, size = (question[key] for key in ("strategy", "model", "n_gpus", "nvlink_size"))
+    strategy, model, gpus, size = (
+        question[key] for key in ("strategy", "model", "n_gpus", "nvlink_size")
+    )
     batch, found = question["global_batch_size"], []
     degrees = range(1, gpus + 1)
     for tp1, tp2, pp in product(degrees, degrees, degrees):
@@ -93,15 +103,23 @@ def small_space(question: dict[str, Any]) -> SmallSpace:
         if batch % dp:
             continue
         parts = tp2 if strategy == "2d" else tp1 * tp2
-        batches = [each for each in range(1, batch // dp + 1) if batch // dp % each == 0 and each * model["l"] % parts == 0]
+        batches = [
+            each
+            for each in range(1, batch // dp + 1)
+            if batch // dp % each == 0 and each * model["l"] % parts == 0
+        ]
         shares = [
             share
             for share in product(*(range(1, each + 1) for each in (tp1, tp2, dp, pp)))
             if all(each % one == 0 for each, one in zip((tp1, tp2, dp, pp), share, strict=True))
             and share[0] * share[1] * share[2] * share[3] == min(size, gpus)
         ]
-        for micro_batch, panels, share in product(batches, _panels(strategy, model, tp1, tp2), shares):
-            found.append(question | _written(strategy, tp1, tp2, pp, dp, micro_batch, panels, share))
+        for micro_batch, panels, share in product(
+            batches, _panels(strategy, model, tp1, tp2), shares
+        ):
+            found.append(
+                question | _written(strategy, tp1, tp2, pp, dp, micro_batch, panels, share)
+            )
     return SmallSpace(question, tuple(found))
 
 
@@ -122,7 +140,9 @@ def _panels(strategy: str, model: dict[str, int], tp1: int, tp2: int) -> list[in
     if model["e"] / first < 512:
         return [first]
     return [
-        first * 2**power for power in range(12) if model["e"] % (first * 2**power) == 0 and model["e"] // first >> power >= 512
+        first * 2**power
+        for power in range(12)
+        if model["e"] % (first * 2**power) == 0 and model["e"] // first >> power >= 512
     ]
 
 
@@ -131,4 +151,7 @@ def _written(strategy, tp1, tp2, pp, dp, micro_batch, panels, share) -> dict[str
     if strategy == "1d":
         return {"config": config, "nv": {"nv_tp": share[0], "nv_dp": share[2], "nv_pp": share[3]}}
     config |= {"tp1": tp1, "tp2": tp2} | ({"nb": panels} if strategy == "2d" else {})
-    return {"config": config, "nv": {"nv_tp1": share[0], "nv_tp2": share[1], "nv_dp": share[2], "nv_pp": share[3]}}
+    return {
+        "config": config,
+        "nv": {"nv_tp1": share[0], "nv_tp2": share[1], "nv_dp": share[2], "nv_pp": share[3]},
+    }

@@ -1,6 +1,8 @@
-"""Iterations of transformer-perf-estimates, one configuration at a time in plain numbers: formulas as its paper lists them.
+"""Iterations of transformer-perf-estimates, one configuration at a time in plain numbers: formulas
+as its paper lists them.
 
-Nothing here is shared with ``third_party.transformer_perf_estimates``, neither code nor arrays. ``fixed`` names corrections.
+Nothing here is shared with ``third_party.transformer_perf_estimates``, neither code nor arrays.
+``fixed`` names corrections.
 """
 
 from __future__ import annotations
@@ -14,18 +16,24 @@ Shares = tuple[int, int]  # devices of a group, and those of them in a fast doma
 
 @dataclass(frozen=True)
 class Priced:
-    """Seconds and GB of an iteration; of the operators of a layer their exposed messages forward and backward."""
+    """Seconds and GB of an iteration; of the operators of a layer their exposed messages forward
+    and backward."""
 
     seconds: float
     memory_gb: float
     messages: dict[str, tuple[float, float]]
 
 
-def collective(system: dict[str, Any], kind: str, gb: float, group: Shares, fixed: Collection[str]) -> float:
+def collective(
+    system: dict[str, Any], kind: str, gb: float, group: Shares, fixed: Collection[str]
+) -> float:
     devices, inside = group
     if devices == 1:
         return 0.0
-    slow, fast = system["ib_bandwidth"] * system["ib_eff"], system["nvlink_bandwidth"] * system["nvlink_eff"]
+    slow, fast = (
+        system["ib_bandwidth"] * system["ib_eff"],
+        system["nvlink_bandwidth"] * system["nvlink_eff"],
+    )
     domains = devices // inside
     moved = gb if kind == "broadcast" else gb * (devices - 1) / devices
     latency = system["ib_latency"] * (domains - 1) + system["nvlink_latency"] * (devices - domains)
@@ -37,25 +45,45 @@ def collective(system: dict[str, Any], kind: str, gb: float, group: Shares, fixe
         seconds = max(moved / (system["nic_factor"] * inside * slow), moved / fast)
         if kind == "allreduce" and "all-reduce" not in fixed:
             return 2 * seconds + latency
-    return 2 * (seconds + latency) if kind == "allreduce" and "all-reduce" in fixed else seconds + latency
+    return (
+        2 * (seconds + latency)
+        if kind == "allreduce" and "all-reduce" in fixed
+        else seconds + latency
+    )
 
 
 class Layer:
     """Adds up the operators of a layer."""
 
-    def __init__(self, system: dict[str, Any], panels: int, groups: dict[int, Shares], fixed: Collection[str]) -> None:
+    def __init__(
+        self, system: dict[str, Any], panels: int, groups: dict[int, Shares], fixed: Collection[str]
+    ) -> None:
         self.system, self.panels, self.groups, self.fixed = system, panels, groups, fixed
         self.forward = self.backward = self.weights_gb = self.kept_gb = 0.0
         self.messages: dict[str, tuple[float, float]] = {}
 
-    def add(self, name, flops, elements, sent=((), ()), weights=0, kept=0, matrix=False, summa=False, masks=0, kept_masks=0):
+    def add(
+        self,
+        name,
+        flops,
+        elements,
+        sent=((), ()),
+        weights=0,
+        kept=0,
+        matrix=False,
+        summa=False,
+        masks=0,
+        kept_masks=0,
+    ):
         exposed = []
         for way in (0, 1):
             peak = self.system["matrix_flops_fp16" if matrix else "vector_flops_fp16"]
             work = 20e-6 + flops[way] * 1e-12 / (0.8 * peak)
             work = max(work, (elements[way] * 2e-9 + masks * 1e-9) / self.system["hbm_bandwidth"])
             if summa:
-                one = sum(self._message(kind, axis, size / self.panels) for kind, axis, size in sent[way])
+                one = sum(
+                    self._message(kind, axis, size / self.panels) for kind, axis, size in sent[way]
+                )
                 exposed.append(one + max(one * self.panels - work, 0))
             else:
                 exposed.append(sum(self._message(*each) for each in sent[way]))
@@ -71,7 +99,9 @@ class Layer:
         return collective(self.system, kind, size * 2e-9, self.groups[axis], self.fixed)
 
 
-def price(case: dict[str, Any], model: dict[str, int], system: dict[str, Any], fixed: Collection[str] = ()) -> Priced:
+def price(
+    case: dict[str, Any], model: dict[str, int], system: dict[str, Any], fixed: Collection[str] = ()
+) -> Priced:
     """The configuration of a case; ``model`` and ``system`` with the keys of their files."""
     config, nv, strategy = case["config"], case["nv"], case["strategy"]
     m1, m2 = config.get("tp1", config["tp"]), config.get("tp2", 1)
@@ -89,11 +119,15 @@ def price(case: dict[str, Any], model: dict[str, int], system: dict[str, Any], f
         sync += once + max(once - one_pass, 0) * (depth - 1)
     seconds = (layer.forward + layer.backward) * batches * depth
     if pp > 1:
-        fast = system["nvlink_latency"] + input_gb / (system["nvlink_bandwidth"] * system["nvlink_eff"])
+        fast = system["nvlink_latency"] + input_gb / (
+            system["nvlink_bandwidth"] * system["nvlink_eff"]
+        )
         slow = system["ib_latency"] + input_gb / (system["ib_bandwidth"] * system["ib_eff"])
         outside = pp // nv["nv_pp"] - 1
         free = nv["nv_pp"] > 1 and "pipeline-links" not in fixed
-        seconds += 2 * batches * ((pp - 1 - outside) * fast + outside * (0.0 if free else slow)) / (pp - 1)
+        seconds += (
+            2 * batches * ((pp - 1 - outside) * fast + outside * (0.0 if free else slow)) / (pp - 1)
+        )
     seconds += (pp - 1) * seconds / batches
     weights = layer.weights_gb * depth
     memory = 2 * weights + 6 * weights / group[0] + layer.kept_gb * depth * min(pp, batches)
@@ -110,7 +144,11 @@ def _flash(layer: Layer, model: dict[str, int], b: int, heads: int, own: float) 
     length, q = model["l"], model["e"] // model["h"]
     kappa = layer.system["matrix_flops_fp16"] / layer.system["vector_flops_fp16"]
     n = b * heads
-    qk, softmax, drop = n * own * length * (2 * q - 1), kappa * n * own * (3 * length - 1), kappa * n * own * length
+    qk, softmax, drop = (
+        n * own * length * (2 * q - 1),
+        kappa * n * own * (3 * length - 1),
+        kappa * n * own * length,
+    )
     av = n * own * q * (2 * length - 1)
     backward = av + n * length * q * (2 * own - 1)  # gradients of queries and keys
     backward += kappa * n * own * (4 * length - 1) + drop
@@ -121,7 +159,10 @@ def _flash(layer: Layer, model: dict[str, int], b: int, heads: int, own: float) 
     layer.add(
         "fusedla",
         (qk + softmax + drop + av, backward),
-        (2 * n * own * q + 2 * n * length * q + n * own, 2 * n * own * q + 2 * n * length * q + kept),
+        (
+            2 * n * own * q + 2 * n * length * q + n * own,
+            2 * n * own * q + 2 * n * length * q + kept,
+        ),
         ((exchange,), (exchange, exchange)),
         kept=kept,
         matrix=True,
@@ -147,12 +188,19 @@ def _one_d(layer, strategy, model, b, m1, m2, fixed) -> float:
     own = b * (length / (m1 * m2) if exact else length // (m1 * m2))
 
     def product(name: str, inputs: int, outputs: int, out: bool) -> None:
-        """Row parallel products scatter what goes out, column parallel ones the gradient of what came in."""
+        """Row parallel products scatter what goes out, column parallel ones the gradient of what
+        came in."""
         scatter = (("gather", 1, rows * e),)
         layer.add(
             name,
-            (rows * outputs * (2 * inputs - 1), rows * inputs * (2 * outputs - 1) + inputs * outputs * (2 * rows - 1)),
-            (rows * inputs + rows * outputs + inputs * outputs, 2 * (rows * inputs + rows * outputs + inputs * outputs)),
+            (
+                rows * outputs * (2 * inputs - 1),
+                rows * inputs * (2 * outputs - 1) + inputs * outputs * (2 * rows - 1),
+            ),
+            (
+                rows * inputs + rows * outputs + inputs * outputs,
+                2 * (rows * inputs + rows * outputs + inputs * outputs),
+            ),
             (scatter, ()) if out else ((), scatter),
             weights=inputs * outputs,
             kept=rows * inputs,
@@ -198,7 +246,10 @@ def _two_d(layer, strategy, model, b, m1, m2, fixed) -> float:
         traffic = rows * inputs + inputs * columns + panels * rows * columns
         layer.add(
             name,
-            (2 * rows * columns * inputs, rows * inputs * (2 * columns - 1) + inputs * columns * (2 * rows - 1)),
+            (
+                2 * rows * columns * inputs,
+                rows * inputs * (2 * columns - 1) + inputs * columns * (2 * rows - 1),
+            ),
             (traffic, 2 * traffic),
             ((x, w), (w, x, x, w)),
             weights=inputs // m2 * columns,
@@ -208,7 +259,10 @@ def _two_d(layer, strategy, model, b, m1, m2, fixed) -> float:
         )
 
     def norm(name: str) -> None:
-        sent = ((("allreduce", 1, 2 * rows),), (("allreduce", 1, 2 * e / m1 + 2 * b * length / m2),))
+        sent = (
+            (("allreduce", 1, 2 * rows),),
+            (("allreduce", 1, 2 * e / m1 + 2 * b * length / m2),),
+        )
         layer.add(name, *_norm_work(rows, width), sent, weights=2 * width, kept=rows * width)
 
     product("fc1", e, f)

@@ -21,14 +21,30 @@ import phaze
 from Common import files
 from Common.echo import LONGEST_NAME, clipped, shown, tidy
 from Common.errors import ArtefactError, InputError, PhazeError
-from Common.files import artefact_bytes, check_writable, parse_json, read_packed, read_text, unpack, write_atomically
+from Common.files import (
+    artefact_bytes,
+    check_writable,
+    parse_json,
+    read_packed,
+    read_text,
+    unpack,
+    write_atomically,
+)
 from Common.parquet import MAX_ROWS, read_parquet
 from Common.ranges import LEAST, LONGEST_TEXT, MOST, check_ranges
-from Common.sealed import is_as_written, sealed, text_is_as_written, text_with_digest, unsealed, with_digest
+from Common.sealed import (
+    is_as_written,
+    sealed,
+    text_is_as_written,
+    text_with_digest,
+    unsealed,
+    with_digest,
+)
 from Common.yaml_files import DEEPEST, MAX_YAML_BYTES, MOST_NODES, parse_yaml, read_yaml
 
 NINE = "".join(
-    f"{inner}: &{inner} [{', '.join(['*' + outer] * 9)}]\n" for outer, inner in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{inner}: &{inner} [{', '.join(['*' + outer] * 9)}]\n"
+    for outer, inner in zip("abcdefgh", "bcdefghi", strict=True)
 )
 BOMBS = {
     "aliases": "a: &a [x, x, x, x, x, x, x, x, x]\n" + NINE,
@@ -52,14 +68,22 @@ BOMBS = {
 def test_yaml_that_would_take_the_machine_is_one_sentence(text: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_yaml(text, "the text")
-    assert "the text" in str(caught.value) and "\n" not in str(caught.value) and len(str(caught.value)) < 400
+    assert (
+        "the text" in str(caught.value)
+        and "\n" not in str(caught.value)
+        and len(str(caught.value)) < 400
+    )
 
 
 def test_yaml_within_the_bounds_is_read() -> None:
     assert parse_yaml("[" * DEEPEST + "]" * DEEPEST, "the text") is not None
     assert parse_yaml("a: &a [1, 2]\nb: *a", "the text") == {"a": [1, 2], "b": [1, 2]}
     assert len(parse_yaml(f"[{'1, ' * (MOST_NODES // 2)}1]", "the text")) == MOST_NODES // 2 + 1
-    assert parse_yaml("a: 160e9\nb: 0x10\nc: 'two\n\n  lines'", "the text") == {"a": 160e9, "b": 16, "c": "two\nlines"}
+    assert parse_yaml("a: 160e9\nb: 0x10\nc: 'two\n\n  lines'", "the text") == {
+        "a": 160e9,
+        "b": 16,
+        "c": "two\nlines",
+    }
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"a": ' * 100_000, "[1", "\ud800"])
@@ -86,11 +110,20 @@ def test_a_text_is_read_up_to_its_bound(tmp_path: Path, monkeypatch: pytest.Monk
     ("data", "key"),
     [
         ({"latency_s": 1e308}, "latency_s is 1e+308, but must be at most 1e+09 s"),
-        ({"tiers": [{"latency_s": {"value": 1e300, "source": "x"}}]}, "tiers.0.latency_s.value is 1e+300"),
-        ({"l2_per_pe": {"value": 1e40, "unit": "bytes"}}, "l2_per_pe.value is 1e+40, but must be at most 1e+18 bytes"),
+        (
+            {"tiers": [{"latency_s": {"value": 1e300, "source": "x"}}]},
+            "tiers.0.latency_s.value is 1e+300",
+        ),
+        (
+            {"l2_per_pe": {"value": 1e40, "unit": "bytes"}},
+            "l2_per_pe.value is 1e+40, but must be at most 1e+18 bytes",
+        ),
         ({"num_devices": 2**63}, "num_devices is 9.22337e+18"),
         ({"num_devices": -(10**39)}, "num_devices is -1e+39"),
-        ({"bandwidth_bytes_per_s": 1e-300}, "bandwidth_bytes_per_s is 1e-300, but must be 0 or at least 1e-30 bytes/s"),
+        (
+            {"bandwidth_bytes_per_s": 1e-300},
+            "bandwidth_bytes_per_s is 1e-300, but must be 0 or at least 1e-30 bytes/s",
+        ),
         ({"name": "x" * (LONGEST_TEXT + 1)}, "name is a text of 4,001 characters"),
         ({"title": "\x1b[2J"}, "title holds control characters"),
         ({"names": ["\u202egnp.exe"]}, "names.0 holds control characters"),
@@ -105,7 +138,15 @@ def test_numbers_and_texts_of_records_have_ranges(data: object, key: str) -> Non
 
 @pytest.mark.parametrize("unit", MOST)
 def test_the_ends_of_a_range_are_within_it(unit: str) -> None:
-    check_ranges({"x": [{"value": value, "unit": unit} for value in (0, LEAST, -LEAST, MOST[unit], -MOST[unit])]}, "the file")
+    check_ranges(
+        {
+            "x": [
+                {"value": value, "unit": unit}
+                for value in (0, LEAST, -LEAST, MOST[unit], -MOST[unit])
+            ]
+        },
+        "the file",
+    )
     with pytest.raises(InputError):
         check_ranges({"value": MOST[unit] * 1.01, "unit": unit}, "the file")
 
@@ -132,7 +173,9 @@ def test_a_table_is_read_as_it_was_written() -> None:
 
 
 def a_text_in_every_row() -> bytes:
-    return table({"a": pa.DictionaryArray.from_arrays(np.zeros(100_000, dtype=np.int32), ["x" * 100_000])})
+    return table(
+        {"a": pa.DictionaryArray.from_arrays(np.zeros(100_000, dtype=np.int32), ["x" * 100_000])}
+    )
 
 
 TABLES: dict[str, Callable[[], bytes]] = {
@@ -163,10 +206,18 @@ def test_names_of_others_are_short_and_steer_no_terminal() -> None:
     long_names = ("x" * 5000, "two words " * 500, "it's " * 500, "\x1b[31m" * 500)
     for name in long_names:
         message = str(InputError(f"no device named {name!r}; known: a100"))
-        assert len(message) < LONGEST_NAME + 60 and message.endswith("; known: a100") and message.isprintable()
+        assert (
+            len(message) < LONGEST_NAME + 60
+            and message.endswith("; known: a100")
+            and message.isprintable()
+        )
     assert clipped("x" * 300) == "x" * (LONGEST_NAME - 1) + "…" and clipped("short") == "short"
     assert shown("a\x1b[31m\u202eb\udcff") == "a\\x1b[31m\\u202eb\\udcff"
-    ordinary = "the model's own layers are " + "many words " * 30 + "of the user's file 'mine.py' and of others' files"
+    ordinary = (
+        "the model's own layers are "
+        + "many words " * 30
+        + "of the user's file 'mine.py' and of others' files"
+    )
     assert tidy(ordinary) == ordinary
 
 
@@ -212,8 +263,16 @@ def test_folders_of_private_files_are_their_owner_s(tmp_path: Path) -> None:
 def test_a_sealed_artefact_is_what_was_written() -> None:
     content = json.dumps({"sizes": [1, 2]}).encode()
     text = sealed(content)
-    assert unsealed(text, "the file") == content and json.loads(text)["content"] == {"sizes": [1, 2]}
-    for changed in (text.replace(b"2]", b"3]"), text[:-1], content, b"", text.replace(text[11:13], b"zz")):
+    assert unsealed(text, "the file") == content and json.loads(text)["content"] == {
+        "sizes": [1, 2]
+    }
+    for changed in (
+        text.replace(b"2]", b"3]"),
+        text[:-1],
+        content,
+        b"",
+        text.replace(text[11:13], b"zz"),
+    ):
         with pytest.raises(ArtefactError, match="the file"):
             unsealed(changed, "the file")
 
@@ -244,7 +303,9 @@ WAYS_TO_READ = {
 
 
 @pytest.mark.parametrize("read", WAYS_TO_READ.values(), ids=WAYS_TO_READ)
-def test_what_is_no_file_is_refused_without_waiting(read: Callable[[Path], object], tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused_without_waiting(
+    read: Callable[[Path], object], tmp_path: Path
+) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises((InputError, OSError, ArtefactError)) as refused:
@@ -253,13 +314,18 @@ def test_what_is_no_file_is_refused_without_waiting(read: Callable[[Path], objec
 
 
 def test_what_is_piped_in_is_read() -> None:
-    code = "import sys; from pathlib import Path; from Common.files import read_text; print(read_text(Path(sys.argv[1]), 'it'))"
+    code = (
+        "import sys; from pathlib import Path; from Common.files import read_text; "
+        "print(read_text(Path(sys.argv[1]), 'it'))"
+    )
     here = Path(files.__file__).parent.parent
     for shell in (
         f'"{sys.executable}" -c "{code}" <(sleep 0.1; echo found)',
         f'echo found | "{sys.executable}" -c "{code}" /dev/stdin',
     ):
-        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, cwd=here, timeout=60, check=False)
+        done = subprocess.run(
+            ["bash", "-c", shell], capture_output=True, text=True, cwd=here, timeout=60, check=False
+        )
         assert done.stdout.strip() == "found", done.stderr
 
 
@@ -287,11 +353,16 @@ DOORS_FOR_FILES = [
 
 
 @pytest.mark.parametrize("words", DOORS_FOR_FILES)
-def test_no_mode_waits_for_a_pipe_or_takes_a_folder(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_mode_waits_for_a_pipe_or_takes_a_folder(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for suffix in ("", ".py", ".json", ".yaml", ".csv"):
         os.mkfifo(tmp_path / f"pipe{suffix}")
         (tmp_path / f"folder{suffix}").mkdir()
     for name in ("pipe", "folder"):
-        named = [word.replace("PIPE", str(tmp_path / name)).replace("OUT", str(tmp_path / "out")) for word in words.split()]
+        named = [
+            word.replace("PIPE", str(tmp_path / name)).replace("OUT", str(tmp_path / "out"))
+            for word in words.split()
+        ]
         assert phaze.main(named) == 2
         assert "unexpected" not in capsys.readouterr().err

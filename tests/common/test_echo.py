@@ -1,4 +1,5 @@
-"""Names that would steer a terminal: whatever prints them shows them, on the line or in the cell where they belong."""
+"""Names that would steer a terminal: whatever prints them shows them, on the line or in the cell
+where they belong."""
 
 from __future__ import annotations
 
@@ -54,8 +55,13 @@ class Screen(io.StringIO):
 
 
 def steering(text: str) -> list[str]:
-    """What a terminal would obey, line breaks apart: control and format characters, separators of lines, halves of letters."""
-    return [each for each in text if each != "\n" and unicodedata.category(each) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+    """What a terminal would obey, line breaks apart: control and format characters, separators of
+    lines, halves of letters."""
+    return [
+        each
+        for each in text
+        if each != "\n" and unicodedata.category(each) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    ]
 
 
 def table(name: str, stream: io.StringIO) -> None:
@@ -106,14 +112,19 @@ PRINTERS = {
 
 
 @pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, type[io.StringIO]], str]]:
-    """``printed(printer, name, kind)``: all that a printer writes about a name, on a stream of a kind."""
+def printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[[str, str, type[io.StringIO]], str]]:
+    """``printed(printer, name, kind)``: all that a printer writes about a name, on a stream of a
+    kind."""
 
     def run(printer: str, name: str, kind: type[io.StringIO]) -> str:
         stream = kind()
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stderr", stream)
-            patch.setattr(logging.getLogger(), "handlers", [])  # what pytest's kept of half a letter, no worker could send
+            patch.setattr(
+                logging.getLogger(), "handlers", []
+            )  # what pytest's kept of half a letter, no worker could send
             configure_logs()
             PRINTERS[printer](name, stream)
         return stream.getvalue()
@@ -127,7 +138,10 @@ def printed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, typ
 @example(name="".join(STEERING))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 def test_nothing_that_is_printed_steers_a_terminal(
-    printed: Callable[[str, str, type[io.StringIO]], str], printer: str, kind: type[io.StringIO], name: str
+    printed: Callable[[str, str, type[io.StringIO]], str],
+    printer: str,
+    kind: type[io.StringIO],
+    name: str,
 ) -> None:
     text = printed(printer, name, kind)
     assert steering(text) == []
@@ -152,7 +166,10 @@ def test_a_line_stays_a_line(said: list[str]) -> None:
     assert [on_one_line(each) for each in said] == stream.getvalue().split("\n")[:-1]
 
 
-@pytest.mark.parametrize("words", ["accelerators --output X/cores.json", "doctor --output X", "models X.json", "extract_graph"])
+@pytest.mark.parametrize(
+    "words",
+    ["accelerators --output X/cores.json", "doctor --output X", "models X.json", "extract_graph"],
+)
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_no_mode_prints_a_hostile_folder_as_it_is(
     words: str,
@@ -169,7 +186,10 @@ def test_no_mode_prints_a_hostile_folder_as_it_is(
         graph = extracted("bertbase", 1, 128)
         strange = replace(graph, key=replace(graph.key, model=str(folder / "config.json")))
         monkeypatch.setattr("FrontDoor.modes._graphs", lambda request, progress: [graph])
-        monkeypatch.setattr("FrontDoor.modes._described", lambda each: {"model": strange.key.model} | dict.fromkeys(DESCRIBED, 1))
+        monkeypatch.setattr(
+            "FrontDoor.modes._described",
+            lambda each: {"model": strange.key.model} | dict.fromkeys(DESCRIBED, 1),
+        )
         words += " --model bertbase --output X"
     for place in (str(folder / "X"), str(folder / "nowhere")):
         phaze.main([*(word.replace("X", place) for word in words.split()), "--format", form])
@@ -178,16 +198,34 @@ def test_no_mode_prints_a_hostile_folder_as_it_is(
         assert (out + err).strip() and not re.search(r"(?m)^warning: c", out + err)
 
 
-DESCRIBED = ("cp", "ep", "sequence_parallel", "sparse_parameters", "saved_bytes", "distinct_layers", "operators", "tp")
+DESCRIBED = (
+    "cp",
+    "ep",
+    "sequence_parallel",
+    "sparse_parameters",
+    "saved_bytes",
+    "distinct_layers",
+    "operators",
+    "tp",
+)
 
 
 def test_one_place_alone_writes_to_a_terminal() -> None:
-    writes = re.compile(r"(?m)\bsys\.std(out|err)\.write(lines)?\b|\bprint_exc\b|^\s*print\(|\bstream\.write(lines)?\(")
-    rooms = {each.parent for each in REPOSITORY.glob("*/__init__.py")} - {REPOSITORY / "tests", REPOSITORY / "scripts"}
+    writes = re.compile(
+        r"(?m)\bsys\.std(out|err)\.write(lines)?\b|\bprint_exc\b|^\s*print\(|\bstream\.write(lines)?\("
+    )
+    rooms = {each.parent for each in REPOSITORY.glob("*/__init__.py")} - {
+        REPOSITORY / "tests",
+        REPOSITORY / "scripts",
+    }
     found = {
         str(path.relative_to(REPOSITORY)): writes.findall(path.read_text())
         for room in rooms
         for path in room.rglob("*.py")
         if writes.search(path.read_text())
     }
-    assert found.keys() == {"Common/echo.py", "Common/files.py", "Solver/search/__init__.py"}  # files; an example in a docstring
+    assert found.keys() == {
+        "Common/echo.py",
+        "Common/files.py",
+        "Solver/search/__init__.py",
+    }  # files; an example in a docstring

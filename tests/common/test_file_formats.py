@@ -1,4 +1,5 @@
-"""Versions of files: older ones are migrated step by step where that is known, all others are refused in one sentence."""
+"""Versions of files: older ones are migrated step by step where that is known, all others are
+refused in one sentence."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def test_each_step_is_taken_and_none_twice() -> None:
 def test_what_is_written_is_read() -> None:
     assert list(KIND.stamped({"size_bytes": 3})) == ["schema_version", "size_bytes"]
     assert KIND.current(KIND.stamped({"size_bytes": 3}), "now") == {"size_bytes": 3}
-    assert json.loads(KIND.current_json(KIND.stamped_json(b'{"size_bytes":3}'), "now")) == {"size_bytes": 3}
+    assert json.loads(KIND.current_json(KIND.stamped_json(b'{"size_bytes":3}'), "now")) == {
+        "size_bytes": 3
+    }
 
 
 @pytest.mark.parametrize(
@@ -39,24 +42,53 @@ def test_what_is_written_is_read() -> None:
     [
         (
             {"schema_version": 5},
-            "old.yaml is a box of version 5, this phaze reads versions 2 to 4; use a newer phaze, or pack it again",
+            "old.yaml is a box of version 5, this phaze reads versions 2 to 4; use a newer phaze, "
+            "or pack it again",
         ),
-        ({"schema_version": 1}, "old.yaml is a box of version 1, this phaze reads versions 2 to 4; pack it again"),
-        ({"size": 3}, "old.yaml is a box of version 1, this phaze reads versions 2 to 4; pack it again"),
-        ({"schema_version": "4"}, "old.yaml: schema_version is '4', but must be a whole number; correct it, or pack it again"),
-        ({"schema_version": True}, "old.yaml: schema_version is true, but must be a whole number; correct it, or pack it again"),
-        ({"schema_version": None}, "old.yaml: schema_version is null, but must be a whole number; correct it, or pack it again"),
+        (
+            {"schema_version": 1},
+            "old.yaml is a box of version 1, this phaze reads versions 2 to 4; pack it again",
+        ),
+        (
+            {"size": 3},
+            "old.yaml is a box of version 1, this phaze reads versions 2 to 4; pack it again",
+        ),
+        (
+            {"schema_version": "4"},
+            "old.yaml: schema_version is '4', but must be a whole number; correct it, or pack it "
+            "again",
+        ),
+        (
+            {"schema_version": True},
+            "old.yaml: schema_version is true, but must be a whole number; correct it, or pack it "
+            "again",
+        ),
+        (
+            {"schema_version": None},
+            "old.yaml: schema_version is null, but must be a whole number; correct it, or pack it "
+            "again",
+        ),
     ],
 )
-def test_every_other_version_is_refused_in_one_sentence(document: dict[str, Any], said: str) -> None:
+def test_every_other_version_is_refused_in_one_sentence(
+    document: dict[str, Any], said: str
+) -> None:
     with pytest.raises(FormatError) as refusal:
         KIND.current(document, "old.yaml")
-    assert str(refusal.value) == said and isinstance(refusal.value, InputError) and refusal.value.exit_status == 2
+    assert (
+        str(refusal.value) == said
+        and isinstance(refusal.value, InputError)
+        and refusal.value.exit_status == 2
+    )
 
 
 def test_a_kind_without_versions_so_far_reads_files_without_one() -> None:
     first = FileFormat("a box", "box.yaml", "pack it again")
-    assert first.current({"size": 3}, "a") == first.current({"schema_version": 1, "size": 3}, "a") == {"size": 3}
+    assert (
+        first.current({"size": 3}, "a")
+        == first.current({"schema_version": 1, "size": 3}, "a")
+        == {"size": 3}
+    )
     with pytest.raises(FormatError, match="version 0, this phaze reads version 1; pack it again"):
         first.current({"schema_version": 0}, "a")
 

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from Common.errors import ArtefactError, InputError, PhazeError
-from Common.files import code_version, content_key, load_or_set_aside, pack, unpack, write_atomically
+from Common.files import (
+    code_version,
+    content_key,
+    load_or_set_aside,
+    pack,
+    unpack,
+    write_atomically,
+)
 
 
 def test_a_write_replaces_the_whole_file_and_leaves_nothing_else(tmp_path):

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Common.numbers import at_least, at_most, number, percent, rate, share, size_text, stage_memory_text, time_text, unit_for
+from Common.numbers import (
+    at_least,
+    at_most,
+    number,
+    percent,
+    rate,
+    share,
+    size_text,
+    stage_memory_text,
+    time_text,
+    unit_for,
+)
 from Common.units import GIB, MIB
 
 DIGITS = st.integers(1, 7)
@@ -21,7 +32,9 @@ def read(text: str) -> float:
 
 
 @given(ANY_SIZE, DIGITS, st.booleans(), st.sampled_from([1.0, -1.0]))
-def test_what_is_read_is_what_was_written_to_its_digits(size: float, digits: int, aligned: bool, sign: float) -> None:
+def test_what_is_read_is_what_was_written_to_its_digits(
+    size: float, digits: int, aligned: bool, sign: float
+) -> None:
     text = number(sign * size, digits, aligned=aligned)
     assert read(text) == pytest.approx(sign * size, rel=0.5000001 * 10.0 ** (1 - digits))
     assert number(read(text), digits, aligned=aligned) == text
@@ -35,13 +48,17 @@ def test_ordinary_numbers_have_no_exponent(value: float, digits: int, aligned: b
 
 
 @given(ANY_SIZE, ANY_SIZE, DIGITS)
-def test_a_larger_number_is_never_written_as_a_smaller_one(one: float, two: float, digits: int) -> None:
+def test_a_larger_number_is_never_written_as_a_smaller_one(
+    one: float, two: float, digits: int
+) -> None:
     small, large = sorted((one, two))
     assert read(number(small, digits)) <= read(number(large, digits))
 
 
 @given(st.floats(1.0, 1e14), st.floats(1.0, 1e14), DIGITS)
-def test_a_column_is_as_wide_as_its_digits_or_its_largest_whole_part(one: float, two: float, digits: int) -> None:
+def test_a_column_is_as_wide_as_its_digits_or_its_largest_whole_part(
+    one: float, two: float, digits: int
+) -> None:
     small, large = sorted((one, two))
     room = digits + digits // 3 + 1  # commas and a point
     assert len(number(small, digits, aligned=True)) <= max(room, len(number(large, digits)))
@@ -65,7 +82,13 @@ def test_rounding_up_to_a_thousand_brings_its_comma() -> None:
 
 
 def test_what_is_no_number_is_said() -> None:
-    assert [number(each) for each in (math.inf, -math.inf, math.nan, 0.0, -0.0)] == ["inf", "-inf", "nan", "0", "0"]
+    assert [number(each) for each in (math.inf, -math.inf, math.nan, 0.0, -0.0)] == [
+        "inf",
+        "-inf",
+        "nan",
+        "0",
+        "0",
+    ]
 
 
 @given(st.floats(1.0, 2.0**60))

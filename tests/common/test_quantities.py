@@ -1,4 +1,5 @@
-"""Quantities with units, as texts: what they are in the unit that a key or a flag counts, and which are refused."""
+"""Quantities with units, as texts: what they are in the unit that a key or a flag counts, and which
+are refused."""
 
 from __future__ import annotations
 
@@ -71,11 +72,19 @@ def test_a_text_says_exactly_its_number_of_a_unit(text: str, unit: str, number: 
 @pytest.mark.parametrize(
     ("text", "unit", "said"),
     [
-        ("80 GHz", "bytes", "a size: give bytes, or a number with B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
+        (
+            "80 GHz",
+            "bytes",
+            "a size: give bytes, or a number with B, kB, MB, GB, TB, KiB, MiB, GiB, TiB",
+        ),
         ("80 GB", "bytes/s", "a bandwidth: give bytes/s, or a number with B/s,"),
         ("80 GB/s", "s", "a time: give s, or a number with s, ms, us, ns, min, h, days"),
         ("2 s", "Hz", "a frequency: give Hz"),
-        ("3 TB/s", "FLOP/s", "a speed of arithmetic: give FLOP/s, or a number with GFLOP/s, TFLOP/s, PFLOP/s"),
+        (
+            "3 TB/s",
+            "FLOP/s",
+            "a speed of arithmetic: give FLOP/s, or a number with GFLOP/s, TFLOP/s, PFLOP/s",
+        ),
         ("80 gb", "bytes", "; gb is written GB or Gb"),
         ("1 ghz", "Hz", "; ghz is written GHz"),
         ("GB", "bytes", "a size"),
@@ -87,7 +96,9 @@ def test_a_text_says_exactly_its_number_of_a_unit(text: str, unit: str, number: 
         ("", "bytes", "a size"),
     ],
 )
-def test_a_text_of_another_kind_is_refused_with_what_is_allowed(text: str, unit: str, said: str) -> None:
+def test_a_text_of_another_kind_is_refused_with_what_is_allowed(
+    text: str, unit: str, said: str
+) -> None:
     with pytest.raises(QuantityError) as refused:
         in_unit(text, unit)
     assert said in str(refused.value)
@@ -159,7 +170,12 @@ def box(**values: object) -> Box:
 
 
 def test_texts_with_units_fill_the_fields_of_a_record() -> None:
-    link = {"name": "80 GB", "bandwidth_bytes_per_s": "400 Gbit/s", "steps_s": ["2 us", 3e-6], "limit_bytes": "1 MiB"}
+    link = {
+        "name": "80 GB",
+        "bandwidth_bytes_per_s": "400 Gbit/s",
+        "steps_s": ["2 us", 3e-6],
+        "limit_bytes": "1 MiB",
+    }
     found = box(links=[link], note_s="5 s")
     assert found.links == (Link("80 GB", 50e9, (2e-6, 3e-6), 2**20),)
     assert found.note_s == "5 s"
@@ -179,9 +195,15 @@ def test_every_text_of_another_kind_in_a_file_is_refused_by_its_key() -> None:
     with pytest.raises(InputError) as refused:
         box(links=links, clock={"value": "2 GB", "unit": "Hz", "source": ""}, peak={"a": "fast"})
     said = str(refused.value)
-    assert "box.yaml: links.0.bandwidth_bytes_per_s is '80 GHz'; it is a bandwidth: give bytes/s, or a number with" in said
+    assert (
+        "box.yaml: links.0.bandwidth_bytes_per_s is '80 GHz'; it is a bandwidth: give bytes/s, or "
+        "a number with" in said
+    )
     assert "box.yaml: links.0.limit_bytes is '0.5 B'; it is a whole number of bytes" in said
-    assert "box.yaml: clock.value is '2 GB'; it is a frequency: give Hz, or a number with Hz, kHz, MHz, GHz" in said
+    assert (
+        "box.yaml: clock.value is '2 GB'; it is a frequency: give Hz, or a number with Hz, kHz, "
+        "MHz, GHz" in said
+    )
     assert "box.yaml: peak.a is 'fast'; it is a speed of arithmetic" in said
 
 
@@ -210,7 +232,9 @@ MEMORY = SettingTable(
         (80, (80.0,)),
     ],
 )
-def test_settings_take_units_beside_plain_numbers_that_mean_what_they_did(given: object, sizes: tuple[float, ...]) -> None:
+def test_settings_take_units_beside_plain_numbers_that_mean_what_they_did(
+    given: object, sizes: tuple[float, ...]
+) -> None:
     assert MEMORY.read({"memory": given}, "f") == {"memory": sizes}
     assert MEMORY.read({"buffer": "4 KiB"}, "f") == {"buffer": 4096}
 
@@ -218,7 +242,11 @@ def test_settings_take_units_beside_plain_numbers_that_mean_what_they_did(given:
 @pytest.mark.parametrize(
     ("key", "given", "said"),
     [
-        ("memory", "80 GHz", "f: memory is '80 GHz'; it is a size: give GiB, or a number with B, kB, MB, GB,"),
+        (
+            "memory",
+            "80 GHz",
+            "f: memory is '80 GHz'; it is a size: give GiB, or a number with B, kB, MB, GB,",
+        ),
         ("memory", ["32", "lots"], "f: memory is '32 lots'; it is a size"),
         ("memory", "1 MiB", "f: memory is '1 MiB', but must be a number from 0.5 to 1000000 GiB"),
         ("memory", "1e400 GB", "f: memory is '1e400 GB', but must be a number from"),
@@ -231,7 +259,9 @@ def test_settings_refuse_units_of_another_kind_by_name(key: str, given: object, 
     assert str(refused.value).startswith(said)
 
 
-ANY = st.text(max_size=30) | st.from_regex(r"[+-]?[0-9.eE]{1,12} ?[kKMGTi]{0,2}[bBsHzW/%]{1,4}", fullmatch=True)
+ANY = st.text(max_size=30) | st.from_regex(
+    r"[+-]?[0-9.eE]{1,12} ?[kKMGTi]{0,2}[bBsHzW/%]{1,4}", fullmatch=True
+)
 
 
 @given(ANY)
@@ -247,6 +277,10 @@ def test_any_text_is_a_number_or_one_sentence(text: str) -> None:
     try:
         found = to_record(Link, {"name": "a", "bandwidth_bytes_per_s": text}, "link.yaml")
     except InputError as refused:
-        assert "link.yaml: bandwidth_bytes_per_s is " in str(refused) or "finite" in str(refused) or "characters" in str(refused)
+        assert (
+            "link.yaml: bandwidth_bytes_per_s is " in str(refused)
+            or "finite" in str(refused)
+            or "characters" in str(refused)
+        )
     else:
         assert math.isfinite(found.bandwidth_bytes_per_s)

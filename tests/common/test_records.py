@@ -45,8 +45,14 @@ def test_plain_data_becomes_records_and_back():
         ({"name": None}, ["name is null, but must be a text"]),
         ({"weight": "heavy"}, ["weight is 'heavy', but must be a number"]),
         ({"weight": True}, ["weight"]),
-        ({"inner": {"sizes": [1, "2"], "colour": "red"}}, ["inner.sizes.1 is '2', but must be a whole number"]),
-        ({"inner": {"sizes": [], "colour": "blue"}}, ["inner.colour is 'blue', but must be one of 'red'"]),
+        (
+            {"inner": {"sizes": [1, "2"], "colour": "red"}},
+            ["inner.sizes.1 is '2', but must be a whole number"],
+        ),
+        (
+            {"inner": {"sizes": [], "colour": "blue"}},
+            ["inner.colour is 'blue', but must be one of 'red'"],
+        ),
         ({"inner": {"sizes": []}}, ["inner.colour", "missing"]),
         ({"weight": float("nan")}, ["not finite"]),
         ({"weight": float("inf")}, ["not finite"]),
@@ -91,7 +97,12 @@ def test_what_is_wrong_everywhere_is_said_in_a_bounded_list():
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a: 2001-99-99", "month"), ("a: !!int x", "invalid literal"), ("a: " + "[" * 3000, "too deeply"), ("a: [", "at line 1")],
+    [
+        ("a: 2001-99-99", "month"),
+        ("a: !!int x", "invalid literal"),
+        ("a: " + "[" * 3000, "too deeply"),
+        ("a: [", "at line 1"),
+    ],
 )
 def test_yaml_that_cannot_be_what_it_says_is_refused(text, words):
     with pytest.raises(InputError, match=words) as refusal:
@@ -112,7 +123,9 @@ def test_unreadable_files_are_refused_in_one_sentence(tmp_path):
         read_yaml(tmp_path)
 
 
-@pytest.mark.parametrize(("text", "number"), [("160e9", 160e9), ("1.5E3", 1500.0), ("-2e-6", -2e-6), ("160.0e+9", 160e9)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("160e9", 160e9), ("1.5E3", 1500.0), ("-2e-6", -2e-6), ("160.0e+9", 160e9)]
+)
 def test_numbers_with_exponents_are_numbers(text, number):
     assert parse_yaml(f"x: {text}", "text") == {"x": number}
 

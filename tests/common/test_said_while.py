@@ -24,6 +24,9 @@ def test_words_are_said_again_and_again_while_the_work_runs_and_not_after(caplog
 
 
 def test_short_work_says_nothing(caplog):
-    with caplog.at_level(logging.INFO, logger="Common"), said_while(lambda: "tracing", interval_s=3600):
+    with (
+        caplog.at_level(logging.INFO, logger="Common"),
+        said_while(lambda: "tracing", interval_s=3600),
+    ):
         pass
     assert not caplog.records

@@ -31,7 +31,11 @@ def slips(name: str) -> set[str]:
     for place in range(len(name)):
         before, letter, after = name[:place], name[place], name[place + 1 :]
         if letter.isalnum():
-            made |= {before + after, before + letter + letter + after, before + ("x" if letter.isalpha() else "0") + after}
+            made |= {
+                before + after,
+                before + letter + letter + after,
+                before + ("x" if letter.isalpha() else "0") + after,
+            }
         if after and letter.isalnum() and after[0].isalnum():
             made.add(before + after[0] + letter + after[1:])
     return made - {name}
@@ -47,7 +51,8 @@ def test_a_name_with_one_slip_gets_itself(kind: str) -> None:
         for typed in slips(name) if len(plain) > SHORT else ():
             found = suggested(typed, known)
             same = any("".join(filter(str.isalnum, each)) == "".join(plain) for each in found)
-            # where the slip makes another name, begins several, or is as near to others, those are as good an answer
+            # where the slip makes another name, begins several, or is as near to others, those are
+            # as good an answer
             if typed not in known and not same and not _as_good(typed, found):
                 lost[typed] = found
     assert not lost
@@ -55,14 +60,22 @@ def test_a_name_with_one_slip_gets_itself(kind: str) -> None:
 
 def _as_good(typed: str, found: tuple[str, ...]) -> bool:
     plain = "".join(letter for letter in typed if letter.isalnum() or letter == ".")
-    others = ["".join(letter for letter in each if letter.isalnum() or letter == ".") for each in found]
-    begins = bool(others) and all(each.startswith(plain) or slips_between(plain, each) <= 1 for each in others)
-    return begins and (len(found) == MOST or any(each == plain or each.startswith(plain) for each in others))
+    others = [
+        "".join(letter for letter in each if letter.isalnum() or letter == ".") for each in found
+    ]
+    begins = bool(others) and all(
+        each.startswith(plain) or slips_between(plain, each) <= 1 for each in others
+    )
+    return begins and (
+        len(found) == MOST or any(each == plain or each.startswith(plain) for each in others)
+    )
 
 
 STRANGERS = (
-    "mamba whisper clip swin gemma gemma2-9b phi3 falcon neox starcoder2 olmoe roberta roberta-large deit-base deberta electra "
-    "distilbert mobilenet convnext dinov2 yi-34b stablelm rwkv jamba command-r dbrx pythia-12b nemotron flan-t5 x a z9"
+    "mamba whisper clip swin gemma gemma2-9b phi3 falcon neox starcoder2 olmoe roberta "
+    "roberta-large deit-base deberta electra "
+    "distilbert mobilenet convnext dinov2 yi-34b stablelm rwkv jamba command-r dbrx pythia-12b "
+    "nemotron flan-t5 x a z9"
 )
 
 
@@ -82,7 +95,11 @@ def test_models_that_are_not_listed_get_no_other_family(name: str) -> None:
         ("--pp", ["--tp", "--dp", "--cp", "--ep"], ()),
         ("--qp", FLAGS, ()),
         ("--gpus", FLAGS, ()),
-        ("--batch-size", FLAGS, ("--micro-batch-size", "--phaze_micro_batch_size", "--global-batch-size")),
+        (
+            "--batch-size",
+            FLAGS,
+            ("--micro-batch-size", "--phaze_micro_batch_size", "--global-batch-size"),
+        ),
         ("--zero", FLAGS, ("--zero-stage",)),
         ("h1000", device_names(), ("h100",)),
         ("A100", device_names(), ("a100_40gb", "a100_80gb")),
@@ -97,7 +114,10 @@ def test_what_was_meant(typed: str, known: tuple[str, ...], found: tuple[str, ..
 
 
 def test_a_refusal_ends_with_the_names_or_with_what_else_helps() -> None:
-    assert nearest("A100", device_names(), "see the list") == "did you mean 'a100_40gb' or 'a100_80gb'?"
+    assert (
+        nearest("A100", device_names(), "see the list")
+        == "did you mean 'a100_40gb' or 'a100_80gb'?"
+    )
     assert nearest("abacus", device_names(), "see the list") == "see the list"
 
 

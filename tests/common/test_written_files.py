@@ -22,7 +22,9 @@ def test_our_own_files_are_replaced_and_gain_a_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("how", ["before", "edited", "link", "broken link", "folder"])
-def test_files_of_others_stay_and_nothing_is_written_beside_them(name: str, how: str, tmp_path: Path) -> None:
+def test_files_of_others_stay_and_nothing_is_written_beside_them(
+    name: str, how: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "out"
     if how == "edited":
         write_outputs(folder, OURS)
@@ -58,7 +60,9 @@ def test_the_same_content_is_no_replacement(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mark", MARKS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_pages_and_timelines_are_known_by_their_mark_alone(mark: bytes, packed: bool, tmp_path: Path) -> None:
+def test_pages_and_timelines_are_known_by_their_mark_alone(
+    mark: bytes, packed: bool, tmp_path: Path
+) -> None:
     content = gzip.compress(mark + b"rest" * 10_000) if packed else mark + b"rest"
     (tmp_path / "moved.html").write_bytes(content)
     write_output(tmp_path / "moved.html", content + (b"" if packed else b"2"))

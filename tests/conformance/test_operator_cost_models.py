@@ -36,7 +36,16 @@ from Estimator.devices.operator_cost import DeviceModel
 from Estimator.devices.software import Software
 from Estimator.profiled.cost_model import ProfiledModel
 from Estimator.profiled.device import profiled_device
-from GraphExtractor.graph import Gemm, GraphKey, ModelGraph, Operator, OperatorGraph, OperatorKind, Phase, VectorWork
+from GraphExtractor.graph import (
+    Gemm,
+    GraphKey,
+    ModelGraph,
+    Operator,
+    OperatorGraph,
+    OperatorKind,
+    Phase,
+    VectorWork,
+)
 
 ROUNDING = 1e-12
 LAYER = transformer_layer(1, 512, 1024, 16, tp=4)
@@ -45,7 +54,8 @@ PASSES = (LAYER.forward, LAYER.backward)
 
 @dataclass(frozen=True)
 class Case:
-    """A cost model for some graphs, a number format it computes in, and seconds by another way than ``price``."""
+    """A cost model for some graphs, a number format it computes in, and seconds by another way than
+    ``price``."""
 
     make: Callable[..., OperatorCostModel]
     number_format: str
@@ -64,8 +74,12 @@ def some_chips(*graphs: OperatorGraph, step: int = 4_000) -> LatencyTable:
     return chips_on(*hardware("phaze_icml24", step), *graphs)
 
 
-def chips_on(accelerators: AcceleratorSet, platform: Platform, *graphs: OperatorGraph) -> LatencyTable:
-    layers = tuple(replace(LAYER, forward=graph, backward=graph, backward_selective=graph) for graph in graphs)
+def chips_on(
+    accelerators: AcceleratorSet, platform: Platform, *graphs: OperatorGraph
+) -> LatencyTable:
+    layers = tuple(
+        replace(LAYER, forward=graph, backward=graph, backward_selective=graph) for graph in graphs
+    )
     model = ModelGraph(GraphKey("by_hand", 1, 1, 1), layers, tuple(range(len(layers))), (), 1)
     return populate_estimates([model], accelerators, platform)
 
@@ -100,11 +114,22 @@ def reduction(id: int, *shape: int) -> Operator:
 
 @cache
 def profiled() -> DeviceModel:
-    """A machine of which some products, streams, norms and attention were measured, in the format of the operators here."""
-    operators = [product(size, 64, 128, phase, "bfloat16") for size in (16, 64, 1024) for phase in Phase]
-    operators += [stream(function, size, "bfloat16") for function in ("add", "gelu") for size in (2**10, 2**22)]
+    """A machine of which some products, streams, norms and attention were measured, in the format
+    of the operators here."""
+    operators = [
+        product(size, 64, 128, phase, "bfloat16") for size in (16, 64, 1024) for phase in Phase
+    ]
+    operators += [
+        stream(function, size, "bfloat16")
+        for function in ("add", "gelu")
+        for size in (2**10, 2**22)
+    ]
     operators += [reduction(0, rows, 1024) for rows in (16, 1024)]
-    operators += [attention_operator(0, 2, 16, size, 64, backward) for size in (64, 512) for backward in (False, True)]
+    operators += [
+        attention_operator(0, 2, 16, size, 64, backward)
+        for size in (64, 512)
+        for backward in (False, True)
+    ]
     with TemporaryDirectory() as folder:
         found = written(Path(folder), list(map(row, operators)), passes=FRAMEWORK_PASSES)
         machine = profiled_device(folder)
@@ -125,18 +150,41 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 SIZES = st.integers(1, 3_000)
 GEMMS = st.builds(Gemm, st.sampled_from([1, 1, 8]), SIZES, SIZES, SIZES)
-TAILS = st.lists(st.builds(VectorWork, st.sampled_from(["add", "gelu", "dropout"]), st.integers(1, 10**7)), max_size=2).map(tuple)
+TAILS = st.lists(
+    st.builds(VectorWork, st.sampled_from(["add", "gelu", "dropout"]), st.integers(1, 10**7)),
+    max_size=2,
+).map(tuple)
 OPERATORS = st.one_of(
     st.builds(gemm_operator, st.just(0), GEMMS, TAILS, st.sampled_from(Phase)),
-    st.builds(vector_operator, st.just(0), st.sampled_from(["add", "gelu", "unheard_of"]), SIZES, SIZES),
+    st.builds(
+        vector_operator, st.just(0), st.sampled_from(["add", "gelu", "unheard_of"]), SIZES, SIZES
+    ),
     st.builds(reduction, st.just(0), SIZES, SIZES),
-    st.builds(attention_operator, st.just(0), st.just(2), st.sampled_from([1, 16]), SIZES, st.just(64), st.booleans()),
+    st.builds(
+        attention_operator,
+        st.just(0),
+        st.just(2),
+        st.sampled_from([1, 16]),
+        SIZES,
+        st.just(64),
+        st.booleans(),
+    ),
     st.builds(collective_operator, st.just(0), st.integers(2, 10**8), st.sampled_from([2, 8])),
-    st.builds(scan_operator, st.just(0), st.sampled_from(["selective_scan", "wkv"]), st.just(2), SIZES, SIZES, st.just(16)),
+    st.builds(
+        scan_operator,
+        st.just(0),
+        st.sampled_from(["selective_scan", "wkv"]),
+        st.just(2),
+        SIZES,
+        SIZES,
+        st.just(16),
+    ),
     st.builds(recurrent_operator, st.just(0), st.just(3), SIZES, SIZES, st.sampled_from(Phase)),
 )
 GRAPHS = st.lists(OPERATORS, max_size=6).map(
-    lambda found: OperatorGraph(tuple(replace(each, id=index) for index, each in enumerate(found)), ())
+    lambda found: OperatorGraph(
+        tuple(replace(each, id=index) for index, each in enumerate(found)), ()
+    )
 )
 
 
@@ -154,9 +202,11 @@ def same(some: OperatorCosts, other: OperatorCosts) -> None:
 def test_every_cost_model_is_tested_here() -> None:
     for module in pkgutil.walk_packages(Estimator.__path__, "Estimator."):
         importlib.import_module(module.name)
-    assert {model for each in OperatorCostModel.__subclasses__() for model in (each, *each.__subclasses__())} == {
-        type(case.make(*PASSES)) for case in CASES.values()
-    }
+    assert {
+        model
+        for each in OperatorCostModel.__subclasses__()
+        for model in (each, *each.__subclasses__())
+    } == {type(case.make(*PASSES)) for case in CASES.values()}
 
 
 @settings(max_examples=25)
@@ -168,7 +218,10 @@ def test_costs_are_finite_parts_of_the_seconds(case: Case, graph: OperatorGraph)
     for costs in modes(priced):
         for array in vars(costs).values():
             if array is not None:
-                assert array.shape == (model.configurations, len(graph.operators)) and array.dtype == np.float64
+                assert (
+                    array.shape == (model.configurations, len(graph.operators))
+                    and array.dtype == np.float64
+                )
                 assert np.isfinite(array).all() and (array >= 0).all()
         assert (costs.seconds[:, works] > 0).all()
     assert priced.alone.seconds == pytest.approx(case.totals_s(model, graph), rel=ROUNDING)
@@ -184,34 +237,54 @@ def test_one_core_is_never_faster_than_all(case: Case, graph: OperatorGraph) -> 
 
 @settings(max_examples=25)
 @given(gemm=GEMMS, axis=st.sampled_from(["batch", "m", "k", "n"]), tail=TAILS)
-def test_a_product_twice_as_large_is_never_cheaper(case: Case, gemm: Gemm, axis: str, tail: tuple[VectorWork, ...]) -> None:
+def test_a_product_twice_as_large_is_never_cheaper(
+    case: Case, gemm: Gemm, axis: str, tail: tuple[VectorWork, ...]
+) -> None:
     larger = replace(gemm, **{axis: 2 * getattr(gemm, axis)})
     never_cheaper(case, gemm_operator(0, gemm, tail), gemm_operator(1, larger, tail))
 
 
 @settings(max_examples=25)
-@given(rows=SIZES, length=SIZES, make=st.sampled_from([partial(vector_operator, 0, "gelu"), partial(reduction, 0)]))
-def test_twice_the_elements_are_never_cheaper(case: Case, rows: int, length: int, make: Callable[..., Operator]) -> None:
+@given(
+    rows=SIZES,
+    length=SIZES,
+    make=st.sampled_from([partial(vector_operator, 0, "gelu"), partial(reduction, 0)]),
+)
+def test_twice_the_elements_are_never_cheaper(
+    case: Case, rows: int, length: int, make: Callable[..., Operator]
+) -> None:
     never_cheaper(case, make(rows, length), make(2 * rows, length))
     never_cheaper(case, make(rows, length), make(rows, 2 * length))
 
 
 @settings(max_examples=25)
-@given(tokens=SIZES, width=SIZES, function=st.sampled_from(["selective_scan", "selective_scan_backward", "wkv"]))
-def test_longer_and_wider_recurrences_are_never_cheaper(case: Case, tokens: int, width: int, function: str) -> None:
+@given(
+    tokens=SIZES,
+    width=SIZES,
+    function=st.sampled_from(["selective_scan", "selective_scan_backward", "wkv"]),
+)
+def test_longer_and_wider_recurrences_are_never_cheaper(
+    case: Case, tokens: int, width: int, function: str
+) -> None:
     for larger in ({"tokens": 2 * tokens, "width": width}, {"tokens": tokens, "width": 2 * width}):
-        never_cheaper(case, recurrent_operator(0, 2, tokens, width), recurrent_operator(1, 2, **larger))
+        never_cheaper(
+            case, recurrent_operator(0, 2, tokens, width), recurrent_operator(1, 2, **larger)
+        )
         wide = scan_operator(1, function, 2, larger["tokens"], larger["width"], 16)
         never_cheaper(case, scan_operator(0, function, 2, tokens, width, 16), wide)
 
 
 @settings(max_examples=25)
 @given(batch=st.integers(1, 64), tokens=SIZES, width=SIZES)
-def test_no_recurrence_computes_faster_than_the_peak(case: Case, batch: int, tokens: int, width: int) -> None:
+def test_no_recurrence_computes_faster_than_the_peak(
+    case: Case, batch: int, tokens: int, width: int
+) -> None:
     graph = OperatorGraph((recurrent_operator(0, batch, tokens, width),), ())
     model = case.make(graph)
     peak = model.peak_flops(case.number_format)
-    assert (model.price(graph).alone.arithmetic_s[:, 0] >= graph.flops / peak * (1 - ROUNDING)).all()
+    assert (
+        model.price(graph).alone.arithmetic_s[:, 0] >= graph.flops / peak * (1 - ROUNDING)
+    ).all()
 
 
 def test_the_steps_of_a_recurrence_take_their_time_however_large_the_device(case: Case) -> None:
@@ -234,7 +307,9 @@ def test_no_product_computes_faster_than_the_peak(case: Case, gemm: Gemm) -> Non
     model = case.make(graph)
     peak = model.peak_flops(case.number_format)
     assert peak.shape == (model.configurations,) and (peak > 0).all()
-    assert (model.price(graph).alone.arithmetic_s[:, 0] >= graph.flops / peak * (1 - ROUNDING)).all()
+    assert (
+        model.price(graph).alone.arithmetic_s[:, 0] >= graph.flops / peak * (1 - ROUNDING)
+    ).all()
 
 
 def test_a_format_the_device_does_not_compute_in_is_refused(case: Case) -> None:
@@ -244,24 +319,44 @@ def test_a_format_the_device_does_not_compute_in_is_refused(case: Case) -> None:
 
 @settings(max_examples=25)
 @given(graph=GRAPHS, data=st.data())
-def test_an_operator_costs_the_same_wherever_it_stands(case: Case, graph: OperatorGraph, data: st.DataObject) -> None:
+def test_an_operator_costs_the_same_wherever_it_stands(
+    case: Case, graph: OperatorGraph, data: st.DataObject
+) -> None:
     order = data.draw(st.permutations(range(len(graph.operators))))
     kept = order[: data.draw(st.integers(0, len(order)))]
     some = OperatorGraph(tuple(graph.operators[index] for index in kept), ())
     everything = modes(case.make(graph).price(graph))
     for model in (case.make(graph, some), case.make(some)):
         for whole, part in zip(everything, modes(model.price(some)), strict=True):
-            same(part, OperatorCosts(*(None if array is None else array[:, kept] for array in vars(whole).values())))
+            same(
+                part,
+                OperatorCosts(
+                    *(None if array is None else array[:, kept] for array in vars(whole).values())
+                ),
+            )
 
 
 @pytest.mark.parametrize("graph", PASSES)
-def test_a_configuration_costs_the_same_whoever_is_priced_beside_it(case: Case, graph: OperatorGraph) -> None:
+def test_a_configuration_costs_the_same_whoever_is_priced_beside_it(
+    case: Case, graph: OperatorGraph
+) -> None:
     model = case.make(graph)
     everyone = modes(model.price(graph))
     last = model.configurations - 1
-    for rows in (slice(None), slice(0, 0), slice(last, None), np.array([last]), np.array([last, 0, last])):
+    for rows in (
+        slice(None),
+        slice(0, 0),
+        slice(last, None),
+        np.array([last]),
+        np.array([last, 0, last]),
+    ):
         for whole, part in zip(everyone, modes(model.price(graph, rows)), strict=True):
-            same(part, OperatorCosts(*(None if array is None else array[rows] for array in vars(whole).values())))
+            same(
+                part,
+                OperatorCosts(
+                    *(None if array is None else array[rows] for array in vars(whole).values())
+                ),
+            )
 
 
 def test_collectives_are_priced_by_the_network(case: Case) -> None:

@@ -49,7 +49,11 @@ def lost_in_presolve():
 @given(problems(max_operators=9))
 @example(lost_in_presolve())
 def test_solvers_agree(problem):
-    schedules = [solver.solve(problem) for solver in SOLVERS.values() if solver.is_available() and solver.license_status().ok]
+    schedules = [
+        solver.solve(problem)
+        for solver in SOLVERS.values()
+        if solver.is_available() and solver.license_status().ok
+    ]
     assert len(schedules) > 1
     for schedule in schedules:
         check_schedule(problem, schedule)
@@ -64,7 +68,9 @@ def test_missing_core_type_is_infeasible(solver):
 
 
 def test_unused_core_type_may_be_missing(solver):
-    assert solver.solve(problem_of([CoreType.VC, CoreType.VC], [], [1, 1], [1, 1], 0, 2)).makespan_s == pytest.approx(1.0)
+    assert solver.solve(
+        problem_of([CoreType.VC, CoreType.VC], [], [1, 1], [1, 1], 0, 2)
+    ).makespan_s == pytest.approx(1.0)
 
 
 def test_operators_without_latency_take_no_core(solver):
@@ -76,8 +82,13 @@ def test_operators_without_latency_take_no_core(solver):
 
 def test_batch(solver):
     problem = layer_problem(2, 2, operators=9)
-    single, over_all = np.stack([problem.single_latency_s] * 2), np.stack([problem.all_latency_s] * 2)
-    batch = solver.solve_batch(problem.structure, single, over_all, np.array([2, 4]), np.array([2, 4]))
+    single, over_all = (
+        np.stack([problem.single_latency_s] * 2),
+        np.stack([problem.all_latency_s] * 2),
+    )
+    batch = solver.solve_batch(
+        problem.structure, single, over_all, np.array([2, 4]), np.array([2, 4])
+    )
     schedule = SOLVERS["native"].solve(problem)
     assert batch.makespan_s[0] == pytest.approx(schedule.makespan_s, rel=AGREEMENT)
     assert batch.makespan_s[1] <= batch.makespan_s[0]

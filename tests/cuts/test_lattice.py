@@ -1,4 +1,5 @@
-"""Sets of layers that the last stages can hold, and the stages between them, against their definitions."""
+"""Sets of layers that the last stages can hold, and the stages between them, against their
+definitions."""
 
 from __future__ import annotations
 
@@ -14,9 +15,12 @@ from Solver.cuts.layer_graph import Edge, is_chain, runs
 
 
 def towers(*lengths: int, joint: bool = False) -> tuple[Edge, ...]:
-    """Chains beside each other, one after another in execution order, with a last layer that needs them all if ``joint``."""
+    """Chains beside each other, one after another in execution order, with a last layer that needs
+    them all if ``joint``."""
     starts = np.cumsum([0, *lengths]).tolist()
-    steps = [(k, k + 1) for start, stop in itertools.pairwise(starts) for k in range(start, stop - 1)]
+    steps = [
+        (k, k + 1) for start, stop in itertools.pairwise(starts) for k in range(start, stop - 1)
+    ]
     ends = [(stop - 1, starts[-1]) for stop in starts[1:]] if joint else []
     return tuple(sorted([*steps, *ends]))
 
@@ -62,7 +66,9 @@ def test_of_too_many_sets_some_are_kept_and_the_others_named() -> None:
     assert some.omitted.endswith("considered were those that cut the execution order anywhere")
     assert len(some.members) == 62
     long = lattice_of(400, ())
-    assert long.omitted.endswith("considered were those that cut the execution order after every 2 layers")
+    assert long.omitted.endswith(
+        "considered were those that cut the execution order after every 2 layers"
+    )
     assert long.members.sum(axis=1).tolist() == list(range(0, 401, 2))
 
 
@@ -81,6 +87,11 @@ def test_long_branches_are_cut_between_runs_of_layers(lengths: tuple[int, ...]) 
 
 
 def test_runs_end_where_layers_branch_or_meet_and_skips_do_not_count() -> None:
-    assert runs(7, ((0, 1), (0, 3), (1, 2), (2, 5), (3, 4), (4, 5), (5, 6))) == [[0], [1, 2], [3, 4], [5, 6]]
+    assert runs(7, ((0, 1), (0, 3), (1, 2), (2, 5), (3, 4), (4, 5), (5, 6))) == [
+        [0],
+        [1, 2],
+        [3, 4],
+        [5, 6],
+    ]
     assert runs(3, ((0, 1), (1, 2), (0, 2))) == [[0, 1, 2]]
     assert runs(3, ()) == [[0], [1], [2]]

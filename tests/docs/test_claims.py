@@ -1,4 +1,5 @@
-"""Strong words of the manual stand beside the tests that fail where they are false: ``claims.yaml``."""
+"""Strong words of the manual stand beside the tests that fail where they are false:
+``claims.yaml``."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLAIMS = yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text(encoding="utf-8"))
 STRONG = re.compile(
-    r"\b(?:exact|exactly|agrees?|never|always|ever|identical|identically|in all cases|byte for byte|last digit|to the cycle)\b",
+    r"\b(?:exact|exactly|agrees?|never|always|ever|identical|identically|in all cases|byte for "
+    r"byte|last digit|to the cycle)\b",
     re.IGNORECASE,
 )
 PAGES = sorted(
@@ -23,7 +25,10 @@ PAGES = sorted(
     for path in [
         *(REPOSITORY / "docs" / "explanation").glob("*.md"),
         *(REPOSITORY / "docs" / f"{name}.md" for name in ("physics", "chips", "network")),
-        *(REPOSITORY / "docs" / "how-to" / f"{name}.md" for name in ("neighbours", "sweeps-and-pages", "uneven-stages")),
+        *(
+            REPOSITORY / "docs" / "how-to" / f"{name}.md"
+            for name in ("neighbours", "sweeps-and-pages", "uneven-stages")
+        ),
         REPOSITORY / "docs" / "tutorials" / "first-search.md",
         REPOSITORY / "README.md",
     ]
@@ -33,7 +38,12 @@ PAGES = sorted(
 @cache
 def prose(page: str) -> str:
     """A page without its blocks of code, each run of white space as one blank."""
-    text = re.sub(r"^ *```.*?^ *```$", "", (REPOSITORY / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^ *```.*?^ *```$",
+        "",
+        (REPOSITORY / page).read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
     return " ".join(re.sub(r"`[^`\n]*`", "", text).split())
 
 
@@ -59,17 +69,25 @@ def named_in(path: str) -> frozenset[str]:
 def test_strong_words_are_in_a_listed_sentence(page: str) -> None:
     text = prose(page)
     spans = [
-        found.span() for entry in CLAIMS.get(page, []) for found in re.finditer(re.escape(entry["says"]), text, re.IGNORECASE)
+        found.span()
+        for entry in CLAIMS.get(page, [])
+        for found in re.finditer(re.escape(entry["says"]), text, re.IGNORECASE)
     ]
     unlisted = [
         text[max(0, word.start() - 80) : word.end() + 60]
         for word in STRONG.finditer(text)
         if not any(start <= word.start() and word.end() <= end for start, end in spans)
     ]
-    assert not unlisted, f"name the tests of these in tests/docs/claims.yaml, or say what is true: {unlisted}"
+    assert not unlisted, (
+        f"name the tests of these in tests/docs/claims.yaml, or say what is true: {unlisted}"
+    )
 
 
-@pytest.mark.parametrize(("page", "entry"), entries(), ids=lambda each: each["says"][:60] if isinstance(each, dict) else None)
+@pytest.mark.parametrize(
+    ("page", "entry"),
+    entries(),
+    ids=lambda each: each["says"][:60] if isinstance(each, dict) else None,
+)
 def test_what_is_listed_is_said_and_tested(page: str, entry: dict[str, Any]) -> None:
     assert set(entry) in ({"says", "tests"}, {"says", "no_claim"})
     assert page in PAGES and entry["says"] in prose(page), "the page does not say this any more"

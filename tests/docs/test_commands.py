@@ -1,4 +1,5 @@
-"""The manual prints what the program prints: commands of its console blocks are run, and all others at least understood."""
+"""The manual prints what the program prints: commands of its console blocks are run, and all others
+at least understood."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 WITH_COMMANDS = [page for page in PAGES if "```console" in (DOCS / page).read_text()]
 BLOCKS = re.compile(r"^ *```(?:console|bash|)\n(?P<inside>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?phaze (?P<words>.*)$")
-SPOKEN = re.compile(r"[|\[\]]|\.\.\.|\$\(| [A-Z_]+$")  # of commands in words, not to be typed as they are
+SPOKEN = re.compile(
+    r"[|\[\]]|\.\.\.|\$\(| [A-Z_]+$"
+)  # of commands in words, not to be typed as they are
 
 
 @pytest.fixture
@@ -53,16 +56,24 @@ def folder() -> Iterator[Path]:
 def test_a_page_prints_what_its_commands_print(page: str, folder: Path) -> None:
     wrong = []
     for run in run_page(steps_of((DOCS / page).read_text(), page), folder, phaze.main):
-        assert not run.failed, "\n".join([f"status {run.status} of {run.command.line}", *run.output.lines])
+        assert not run.failed, "\n".join(
+            [f"status {run.status} of {run.command.line}", *run.output.lines]
+        )
         wrong += [] if run.apart is None else [f"$ {run.command.line}", run.apart]
-    assert not wrong, "\n".join([*wrong, f"if that is right: .venv/bin/python scripts/manual.py docs/{page}"])
+    assert not wrong, "\n".join(
+        [*wrong, f"if that is right: .venv/bin/python scripts/manual.py docs/{page}"]
+    )
 
 
 def typed(page: str) -> list[str]:
     """Command lines of ``phaze`` in a page's blocks, of whatever language."""
-    text = "\n".join(found["inside"] for found in BLOCKS.finditer((DOCS / page).read_text())).replace("\\\n", " ")
+    text = "\n".join(
+        found["inside"] for found in BLOCKS.finditer((DOCS / page).read_text())
+    ).replace("\\\n", " ")
     lines = (PROGRAM.match(line.strip()) for line in text.splitlines())
-    return [found["words"] for found in lines if found is not None and not SPOKEN.search(found["words"])]
+    return [
+        found["words"] for found in lines if found is not None and not SPOKEN.search(found["words"])
+    ]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if typed(page)])
@@ -109,7 +120,10 @@ def test_a_page_is_read_in_order() -> None:
     assert file == GivenFile("a/b.yaml", "x: 1\n")
     assert isinstance(first, Command) and isinstance(second, Command)
     assert (first.words, first.expected) == (["cat", "a/b.yaml"], ("x: 1",))
-    assert (second.words, second.expected) == (["phaze", "list", "clusters"], ("one", LEFT_OUT, "three"))
+    assert (second.words, second.expected) == (
+        ["phaze", "list", "clusters"],
+        ("one", LEFT_OUT, "three"),
+    )
 
 
 def test_a_page_is_rewritten_where_it_is_wrong_and_nowhere_else() -> None:
@@ -117,7 +131,9 @@ def test_a_page_is_rewritten_where_it_is_wrong_and_nowhere_else() -> None:
     first, second = commands
     counted = Run(second, Output(("one", "two", "three")), 0)
     assert rewritten(PAGE, [Run(first, Output(("x: 1",)), 0), counted]) == PAGE
-    assert rewritten(PAGE, [Run(first, Output(("x: 2",)), 0), counted]) == PAGE.replace("    x: 1\n", "    x: 2\n")
+    assert rewritten(PAGE, [Run(first, Output(("x: 2",)), 0), counted]) == PAGE.replace(
+        "    x: 1\n", "    x: 2\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,11 +163,17 @@ def test_commands_run_in_the_folder_of_the_page_and_refusals_are_shown(folder: P
     assert run.apart is not None
 
 
-LINES = st.lists(st.text("ab 12.─", min_size=1, max_size=6).filter(lambda line: line.strip(" ─.") != ""), min_size=1, max_size=8)
+LINES = st.lists(
+    st.text("ab 12.─", min_size=1, max_size=6).filter(lambda line: line.strip(" ─.") != ""),
+    min_size=1,
+    max_size=8,
+)
 
 
 @given(LINES, st.data())
-def test_lines_may_be_left_out_and_what_is_left_must_be_there(printed: list[str], data: st.DataObject) -> None:
+def test_lines_may_be_left_out_and_what_is_left_must_be_there(
+    printed: list[str], data: st.DataObject
+) -> None:
     assert difference(printed, printed) is None
     first = data.draw(st.integers(0, len(printed)))
     last = data.draw(st.integers(first, len(printed)))
@@ -159,7 +181,10 @@ def test_lines_may_be_left_out_and_what_is_left_must_be_there(printed: list[str]
     assert difference(cut, printed) is None
     assert refreshed(cut, Output(tuple(printed))) == cut
     place = data.draw(st.integers(0, len(printed) - 1))
-    assert difference([*printed[:place], printed[place] + "9", *printed[place + 1 :]], printed) is not None
+    assert (
+        difference([*printed[:place], printed[place] + "9", *printed[place + 1 :]], printed)
+        is not None
+    )
     assert difference([*printed, "and more"], printed) is not None
     assert difference(printed[:-1], printed) is not None
     assert difference(printed, [*printed, "and more"]) is not None
@@ -167,7 +192,11 @@ def test_lines_may_be_left_out_and_what_is_left_must_be_there(printed: list[str]
 
 
 def test_numbers_that_moved_are_renewed_and_what_was_left_out_stays_so() -> None:
-    assert refreshed(["a 1", LEFT_OUT, "c 3"], Output(("a 2", "b", "c 4"))) == ["a 2", LEFT_OUT, "c 4"]
+    assert refreshed(["a 1", LEFT_OUT, "c 3"], Output(("a 2", "b", "c 4"))) == [
+        "a 2",
+        LEFT_OUT,
+        "c 4",
+    ]
     assert refreshed([LEFT_OUT, "gone"], Output(("a 2", "b"))) == ["a 2", "b"]
     assert difference(["files: /home/you/x-0123abcd"], ["files: /tmp/a/b/x-deadbeef"]) is None
     assert difference(["a long line of words"], ["a long line", "  of words"]) is None

@@ -1,4 +1,5 @@
-"""The course: answers of its solutions pass, others do not, every exercise is asked on a page and solved on another."""
+"""The course: answers of its solutions pass, others do not, every exercise is asked on a page and
+solved on another."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ SEARCHES = "search.certificate"  # half a minute of a core
 
 def solved() -> dict[str, list[str]]:
     """The answers of the solutions by exercise."""
-    lines = (shlex.split(line) for line in ASKED.findall((COURSE / "solutions.md").read_text(encoding="utf-8")))
+    lines = (
+        shlex.split(line)
+        for line in ASKED.findall((COURSE / "solutions.md").read_text(encoding="utf-8"))
+    )
     return {name: answer for name, *answer in lines}
 
 
@@ -33,28 +37,42 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 
 each_answer = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.thorough) if name == SEARCHES else name for name in ANSWERS]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.thorough) if name == SEARCHES else name
+        for name in ANSWERS
+    ],
 )
 
 
 @each_answer
-def test_answers_of_the_solutions_are_right(name: str, folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_of_the_solutions_are_right(
+    name: str, folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([name, *ANSWERS[name]], folders) == RIGHT
     assert capsys.readouterr().out.startswith("right: ")
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.9, 1.1, 2.0])
 @each_answer
-def test_other_numbers_are_not(name: str, factor: float, folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_numbers_are_not(
+    name: str, factor: float, folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
     if name in ("schedule.own", "search.front"):
         pytest.skip("its answer is no number")
     assert main([name, str(factor * number(" ".join(ANSWERS[name])))], folders) == WRONG
     said = capsys.readouterr().out
-    assert said.startswith("not yet: ") and exercise(name).solution(folders).split(" ")[0] not in said.split(" ")
+    assert said.startswith("not yet: ") and exercise(name).solution(folders).split(" ")[
+        0
+    ] not in said.split(" ")
 
 
 def test_counts_must_be_exact(folders: Folders) -> None:
-    assert main(["graphs.flops", "436,207,617"], folders) == main(["search.space", "58,721"], folders) == WRONG
+    assert (
+        main(["graphs.flops", "436,207,617"], folders)
+        == main(["search.space", "58,721"], folders)
+        == WRONG
+    )
 
 
 @pytest.mark.parametrize("letters", ["A", "ACD", "ACDEF", "BF", "ABCDEF"])
@@ -70,9 +88,15 @@ def test_letters_have_no_order(letters: str, folders: Folders) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("0=single@0 1=single@0 2=single@4 3=single@7 4=all@10", "ends at 12; there are shorter ones"),
+        (
+            "0=single@0 1=single@0 2=single@4 3=single@7 4=all@10",
+            "ends at 12; there are shorter ones",
+        ),
         ("0=all@0 1=single@2 2=single@2 3=single@5 4=all@8", "operator 3 starts before 1 ends"),
-        ("0=all@0 1=all@1 2=single@3 3=single@6 4=all@9", "operators 0 and 1 overlap though one takes all cores"),
+        (
+            "0=all@0 1=all@1 2=single@3 3=single@6 4=all@9",
+            "operators 0 and 1 overlap though one takes all cores",
+        ),
         ("0=single@0 1=single@0 2=single@4 3=single@5 4=all@8", "operators 2 and 3 share VC 0"),
         ("0=all@0", "not every operator is scheduled exactly once"),
     ],
@@ -89,7 +113,10 @@ def test_optima_of_every_solver_are_right_answers(name: str, folders: Folders) -
     solver = SOLVERS[name]
     if not (solver.is_available() and solver.license_status().ok):
         pytest.skip(f"{name} cannot be used here")
-    words = [f"{each.operator}={each.mode}@{abs(each.start_s):.6f}" for each in solver.solve(SCHEDULE).assignments]
+    words = [
+        f"{each.operator}={each.mode}@{abs(each.start_s):.6f}"
+        for each in solver.solve(SCHEDULE).assignments
+    ]
     assert main(["schedule.own", *words], folders) == RIGHT
 
 
@@ -114,7 +141,15 @@ def test_what_is_no_answer_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("436,207,616", 436207616), ("4.4e8", 4.4e8), ("3/11", 3 / 11), ("27.3%", 0.273), (".5", 0.5), ("-2", -2)]
+    ("text", "value"),
+    [
+        ("436,207,616", 436207616),
+        ("4.4e8", 4.4e8),
+        ("3/11", 3 / 11),
+        ("27.3%", 0.273),
+        (".5", 0.5),
+        ("-2", -2),
+    ],
 )
 def test_numbers_are_read_as_people_write_them(text: str, value: float) -> None:
     assert number(text) == pytest.approx(value, rel=1e-12)
@@ -126,7 +161,9 @@ def test_every_exercise_is_on_its_page_and_solved(capsys: pytest.CaptureFixture[
     on_pages = {
         name
         for page in COURSE.glob("*.md")
-        for name in re.findall(r"^\| `([a-z]+\.[a-z-]+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for name in re.findall(
+            r"^\| `([a-z]+\.[a-z-]+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
         if page.stem == name.partition(".")[0]
     }
     assert on_pages == {*names}
@@ -138,7 +175,9 @@ def test_python_on_the_pages_runs(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = [
         block
         for page in sorted(COURSE.glob("*.md"))
-        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        for block in re.findall(
+            r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        )
     ]
     assert len(blocks) >= 3
     for block in blocks:

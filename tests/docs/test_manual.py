@@ -1,4 +1,5 @@
-"""The manual builds strictly: no page without a place, no link or anchor that leads nowhere, nothing loaded from elsewhere."""
+"""The manual builds strictly: no page without a place, no link or anchor that leads nowhere,
+nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -27,15 +28,31 @@ def pages(entry: object) -> list[str]:
 def test_every_page_has_its_place() -> None:
     stated = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())
     docs = REPOSITORY / "docs"
-    assert sorted(pages(stated["nav"])) == sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
+    assert sorted(pages(stated["nav"])) == sorted(
+        str(path.relative_to(docs)) for path in docs.rglob("*.md")
+    )
 
 
 def test_it_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     for package in ("mkdocs", "material", "mkdocstrings_handlers.python"):
         pytest.importorskip(package, reason=f"{package} is not installed (extra docs)")
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    words = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path / "site"),
+    ]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False, env=environment)
+    built = subprocess.run(
+        words, cwd=REPOSITORY, capture_output=True, text=True, check=False, env=environment
+    )
     assert built.returncode == 0, built.stdout + built.stderr
-    found = {str(page): SOURCES.findall(page.read_text(encoding="utf-8")) for page in (tmp_path / "site").rglob("*.html")}
+    found = {
+        str(page): SOURCES.findall(page.read_text(encoding="utf-8"))
+        for page in (tmp_path / "site").rglob("*.html")
+    }
     assert len(found) > 5 and {name: each for name, each in found.items() if each} == {}

@@ -1,4 +1,5 @@
-"""The pages of docs/reference are what the code says: written again they are equal, and real files hold what they tell."""
+"""The pages of docs/reference are what the code says: written again they are equal, and real files
+hold what they tell."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ from Estimator.chips.cost import load_prices
 from Estimator.chips.design_space_files import load_chip, load_design_space
 from Estimator.chips.memory_files import load_memory
 from Estimator.devices.files import load_attention, load_contention, load_device, load_software
-from Estimator.hardware_files import HARDWARE, load_cluster, load_platform, load_technology, load_vector_functions
+from Estimator.hardware_files import (
+    HARDWARE,
+    load_cluster,
+    load_platform,
+    load_technology,
+    load_vector_functions,
+)
 from FrontDoor.arguments import mode_parsers
 from FrontDoor.names import MODES
 from GraphExtractor.models.registry import listed_models
@@ -51,7 +58,9 @@ def text_of(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["cli", "yaml", "files"])
 def test_a_page_is_what_the_code_says(name: str) -> None:
-    assert text_of(name) == writers()[name](), f"write it again: .venv/bin/python scripts/reference_pages.py {name}"
+    assert text_of(name) == writers()[name](), (
+        f"write it again: .venv/bin/python scripts/reference_pages.py {name}"
+    )
 
 
 def sections(text: str) -> dict[str, str]:
@@ -64,13 +73,19 @@ def test_every_flag_of_a_mode_is_in_its_section_or_where_that_leads(mode: str) -
     told = sections(text_of("cli"))
     leads = re.findall(r"as of \[(\S+)\]", told[mode])
     there = told[mode] + "".join(told[each] for each in leads)
-    lacking = [flag for flag in mode_parsers()[mode].flags if flag != "--help" and f"`{flag}`" not in there]
+    lacking = [
+        flag for flag in mode_parsers()[mode].flags if flag != "--help" and f"`{flag}`" not in there
+    ]
     assert lacking == []
 
 
 def test_every_exit_status_is_told() -> None:
     told = re.findall(r"^\| (\d+) \|", text_of("cli"), re.MULTILINE)
-    assert [int(each) for each in told] == sorted(cli_page.exit_statuses().values()) == [0, 1, 2, 3, 130, 143]
+    assert (
+        [int(each) for each in told]
+        == sorted(cli_page.exit_statuses().values())
+        == [0, 1, 2, 3, 130, 143]
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +109,9 @@ def test_what_is_no_default_is_refused() -> None:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All examples in one folder, as the page says them."""
     folder = tmp_path_factory.mktemp("examples")
-    told = dict(re.findall(r'^```yaml title="(\S+)"\n(.*?)^```$', text_of("yaml"), re.MULTILINE | re.DOTALL))
+    told = dict(
+        re.findall(r'^```yaml title="(\S+)"\n(.*?)^```$', text_of("yaml"), re.MULTILINE | re.DOTALL)
+    )
     assert told == EXAMPLES
     for name, text in told.items():
         (folder / name).write_text(text)
@@ -110,7 +127,9 @@ READERS: dict[str, Callable[[Path], object]] = {
     "space.yaml": lambda path: load_design_space(str(path)).generate(),
     "chip.yaml": lambda path: load_chip(path, load_design_space("phaze_icml24")),
     "technology.yaml": lambda path: load_technology(str(path)),
-    "platform.yaml": lambda path: load_platform(str(path), load_technology("phaze_22nm"), load_vector_functions("phaze")),
+    "platform.yaml": lambda path: load_platform(
+        str(path), load_technology("phaze_22nm"), load_vector_functions("phaze")
+    ),
     "functions.yaml": lambda path: load_vector_functions(str(path)),
     "memory.yaml": lambda path: load_memory(str(path)),
     "prices.yaml": lambda path: load_prices(str(path)),
@@ -132,12 +151,16 @@ def required(record: type[Any]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", list(yaml_page.hardware_files()), ids=lambda kind: kind.example)
-def test_nothing_can_be_left_out_of_what_is_required(kind: yaml_page.HardwareFile, written: Path, tmp_path: Path) -> None:
+def test_nothing_can_be_left_out_of_what_is_required(
+    kind: yaml_page.HardwareFile, written: Path, tmp_path: Path
+) -> None:
     stated = yaml.safe_load((written / kind.example).read_text())
     for name in EXAMPLES:
         (tmp_path / name).write_text((written / name).read_text())
     for key in required(kind.record):
-        (tmp_path / kind.example).write_text(yaml.safe_dump({name: each for name, each in stated.items() if name != key}))
+        (tmp_path / kind.example).write_text(
+            yaml.safe_dump({name: each for name, each in stated.items() if name != key})
+        )
         with pytest.raises(InputError, match=rf"{key} is missing|without 'add'"):
             READERS[kind.example](tmp_path / kind.example)
 
@@ -150,19 +173,41 @@ def test_a_device_of_the_examples_prices_a_plan_in_their_cluster(written: Path) 
 
 @pytest.mark.parametrize("kind", list(yaml_page.hardware_files()), ids=lambda kind: kind.example)
 def test_every_key_of_a_hardware_file_has_a_meaning(kind: yaml_page.HardwareFile) -> None:
-    rows = [line.split(" | ") for line in sections(text_of("yaml"))[kind.title].splitlines() if line.startswith("| `")]
-    assert len(rows) >= len(list(keys_of(kind.record))) and all(cells[-1].removesuffix("|").strip() for cells in rows)
+    rows = [
+        line.split(" | ")
+        for line in sections(text_of("yaml"))[kind.title].splitlines()
+        if line.startswith("| `")
+    ]
+    assert len(rows) >= len(list(keys_of(kind.record))) and all(
+        cells[-1].removesuffix("|").strip() for cells in rows
+    )
 
 
 FOLDERS = {
-    **{"space.yaml": "design_spaces", "technology.yaml": "technologies", "platform.yaml": "platforms"},
-    **{"functions.yaml": "vector_functions", "memory.yaml": "memories", "prices.yaml": "prices", "device.yaml": "devices"},
-    **{"software.yaml": "software", "attention.yaml": "attention", "contention.yaml": "contention", "cluster.yaml": "clusters"},
+    **{
+        "space.yaml": "design_spaces",
+        "technology.yaml": "technologies",
+        "platform.yaml": "platforms",
+    },
+    **{
+        "functions.yaml": "vector_functions",
+        "memory.yaml": "memories",
+        "prices.yaml": "prices",
+        "device.yaml": "devices",
+    },
+    **{
+        "software.yaml": "software",
+        "attention.yaml": "attention",
+        "contention.yaml": "contention",
+        "cluster.yaml": "clusters",
+    },
 }
 
 
 @pytest.mark.parametrize(
-    "kind", [each for each in yaml_page.hardware_files() if each.example in FOLDERS], ids=lambda kind: kind.example
+    "kind",
+    [each for each in yaml_page.hardware_files() if each.example in FOLDERS],
+    ids=lambda kind: kind.example,
 )
 def test_every_key_of_what_ships_is_told(kind: yaml_page.HardwareFile) -> None:
     told = set(re.findall(r"^\| `(\w+)` \|", sections(text_of("yaml"))[kind.title], re.MULTILINE))
@@ -202,18 +247,33 @@ def keys_in(document: object) -> Iterator[str]:
             yield from keys_in(each)
 
 
-NAMED = ("models", "own_best", "most", "plans", "uses", "amounts", "files", "versions", "contents", "over_references", "records")
+NAMED = (
+    "models",
+    "own_best",
+    "most",
+    "plans",
+    "uses",
+    "amounts",
+    "files",
+    "versions",
+    "contents",
+    "over_references",
+    "records",
+)
 
 
 def without_names(document: Any) -> Any:
-    """The document with mappings by name as lists of what they hold, and hardware by value left out."""
+    """The document with mappings by name as lists of what they hold, and hardware by value left
+    out."""
     if isinstance(document, list):
         return [without_names(each) for each in document]
     if not isinstance(document, dict):
         return document
     plain = {key: value for key, value in document.items() if key != "records"}
     return {
-        key: without_names(list(value.values()) if key in NAMED and isinstance(value, dict) else value)
+        key: without_names(
+            list(value.values()) if key in NAMED and isinstance(value, dict) else value
+        )
         for key, value in plain.items()
     }
 
@@ -223,7 +283,10 @@ def test_every_key_that_is_written_is_told(name: str, one_run: Path) -> None:
     content = unpack(one_run / name) if name.endswith(".gz") else (one_run / name).read_bytes()
     document = json.loads(content)
     document = document["content"] if name == "point.json" else document
-    told = set(re.findall(r"^\| `(\w+)` \|", text_of("files"), re.MULTILINE)) | {"digest", "schema_version"}
+    told = set(re.findall(r"^\| `(\w+)` \|", text_of("files"), re.MULTILINE)) | {
+        "digest",
+        "schema_version",
+    }
     found = set(keys_in(without_names(document)))
     assert {"schema_version"} < found and found - told == set()
 
@@ -234,23 +297,33 @@ def test_the_columns_of_runs_and_sweeps_are_those_that_are_told(swept: Path, one
 
     whole_dies = {"peak_w", "embodied_kg", "owning_usd", TOTAL_ENERGY, *BOUGHT, *VARIED}
     designs = columns(one_run / "designs.parquet")
-    assert designs <= set(column_meanings.OF_DESIGNS) and set(column_meanings.OF_DESIGNS) - designs == whole_dies
+    assert (
+        designs <= set(column_meanings.OF_DESIGNS)
+        and set(column_meanings.OF_DESIGNS) - designs == whole_dies
+    )
     assert columns(one_run / "plans.parquet") == set(column_meanings.OF_PLANS)
     table = columns(swept / "table.parquet")
     beside = {each for each in table if each.startswith(tuple(column_meanings.BY_PREFIX))}
-    assert beside and table - beside - {"model", "hbm_size"} == set(column_meanings.OF_SWEEPS) - {"plans"}
+    assert beside and table - beside - {"model", "hbm_size"} == set(column_meanings.OF_SWEEPS) - {
+        "plans"
+    }
     assert columns(swept / "timings.parquet") == set(column_meanings.OF_TIMINGS)
 
 
 def test_every_file_with_a_version_is_told() -> None:
     told = sections(text_of("files"))["Versions"]
-    assert all(f"| {each.files} | {each.version} |" in told for each in files_page.formats().values())
+    assert all(
+        f"| {each.files} | {each.version} |" in told for each in files_page.formats().values()
+    )
 
 
 def model_rows() -> dict[str, tuple[str, ...]]:
     """Cells of the page of models by name."""
     lines = [line for line in text_of("models").splitlines() if line.startswith("| `")]
-    cells = [tuple(cell.strip().replace("\\|", "|") for cell in line.strip("|").split(" | ")) for line in lines]
+    cells = [
+        tuple(cell.strip().replace("\\|", "|") for cell in line.strip("|").split(" | "))
+        for line in lines
+    ]
     return {each[0].partition(",")[0].strip("`"): each for each in cells}
 
 
@@ -261,9 +334,14 @@ def test_every_listed_model_is_told_with_what_is_known_of_it() -> None:
     for name, family in listed_models().items():
         without = row(name, family, ModelFacts(0, 0))
         for head, here, there in zip(HEADS, without, told[name], strict=True):
-            assert head in traced or here == there, f"{name}: write it again: .venv/bin/python scripts/reference_pages.py models"
+            assert head in traced or here == there, (
+                f"{name}: write it again: .venv/bin/python scripts/reference_pages.py models"
+            )
         assert family.source
-    assert page_of(lambda name: ModelFacts(0, 0), len(told)).partition("\n## ")[0] == text_of("models").partition("\n## ")[0]
+    assert (
+        page_of(lambda name: ModelFacts(0, 0), len(told)).partition("\n## ")[0]
+        == text_of("models").partition("\n## ")[0]
+    )
 
 
 @pytest.mark.some(3)
@@ -276,9 +354,18 @@ def test_flops_and_parameters_are_those_of_the_traced_graph(model: str, extracte
 def test_names_of_the_library_are_those_that_the_page_has() -> None:
     told = re.findall(r"members: \[(.*)\]", text_of("library"))[0].split(", ")
     assert sorted(told) == sorted(
-        set(dir(search)) & {name for name, each in vars(library).items() if getattr(each, "__module__", "") == library.__name__}
+        set(dir(search))
+        & {
+            name
+            for name, each in vars(library).items()
+            if getattr(each, "__module__", "") == library.__name__
+        }
     )
 
 
 def test_records_that_stand_for_a_number_are_constants() -> None:
-    assert {each.__name__ for each in constants()} == {"Quantity", "UncertainQuantity", "CapacityTable"}
+    assert {each.__name__ for each in constants()} == {
+        "Quantity",
+        "UncertainQuantity",
+        "CapacityTable",
+    }

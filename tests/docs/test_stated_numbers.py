@@ -34,7 +34,10 @@ def test_errors_of_measured_operators(shared_data: Path) -> None:
         sizes = [abs(isolated_s(row.operator, device) / row.seconds - 1) for row in measured]
         errors.append(stated(math.fsum(sizes) / len(sizes)))
         rows.append(len(sizes))
-    found = re.findall(r"(?:LLMCompass \(ISCA 2024\)|the same), (\d+) rows \| ([\d.]+ %) \|", DEVICES.read_text(encoding="utf-8"))
+    found = re.findall(
+        r"(?:LLMCompass \(ISCA 2024\)|the same), (\d+) rows \| ([\d.]+ %) \|",
+        DEVICES.read_text(encoding="utf-8"),
+    )
     assert found == [(str(count), error) for count, error in zip(rows, errors, strict=True)]
 
 
@@ -44,25 +47,38 @@ def test_errors_of_measured_collectives(shared_data: Path) -> None:
     assert errors.large is not None
     page = DEVICES.read_text(encoding="utf-8")
     devices = max(each.num_nodes * each.devices_per_node for each in samples)
-    assert f"NCCL on Perlmutter, up to {devices} GPUs, messages above 32 MB | {stated(errors.large.mape)} |" in page
+    assert (
+        f"NCCL on Perlmutter, up to {devices} GPUs, messages above 32 MB | "
+        f"{stated(errors.large.mape)} |" in page
+    )
     assert f"the same, all sizes | {stated(errors.all.mape)} |" in page
 
 
 @pytest.mark.thorough
 def test_errors_of_joint_times(shared_data: Path) -> None:
     fit = fit_contention(read_joint_rows(shared_data / "mist" / "overlap_a100_40gb.csv"))
-    assert f"held-out rows: {stated(fit.held_out_mape)} mean error" in " ".join(DEVICES.read_text(encoding="utf-8").split())
+    assert f"held-out rows: {stated(fit.held_out_mape)} mean error" in " ".join(
+        DEVICES.read_text(encoding="utf-8").split()
+    )
 
 
 def test_what_overlap_and_the_slowest_device_cost() -> None:
     contention, page = load_contention("a100_40gb"), DEVICES.read_text(encoding="utf-8")
-    near, far = (contention.hiding(near=each, link_share=contention.link_share.value).shown_part for each in (True, False))
+    near, far = (
+        contention.hiding(near=each, link_share=contention.link_share.value).shown_part
+        for each in (True, False)
+    )
     assert "Within a node nearly half of the hidden seconds show, across nodes a ninth." in page
     assert 0.45 < near < 0.5 and far == pytest.approx(1 / 9, rel=0.02)
     device = load_device("a100_80gb")
-    machine = device_machine(DeviceModel(device, load_software("megatron_core"), "bfloat16"), load_cluster(device.cluster))
+    machine = device_machine(
+        DeviceModel(device, load_software("megatron_core"), "bfloat16"),
+        load_cluster(device.cluster),
+    )
     longer = [stated(float(slower_of(machine, devices))) for devices in (8, 512)]
-    assert f"{longer[0]} on 8 devices, {longer[1]} on 512, nothing on one" in PREDICTIONS.read_text(encoding="utf-8")
+    assert f"{longer[0]} on 8 devices, {longer[1]} on 512, nothing on one" in PREDICTIONS.read_text(
+        encoding="utf-8"
+    )
     assert float(slower_of(machine, 1)) == 0.0
 
 
@@ -71,11 +87,21 @@ def test_errors_of_published_runs(request: pytest.FixtureRequest) -> None:
     graphs = Path(request.config.cache.mkdir("validation_graphs"))
     report = validate(None, None, None, None, graphs, SilentProgress(), None)  # type: ignore[arg-type]  # no row has a plan file
     page = PREDICTIONS.read_text(encoding="utf-8")
-    rows = re.findall(r"^\| [^|]*\((\d+)[^|]*\)[^|]*\| \**([\d.]+ %)\** \| \**([-+][\d.]+ %)\** \|", page, re.MULTILINE)
+    rows = re.findall(
+        r"^\| [^|]*\((\d+)[^|]*\)[^|]*\| \**([\d.]+ %)\** \| \**([-+][\d.]+ %)\** \|",
+        page,
+        re.MULTILINE,
+    )
     groups = [*report.sources, report.overall]
-    expected = {(str(each.rows), stated(each.time_mape), stated(each.time_bias, sign=True)) for each in groups}
+    expected = {
+        (str(each.rows), stated(each.time_mape), stated(each.time_bias, sign=True))
+        for each in groups
+    }
     assert expected <= set(rows) and len(rows) == len(groups) + 2  # two of runs that do not ship
     worst = max(abs(each.predicted_s / each.measured_s - 1) for each in report.runs)
     readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
-    said = f"on {report.overall.rows} published training runs the mean error is {stated(report.overall.time_mape)}, too fast on"
+    said = (
+        f"on {report.overall.rows} published training runs the mean error is "
+        f"{stated(report.overall.time_mape)}, too fast on"
+    )
     assert f"{said} average, and up to {100 * worst:.0f} %" in readme

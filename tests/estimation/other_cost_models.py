@@ -1,7 +1,9 @@
-"""Products as they are priced beside what other cost models and an A100 take for them: a table of docs/explanation/latency.md.
+"""Products as they are priced beside what other cost models and an A100 take for them: a table of
+docs/explanation/latency.md.
 
-Every row prices with the model that searches use. Where another tool assumes other constants, these are set as ``--set`` sets
-them; what has no constant (double buffering, ports) stays, and the difference is printed. Written to the page anew by
+Every row prices with the model that searches use. Where another tool assumes other constants, these
+are set as ``--set`` sets them; what has no constant (double buffering, ports) stays, and the
+difference is printed. Written to the page anew by
 
     PYTHONPATH=. .venv/bin/python tests/estimation/other_cost_models.py ../shared/data
 """
@@ -30,13 +32,18 @@ BOTH = (Dataflow.WEIGHT_STATIONARY, Dataflow.OUTPUT_STATIONARY)  # of all platfo
 WORD_BYTES = 2
 NO_STARTUP = "platform.startup=0"
 AT_ONCE = "platform.weight_rows_per_cycle=1e9"  # a whole tile of weights in a cycle
-A100 = ("platform.frequency=1.41e9", "platform.hbm_bandwidth=2.039e12", "platform.glb_bandwidth=5120")
+A100 = (
+    "platform.frequency=1.41e9",
+    "platform.hbm_bandwidth=2.039e12",
+    "platform.glb_bandwidth=5120",
+)
 A100_LOCAL = "platform.l2_bytes_per_pe=192"  # 192 KiB of an SM for its four arrays of 16x16
 
 
 @dataclass(frozen=True)
 class Run:
-    """A product on ``num`` arrays of rows x columns, and what another tool or a device took for it, in seconds or cycles."""
+    """A product on ``num`` arrays of rows x columns, and what another tool or a device took for it,
+    in seconds or cycles."""
 
     gemm: Gemm
     num: int
@@ -49,7 +56,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Errors of priced products against those of one source: priced over taken, less one; shape (runs,)."""
+    """Errors of priced products against those of one source: priced over taken, less one; shape
+    (runs,)."""
 
     source: str
     constants: str  # that it is priced with, in words
@@ -59,8 +67,15 @@ class Comparison:
         """Of the table."""
         sizes = np.abs(self.errors)
         within = " | ".join(str(int((sizes <= share).sum())) for share in (0.05, 0.10))
-        figures = f"{self.errors.mean():+.1%} | {np.median(sizes):.1%} | {self.errors[sizes.argmax()]:+.1%}"
-        return f"| {self.source} | {self.constants} | {len(sizes)} | {figures} | {within} |".replace("%", " %")
+        figures = (
+            f"{self.errors.mean():+.1%} | {np.median(sizes):.1%} | "
+            f"{self.errors[sizes.argmax()]:+.1%}"
+        )
+        return (
+            f"| {self.source} | {self.constants} | {len(sizes)} | {figures} | {within} |".replace(
+                "%", " %"
+            )
+        )
 
 
 HEAD = (
@@ -69,11 +84,18 @@ HEAD = (
 )
 
 
-def priced(run: Run, constants: Sequence[str] = (), dataflows: tuple[Dataflow, ...] = BOTH) -> float:
-    """What the product's model says of ``run`` on Phaze's platform with these constants changed, in the unit of ``run.took``."""
-    platform = load_design_space("phaze_icml24", SpaceChanges(constants=constant_changes(constants))).platform
+def priced(
+    run: Run, constants: Sequence[str] = (), dataflows: tuple[Dataflow, ...] = BOTH
+) -> float:
+    """What the product's model says of ``run`` on Phaze's platform with these constants changed, in
+    the unit of ``run.took``."""
+    platform = load_design_space(
+        "phaze_icml24", SpaceChanges(constants=constant_changes(constants))
+    ).platform
     platform = replace(platform, dataflows=dataflows)
-    num, width, depth, buffer = (np.array([each]) for each in (run.num, run.columns, run.rows, run.buffer_bytes))
+    num, width, depth, buffer = (
+        np.array([each]) for each in (run.num, run.columns, run.rows, run.buffer_bytes)
+    )
     gemm = run.gemm
     moved = WORD_BYTES * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n)
     model = TensorCoreModel(TensorCores(num, width, depth, buffer, np.zeros_like(num)), platform)
@@ -107,7 +129,14 @@ def zigzag_run(each: dict[str, Any]) -> Run:
 def sunstone_run(each: dict[str, Any]) -> Run:
     """On so many cores."""
     rows, columns = each["PE"]
-    return Run(Gemm(1, each["M"], each["K"], each["N"]), each["num"], rows, columns, each["glb"], each["cycles"])
+    return Run(
+        Gemm(1, each["M"], each["K"], each["N"]),
+        each["num"],
+        rows,
+        columns,
+        each["glb"],
+        each["cycles"],
+    )
 
 
 def bandwidth(bytes_per_cycle: float) -> str:
@@ -124,7 +153,9 @@ def scalesim(data: Path) -> Iterator[Comparison]:
     """Against SCALE-Sim 3."""
     runs = stored(data, "scalesim")
     source, own = "SCALE-Sim 3", []
-    yield Comparison(source, "platform as it ships", np.array([error(scalesim_run(each)) for each in runs]))
+    yield Comparison(
+        source, "platform as it ships", np.array([error(scalesim_run(each)) for each in runs])
+    )
     for each in runs:
         constants = NO_STARTUP, bandwidth(WORD_BYTES * each["bandwidth_words_per_cycle"])
         own.append(error(scalesim_run(each), constants, (Dataflow(each["dataflow"]),)))
@@ -134,32 +165,52 @@ def scalesim(data: Path) -> Iterator[Comparison]:
 def zigzag(data: Path) -> Iterator[Comparison]:
     """Against ZigZag 3.9."""
     stationary = (Dataflow.WEIGHT_STATIONARY,)
-    for ports, source in (("wide_ports", "ZigZag, a port for each operand"), ("shared_port", "ZigZag, one port")):
+    for ports, source in (
+        ("wide_ports", "ZigZag, a port for each operand"),
+        ("shared_port", "ZigZag, one port"),
+    ):
         runs = [each for each in stored(data, "zigzag") if each["ports"] == ports]
-        yield Comparison(source, "platform as it ships", np.array([error(zigzag_run(each)) for each in runs]))
+        yield Comparison(
+            source, "platform as it ships", np.array([error(zigzag_run(each)) for each in runs])
+        )
         kept = [error(zigzag_run(each), zigzag_constants(each), stationary) for each in runs]
         yield Comparison(source, "its dataflow and memory, no start-up", np.array(kept))
         if ports == "wide_ports":
-            loaded = [error(zigzag_run(each), (*zigzag_constants(each), AT_ONCE), stationary) for each in runs]
+            loaded = [
+                error(zigzag_run(each), (*zigzag_constants(each), AT_ONCE), stationary)
+                for each in runs
+            ]
             yield Comparison(source, "besides, weights loaded in one cycle", np.array(loaded))
 
 
 def sunstone(data: Path) -> Iterator[Comparison]:
-    """Against Sunstone as Phaze calls it: 256 words per cycle of the global buffer, 128 of the memory, whatever the cores."""
+    """Against Sunstone as Phaze calls it: 256 words per cycle of the global buffer, 128 of the
+    memory, whatever the cores."""
     own = NO_STARTUP, bandwidth(WORD_BYTES * 128), f"platform.glb_bandwidth={WORD_BYTES * 256}"
     for num, cores in ((1, "one core"), (8, "eight cores")):
         runs = [sunstone_run(each) for each in stored(data, "sunstone") if each["num"] == num]
         source = f"Sunstone as in Phaze, {cores}"
         yield Comparison(source, "platform as it ships", np.array([error(run) for run in runs]))
-        yield Comparison(source, "its bandwidths, no start-up", np.array([error(run, own) for run in runs]))
+        yield Comparison(
+            source, "its bandwidths, no start-up", np.array([error(run, own) for run in runs])
+        )
 
 
 def llmcompass() -> Iterator[Comparison]:
-    """Against one product of LLMCompass on its GA100 (configs/GA100.json: 128 cores of four arrays, five channels of memory)."""
-    run = Run(Gemm(1, 2048, 4096, 16384), 512, 16, 16, 48 << 20, 0.820e-3, True)  # what its artifact prints, to three digits
+    """Against one product of LLMCompass on its GA100 (configs/GA100.json: 128 cores of four arrays,
+    five channels of memory)."""
+    run = Run(
+        Gemm(1, 2048, 4096, 16384), 512, 16, 16, 48 << 20, 0.820e-3, True
+    )  # what its artifact prints, to three digits
     constants = *A100, "platform.hbm_bandwidth=2.048e12"
-    yield Comparison("LLMCompass, GA100", "its clock and bandwidths", np.array([error(run, constants)]))
-    yield Comparison("LLMCompass, GA100", "besides, its local memories", np.array([error(run, (*constants, A100_LOCAL))]))
+    yield Comparison(
+        "LLMCompass, GA100", "its clock and bandwidths", np.array([error(run, constants)])
+    )
+    yield Comparison(
+        "LLMCompass, GA100",
+        "besides, its local memories",
+        np.array([error(run, (*constants, A100_LOCAL))]),
+    )
 
 
 def a100(data: Path) -> Iterator[Comparison]:
@@ -167,9 +218,14 @@ def a100(data: Path) -> Iterator[Comparison]:
     with (data / "measured" / "matmul_A100.csv").open(newline="") as file:
         rows = [[field.strip() for field in row] for row in csv.reader(file)]
     arrays = 432, 16, 16, 40 << 20
-    runs = [Run(Gemm(1, int(m), int(k), int(n)), *arrays, float(ms.removesuffix("ms")) * 1e-3, True) for m, k, n, ms, _ in rows]
+    runs = [
+        Run(Gemm(1, int(m), int(k), int(n)), *arrays, float(ms.removesuffix("ms")) * 1e-3, True)
+        for m, k, n, ms, _ in rows
+    ]
     source = "A100, measured"
-    yield Comparison(source, "its clock and bandwidths", np.array([error(run, A100) for run in runs]))
+    yield Comparison(
+        source, "its clock and bandwidths", np.array([error(run, A100) for run in runs])
+    )
     local = np.array([error(run, (*A100, A100_LOCAL)) for run in runs])
     yield Comparison(source, "besides, its local memories", local)
     long = np.array([run.took > 1e-4 for run in runs])
@@ -185,4 +241,6 @@ def table(data: Path) -> str:
 if __name__ == "__main__":
     written = MANUAL.read_text(encoding="utf-8")
     before, _, behind = written.partition(HEAD)
-    MANUAL.write_text(before + table(Path(sys.argv[1])) + "\n\n" + behind.partition("\n\n")[2], encoding="utf-8")
+    MANUAL.write_text(
+        before + table(Path(sys.argv[1])) + "\n\n" + behind.partition("\n\n")[2], encoding="utf-8"
+    )

@@ -30,7 +30,9 @@ def test_default_space_is_the_published_one(accelerators: AcceleratorSet) -> Non
     assert int(np.sum((accelerators.num_tc == 1) | (accelerators.num_vc == 1))) == 9_308
 
 
-def test_set_equals_brute_force_over_the_published_formula(accelerators: AcceleratorSet, shared_data: Path) -> None:
+def test_set_equals_brute_force_over_the_published_formula(
+    accelerators: AcceleratorSet, shared_data: Path
+) -> None:
     model = json.loads((shared_data / "phaze" / "area_model.json").read_text())
     l2, glb = model["L2_um2"], model["GLB_um2"]
 
@@ -40,7 +42,11 @@ def test_set_equals_brute_force_over_the_published_formula(accelerators: Acceler
         return float(num_tc * tensor + num_vc * vector + glb[str(mib)])
 
     limit = area_um2(8, 2, 128, 128, 128)
-    cores, sizes, buffers = [2**i for i in range(13)], [2**i for i in range(1, 9)], [2**i for i in range(1, 8)]
+    cores, sizes, buffers = (
+        [2**i for i in range(13)],
+        [2**i for i in range(1, 9)],
+        [2**i for i in range(1, 8)],
+    )
     expected = {}
     for num_tc, num_vc, width, depth, mib in itertools.product(cores, cores, sizes, sizes, buffers):
         area = area_um2(num_tc, num_vc, width, depth, mib)
@@ -53,13 +59,24 @@ def test_set_equals_brute_force_over_the_published_formula(accelerators: Acceler
 
 def test_core_indices_point_at_the_accelerators_own_cores(accelerators: AcceleratorSet) -> None:
     tensor, vector = accelerators.tensor_cores, accelerators.vector_cores
-    for of_set, of_core in (("num_tc", "num"), ("width", "width"), ("depth", "depth"), ("glb_bytes", "glb_bytes")):
-        assert (getattr(accelerators, of_set) == getattr(tensor, of_core)[accelerators.tc_index]).all()
+    for of_set, of_core in (
+        ("num_tc", "num"),
+        ("width", "width"),
+        ("depth", "depth"),
+        ("glb_bytes", "glb_bytes"),
+    ):
+        assert (
+            getattr(accelerators, of_set) == getattr(tensor, of_core)[accelerators.tc_index]
+        ).all()
     for of_set, of_core in (("num_vc", "num"), ("width_vc", "width"), ("glb_bytes", "glb_bytes")):
-        assert (getattr(accelerators, of_set) == getattr(vector, of_core)[accelerators.vc_index]).all()
+        assert (
+            getattr(accelerators, of_set) == getattr(vector, of_core)[accelerators.vc_index]
+        ).all()
 
 
-def test_reference_chip_is_the_largest_and_is_found(space: DesignSpace, accelerators: AcceleratorSet) -> None:
+def test_reference_chip_is_the_largest_and_is_found(
+    space: DesignSpace, accelerators: AcceleratorSet
+) -> None:
     chip = space.references[0].accelerator
     index = accelerators.find(chip)
     assert index is not None and accelerators.accelerator(index) == chip
@@ -72,7 +89,15 @@ def test_reference_chip_is_the_largest_and_is_found(space: DesignSpace, accelera
 
 
 def test_separate_vector_width_axis(space: DesignSpace) -> None:
-    axes = replace(space.axes, num_tc=(1,), num_vc=(1,), width=(8, 16), depth=(8,), width_vc=(32, 64, 96), glb_mib=(2,))
+    axes = replace(
+        space.axes,
+        num_tc=(1,),
+        num_vc=(1,),
+        width=(8, 16),
+        depth=(8,),
+        width_vc=(32, 64, 96),
+        glb_mib=(2,),
+    )
     accelerators = replace(space, axes=axes).generate()
     assert len(accelerators) == 6
     assert set(accelerators.width_vc.tolist()) == {32, 64, 96}
@@ -98,13 +123,33 @@ def test_cores_json_round_trip(accelerators: AcceleratorSet, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[{"num_tc": 1, "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "area": 1.0}]', r"0\.GLB_Buffer"),
-        ('[{"num_tc": 0, "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, "area": 1.0}]', r"0\.num_tc is 0"),
-        ('[{"num_tc": "many", "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, "area": 1.0}]', r"0\.num_tc"),
-        ('[{"num_tc": 1, "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, "area": NaN}]', "not finite"),
-        (f'[{{"num_tc": {10**30}, "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, "area": 1}}]', "at most"),
         (
-            '[{"num_tc": 1, "num_vc": 1048577, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, "area": 1.0}]',
+            '[{"num_tc": 1, "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "area": 1.0}]',
+            r"0\.GLB_Buffer",
+        ),
+        (
+            '[{"num_tc": 0, "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, '
+            '"area": 1.0}]',
+            r"0\.num_tc is 0",
+        ),
+        (
+            '[{"num_tc": "many", "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, '
+            '"GLB_Buffer": 2, "area": 1.0}]',
+            r"0\.num_tc",
+        ),
+        (
+            '[{"num_tc": 1, "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, '
+            '"area": NaN}]',
+            "not finite",
+        ),
+        (
+            f'[{{"num_tc": {10**30}, "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, '
+            '"GLB_Buffer": 2, "area": 1}]',
+            "at most",
+        ),
+        (
+            '[{"num_tc": 1, "num_vc": 1048577, "width": 2, "depth": 2, "width_vc": 2, '
+            '"GLB_Buffer": 2, "area": 1.0}]',
             "at most 1,048,576",
         ),
         ("[" * 100_000, "not valid JSON"),

@@ -17,7 +17,13 @@ from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.memory_files import load_memory
 from Estimator.chips.published import load_die
 from Estimator.devices.files import load_attention, load_contention, load_device, load_software
-from Estimator.hardware_files import HARDWARE, load_cluster, load_platform, load_technology, load_vector_functions
+from Estimator.hardware_files import (
+    HARDWARE,
+    load_cluster,
+    load_platform,
+    load_technology,
+    load_vector_functions,
+)
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -49,15 +55,26 @@ def test_shipped_files_load_by_name_and_by_path(path: Path) -> None:
     assert load(path.stem) == load(str(path))
 
 
-LARGER = {"bytes": "kB", "bytes/s": "GB/s", "FLOP/s": "TFLOP/s", "Hz": "MHz", "s": "us", "fraction": "%"}
+LARGER = {
+    "bytes": "kB",
+    "bytes/s": "GB/s",
+    "FLOP/s": "TFLOP/s",
+    "Hz": "MHz",
+    "s": "us",
+    "fraction": "%",
+}
 TIMES = {"kB": -3, "GB/s": -9, "TFLOP/s": -12, "MHz": -6, "us": 6, "%": 2}
 
 
 def written_out(content: Any, unit: str = "") -> Any:
-    """``content`` with every measured number as a text with a unit, the larger one where people would write that."""
+    """``content`` with every measured number as a text with a unit, the larger one where people
+    would write that."""
     if isinstance(content, dict):
         own = content.get("unit", unit)
-        return {name: written_out(each, own if name == "value" else unit_of_key(name)) for name, each in content.items()}
+        return {
+            name: written_out(each, own if name == "value" else unit_of_key(name))
+            for name, each in content.items()
+        }
     if isinstance(content, list):
         return [written_out(each, unit) for each in content]
     if not isinstance(content, int | float) or not is_measured(unit):
@@ -69,7 +86,9 @@ def written_out(content: Any, unit: str = "") -> Any:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_quantities_written_with_units_are_the_same_record(path: Path, tmp_path: Path) -> None:
     changed = written_out(read_yaml(path))
-    assert (changed == read_yaml(path)) is (path.parent.name == "vector_functions")  # whose numbers are cycles
+    assert (changed == read_yaml(path)) is (
+        path.parent.name == "vector_functions"
+    )  # whose numbers are cycles
     copy = tmp_path / path.name
     copy.write_text(yaml.safe_dump(changed))
     load = LOADERS[path.parent.name]
@@ -86,7 +105,10 @@ def test_a_text_stands_for_a_constant_without_a_source(tmp_path: Path) -> None:
     own.write_text(yaml.safe_dump(content))
     found, known = load_device(str(own)), load_device("h100")
     assert (found.memory.capacity.value, found.memory.bandwidth.value) == (80e9, 3.35e12)
-    assert (found.launch.gap.value, found.peak_flops("bfloat16")) == (2.5e-6, known.peak_flops("bfloat16"))
+    assert (found.launch.gap.value, found.peak_flops("bfloat16")) == (
+        2.5e-6,
+        known.peak_flops("bfloat16"),
+    )
     assert found.board_power is not None and known.board_power is not None
     assert (found.board_power.value, found.board_power.unit) == (known.board_power.value, "W")
 
@@ -103,48 +125,185 @@ def test_unknown_name_lists_the_known_ones(kind: str) -> None:
     [
         ("technologies", "phaze_22nm", lambda d: d.pop("mac_energy"), "mac_energy"),
         ("technologies", "phaze_22nm", lambda d: d.update(colour="red"), "colour"),
-        ("technologies", "phaze_22nm", lambda d: d["mac_energy"].update(unit="nJ"), r"mac_energy\.unit is 'nJ'.*'pJ'"),
-        ("technologies", "phaze_22nm", lambda d: d["mac_energy"].update(value=-1.0), r"mac_energy\.value is -1"),
-        ("technologies", "phaze_22nm", lambda d: d["l2_area"]["value"].pop(), r"l2_area\.value is 10 numbers"),
-        ("technologies", "phaze_22nm", lambda d: d["glb_area"]["capacity_bytes"].reverse(), r"glb_area\.capacity_bytes"),
-        ("platforms", "phaze_hbm2", lambda d: d["frequency"].update(value=0.0), "frequency_hz is 0"),
-        ("platforms", "phaze_hbm2", lambda d: d["frequency"].update(value="fast"), r"frequency\.value.*fast"),
+        (
+            "technologies",
+            "phaze_22nm",
+            lambda d: d["mac_energy"].update(unit="nJ"),
+            r"mac_energy\.unit is 'nJ'.*'pJ'",
+        ),
+        (
+            "technologies",
+            "phaze_22nm",
+            lambda d: d["mac_energy"].update(value=-1.0),
+            r"mac_energy\.value is -1",
+        ),
+        (
+            "technologies",
+            "phaze_22nm",
+            lambda d: d["l2_area"]["value"].pop(),
+            r"l2_area\.value is 10 numbers",
+        ),
+        (
+            "technologies",
+            "phaze_22nm",
+            lambda d: d["glb_area"]["capacity_bytes"].reverse(),
+            r"glb_area\.capacity_bytes",
+        ),
+        (
+            "platforms",
+            "phaze_hbm2",
+            lambda d: d["frequency"].update(value=0.0),
+            "frequency_hz is 0",
+        ),
+        (
+            "platforms",
+            "phaze_hbm2",
+            lambda d: d["frequency"].update(value="fast"),
+            r"frequency\.value.*fast",
+        ),
         ("platforms", "phaze_hbm2", lambda d: d.update(dataflows=[]), "dataflows is empty"),
-        ("platforms", "phaze_hbm2", lambda d: d.update(dataflows=["diagonal"]), r"dataflows\.0.*diagonal"),
-        ("platforms", "phaze_hbm2", lambda d: d["concurrent_tc_share"].update(value=1.0), "between 0 and 1"),
-        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[]), r"axes\.width is empty"),
-        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[4, -4]), r"axes\.width.*positive"),
-        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[4, 4]), "without repetition"),
-        ("design_spaces", "phaze_icml24", lambda d: d["references"].append(d["references"][0]), "several times.*name of its own"),
-        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[10**30]), r"axes\.width\.0 is 1e\+30, .* at most"),
-        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[2**21]), r"axes\.width is 2097152; .* at most"),
+        (
+            "platforms",
+            "phaze_hbm2",
+            lambda d: d.update(dataflows=["diagonal"]),
+            r"dataflows\.0.*diagonal",
+        ),
+        (
+            "platforms",
+            "phaze_hbm2",
+            lambda d: d["concurrent_tc_share"].update(value=1.0),
+            "between 0 and 1",
+        ),
+        (
+            "design_spaces",
+            "phaze_icml24",
+            lambda d: d["axes"].update(width=[]),
+            r"axes\.width is empty",
+        ),
+        (
+            "design_spaces",
+            "phaze_icml24",
+            lambda d: d["axes"].update(width=[4, -4]),
+            r"axes\.width.*positive",
+        ),
+        (
+            "design_spaces",
+            "phaze_icml24",
+            lambda d: d["axes"].update(width=[4, 4]),
+            "without repetition",
+        ),
+        (
+            "design_spaces",
+            "phaze_icml24",
+            lambda d: d["references"].append(d["references"][0]),
+            "several times.*name of its own",
+        ),
+        (
+            "design_spaces",
+            "phaze_icml24",
+            lambda d: d["axes"].update(width=[10**30]),
+            r"axes\.width\.0 is 1e\+30, .* at most",
+        ),
+        (
+            "design_spaces",
+            "phaze_icml24",
+            lambda d: d["axes"].update(width=[2**21]),
+            r"axes\.width is 2097152; .* at most",
+        ),
         (
             *("design_spaces", "phaze_icml24"),
             lambda d: d["axes"].update(num_tc=list(range(1, 3000)), num_vc=list(range(1, 60000))),
             "at most 50,000,000,000",  # in 10,000 parts of 5,000,000, see test_space_parts.py
         ),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].pop("depth"), r"axes\.depth"),
-        ("design_spaces", "phaze_icml24", lambda d: d["budget"].update(area_mm2=5.0), "budget is .*either"),
+        (
+            "design_spaces",
+            "phaze_icml24",
+            lambda d: d["budget"].update(area_mm2=5.0),
+            "budget is .*either",
+        ),
         ("design_spaces", "phaze_icml24", lambda d: d.update(budget={}), "budget is .*either"),
-        ("design_spaces", "phaze_icml24", lambda d: d["keep"].update(minimum_area_fraction=1.5), "between 0 and 1"),
-        ("design_spaces", "phaze_icml24", lambda d: d.update(technology="3nm"), "no technology named '3nm'"),
+        (
+            "design_spaces",
+            "phaze_icml24",
+            lambda d: d["keep"].update(minimum_area_fraction=1.5),
+            "between 0 and 1",
+        ),
+        (
+            "design_spaces",
+            "phaze_icml24",
+            lambda d: d.update(technology="3nm"),
+            "no technology named '3nm'",
+        ),
         ("clusters", "phaze_icml24", lambda d: d.update(tiers=[]), "tiers is empty"),
         ("clusters", "phaze_icml24", lambda d: d.update(num_devices=2048), "a last tier of 1024"),
-        ("clusters", "nvlink_infiniband", lambda d: d["tiers"][1].update(group_size=12), r"tiers\.1\.group_size is 12"),
-        ("clusters", "nvlink_infiniband", lambda d: d["tiers"][0].update(bandwidth_bytes_per_s=0.0), r"tiers\.0\.bandwidth"),
-        ("clusters", "phaze_icml24", lambda d: d["tiers"][0].update(latency_s=float("inf")), "not finite"),
-        ("clusters", "phaze_icml24", lambda d: d["tiers"][0].update(latency_s="4 GB/s"), r"latency_s is '4 GB/s'; it is a time"),
-        ("platforms", "phaze_hbm2", lambda d: d["frequency"].update(value="1 GB"), r"frequency\.value is '1 GB'; .* a frequency"),
-        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(glb_mib=["1 MB"]), r"glb_mib\.0 is '1 MB'; .* whole number"),
-        ("devices", "h100", lambda d: d.update(board_power="700 J"), r"board_power is '700 J'; it is a power: give W, or"),
-        ("devices", "h100", lambda d: d["board_power"].update(unit="kW"), r"board_power\.unit is 'kW'.*'W'"),
+        (
+            "clusters",
+            "nvlink_infiniband",
+            lambda d: d["tiers"][1].update(group_size=12),
+            r"tiers\.1\.group_size is 12",
+        ),
+        (
+            "clusters",
+            "nvlink_infiniband",
+            lambda d: d["tiers"][0].update(bandwidth_bytes_per_s=0.0),
+            r"tiers\.0\.bandwidth",
+        ),
+        (
+            "clusters",
+            "phaze_icml24",
+            lambda d: d["tiers"][0].update(latency_s=float("inf")),
+            "not finite",
+        ),
+        (
+            "clusters",
+            "phaze_icml24",
+            lambda d: d["tiers"][0].update(latency_s="4 GB/s"),
+            r"latency_s is '4 GB/s'; it is a time",
+        ),
+        (
+            "platforms",
+            "phaze_hbm2",
+            lambda d: d["frequency"].update(value="1 GB"),
+            r"frequency\.value is '1 GB'; .* a frequency",
+        ),
+        (
+            "design_spaces",
+            "phaze_icml24",
+            lambda d: d["axes"].update(glb_mib=["1 MB"]),
+            r"glb_mib\.0 is '1 MB'; .* whole number",
+        ),
+        (
+            "devices",
+            "h100",
+            lambda d: d.update(board_power="700 J"),
+            r"board_power is '700 J'; it is a power: give W, or",
+        ),
+        (
+            "devices",
+            "h100",
+            lambda d: d["board_power"].update(unit="kW"),
+            r"board_power\.unit is 'kW'.*'W'",
+        ),
         ("devices", "h100", lambda d: d["board_power"].update(value=0), r"board_power\.value is 0"),
         ("vector_functions", "phaze", lambda d: d["functions"].pop("add"), "without 'add'"),
-        ("vector_functions", "phaze", lambda d: d["functions"]["exp"].update(cycles=0), r"functions\.exp\.cycles is 0"),
-        ("vector_functions", "phaze", lambda d: d["functions"]["exp"].update(source="hearsay"), "hearsay"),
+        (
+            "vector_functions",
+            "phaze",
+            lambda d: d["functions"]["exp"].update(cycles=0),
+            r"functions\.exp\.cycles is 0",
+        ),
+        (
+            "vector_functions",
+            "phaze",
+            lambda d: d["functions"]["exp"].update(source="hearsay"),
+            "hearsay",
+        ),
     ],
 )
-def test_bad_file_is_refused(tmp_path: Path, kind: str, name: str, edit: Edit, message: str) -> None:
+def test_bad_file_is_refused(
+    tmp_path: Path, kind: str, name: str, edit: Edit, message: str
+) -> None:
     content = yaml.safe_load((HARDWARE / kind / f"{name}.yaml").read_text())
     edit(content)
     path = tmp_path / "mine.yaml"

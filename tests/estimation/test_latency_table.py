@@ -7,7 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from operators_by_hand import collective_operator, gemm_operator, innermost_network, model_graph, vector_operator
+from operators_by_hand import (
+    collective_operator,
+    gemm_operator,
+    innermost_network,
+    model_graph,
+    vector_operator,
+)
 
 from Common.errors import InputError, PhazeError
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
@@ -32,7 +38,9 @@ def table(few: AcceleratorSet, platform: Platform) -> LatencyTable:
     return populate_estimates([GRAPH], few, platform)
 
 
-def test_every_operator_costs_time_and_energy_on_every_accelerator(table: LatencyTable, few: AcceleratorSet) -> None:
+def test_every_operator_costs_time_and_energy_on_every_accelerator(
+    table: LatencyTable, few: AcceleratorSet
+) -> None:
     for graph in (GRAPH.layers[0].forward, GRAPH.layers[0].backward):
         busy = [operator.collective is None for operator in graph.operators]
         times = table.times(graph, slice(None), np.zeros(busy.count(False)))
@@ -44,29 +52,37 @@ def test_every_operator_costs_time_and_energy_on_every_accelerator(table: Latenc
 
 def test_rows_select_accelerators(table: LatencyTable) -> None:
     graph = GRAPH.layers[0].forward
-    everyone, some = (table.times(graph, rows, np.ones(1)) for rows in (slice(None), np.array([5, 0, 30])))
+    everyone, some = (
+        table.times(graph, rows, np.ones(1)) for rows in (slice(None), np.array([5, 0, 30]))
+    )
     for name, array in vars(some).items():
         assert (array == getattr(everyone, name)[[5, 0, 30]]).all()
 
 
 def test_price_in_seconds_by_hand(platform: Platform) -> None:
-    """BERT-large's first feed-forward product with its GELU: bound by HBM, in seconds (the original mistook 1.05 GHz)."""
+    """BERT-large's first feed-forward product with its GELU: bound by HBM, in seconds (the original
+    mistook 1.05 GHz)."""
     product = Gemm(1, 512, 1024, 4096)
     operator = gemm_operator(0, product, (VectorWork("gelu", 512 * 4096),))
     chip = AcceleratorSet.of([Accelerator(32, 256, 64, 128, 64, 4 << 20, 0.0)])
     layer = replace(GRAPH.layers[0], forward=OperatorGraph((operator,), ()))
     graph = replace(GRAPH, layers=(layer,))
-    times = populate_estimates([graph], chip, platform).times(layer.forward, slice(None), NO_COLLECTIVES)
+    times = populate_estimates([graph], chip, platform).times(
+        layer.forward, slice(None), NO_COLLECTIVES
+    )
     operands = 2 * (512 * 1024 + 1024 * 4096 + 512 * 4096)
     skew_cycles = 128 + 64 - 2  # outputs stay in place: no weights to load
-    assert times.all_s[0, 0] == pytest.approx(operands / 1.2e12 + skew_cycles / 1.05e9 + 2e-7, rel=1e-12)
+    assert times.all_s[0, 0] == pytest.approx(
+        operands / 1.2e12 + skew_cycles / 1.05e9 + 2e-7, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", ["tensor", "vector"])
 def test_more_cores_or_buffer_never_slow_any_accelerator_down(
     kind: str, accelerators: AcceleratorSet, platform: Platform
 ) -> None:
-    """Every operator of a layer of BERT-large's size, on the whole space, in both directions of an axis."""
+    """Every operator of a layer of BERT-large's size, on the whole space, in both directions of an
+    axis."""
     table = populate_estimates([model_graph(1, 512, 1024, 16)], accelerators, platform)
     cores = vars(accelerators.tensor_cores if kind == "tensor" else accelerators.vector_cores)
     seconds = getattr(table, kind).all_s
@@ -82,12 +98,16 @@ def test_more_cores_or_buffer_never_slow_any_accelerator_down(
 def test_equal_operators_are_priced_once() -> None:
     work = distinct_work([GRAPH, GRAPH])
     operators = GRAPH.layers[0].forward.operators + GRAPH.layers[0].backward.operators
-    assert len(work.tensor) == len({operator_signature(each).tensor for each in operators if each.gemms})
+    assert len(work.tensor) == len(
+        {operator_signature(each).tensor for each in operators if each.gemms}
+    )
     renamed = replace(operators[1], id=99, name="other")
     assert operator_signature(renamed) == operator_signature(operators[1])
 
 
-def test_fused_operator_takes_as_long_as_its_slower_part(few: AcceleratorSet, platform: Platform) -> None:
+def test_fused_operator_takes_as_long_as_its_slower_part(
+    few: AcceleratorSet, platform: Platform
+) -> None:
     gemm = Gemm(1, 256, 256, 256)
     plain = gemm_operator(0, gemm)
     light = gemm_operator(1, gemm, (VectorWork("add", 1),))
@@ -102,7 +122,9 @@ def test_fused_operator_takes_as_long_as_its_slower_part(few: AcceleratorSet, pl
     assert (times.all_j[:, 2] > times.all_j[:, 1]).all()
 
 
-def test_collective_takes_its_network_time_in_both_modes(few: AcceleratorSet, platform: Platform, flat_cluster: Cluster) -> None:
+def test_collective_takes_its_network_time_in_both_modes(
+    few: AcceleratorSet, platform: Platform, flat_cluster: Cluster
+) -> None:
     graph = model_graph(tp=4)
     forward = graph.layers[0].forward
     collective_s = innermost_network(flat_cluster).collectives_s(forward)
@@ -116,7 +138,9 @@ def test_collective_takes_its_network_time_in_both_modes(few: AcceleratorSet, pl
 def test_cores_an_operator_occupies() -> None:
     gemm = Gemm(1, 8, 8, 8)
     assert occupies(gemm_operator(0, gemm)) == Occupies(tensor_core=True, vector_core=False)
-    assert occupies(gemm_operator(0, gemm, (VectorWork("add", 64),))) == Occupies(tensor_core=True, vector_core=True)
+    assert occupies(gemm_operator(0, gemm, (VectorWork("add", 64),))) == Occupies(
+        tensor_core=True, vector_core=True
+    )
     assert occupies(vector_operator(0, "add", 64)) == Occupies(tensor_core=False, vector_core=True)
     assert occupies(collective_operator(0, 64, 2)) == Occupies(tensor_core=False, vector_core=True)
 
@@ -158,7 +182,9 @@ class TestFile:
         for name, array in vars(again.times(graph, slice(None), NO_COLLECTIVES)).items():
             assert (array == getattr(table.times(graph, slice(None), NO_COLLECTIVES), name)).all()
 
-    def test_other_inputs_are_another_file(self, load: Load, platform: Platform, tmp_path: Path) -> None:
+    def test_other_inputs_are_another_file(
+        self, load: Load, platform: Platform, tmp_path: Path
+    ) -> None:
         load()
         load(model_graph(batch=2))
         load(platform=replace(platform, hbm_bandwidth_bytes_per_s=2e12))
@@ -166,9 +192,16 @@ class TestFile:
         load(platform=replace(platform, vector_functions=functions))
         assert len(self.files(tmp_path)) == 4
 
-    @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"not a zip" * 99])
+    @pytest.mark.parametrize(
+        "damage",
+        [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"not a zip" * 99],
+    )
     def test_damaged_file_is_set_aside_and_rebuilt(
-        self, load: Load, tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+        self,
+        load: Load,
+        tmp_path: Path,
+        damage: Callable[[bytes], bytes],
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         before = load()
         (path,) = self.files(tmp_path)

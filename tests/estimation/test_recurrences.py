@@ -60,7 +60,9 @@ def test_a_kernel_of_rwkv_takes_its_steps_and_one_of_mamba_its_work(a100):
     assert a100.operator_time(narrow).arithmetic_s == pytest.approx(TOKENS * step_s)
     wide = scan_operator(0, "selective_scan", 8, TOKENS, 4_096, 16)
     elements = 8 * TOKENS * 4_096 * 16
-    assert a100.operator_time(wide).arithmetic_s == pytest.approx(2 * elements * SCAN_OPERATIONS["selective_scan"] / peak)
+    assert a100.operator_time(wide).arithmetic_s == pytest.approx(
+        2 * elements * SCAN_OPERATIONS["selective_scan"] / peak
+    )
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -72,5 +74,9 @@ def test_an_lstm_launches_a_product_and_its_gates_for_every_token(a100, phase):
 
 def test_a_device_that_does_not_say_how_fast_its_lanes_are_is_refused_by_name(a100):
     device = replace(a100.device, scans=None)
-    with pytest.raises(InputError, match=r"A100.* does not say how fast recurrences .* scans: \{peak"):
-        DeviceModel(device, a100.software, "bfloat16").operator_time(scan_operator(0, "wkv", 1, 8, 8, 1))
+    with pytest.raises(
+        InputError, match=r"A100.* does not say how fast recurrences .* scans: \{peak"
+    ):
+        DeviceModel(device, a100.software, "bfloat16").operator_time(
+            scan_operator(0, "wkv", 1, 8, 8, 1)
+        )

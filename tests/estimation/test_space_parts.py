@@ -21,9 +21,18 @@ LARGE = "datacenter_5nm"
 
 def chips(found: AcceleratorSet) -> list[tuple[object, ...]]:
     """Everything that tells them apart, without making a record of each."""
-    columns = (found.num_tc, found.num_vc, found.width, found.depth, found.width_vc, found.glb_bytes)
+    columns = (
+        found.num_tc,
+        found.num_vc,
+        found.width,
+        found.depth,
+        found.width_vc,
+        found.glb_bytes,
+    )
     sizes = zip(*(column.tolist() for column in columns), strict=True)
-    return list(zip(sizes, found.memory_system, found.frequency_hz, found.area_mm2.tolist(), strict=True))
+    return list(
+        zip(sizes, found.memory_system, found.frequency_hz, found.area_mm2.tolist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", sampled(SHIPPED, [each for each in SHIPPED if each != LARGE]))
@@ -62,7 +71,9 @@ def test_chips_are_generated_in_the_order_of_their_places(name: str) -> None:
     assert places == sorted(places)
 
 
-def test_a_grid_too_large_to_have_at_once_is_generated_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grid_too_large_to_have_at_once_is_generated_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     space = load_design_space("phaze_icml24")
     monkeypatch.setattr(design_space, "LARGEST_GRID", space.combinations // 2)
     with pytest.raises(InputError, match="divide its search with run_solver --parts 2"):
@@ -82,7 +93,9 @@ def test_only_the_whole_space_must_have_chips() -> None:
         space.generate()
 
 
-@pytest.mark.parametrize("text", ["", "3", "0/3", "4/3", "-1/3", "1/0", "1/3/5", f"1/{MOST_PARTS + 1}", "1 / 3", "a/b"])
+@pytest.mark.parametrize(
+    "text", ["", "3", "0/3", "4/3", "-1/3", "1/0", "1/3/5", f"1/{MOST_PARTS + 1}", "1 / 3", "a/b"]
+)
 def test_what_is_no_part_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="is no part of a space; give K/N"):
         SpacePart.parsed(text)

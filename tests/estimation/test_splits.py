@@ -15,11 +15,16 @@ FEW = 256  # parts, up to which every count that makes a smaller part is tried
 
 def smaller_parts(size: int) -> set[int]:
     """Counts that make the largest part of a dimension smaller than one part less does."""
-    return {count for count in range(1, size + 1) if count == 1 or -(-size // count) < -(-size // (count - 1))}
+    return {
+        count
+        for count in range(1, size + 1)
+        if count == 1 or -(-size // count) < -(-size // (count - 1))
+    }
 
 
 def named(count: int) -> bool:
-    """Whether a count has no other factors than two and three, or is five or eleven times a power of two."""
+    """Whether a count has no other factors than two and three, or is five or eleven times a power
+    of two."""
     while count % 2 == 0:
         count //= 2
     if count in (5, 11):
@@ -30,15 +35,24 @@ def named(count: int) -> bool:
 
 
 @pytest.mark.parametrize("cores", [256, 300, 528, 1024])
-@pytest.mark.parametrize("gemm", [Gemm(1, 1000, 7, 40), Gemm(12, 197, 64, 5), Gemm(2, 512, 512, 1)], ids=str)
+@pytest.mark.parametrize(
+    "gemm", [Gemm(1, 1000, 7, 40), Gemm(12, 197, 64, 5), Gemm(2, 512, 512, 1)], ids=str
+)
 def test_splits_are_those_that_the_manual_says(gemm: Gemm, cores: int) -> None:
     sizes = gemm.batch, gemm.m, gemm.k, gemm.n
     found = enumerate_splits(gemm, cores)
-    made = list(zip(*(each.tolist() for each in (found.batch, found.m, found.k, found.n)), strict=True))
+    made = list(
+        zip(*(each.tolist() for each in (found.batch, found.m, found.k, found.n)), strict=True)
+    )
     assert len(set(made)) == len(made)
     few = {each for each in made if prod(each) <= FEW}
-    assert few == {each for each in product(*map(sorted, map(smaller_parts, sizes))) if prod(each) <= FEW}
-    choices = [[count for count in range(1, cores + 1) if named(count) and single_rows(count, size)] for size in sizes]
+    assert few == {
+        each for each in product(*map(sorted, map(smaller_parts, sizes))) if prod(each) <= FEW
+    }
+    choices = [
+        [count for count in range(1, cores + 1) if named(count) and single_rows(count, size)]
+        for size in sizes
+    ]
     many = {each for each in made if prod(each) > FEW}
     assert many == {
         (b, m, k, n)

@@ -24,7 +24,9 @@ GEMMS = st.builds(Gemm, st.sampled_from([1, 2, 3, 16]), SIZES, SIZES, SIZES)
 
 
 def operand_bytes(*gemms: Gemm) -> int:
-    return sum(2 * gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n) for gemm in gemms)
+    return sum(
+        2 * gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n) for gemm in gemms
+    )
 
 
 def work(*gemms: Gemm, extra_bytes: int = 0, attention: bool = False) -> TensorWork:
@@ -41,7 +43,10 @@ def estimate(on: TensorCores, what: TensorWork, platform: Platform = PLATFORM) -
     return TensorCoreModel(on, platform).estimate(what)
 
 
-LADDERS = cores(*((num, 16, 16, 4) for num in (1, 2, 4, 8, 16, 64)), *((4, 32, 8, mib) for mib in (2, 4, 8, 16, 64)))
+LADDERS = cores(
+    *((num, 16, 16, 4) for num in (1, 2, 4, 8, 16, 64)),
+    *((4, 32, 8, mib) for mib in (2, 4, 8, 16, 64)),
+)
 NUM_LADDER, GLB_LADDER = slice(0, 6), slice(6, 11)
 
 
@@ -65,7 +70,9 @@ def test_more_resources_never_slow_a_product_down(gemm: Gemm) -> None:
 
 
 HELD_ON_CHIP = replace(PLATFORM, hbm_bandwidth_bytes_per_s=1e15)  # so that what the cores do shows
-NUMBERS = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 700)), min_size=2, max_size=8, unique=True)
+NUMBERS = st.lists(
+    st.one_of(st.integers(1, 40), st.integers(1, 700)), min_size=2, max_size=8, unique=True
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -73,34 +80,52 @@ NUMBERS = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 700)), min_size=
 @example(Gemm(1, 512, 768, 768), [12, 24, 32, 48, 64, 96, 128], (64, 256))
 @example(Gemm(1, 1536, 4096, 3072), [96, 97, 127, 128], (64, 256))
 @example(Gemm(3, 300, 300, 300), [25, 26, 49, 50], (16, 16))
-def test_more_cores_of_any_number_never_slow_a_product_down(gemm: Gemm, numbers: list[int], array: tuple[int, int]) -> None:
-    """Numbers that are no powers of two too, each priced beside the others as it is priced alone."""
+def test_more_cores_of_any_number_never_slow_a_product_down(
+    gemm: Gemm, numbers: list[int], array: tuple[int, int]
+) -> None:
+    """Numbers that are no powers of two too, each priced beside the others as it is priced
+    alone."""
     several = sorted(numbers)
     for platform in (PLATFORM, HELD_ON_CHIP):
         price = estimate(cores(*((num, *array, 16) for num in several)), work(gemm), platform)
-        assert (np.diff(price.all_s) <= price.all_s[:-1] * 1e-9).all(), dict(zip(several, price.all_s.tolist(), strict=True))
+        assert (np.diff(price.all_s) <= price.all_s[:-1] * 1e-9).all(), dict(
+            zip(several, price.all_s.tolist(), strict=True)
+        )
         alone = estimate(cores((several[0], *array, 16)), work(gemm), platform)
         assert (alone.all_s[0], alone.all_j[0]) == (price.all_s[0], price.all_j[0])
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.builds(Gemm, st.integers(1, 5), *[st.integers(1, 200)] * 3), st.integers(1, 14))
-def test_no_way_to_split_a_product_is_faster_than_the_one_that_is_priced(gemm: Gemm, num: int) -> None:
-    """Every count of parts along every dimension, gone through one by one; with all bandwidth there is, and one of them less."""
+def test_no_way_to_split_a_product_is_faster_than_the_one_that_is_priced(
+    gemm: Gemm, num: int
+) -> None:
+    """Every count of parts along every dimension, gone through one by one; with all bandwidth there
+    is, and one of them less."""
     for glb in (np.inf, 8.0):
         platform = replace(
-            HELD_ON_CHIP, startup_s=0.0, hbm_bandwidth_bytes_per_s=np.inf, glb_bandwidth_bytes_per_cycle=glb, frequency_hz=1.0
+            HELD_ON_CHIP,
+            startup_s=0.0,
+            hbm_bandwidth_bytes_per_s=np.inf,
+            glb_bandwidth_bytes_per_cycle=glb,
+            frequency_hz=1.0,
         )
         best = np.inf
         for counts in itertools.product(range(1, num + 1), repeat=4):
             if np.prod(counts) <= num:
                 best = min(best, cycles_of(gemm, counts, platform))
-        assert estimate(cores((num, 8, 8, 16)), work(gemm), platform).all_s[0] == pytest.approx(best, rel=1e-12)
+        assert estimate(cores((num, 8, 8, 16)), work(gemm), platform).all_s[0] == pytest.approx(
+            best, rel=1e-12
+        )
 
 
 def cycles_of(gemm: Gemm, counts: tuple[int, ...], platform: Platform) -> float:
-    """Cycles of a product cut into so many parts along batch, m, k and n, on arrays of 8 x 8, by the fastest dataflow."""
-    batch, m, k, n = (ceil(size / count) for size, count in zip((gemm.batch, gemm.m, gemm.k, gemm.n), counts, strict=True))
+    """Cycles of a product cut into so many parts along batch, m, k and n, on arrays of 8 x 8, by
+    the fastest dataflow."""
+    batch, m, k, n = (
+        ceil(size / count)
+        for size, count in zip((gemm.batch, gemm.m, gemm.k, gemm.n), counts, strict=True)
+    )
     local = float(l2_bytes(np.array([64]), platform)[0])
     parts = gemm.batch * counts[1] * counts[2] * counts[3]
     moved = parts * tile_traffic(m, k, n, local, platform.bytes_per_element).total.min()
@@ -109,7 +134,8 @@ def cycles_of(gemm: Gemm, counts: tuple[int, ...], platform: Platform) -> float:
     return min(
         float(max(time.steady, moved / bandwidth) + reduced / bandwidth + time.fill)
         for time in (
-            pipelined_time(dataflow, batch, m, k, n, 8, 8, platform.weight_rows_per_cycle) for dataflow in platform.dataflows
+            pipelined_time(dataflow, batch, m, k, n, 8, 8, platform.weight_rows_per_cycle)
+            for dataflow in platform.dataflows
         )
     )
 
@@ -134,7 +160,10 @@ def test_traffic_time_and_energy_respect_their_floors(gemm: Gemm, extra_bytes: i
     ):
         assert (hbm_bytes >= what.hbm_bytes * (1 - 1e-12)).all()
         assert (seconds >= what.hbm_bytes / PLATFORM.hbm_bandwidth_bytes_per_s).all()
-        floor_pj = gemm.macs * PLATFORM.technology.mac_energy.value + what.hbm_bytes * PLATFORM.technology.hbm_energy.value
+        floor_pj = (
+            gemm.macs * PLATFORM.technology.mac_energy.value
+            + what.hbm_bytes * PLATFORM.technology.hbm_energy.value
+        )
         assert (joules > floor_pj * 1e-12).all()
     peak_macs_per_s = LADDERS.num * LADDERS.width * LADDERS.depth * PLATFORM.frequency_hz
     assert (price.all_s >= gemm.macs / peak_macs_per_s).all()
@@ -158,20 +187,33 @@ def test_one_array_with_ample_bandwidth_is_the_closed_form() -> None:
 
 def test_split_over_cores_is_the_best_of_all_splits() -> None:
     """Brute force over every way to cut a product for 4 cores, compute only."""
-    ample = replace(PLATFORM, startup_s=0.0, hbm_bandwidth_bytes_per_s=np.inf, glb_bandwidth_bytes_per_cycle=np.inf)
+    ample = replace(
+        PLATFORM,
+        startup_s=0.0,
+        hbm_bandwidth_bytes_per_s=np.inf,
+        glb_bandwidth_bytes_per_cycle=np.inf,
+    )
     ample = replace(ample, dataflows=(Dataflow.OUTPUT_STATIONARY,))
-    for gemm in (Gemm(3, 40, 100, 56), Gemm(1, 16, 900, 16), Gemm(1, 200, 20, 33), Gemm(8, 10, 10, 10)):
+    for gemm in (
+        Gemm(3, 40, 100, 56),
+        Gemm(1, 16, 900, 16),
+        Gemm(1, 200, 20, 33),
+        Gemm(8, 10, 10, 10),
+    ):
         best = np.inf
         for batch, m, k, n in itertools.product((1, 2, 4), repeat=4):
             if batch * m * k * n <= 4:
                 rows, columns, stream = ceil(gemm.m / m), ceil(gemm.n / n), ceil(gemm.k / k)
                 folds = ceil(gemm.batch / batch) * ceil(rows / 16) * ceil(columns / 16)
                 best = min(best, (folds - 1) * max(stream, 16) + stream + 30)
-        assert estimate(cores((4, 16, 16, 128)), work(gemm), ample).all_s[0] * PLATFORM.frequency_hz == pytest.approx(best)
+        assert estimate(cores((4, 16, 16, 128)), work(gemm), ample).all_s[
+            0
+        ] * PLATFORM.frequency_hz == pytest.approx(best)
 
 
 def test_batch_is_priced() -> None:
-    """Four times the micro-batch is four times the work, not the same (as in the original) and not a saving."""
+    """Four times the micro-batch is four times the work, not the same (as in the original) and not
+    a saving."""
     on = cores((8, 64, 64, 64))
     one = estimate(on, work(Gemm(1, 2048, 4096, 4096))).all_s - PLATFORM.startup_s
     four = estimate(on, work(Gemm(1, 4 * 2048, 4096, 4096))).all_s - PLATFORM.startup_s
@@ -179,9 +221,15 @@ def test_batch_is_priced() -> None:
 
 
 def test_both_gradients_cost_about_the_forward_product() -> None:
-    forward, input_gradient, weight_gradient = Gemm(1, 4096, 1024, 4096), Gemm(1, 4096, 4096, 1024), Gemm(1, 1024, 4096, 4096)
+    forward, input_gradient, weight_gradient = (
+        Gemm(1, 4096, 1024, 4096),
+        Gemm(1, 4096, 4096, 1024),
+        Gemm(1, 1024, 4096, 4096),
+    )
     on = cores((8, 128, 128, 128))
-    prices = [estimate(on, work(gemm)).all_s[0] for gemm in (forward, input_gradient, weight_gradient)]
+    prices = [
+        estimate(on, work(gemm)).all_s[0] for gemm in (forward, input_gradient, weight_gradient)
+    ]
     assert max(prices) < 1.1 * min(prices)
 
 
@@ -197,7 +245,9 @@ def test_fused_tail_costs_its_bytes() -> None:
 def test_convolution_moves_its_own_operands_not_its_windows() -> None:
     im2col = Gemm(1, 56 * 56, 9 * 64, 64)
     what = TensorWork((im2col,), operand_bytes(im2col) // 5, False)
-    assert estimate(cores((8, 32, 32, 64)), what).all_hbm_bytes[0] == pytest.approx(operand_bytes(im2col) // 5)
+    assert estimate(cores((8, 32, 32, 64)), what).all_hbm_bytes[0] == pytest.approx(
+        operand_bytes(im2col) // 5
+    )
 
 
 class TestFusedAttention:
@@ -207,8 +257,14 @@ class TestFusedAttention:
     OPERAND = 2 * 64 * 2048 * 128
 
     def price(self, mib: int, backward: bool = False) -> CoreEstimate:
-        gemms = (self.SCORES, self.VALUES, self.SCORES, self.VALUES, self.VALUES) if backward else (self.SCORES, self.VALUES)
-        return estimate(cores((8, 64, 64, mib)), TensorWork(gemms, (8 if backward else 4) * self.OPERAND, True))
+        gemms = (
+            (self.SCORES, self.VALUES, self.SCORES, self.VALUES, self.VALUES)
+            if backward
+            else (self.SCORES, self.VALUES)
+        )
+        return estimate(
+            cores((8, 64, 64, mib)), TensorWork(gemms, (8 if backward else 4) * self.OPERAND, True)
+        )
 
     def test_moves_only_its_operands_when_they_fit(self) -> None:
         assert self.price(128).all_hbm_bytes[0] == 4 * self.OPERAND
@@ -246,8 +302,12 @@ def same_alone(everyone: TensorCores, what: TensorWork, *rows: int) -> None:
             assert getattr(alone, name)[0] == together[row], name
 
 
-@pytest.mark.parametrize("gemm", [Gemm(16, 500, 64, 700), Gemm(1, 512, 30528, 768), Gemm(1, 512, 768, 3072)])
-def test_a_price_does_not_depend_on_who_else_is_priced(accelerators: AcceleratorSet, gemm: Gemm) -> None:
+@pytest.mark.parametrize(
+    "gemm", [Gemm(16, 500, 64, 700), Gemm(1, 512, 30528, 768), Gemm(1, 512, 768, 3072)]
+)
+def test_a_price_does_not_depend_on_who_else_is_priced(
+    accelerators: AcceleratorSet, gemm: Gemm
+) -> None:
     same_alone(accelerators.tensor_cores, work(gemm), 0, 1000, 2500, 3000, 4000)
 
 
@@ -261,7 +321,9 @@ CONFIGURATIONS = st.tuples(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(CONFIGURATIONS, min_size=2, max_size=8), GEMMS, GEMMS)
-def test_nor_do_prices_of_odd_cores(configurations: list[tuple[int, int, int, int]], first: Gemm, second: Gemm) -> None:
+def test_nor_do_prices_of_odd_cores(
+    configurations: list[tuple[int, int, int, int]], first: Gemm, second: Gemm
+) -> None:
     same_alone(cores(*configurations), work(first, second), 0, len(configurations) - 1)
 
 

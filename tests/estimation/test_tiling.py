@@ -20,7 +20,8 @@ def least_traffic(m: int, k: int, n: int, capacity: float) -> float:
 
 
 def simulated_traffic(m: int, k: int, n: int, tm: int, tk: int, tn: int, order: str) -> int:
-    """Bytes moved by walking the tiles in loop order, reduction innermost: a tile that stays in place is not read again."""
+    """Bytes moved by walking the tiles in loop order, reduction innermost: a tile that stays in
+    place is not read again."""
     counts = {"m": math.ceil(m / tm), "n": math.ceil(n / tn), "k": math.ceil(k / tk)}
     sizes = {"m": (m, tm), "n": (n, tn), "k": (k, tk)}
 
@@ -47,7 +48,9 @@ def test_close_to_the_best_of_all_tiles(m: int, k: int, n: int, capacity: int) -
     for tm, tk, tn in itertools.product(range(1, m + 1), range(1, k + 1), range(1, n + 1)):
         # what a step needs at once; the candidates reserve a second slice of what streams
         if tm * tk * ELEMENT + tk * tn * ELEMENT + tm * tn * 4 <= capacity:
-            best = min(best, *(simulated_traffic(m, k, n, tm, tk, tn, order) for order in ("mnk", "nmk")))
+            best = min(
+                best, *(simulated_traffic(m, k, n, tm, tk, tn, order) for order in ("mnk", "nmk"))
+            )
     chosen = least_traffic(m, k, n, capacity)
     assert best <= chosen
     assert chosen <= 1.6 * best
@@ -56,7 +59,9 @@ def test_close_to_the_best_of_all_tiles(m: int, k: int, n: int, capacity: int) -
 
 
 @given(SIZES, SIZES, SIZES, CAPACITIES)
-def test_never_below_compulsory_and_met_when_all_fits(m: int, k: int, n: int, capacity: int) -> None:
+def test_never_below_compulsory_and_met_when_all_fits(
+    m: int, k: int, n: int, capacity: int
+) -> None:
     compulsory = (m * k + k * n + m * n) * ELEMENT
     assert least_traffic(m, k, n, capacity) >= compulsory
     assert least_traffic(m, k, n, 1e9) == compulsory
@@ -68,7 +73,9 @@ def test_larger_buffer_never_costs_traffic(m: int, k: int, n: int, one: int, oth
 
 
 @given(SIZES, SIZES, SIZES, CAPACITIES, st.sampled_from("mkn"), st.integers(0, 300))
-def test_larger_product_never_saves_traffic(m: int, k: int, n: int, capacity: int, axis: str, more: int) -> None:
+def test_larger_product_never_saves_traffic(
+    m: int, k: int, n: int, capacity: int, axis: str, more: int
+) -> None:
     larger = {"m": m, "k": k, "n": n}
     larger[axis] += more
     assert least_traffic(**larger, capacity=capacity) >= least_traffic(m, k, n, capacity)

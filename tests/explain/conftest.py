@@ -1,4 +1,5 @@
-"""Runs that are explained: a small search of accelerators and a small search of plans, each made once."""
+"""Runs that are explained: a small search of accelerators and a small search of plans, each made
+once."""
 
 from pathlib import Path
 
@@ -25,11 +26,15 @@ PLANS = {
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """BERT-base on sixteen devices of a few dozen accelerators."""
-    return open_run(Path(solved(small_study(tmp_path_factory.mktemp("explained")), limits=True).run_directory))
+    return open_run(
+        Path(solved(small_study(tmp_path_factory.mktemp("explained")), limits=True).run_directory)
+    )
 
 
 @pytest.fixture(scope="session")
 def finished_plans(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """A small model on eight A100."""
     folder = tmp_path_factory.mktemp("explained-plans")
-    return open_run(Path(solved(resolve(PLANS, {"output": str(folder / "out")}), limits=True).run_directory))
+    return open_run(
+        Path(solved(resolve(PLANS, {"output": str(folder / "out")}), limits=True).run_directory)
+    )

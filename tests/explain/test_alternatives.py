@@ -1,4 +1,5 @@
-"""Alternatives to the best design, against searches and enumerations that leave nothing else open."""
+"""Alternatives to the best design, against searches and enumerations that leave nothing else
+open."""
 
 import dataclasses
 import itertools
@@ -28,7 +29,8 @@ def asked_of(text):
 
 
 def exhaustive(search, accelerators, *, pp=None, dp=None, micro_batch_size=None, recompute=None):
-    """Samples per second of the best plan of every cut, degree and mode on any of the accelerators, one by one."""
+    """Samples per second of the best plan of every cut, degree and mode on any of the accelerators,
+    one by one."""
     study, best = search.request, 0.0
     memory_bytes = max(study.hbm_sizes_bytes)  # what fits in less fits in more
     for chip in accelerators:
@@ -46,7 +48,9 @@ def exhaustive(search, accelerators, *, pp=None, dp=None, micro_batch_size=None,
                     for replicas in range(1, 16 // stages + 1) if dp is None else (dp,):
                         for cuts in itertools.combinations(range(1, layers), stages - 1):
                             counts = tuple(b - a for a, b in itertools.pairwise((0, *cuts, layers)))
-                            plan = dataclasses.replace(shape.plan, pp=stages, dp=replicas, stage_layers=counts)
+                            plan = dataclasses.replace(
+                                shape.plan, pp=stages, dp=replicas, stage_layers=counts
+                            )
                             priced = price_iteration(plan, part.costs, machine)
                             if priced.status is Status.FEASIBLE:
                                 best = max(best, priced.samples_per_s)
@@ -59,7 +63,9 @@ def space_of(search):
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("asked", ["pp=2", "pp=3,dp=4", "pp=2,micro_batch_size=4", "pp=1,recompute=full", "dp=1,pp=3"])
+@pytest.mark.parametrize(
+    "asked", ["pp=2", "pp=3,dp=4", "pp=2,micro_batch_size=4", "pp=1,recompute=full", "dp=1,pp=3"]
+)
 def test_a_plan_with_given_degrees_is_the_best_of_all_cuts(search, asked):
     constraint = asked_of(asked)
     found = alternative(search, constraint)
@@ -69,7 +75,9 @@ def test_a_plan_with_given_degrees_is_the_best_of_all_cuts(search, asked):
     assert found.slower == pytest.approx(search.best.point.value / expected, rel=1e-9)
     (plan,) = found.point.models.values()
     assert all(getattr(plan, name) == value for name, value in constraint.of_the_plan.items())
-    assert sum(term.other_s for term in found.terms) == pytest.approx(plan.time_per_batch_s, rel=1e-9)
+    assert sum(term.other_s for term in found.terms) == pytest.approx(
+        plan.time_per_batch_s, rel=1e-9
+    )
     assert found.point.accelerator == search.best.point.accelerator
 
 
@@ -78,11 +86,17 @@ def test_a_plan_with_given_degrees_is_the_best_of_all_cuts(search, asked):
 def test_an_accelerator_with_given_values_is_the_best_of_them_all(search, asked):
     constraint = asked_of(asked)
     found = alternative(search, constraint)
-    chips = [chip for chip in space_of(search) if all(getattr(chip, name) == value for name, value in constraint.axes.items())]
+    chips = [
+        chip
+        for chip in space_of(search)
+        if all(getattr(chip, name) == value for name, value in constraint.axes.items())
+    ]
     sizes = search.request.hbm_sizes_bytes
     each = [best_design(search.price(search.run.hardware.only([chip])), sizes) for chip in chips]
     assert found.point.value == pytest.approx(max(one.point.value for one in each), rel=1e-12)
-    assert all(getattr(found.point.accelerator, name) == value for name, value in constraint.axes.items())
+    assert all(
+        getattr(found.point.accelerator, name) == value for name, value in constraint.axes.items()
+    )
     assert found.sentences
 
 
@@ -97,7 +111,11 @@ def test_chip_and_plan_are_chosen_together(search):
 def test_what_the_best_design_has_is_the_best_design(search):
     (plan,) = search.best.point.models.values()
     chip = search.best.point.accelerator
-    for asked in (f"pp={plan.pp}", f"num_tc={chip.num_tc},dp={plan.dp}", f"recompute={plan.recompute},width={chip.width}"):
+    for asked in (
+        f"pp={plan.pp}",
+        f"num_tc={chip.num_tc},dp={plan.dp}",
+        f"recompute={plan.recompute},width={chip.width}",
+    ):
         found = alternative(search, asked_of(asked))
         assert found.slower == 1.0 and found.point == search.best.point
         assert all(term.best_s == term.other_s for term in found.terms)
@@ -121,7 +139,9 @@ def test_other_sizes_than_the_study_has_may_be_asked(search):
 
 def test_a_known_chip_costs_what_the_run_said(search, finished):
     found = alternative(search, asked_of("chip=outside"))
-    known = next(point for point in finished.result.references if point.hbm_bytes == found.point.hbm_bytes)
+    known = next(
+        point for point in finished.result.references if point.hbm_bytes == found.point.hbm_bytes
+    )
     assert found.point.value == pytest.approx(known.value, rel=1e-9)
     assert "not in the design space" in found.sentences[0]
     named = "num_tc=2,num_vc=2,width=64,depth=64,width_vc=64,glb_mib=16"
@@ -132,7 +152,9 @@ def test_a_known_chip_costs_what_the_run_said(search, finished):
 def test_what_does_not_fit_says_by_how_much(search, asked):
     found = alternative(search, asked_of(asked))
     assert found.status is Status.INFEASIBLE and found.point is None and found.slower is None
-    size, unit = re.search(r"however its layers are cut; ([\d.]+) (MiB|GiB) would do", found.reason).groups()
+    size, unit = re.search(
+        r"however its layers are cut; ([\d.]+) (MiB|GiB) would do", found.reason
+    ).groups()
     gib = float(size) / (1024 if unit == "MiB" else 1)
     for factor, fits in ((1.005, True), (0.97, False)):
         again = alternative(search, asked_of(asked.replace("0.125", f"{gib * factor}")))
@@ -147,15 +169,27 @@ def test_what_does_not_fit_says_by_how_much(search, asked):
         ("tp=5", "use one of 1, 2"),
         ("tp=64", "exceeds the 16 devices"),
         ("pp=15", "pp must be at most the 14 layers of the model"),
-        ("pp=4,dp=8", "pp 4 x dp 8 needs 32 devices, sixteen has 16; possible with the rest as it is: pp of at most 2"),
-        ("dp=100", "dp 100 replicas with micro-batches of 1 need a global batch of at least 100, given 64"),
-        ("interleave=5", "pp x interleave must divide the 12 blocks of the model, given interleave 5"),
+        (
+            "pp=4,dp=8",
+            "pp 4 x dp 8 needs 32 devices, sixteen has 16; possible with the rest as it is: pp of "
+            "at most 2",
+        ),
+        (
+            "dp=100",
+            "dp 100 replicas with micro-batches of 1 need a global batch of at least 100, given 64",
+        ),
+        (
+            "interleave=5",
+            "pp x interleave must divide the 12 blocks of the model, given interleave 5",
+        ),
         ("sequence_parallel=yes", "ask for a tp above 1 with it, such as tp=2"),
         ("micro_batch_size=128", "exceeds the global batch size 64"),
         ("width=32,width_vc=128", "has width 32 and width_vc 128 together"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is_priced(finished, monkeypatch, asked, message):
+def test_what_cannot_be_asked_is_refused_before_anything_is_priced(
+    finished, monkeypatch, asked, message
+):
     monkeypatch.setattr("Studies.explain.repeat.priced", None)
     with pytest.raises(InputError, match=message):
         alternative(repeat_search(finished, SilentProgress()), asked_of(asked))
@@ -191,8 +225,12 @@ def test_a_run_whose_prices_have_changed_is_priced_anew_and_says_so(finished, ca
 
 
 def test_a_study_whose_files_are_gone_is_refused_in_a_sentence(finished):
-    gone = dataclasses.replace(finished, settings=finished.settings | {"cluster": "/nowhere/cluster.yaml"})
-    with pytest.raises(InputError, match=r"cannot be repeated: cluster '/nowhere/cluster.yaml' is not a file"):
+    gone = dataclasses.replace(
+        finished, settings=finished.settings | {"cluster": "/nowhere/cluster.yaml"}
+    )
+    with pytest.raises(
+        InputError, match=r"cannot be repeated: cluster '/nowhere/cluster.yaml' is not a file"
+    ):
         repeat_search(gone, SilentProgress())
 
 

@@ -1,4 +1,5 @@
-"""What a run says of every value of every axis, against the search that ``explain --instead`` makes for each."""
+"""What a run says of every value of every axis, against the search that ``explain --instead`` makes
+for each."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from Studies.finished_run import FinishedRun
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("which", ["finished", "finished_plans"])
-def test_every_value_of_every_axis_is_worth_what_the_alternative_search_finds(which: str, request: pytest.FixtureRequest) -> None:
+def test_every_value_of_every_axis_is_worth_what_the_alternative_search_finds(
+    which: str, request: pytest.FixtureRequest
+) -> None:
     run: FinishedRun = request.getfixturevalue(which)
     search, best = repeat_search(run, SilentProgress()), run.result.best
     assert best is not None
@@ -26,7 +29,10 @@ def test_every_value_of_every_axis_is_worth_what_the_alternative_search_finds(wh
             continue
         for value in axis.values:
             found = alternative(
-                search, read_constraint(f"{axis.axis}={value.value}", on_device=not of_the_chip and run.on_device)
+                search,
+                read_constraint(
+                    f"{axis.axis}={value.value}", on_device=not of_the_chip and run.on_device
+                ),
             )
             compared += 1
             if value.status is Status.INFEASIBLE:
@@ -41,4 +47,9 @@ def test_every_value_of_every_axis_is_worth_what_the_alternative_search_finds(wh
     else:
         assert scopes == {(False, AxisScope.PLANS_ON_THE_DEVICE)}
     assert compared > (20 if which == "finished" else 10)
-    assert {axis.axis for axis in best.axes if axis.model} >= {"pp", "dp", "recompute", "micro_batch_size"}
+    assert {axis.axis for axis in best.axes if axis.model} >= {
+        "pp",
+        "dp",
+        "recompute",
+        "micro_batch_size",
+    }

@@ -14,7 +14,13 @@ BEST = 100.0
 
 
 def plan_value(value: str, reached: float, bound: float) -> AxisValue:
-    status = Status.INFEASIBLE if not reached else Status.OPTIMAL if reached == bound else Status.FEASIBLE
+    status = (
+        Status.INFEASIBLE
+        if not reached
+        else Status.OPTIMAL
+        if reached == bound
+        else Status.FEASIBLE
+    )
     return AxisValue(value, status, reached, bound, None, 1, {})
 
 
@@ -37,7 +43,9 @@ def said_of(others: list[AxisValue], there_are: int) -> str:
         (np.inf, np.inf, "does not fit"),
     ],
 )
-def test_other_plans_are_told_by_what_is_known_of_them(longer: float, least_longer: float, said: str) -> None:
+def test_other_plans_are_told_by_what_is_known_of_them(
+    longer: float, least_longer: float, said: str
+) -> None:
     assert said_of([plan_value("2", BEST / longer, BEST / least_longer)], 2) == f"2 {said}."
 
 
@@ -50,7 +58,9 @@ def test_other_plans_are_told_by_what_is_known_of_them(longer: float, least_long
         (np.inf, 8, "2 others do not fit"),
     ],
 )
-def test_the_rest_of_many_other_plans_is_told_by_the_nearest(longer: float, there_are: int, said: str) -> None:
+def test_the_rest_of_many_other_plans_is_told_by_the_nearest(
+    longer: float, there_are: int, said: str
+) -> None:
     named = [plan_value(str(value), BEST, BEST) for value in range(2, 7)]
     rest = [plan_value(value, BEST / longer, BEST / longer) for value in ("7", "8")]
     assert said_of([*named, *rest], there_are).endswith(f" and {said}.")
@@ -58,7 +68,11 @@ def test_the_rest_of_many_other_plans_is_told_by_the_nearest(longer: float, ther
 
 def test_a_step_too_small_to_be_used_is_not_said_to_bring_nothing() -> None:
     said = steps(0.0, "one more (1,024 to 1,025)", 0.67, "as many as can be used")
-    assert said == "one more (1,024 to 1,025) alone is of no use yet, as many as can be used brings 67% more"
+    assert (
+        said
+        == "one more (1,024 to 1,025) alone is of no use yet, as many as can be used brings 67% "
+        "more"
+    )
 
 
 def test_what_a_step_brings_is_said_beside_what_any_amount_does() -> None:

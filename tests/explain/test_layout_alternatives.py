@@ -1,4 +1,5 @@
-"""Alternatives of other layouts than the best plan's, and where their groups lie, of a run that searched all of them."""
+"""Alternatives of other layouts than the best plan's, and where their groups lie, of a run that
+searched all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from Studies.finished_run import FinishedRun
 from Studies.tables import CONSECUTIVE, LAYER_GROUPS, complete_designs, lacking_columns
 
 ASKED = {
-    "model": "gpt:layers=2,hidden=128,heads=4,ffn=256,vocabulary=512",  # whose graphs test_search_progress.py needs too
+    # whose graphs test_search_progress.py needs too
+    "model": "gpt:layers=2,hidden=128,heads=4,ffn=256,vocabulary=512",
     "sequence_length": 64,
     "device": "a100_80gb",
     "devices": 16,
@@ -39,7 +41,18 @@ ASKED = {
     "panels": [1, 2],
     "cp": [1, 2],
 }
-OF_A_SHAPE = ["layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "sequence_parallel", "recompute", LAYER_GROUPS]
+OF_A_SHAPE = [
+    "layout",
+    "tp",
+    "tp2",
+    "panels",
+    "cp",
+    "exchange",
+    "ep",
+    "sequence_parallel",
+    "recompute",
+    LAYER_GROUPS,
+]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +76,9 @@ def values(run: FinishedRun, *axes: str) -> Iterator[tuple[str, AxisValue]]:
         yield from ((axis, value) for value in found[axis] if value.status is Status.OPTIMAL)
 
 
-def test_an_alternative_is_what_the_run_found_of_its_value(run: FinishedRun, repeated: RepeatedSearch) -> None:
+def test_an_alternative_is_what_the_run_found_of_its_value(
+    run: FinishedRun, repeated: RepeatedSearch
+) -> None:
     for axis, value in values(run, "layout", "cp", "tp2", "panels", "exchange"):
         found = alternative(repeated, read_constraint(f"{axis}={value.value}", on_device=True))
         assert found.point is not None
@@ -87,14 +102,21 @@ def test_the_best_assignment_is_named_where_all_of_them_are_one_value(run: Finis
     def told(order: str) -> tuple[str, list[str]]:
         """What a report says where the best plan that is assigned to tiers has this ``order``."""
         values = tuple(
-            replace(value, plans={name: replace(plan, group_order=order) for name, plan in value.plans.items()})
+            replace(
+                value,
+                plans={
+                    name: replace(plan, group_order=order) for name, plan in value.plans.items()
+                },
+            )
             if value.value == "tiers"
             else value
             for value in axis.values
         )
         changed = replace(axis, values=values)
         (said,) = other_plans(replace(best, axes=(changed,)))
-        return said, [row[1] for row in axis_table(Sensitivity((changed,), "plan", "samples/s")).rows]
+        return said, [
+            row[1] for row in axis_table(Sensitivity((changed,), "plan", "samples/s")).rows
+        ]
 
     said, rows = told("tp2.dp4/dp2")
     assert "tiers tp2.dp4/dp2" in said and "tiers tp2.dp4/dp2" in rows and "tiers" not in rows
@@ -107,30 +129,43 @@ def test_rows_of_designs_say_where_the_groups_of_a_layer_lie(run: FinishedRun) -
     assert not designs.duplicated(OF_A_SHAPE).any()
     assert designs.duplicated(OF_A_SHAPE[:-1]).any()
     for row in designs[designs[LAYER_GROUPS] != CONSECUTIVE].itertuples():
-        assert Assignment.parsed(row.layer_groups).has(tp=row.tp, tp2=row.tp2, cp=row.cp, ep=row.ep, dp=1, pp=1)
+        assert Assignment.parsed(row.layer_groups).has(
+            tp=row.tp, tp2=row.tp2, cp=row.cp, ep=row.ep, dp=1, pp=1
+        )
 
 
-def test_designs_of_before_are_read_without_saying_it(run: FinishedRun, repeated: RepeatedSearch) -> None:
+def test_designs_of_before_are_read_without_saying_it(
+    run: FinishedRun, repeated: RepeatedSearch
+) -> None:
     assert run.result.best is not None
     before = run.designs.drop(columns=LAYER_GROUPS)
-    assert lacking_columns(before, run.plans, frozenset(run.result.best.models), on_device=True) is None
+    assert (
+        lacking_columns(before, run.plans, frozenset(run.result.best.models), on_device=True)
+        is None
+    )
     assert complete_designs(before)[LAYER_GROUPS].unique().tolist() == [""]
     wrong = run.designs.assign(**{LAYER_GROUPS: np.arange(len(run.designs))})
     lacking = lacking_columns(wrong, run.plans, frozenset(run.result.best.models), on_device=True)
     assert lacking is not None and lacking.what == "its column layer_groups does not hold texts"
 
 
-def test_the_table_by_micro_batch_size_names_every_degree(tmp_path_factory: pytest.TempPathFactory, run: FinishedRun) -> None:
+def test_the_table_by_micro_batch_size_names_every_degree(
+    tmp_path_factory: pytest.TempPathFactory, run: FinishedRun
+) -> None:
     folder = tmp_path_factory.mktemp("rings")
     asked = search.study(
-        **ASKED | {"layout": "sequence", "exchange": "ring", "cp": 4, "tp": 1, "tp2": None, "panels": None}, output=folder
+        **ASKED
+        | {"layout": "sequence", "exchange": "ring", "cp": 4, "tp": 1, "tp2": None, "panels": None},
+        output=folder,
     )
     result = search.run_solver(asked)
     (row,) = result.rows
     assert row.dp * row.pp * row.cp == 16
     assert f"1 x {row.pp} x {row.dp} x cp 4 (ring)" in "".join(_cells(size_table(result)))
     two_axes = replace(row, cp=1, tp2=4, layout="2d", exchange="gather", ep=2)
-    assert f"1 x {row.pp} x {row.dp} x tp2 4, 2d layout, ep 2" in "".join(_cells(size_table(replace(result, rows=(two_axes,)))))
+    assert f"1 x {row.pp} x {row.dp} x tp2 4, 2d layout, ep 2" in "".join(
+        _cells(size_table(replace(result, rows=(two_axes,))))
+    )
 
 
 def _cells(table: TextTable) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""What limits a design, against searches of a space that holds its chip alone under circumstances that really differ."""
+"""What limits a design, against searches of a space that holds its chip alone under circumstances
+that really differ."""
 
 import shutil
 from dataclasses import replace
@@ -15,7 +16,9 @@ from tests.search.small_study import CLUSTER, SPACE, small_study, solved, write_
 
 def axes_of(chip):
     """A space of one chip."""
-    axes = {name: [getattr(chip, name)] for name in ("num_tc", "num_vc", "width", "depth", "width_vc")}
+    axes = {
+        name: [getattr(chip, name)] for name in ("num_tc", "num_vc", "width", "depth", "width_vc")
+    }
     return SPACE | {"axes": axes | {"glb_mib": [chip.glb_bytes // 2**20]}, "references": []}
 
 
@@ -28,7 +31,9 @@ def searched(finished, folder, *, limits=True, **settings):
 def value_on(finished, folder, *, cluster=CLUSTER, hbm_gib, **changes):
     """The best of a whole search whose only accelerator is the best one of ``finished``."""
     hardware = write_hardware(folder, axes_of(finished.result.best.accelerator), cluster)
-    return searched(finished, folder, limits=False, hbm_size=[hbm_gib], **hardware, **changes).best.value
+    return searched(
+        finished, folder, limits=False, hbm_size=[hbm_gib], **hardware, **changes
+    ).best.value
 
 
 def limit(finished, resource):
@@ -65,16 +70,30 @@ def test_more_devices_are_not_asked_for_where_their_plans_would_fill_memories(fi
 @pytest.mark.parametrize(
     ("resource", "cluster", "more_gib"),
     [
-        ("network bandwidth", {"tiers": [CLUSTER["tiers"][0] | {"bandwidth_bytes_per_s": 2.1e10}]}, 0),
+        (
+            "network bandwidth",
+            {"tiers": [CLUSTER["tiers"][0] | {"bandwidth_bytes_per_s": 2.1e10}]},
+            0,
+        ),
         ("network latency", {"tiers": [CLUSTER["tiers"][0] | {"latency_s": 0.0}]}, 0),
-        ("number of devices", {"num_devices": 17, "tiers": [CLUSTER["tiers"][0] | {"group_size": 17}]}, 0),
+        (
+            "number of devices",
+            {"num_devices": 17, "tiers": [CLUSTER["tiers"][0] | {"group_size": 17}]},
+            0,
+        ),
         ("HBM capacity", {}, 1),
     ],
 )
-def test_one_more_is_what_a_search_with_one_more_finds(finished, tmp_path, resource, cluster, more_gib):
+def test_one_more_is_what_a_search_with_one_more_finds(
+    finished, tmp_path, resource, cluster, more_gib
+):
     best = finished.result.best
-    value = value_on(finished, tmp_path, cluster=CLUSTER | cluster, hbm_gib=best.hbm_bytes / 2**30 + more_gib)
-    assert limit(finished, resource).one_more_gain == pytest.approx(max(0.0, value / best.value - 1), abs=1e-9)
+    value = value_on(
+        finished, tmp_path, cluster=CLUSTER | cluster, hbm_gib=best.hbm_bytes / 2**30 + more_gib
+    )
+    assert limit(finished, resource).one_more_gain == pytest.approx(
+        max(0.0, value / best.value - 1), abs=1e-9
+    )
 
 
 def test_memory_that_is_missing_binds(finished, tmp_path):
@@ -82,7 +101,9 @@ def test_memory_that_is_missing_binds(finished, tmp_path):
     asked = {"micro_batch_size": [1], "recompute": ["none"]}
     tight = searched(finished, tmp_path / "tight", hbm_size=[0.42], **asked, **hardware)
     (capacity,) = (each for each in tight.best.limits if each.resource == "HBM capacity")
-    more, plenty = (value_on(finished, tmp_path / str(gib), hbm_gib=gib, **asked) for gib in (1.42, 4096))
+    more, plenty = (
+        value_on(finished, tmp_path / str(gib), hbm_gib=gib, **asked) for gib in (1.42, 4096)
+    )
     assert capacity.binds and "binds" in capacity.words
     assert capacity.one_more_gain == pytest.approx(more / tight.best.value - 1, abs=1e-9)
     assert capacity.unlimited_gain == pytest.approx(plenty / tight.best.value - 1, abs=1e-9)
@@ -112,7 +133,11 @@ def test_a_larger_area_budget_is_what_a_search_of_the_larger_space_finds(finishe
 
 
 def test_a_limit_of_area_is_a_budget_and_what_grows_keeps_the_other_limits(finished, tmp_path):
-    sold = {"technology": "foundry_7nm", "axes": SPACE["axes"] | {"memory": ["hbm2e:1"]}, "references": []}
+    sold = {
+        "technology": "foundry_7nm",
+        "axes": SPACE["axes"] | {"memory": ["hbm2e:1"]},
+        "references": [],
+    }
     asked = {"micro_batch_size": [1], "hbm_size": None, **write_hardware(tmp_path, SPACE | sold)}
 
     def under(name, *, limits=False, **most):
@@ -123,15 +148,30 @@ def test_a_limit_of_area_is_a_budget_and_what_grows_keeps_the_other_limits(finis
     within = under("area", limits=True, **tight)
     (area,) = (each for each in within.limits if each.resource == "chip area")
     assert area.amount == tight["max_area"]
-    assert area.one_more_gain == pytest.approx(largest.value / within.value - 1, abs=1e-9) and area.one_more_gain > 0
+    assert (
+        area.one_more_gain == pytest.approx(largest.value / within.value - 1, abs=1e-9)
+        and area.one_more_gain > 0
+    )
     peak_w = sum(part.amount for part in within.chip.peak_w)
     area = next(
-        each for each in under("power", limits=True, max_power=peak_w * 1.0001, **tight).limits if each.resource == "chip area"
+        each
+        for each in under("power", limits=True, max_power=peak_w * 1.0001, **tight).limits
+        if each.resource == "chip area"
     )
-    power = next(each for each in under("lower", limits=True, max_power=0.8 * peak_w).limits if each.resource == "chip power")
-    slower, free = under("slower", max_power=0.8 * peak_w), under("one", max_power=0.8 * peak_w + 1.0)
+    power = next(
+        each
+        for each in under("lower", limits=True, max_power=0.8 * peak_w).limits
+        if each.resource == "chip power"
+    )
+    slower, free = (
+        under("slower", max_power=0.8 * peak_w),
+        under("one", max_power=0.8 * peak_w + 1.0),
+    )
     assert power.amount == pytest.approx(0.8 * peak_w)
-    assert power.unlimited_gain == pytest.approx(largest.value / slower.value - 1, abs=1e-9) and power.unlimited_gain > 0
+    assert (
+        power.unlimited_gain == pytest.approx(largest.value / slower.value - 1, abs=1e-9)
+        and power.unlimited_gain > 0
+    )
     assert power.one_more_gain == pytest.approx(max(free.value / slower.value - 1, 0.0), abs=1e-9)
     wider = under("wider", max_power=peak_w * 1.0001, max_area=tight["max_area"] + 1)
     assert area.one_more_gain == pytest.approx(wider.value / within.value - 1, abs=1e-9)
@@ -140,9 +180,13 @@ def test_a_limit_of_area_is_a_budget_and_what_grows_keeps_the_other_limits(finis
 @pytest.mark.some(1)
 @pytest.mark.parametrize("objective", ["throughput_per_joule", "throughput_per_area"])
 def test_other_objectives_have_limits_of_their_own(finished, tmp_path, objective):
-    best = searched(finished, tmp_path, objective=objective, micro_batch_size=[1], hbm_size=[16]).best
+    best = searched(
+        finished, tmp_path, objective=objective, micro_batch_size=[1], hbm_size=[16]
+    ).best
     gains = {each.resource: each.unlimited_gain for each in best.limits}
-    if objective == "throughput_per_joule":  # of the operators, which a faster network does not spare
+    if (
+        objective == "throughput_per_joule"
+    ):  # of the operators, which a faster network does not spare
         assert gains["network bandwidth"] == 0.0
     else:
         assert gains["network bandwidth"] > 0.0
@@ -159,7 +203,10 @@ def test_limits_are_kept_once_and_what_they_were_made_from_not_at_all(finished):
     assert limits_of(found, finished.result.best, ()) == finished.result.best.limits
     again = limits_of(run, finished.result.best, ())
     assert [each.words for each in again] == [each.words for each in finished.result.best.limits]
-    assert np.allclose([each.unlimited_gain for each in again], [each.unlimited_gain for each in finished.result.best.limits])
+    assert np.allclose(
+        [each.unlimited_gain for each in again],
+        [each.unlimited_gain for each in finished.result.best.limits],
+    )
     assert sorted((finished.folder / "points").iterdir()) == sorted([*folders, kept, axes])
     assert [path.name for path in (finished.folder / "Estimator").rglob("*.npz")] == estimates
 
@@ -171,7 +218,9 @@ def test_values_are_kept_and_words_made_anew(finished, monkeypatch):
     monkeypatch.setattr("Studies.limits.limits._of_chip", lambda *_: pytest.fail("priced again"))
     monkeypatch.setattr("Studies.limits.limits.number", lambda value, *_: f"<{value:g}>")
     told = limits_of(found, finished.result.best, ())
-    assert [each.unlimited_gain for each in told] == [each.unlimited_gain for each in finished.result.best.limits]
+    assert [each.unlimited_gain for each in told] == [
+        each.unlimited_gain for each in finished.result.best.limits
+    ]
     assert any("<" in each.words for each in told)
 
 
@@ -187,7 +236,8 @@ def test_more_memory_on_a_device_brings_what_a_search_with_it_finds(tight_plans,
 
 @pytest.fixture(scope="module")
 def tight_plans(finished_plans):
-    """The problem of ``finished_plans`` on devices with so little memory that more would help, and its optimum."""
+    """The problem of ``finished_plans`` on devices with so little memory that more would help, and
+    its optimum."""
     run = run_of(request_of(finished_plans), SilentProgress())
     alone = priced(run, run.hardware)
     roomy = alone.design(max(run.problem.memory_bytes))
@@ -195,7 +245,8 @@ def tight_plans(finished_plans):
     little = next(
         size
         for part in range(999, 0, -1)
-        if (at := alone.design(size := int(plan.memory_bytes * part / 1000))) is None or at.value < roomy.value
+        if (at := alone.design(size := int(plan.memory_bytes * part / 1000))) is None
+        or at.value < roomy.value
     )
     return replace(run, problem=replace(run.problem, memory_bytes=(little,))), alone.design(little)
 

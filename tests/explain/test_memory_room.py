@@ -1,4 +1,5 @@
-"""What leaving room in memory costs, against searches of the optimum's hardware with less memory."""
+"""What leaving room in memory costs, against searches of the optimum's hardware with less
+memory."""
 
 import io
 import json
@@ -29,7 +30,8 @@ FULL = 0.97  # of the memory, that the optimum is to use
 
 @pytest.fixture(scope="module")
 def tight(finished, tmp_path_factory):
-    """The study of ``finished`` with hardly more memory than its optimum uses, in a folder that can be opened."""
+    """The study of ``finished`` with hardly more memory than its optimum uses, in a folder that can
+    be opened."""
     folder = tmp_path_factory.mktemp("tight")
     shutil.copytree(finished.folder / "GraphExtractor", folder / "out" / "GraphExtractor")
     (plan,) = finished.result.best.models.values()
@@ -44,7 +46,9 @@ def used(point):
 def test_an_optimum_with_room_has_no_runner_up(finished):
     assert used(finished.result.best) <= MOST_SHARE
     assert finished.result.tight_memory is None
-    assert tight_memory(run_of(request_of(finished), SilentProgress()), finished.result.best) is None
+    assert (
+        tight_memory(run_of(request_of(finished), SilentProgress()), finished.result.best) is None
+    )
 
 
 def test_the_runner_up_is_what_a_search_with_less_memory_finds(tight, tmp_path):
@@ -62,7 +66,13 @@ def test_it_is_told_in_words_and_in_best_json(tight):
     best, room = tight.result.best, tight.result.tight_memory
     text = tight_memory_text(room, best)
     (plan,) = room.runner_up.models.values()
-    for words in ("97%", "more than 95%", "on the same chip", f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}", "less"):
+    for words in (
+        "97%",
+        "more than 95%",
+        "on the same chip",
+        f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}",
+        "less",
+    ):
         assert words in text
     whole = json.loads((tight.folder / "best.json").read_text())
     assert whole["tight_memory"]["runner_up"]["value"] == room.runner_up.value
@@ -81,7 +91,11 @@ def test_an_explanation_warns_of_it(tight, finished):
 def test_the_row_of_a_sweep_names_the_share_and_the_runner_up(tight, finished):
     room = tight.result.tight_memory
     row = point_result(tight.result)
-    assert (row.memory_share, row.most_share, row.value_with_room) == (room.used_share, MOST_SHARE, room.runner_up.value)
+    assert (row.memory_share, row.most_share, row.value_with_room) == (
+        room.used_share,
+        MOST_SHARE,
+        room.runner_up.value,
+    )
     assert result_text(row, {}).endswith(", fills 97.0% of the memory")
     roomy = point_result(finished.result)
     assert roomy.memory_share == used(finished.result.best)

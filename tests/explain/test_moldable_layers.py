@@ -25,7 +25,9 @@ ROUNDING = 1e-9
 
 
 @pytest.mark.thorough
-def test_a_plan_on_groups_is_no_slower_and_confirmed(finished: FinishedRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_on_groups_is_no_slower_and_confirmed(
+    finished: FinishedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     best = finished.result.best
     assert best is not None
     (model,) = moldable(finished)
@@ -34,14 +36,18 @@ def test_a_plan_on_groups_is_no_slower_and_confirmed(finished: FinishedRun, caps
     assert model.iteration_s == pytest.approx(best.models[model.model].time_per_batch_s, rel=1e-9)
     gained_s = 0.0
     for layer in model.layers:
-        assert layer.bound_s * (1 - ROUNDING) <= layer.moldable_s <= layer.makespan_s * (1 + ROUNDING)
+        assert (
+            layer.bound_s * (1 - ROUNDING) <= layer.moldable_s <= layer.makespan_s * (1 + ROUNDING)
+        )
         assert layer.confirmed is not False and layer.in_groups <= layer.operators
         gained_s += layer.makespan_s - layer.moldable_s
     assert model.moldable_s <= model.iteration_s * (1 + ROUNDING)
     assert (gained_s > ROUNDING * model.iteration_s) == (model.gain > 1 + ROUNDING)
 
 
-def test_a_group_of_one_core_is_one_core_and_more_cores_are_never_slower(finished: FinishedRun) -> None:
+def test_a_group_of_one_core_is_one_core_and_more_cores_are_never_slower(
+    finished: FinishedRun,
+) -> None:
     repeated = repeat_search(finished, SilentProgress())
     chips, best = priced(repeated.alone, repeated.hardware), finished.result.best
     optimum = None if best is None else chips.optimum(best.hbm_bytes)
@@ -53,10 +59,16 @@ def test_a_group_of_one_core_is_one_core_and_more_cores_are_never_slower(finishe
         of_groups = CoreGroups(table, row)
         one = of_groups.priced(1, 1)
         accelerators = table.accelerators
-        assert np.array_equal(one.tensor.single_s[:, 0], table.tensor.single_s[:, accelerators.tc_index[row]])
-        assert np.array_equal(one.vector.single_s[:, 0], table.vector.single_s[:, accelerators.vc_index[row]])
+        assert np.array_equal(
+            one.tensor.single_s[:, 0], table.tensor.single_s[:, accelerators.tc_index[row]]
+        )
+        assert np.array_equal(
+            one.vector.single_s[:, 0], table.vector.single_s[:, accelerators.vc_index[row]]
+        )
         for size in group_sizes(of_groups.num_tc)[1:]:
-            assert (of_groups.priced(size, 1).tensor.single_s <= one.tensor.single_s * (1 + ROUNDING)).all()
+            assert (
+                of_groups.priced(size, 1).tensor.single_s <= one.tensor.single_s * (1 + ROUNDING)
+            ).all()
 
 
 def test_sizes_of_groups_are_ascending_and_fit() -> None:
@@ -65,7 +77,9 @@ def test_sizes_of_groups_are_ascending_and_fit() -> None:
         assert sizes[0] == 1 and list(sizes) == sorted(set(sizes)) and sizes[-1] < max(cores, 2)
 
 
-def test_devices_are_refused(finished_plans: FinishedRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_are_refused(
+    finished_plans: FinishedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(InputError, match="design space"):
         moldable(finished_plans)
     assert phaze.main(["explain", str(finished_plans.folder), "--moldable", "--quiet"]) == 2

@@ -1,4 +1,5 @@
-"""Runs of other machines and of other people: what is derived from one goes beside it, whatever its study says of folders."""
+"""Runs of other machines and of other people: what is derived from one goes beside it, whatever its
+study says of folders."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ from tests.forged_runs import forged
 def moved(finished_plans: FinishedRun, tmp_path: Path) -> Iterator[Path]:
     """The folder of a run without its graphs, whose study names a place of somebody else."""
     folder, elsewhere = tmp_path / "here" / "run", tmp_path / "elsewhere"
-    shutil.copytree(finished_plans.folder, folder, ignore=shutil.ignore_patterns("GraphExtractor", "Estimator", "points"))
+    shutil.copytree(
+        finished_plans.folder,
+        folder,
+        ignore=shutil.ignore_patterns("GraphExtractor", "Estimator", "points"),
+    )
     study = yaml.safe_load((folder / "study.yaml").read_text()) | {"output": str(elsewhere)}
     forged(folder, "study.yaml", yaml.safe_dump(study).encode())
     yield folder
@@ -49,17 +54,26 @@ def test_what_is_derived_from_a_run_goes_beside_it(
         assert not any(working.iterdir())
 
 
-def test_a_link_in_a_run_leads_nothing_out_of_it(moved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_in_a_run_leads_nothing_out_of_it(
+    moved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "victim").mkdir()
     (moved / "GraphExtractor").mkdir()
     (moved / "GraphExtractor" / "out").symlink_to(tmp_path / "victim")
     assert phaze.main(["explain", str(moved), "--instead", "pp=1", "--quiet"]) in {0, 3}
-    assert not any((tmp_path / "victim").iterdir()) and any((tmp_path / "cache" / "phaze" / "runs").rglob("*.gz"))
+    assert not any((tmp_path / "victim").iterdir()) and any(
+        (tmp_path / "cache" / "phaze" / "runs").rglob("*.gz")
+    )
 
 
 def test_the_place_follows_from_where_a_run_lies(tmp_path: Path) -> None:
-    for run, place in (("Solver/output/a", ""), ("a/points/b", "a"), ("Solver/output/s/parts/b", ""), ("alone", "alone")):
+    for run, place in (
+        ("Solver/output/a", ""),
+        ("a/points/b", "a"),
+        ("Solver/output/s/parts/b", ""),
+        ("alone", "alone"),
+    ):
         home = tmp_path / run.replace("/", "-")
         (home / run).mkdir(parents=True)
         (home / place / "GraphExtractor" / "out").mkdir(parents=True)
@@ -67,9 +81,17 @@ def test_the_place_follows_from_where_a_run_lies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["cluster", "device", "model"])
-def test_a_file_of_another_machine_that_is_missing_is_named(key: str, moved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = yaml.safe_load((moved / "study.yaml").read_text()) | {key: f"/of/another/machine/{key}.yaml"}
+def test_a_file_of_another_machine_that_is_missing_is_named(
+    key: str, moved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = yaml.safe_load((moved / "study.yaml").read_text()) | {
+        key: f"/of/another/machine/{key}.yaml"
+    }
     forged(moved, "study.yaml", yaml.safe_dump(study).encode())
     assert phaze.main(["explain", str(moved), "--instead", "pp=1", "--quiet"]) == 2
     said = capsys.readouterr().err
-    assert f"/of/another/machine/{key}.yaml" in said and "cannot be repeated" in said and said.count("\n") == 1
+    assert (
+        f"/of/another/machine/{key}.yaml" in said
+        and "cannot be repeated" in said
+        and said.count("\n") == 1
+    )

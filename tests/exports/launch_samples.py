@@ -1,4 +1,5 @@
-"""A launch file of every kind that is read, as people write them, without what only its program knows."""
+"""A launch file of every kind that is read, as people write them, without what only its program
+knows."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ DEEPSPEED = {
         "offload_param": {"device": "none"},
         "reduce_bucket_size": 5e8,
     },
-    "activation_checkpointing": {"partition_activations": False, "cpu_checkpointing": True, "number_checkpoints": None},
+    "activation_checkpointing": {
+        "partition_activations": False,
+        "cpu_checkpointing": True,
+        "number_checkpoints": None,
+    },
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
     "tensor_parallel": {"autotp_size": 1},
     "sequence_parallel_size": 1,
@@ -25,7 +30,13 @@ DEEPSPEED = {
     "expert_parallel": {"enabled": False, "autoep_size": 1},
     "communication_data_type": "bf16",
     "data_types": {"grad_accum_dtype": None},
-    "phaze": {"model": "gpt2", "sequence_length": 128, "dp": 8, "global_batch_size": 64, "recompute": "full"},
+    "phaze": {
+        "model": "gpt2",
+        "sequence_length": 128,
+        "dp": 8,
+        "global_batch_size": 64,
+        "recompute": "full",
+    },
 }
 ACCELERATE = {
     "compute_environment": "LOCAL_MACHINE",
@@ -42,8 +53,16 @@ ACCELERATE = {
         "fsdp_activation_checkpointing": True,
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
     },
-    "deepspeed_config": {"zero_stage": 2, "gradient_accumulation_steps": 4, "offload_optimizer_device": "none"},
-    "megatron_lm_config": {"megatron_lm_tp_degree": 2, "megatron_lm_pp_degree": 1, "megatron_lm_num_micro_batches": 4},
+    "deepspeed_config": {
+        "zero_stage": 2,
+        "gradient_accumulation_steps": 4,
+        "offload_optimizer_device": "none",
+    },
+    "megatron_lm_config": {
+        "megatron_lm_tp_degree": 2,
+        "megatron_lm_pp_degree": 1,
+        "megatron_lm_num_micro_batches": 4,
+    },
     "parallelism_config": {
         "parallelism_config_tp_size": 1,
         "parallelism_config_dp_shard_size": 8,
@@ -70,9 +89,18 @@ NEMO = {
     },
 }
 BRIDGE = {
-    "model": {"seq_length": 4096, "tensor_model_parallel_size": 4, "context_parallel_size": 2, "cp_comm_type": "a2a"},
+    "model": {
+        "seq_length": 4096,
+        "tensor_model_parallel_size": 4,
+        "context_parallel_size": 2,
+        "cp_comm_type": "a2a",
+    },
     "train": {"micro_batch_size": 1, "global_batch_size": 8, "train_iters": 10},
-    "ddp": {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "grad_reduce_in_fp32": True},
+    "ddp": {
+        "use_distributed_optimizer": True,
+        "overlap_grad_reduce": True,
+        "grad_reduce_in_fp32": True,
+    },
     "mixed_precision": "bf16_mixed",
     "rng": {"seed": 1},
 }
@@ -89,7 +117,11 @@ TRAINER = {
 TITAN = {
     "model": {"name": "llama3", "flavor": "8B", "converters": []},
     "training": {"local_batch_size": 2, "seq_len": 8192, "steps": 10},
-    "parallelism": {"tensor_parallel_degree": 2, "data_parallel_shard_degree": 8, "pipeline_parallel_schedule": "1F1B"},
+    "parallelism": {
+        "tensor_parallel_degree": 2,
+        "data_parallel_shard_degree": 8,
+        "pipeline_parallel_schedule": "1F1B",
+    },
     "activation_checkpoint": {"mode": "full"},
     "compile": {"enable": False},
 }
@@ -111,7 +143,9 @@ def toml(content: dict[str, dict[str, object]]) -> str:
     lines = list[str]()
     for name, table in content.items():
         lines.append(f"[{name}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in table.items() if value is not None]
+        lines += [
+            f"{key} = {json.dumps(value)}" for key, value in table.items() if value is not None
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,5 @@
-"""Random launches, made without tracing: what exporters are told, some of it what no program can be told."""
+"""Random launches, made without tracing: what exporters are told, some of it what no program can be
+told."""
 
 from __future__ import annotations
 
@@ -19,12 +20,18 @@ from third_party.exports.shape import decoder_shape
 
 MIXTURES = ("mixtral-8x7b", "qwen3-30b-a3b")
 LISTED = ("qwen3-0.6b", "qwen3-8b", *MIXTURES)
-NO_DECODERS = ("bert:layers=12,hidden=768,heads=12", "vit-l-16", "bloom:layers=24,hidden=1024,heads=16", "deepseek-v3")
+NO_DECODERS = (
+    "bert:layers=12,hidden=768,heads=12",
+    "vit-l-16",
+    "bloom:layers=24,hidden=1024,heads=16",
+    "deepseek-v3",
+)
 
 
 @dataclass(frozen=True)
 class Chances:
-    """How often a launch has what is rare: what hardly any program can be told, and sizes that do not divide."""
+    """How often a launch has what is rare: what hardly any program can be told, and sizes that do
+    not divide."""
 
     rare: float = 0.02
     odd: float = 0.06
@@ -43,12 +50,19 @@ def launch_of(
     overlap_gradients: bool = True,
     overlap_tensor: bool = True,
 ) -> Launch:
-    """The launch of a plan by its degrees; its chunks are those of ``stage_layers``, or balanced."""
+    """The launch of a plan by its degrees; its chunks are those of ``stage_layers``, or
+    balanced."""
     shape = decoder_shape(model)
     layers = layers_of(12 if shape is None else shape.layers)
     counts = degrees.stage_layers
-    cuts = balanced_cuts(len(layers), degrees.chunks) if counts is None else tuple(itertools.accumulate(counts))[:-1]
-    chunks = tuple(layers[first:stop] for first, stop in itertools.pairwise((0, *cuts, len(layers))))
+    cuts = (
+        balanced_cuts(len(layers), degrees.chunks)
+        if counts is None
+        else tuple(itertools.accumulate(counts))[:-1]
+    )
+    chunks = tuple(
+        layers[first:stop] for first, stop in itertools.pairwise((0, *cuts, len(layers)))
+    )
     return Launch(
         plan=Plan.uniform(degrees, model, sequence_length, chunks),
         degrees=degrees,
@@ -56,7 +70,9 @@ def launch_of(
         device="NVIDIA H100 SXM 80 GB",
         cluster="dgx_h100",
         devices_per_node=devices_per_node,
-        overlap_gradients=overlap_gradients if degrees.overlap_gradients is None else degrees.overlap_gradients,
+        overlap_gradients=overlap_gradients
+        if degrees.overlap_gradients is None
+        else degrees.overlap_gradients,
         overlap_tensor=overlap_tensor if degrees.overlap_tensor is None else degrees.overlap_tensor,
         iteration_s=1.25,
         memory_bytes=40e9,
@@ -72,10 +88,16 @@ def random_launch(rng: Random, chances: Chances = Chances()) -> Launch:
     interleave = rng.choice([1, 1, *(v for v in (2, 3) if pp > 1 and pp * v <= blocks)])
     cp = rng.choice([1, 1, 1, 2, 4])
     dp = rng.choice([1, 2, 4, 8, *([3] if rng.random() < chances.odd else [])])
-    ep = rng.choice([1, 2, 4, 8]) if (shape is not None and shape.experts) or rng.random() < chances.rare else 1
+    ep = (
+        rng.choice([1, 2, 4, 8])
+        if (shape is not None and shape.experts) or rng.random() < chances.rare
+        else 1
+    )
     micro_batch = rng.choice([1, 1, 2, 4])
     batches = pp * rng.randint(1, 4) if interleave > 1 else rng.randint(1, 12)
-    whole = [Precision.FP32] if cp == 1 or rng.random() < chances.odd else []  # fp32 has no kernel of attention over contexts
+    whole = (
+        [Precision.FP32] if cp == 1 or rng.random() < chances.odd else []
+    )  # fp32 has no kernel of attention over contexts
     precision = rng.choice([Precision.BF16, Precision.BF16, Precision.FP8, Precision.FP16, *whole])
     flash = precision is not Precision.FP32 and (cp > 1 or rng.random() < 0.7)
     kv_heads = 8 if shape is None else shape.kv_heads
@@ -93,17 +115,27 @@ def random_launch(rng: Random, chances: Chances = Chances()) -> Launch:
         recompute=rng.choice(list(Recompute)),
         sequence_parallel=rng.random() < 0.6,
         zero_stage=zero_stage,
-        optimizer=rng.choice(["adam", "sgd", "sgd_momentum"]) if zero_stage == 0 or rng.random() < chances.odd else "adam",
+        optimizer=rng.choice(["adam", "sgd", "sgd_momentum"])
+        if zero_stage == 0 or rng.random() < chances.odd
+        else "adam",
         precision=precision,
         attention=Attention.FLASH if flash != (rng.random() < chances.odd) else Attention.EAGER,
-        group_order=rng.choice([GroupOrder.DATA_INNER, GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER]),
+        group_order=rng.choice(
+            [GroupOrder.DATA_INNER, GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER]
+        ),
         exchange=rng.choice(list(KeyExchange)) if cp > 1 else KeyExchange.GATHER,
         stage_layers=_random_cuts(rng, blocks + 2, pp * interleave) if rng.random() < 0.4 else None,
         overlap_gradients=rng.choice([None, True, False]),
         overlap_tensor=rng.choice([None, True, False]),
     )
     sequence_length = rng.choice([1024, 2048, 4096]) + (2 if rng.random() < chances.odd else 0)
-    launch = launch_of(plan, model, sequence_length, overlap_gradients=rng.random() < 0.8, overlap_tensor=rng.random() < 0.8)
+    launch = launch_of(
+        plan,
+        model,
+        sequence_length,
+        overlap_gradients=rng.random() < 0.8,
+        overlap_tensor=rng.random() < 0.8,
+    )
     return _with_rarities(rng, chances, launch)
 
 

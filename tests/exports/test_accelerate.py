@@ -1,4 +1,5 @@
-"""Plans for accelerate: 1,000 random ones judged by its launcher and plugins; files and refusals by hand."""
+"""Plans for accelerate: 1,000 random ones judged by its launcher and plugins; files and refusals by
+hand."""
 
 from __future__ import annotations
 
@@ -22,7 +23,16 @@ from third_party.exports.launch import Launch
 from third_party.exports.refusals import NO_OFFLOAD
 
 STRICTER = {  # reasons why accelerate would run something, but not the plan
-    *("two_axes", "cut_layers", "pipeline", "experts", "sequence_parallel", "divided_heads", "other_order", "serial_gradients"),
+    *(
+        "two_axes",
+        "cut_layers",
+        "pipeline",
+        "experts",
+        "sequence_parallel",
+        "divided_heads",
+        "other_order",
+        "serial_gradients",
+    ),
     *("part_batches", "part_nodes"),  # it rounds batches up and processes per node down
     *("_numbers", "_sequences", "_offload", "_sharding"),
 }
@@ -54,7 +64,9 @@ def refuses(launch: Launch, folder: Path) -> str | None:
         given += ["--machine_rank", "0", "--main_process_ip", "127.0.0.1"]
     before = dict(os.environ)
     try:
-        arguments, _, _ = _validate_launch_command(launch_command_parser().parse_args([*given, "train.py"]))
+        arguments, _, _ = _validate_launch_command(
+            launch_command_parser().parse_args([*given, "train.py"])
+        )
         devices = launch.degrees.devices
         if int(arguments.num_processes) != devices:
             return f"it starts {arguments.num_processes} processes"
@@ -67,9 +79,13 @@ def refuses(launch: Launch, folder: Path) -> str | None:
             FullyShardedDataParallelPlugin()
         if arguments.use_parallelism_config:
             kind = DistributedType.FSDP if arguments.use_fsdp else DistributedType.MULTI_GPU
-            state = SimpleNamespace(num_processes=devices, multi_device=not arguments.use_fsdp, distributed_type=kind)
+            state = SimpleNamespace(
+                num_processes=devices, multi_device=not arguments.use_fsdp, distributed_type=kind
+            )
             ParallelismConfig()._validate_accelerator(
-                SimpleNamespace(**vars(state), is_fsdp2=bool(arguments.use_fsdp), is_main_process=False)  # type: ignore[arg-type]
+                SimpleNamespace(
+                    **vars(state), is_fsdp2=bool(arguments.use_fsdp), is_main_process=False
+                )  # type: ignore[arg-type]
             )
     except Exception as error:  # noqa: BLE001 whatever a target raises is a refusal
         return f"{type(error).__name__}: {error}"
@@ -83,7 +99,8 @@ def refuses(launch: Launch, folder: Path) -> str | None:
 @pytest.mark.some(2)
 @pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_accelerate_agrees_on_random_launches(tmp_path: Path, first: int) -> None:
-    """What is accepted here its launcher starts; what it starts and is refused here is listed above."""
+    """What is accepted here its launcher starts; what it starts and is refused here is listed
+    above."""
     pytest.importorskip("accelerate", reason="accelerate 1.15.0 is not installed")
     accepted, seen = 0, Counter[str | None]()
     for seed in range(first, first + 100):
@@ -91,18 +108,23 @@ def test_accelerate_agrees_on_random_launches(tmp_path: Path, first: int) -> Non
         launch = random_launch(random.Random(seed), strange=0.05)
         if seed % 4:
             launch = launch_of(
-                replace(launch.degrees, pp=1, interleave=1, gpipe=False, ep=1, stage_layers=None), launch.plan.model
+                replace(launch.degrees, pp=1, interleave=1, gpipe=False, ep=1, stage_layers=None),
+                launch.plan.model,
             )
         refused, own = reason(launch), refuses(launch, tmp_path)
         accepted += refused is None
         seen[refused] += own is None
-        assert refused is not None or own is None, f"seed {seed} is accepted, but accelerate says {own}"
+        assert refused is not None or own is None, (
+            f"seed {seed} is accepted, but accelerate says {own}"
+        )
     assert accepted >= 10
     assert {each for each, count in seen.items() if count} - {None} <= STRICTER
 
 
 def test_the_file_says_how_processes_share_the_model() -> None:
-    launch = launch_of(replace(PLAIN, tp=2, cp=2, recompute=Recompute.FULL, exchange=KeyExchange.RING))
+    launch = launch_of(
+        replace(PLAIN, tp=2, cp=2, recompute=Recompute.FULL, exchange=KeyExchange.RING)
+    )
     found = yaml.safe_load(text_of(launch, "accelerate.yaml"))
     assert found["distributed_type"] == "FSDP"
     assert (found["num_processes"], found["num_machines"]) == (16, 2)
@@ -121,7 +143,12 @@ def test_the_file_says_how_processes_share_the_model() -> None:
 
 @pytest.mark.parametrize(
     ("stage", "kind", "reshard", "each"),
-    [(0, "MULTI_GPU", None, False), (1, "FSDP", False, False), (2, "FSDP", False, True), (3, "FSDP", True, True)],
+    [
+        (0, "MULTI_GPU", None, False),
+        (1, "FSDP", False, False),
+        (2, "FSDP", False, True),
+        (3, "FSDP", True, True),
+    ],
 )
 def test_stages_of_zero(stage: int, kind: str, reshard: bool | None, each: bool) -> None:
     launch = launch_of(replace(PLAIN, zero_stage=stage))
@@ -135,7 +162,9 @@ def test_stages_of_zero(stage: int, kind: str, reshard: bool | None, each: bool)
 
 
 def test_one_device_is_no_group() -> None:
-    found = yaml.safe_load(text_of(launch_of(UniformPlan(1, 8, recompute=Recompute.FULL)), "accelerate.yaml"))
+    found = yaml.safe_load(
+        text_of(launch_of(UniformPlan(1, 8, recompute=Recompute.FULL)), "accelerate.yaml")
+    )
     assert found["distributed_type"] == "NO"
     assert "parallelism_config" not in found
 
@@ -145,20 +174,42 @@ def test_one_device_is_no_group() -> None:
     [
         ({"pp": 2}, "has no pipeline", {"pp": 1, "dp": 8, "zero_stage": 3}),
         ({"ep": 2}, "no expert parallelism", {"ep": 1}),
-        ({"tp": 2, "sequence_parallel": True}, "no sequence parallelism", {"sequence_parallel": False}),
+        (
+            {"tp": 2, "sequence_parallel": True},
+            "no sequence parallelism",
+            {"sequence_parallel": False},
+        ),
         ({"tp": 2, "zero_stage": 0}, "always share out parameters", {"zero_stage": 1}),
         ({"cp": 2, "exchange": KeyExchange.ULYSSES}, "Ulysses", {"exchange": "gather"}),
         ({"cp": 2, "attention": Attention.EAGER}, "attention is fused", {"attention": "flash"}),
         ({"precision": Precision.FP8}, "one of three libraries", {"precision": "bf16"}),
         ({"recompute": Recompute.SELECTIVE}, "whole blocks or nothing", {"recompute": "full"}),
-        ({"offload": Offload(optimizer=1.0)}, "all together", {"offload": ("optimizer", "gradients", "weights")}),
-        ({"offload": Offload(activations=1.0)}, "what recomputed blocks begin with", {"offload": NO_OFFLOAD}),
-        ({"offload": Offload(1.0, 1.0, 1.0), "zero_stage": 1}, "only where it shards them", {"zero_stage": 2}),
-        ({"offload": Offload(1.0, 1.0, 1.0), "zero_stage": 0}, "FSDP shards nothing", {"offload": NO_OFFLOAD}),
+        (
+            {"offload": Offload(optimizer=1.0)},
+            "all together",
+            {"offload": ("optimizer", "gradients", "weights")},
+        ),
+        (
+            {"offload": Offload(activations=1.0)},
+            "what recomputed blocks begin with",
+            {"offload": NO_OFFLOAD},
+        ),
+        (
+            {"offload": Offload(1.0, 1.0, 1.0), "zero_stage": 1},
+            "only where it shards them",
+            {"zero_stage": 2},
+        ),
+        (
+            {"offload": Offload(1.0, 1.0, 1.0), "zero_stage": 0},
+            "FSDP shards nothing",
+            {"offload": NO_OFFLOAD},
+        ),
         ({"global_batch_size": 15}, "no multiple of 4", {"global_batch_size": 16}),
     ],
 )
-def test_refusals_say_why_and_what_is_near(degrees: dict[str, Any], sentence: str, near: dict[str, object]) -> None:
+def test_refusals_say_why_and_what_is_near(
+    degrees: dict[str, Any], sentence: str, near: dict[str, object]
+) -> None:
     refused = EXPORTER.inexpressible(launch_of(replace(PLAIN, **degrees)))
     assert refused is not None
     assert sentence in refused.what
@@ -166,7 +217,9 @@ def test_refusals_say_why_and_what_is_near(degrees: dict[str, Any], sentence: st
 
 
 def test_recomputed_activations_go_to_the_host() -> None:
-    launch = launch_of(replace(PLAIN, recompute=Recompute.FULL, offload=Offload(1.0, 1.0, 1.0, 1.0)))
+    launch = launch_of(
+        replace(PLAIN, recompute=Recompute.FULL, offload=Offload(1.0, 1.0, 1.0, 1.0))
+    )
     assert EXPORTER.inexpressible(launch) is None
     found = yaml.safe_load(text_of(launch, "accelerate.yaml"))["fsdp_config"]
     assert found["fsdp_offload_params"] is True

@@ -1,4 +1,5 @@
-"""Every key that a program has is sorted, none of its defaults is a refusal, and what is said to be read is read."""
+"""Every key that a program has is sorted, none of its defaults is a refusal, and what is said to be
+read is read."""
 
 from __future__ import annotations
 
@@ -33,13 +34,19 @@ def test_every_key_of_a_program_is_sorted(name: str) -> None:
     known = known_keys(name)
     keys = list(listed(name))
     assert len(keys) > 100
-    assert [key for key, default, _ in keys if known.kind_of(key, default)[0] is KeyKind.UNKNOWN] == []
+    assert [
+        key for key, default, _ in keys if known.kind_of(key, default)[0] is KeyKind.UNKNOWN
+    ] == []
 
 
 @pytest.mark.parametrize("name", LISTS)
 def test_no_default_is_a_refusal(name: str) -> None:
     known = known_keys(name)
-    refused = [key for key, value, sure in listed(name) if sure and known.kind_of(key, value)[0] is KeyKind.NOT_EXPRESSIBLE]
+    refused = [
+        key
+        for key, value, sure in listed(name)
+        if sure and known.kind_of(key, value)[0] is KeyKind.NOT_EXPRESSIBLE
+    ]
     assert refused == []
 
 
@@ -48,19 +55,33 @@ def test_a_key_stands_in_one_list_and_reasons_are_words(name: str) -> None:
     known = known_keys(name)
     assert not known.read & known.no_effect
     assert not known.not_expressible.keys() & (known.read | known.no_effect)
-    assert all(len(untold.reason) > 10 and not untold.reason.endswith(".") for untold in known.not_expressible.values())
+    assert all(
+        len(untold.reason) > 10 and not untold.reason.endswith(".")
+        for untold in known.not_expressible.values()
+    )
 
 
 def test_unknown_keys_are_told_and_off_values_are_no_refusal() -> None:
     found = read(
-        {**DEEPSPEED, "hello": 1, "zero_optimization": {"stage": 2, "zero_quantized_weights": True, "offload_param": None}}
+        {
+            **DEEPSPEED,
+            "hello": 1,
+            "zero_optimization": {
+                "stage": 2,
+                "zero_quantized_weights": True,
+                "offload_param": None,
+            },
+        }
     )
     kinds = {key.name: key.kind for key in found.keys}
     assert kinds["hello"] is KeyKind.UNKNOWN
     assert kinds["zero_optimization.zero_quantized_weights"] is KeyKind.NOT_EXPRESSIBLE
     assert kinds["zero_optimization.offload_param"] is KeyKind.READ
     assert kinds["fp16.loss_scale"] is KeyKind.NO_EFFECT
-    with pytest.raises(InputError, match=r"weights travel in 8 bits.*--ignore zero_optimization.zero_quantized_weights"):
+    with pytest.raises(
+        InputError,
+        match=r"weights travel in 8 bits.*--ignore zero_optimization.zero_quantized_weights",
+    ):
         found.check_expressible(())
     found.check_expressible(["zero_optimization.zero_quantized_weights"])
 
@@ -87,12 +108,24 @@ FSDP2 = changed(ACCELERATE, "fsdp_config", {"fsdp_version": 2})
 PLAIN = {key: value for key, value in ACCELERATE.items() if key != "parallelism_config"}
 LIKE_LLAMA = copy.deepcopy(NEMO)
 LIKE_LLAMA["model"] |= {
-    **{"normalization": "rmsnorm", "activation": "swiglu", "bias": False, "position_embedding_type": "rope"},
+    **{
+        "normalization": "rmsnorm",
+        "activation": "swiglu",
+        "bias": False,
+        "position_embedding_type": "rope",
+    },
     "share_embeddings_and_output_weights": False,
 }
-NOT_LIKE_LLAMA: dict[str, object] = {  # a dense decoder of Llama's form with one of these is another model, or none that is known
+NOT_LIKE_LLAMA: dict[
+    str, object
+] = {  # a dense decoder of Llama's form with one of these is another model, or none that is known
     **{"activation": "gelu", "bias": True, "position_embedding_type": "learned_absolute"},
-    **{"share_embeddings_and_output_weights": True, "kv_channels": 128, "qk_layernorm": True, "num_moe_experts": 8},
+    **{
+        "share_embeddings_and_output_weights": True,
+        "kv_channels": 128,
+        "qk_layernorm": True,
+        "num_moe_experts": 8,
+    },
 }
 OTHER_VALUES: dict[
     str, list[tuple[dict[str, Any], str, object]]
@@ -113,16 +146,36 @@ OTHER_VALUES: dict[
         (DEEPSPEED, "zero_optimization.offload_param.device", "cpu"),
         (DEEPSPEED, "zero_optimization.offload_param", {"device": "cpu"}),
         ({**NO_OWN, "zero_optimization": {"stage": 2}}, "zero_optimization.cpu_offload", True),
-        ({**NO_OWN, "zero_optimization": {"stage": 3}}, "zero_optimization.cpu_offload_param", True),
+        (
+            {**NO_OWN, "zero_optimization": {"stage": 3}},
+            "zero_optimization.cpu_offload_param",
+            True,
+        ),
         (DEEPSPEED, "tensor_parallel.autotp_size", 2),
         (DEEPSPEED, "tensor_parallel", {"tp": {"tp_size": 2}}),
         (DEEPSPEED, "tensor_parallel.tp_overlap_comm", True),
         (DEEPSPEED, "activation_checkpointing.cpu_checkpointing", False),
-        ({**NO_OWN, "activation_checkpointing": {}}, "activation_checkpointing.partition_activations", True),
-        ({**NO_OWN, "activation_checkpointing": {}}, "activation_checkpointing.contiguous_memory_optimization", True),
-        ({**NO_OWN, "activation_checkpointing": {}}, "activation_checkpointing.number_checkpoints", 4),
+        (
+            {**NO_OWN, "activation_checkpointing": {}},
+            "activation_checkpointing.partition_activations",
+            True,
+        ),
+        (
+            {**NO_OWN, "activation_checkpointing": {}},
+            "activation_checkpointing.contiguous_memory_optimization",
+            True,
+        ),
+        (
+            {**NO_OWN, "activation_checkpointing": {}},
+            "activation_checkpointing.number_checkpoints",
+            4,
+        ),
         (DEEPSPEED, "optimizer.type", "SGD"),
-        ({**DEEPSPEED, "optimizer": {"type": "SGD", "params": {}}}, "optimizer.params.momentum", 0.9),
+        (
+            {**DEEPSPEED, "optimizer": {"type": "SGD", "params": {}}},
+            "optimizer.params.momentum",
+            0.9,
+        ),
         (DEEPSPEED, "pipeline.stages", 2),
         ({**DEEPSPEED, "expert_parallel": {"autoep_size": 4}}, "expert_parallel.enabled", True),
         ({**DEEPSPEED, "expert_parallel": {"enabled": True}}, "expert_parallel.autoep_size", 4),
@@ -148,18 +201,33 @@ OTHER_VALUES: dict[
         (TITAN, "parallelism.enable_async_tensor_parallel", True),
         (TITAN, "compile.enable_async_tensor_parallel", True),
         (TITAN, "parallelism.context_parallel_degree", 2),
-        (changed(TITAN, "parallelism.context_parallel_degree", 2), "parallelism.context_parallel_rotate_method", "alltoall"),
+        (
+            changed(TITAN, "parallelism.context_parallel_degree", 2),
+            "parallelism.context_parallel_rotate_method",
+            "alltoall",
+        ),
         (TITAN, "parallelism.expert_parallel_degree", 2),
         (TITAN, "parallelism.pipeline_parallel_degree", 2),
-        (changed(TITAN, "parallelism.pipeline_parallel_degree", 2), "parallelism.pipeline_parallel_schedule", "GPipe"),
-        (changed(TITAN, "parallelism.pipeline_parallel_degree", 2), "parallelism.pipeline_parallel_microbatch_size", 2),
+        (
+            changed(TITAN, "parallelism.pipeline_parallel_degree", 2),
+            "parallelism.pipeline_parallel_schedule",
+            "GPipe",
+        ),
+        (
+            changed(TITAN, "parallelism.pipeline_parallel_degree", 2),
+            "parallelism.pipeline_parallel_microbatch_size",
+            2,
+        ),
         (
             changed(changed(TITAN, "training", {}), "parallelism.pipeline_parallel_degree", 2),
             *("parallelism.num_pp_microbatches", 4),
         ),
         (
             changed(TITAN, "parallelism.pipeline_parallel_degree", 2),
-            *("parallelism.module_fqns_per_model_part", [["tok_embeddings", "layers.0"], ["layers.1", "norm", "output"]]),
+            *(
+                "parallelism.module_fqns_per_model_part",
+                [["tok_embeddings", "layers.0"], ["layers.1", "norm", "output"]],
+            ),
         ),
         (TITAN, "activation_checkpoint.mode", "none"),
     ],
@@ -168,7 +236,11 @@ OTHER_VALUES: dict[
         (ACCELERATE, "mixed_precision", "fp16"),
         ({key: value for key, value in PLAIN.items() if key != "mixed_precision"}, "fp16", True),
         (PLAIN, "num_processes", 16),
-        (changed(PLAIN, "fsdp_config", {"fsdp_reshard_after_forward": False}), "fsdp_config.fsdp_version", 2),
+        (
+            changed(PLAIN, "fsdp_config", {"fsdp_reshard_after_forward": False}),
+            "fsdp_config.fsdp_version",
+            2,
+        ),
         (ACCELERATE, "fsdp_config.fsdp_sharding_strategy", "FULL_SHARD"),
         (FSDP2, "fsdp_config.fsdp_reshard_after_forward", False),
         (ACCELERATE, "fsdp_config.fsdp_offload_params", True),
@@ -176,7 +248,11 @@ OTHER_VALUES: dict[
         (ACCELERATE, "fsdp_config.fsdp_activation_checkpointing_offload", True),
         (WITH_DEEPSPEED, "deepspeed_config.zero_stage", 3),
         (WITH_DEEPSPEED, "deepspeed_config.offload_optimizer_device", "cpu"),
-        (changed(WITH_DEEPSPEED, "deepspeed_config.zero_stage", 3), "deepspeed_config.offload_param_device", "cpu"),
+        (
+            changed(WITH_DEEPSPEED, "deepspeed_config.zero_stage", 3),
+            "deepspeed_config.offload_param_device",
+            "cpu",
+        ),
         (WITH_MEGATRON, "megatron_lm_config.megatron_lm_tp_degree", 4),
         (WITH_MEGATRON, "megatron_lm_config.megatron_lm_pp_degree", 2),
         (WITH_MEGATRON, "megatron_lm_config.megatron_lm_sequence_parallelism", True),
@@ -186,9 +262,21 @@ OTHER_VALUES: dict[
         (WITH_MEGATRON, "megatron_lm_config.megatron_lm_context_parallel_size", 2),
         (WITH_MEGATRON, "megatron_lm_config.megatron_lm_expert_model_parallel_size", 2),
         (WITH_MEGATRON, "megatron_lm_config.megatron_lm_attention_backend", "unfused"),
-        (PLAIN, "parallelism_config", {"parallelism_config_tp_size": 2, "parallelism_config_dp_shard_size": 4}),
-        (PLAIN, "parallelism_config", {"parallelism_config_cp_size": 2, "parallelism_config_dp_shard_size": 4}),
-        (PLAIN, "parallelism_config", {"parallelism_config_sp_size": 2, "parallelism_config_dp_shard_size": 4}),
+        (
+            PLAIN,
+            "parallelism_config",
+            {"parallelism_config_tp_size": 2, "parallelism_config_dp_shard_size": 4},
+        ),
+        (
+            PLAIN,
+            "parallelism_config",
+            {"parallelism_config_cp_size": 2, "parallelism_config_dp_shard_size": 4},
+        ),
+        (
+            PLAIN,
+            "parallelism_config",
+            {"parallelism_config_sp_size": 2, "parallelism_config_dp_shard_size": 4},
+        ),
         (PLAIN, "parallelism_config", {"parallelism_config_dp_replicate_size": 8}),
         (
             changed(PLAIN, "parallelism_config", {"parallelism_config_cp_size": 8}),
@@ -220,7 +308,11 @@ OTHER_VALUES: dict[
         (NEMO, "model.fp8", True),
         ({**NEMO, "trainer": {}}, "model.bf16", True),
         ({**NEMO, "trainer": {}}, "model.fp16", True),
-        ({**NEMO, "trainer": {"plugins": {"precision": "bf16-mixed"}}}, "trainer.plugins.precision", "16-mixed"),
+        (
+            {**NEMO, "trainer": {"plugins": {"precision": "bf16-mixed"}}},
+            "trainer.plugins.precision",
+            "16-mixed",
+        ),
         (NEMO, "model.fsdp", True),
         (changed(NEMO, "model.fsdp", True), "model.fsdp_sharding_strategy", "grad"),
         (NEMO, "model.num_layers", 24),
@@ -233,7 +325,10 @@ OTHER_VALUES: dict[
         *((LIKE_LLAMA, f"model.{name}", value) for name, value in NOT_LIKE_LLAMA.items()),
         (changed(LIKE_LLAMA, "model.activation", None), "model.gated_linear_unit", True),
         (changed(LIKE_LLAMA, "model.bias", None), "model.add_bias_linear", False),
-        *(({**BRIDGE, "mixed_precision": {}}, f"mixed_precision.{name}", True) for name in ("bf16", "fp16", "fp32", "fp8")),
+        *(
+            ({**BRIDGE, "mixed_precision": {}}, f"mixed_precision.{name}", True)
+            for name in ("bf16", "fp16", "fp32", "fp8")
+        ),
         ({**BRIDGE, "mixed_precision": None}, "precision", "16-mixed"),
         (changed(NEMO, "model.encoder_seq_length", None), "model.data.seq_length", 256),
         (NEMO, "model.optim.overlap_grad_sync", False),
@@ -251,7 +346,11 @@ OTHER_VALUES: dict[
         (BRIDGE, "comm_overlap.tp_comm_overlap", True),
         (BRIDGE, "dist.use_tp_pp_dp_mapping", True),
         (BRIDGE, "ddp.use_megatron_fsdp", True),
-        (changed(BRIDGE, "ddp.use_megatron_fsdp", True), "ddp.data_parallel_sharding_strategy", "optim_grads_params"),
+        (
+            changed(BRIDGE, "ddp.use_megatron_fsdp", True),
+            "ddp.data_parallel_sharding_strategy",
+            "optim_grads_params",
+        ),
         ({**BRIDGE, "model": {"tensor_model_parallel_size": 1}}, "dataset.seq_length", 512),
         ({**BRIDGE, "model": {"tensor_model_parallel_size": 1}}, "dataset.sequence_length", 512),
         ({**BRIDGE, "model": {"tensor_model_parallel_size": 1}}, "data.seq_length", 512),
@@ -266,7 +365,11 @@ OTHER_VALUES: dict[
         ({**TRAINER, "gradient_checkpointing": False}, "activation_checkpointing", True),
         (TRAINER, "optim", "sgd"),
         (TRAINER, "fsdp", "shard_grad_op"),
-        ({**TRAINER, "gradient_checkpointing": False}, "fsdp_config", {"activation_checkpointing": True}),
+        (
+            {**TRAINER, "gradient_checkpointing": False},
+            "fsdp_config",
+            {"activation_checkpointing": True},
+        ),
         (TRAINER, "max_length", 512),
         (TRAINER, "max_seq_length", 512),
         (TRAINER, "cutoff_len", 512),
@@ -275,19 +378,48 @@ OTHER_VALUES: dict[
 BY_OTHERS = {  # keys that are read in another way than by a change of one value of these files
     "deepspeed": {"phaze.*", "tensor_parallel.tp.tp_size"},
     "torchtitan": {
-        *("model_spec", "model_converters", "model_converters.converters", "optimizer", "optimizer.name", "training.dtype"),
-        *("activation_checkpoint", "activation_checkpoint.selective_ac_option", "parallelism.expert_tensor_parallel_degree"),
+        *(
+            "model_spec",
+            "model_converters",
+            "model_converters.converters",
+            "optimizer",
+            "optimizer.name",
+            "training.dtype",
+        ),
+        *(
+            "activation_checkpoint",
+            "activation_checkpoint.selective_ac_option",
+            "parallelism.expert_tensor_parallel_degree",
+        ),
     },
     "accelerate": {
-        *("use_cpu", "deepspeed_config.gradient_accumulation_steps", "deepspeed_config.deepspeed_config_file"),
-        *("megatron_lm_config.megatron_lm_num_micro_batches", "parallelism_config.parallelism_config_tp_size"),
-        *("parallelism_config.parallelism_config_dp_replicate_size", "parallelism_config.parallelism_config_dp_shard_size"),
-        *("parallelism_config.parallelism_config_cp_size", "parallelism_config.parallelism_config_sp_size"),
+        *(
+            "use_cpu",
+            "deepspeed_config.gradient_accumulation_steps",
+            "deepspeed_config.deepspeed_config_file",
+        ),
+        *(
+            "megatron_lm_config.megatron_lm_num_micro_batches",
+            "parallelism_config.parallelism_config_tp_size",
+        ),
+        *(
+            "parallelism_config.parallelism_config_dp_replicate_size",
+            "parallelism_config.parallelism_config_dp_shard_size",
+        ),
+        *(
+            "parallelism_config.parallelism_config_cp_size",
+            "parallelism_config.parallelism_config_sp_size",
+        ),
     },
     "nemo": {
-        *("mixed_precision.fp8_param_gather", "mixed_precision.grad_reduce_in_fp32", "ddp.grad_reduce_in_fp32"),
+        *(
+            "mixed_precision.fp8_param_gather",
+            "mixed_precision.grad_reduce_in_fp32",
+            "ddp.grad_reduce_in_fp32",
+        ),
         *("model.recompute_modules", "model.moe_router_topk", "model.moe_ffn_hidden_size"),
-        "model.moe_shared_expert_intermediate_size",  # with the last two of mixtures, which exports of listed ones say
+        # with the last two of mixtures, which exports of listed ones say
+        "model.moe_shared_expert_intermediate_size",
     },
     "hf_trainer": {"gradient_accumulation_steps", "fsdp_config.*", "deepspeed", "deepspeed.*"},
 }
@@ -297,10 +429,13 @@ def test_a_normalization_that_is_priced_as_another_is_told() -> None:
     """Of NeMo as of Megatron-LM, and once."""
     for content in (
         json.dumps(changed(LIKE_LLAMA, "model.normalization", "layernorm")),
-        "python pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 --micro-batch-size 1 "
+        "python pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 "
+        "--seq-length 8 --micro-batch-size 1 "
         "--normalization RMSNorm",
     ):
-        found = [key for key in reading_of(Content(content)).keys if key.name.endswith("normalization")]
+        found = [
+            key for key in reading_of(Content(content)).keys if key.name.endswith("normalization")
+        ]
         assert [key.kind for key in found] == [KeyKind.USUAL]
         assert "is priced as" in found[0].reason
 
@@ -310,7 +445,9 @@ def test_what_is_said_to_be_read_changes_the_plan(name: str) -> None:
     met = set[str]()
     for sample, path, value in OTHER_VALUES[name]:
         other = changed(sample, path, value)
-        texts = [toml(each) if name == "torchtitan" else json.dumps(each) for each in (sample, other)]
+        texts = [
+            toml(each) if name == "torchtitan" else json.dumps(each) for each in (sample, other)
+        ]
         before, after = (reading_of(Content(text)) for text in texts)
         assert dict(before.settings) != dict(after.settings), path
         kinds = {key.name: key.kind for key in after.keys}
@@ -343,21 +480,35 @@ def test_a_key_of_which_a_letter_lacks_is_refused_by_the_name_that_is_meant(name
     [
         ({"train_micro_batch_per_gpu": 4}, "train_micro_batch_size_per_gpu"),
         ({"zero_optimisation": {"stage": 3}}, "zero_optimization.stage"),
-        ({"zero_optimization": {"offload_optimiser": {"device": "cpu"}}}, "zero_optimization.offload_optimizer.device"),
+        (
+            {"zero_optimization": {"offload_optimiser": {"device": "cpu"}}},
+            "zero_optimization.offload_optimizer.device",
+        ),
     ],
 )
 def test_a_near_miss_is_refused(content: dict[str, Any], meant: str) -> None:
     whole = {"train_batch_size": 8, "bf16": {"enabled": True}} | content
-    with pytest.raises(InputError, match=rf"is no key of DeepSpeed that is read; did you mean {meant}\?"):
+    with pytest.raises(
+        InputError, match=rf"is no key of DeepSpeed that is read; did you mean {meant}\?"
+    ):
         reading_of(Content(json.dumps(whole)))
 
 
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        (json.dumps(ACCELERATE | {"fsdp_config": {"fsdp_sharding_stategy": "NO_SHARD"}}), "fsdp_config.fsdp_sharding_strategy"),
-        (json.dumps({"per_device_train_batch_size": 4, "gradient_checkpoint": True}), "gradient_checkpointing"),
-        (toml(TITAN).replace("tensor_parallel_degree", "tensor_paralel_degree"), "parallelism.tensor_parallel_degree"),
+        (
+            json.dumps(ACCELERATE | {"fsdp_config": {"fsdp_sharding_stategy": "NO_SHARD"}}),
+            "fsdp_config.fsdp_sharding_strategy",
+        ),
+        (
+            json.dumps({"per_device_train_batch_size": 4, "gradient_checkpoint": True}),
+            "gradient_checkpointing",
+        ),
+        (
+            toml(TITAN).replace("tensor_parallel_degree", "tensor_paralel_degree"),
+            "parallelism.tensor_parallel_degree",
+        ),
         (
             json.dumps(NEMO).replace("pipeline_model_parallel_size", "pipeline_model_paralel_size"),
             "model.pipeline_model_parallel_size",
@@ -370,6 +521,8 @@ def test_a_near_miss_of_other_programs_is_refused(text: str, meant: str) -> None
 
 
 def test_a_misspelt_key_beside_the_right_one_is_refused() -> None:
-    text = toml(TITAN).replace("tensor_parallel_degree", "tensor_paralel_degree = 4\ntensor_parallel_degree")
+    text = toml(TITAN).replace(
+        "tensor_parallel_degree", "tensor_paralel_degree = 4\ntensor_parallel_degree"
+    )
     with pytest.raises(InputError, match=r"did you mean parallelism.tensor_parallel_degree\?"):
         reading_of(Content(text))

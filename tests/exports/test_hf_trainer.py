@@ -1,4 +1,5 @@
-"""Plans for Hugging Face's Trainer: its arguments made of what is exported, which library shares out the model, and refusals."""
+"""Plans for Hugging Face's Trainer: its arguments made of what is exported, which library shares
+out the model, and refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from third_party.exports.hf_trainer import EXPORTER, by_deepspeed
 from third_party.exports.hf_trainer_reading import read
 from third_party.exports.launch import Launch
 
-PLAIN = UniformPlan(micro_batch_size=2, global_batch_size=32, dp=4, zero_stage=2, recompute=Recompute.FULL)
+PLAIN = UniformPlan(
+    micro_batch_size=2, global_batch_size=32, dp=4, zero_stage=2, recompute=Recompute.FULL
+)
 
 
 def files_of(launch: Launch) -> dict[str, str]:
@@ -31,8 +34,18 @@ def accepted(count: int) -> list[Launch]:
     found = list[Launch]()
     for seed in range(count):
         drawn = random_launch(random.Random(seed), strange=0.05)
-        degrees = replace(drawn.degrees, pp=1, interleave=1, gpipe=False, ep=1, stage_layers=None, sequence_parallel=False)
-        launch = launch_of(degrees, drawn.plan.model, drawn.plan.sequence_length, drawn.devices_per_node)
+        degrees = replace(
+            drawn.degrees,
+            pp=1,
+            interleave=1,
+            gpipe=False,
+            ep=1,
+            stage_layers=None,
+            sequence_parallel=False,
+        )
+        launch = launch_of(
+            degrees, drawn.plan.model, drawn.plan.sequence_length, drawn.devices_per_node
+        )
         if EXPORTER.inexpressible(launch) is None:
             found.append(launch)
     return found
@@ -46,14 +59,20 @@ def test_one_library_shares_out_the_model() -> None:
         assert ("ds_config.json" in files) == by_deepspeed(launch) != ("accelerate.yaml" in files)
         compile(files["arguments.py"], "arguments.py", "exec")
         if by_deepspeed(launch):
-            assert json.loads(files["ds_config.json"])["zero_optimization"]["stage"] == launch.degrees.zero_stage
+            assert (
+                json.loads(files["ds_config.json"])["zero_optimization"]["stage"]
+                == launch.degrees.zero_stage
+            )
         else:
-            assert yaml.safe_load(files["accelerate.yaml"])["num_processes"] == launch.degrees.devices
+            assert (
+                yaml.safe_load(files["accelerate.yaml"])["num_processes"] == launch.degrees.devices
+            )
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_trainer_takes_the_arguments() -> None:
-    """The arguments it has, and DeepSpeed's file beside them as Trainer compares both; no network of processes is started."""
+    """The arguments it has, and DeepSpeed's file beside them as Trainer compares both; no network
+    of processes is started."""
     for name in ("accelerate", "deepspeed"):
         pytest.importorskip(name, reason=f"{name} is not installed")
     from transformers import training_args
@@ -76,7 +95,8 @@ def test_trainer_takes_the_arguments() -> None:
 
 
 def _with_defaults(made: dict[str, Any], home: Any, devices: int) -> Any:
-    """The arguments with Trainer's defaults of those that are left out, in a network of ``devices`` processes."""
+    """The arguments with Trainer's defaults of those that are left out, in a network of ``devices``
+    processes."""
     values = {}
     for field in dataclasses.fields(home.TrainingArguments):
         if field.default is not dataclasses.MISSING:
@@ -115,7 +135,10 @@ def test_blocks_are_recomputed_once() -> None:
     assert "gradient_checkpointing=True," in files_of(launch_of(PLAIN))["arguments.py"]
     files = files_of(launch_of(replace(PLAIN, tp=2)))
     assert "gradient_checkpointing=False,  # FSDP recomputes blocks itself" in files["arguments.py"]
-    assert yaml.safe_load(files["accelerate.yaml"])["fsdp_config"]["fsdp_activation_checkpointing"] is True
+    assert (
+        yaml.safe_load(files["accelerate.yaml"])["fsdp_config"]["fsdp_activation_checkpointing"]
+        is True
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,8 +151,12 @@ def test_blocks_are_recomputed_once() -> None:
         ("max_length", "sequence_length", "128"),
     ],
 )
-def test_a_value_that_only_running_tells_is_given_by_the_flag_that_is_named(argument: str, setting: str, value: str) -> None:
+def test_a_value_that_only_running_tells_is_given_by_the_flag_that_is_named(
+    argument: str, setting: str, value: str
+) -> None:
     text = f"SFTConfig(per_device_train_batch_size=2, {argument}=made_at_run_time())"
-    with pytest.raises(InputError, match=rf"{argument} is .*, or give --{setting.replace('_', '-')}$"):
+    with pytest.raises(
+        InputError, match=rf"{argument} is .*, or give --{setting.replace('_', '-')}$"
+    ):
         read(text)
     assert setting not in read(text, {setting: value}).settings

@@ -1,4 +1,5 @@
-"""Names that would be commands, keys or code: no exporter lets one out of its place, files with some are refused."""
+"""Names that would be commands, keys or code: no exporter lets one out of its place, files with
+some are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +31,16 @@ from third_party.exports.registry import HOMES, exporter
 MARK = "pwned"
 PARTS = (
     *("\n", "\r", "\u2028", "\u2029", "\x85", "\x0c", "\0", "\x1b[2J", "\t", "\ud800", "\u202e"),
-    *("$(touch pwned)", "`touch pwned`", "; touch pwned", "&& touch pwned", "| touch pwned", "> pwned", "${IFS}", "$$"),
+    *(
+        "$(touch pwned)",
+        "`touch pwned`",
+        "; touch pwned",
+        "&& touch pwned",
+        "| touch pwned",
+        "> pwned",
+        "${IFS}",
+        "$$",
+    ),
     *(
         "'",
         '"',
@@ -92,8 +102,12 @@ def job_of(text: str) -> str:
 
 
 def check(file: ExportedFile, plain: ExportedFile) -> None:
-    """``file`` says what ``plain``, the same of harmless names, says to whoever reads it, and no more."""
-    text, other = (each.content if isinstance(each.content, str) else each.content.decode() for each in (file, plain))
+    """``file`` says what ``plain``, the same of harmless names, says to whoever reads it, and no
+    more."""
+    text, other = (
+        each.content if isinstance(each.content, str) else each.content.decode()
+        for each in (file, plain)
+    )
     text.encode()  # which half a letter is not
     if Path(file.path).stem == "job":
         assert re.fullmatch(r"phaze(-[a-z0-9]+)*", job_of(text))
@@ -102,9 +116,17 @@ def check(file: ExportedFile, plain: ExportedFile) -> None:
     assert not steers(text.replace("\t", "")) and not breaks_line(text.replace("\n", ""))
     suffix = Path(file.path).suffix
     if suffix in {".sh", ".sbatch"}:
-        assert subprocess.run(["bash", "-n"], input=text, text=True, check=False, capture_output=True).returncode == 0
+        assert (
+            subprocess.run(
+                ["bash", "-n"], input=text, text=True, check=False, capture_output=True
+            ).returncode
+            == 0
+        )
         assert commands(text) == commands(other)
-        directives = [[line for line in each.split("\n") if line.startswith("#SBATCH")] for each in (text, other)]
+        directives = [
+            [line for line in each.split("\n") if line.startswith("#SBATCH")]
+            for each in (text, other)
+        ]
         assert directives[0] == directives[1]
     elif suffix in {".yaml", ".yml"}:
         documents = [list(yaml.safe_load_all(each)) for each in (text, other)]
@@ -134,7 +156,9 @@ def check(file: ExportedFile, plain: ExportedFile) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 @settings(max_examples=40, deadline=None)
 @given(model=NAMES, device=NAMES, cluster=NAMES)
-def test_names_stay_in_their_place_in_every_export(name: str, model: str, device: str, cluster: str) -> None:
+def test_names_stay_in_their_place_in_every_export(
+    name: str, model: str, device: str, cluster: str
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         launch = launch_of(PLAIN) if name.startswith("megatron") else titan_launch_of(PLAIN)
         if exporter(name).inexpressible(launch) is not None:
@@ -158,7 +182,10 @@ def test_names_stay_in_their_place_beside_traces(model: str, device: str, cluste
     launch, tier = launch_of(PLAIN), load_cluster("dgx_h100").tiers[0]
     page = readme(hostile(launch, model, device, cluster), 10, None)
     check(ExportedFile("README.md", page), ExportedFile("README.md", readme(launch, 10, None)))
-    network = [ExportedFile("network.yml", network_file((Dimension(replace(tier, name=each), 2, 1),))) for each in (cluster, "a")]
+    network = [
+        ExportedFile("network.yml", network_file((Dimension(replace(tier, name=each), 2, 1),)))
+        for each in (cluster, "a")
+    ]
     check(*network)
 
 
@@ -169,7 +196,9 @@ def test_a_file_whose_name_is_on_two_lines_is_refused(
 ) -> None:
     folder = {"device": "devices", "cluster": "clusters", "tier": "clusters"}[kind]
     home = Path(phaze.__file__).parent / "Estimator" / "hardware"
-    stated = yaml.safe_load((home / folder / f"{'a100_80gb' if kind == 'device' else 'dgx_a100'}.yaml").read_text())
+    stated = yaml.safe_load(
+        (home / folder / f"{'a100_80gb' if kind == 'device' else 'dgx_a100'}.yaml").read_text()
+    )
     (stated["tiers"][0] if kind == "tier" else stated)["name"] = f"H100{end}touch pwned"
     (tmp_path / "odd.yaml").write_text(json.dumps(stated))
     flag = "device" if kind == "device" else "cluster"

@@ -1,4 +1,5 @@
-"""A file is read by what it is: files without marks are never priced, and whatever is in a file, refusals are sentences."""
+"""A file is read by what it is: files without marks are never priced, and whatever is in a file,
+refusals are sentences."""
 
 from __future__ import annotations
 
@@ -14,7 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from Common.errors import InputError
-from tests.exports.launch_samples import ACCELERATE, BRIDGE, DEEPSPEED, FILES, NEMO, TITAN, TITAN_PYTHON, TRAINER, toml
+from tests.exports.launch_samples import (
+    ACCELERATE,
+    BRIDGE,
+    DEEPSPEED,
+    FILES,
+    NEMO,
+    TITAN,
+    TITAN_PYTHON,
+    TRAINER,
+    toml,
+)
 from third_party.exports.launchers import READERS, Content, read_launch, reading_of
 
 PROGRAMS = {  # of FILES, as their readings call them
@@ -52,7 +63,19 @@ WORDS = (  # of launches and of others, none of which is a mark by itself
         "mixed_precision",
         "data",
     ),
-    *("gradient_clipping", "steps_per_print", "scheduler", "micro", "version", "services", "image", "on", "jobs", "tp", "pp"),
+    *(
+        "gradient_clipping",
+        "steps_per_print",
+        "scheduler",
+        "micro",
+        "version",
+        "services",
+        "image",
+        "on",
+        "jobs",
+        "tp",
+        "pp",
+    ),
 )
 ODD: tuple[Any, ...] = (
     *(
@@ -77,19 +100,58 @@ ODD: tuple[Any, ...] = (
         "auto",
         "none",
     ),
-    *("x" * 5000, "\u202e", "${model.seq_length}", "${.hidden_size}", "NaN", "1e3", "8", [], {}, [1], [[]], [None], {"a": 1}),
-    *({"enabled": True}, {"enabled": "auto"}, [{"a": [1, {"b": None}]}], "int('2')", "Et*3|L", "cpu", "nvme", "full"),
+    *(
+        "x" * 5000,
+        "\u202e",
+        "${model.seq_length}",
+        "${.hidden_size}",
+        "NaN",
+        "1e3",
+        "8",
+        [],
+        {},
+        [1],
+        [[]],
+        [None],
+        {"a": 1},
+    ),
+    *(
+        {"enabled": True},
+        {"enabled": "auto"},
+        [{"a": [1, {"b": None}]}],
+        "int('2')",
+        "Et*3|L",
+        "cpu",
+        "nvme",
+        "full",
+    ),
 )
-SAMPLES = {"deepspeed": DEEPSPEED, "accelerate": ACCELERATE, "nemo": NEMO, "bridge": BRIDGE, "trainer": TRAINER}
+SAMPLES = {
+    "deepspeed": DEEPSPEED,
+    "accelerate": ACCELERATE,
+    "nemo": NEMO,
+    "bridge": BRIDGE,
+    "trainer": TRAINER,
+}
 
 
 def plain_values(depth: int = 3) -> st.SearchStrategy[Any]:
-    leaves = st.none() | st.booleans() | st.integers(-5, 5000) | st.floats(0.0, 2.0) | st.sampled_from(WORDS)
-    return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | mappings(inner), max_leaves=12)
+    leaves = (
+        st.none()
+        | st.booleans()
+        | st.integers(-5, 5000)
+        | st.floats(0.0, 2.0)
+        | st.sampled_from(WORDS)
+    )
+    return st.recursive(
+        leaves, lambda inner: st.lists(inner, max_size=3) | mappings(inner), max_leaves=12
+    )
 
 
 def mappings(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.dictionaries(st.sampled_from(WORDS) | st.text("abcdefgh_", min_size=1, max_size=8), inner, max_size=5)
+    return st.dictionaries(
+        st.sampled_from(WORDS) | st.text("abcdefgh_", min_size=1, max_size=8), inner, max_size=5
+    )
 
 
 def as_formats(content: dict[str, Any]) -> Iterator[str]:
@@ -98,15 +160,22 @@ def as_formats(content: dict[str, Any]) -> Iterator[str]:
     yield yaml.safe_dump(content)
     plain = {key: value for key, value in content.items() if isinstance(value, str | int | float)}
     yield toml({"tool": plain, "training": dict.fromkeys(plain, 1)})
-    yield "\n".join(f"{key.replace('-', '_')} = {value!r}" for key, value in plain.items()) + "\nprint(1)\n"
     yield (
-        "#!/bin/bash\n" + "\n".join(f"export {key.upper()}={value}" for key, value in plain.items()) + "\nsrun python train.py\n"
+        "\n".join(f"{key.replace('-', '_')} = {value!r}" for key, value in plain.items())
+        + "\nprint(1)\n"
+    )
+    yield (
+        "#!/bin/bash\n"
+        + "\n".join(f"export {key.upper()}={value}" for key, value in plain.items())
+        + "\nsrun python train.py\n"
     )
 
 
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("name", ["launch.txt", "launch.json", "launch.py", "launch.sh"])
-def test_a_file_is_known_by_its_marks_whatever_it_is_called(kind: str, name: str, tmp_path: Path) -> None:
+def test_a_file_is_known_by_its_marks_whatever_it_is_called(
+    kind: str, name: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_text(FILES[kind])
     assert read_launch(tmp_path / name).program == PROGRAMS[kind]
 
@@ -132,16 +201,25 @@ def test_files_without_marks_are_never_priced(content: dict[str, Any]) -> None:
         ("[project]\nname = 'x'\n[tool.ruff]\nline-length = 100\n", "a DeepSpeed configuration"),
         ("services:\n  web:\n    image: nginx\n", "a DeepSpeed configuration"),
         ('{"model_type": "llama", "hidden_size": 4096}', "--model"),
-        ("from nemo.collections import llm\n\nrecipe = llm.llama3_8b.pretrain_recipe(num_nodes=1)\n", "it is a recipe of NeMo"),
+        (
+            "from nemo.collections import llm\n\nrecipe = "
+            "llm.llama3_8b.pretrain_recipe(num_nodes=1)\n",
+            "it is a recipe of NeMo",
+        ),
         ("import nemo_run as run\n\nrun.run(configure())\n", "it is a recipe of NeMo"),
         (
-            "from megatron.bridge.recipes.llama import config\n\ncfg = config()\ncfg.model.seq_length = 8\n",
+            "from megatron.bridge.recipes.llama import config\n\ncfg = "
+            "config()\ncfg.model.seq_length = 8\n",
             "it is a recipe of NeMo",
         ),
         ('{"architectures": ["JetMoEForCausalLM"]}', "--model"),
         ("model: gpt2\ntp: 2\nmicro_batch_size: 1\n", "--plan"),
         ('{"status": "optimal", "accelerator": {}, "models": {}}', "--plan"),
-        ('{"model_name": "gpt", "num_stages": 2, "num_gpus": [4, 4], "num_ops_in_each_stage": [3, 4]}', "third_party.aceso"),
+        (
+            '{"model_name": "gpt", "num_stages": 2, "num_gpus": [4, 4], "num_ops_in_each_stage": '
+            "[3, 4]}",
+            "third_party.aceso",
+        ),
     ],
 )
 def test_what_is_no_launch_is_told_where_it_goes(text: str, remedy: str) -> None:
@@ -150,7 +228,9 @@ def test_what_is_no_launch_is_told_where_it_goes(text: str, remedy: str) -> None
 
 
 def test_published_plans_of_aceso_are_no_launches(shared_data: Path) -> None:
-    files = [path for path in sorted(shared_data.rglob("*.json"))[:400] if path.stat().st_size < 10**6]
+    files = [
+        path for path in sorted(shared_data.rglob("*.json"))[:400] if path.stat().st_size < 10**6
+    ]
     assert files
     for path in files:
         if "deepspeed" in str(path) or "ds_config" in path.name:
@@ -188,7 +268,11 @@ def test_odd_values_of_every_key_are_read_or_refused_in_a_sentence(name: str) ->
 def test_odd_values_in_toml_and_python_are_read_or_refused_in_a_sentence() -> None:
     for section, key in [(section, key) for section, table in TITAN.items() for key in table]:
         for odd in ODD:
-            if odd is None or (isinstance(odd, float) and not abs(odd) < 1e309) or "{" in json.dumps(odd):
+            if (
+                odd is None
+                or (isinstance(odd, float) and not abs(odd) < 1e309)
+                or "{" in json.dumps(odd)
+            ):
                 continue
             changed = copy.deepcopy(TITAN)
             changed[section][key] = odd
@@ -196,7 +280,15 @@ def test_odd_values_in_toml_and_python_are_read_or_refused_in_a_sentence() -> No
                 reading_of(Content(toml(changed)))
             except InputError as error:
                 assert "\n" not in str(error)
-    for written in ("1 * 2", "2 * 4096", '"8B"', "FullAC.Config()", "2", "4", '{"tensor_parallel_degree": 2'):
+    for written in (
+        "1 * 2",
+        "2 * 4096",
+        '"8B"',
+        "FullAC.Config()",
+        "2",
+        "4",
+        '{"tensor_parallel_degree": 2',
+    ):
         for odd in (
             "None",
             "-1",
@@ -231,7 +323,10 @@ def test_every_reader_has_a_sample_here() -> None:
         content = Content(text)
         seen.add(next(index for index, reader in enumerate(READERS) if reader.recognises(content)))
     left = [reader.program for index, reader in enumerate(READERS) if index not in seen]
-    assert left == ["Megatron Bridge", "Megatron-LM"]  # a recipe in Python and commands, which test_command exports and reads
+    assert left == [
+        "Megatron Bridge",
+        "Megatron-LM",
+    ]  # a recipe in Python and commands, which test_command exports and reads
 
 
 @pytest.mark.parametrize(
@@ -239,16 +334,25 @@ def test_every_reader_has_a_sample_here() -> None:
     [
         '{"train_batch_size": ' + "[" * 100_000 + "]" * 100_000 + "}",
         "a: &a [x, x, x, x]\n"
-        + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
+        + "".join(
+            f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n"
+            for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+        ),
         "distributed_type: FSDP\nx: " + "[" * 5000,
         "training = " + "[" * 5000,
-        "def f():\n return Trainer.Config(training=TrainingConfig(seq_len=" + "(" * 5000 + "1" + ")" * 5000 + "))",
+        "def f():\n return Trainer.Config(training=TrainingConfig(seq_len="
+        + "(" * 5000
+        + "1"
+        + ")" * 5000
+        + "))",
         "x = " + "+".join(["1"] * 30_000) + "\nTrainingConfig(seq_len=x)",
         "x0 = [1]\n"
         + "".join(f"x{i + 1} = [x{i}, x{i}]\n" for i in range(60))
         + "TrainingConfig(seq_len=8)\nParallelismConfig(a=x60)",
-        "def f0():\n return TrainingConfig()\n" + "".join(f"def f{i + 1}():\n a = f{i}()\n return f{i}()\n" for i in range(60)),
-        "def f():\n c = Trainer.Config(training=TrainingConfig())\n c.training = c\n c.parallelism = c\n return c",
+        "def f0():\n return TrainingConfig()\n"
+        + "".join(f"def f{i + 1}():\n a = f{i}()\n return f{i}()\n" for i in range(60)),
+        "def f():\n c = Trainer.Config(training=TrainingConfig())\n c.training = c\n "
+        "c.parallelism = c\n return c",
         "def f():\n return f()\nTrainingConfig(seq_len=1)",
         "#" + "x" * 3_000_000 + "\ntraining: 1",
     ],
@@ -264,11 +368,15 @@ def test_reading_is_bounded(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "#!/bin/bash\ndeepspeed main.py --per_device_train_batch_size 8 --zero_stage 2 --deepspeed\n",
+        "#!/bin/bash\ndeepspeed main.py --per_device_train_batch_size 8 --zero_stage 2 "
+        "--deepspeed\n",
         "python run.py \\\n  --per_device_train_batch_size 8\n",
-        'cat > ds.json <<EOF\n{"zero_optimization": {"stage": 2}}\nEOF\ntorchrun train.py --deepspeed ds.json\n',
+        'cat > ds.json <<EOF\n{"zero_optimization": {"stage": 2}}\nEOF\ntorchrun train.py '
+        "--deepspeed ds.json\n",
     ],
 )
 def test_a_command_line_of_other_programs_is_called_one(text: str) -> None:
-    with pytest.raises(InputError, match=r"on a command line.*give the configuration of DeepSpeed or accelerate"):
+    with pytest.raises(
+        InputError, match=r"on a command line.*give the configuration of DeepSpeed or accelerate"
+    ):
         reading_of(Content(text))

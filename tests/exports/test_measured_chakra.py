@@ -1,4 +1,5 @@
-"""Chakra traces of measured runs: what we export shows our own iteration, what others write is read, what is damaged refused."""
+"""Chakra traces of measured runs: what we export shows our own iteration, what others write is
+read, what is damaged refused."""
 
 from __future__ import annotations
 
@@ -21,7 +22,16 @@ from third_party.exports.chakra.trace import NodeType
 from third_party.exports.launch import Launch
 from third_party.exports.reading import launch_of
 from Validation.kernel_trace import read_trace
-from Validation.traced_kernels import BACKWARD, COMMUNICATION, FORWARD, HOST, MESSAGES, MICRO, OPTIMIZER, ProductShape
+from Validation.traced_kernels import (
+    BACKWARD,
+    COMMUNICATION,
+    FORWARD,
+    HOST,
+    MESSAGES,
+    MICRO,
+    OPTIMIZER,
+    ProductShape,
+)
 
 MODEL = "gpt:layers=8,hidden=1024,heads=16,vocabulary=8192,sequence_length=1024"
 SIZES = {"model": MODEL, "device": "a100_80gb", "micro_batch_size": 2}
@@ -30,13 +40,21 @@ PLANS: dict[str, dict[str, Any]] = {
     "1f1b": {"tp": 2, "pp": 2, "dp": 2, "global_batch_size": 32},
     "gpipe": {"pp": 4, "dp": 2, "global_batch_size": 32, "schedule": "gpipe", "recompute": "full"},
     "interleaved": {"pp": 2, "dp": 2, "global_batch_size": 32, "interleave": 2, "zero_stage": 1},
-    "zero3": {"pp": 2, "dp": 2, "global_batch_size": 16, "zero_stage": 3, "overlap_gradients": True},
+    "zero3": {
+        "pp": 2,
+        "dp": 2,
+        "global_batch_size": 16,
+        "zero_stage": 3,
+        "overlap_gradients": True,
+    },
     "tiers": {"tp": 2, "pp": 2, "dp": 4, "global_batch_size": 32, "group_order": "tp2.dp4/pp2"},
 }
 
 
 @pytest.fixture(scope="module", params=PLANS)
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Launch]:
+def exported(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Launch]:
     """A folder with a plan and its traces."""
     folder = tmp_path_factory.mktemp("exported")
     file = folder / "plan.yaml"
@@ -63,7 +81,14 @@ def test_our_own_traces_show_our_own_iteration(exported: tuple[Path, Launch]) ->
         )
         within_s = found.parts_s[FORWARD] + found.parts_s[BACKWARD]
         assert within_s <= passes_s + nodes * MICRO  # what they communicate apart
-        shown_s = within_s + found.parts_s[OPTIMIZER] + found.parts_s[HOST] + found.exposed_s + found.messages_s + found.idle_s
+        shown_s = (
+            within_s
+            + found.parts_s[OPTIMIZER]
+            + found.parts_s[HOST]
+            + found.exposed_s
+            + found.messages_s
+            + found.idle_s
+        )
         assert shown_s == pytest.approx(found.iteration_s, abs=nodes * MICRO)
         assert within_s + found.exposed_s >= passes_s - nodes * MICRO
 
@@ -86,16 +111,23 @@ def test_compared_with_their_plan_they_agree_by_part_and_stage(
         waiting = next(name for name in parts if "no kernel runs" in name)
         for name in (FORWARD, BACKWARD, OPTIMIZER, "iteration"):
             assert parts[name][0] == pytest.approx(parts[name][1], abs=rounding_s), name
-        # What is hidden of gathers runs beside the first passes, on later stages in time in which they wait for these.
+        # What is hidden of gathers runs beside the first passes, on later stages in time in which
+        # they wait for these.
         shown = [sum(parts[each][way] for each in ("of it exposed", waiting)) for way in (0, 1)]
         assert shown[0] == pytest.approx(shown[1], abs=rounding_s)
         if not launch.overlap_gradients:
             assert parts[COMMUNICATION][0] == pytest.approx(parts[COMMUNICATION][1], abs=rounding_s)
-            assert parts["of it exposed"][0] == pytest.approx(parts["of it exposed"][1], abs=rounding_s)
-        assert {each["remedy"] for each in stage["parts"] if each["name"] in (FORWARD, BACKWARD)} == {""}
+            assert parts["of it exposed"][0] == pytest.approx(
+                parts["of it exposed"][1], abs=rounding_s
+            )
+        assert {
+            each["remedy"] for each in stage["parts"] if each["name"] in (FORWARD, BACKWARD)
+        } == {""}
 
 
-METADATA = wire.framed(wire.content(2, wire.text(1, "schema") + wire.text(29, "1.1.1-chakra.0.0.4")))
+METADATA = wire.framed(
+    wire.content(2, wire.text(1, "schema") + wire.text(29, "1.1.1-chakra.0.0.4"))
+)
 VERSION = wire.framed(wire.text(1, "0.0.4"))
 
 
@@ -144,7 +176,8 @@ RUN = (
 
 def test_kernels_of_another_program_start_when_what_they_need_is_finished() -> None:
     found = measured_kernels(b"".join(RUN))
-    # aten::mm until 5, its kernel until 15, aten::gelu until 7; its kernel waits on the same stream, the all-reduce on another.
+    # aten::mm until 5, its kernel until 15, aten::gelu until 7; its kernel waits on the same
+    # stream, the all-reduce on another.
     assert [(each.part, each.begin_us, each.end_us) for each in found.kernels] == [
         ("products", 5, 15),
         ("element-wise", 15, 18),
@@ -155,7 +188,11 @@ def test_kernels_of_another_program_start_when_what_they_need_is_finished() -> N
 
 
 def test_nodes_that_say_when_they_start_are_believed() -> None:
-    content = VERSION + node(0, NodeType.COMPUTE, "gemm", 4, begin=100) + node(1, NodeType.COMPUTE, "gemm", 4, begin=90)
+    content = (
+        VERSION
+        + node(0, NodeType.COMPUTE, "gemm", 4, begin=100)
+        + node(1, NodeType.COMPUTE, "gemm", 4, begin=90)
+    )
     assert [each.begin_us for each in measured_kernels(content).kernels] == [100, 90]
 
 
@@ -173,12 +210,23 @@ def test_the_order_of_nodes_in_a_file_is_of_no_matter() -> None:
     [
         (b"", "its first message is no metadata"),
         (b"what somebody wrote", "it is no Chakra execution trace, or damaged"),
-        (wire.framed(wire.text(1, "0.0.9")) + RUN[2], "says version '0.0.9', and schema 0.0.4 is read"),
+        (
+            wire.framed(wire.text(1, "0.0.9")) + RUN[2],
+            "says version '0.0.9', and schema 0.0.4 is read",
+        ),
         (METADATA, "no node of a device"),
         (METADATA + RUN[1] + RUN[2], "no node of a device"),
-        (VERSION + node(0, NodeType.COMPUTE, "gemm", 0) + node(1, NodeType.COLLECTIVE, "all", 0), "it is one for a simulator"),
+        (
+            VERSION + node(0, NodeType.COMPUTE, "gemm", 0) + node(1, NodeType.COLLECTIVE, "all", 0),
+            "it is one for a simulator",
+        ),
         (b"".join((*RUN, RUN[3])), "1 of its nodes have the number of another one"),
-        (VERSION + node(0, NodeType.COMPUTE, "a", 4, (1,)) + node(1, NodeType.COMPUTE, "b", 4, (0,)), "depend on each other"),
+        (
+            VERSION
+            + node(0, NodeType.COMPUTE, "a", 4, (1,))
+            + node(1, NodeType.COMPUTE, "b", 4, (0,)),
+            "depend on each other",
+        ),
         (VERSION + node(0, NodeType.COMPUTE, "a", 1 << 62), "ends after"),
         (b"".join(RUN)[:-3], "cut off or damaged"),
     ],
@@ -188,7 +236,10 @@ def test_what_is_no_trace_of_a_run_is_refused_in_a_sentence(
 ) -> None:
     path = tmp_path / "rank0.et"
     path.write_bytes(content)
-    assert phaze.main(["compare", str(path), "--model", MODEL, "--device", "a100_80gb", "--tp", "2"]) == 2
+    assert (
+        phaze.main(["compare", str(path), "--model", MODEL, "--device", "a100_80gb", "--tp", "2"])
+        == 2
+    )
     told = capsys.readouterr()
     assert said in told.err and str(path) in told.err
     assert told.out == "" and len(told.err.strip().splitlines()) == 1
@@ -199,38 +250,56 @@ def test_damaged_traces_are_read_or_refused(data: st.DataObject) -> None:
     whole = b"".join(RUN)
     cut = data.draw(st.integers(0, len(whole)))
     place, value = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
-    for content in (whole[:cut], whole[:place] + bytes([value]) + whole[place + 1 :], data.draw(st.binary(max_size=60))):
+    for content in (
+        whole[:cut],
+        whole[:place] + bytes([value]) + whole[place + 1 :],
+        data.draw(st.binary(max_size=60)),
+    ):
         try:
             found = measured_kernels(content)
         except InputError as error:
             assert "\n" not in str(error)
         else:
-            assert found.kernels and all(0.0 <= each.begin_us <= each.end_us for each in found.kernels)
+            assert found.kernels and all(
+                0.0 <= each.begin_us <= each.end_us for each in found.kernels
+            )
 
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 1000), st.lists(st.integers(0, 30), max_size=3), st.integers(0, 3)), min_size=1, max_size=30
+        st.tuples(
+            st.integers(0, 1000), st.lists(st.integers(0, 30), max_size=3), st.integers(0, 3)
+        ),
+        min_size=1,
+        max_size=30,
     )
 )
-def test_replayed_streams_run_one_at_a_time_behind_what_they_need(drawn: list[tuple[int, list[int], int]]) -> None:
+def test_replayed_streams_run_one_at_a_time_behind_what_they_need(
+    drawn: list[tuple[int, list[int], int]],
+) -> None:
     nodes = [
         (number, micros, tuple({each for each in needs if each < number}), stream)
         for number, (micros, needs, stream) in enumerate(drawn)
     ]
     nodes[0] = (0, nodes[0][1] + 1, (), nodes[0][3])  # so that something takes time
     content = VERSION + b"".join(
-        node(number, NodeType.COMPUTE, str(number), us, needs, stream=at) for number, us, needs, at in nodes
+        node(number, NodeType.COMPUTE, str(number), us, needs, stream=at)
+        for number, us, needs, at in nodes
     )
     ran = {int(each.name): each for each in measured_kernels(content).kernels}
     for number, micros, needs, _ in nodes:
         assert ran[number].end_us - ran[number].begin_us == micros
         assert all(ran[each].end_us <= ran[number].begin_us for each in needs)
     for stream in range(4):
-        own = sorted((ran[number].begin_us, ran[number].end_us) for number, *_, at in nodes if at == stream)
+        own = sorted(
+            (ran[number].begin_us, ran[number].end_us) for number, *_, at in nodes if at == stream
+        )
         assert all(before[1] <= behind[0] for before, behind in itertools.pairwise(own))
-    # Nothing waits without a reason: it starts at 0, when what it needs ends, or when its stream is free.
+    # Nothing waits without a reason: it starts at 0, when what it needs ends, or when its stream is
+    # free.
     for number, _, needs, stream in nodes:
         reasons = {0.0, *(ran[each].end_us for each in needs)}
-        reasons |= {ran[other].end_us for other, *_, at in nodes if at == stream and other != number}
+        reasons |= {
+            ran[other].end_us for other, *_, at in nodes if at == stream and other != number
+        }
         assert ran[number].begin_us in reasons

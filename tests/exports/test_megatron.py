@@ -1,4 +1,5 @@
-"""Launch scripts for Megatron-LM, recipes for Megatron Bridge: what they say, what is refused, what Megatron-Core says."""
+"""Launch scripts for Megatron-LM, recipes for Megatron Bridge: what they say, what is refused, what
+Megatron-Core says."""
 
 from __future__ import annotations
 
@@ -51,14 +52,19 @@ def text_of(launch: Launch) -> str:
     return file.content
 
 
-def started(text: str, folder: Path, **environment: str) -> tuple[dict[str, str | None], dict[str, str | None], dict[str, str]]:
-    """Arguments of torchrun, arguments of Megatron-LM and connections, as bash gives them to a torchrun that only tells.
+def started(
+    text: str, folder: Path, **environment: str
+) -> tuple[dict[str, str | None], dict[str, str | None], dict[str, str]]:
+    """Arguments of torchrun, arguments of Megatron-LM and connections, as bash gives them to a
+    torchrun that only tells.
 
     No argument is given twice.
     """
     told = folder / "torchrun"
     if not told.exists():
-        told.write_text('#!/usr/bin/env bash\nprintf "%s\\0" "${CUDA_DEVICE_MAX_CONNECTIONS-unset}" "$@"\n')
+        told.write_text(
+            '#!/usr/bin/env bash\nprintf "%s\\0" "${CUDA_DEVICE_MAX_CONNECTIONS-unset}" "$@"\n'
+        )
         told.chmod(0o755)
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     run = subprocess.run(
@@ -71,7 +77,11 @@ def started(text: str, folder: Path, **environment: str) -> tuple[dict[str, str 
     assert run.returncode == 0, run.stderr
     connections, *words = run.stdout.split("\0")[:-1]
     program = next(place for place, word in enumerate(words) if word.endswith("pretrain_gpt.py"))
-    return _arguments(words[:program]), _arguments(words[program + 1 :]), {"connections": connections}
+    return (
+        _arguments(words[:program]),
+        _arguments(words[program + 1 :]),
+        {"connections": connections},
+    )
 
 
 def _arguments(words: list[str]) -> dict[str, str | None]:
@@ -97,7 +107,9 @@ def test_scripts_say_the_plan_once_and_start(tmp_path: Path) -> None:
     for launch in launches[:60]:
         degrees = launch.degrees
         torchrun, megatron, environment = started(text_of(launch), tmp_path)
-        assert int(torchrun["nnodes"] or 0) * int(torchrun["nproc-per-node"] or 0) == degrees.devices
+        assert (
+            int(torchrun["nnodes"] or 0) * int(torchrun["nproc-per-node"] or 0) == degrees.devices
+        )
         said = {
             "tensor-model-parallel-size": degrees.tp,
             "pipeline-model-parallel-size": degrees.pp,
@@ -109,7 +121,9 @@ def test_scripts_say_the_plan_once_and_start(tmp_path: Path) -> None:
         assert {flag: int(megatron[flag] or 0) for flag in said} == said
         assert ("mock-data" in megatron, "data-path" in megatron) == (True, False)
         ordered = (degrees.tp > 1 or degrees.cp > 1) and degrees.zero_stage < 2
-        assert environment["connections"] == ("1" if ordered else "unset" if degrees.zero_stage > 1 else "32")
+        assert environment["connections"] == (
+            "1" if ordered else "unset" if degrees.zero_stage > 1 else "32"
+        )
 
 
 def test_scripts_are_bash_with_a_reason_for_every_argument() -> None:
@@ -134,9 +148,23 @@ def test_a_script_takes_data_nodes_and_more_arguments_from_outside(tmp_path: Pat
         NNODES="4",
         GPUS_PER_NODE="2",
     )
-    assert (torchrun["nnodes"], torchrun["node-rank"], torchrun["master-addr"]) == ("4", "3", "first")
-    assert (megatron["data-path"], megatron["tokenizer-model"], "mock-data" in megatron) == ("/my data/a", "m", False)
-    wrong = subprocess.run(["bash"], input=text, capture_output=True, text=True, env={"PATH": os.environ["PATH"], "NNODES": "3"})
+    assert (torchrun["nnodes"], torchrun["node-rank"], torchrun["master-addr"]) == (
+        "4",
+        "3",
+        "first",
+    )
+    assert (megatron["data-path"], megatron["tokenizer-model"], "mock-data" in megatron) == (
+        "/my data/a",
+        "m",
+        False,
+    )
+    wrong = subprocess.run(
+        ["bash"],
+        input=text,
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "NNODES": "3"},
+    )
     assert wrong.returncode == 2
     assert "8 devices" in wrong.stderr
 
@@ -160,7 +188,9 @@ def test_unequal_stages_are_a_layout_by_hand() -> None:
     _, arguments = _flags(text_of(launch_of(turns)))
     assert arguments["pipeline-model-parallel-layout"] == "Et|t*8|t*9|t*6L"
     assert "num-layers-per-virtual-pipeline-stage" not in arguments
-    _, arguments = _flags(text_of(launch_of(replace(PLAIN, pp=5))))  # 24 blocks over 5 stages, the earlier ones take one more
+    _, arguments = _flags(
+        text_of(launch_of(replace(PLAIN, pp=5)))
+    )  # 24 blocks over 5 stages, the earlier ones take one more
     assert arguments["pipeline-model-parallel-layout"] == "Et*5|t*5|t*5|t*5|t*4L"
 
 
@@ -177,15 +207,30 @@ def _flags(text: str) -> tuple[str, dict[str, str]]:
 
 
 FLAGS = {
-    "flash": (PLAIN, LLAMA, {"attention-backend": "flash", "bf16": "", "swiglu": "", "normalization": "RMSNorm"}, {"fp16"}),
+    "flash": (
+        PLAIN,
+        LLAMA,
+        {"attention-backend": "flash", "bf16": "", "swiglu": "", "normalization": "RMSNorm"},
+        {"fp16"},
+    ),
     "gpt": (
         PLAIN,
         GPT,
         {"position-embedding-type": "learned_absolute", "hidden-dropout": "0.1"},
         {"swiglu", "disable-bias-linear"},
     ),
-    "eager": (replace(PLAIN, attention=Attention.EAGER), GPT, {"attention-backend": "unfused"}, set()),
-    "fp8": (replace(PLAIN, precision=Precision.FP8), GPT, {"fp8-format": "hybrid", "bf16": ""}, {"fp16"}),
+    "eager": (
+        replace(PLAIN, attention=Attention.EAGER),
+        GPT,
+        {"attention-backend": "unfused"},
+        set(),
+    ),
+    "fp8": (
+        replace(PLAIN, precision=Precision.FP8),
+        GPT,
+        {"fp8-format": "hybrid", "bf16": ""},
+        {"fp16"},
+    ),
     "fp16": (replace(PLAIN, precision=Precision.FP16), GPT, {"fp16": ""}, {"bf16", "fp8-format"}),
     "fp32": (
         replace(PLAIN, precision=Precision.FP32, attention=Attention.EAGER),
@@ -196,7 +241,11 @@ FLAGS = {
     "full": (
         replace(PLAIN, recompute=Recompute.FULL),
         GPT,
-        {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": "1"},
+        {
+            "recompute-granularity": "full",
+            "recompute-method": "uniform",
+            "recompute-num-layers": "1",
+        },
         set(),
     ),
     "selective": (
@@ -205,35 +254,89 @@ FLAGS = {
         {"recompute-granularity": "selective"},
         {"recompute-method"},
     ),
-    "gather": (replace(PLAIN, cp=2), GPT, {"cp-comm-type": "all_gather", "context-parallel-size": "2"}, set()),
+    "gather": (
+        replace(PLAIN, cp=2),
+        GPT,
+        {"cp-comm-type": "all_gather", "context-parallel-size": "2"},
+        set(),
+    ),
     "ring": (replace(PLAIN, cp=2, exchange=KeyExchange.RING), GPT, {"cp-comm-type": "p2p"}, set()),
-    "ulysses": (replace(PLAIN, cp=2, exchange=KeyExchange.ULYSSES), GPT, {"cp-comm-type": "a2a"}, set()),
+    "ulysses": (
+        replace(PLAIN, cp=2, exchange=KeyExchange.ULYSSES),
+        GPT,
+        {"cp-comm-type": "a2a"},
+        set(),
+    ),
     "zero 0": (
         replace(PLAIN, zero_stage=0),
         GPT,
         {"overlap-grad-reduce": ""},
         {"use-distributed-optimizer", "overlap-param-gather"},
     ),
-    "zero 1": (PLAIN, GPT, {"use-distributed-optimizer": "", "overlap-param-gather": ""}, {"use-megatron-fsdp"}),
-    "zero 2": (replace(PLAIN, pp=1, zero_stage=2), GPT, {"data-parallel-sharding-strategy": "optim_grads"}, set()),
+    "zero 1": (
+        PLAIN,
+        GPT,
+        {"use-distributed-optimizer": "", "overlap-param-gather": ""},
+        {"use-megatron-fsdp"},
+    ),
+    "zero 2": (
+        replace(PLAIN, pp=1, zero_stage=2),
+        GPT,
+        {"data-parallel-sharding-strategy": "optim_grads"},
+        set(),
+    ),
     "zero 3": (
         replace(PLAIN, pp=1, zero_stage=3),
         GPT,
-        {"data-parallel-sharding-strategy": "optim_grads_params", "use-megatron-fsdp": "", "ckpt-format": "fsdp_dtensor"},
+        {
+            "data-parallel-sharding-strategy": "optim_grads_params",
+            "use-megatron-fsdp": "",
+            "ckpt-format": "fsdp_dtensor",
+        },
         set(),
     ),
-    "sequence": (replace(PLAIN, sequence_parallel=True), GPT, {"sequence-parallel": "", "tp-comm-overlap": ""}, set()),
+    "sequence": (
+        replace(PLAIN, sequence_parallel=True),
+        GPT,
+        {"sequence-parallel": "", "tp-comm-overlap": ""},
+        set(),
+    ),
     "no sequence": (PLAIN, GPT, {}, {"sequence-parallel", "tp-comm-overlap"}),
-    "pipeline inner": (replace(PLAIN, group_order=GroupOrder.PIPELINE_INNER), GPT, {"use-tp-pp-dp-mapping": ""}, set()),
-    "order of one": (replace(PLAIN, pp=1, group_order=GroupOrder.PIPELINE_INNER), GPT, {}, {"use-tp-pp-dp-mapping"}),
+    "pipeline inner": (
+        replace(PLAIN, group_order=GroupOrder.PIPELINE_INNER),
+        GPT,
+        {"use-tp-pp-dp-mapping": ""},
+        set(),
+    ),
+    "order of one": (
+        replace(PLAIN, pp=1, group_order=GroupOrder.PIPELINE_INNER),
+        GPT,
+        {},
+        {"use-tp-pp-dp-mapping"},
+    ),
     "experts": (
         replace(PLAIN, ep=2, sequence_parallel=True),
         "mixtral-8x7b",
-        {"num-experts": "8", "moe-router-topk": "2", "expert-model-parallel-size": "2", "moe-ffn-hidden-size": "14336"},
+        {
+            "num-experts": "8",
+            "moe-router-topk": "2",
+            "expert-model-parallel-size": "2",
+            "moe-ffn-hidden-size": "14336",
+        },
         {"qk-layernorm"},
     ),
-    "qwen": (PLAIN, "qwen3-0.6b", {"kv-channels": "128", "qk-layernorm": ""}, {"untie-embeddings-and-output-weights"}),
-    "sgd": (replace(PLAIN, zero_stage=0, optimizer="sgd"), GPT, {"optimizer": "sgd", "sgd-momentum": "0.0"}, set()),
+    "qwen": (
+        PLAIN,
+        "qwen3-0.6b",
+        {"kv-channels": "128", "qk-layernorm": ""},
+        {"untie-embeddings-and-output-weights"},
+    ),
+    "sgd": (
+        replace(PLAIN, zero_stage=0, optimizer="sgd"),
+        GPT,
+        {"optimizer": "sgd", "sgd-momentum": "0.0"},
+        set(),
+    ),
 }
 
 
@@ -249,7 +352,11 @@ def test_flags(name: str) -> None:
 
 def test_a_vocabulary_is_padded_as_priced() -> None:
     _, flags = _flags(text_of(launch_of(PLAIN, GPT)))
-    assert (flags["vocab-size"], flags["tokenizer-type"], flags["make-vocab-size-divisible-by"]) == (
+    assert (
+        flags["vocab-size"],
+        flags["tokenizer-type"],
+        flags["make-vocab-size-divisible-by"],
+    ) == (
         "50256",
         "NullTokenizer",
         "128",
@@ -271,51 +378,106 @@ REFUSED: dict[str, tuple[Launch, str, dict[str, object] | None]] = {
         "assignment to tiers",
         {"group_order": "tensor-data-pipeline"},
     ),
-    "offload": (launch_of(replace(PLAIN, offload=Offload(optimizer=0.5))), "host memory", {"offload": "optimizer=0"}),
+    "offload": (
+        launch_of(replace(PLAIN, offload=Offload(optimizer=0.5))),
+        "host memory",
+        {"offload": "optimizer=0"},
+    ),
     "alibi": (launch_of(PLAIN, "bloom:layers=24,hidden=1024,heads=16"), "not ALiBi", None),
-    "no decoder": (launch_of(PLAIN, "bert:layers=12,hidden=768,heads=12"), "no decoder of blocks alike", None),
+    "no decoder": (
+        launch_of(PLAIN, "bert:layers=12,hidden=768,heads=12"),
+        "no decoder of blocks alike",
+        None,
+    ),
     "order": (launch_of(PLAIN), "execution order", {"stage_layers": [13, 13]}),
-    "heads": (launch_of(replace(PLAIN, tp=3)), "does not divide 16 attention heads", {"tp": 1, "dp": 6}),
-    "key heads": (launch_of(replace(PLAIN, tp=16)), "does not divide 8 key/value heads", {"tp": 8, "dp": 4}),
-    "context": (launch_of(replace(PLAIN, cp=4), sequence_length=1028), "2 x cp 4 parts", {"cp": 2, "dp": 4}),
-    "eager context": (launch_of(replace(PLAIN, cp=2, attention=Attention.EAGER)), "unfused attention", {"attention": "flash"}),
-    "ulysses": (launch_of(replace(PLAIN, tp=4, cp=4, exchange=KeyExchange.ULYSSES)), "Ulysses", {"exchange": "ring"}),
+    "heads": (
+        launch_of(replace(PLAIN, tp=3)),
+        "does not divide 16 attention heads",
+        {"tp": 1, "dp": 6},
+    ),
+    "key heads": (
+        launch_of(replace(PLAIN, tp=16)),
+        "does not divide 8 key/value heads",
+        {"tp": 8, "dp": 4},
+    ),
+    "context": (
+        launch_of(replace(PLAIN, cp=4), sequence_length=1028),
+        "2 x cp 4 parts",
+        {"cp": 2, "dp": 4},
+    ),
+    "eager context": (
+        launch_of(replace(PLAIN, cp=2, attention=Attention.EAGER)),
+        "unfused attention",
+        {"attention": "flash"},
+    ),
+    "ulysses": (
+        launch_of(replace(PLAIN, tp=4, cp=4, exchange=KeyExchange.ULYSSES)),
+        "Ulysses",
+        {"exchange": "ring"},
+    ),
     "sequence": (
         launch_of(replace(PLAIN, tp=4, sequence_parallel=True), sequence_length=1030),
         "sequence parallelism needs",
         {"sequence_parallel": False},
     ),
     "no experts": (launch_of(replace(PLAIN, ep=2)), "no experts", {"ep": 1}),
-    "experts": (launch_of(replace(PLAIN, dp=16, ep=16, sequence_parallel=True), MIXTURE), "has to divide 8 experts", {"ep": 8}),
-    "experts alone": (launch_of(replace(PLAIN, ep=2), MIXTURE), "only with sequence parallelism", {"sequence_parallel": True}),
+    "experts": (
+        launch_of(replace(PLAIN, dp=16, ep=16, sequence_parallel=True), MIXTURE),
+        "has to divide 8 experts",
+        {"ep": 8},
+    ),
+    "experts alone": (
+        launch_of(replace(PLAIN, ep=2), MIXTURE),
+        "only with sequence parallelism",
+        {"sequence_parallel": True},
+    ),
     "fp16 experts": (
         launch_of(replace(PLAIN, ep=2, sequence_parallel=True, precision=Precision.FP16), MIXTURE),
         "no expert parallelism in fp16",
         {"precision": "bf16"},
     ),
-    "fp32": (launch_of(replace(PLAIN, precision=Precision.FP32)), "no fp32", {"attention": "eager"}),
+    "fp32": (
+        launch_of(replace(PLAIN, precision=Precision.FP32)),
+        "no fp32",
+        {"attention": "eager"},
+    ),
     "fp8": (
         launch_of(replace(PLAIN, precision=Precision.FP8), "gpt:layers=4,hidden=1000,heads=10"),
         "columns in multiples of 16",
         {"precision": "bf16"},
     ),
     "sgd": (launch_of(replace(PLAIN, optimizer="sgd")), "is Adam, not sgd", {"zero_stage": 0}),
-    "zero 3": (launch_of(replace(PLAIN, zero_stage=3)), "for one pipeline stage", {"zero_stage": 1}),
+    "zero 3": (
+        launch_of(replace(PLAIN, zero_stage=3)),
+        "for one pipeline stage",
+        {"zero_stage": 1},
+    ),
     "rank order": (
         launch_of(replace(PLAIN, cp=2, group_order=GroupOrder.PIPELINE_INNER)),
         "ep 1 to equal cp 2",
         {"group_order": "tensor-data-pipeline"},
     ),
-    "batch": (launch_of(replace(PLAIN, global_batch_size=63)), "do not come out whole", {"global_batch_size": 64}),
+    "batch": (
+        launch_of(replace(PLAIN, global_batch_size=63)),
+        "do not come out whole",
+        {"global_batch_size": 64},
+    ),
     "turns": (
         launch_of(replace(PLAIN, interleave=2, global_batch_size=62)),
         "pp 2 interleaved stages",
         {"global_batch_size": 64},
     ),
-    "nodes": (launch_of(replace(PLAIN, dp=5, global_batch_size=60)), "do not fill nodes of 8", {"dp": 4}),
+    "nodes": (
+        launch_of(replace(PLAIN, dp=5, global_batch_size=60)),
+        "do not fill nodes of 8",
+        {"dp": 4},
+    ),
 }
 REFUSED["order"] = (
-    replace(REFUSED["order"][0], plan=replace(REFUSED["order"][0].plan, stages=REFUSED["order"][0].plan.stages[::-1])),
+    replace(
+        REFUSED["order"][0],
+        plan=replace(REFUSED["order"][0].plan, stages=REFUSED["order"][0].plan.stages[::-1]),
+    ),
     *REFUSED["order"][1:],
 )
 
@@ -352,7 +514,10 @@ def expected_settings(launch: Launch) -> dict[str, object]:
     even = [count - (place == 0) - (place == len(counts) - 1) for place, count in enumerate(counts)]
     ends = counts[0] > 0 and counts[-1] > 0 and len({*even}) == 1
     found: dict[str, object] = {
-        **{name: getattr(degrees, name) for name in ("tp", "pp", "cp", "ep", "dp", "micro_batch_size", "global_batch_size")},
+        **{
+            name: getattr(degrees, name)
+            for name in ("tp", "pp", "cp", "ep", "dp", "micro_batch_size", "global_batch_size")
+        },
         "interleave": degrees.interleave,
         "sequence_length": plan.sequence_length,
         "recompute": degrees.recompute.value,
@@ -376,7 +541,9 @@ def test_scripts_are_read_back() -> None:
         model = read.pop("model")
         assert read == expected_settings(launch)
         assert decoder_shape(str(model)) == launch.shape
-    assert Counter(launch.shape.family for launch in launches if launch.shape is not None).keys() >= {"gpt", "llama", "qwen3"}
+    assert Counter(
+        launch.shape.family for launch in launches if launch.shape is not None
+    ).keys() >= {"gpt", "llama", "qwen3"}
 
 
 COMMAND = """
@@ -401,24 +568,42 @@ torchrun $DISTRIBUTED_ARGS pretrain_gpt.py $GPT_ARGS \\
 
 def test_commands_of_others_are_read() -> None:
     assert settings_of(COMMAND) == {
-        **{"model": "gpt-layers24-hidden1024-heads16", "tp": 4, "pp": 2, "cp": 1, "ep": 1, "dp": 2, "interleave": 1},
-        **{"micro_batch_size": 4, "global_batch_size": 64, "sequence_length": 1024, "recompute": "selective"},
-        **{"sequence_parallel": False, "zero_stage": 0, "precision": "fp16", "attention": "flash", "overlap_gradients": False},
+        **{
+            "model": "gpt-layers24-hidden1024-heads16",
+            "tp": 4,
+            "pp": 2,
+            "cp": 1,
+            "ep": 1,
+            "dp": 2,
+            "interleave": 1,
+        },
+        **{
+            "micro_batch_size": 4,
+            "global_batch_size": 64,
+            "sequence_length": 1024,
+            "recompute": "selective",
+        },
+        **{
+            "sequence_parallel": False,
+            "zero_stage": 0,
+            "precision": "fp16",
+            "attention": "flash",
+            "overlap_gradients": False,
+        },
         **{"optimizer": "adam", "overlap_tensor": False},
     }
 
 
 BASE = (
-    "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 "
+    "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 "
+    "--max-position-embeddings 1024 "
     "--micro-batch-size 1 --global-batch-size 8 "
 )
 READ = {
-    "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 5": {
-        "stage_layers": [4, 8, 8, 6]
-    },
-    "--pipeline-model-parallel-size 2 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split": {
-        "interleave": 1
-    },
+    "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 "
+    "--decoder-last-pipeline-num-layers 5": {"stage_layers": [4, 8, 8, 6]},
+    "--pipeline-model-parallel-size 2 --account-for-embedding-in-pipeline-split "
+    "--account-for-loss-in-pipeline-split": {"interleave": 1},
     "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3": {"interleave": 4},
     "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2": {"interleave": 2},
     "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Ett|(ttt|)*6,ttttL'": {
@@ -450,11 +635,17 @@ def test_flags_of_others_are_read(given: str) -> None:
         ("--pipeline-model-parallel-layout 'Et*23|tX'", "none of E, t, m, L"),
         ("--pipeline-model-parallel-layout 'Et*22|tL'", "23 blocks"),
         ("--pipeline-model-parallel-layout 'Et*24|mL'", "its layers m predict further tokens"),
-        ("--pipeline-model-parallel-layout 'Et*24L|m'", "nothing but layers that predict further tokens"),
+        (
+            "--pipeline-model-parallel-layout 'Et*24L|m'",
+            "nothing but layers that predict further tokens",
+        ),
         ("--pipeline-model-parallel-layout 'E(t*99999)*99999L'", "more than 100,000 layers"),
         ("--pipeline-model-parallel-size 5", "do not come out even"),
         ("--pipeline-model-parallel-size 999999999999", "more stages than"),
-        ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", "only 2 blocks of each stage"),
+        (
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 2",
+            "only 2 blocks of each stage",
+        ),
         ("--nproc-per-node 3 --tensor-model-parallel-size 2", "no multiple"),
         ("--optimizer muon", "whose memory is not known"),
         ("--multi-latent-attention", "latent attention"),
@@ -469,7 +660,9 @@ def test_commands_that_are_no_plan_are_refused(given: str, words: str) -> None:
 
 def test_a_command_without_its_batch_is_refused() -> None:
     with pytest.raises(InputError, match="no --micro-batch-size; add it"):
-        settings_of("--num-layers 2 --hidden-size 64 --num-attention-heads 1 --max-position-embeddings 8")
+        settings_of(
+            "--num-layers 2 --hidden-size 64 --num-attention-heads 1 --max-position-embeddings 8"
+        )
 
 
 def test_layouts_are_written_out() -> None:
@@ -489,7 +682,8 @@ class Kept(types.SimpleNamespace):
 
 
 def recipe_of(launch: Launch, monkeypatch: pytest.MonkeyPatch, ours: str = "") -> Kept:
-    """What the function of a recipe returns; only modules whose names begin with ``ours`` are made up."""
+    """What the function of a recipe returns; only modules whose names begin with ``ours`` are made
+    up."""
     (file,) = BRIDGE.files(launch)
     tree = ast.parse(str(file.content))
     if not ours:
@@ -502,7 +696,11 @@ def recipe_of(launch: Launch, monkeypatch: pytest.MonkeyPatch, ours: str = "") -
             if name.startswith(ours):
                 monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
         for alias in node.names:
-            setattr(sys.modules[module], alias.name, Named(alias.name) if alias.name == "AttnBackend" else Kept)
+            setattr(
+                sys.modules[module],
+                alias.name,
+                Named(alias.name) if alias.name == "AttnBackend" else Kept,
+            )
     space: dict[str, Any] = {"__name__": "recipe"}
     exec(compile(tree, file.path, "exec"), space)
     found: Kept = space["phaze_plan"]()
@@ -525,18 +723,34 @@ def test_recipes_say_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     for launch in [each for each in accepted() if BRIDGE.inexpressible(each) is None][:60]:
         degrees, made = launch.degrees, recipe_of(launch, monkeypatch)
         model = made.model
-        assert (model.tensor_model_parallel_size, model.pipeline_model_parallel_size) == (degrees.tp, degrees.pp)
-        assert (model.context_parallel_size, getattr(model, "expert_model_parallel_size", 1)) == (degrees.cp, degrees.ep)
+        assert (model.tensor_model_parallel_size, model.pipeline_model_parallel_size) == (
+            degrees.tp,
+            degrees.pp,
+        )
+        assert (model.context_parallel_size, getattr(model, "expert_model_parallel_size", 1)) == (
+            degrees.cp,
+            degrees.ep,
+        )
         assert getattr(model, "virtual_pipeline_model_parallel_size", 1) == degrees.interleave
         assert (made.train.micro_batch_size, made.train.global_batch_size) == (
             degrees.micro_batch_size,
             degrees.global_batch_size,
         )
         assert model.seq_length == made.dataset.seq_length == launch.plan.sequence_length
-        assert made.ddp.use_distributed_optimizer == made.optimizer.use_distributed_optimizer == (degrees.zero_stage > 0)
-        assert made.ddp.overlap_grad_reduce == made.comm_overlap.overlap_grad_reduce == launch.overlap_gradients
+        assert (
+            made.ddp.use_distributed_optimizer
+            == made.optimizer.use_distributed_optimizer
+            == (degrees.zero_stage > 0)
+        )
+        assert (
+            made.ddp.overlap_grad_reduce
+            == made.comm_overlap.overlap_grad_reduce
+            == launch.overlap_gradients
+        )
         _, flags = _flags(text_of(launch))
-        assert getattr(model, "pipeline_model_parallel_layout", None) == flags.get("pipeline-model-parallel-layout")
+        assert getattr(model, "pipeline_model_parallel_layout", None) == flags.get(
+            "pipeline-model-parallel-layout"
+        )
         assert model.sequence_parallel == ("sequence-parallel" in flags)
         assert getattr(model, "recompute_granularity", None) == flags.get("recompute-granularity")
         assert made.dist.use_tp_pp_dp_mapping == ("use-tp-pp-dp-mapping" in flags)
@@ -546,8 +760,14 @@ def test_recipes_say_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_recipes_have_a_reason_for_every_setting() -> None:
     for launch in accepted()[:60]:
         lines = str(BRIDGE.files(launch)[0].content).splitlines()
-        told = [line for line in lines if re.match(r" +[a-z_0-9]+=[^=(]+,( |$)", line) and "mixed_precision" not in line]
-        assert [line for line in told if not re.search(r"# \S", line) and line.strip() != "model=model,"] == []
+        told = [
+            line
+            for line in lines
+            if re.match(r" +[a-z_0-9]+=[^=(]+,( |$)", line) and "mixed_precision" not in line
+        ]
+        assert [
+            line for line in told if not re.search(r"# \S", line) and line.strip() != "model=model,"
+        ] == []
 
 
 # Megatron-Core itself, where it is installed.
@@ -577,7 +797,8 @@ NO_COUNTERPART = (  # a script says nothing of these, so that Megatron has nothi
     ),
     "do not fill nodes",
 )
-STRICTER_THAN_RECORDS = {  # what its records let pass, and where it then fails; limits.py has the same list
+# what its records let pass, and where it then fails; limits.py has the same list
+STRICTER_THAN_RECORDS = {
     "key/value heads": "repeats them over more devices",
     "to divide": "first collective, or no kernel",
     "2 x cp": "parser of Megatron-LM",
@@ -653,11 +874,15 @@ def test_megatron_core_cuts_the_pipeline_as_the_plan_does(target: Any, tmp_path:
         assert tuple(built) == launch.blocks_of_chunks
 
 
-def test_megatron_core_accepts_the_models_of_recipes(target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_megatron_core_accepts_the_models_of_recipes(
+    target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launches = [each for each in accepted() if BRIDGE.inexpressible(each) is None]
     for launch in launches:
         made = recipe_of(launch, monkeypatch, "megatron.bridge")
-        config = target.config_of_record({key: value for key, value in vars(made.model).items() if key[0] != "_"})
+        config = target.config_of_record(
+            {key: value for key, value in vars(made.model).items() if key[0] != "_"}
+        )
         assert config.tensor_model_parallel_size == launch.degrees.tp
         _, arguments, _ = started(text_of(launch), tmp_path)
         told = target.config_of(arguments)
@@ -670,21 +895,32 @@ def test_megatron_core_accepts_the_models_of_recipes(target: Any, tmp_path: Path
             "sequence_parallel",
         ):
             assert getattr(config, name) == getattr(told, name)
-        cut = [each.pipeline_model_parallel_layout and each.pipeline_model_parallel_layout.layout for each in (config, told)]
+        cut = [
+            each.pipeline_model_parallel_layout and each.pipeline_model_parallel_layout.layout
+            for each in (config, told)
+        ]
         assert cut[0] == cut[1]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_megatron_core_builds_what_is_written(target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_megatron_core_builds_what_is_written(
+    target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: "meta")  # where there is no GPU, weights without memory stand in
+    monkeypatch.setattr(
+        torch.cuda, "current_device", lambda: "meta"
+    )  # where there is no GPU, weights without memory stand in
     monkeypatch.setattr(torch.cuda, "Stream", lambda *_, **__: None)
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor)
     small = [
         each for each in accepted() if each.degrees.cp == 1 and each.degrees.devices <= 32
     ]  # plain attention has no contexts
     for launch in small[:25]:
-        for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN"):  # Megatron-Core sets them
+        for name in (
+            "NVTE_FLASH_ATTN",
+            "NVTE_FUSED_ATTN",
+            "NVTE_UNFUSED_ATTN",
+        ):  # Megatron-Core sets them
             monkeypatch.delenv(name, raising=False)
         degrees = launch.degrees
         _, arguments, _ = started(text_of(launch), tmp_path)

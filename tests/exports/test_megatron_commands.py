@@ -1,4 +1,5 @@
-"""Commands of Megatron-LM whose words are not all known, cut, misspelt or said twice: nothing of them is lost without a word."""
+"""Commands of Megatron-LM whose words are not all known, cut, misspelt or said twice: nothing of
+them is lost without a word."""
 
 from __future__ import annotations
 
@@ -12,9 +13,18 @@ from third_party.exports.megatron_arguments import known_arguments, values_of
 from third_party.exports.megatron_reading import read
 from third_party.exports.near_names import near_name
 
-SIZES = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64 --vocab-size 128"
-SMALL = f"torchrun --nproc-per-node 4 pretrain_gpt.py {SIZES} --seq-length 64 --micro-batch-size 1 --global-batch-size 8"
-LIKE_LLAMA = "--swiglu --use-rotary-position-embeddings --disable-bias-linear --untie-embeddings-and-output-weights"
+SIZES = (
+    "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64 "
+    "--vocab-size 128"
+)
+SMALL = (
+    f"torchrun --nproc-per-node 4 pretrain_gpt.py {SIZES} --seq-length 64 --micro-batch-size "
+    "1 --global-batch-size 8"
+)
+LIKE_LLAMA = (
+    "--swiglu --use-rotary-position-embeddings --disable-bias-linear "
+    "--untie-embeddings-and-output-weights"
+)
 
 
 def unknown(text: str) -> list[str]:
@@ -39,11 +49,23 @@ def told(text: str, kind: KeyKind = KeyKind.NOT_EXPRESSIBLE) -> dict[str, str]:
             f"{SMALL} \\\n\n  --tensor-model-parallel-size 4",
             "line 1 is to be continued and is not, for a comment or an empty line",
         ),
-        (f"# a\n{SMALL} \\ \n  --tensor-model-parallel-size 4", "line 2 is to be continued and is not, for a blank"),
-        (f"{SMALL} \\\t\r\n  --tensor-model-parallel-size 4", "line 1 is to be continued and is not, for a blank"),
+        (
+            f"# a\n{SMALL} \\ \n  --tensor-model-parallel-size 4",
+            "line 2 is to be continued and is not, for a blank",
+        ),
+        (
+            f"{SMALL} \\\t\r\n  --tensor-model-parallel-size 4",
+            "line 1 is to be continued and is not, for a blank",
+        ),
         (f"{SMALL}\n  --tensor-model-parallel-size 4", "line 2 continues none"),
-        (f"A='--tensor-model-parallel-size 4'\n{SMALL}\n  $A", "the words before it are a command of their own"),
-        ("python pretrain_gpt.py \\\n --bf16 \\ \n" + SMALL.partition(".py ")[2], "line 2 is to be continued and is not"),
+        (
+            f"A='--tensor-model-parallel-size 4'\n{SMALL}\n  $A",
+            "the words before it are a command of their own",
+        ),
+        (
+            "python pretrain_gpt.py \\\n --bf16 \\ \n" + SMALL.partition(".py ")[2],
+            "line 2 is to be continued and is not",
+        ),
         (f"{SMALL} --data-path \\\n  # the mix\n  0.3 a 0.7 b --bf16", "line 1 is to be continued"),
     ],
 )
@@ -65,7 +87,9 @@ def test_a_whole_command_is_not_refused(text: str) -> None:
     assert read(text).settings["tp"] == 4
 
 
-@pytest.mark.parametrize("head", ["cat > opts.txt <<X", "read -r -d '' MORE <<'X'", 'cat <<-"X" | sbatch'])
+@pytest.mark.parametrize(
+    "head", ["cat > opts.txt <<X", "read -r -d '' MORE <<'X'", 'cat <<-"X" | sbatch']
+)
 def test_a_text_within_a_script_is_no_cut_command(head: str) -> None:
     assert read(f"{head}\n--tensor-model-parallel-size 4\nX\n{SMALL}").settings["tp"] == 1
 
@@ -108,7 +132,8 @@ def test_flags_that_a_function_is_given_are_read(head: str) -> None:
     [
         f"train() {{\n{SMALL} --tensor-model-parallel-size 4\n}}",
         f"cat > run.sh <<'X'\n#!/bin/bash\n{SMALL} --tensor-model-parallel-size 4\nX\n",
-        f"cat > run.sh <<X\n{SMALL} --tensor-model-parallel-size $TP\nX\nTP=4 sbatch run.sh".replace("$TP", "\\$TP"),
+        f"cat > run.sh <<X\n{SMALL} --tensor-model-parallel-size $TP\nX\nTP=4 sbatch "
+        "run.sh".replace("$TP", "\\$TP"),
         f"sbatch <<X\n{SMALL} --tensor-model-parallel-size 4\nX\n",
         f"read -r -d '' A <<'X'\n--tensor-model-parallel-size 4\nX\n{SMALL} $A",
         f"cat > args.txt <<X\n--tensor-model-parallel-size 4\nX\n{SMALL} $(cat args.txt)",
@@ -122,7 +147,10 @@ def test_functions_and_texts_of_a_script_are_read(text: str) -> None:
 
 def test_a_script_that_is_started_on_nodes_has_their_number() -> None:
     command = SMALL.partition("4 ")[2].replace("size 8", "size 64")
-    found = read("srun -N 4 --ntasks-per-node=8 bash run.sh 2", beside={"run.sh": f"python {command} --bf16"}.get)
+    found = read(
+        "srun -N 4 --ntasks-per-node=8 bash run.sh 2",
+        beside={"run.sh": f"python {command} --bf16"}.get,
+    )
     assert found.settings["dp"] == 32
 
 
@@ -141,7 +169,11 @@ def test_a_script_that_is_started_on_nodes_has_their_number() -> None:
         (f"B=A; A=--bf16; {SMALL} --lr 1 ${{!B}}", "${!B}"),
         (f"mapfile -t ARGS < args.txt; {SMALL} --bf16 ${{ARGS[@]}}", "${ARGS}"),
         (f'while read L; do A="$A $L"; done < args.txt; {SMALL} --bf16 $A', "${A}"),
-        (f'for a in "--tensor-model-parallel-size 2" --bf16; do A+=($a); done; {SMALL} ${{A[@]}}', "${A}"),
+        (
+            f'for a in "--tensor-model-parallel-size 2" --bf16; do A+=($a); done; {SMALL} '
+            "${A[@]}",
+            "${A}",
+        ),
         (f"cat args.txt | xargs {SMALL}", "xargs"),
         (f"{SMALL} --data-path $D $EXTRA_ARGS", "$EXTRA_ARGS"),
         (f"torchrun $DISTRIBUTED_ARGS {SMALL.partition('4 ')[2]}", "$DISTRIBUTED_ARGS"),
@@ -154,8 +186,10 @@ def test_words_that_may_hold_flags_are_said(text: str, word: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"{SMALL} --lr $LR --load $CHECKPOINT --data-path 0.3 $A 0.7 $B --wandb-exp-name $(date +%s) --exit-interval `cat x`",
-        f"torchrun --master-addr $(scontrol show hostnames | head -1) {SMALL.partition('torchrun ')[2]} $@",
+        f"{SMALL} --lr $LR --load $CHECKPOINT --data-path 0.3 $A 0.7 $B --wandb-exp-name $(date "
+        "+%s) --exit-interval `cat x`",
+        "torchrun --master-addr $(scontrol show hostnames | head -1) "
+        f"{SMALL.partition('torchrun ')[2]} $@",
         f"{SMALL} `# --tensor-model-parallel-size 2` $(: --bf16)",
     ],
 )
@@ -165,22 +199,35 @@ def test_values_of_flags_are_not_said(text: str) -> None:
 
 
 def test_a_refusal_names_what_may_hold_what_it_misses() -> None:
-    with pytest.raises(InputError, match=r"has no --num-layers \(what \$ARGS and \$\(cat x\) hold is not known\); add it"):
+    with pytest.raises(
+        InputError,
+        match=r"has no --num-layers \(what \$ARGS and \$\(cat x\) hold is not known\); add it",
+    ):
         read("torchrun pretrain_gpt.py $ARGS --bf16 $(cat x)")
 
 
 @pytest.mark.parametrize("before", ["\u2013", "-", "", "\u2014", "\u201c--"])
 def test_a_flag_with_other_dashes_or_quotes_is_refused(before: str) -> None:
-    with pytest.raises(InputError, match="is no flag as it is written; write --tensor-model-parallel-size, with two plain"):
+    with pytest.raises(
+        InputError,
+        match="is no flag as it is written; write --tensor-model-parallel-size, with two plain",
+    ):
         read(f"{SMALL} --bf16 {before}tensor-model-parallel-size\u201d 2")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--sequence-parallel false", "--sequence-parallel of the Megatron-LM command is a switch, .*'false' stands behind it"),
+        (
+            "--sequence-parallel false",
+            "--sequence-parallel of the Megatron-LM command is a switch, .*'false' stands behind "
+            "it",
+        ),
         ("--sequence-parallel=false", "--sequence-parallel of the Megatron-LM command is a switch"),
-        ("--tensor-model-parallel-size 2 4", "--tensor-model-parallel-size of the Megatron-LM command takes 1 value, and '4'"),
+        (
+            "--tensor-model-parallel-size 2 4",
+            "--tensor-model-parallel-size of the Megatron-LM command takes 1 value, and '4'",
+        ),
         ("--bf16 stray", "--bf16 .*'stray' stands behind it"),
         ("--recompute-granularity full # uniform", None),
         ('--bf16 2>&1 | tee "log of x.txt"', None),
@@ -201,9 +248,22 @@ def test_words_behind_a_flag_that_takes_fewer_are_refused(words: str, said: str 
 def test_a_switch_of_yaml_is_true_or_false(value: str) -> None:
     flags = [each.split() for each in SMALL.partition("pretrain_gpt.py --")[2].split("--")]
     lines = "MODEL_ARGS:\n" + "".join(f"  --{name}: {value}\n" for name, value in flags)
-    for word, recompute in (("true", "selective"), ("Yes", "selective"), ("False", "none"), ("off", "none")):
-        assert read(f"{lines}  --recompute-activations: {word}\n", given={"dp": "1"}).settings["recompute"] == recompute
-    with pytest.raises(InputError, match=f"--recompute-activations of the Megatron-LM command is a switch, .*'{value}'"):
+    for word, recompute in (
+        ("true", "selective"),
+        ("Yes", "selective"),
+        ("False", "none"),
+        ("off", "none"),
+    ):
+        assert (
+            read(f"{lines}  --recompute-activations: {word}\n", given={"dp": "1"}).settings[
+                "recompute"
+            ]
+            == recompute
+        )
+    with pytest.raises(
+        InputError,
+        match=f"--recompute-activations of the Megatron-LM command is a switch, .*'{value}'",
+    ):
         read(f"{lines}  --recompute-activations: {value}\n")
 
 
@@ -221,7 +281,11 @@ def test_a_comment_within_quotes_is_none() -> None:
 
 
 def test_a_granularity_that_megatron_has_not_is_refused_by_its_flag() -> None:
-    with pytest.raises(InputError, match="--recompute-granularity of the Megatron-LM command is 'fulll'; give selective or full"):
+    with pytest.raises(
+        InputError,
+        match="--recompute-granularity of the Megatron-LM command is 'fulll'; give selective or "
+        "full",
+    ):
         read(f"{SMALL} --recompute-granularity fulll")
 
 
@@ -230,7 +294,9 @@ def test_words_that_are_known_are_read() -> None:
     assert read(f"{SMALL} $(echo --pipeline-model-parallel-size 2)").settings["pp"] == 2
     assert read(f"TP=4; TP=2 {SMALL} --tensor-model-parallel-size $TP").settings["tp"] == 4
     slurm = "#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n"
-    launch = SMALL.replace("--nproc-per-node 4", "--nproc-per-node $SLURM_GPUS_ON_NODE --nnodes $SLURM_NNODES")
+    launch = SMALL.replace(
+        "--nproc-per-node 4", "--nproc-per-node $SLURM_GPUS_ON_NODE --nnodes $SLURM_NNODES"
+    )
     assert read(slurm + launch).settings["dp"] == 8
 
 
@@ -240,7 +306,9 @@ def test_words_that_are_known_are_read() -> None:
 def test_the_last_of_several_values_holds_and_the_others_are_said() -> None:
     text = f"{SMALL} --tensor-model-parallel-size 2 --tensor-model-parallel-size 4 --lr 1 --lr 2"
     assert read(text).settings["tp"] == 4
-    assert [key.text for key in read(text).keys if "given again" in key.reason] == ["--tensor-model-parallel-size 2"]
+    assert [key.text for key in read(text).keys if "given again" in key.reason] == [
+        "--tensor-model-parallel-size 2"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +327,9 @@ def test_the_last_of_several_values_holds_and_the_others_are_said() -> None:
 )
 def test_near_misses_are_refused_by_the_name_that_is_meant(name: str, meant: str) -> None:
     others = SMALL.replace(f"--{meant}", "--other") if meant in SMALL else SMALL
-    with pytest.raises(InputError, match=f"--{name} is no flag that is read; did you mean --{meant}"):
+    with pytest.raises(
+        InputError, match=f"--{name} is no flag that is read; did you mean --{meant}"
+    ):
         read(f"{others} --{name} 1")
 
 
@@ -281,7 +351,11 @@ def test_no_argument_of_megatron_is_taken_for_another_one() -> None:
             "mixtral-",
             {"moe-shared-expert-intermediate-size"},
         ),
-        (f"{LIKE_LLAMA} --num-experts 8 --moe-shared-expert-intermediate-size 0", "mixtral-", set()),
+        (
+            f"{LIKE_LLAMA} --num-experts 8 --moe-shared-expert-intermediate-size 0",
+            "mixtral-",
+            set(),
+        ),
         (
             "--num-experts 8 --swiglu --untie-embeddings-and-output-weights --disable-bias-linear",
             "mixtral-",
@@ -294,7 +368,9 @@ def test_no_argument_of_megatron_is_taken_for_another_one() -> None:
         ),
     ],
 )
-def test_experts_of_other_kinds_are_refused_by_the_flag_that_makes_them(flags: str, families: str, keys: set[str]) -> None:
+def test_experts_of_other_kinds_are_refused_by_the_flag_that_makes_them(
+    flags: str, families: str, keys: set[str]
+) -> None:
     found = read(f"{SMALL} {flags}")
     assert str(found.settings["model"]).startswith(families)
     assert told(f"{SMALL} {flags}").keys() == keys

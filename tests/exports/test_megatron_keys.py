@@ -1,4 +1,5 @@
-"""Every flag of a Megatron-LM launch is read, changes nothing, is refused, or is said; and what a refusal advises works."""
+"""Every flag of a Megatron-LM launch is read, changes nothing, is refused, or is said; and what a
+refusal advises works."""
 
 from __future__ import annotations
 
@@ -21,8 +22,13 @@ from third_party.exports.megatron_flags import Flags
 from third_party.exports.megatron_model import OTHER_MODELS
 from third_party.exports.megatron_reading import read
 
-ARGUMENTS = Path(__file__).resolve().parents[2] / "third_party" / "exports" / "megatron_arguments.yaml"
-SIZES = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --max-position-embeddings 64 --vocab-size 128"
+ARGUMENTS = (
+    Path(__file__).resolve().parents[2] / "third_party" / "exports" / "megatron_arguments.yaml"
+)
+SIZES = (
+    "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --max-position-embeddings 64 "
+    "--vocab-size 128"
+)
 PLAN = "--seq-length 64 --micro-batch-size 1 --global-batch-size 8 --bf16"
 SMALL = f"pretrain_gpt.py {SIZES} {PLAN}"
 TINY = "gpt:layers=2,hidden=64,heads=2,vocabulary=128,sequence_length=64"
@@ -53,12 +59,15 @@ def test_a_usual_value_is_never_refused() -> None:
 def test_what_counts_as_read_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = set[str]()
     latent = (
-        "--multi-latent-attention --num-experts 8 --moe-shared-expert-intermediate-size 1 --kv-channels 128 --hidden-size 7168"
+        "--multi-latent-attention --num-experts 8 --moe-shared-expert-intermediate-size 1 "
+        "--kv-channels 128 --hidden-size 7168"
     )
     stages = f"{SMALL} --pipeline-model-parallel-size 2"
     launches = [
-        f"{SMALL} --transformer-impl local --optimizer-cpu-offload --use-megatron-fsdp --padded-vocab-size 128",
-        f"{SMALL} --group-query-attention --num-query-groups 2 --nproc-per-node 2 --model-parallel-size 2",
+        f"{SMALL} --transformer-impl local --optimizer-cpu-offload --use-megatron-fsdp "
+        "--padded-vocab-size 128",
+        f"{SMALL} --group-query-attention --num-query-groups 2 --nproc-per-node 2 "
+        "--model-parallel-size 2",
         f"{SMALL} --fp8-format hybrid --tensor-model-parallel-size 2 --nodes 1 --ntasks-per-node 2",
         f"{SMALL} --num-experts 8",
         f"{SMALL} --num-gpus 2",
@@ -66,7 +75,8 @@ def test_what_counts_as_read_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> N
         f"{stages} --decoder-last-pipeline-num-layers 1 --pipeline-model-parallel-layout 'Et|tL'",
         f"{stages} --num-layers-per-virtual-pipeline-stage 1 --context-parallel-size 2",
         f"pretrain_gpt.py {PLAN} --encoder-num-layers 2 --num-attention-heads 2 {latent}",
-        "--num-layers 2 --hidden-size 64 --batch-size 1 --encoder-seq-length 8 --num-attention-heads 2",
+        "--num-layers 2 --hidden-size 64 --batch-size 1 --encoder-seq-length 8 "
+        "--num-attention-heads 2",
     ]
     made = list[Flags]()
     first = Flags.__init__
@@ -93,11 +103,14 @@ def test_what_counts_as_read_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> N
         f"srun --nodes=2 --ntasks-per-node=8 python {SMALL}",
         f"#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nsrun python {SMALL}",
         f"export WORLD_SIZE=$((8 * 2))\npython {SMALL}",
-        f'ARGS=({SMALL})\nCMD="torchrun --nproc-per-node 8 --nnodes 2 ${{ARGS[@]}}"\nsrun bash -c "$CMD"',
+        f'ARGS=({SMALL})\nCMD="torchrun --nproc-per-node 8 --nnodes 2 ${{ARGS[@]}}"\nsrun bash -c '
+        '"$CMD"',
     ],
 )
 def test_processes_are_counted_as_launchers_are_told_them(launch: str) -> None:
-    assert read(launch.replace("--global-batch-size 8", "--global-batch-size 16")).settings["dp"] == 16
+    assert (
+        read(launch.replace("--global-batch-size 8", "--global-batch-size 16")).settings["dp"] == 16
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,11 +126,23 @@ def test_processes_are_counted_as_launchers_are_told_them(launch: str) -> None:
         ("--fine-grained-activation-offloading", KeyKind.NOT_EXPRESSIBLE),
         ("--window-size 128,0", KeyKind.NOT_EXPRESSIBLE),
         ("--keep-fp8-transpose-cache", KeyKind.NOT_EXPRESSIBLE),
-        ("--recompute-granularity selective --recompute-modules core_attn mlp", KeyKind.NOT_EXPRESSIBLE),
+        (
+            "--recompute-granularity selective --recompute-modules core_attn mlp",
+            KeyKind.NOT_EXPRESSIBLE,
+        ),
         ("--recompute-granularity selective --recompute-modules core_attn", KeyKind.READ),
-        ("--recompute-granularity full --recompute-method block --recompute-num-layers 1", KeyKind.NOT_EXPRESSIBLE),
-        ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", KeyKind.READ),
-        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 2", KeyKind.NOT_EXPRESSIBLE),
+        (
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 1",
+            KeyKind.NOT_EXPRESSIBLE,
+        ),
+        (
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 2",
+            KeyKind.READ,
+        ),
+        (
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
+            KeyKind.NOT_EXPRESSIBLE,
+        ),
         ("--decoder-seq-length 32", KeyKind.NOT_EXPRESSIBLE),
         ("--decoder-seq-length 64", KeyKind.READ),
         ("--moe-permute-fusion", KeyKind.USUAL),
@@ -132,9 +157,12 @@ def test_flags_are_of_their_kind(flag: str, kind: KeyKind) -> None:
 
 
 MIXTURE = (
-    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
-    "--num-query-groups 8 --max-position-embeddings 4096 --swiglu --disable-bias-linear --position-embedding-type rope "
-    "--untie-embeddings-and-output-weights --normalization RMSNorm --num-experts 8 --moe-router-topk 2 "
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+    "--group-query-attention "
+    "--num-query-groups 8 --max-position-embeddings 4096 --swiglu --disable-bias-linear "
+    "--position-embedding-type rope "
+    "--untie-embeddings-and-output-weights --normalization RMSNorm --num-experts 8 "
+    "--moe-router-topk 2 "
 )
 
 
@@ -146,7 +174,10 @@ MIXTURE = (
         ("--moe-layer-freq 2", "16 of 32 blocks have experts"),
         ("--moe-layer-freq 1", ""),
         ("--moe-layer-freq ([1]*32)", ""),
-        ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 1", "experts are cut over 1 devices, not over tp 4"),
+        (
+            "--tensor-model-parallel-size 4 --expert-tensor-parallel-size 1",
+            "experts are cut over 1 devices, not over tp 4",
+        ),
         ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 4", ""),
     ],
 )
@@ -156,15 +187,20 @@ def test_blocks_and_cuts_of_experts_are_read_or_refused(flags: str, reason: str)
     refused = found.of_kind(KeyKind.NOT_EXPRESSIBLE)
     assert (reason in refused[0].reason) if reason else not refused
     if reason:
-        with pytest.raises(InputError, match="no plan of phaze says; to price it without: --ignore"):
+        with pytest.raises(
+            InputError, match="no plan of phaze says; to price it without: --ignore"
+        ):
             found.check_expressible(())
         assert found.ignoring([f"--{refused[0].bare}"]).ignored == (refused[0].bare,)
 
 
 DEEPSEEK = (
-    "--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 --multi-latent-attention "
-    "--num-experts 256 --moe-layer-freq ([0]*3+[1]*58) --moe-ffn-hidden-size 2048 --moe-shared-expert-intermediate-size 2048 "
-    "--moe-router-topk 8 --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 "
+    "--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 "
+    "--multi-latent-attention "
+    "--num-experts 256 --moe-layer-freq ([0]*3+[1]*58) --moe-ffn-hidden-size 2048 "
+    "--moe-shared-expert-intermediate-size 2048 "
+    "--moe-router-topk 8 --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 "
+    "--qk-pos-emb-head-dim 64 "
     "--v-head-dim 128 --swiglu "
 )
 
@@ -176,7 +212,8 @@ def test_models_of_latent_attention_are_read_by_their_sizes() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["--hybrid-layer-pattern M-M*-", "--hybrid-override-pattern M*M*", "--spec x mamba_stack_spec"]
+    "pattern",
+    ["--hybrid-layer-pattern M-M*-", "--hybrid-override-pattern M*M*", "--spec x mamba_stack_spec"],
 )
 def test_hybrids_are_refused_and_alternating_ones_are_decoders(pattern: str) -> None:
     with pytest.raises(InputError, match=r"a hybrid of Mamba.*give --model"):
@@ -199,12 +236,21 @@ def test_the_program_that_is_started_tells_the_family(program: str) -> None:
     [
         ("--bf16 --grad-reduce-in-bf16", {"gradient_dtype": "bf16"}),
         ("--bf16 --accumulate-allreduce-grads-in-fp32", {"gradient_dtype": "fp32"}),
-        ("--bf16 --use-precision-aware-optimizer --main-grads-dtype bf16", {"gradient_dtype": "bf16"}),
+        (
+            "--bf16 --use-precision-aware-optimizer --main-grads-dtype bf16",
+            {"gradient_dtype": "bf16"},
+        ),
         ("--bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", {"moment_dtype": "bf16"}),
         ("--bf16 --main-params-dtype fp16", {"main_weight_dtype": "fp16"}),
-        ("--bf16 --fp8-format hybrid --fp8-param-gather", {"precision": "fp8", "fp8_weights": True}),
+        (
+            "--bf16 --fp8-format hybrid --fp8-param-gather",
+            {"precision": "fp8", "fp8_weights": True},
+        ),
         ("--optimizer-cpu-offload", {"offload": ["optimizer"]}),
-        ("--optimizer-cpu-offload --optimizer-offload-fraction 0.5", {"offload": ["optimizer=0.5"]}),
+        (
+            "--optimizer-cpu-offload --optimizer-offload-fraction 0.5",
+            {"offload": ["optimizer=0.5"]},
+        ),
         ("--optimizer fusedadamw", {"optimizer": "adam"}),
         ("--transformer-impl local", {"attention": "eager"}),
         ("--transformer-impl local --use-flash-attn", {"attention": "flash"}),
@@ -222,36 +268,56 @@ def test_formats_offload_and_old_names_are_read(flags: str, found: dict[str, obj
     [
         ("--main-grads-dtype bf16", "main-grads-dtype", "use-precision-aware-optimizer"),
         ("--optimizer-cpu-offload", "optimizer-cpu-offload", "use-precision-aware-optimizer"),
-        ("--use-precision-aware-optimizer", "use-precision-aware-optimizer", "use-distributed-optimizer"),
+        (
+            "--use-precision-aware-optimizer",
+            "use-precision-aware-optimizer",
+            "use-distributed-optimizer",
+        ),
     ],
 )
-def test_flags_that_megatron_starts_only_beside_another_are_said(flags: str, name: str, other: str) -> None:
+def test_flags_that_megatron_starts_only_beside_another_are_said(
+    flags: str, name: str, other: str
+) -> None:
     said = {key.bare: key.reason for key in read(f"{SMALL} {flags}").keys}
     assert f"only with --{other}" in said[name]
-    assert "only with" not in {key.bare: key.reason for key in read(f"{SMALL} {flags} --{other}").keys}[name]
+    assert (
+        "only with"
+        not in {key.bare: key.reason for key in read(f"{SMALL} {flags} --{other}").keys}[name]
+    )
 
 
 def test_recompute_activations_is_selective_whatever_the_granularity() -> None:
-    assert read(f"{SMALL} --recompute-granularity full --recompute-activations").settings["recompute"] == "selective"
+    assert (
+        read(f"{SMALL} --recompute-granularity full --recompute-activations").settings["recompute"]
+        == "selective"
+    )
 
 
 def test_what_the_command_line_gives_instead_of_a_flag_is_said() -> None:
     given = {"global_batch_size": "64", "devices": "8"}
-    keys = {key.bare: key.reason for key in read(f"torchrun --nproc-per-node 2 {SMALL}", given).keys}
+    keys = {
+        key.bare: key.reason for key in read(f"torchrun --nproc-per-node 2 {SMALL}", given).keys
+    }
     assert keys["global-batch-size"] == "not read: the command line gives --global-batch-size 64"
     assert keys["nproc-per-node"] == "not read: the command line gives --devices 8"
 
 
 def test_moments_of_two_formats_are_refused() -> None:
-    with pytest.raises(InputError, match=r"gives --exp-avg-dtype bf16 .the first moment is kept in bf16, the second in fp32"):
+    with pytest.raises(
+        InputError,
+        match=r"gives --exp-avg-dtype bf16 .the first moment is kept in bf16, the second in fp32",
+    ):
         settings_of(f"{SMALL} --exp-avg-dtype bf16")
 
 
 def test_the_width_of_dense_blocks_counts_only_where_there_are_any() -> None:
     words = (
-        "--num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --moe-ffn-hidden-size 768 --num-attention-heads 32 "
-        "--group-query-attention --num-query-groups 4 --kv-channels 128 --qk-layernorm --max-position-embeddings 40960 --swiglu "
-        "--normalization RMSNorm --disable-bias-linear --position-embedding-type rope --untie-embeddings-and-output-weights "
+        "--num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --moe-ffn-hidden-size 768 "
+        "--num-attention-heads 32 "
+        "--group-query-attention --num-query-groups 4 --kv-channels 128 --qk-layernorm "
+        "--max-position-embeddings 40960 --swiglu "
+        "--normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
+        "--untie-embeddings-and-output-weights "
         "--num-experts 128 --moe-router-topk 8 --vocab-size 151936"
     )
     assert settings_of(f"{words} {PLAN}")["model"] == "qwen3-30b-a3b"
@@ -259,7 +325,8 @@ def test_the_width_of_dense_blocks_counts_only_where_there_are_any() -> None:
 
 def test_what_is_trained_beside_a_language_model_is_left_out_only_when_asked() -> None:
     found = read(
-        f"torchrun examples/multimodal/train.py {SIZES} {PLAN} --decoder-seq-length 128 --vision-model-type clip --freeze-LM"
+        f"torchrun examples/multimodal/train.py {SIZES} {PLAN} --decoder-seq-length 128 "
+        "--vision-model-type clip --freeze-LM"
     )
     assert found.settings["sequence_length"] == 128
     beside = [key.bare for key in found.of_kind(KeyKind.NOT_EXPRESSIBLE)]
@@ -273,9 +340,24 @@ def test_arguments_in_yaml_are_read() -> None:
     text = "ENV_VARS:\n  A: 1\nMODEL_ARGS:\n" + "".join(
         f"  {name}: {value}\n"
         for name, value in {
-            **{"--num-layers": 2, "--hidden-size": 64, "--num-attention-heads": 2, "--seq-length": 64, "--bf16": "true"},
-            **{"--max-position-embeddings": 64, "--micro-batch-size": "${MBS}", "--vocab-size": "'128'", "--fp16": "false"},
-            **{"--tensor-model-parallel-size": "1  # one", "--recompute-modules": "[core_attn]", "--num-attention-heads ": 2},
+            **{
+                "--num-layers": 2,
+                "--hidden-size": 64,
+                "--num-attention-heads": 2,
+                "--seq-length": 64,
+                "--bf16": "true",
+            },
+            **{
+                "--max-position-embeddings": 64,
+                "--micro-batch-size": "${MBS}",
+                "--vocab-size": "'128'",
+                "--fp16": "false",
+            },
+            **{
+                "--tensor-model-parallel-size": "1  # one",
+                "--recompute-modules": "[core_attn]",
+                "--num-attention-heads ": 2,
+            },
         }.items()
     )
     with pytest.raises(InputError, match="give --micro-batch-size"):
@@ -284,7 +366,10 @@ def test_arguments_in_yaml_are_read() -> None:
 
 
 def test_a_file_of_two_launches_is_no_launch() -> None:
-    with pytest.raises(InputError, match=r"2 Megatron-LM commands that differ \(--micro-batch-size 1 and 2\); keep one"):
+    with pytest.raises(
+        InputError,
+        match=r"2 Megatron-LM commands that differ \(--micro-batch-size 1 and 2\); keep one",
+    ):
         read(f"python {SMALL}\npython {SMALL} --micro-batch-size 2")
     assert read(f"python {SMALL}\npython {SMALL}").settings == read(SMALL).settings
 
@@ -292,7 +377,10 @@ def test_a_file_of_two_launches_is_no_launch() -> None:
 # What refusals advise.
 
 REMEDIES = {  # a launch, and what its refusal says will do
-    "pretrain_mamba.py " + SIZES + " " + PLAN + " --hybrid-override-pattern M-M*": ["--model", TINY],
+    "pretrain_mamba.py " + SIZES + " " + PLAN + " --hybrid-override-pattern M-M*": [
+        "--model",
+        TINY,
+    ],
     f"{SMALL} --multi-latent-attention": ["--model", TINY],
     f"{SMALL} --num-experts 3": ["--model", TINY],
     f"{SMALL} --squared-relu": ["--model", TINY],
@@ -313,19 +401,36 @@ REMEDIES = {  # a launch, and what its refusal says will do
     f"{SMALL} --expert-model-parallel-size x": ["--ep", "1"],
     f"{SMALL} --pipeline-model-parallel-size 3": ["--pp", "2"],
     f"{SMALL} --pipeline-model-parallel-size 99": ["--pp", "2"],
-    f"{SMALL} --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|t|tL": ["--stage-layers", "2", "2"],
-    f"{SMALL} --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tmL": ["--stage-layers", "2", "2"],
-    f"{SMALL} --pipeline-model-parallel-size 1 --num-layers-per-virtual-pipeline-stage 3": ["--interleave", "1"],
+    f"{SMALL} --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|t|tL": [
+        "--stage-layers",
+        "2",
+        "2",
+    ],
+    f"{SMALL} --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tmL": [
+        "--stage-layers",
+        "2",
+        "2",
+    ],
+    f"{SMALL} --pipeline-model-parallel-size 1 --num-layers-per-virtual-pipeline-stage 3": [
+        "--interleave",
+        "1",
+    ],
     f"{SMALL} --nproc-per-node 3 --tensor-model-parallel-size 2": ["--devices", "4"],
     f"{SMALL} --nproc-per-node 2 --nnodes $SLURM_JOB_NUM_NODES": ["--devices", "4"],
     f"{SMALL} --nproc-per-node $NGPUS": ["--devices", "4"],
     f"#SBATCH --nodes=your_number\n#SBATCH --ntasks-per-node=8\n{SMALL}": ["--devices", "4"],
     f"{SMALL} --fp16": ["--precision", "bf16"],
     f"{SMALL} --optimizer muon": ["--optimizer", "adam"],
-    f"{SMALL} --optimizer-cpu-offload --optimizer-offload-fraction most": ["--offload", "optimizer"],
+    f"{SMALL} --optimizer-cpu-offload --optimizer-offload-fraction most": [
+        "--offload",
+        "optimizer",
+    ],
     f"{SMALL} --context-parallel-size 2 --cp-comm-type a2a+p2p": ["--exchange", "ring"],
     f"{SMALL} --recompute-granularity full --recompute-method block": ["--recompute", "full"],
-    f"{SMALL} --recompute-granularity selective --recompute-modules mlp moe": ["--ignore", "recompute-modules"],
+    f"{SMALL} --recompute-granularity selective --recompute-modules mlp moe": [
+        "--ignore",
+        "recompute-modules",
+    ],
     f"{SMALL} --mtp-num-layers 1 --window-size 8": ["--ignore", "mtp-num-layers,window-size"],
     f"{SMALL} --mtp-num-layers 1 --fp32-residual-connection": [
         "--ignore",
@@ -337,13 +442,17 @@ REMEDIES = {  # a launch, and what its refusal says will do
 
 
 @pytest.fixture
-def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> object:
+def evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> object:
     monkeypatch.setattr("Studies.optimum.optimum_beside", lambda evaluation: Optimum(None, 0.0))
 
     def run(launch: str, words: list[str]) -> tuple[int, str, str]:
         file = tmp_path / "launch.sh"
         file.write_text(launch)
-        status = phaze.main(["evaluate", "--from", str(file), "--device", "h100", "--quiet", *words])
+        status = phaze.main(
+            ["evaluate", "--from", str(file), "--device", "h100", "--quiet", *words]
+        )
         printed = capsys.readouterr()
         return status, printed.out, printed.err
 
@@ -362,7 +471,9 @@ def test_remedies_that_refusals_name_work(launch: str, evaluated: object) -> Non
 
 def test_what_was_not_read_is_said_beside_the_result(evaluated: object) -> None:
     assert callable(evaluated)
-    launch = f"{SMALL} --colour blue --mtp-num-layers 1 --moe-permute-fusion --lr 1 --log-interval 1"
+    launch = (
+        f"{SMALL} --colour blue --mtp-num-layers 1 --moe-permute-fusion --lr 1 --log-interval 1"
+    )
     status, printed, _ = evaluated(launch, ["--ignore", "mtp-num-layers"])
     assert status == 0
     lines = [line.split() for line in printed.splitlines()]
@@ -374,7 +485,9 @@ def test_what_was_not_read_is_said_beside_the_result(evaluated: object) -> None:
         "--moe-permute-fusion (fusions and kernels)",
     ):
         assert words in told
-    launched = json.loads(evaluated(launch, ["--ignore", "mtp-num-layers", "--format", "json"])[1])["launch"]
+    launched = json.loads(evaluated(launch, ["--ignore", "mtp-num-layers", "--format", "json"])[1])[
+        "launch"
+    ]
     assert launched["ignored"] == ["mtp-num-layers"]
     assert {key["name"]: key["kind"] for key in launched["keys"]}["--colour"] == "unknown"
     assert len(launched["keys"]) > 12
@@ -384,11 +497,19 @@ def test_what_is_not_there_cannot_be_ignored(evaluated: object) -> None:
     assert callable(evaluated)
     status, _, said = evaluated(SMALL, ["--ignore", "window-size"])
     assert status == 2 and "gives no such key" in said
-    assert phaze.main(["evaluate", "--model", TINY, "--device", "h100", "--ignore", "window-size"]) == 2
+    assert (
+        phaze.main(["evaluate", "--model", TINY, "--device", "h100", "--ignore", "window-size"])
+        == 2
+    )
 
 
-def test_a_launch_that_does_not_fit_is_told_what_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    launch = f"{SMALL} --seq-length 512 --max-position-embeddings 512 --vocab-size 50304 --micro-batch-size 8 --nproc-per-node 1"
+def test_a_launch_that_does_not_fit_is_told_what_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch = (
+        f"{SMALL} --seq-length 512 --max-position-embeddings 512 --vocab-size 50304 "
+        "--micro-batch-size 8 --nproc-per-node 1"
+    )
     file = tmp_path / "launch.sh"
     file.write_text(launch)
     words = ["evaluate", "--from", str(file), "--device", "h100", "--memory-size", "4", "--quiet"]
@@ -406,7 +527,13 @@ def test_a_launch_that_does_not_fit_is_told_what_fits(tmp_path: Path, capsys: py
 # Cases with right answers.
 
 CASES: dict[str, dict[str, object]] = {
-    "llama3_8b_fp8_h100": {"cp": 2, "dp": 4, "precision": "fp8", "gradient_dtype": "bf16", "fp8_weights": True},
+    "llama3_8b_fp8_h100": {
+        "cp": 2,
+        "dp": 4,
+        "precision": "fp8",
+        "gradient_dtype": "bf16",
+        "fp8_weights": True,
+    },
     "megatron_expert_tensor_parallel": {"refused": "expert-tensor-parallel-size"},
     "megatron_ignored_memory_flags": {"gradient_dtype": "bf16", "dp": 8},
     "megatron_moe_layer_freq": {"refused": "moe-layer-freq"},
@@ -419,7 +546,11 @@ CASES: dict[str, dict[str, object]] = {
 
 
 def test_cases_are_read_rightly(shared_data: Path) -> None:
-    folders = [path for path in (shared_data / "cases_2026").iterdir() if path.name.startswith(("megatron_", "llama3_8b_fp8"))]
+    folders = [
+        path
+        for path in (shared_data / "cases_2026").iterdir()
+        if path.name.startswith(("megatron_", "llama3_8b_fp8"))
+    ]
     if not folders:
         pytest.skip("the cases of 2026 are not on this machine")
     for folder in folders:
@@ -435,33 +566,53 @@ def test_cases_are_read_rightly(shared_data: Path) -> None:
 
 def test_other_decoders_are_the_nearest_one_and_say_in_what_they_differ() -> None:
     dense = (
-        "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size 1 --vocab-size 512 --bf16 "
+        "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+        "--micro-batch-size 1 --vocab-size 512 --bf16 "
     )
-    rotary = dense + "--swiglu --disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope "
+    rotary = (
+        dense + "--swiglu --disable-bias-linear --untie-embeddings-and-output-weights "
+        "--position-embedding-type rope "
+    )
     experts = rotary + "--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 32 "
     for command, model, differing in (
         (dense, "gpt-", set()),
-        (dense + "--squared-relu --disable-bias-linear", "gpt-", {"squared-relu", "disable-bias-linear"}),
-        (dense + "--use-rotary-position-embeddings --qk-layernorm", "gpt-", {"use-rotary-position-embeddings", "qk-layernorm"}),
+        (
+            dense + "--squared-relu --disable-bias-linear",
+            "gpt-",
+            {"squared-relu", "disable-bias-linear"},
+        ),
+        (
+            dense + "--use-rotary-position-embeddings --qk-layernorm",
+            "gpt-",
+            {"use-rotary-position-embeddings", "qk-layernorm"},
+        ),
         (dense + "--swiglu", "llama-", {"disable-bias-linear", "position-embedding-type"}),
         (rotary, "llama-", set()),
         (rotary + "--kv-channels 32", "llama-.*-head_width32", set()),
         (rotary + "--qk-layernorm", "qwen3-.*-head_width16", set()),
         (experts, "mixtral-.*-ffn32-vocabulary512", set()),
         (experts + "--qk-layernorm", "qwen3moe-.*-experts8-chosen2", set()),
-        (experts + "--moe-shared-expert-intermediate-size 64", "mixtral-", {"moe-shared-expert-intermediate-size"}),
+        (
+            experts + "--moe-shared-expert-intermediate-size 64",
+            "mixtral-",
+            {"moe-shared-expert-intermediate-size"},
+        ),
     ):
         found = read(f"python pretrain_gpt.py {command}")
         assert re.match(model, str(found.settings["model"])), command
         assert {key.bare for key in found.of_kind("not expressible")} == differing, command
-        assert sum("give --model" in key.reason for key in found.of_kind("not expressible")) == (1 if differing else 0)
+        assert sum("give --model" in key.reason for key in found.of_kind("not expressible")) == (
+            1 if differing else 0
+        )
 
 
 def test_a_file_that_a_script_reads_and_that_is_not_there_is_named(tmp_path: Path) -> None:
     launch = 'source $(dirname "$0")/common.sh\nsource /opt/conda/bin/activate\n' + f"{SMALL} $MORE"
     (tmp_path / "launch.sh").write_text(launch)
     unknown = [key.name for key in read_launch(tmp_path / "launch.sh").of_kind("unknown")]
-    assert any(name.endswith("common.sh") for name in unknown) and not any("conda" in name for name in unknown)
+    assert any(name.endswith("common.sh") for name in unknown) and not any(
+        "conda" in name for name in unknown
+    )
     (tmp_path / "common.sh").write_text("MORE='--bf16 --tensor-model-parallel-size 2'")
     found = read_launch(tmp_path / "launch.sh")
     assert found.settings["tp"] == 2 and not found.of_kind("unknown")

@@ -1,4 +1,5 @@
-"""Python launches: every way to change a value around the call that makes the arguments counts, or is refused."""
+"""Python launches: every way to change a value around the call that makes the arguments counts, or
+is refused."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ class TrainingArguments:
     gradient_checkpointing: bool = False
     bf16: bool = False
 
-    def set_training(self, learning_rate: float = 5e-5, batch_size: int = 8, weight_decay: float = 0) -> TrainingArguments:
+    def set_training(
+        self, learning_rate: float = 5e-5, batch_size: int = 8, weight_decay: float = 0
+    ) -> TrainingArguments:
         self.per_device_train_batch_size = batch_size
         self.gradient_checkpointing = False
         return self
@@ -48,7 +51,8 @@ class TrainingArguments:
 
 
 def batch_of(text: str) -> int | None:
-    """The micro-batch that is read; None where the file is refused in one sentence that says what to do."""
+    """The micro-batch that is read; None where the file is refused in one sentence that says what
+    to do."""
     try:
         found = hf_trainer_reading.read(text).settings["micro_batch_size"]
     except InputError as error:
@@ -66,16 +70,31 @@ def batch_of(text: str) -> int | None:
         (CALL + "setattr(args, 'per_device_train_batch_size', 4)", 4),
         (CALL + "object.__setattr__(args, 'per_device_train_batch_size', 4)", 4),
         (CALL + "setattr(args, name(), 4)", REFUSED),
-        (CALL + "for key, value in {'per_device_train_batch_size': 4}.items():\n    setattr(args, key, value)", 4),
+        (
+            CALL
+            + "for key, value in {'per_device_train_batch_size': 4}.items():\n    setattr(args, "
+            "key, value)",
+            4,
+        ),
         (CALL + "for key, value in overrides():\n    setattr(args, key, value)", REFUSED),
         (CALL + "[setattr(args, key, value) for key, value in overrides()]", REFUSED),
         (CALL + "args = dataclasses.replace(args, per_device_train_batch_size=4)", 4),
         (CALL + "args = dataclasses.replace(args, **overrides())", REFUSED),
-        (CALL + "new = dataclasses.replace(args, per_device_train_batch_size=4)", REFUSED),  # which is used?
-        (CALL + "new = dataclasses.replace(args, per_device_train_batch_size=4)\nTrainer(args=new)", 4),
+        (
+            CALL + "new = dataclasses.replace(args, per_device_train_batch_size=4)",
+            REFUSED,
+        ),  # which is used?
+        (
+            CALL
+            + "new = dataclasses.replace(args, per_device_train_batch_size=4)\nTrainer(args=new)",
+            4,
+        ),
         (CALL + "args = args.set_training(batch_size=4)", 4),
         (CALL + "args = args.set_training(1e-4, 4)", 4),
-        (CALL + "args.set_training(learning_rate=1e-4)", 8),  # it sets all that it is not given to its defaults
+        (
+            CALL + "args.set_training(learning_rate=1e-4)",
+            8,
+        ),  # it sets all that it is not given to its defaults
         (CALL + "args = args.set_dataloader(train_batch_size=4).set_optimizer('adamw_torch')", 4),
         (CALL + "args.set_lr_scheduler(name='linear')", 2),
         (CALL + "args.set_training(**overrides())", REFUSED),
@@ -92,14 +111,29 @@ def batch_of(text: str) -> int | None:
         (CALL + "def tune(a):\n    a.per_device_train_batch_size = 4\ntune(args)", 4),
         (CALL + "def tune():\n    args.per_device_train_batch_size = 4\ntune()", 4),
         (CALL + "def tune():\n    args.per_device_train_batch_size = 4\nrun_later(tune)", REFUSED),
-        (CALL + "def tune(a):\n    if a.quick():\n        return\n    a.per_device_train_batch_size = 4\ntune(args)", REFUSED),
+        (
+            CALL
+            + "def tune(a):\n    if a.quick():\n        return\n    a.per_device_train_batch_size "
+            "= 4\ntune(args)",
+            REFUSED,
+        ),
         (CALL + "if big():\n    args.per_device_train_batch_size = 4", REFUSED),
         (CALL + "if big():\n    args.per_device_train_batch_size = 2", 2),
-        (CALL + "if big():\n    args = dataclasses.replace(args, per_device_train_batch_size=4)", REFUSED),
-        (CALL + "if big():\n    raise ValueError\nelse:\n    args.per_device_train_batch_size = 4", 4),
+        (
+            CALL + "if big():\n    args = dataclasses.replace(args, per_device_train_batch_size=4)",
+            REFUSED,
+        ),
+        (
+            CALL
+            + "if big():\n    raise ValueError\nelse:\n    args.per_device_train_batch_size = 4",
+            4,
+        ),
         (CALL + "big() and setattr(args, 'per_device_train_batch_size', 4)", REFUSED),
         (CALL + "while more():\n    args.per_device_train_batch_size += 1", REFUSED),
-        (CALL + "try:\n    args.per_device_train_batch_size = 4\nexcept Exception:\n    pass", REFUSED),
+        (
+            CALL + "try:\n    args.per_device_train_batch_size = 4\nexcept Exception:\n    pass",
+            REFUSED,
+        ),
         (CALL + "try:\n    args.per_device_train_batch_size = 4\nfinally:\n    pass", 4),
         (CALL + "with mode():\n    args.per_device_train_batch_size = 4", 4),
         (CALL + "if True:\n    args.per_device_train_batch_size = 4", 4),
@@ -126,26 +160,40 @@ def batch_of(text: str) -> int | None:
         (KEYWORDS + "tune(kw)\n" + MADE, REFUSED),
         (KEYWORDS + "if big():\n    kw['per_device_train_batch_size'] = 4\n" + MADE, REFUSED),
         (KEYWORDS + "if big():\n    kw = {}\n" + MADE, REFUSED),
-        ("def make(**kw):\n    return TrainingArguments(output_dir='o', **kw)\nargs = make(per_device_train_batch_size=4)", 4),
+        (
+            "def make(**kw):\n    return TrainingArguments(output_dir='o', **kw)\nargs = "
+            "make(per_device_train_batch_size=4)",
+            4,
+        ),
         ("args = (lambda b: TrainingArguments(per_device_train_batch_size=b))(4)", 4),
         (
-            "def main():\n    args = TrainingArguments('o')\n    args.per_device_train_batch_size = 4",
+            "def main():\n    args = TrainingArguments('o')\n    args.per_device_train_batch_size "
+            "= 4",
             4,
         ),
         ("for size in (2, 4):\n    TrainingArguments(per_device_train_batch_size=size)", REFUSED),
         ("TrainingArguments('o', 4)", REFUSED),
         ("TrainingArguments(*given())", REFUSED),
-        ("from transformers import TrainingArguments as Some, TrainingArguments\nargs = Some(per_device_train_batch_size=4)", 4),
+        (
+            "from transformers import TrainingArguments as Some, TrainingArguments\nargs = "
+            "Some(per_device_train_batch_size=4)",
+            4,
+        ),
     ],
 )
-def test_a_value_that_is_changed_around_the_call_counts_or_is_refused(text: str, batch: int | None) -> None:
+def test_a_value_that_is_changed_around_the_call_counts_or_is_refused(
+    text: str, batch: int | None
+) -> None:
     assert batch_of(text + "\n# TrainingArguments(") == batch
 
 
 USES = {
-    "Trainer": lambda text: hf_trainer_reading.read(f"{text}\nTrainingArguments(per_device_train_batch_size=B)"),
+    "Trainer": lambda text: hf_trainer_reading.read(
+        f"{text}\nTrainingArguments(per_device_train_batch_size=B)"
+    ),
     "torchtitan": lambda text: torchtitan_reading.read(
-        f"{text}\nTrainer.Config(training=TrainingConfig(local_batch_size=B), parallelism=ParallelismConfig())"
+        f"{text}\nTrainer.Config(training=TrainingConfig(local_batch_size=B), "
+        "parallelism=ParallelismConfig())"
     ),
 }
 
@@ -192,7 +240,9 @@ USES = {
         ("B = 2\nclass B:\n    pass", REFUSED),
     ],
 )
-def test_a_constant_is_right_where_it_is_known_and_refused_by_name_where_not(program: str, text: str, batch: int | None) -> None:
+def test_a_constant_is_right_where_it_is_known_and_refused_by_name_where_not(
+    program: str, text: str, batch: int | None
+) -> None:
     key = "per_device_train_batch_size" if program == "Trainer" else "training.local_batch_size"
     if batch is None:
         with pytest.raises(InputError, match=rf"{key} is .*;"):
@@ -203,11 +253,17 @@ def test_a_constant_is_right_where_it_is_known_and_refused_by_name_where_not(pro
 
 def test_a_constant_counts_as_it_stands_where_it_is_used() -> None:
     assert batch_of("B = 2\nTrainingArguments(per_device_train_batch_size=B)\nB = 4") == 2
-    late = "B = 2\ndef f():\n    return Trainer.Config(training=TrainingConfig(local_batch_size=B))\nB = 4"
+    late = (
+        "B = 2\ndef f():\n    return "
+        "Trainer.Config(training=TrainingConfig(local_batch_size=B))\nB = 4"
+    )
     assert torchtitan_reading.read(late).settings["micro_batch_size"] == 4
 
 
-TITAN = "def f():\n    c = Trainer.Config(training=TrainingConfig(local_batch_size=2), parallelism=ParallelismConfig())\n"
+TITAN = (
+    "def f():\n    c = Trainer.Config(training=TrainingConfig(local_batch_size=2), "
+    "parallelism=ParallelismConfig())\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +276,11 @@ TITAN = "def f():\n    c = Trainer.Config(training=TrainingConfig(local_batch_si
         ("    if big():\n        return c\n    c.training.local_batch_size = 4", REFUSED),
         ("    for t in (c.training,):\n        t.local_batch_size = 4", 4),
         ("    for t in parts(c):\n        t.local_batch_size = 4", REFUSED),
-        ("    try:\n        c.training.local_batch_size = size()\n    except Exception:\n        pass", REFUSED),
+        (
+            "    try:\n        c.training.local_batch_size = size()\n    except Exception:\n      "
+            "  pass",
+            REFUSED,
+        ),
         ("    c.training = other_training()", REFUSED),
         ("    tune(c)", REFUSED),
         ("    tune(c.training)", REFUSED),
@@ -228,7 +288,9 @@ TITAN = "def f():\n    c = Trainer.Config(training=TrainingConfig(local_batch_si
         ("    c = elsewhere()\n    c.training.local_batch_size = 4", REFUSED),
     ],
 )
-def test_a_configuration_of_torchtitan_that_is_changed_counts_or_is_refused(text: str, batch: int | None) -> None:
+def test_a_configuration_of_torchtitan_that_is_changed_counts_or_is_refused(
+    text: str, batch: int | None
+) -> None:
     text = f"from torchtitan.x import elsewhere\n{TITAN}{text}\n    return c\n"
     if batch is None:
         with pytest.raises(InputError, match=r";"):
@@ -304,8 +366,14 @@ def random_block(rng: Random, choices: tuple[str, ...], depth: int = 2) -> str:
     lines = list[str]()
     for _ in range(rng.randint(1, 3)):
         if depth and rng.random() < 0.35:
-            inner = [random_block(rng, choices, depth - 1).replace("\n", "\n    ") for _ in range(3)]
-            lines.append(rng.choice(FRAMES).format(*(f"    {each}" for each in inner), n=rng.randint(1, 4), m=rng.randint(1, 4)))
+            inner = [
+                random_block(rng, choices, depth - 1).replace("\n", "\n    ") for _ in range(3)
+            ]
+            lines.append(
+                rng.choice(FRAMES).format(
+                    *(f"    {each}" for each in inner), n=rng.randint(1, 4), m=rng.randint(1, 4)
+                )
+            )
         else:
             lines.append(rng.choice(choices).format(n=rng.randint(1, 4)))
     return "\n".join(lines)
@@ -317,9 +385,19 @@ def test_what_is_read_of_a_random_script_is_what_running_it_gives() -> None:
     for seed in range(1500):
         rng = Random(seed)
         before, after = random_block(rng, SIMPLE), random_block(rng, (*CHANGES, *SIMPLE))
-        frame = rng.choice(("{}", "{}", "if True:\n    {}", "def main():\n    global args, other, kw, kv, A, B\n    {}\nmain()"))
+        frame = rng.choice(
+            (
+                "{}",
+                "{}",
+                "if True:\n    {}",
+                "def main():\n    global args, other, kw, kv, A, B\n    {}\nmain()",
+            )
+        )
         ends = ("", "\nTrainer(args=args)")
-        start = "from dataclasses import replace\nfrom copy import deepcopy\nA, B, kw, kv = 1, 2, {}, {}\n" + FUNCTIONS
+        start = (
+            "from dataclasses import replace\nfrom copy import deepcopy\nA, B, kw, kv = 1, 2, {}, "
+            "{}\n" + FUNCTIONS
+        )
         body = f"{before}\nargs = other = TrainingArguments(**kw)\n{after}{rng.choice(ends)}"
         text = start + frame.format(body.replace("\n", "\n    ") if frame != "{}" else body)
         try:
@@ -329,7 +407,11 @@ def test_what_is_read_of_a_random_script_is_what_running_it_gives() -> None:
         read += 1
         for way in range(6):
             throws = partial(Random(seed * 10 + way).choice, (True, False))
-            space: dict[str, Any] = {"TrainingArguments": TrainingArguments, "Trainer": Trainer, "coin": throws}
+            space: dict[str, Any] = {
+                "TrainingArguments": TrainingArguments,
+                "Trainer": Trainer,
+                "coin": throws,
+            }
             exec(compile(text, "launch.py", "exec"), space)
             args = space["args"]
             right = {

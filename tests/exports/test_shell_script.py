@@ -1,4 +1,5 @@
-"""Bash as far as launches need it: words, variables, arithmetic and branches; every character costs the same."""
+"""Bash as far as launches need it: words, variables, arithmetic and branches; every character costs
+the same."""
 
 from __future__ import annotations
 
@@ -44,11 +45,25 @@ def words_of(text: str) -> list[tuple[str, ...]]:
         ('A="--x 1"; A="$A --y"; run $A', ("run", "--x", "1", "--y")),
         ("run a \\\n  b # c\n", ("run", "a", "b")),
         ("export A=1 B=2; local C=3; run $A$B$C", ("run", "123")),
-        ("run '$A' \"$B\" $(date) `date` ${C} > log 2>&1", ("run", "$A", "$B", "$(date)", "`date`", "$C")),
-        ("run --f ([0]*3+[1]*2) --p <path to data> --x", ("run", "--f", "([0]*3+[1]*2)", "--p", "<path to data>", "--x")),
+        (
+            "run '$A' \"$B\" $(date) `date` ${C} > log 2>&1",
+            ("run", "$A", "$B", "$(date)", "`date`", "$C"),
+        ),
+        (
+            "run --f ([0]*3+[1]*2) --p <path to data> --x",
+            ("run", "--f", "([0]*3+[1]*2)", "--p", "<path to data>", "--x"),
+        ),
         ('run "$(dirname "$0")/x" "${A:-it\'s}"', ("run", '$(dirname "$0")/x', "its")),
-        ("S=1.7B\nif [ ${S} == '1.7B' ]; then T=1; elif [ $S = 2 ]; then T=2; else T=3; fi; run $T", ("run", "1")),
-        ("S=2\nif [[ $S -eq 1 ]]; then T=1\nelif [[ $S -ge 2 && -n $S ]]; then T=2\nelse T=3\nfi\nrun $T", ("run", "2")),
+        (
+            "S=1.7B\nif [ ${S} == '1.7B' ]; then T=1; elif [ $S = 2 ]; then T=2; else T=3; fi; "
+            "run $T",
+            ("run", "1"),
+        ),
+        (
+            "S=2\nif [[ $S -eq 1 ]]; then T=1\nelif [[ $S -ge 2 && -n $S ]]; then T=2\nelse "
+            "T=3\nfi\nrun $T",
+            ("run", "2"),
+        ),
         ("S=b; case $S in a|c) T=1;; b) T=2;; *) T=3;; esac; run $T", ("run", "2")),
         ('[ -z "$X" ] && T=1; [[ -n $X ]] && T=2; [ a = a ] || T=3; run $T', ("run", "1")),
         ("for T in 5; do run $T; done", ("run", "5")),
@@ -57,9 +72,15 @@ def words_of(text: str) -> list[tuple[str, ...]]:
         ("T=4; if (( T > 2 )); then S=1; else S=2; fi; (( T == 4 && 1 )); run $S", ("run", "1")),
         ("T=$(expr 6 / 2); S=`expr $T \\* 2`; run $T $S", ("run", "3", "6")),
         ('run `# --x 1` $(: --y) $(echo --z 2) "$(echo -n a b)"', ("run", "--z", "2", "a b")),
-        ("run $(make --x 1) `make --y` $(cat other)", ("run", "$(make...)", "`make...`", "$(cat other)")),
+        (
+            "run $(make --x 1) `make --y` $(cat other)",
+            ("run", "$(make...)", "`make...`", "$(cat other)"),
+        ),
         ("T=1; T=2 run $T; run $T", ("run", "1")),
-        ("set -- --x 'a b'; run $# $2 \"$@\" $*", ("run", "2", "a", "b", "--x", "a b", "--x", "a", "b")),
+        (
+            "set -- --x 'a b'; run $# $2 \"$@\" $*",
+            ("run", "2", "a", "b", "--x", "a b", "--x", "a", "b"),
+        ),
         ("eval 'T=3 S=\"a b\"'; run $T $S", ("run", "3", "a", "b")),
         ("read -r T <<< 4; printf -v S 5; run ${T:-1} ${S:-1}", ("run", "4", "${S}")),
         ("while IFS= read -r T; do :; done < x; run ${T-1}", ("run", "${T}")),
@@ -84,30 +105,52 @@ def test_words_are_those_of_bash(text: str, words: tuple[str, ...]) -> None:
         ("if [ $SLURM_NNODES -gt 1 ]; then T=1; else T=2; fi; run $T", ("1", "2")),
     ],
 )
-def test_a_value_of_a_branch_that_may_not_run_is_not_taken(text: str, options: tuple[str, ...]) -> None:
+def test_a_value_of_a_branch_that_may_not_run_is_not_taken(
+    text: str, options: tuple[str, ...]
+) -> None:
     script = script_of(text)
     assert script.commands[-1][-1] == "${T}"
     assert script.unsure["T"] == options
-    launch = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 --micro-batch-size $T"
+    launch = (
+        "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 "
+        "--micro-batch-size $T"
+    )
     with pytest.raises(
-        InputError, match=rf"'\$\{{T\}}' .{re.escape(' or '.join(options))}, by a branch or loop.*give --micro-batch-size"
+        InputError,
+        match=rf"'\$\{{T\}}' .{re.escape(' or '.join(options))}, by a branch or loop.*give "
+        r"--micro-batch-size",
     ):
         read(text.replace("run $T", f"python pretrain_gpt.py {launch}"))
 
 
 def test_both_branches_of_one_value_are_known_and_added_words_are_marked() -> None:
     assert words_of("if [ -f x ]; then T=1; else T=1; fi; run $T")[-1] == ("run", "1")
-    assert words_of('A="--x"; if [ -f x ]; then A="$A --y 1"; fi; run $A')[-1] == ("run", "--x", MAYBE, "--y", "1", SURE)
-    launch = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 --micro-batch-size 1 --bf16"
-    found = read(f"A=({launch})\nif [ -f x ]; then A+=(--fp8-format hybrid); fi\npython pretrain_gpt.py ${{A[@]}}")
+    assert words_of('A="--x"; if [ -f x ]; then A="$A --y 1"; fi; run $A')[-1] == (
+        "run",
+        "--x",
+        MAYBE,
+        "--y",
+        "1",
+        SURE,
+    )
+    launch = (
+        "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 "
+        "--micro-batch-size 1 --bf16"
+    )
+    found = read(
+        f"A=({launch})\nif [ -f x ]; then A+=(--fp8-format hybrid); fi\npython pretrain_gpt.py "
+        "${A[@]}"
+    )
     assert found.settings["precision"] == "bf16"
-    assert [(key.name, key.value) for key in found.of_kind("unknown")] == [("--fp8-format", "hybrid")]
+    assert [(key.name, key.value) for key in found.of_kind("unknown")] == [
+        ("--fp8-format", "hybrid")
+    ]
 
 
 def test_files_that_a_script_prints_are_read_where_they_lie_beside_it() -> None:
-    assert script_of("run $(cat a.txt) `cat ./a.txt` $(< a.txt)", {"a.txt": "--x 1\n"}.get).commands[-1] == (
-        *("run", "--x", "1", "--x", "1", "--x", "1"),
-    )
+    assert script_of(
+        "run $(cat a.txt) `cat ./a.txt` $(< a.txt)", {"a.txt": "--x 1\n"}.get
+    ).commands[-1] == (*("run", "--x", "1", "--x", "1", "--x", "1"),)
 
 
 def test_commands_put_in_within_others_end() -> None:
@@ -116,7 +159,9 @@ def test_commands_put_in_within_others_end() -> None:
 
 
 def test_files_that_a_script_reads_are_read_where_they_lie_beside_it() -> None:
-    found = script_of("TP=2\n. `pwd`/CONFIG.sh\nsource $X/other.sh\nrun $A", {"CONFIG.sh": 'A="--tp $TP"'}.get)
+    found = script_of(
+        "TP=2\n. `pwd`/CONFIG.sh\nsource $X/other.sh\nrun $A", {"CONFIG.sh": 'A="--tp $TP"'}.get
+    )
     assert found.commands[-1] == ("run", "--tp", "2")
 
 
@@ -132,9 +177,24 @@ STATEMENTS = st.one_of(
     st.builds("{}={}".format, NAMES, NUMBERS),
     st.builds("{}+={}".format, NAMES, NUMBERS),
     st.builds("let {}={}*{}".format, NAMES, NUMBERS, NUMBERS),
-    st.builds("(( {} {}= {} + {} )) || true".format, NAMES, st.sampled_from(["", "+", "-", "*"]), NUMBERS, NUMBERS),
-    st.builds("if (( {} {} {} )); then {}={}; fi".format, NUMBERS, st.sampled_from(["<", ">=", "=="]), NUMBERS, NAMES, NUMBERS),
-    st.builds("{}=$(({} {} ({} - {})))".format, NAMES, NAMES, st.sampled_from("+-*"), NAMES, NUMBERS),
+    st.builds(
+        "(( {} {}= {} + {} )) || true".format,
+        NAMES,
+        st.sampled_from(["", "+", "-", "*"]),
+        NUMBERS,
+        NUMBERS,
+    ),
+    st.builds(
+        "if (( {} {} {} )); then {}={}; fi".format,
+        NUMBERS,
+        st.sampled_from(["<", ">=", "=="]),
+        NUMBERS,
+        NAMES,
+        NUMBERS,
+    ),
+    st.builds(
+        "{}=$(({} {} ({} - {})))".format, NAMES, NAMES, st.sampled_from("+-*"), NAMES, NUMBERS
+    ),
     st.builds('{}=${{{}:-{}}}; {}="${{{}}}"'.format, NAMES, NAMES, NUMBERS, NAMES, NAMES),
     st.builds(
         "if [ ${} -gt {} ]; then {}={}; elif [[ ${} == {} ]]; then {}=1; else {}=7; fi".format,
@@ -156,7 +216,15 @@ STATEMENTS = st.one_of(
         NAMES,
         NUMBERS,
     ),
-    st.builds("case ${} in {}|1) {}=2;; {}) {}=3;; *) {}=4;; esac".format, NAMES, NUMBERS, NAMES, NUMBERS, NAMES, NAMES),
+    st.builds(
+        "case ${} in {}|1) {}=2;; {}) {}=3;; *) {}=4;; esac".format,
+        NAMES,
+        NUMBERS,
+        NAMES,
+        NUMBERS,
+        NAMES,
+        NAMES,
+    ),
     st.builds("for {} in {}; do {}=${}; done".format, NAMES, NUMBERS, NAMES, NAMES),
     st.builds('L+=(${} "{} ${}")'.format, NAMES, NUMBERS, NAMES),
     st.builds("L=(--x ${})".format, NAMES),
@@ -168,17 +236,37 @@ STATEMENTS = st.one_of(
         NAMES,
         st.sampled_from(["f 1 2", "f", "A=5 f $A", ""]),
     ),
-    st.builds("g() {{ local A=$#; shift; L+=(\"$@\" $A); [ $A -gt {} ] && return; C=4; }}; g {} 'a b'".format, NUMBERS, NUMBERS),
-    st.builds("function h {{ if (( $1 > {} )); then {}=$1; return; fi; {}=6; }}\nh {}".format, NUMBERS, NAMES, NAMES, NUMBERS),
+    st.builds(
+        'g() {{ local A=$#; shift; L+=("$@" $A); [ $A -gt {} ] && return; C=4; }}; g '
+        "{} 'a b'".format,
+        NUMBERS,
+        NUMBERS,
+    ),
+    st.builds(
+        "function h {{ if (( $1 > {} )); then {}=$1; return; fi; {}=6; }}\nh {}".format,
+        NUMBERS,
+        NAMES,
+        NAMES,
+        NUMBERS,
+    ),
     st.builds("if h2() {{ {}=3; }}; then :; fi; h2".format, NAMES),
     st.builds("read -r {} {} <<< '{} 4'".format, NAMES, NAMES, NUMBERS),
-    st.builds("read -r -d '' D <<{}\n  {} ${}\n# 2\nX\n".format, st.sampled_from(["X", "'X'"]), NUMBERS, NAMES),
+    st.builds(
+        "read -r -d '' D <<{}\n  {} ${}\n# 2\nX\n".format,
+        st.sampled_from(["X", "'X'"]),
+        NUMBERS,
+        NAMES,
+    ),
     st.builds("D=$(cat <<X\n$A {}\nX\n)".format, NUMBERS),
     st.builds("L[${{#L[@]}}]={}; I=0; L[I]=${}; unset 'L[-1]'".format, NUMBERS, NAMES),
     st.builds("L[{}-{}]+=z".format, NUMBERS.map(lambda number: number % 3 + 1), st.just(1)).map(
         lambda text: "L=(a b c); " + text
     ),
-    st.builds("declare -A M=([x]={} [y]=2); M[$A]=3; {}=${{M[x]}}${{M[$A]}}${{#L[@]}}${{#A}}".format, NUMBERS, NAMES),
+    st.builds(
+        "declare -A M=([x]={} [y]=2); M[$A]=3; {}=${{M[x]}}${{M[$A]}}${{#L[@]}}${{#A}}".format,
+        NUMBERS,
+        NAMES,
+    ),
     st.builds("{}=$((010 + 0{}))".format, NAMES, NUMBERS.map(lambda number: number % 8)),
     st.builds("unset {0}; {0}=${{{0}:-{1}}}".format, NAMES, NUMBERS),
     st.builds("set -- $A 5 'b c'; shift; {}=$1$#".format, NAMES),
@@ -190,9 +278,23 @@ STATEMENTS = st.one_of(
 @given(st.lists(STATEMENTS, min_size=1, max_size=8), st.sampled_from(["\n", "; "]))
 def test_scripts_come_to_what_bash_makes_of_them(statements: list[str], between: str) -> None:
     between = "\n" if "\n" in "".join(statements) else between
-    text = between.join(["A=1", "B=2", "C=3", "D=x", "L=(0)", *statements, 'run $A $B "$C" $D "$D" ${L[@]} "${L[@]}" "${L[*]}"'])
+    text = between.join(
+        [
+            "A=1",
+            "B=2",
+            "C=3",
+            "D=x",
+            "L=(0)",
+            *statements,
+            'run $A $B "$C" $D "$D" ${L[@]} "${L[@]}" "${L[*]}"',
+        ]
+    )
     shown = subprocess.run(
-        ["bash", "-c", "run() { printf '%s\\0' \"$@\"; }\n" + text], capture_output=True, text=True, check=True, env={}
+        ["bash", "-c", "run() { printf '%s\\0' \"$@\"; }\n" + text],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={},
     ).stdout
     script = script_of(text)
     assert list(script.commands[-1][1:]) == shown.split("\0")[:-1]
@@ -208,27 +310,35 @@ def test_scripts_come_to_what_bash_makes_of_them(statements: list[str], between:
         'f() { run "$@"; }; f --x \'a b\' --y; function g() { f "$@" 1; }; g 2',
         "f() (\n  run $1\n)\nf 3 && run 4",
         "f() { T=$1; }; T=1; if f 2; then :; fi; run $T | cat",
-        "f() { if [ $1 -gt 2 ]; then return; fi; run $1; f2 $1; }; f2() { run f2 $1; }; for T in 1; do f $T; done; f 3",
+        "f() { if [ $1 -gt 2 ]; then return; fi; run $1; f2 $1; }; f2() { run f2 $1; }; for T in "
+        "1; do f $T; done; f 3",
         "f() { run 1; f; }; g() { run 2; }; g",
         "T=3; f() { run $T; }; T=5 f; run $T",
         "command run 1; ! run 2; if run 3; then run 4; fi",
         "cat > args.txt <<E\n--x 1 \\\n --y 2\nE\nrun $(cat args.txt) $(< args.txt)",
         "echo --x 1 > a.txt; echo --y 2 >> a.txt; run $(cat a.txt)",
-        "T=2; cat <<'E' > x.sh\nT=${T:-7}; run $T $1\nE\nbash x.sh a; export T; bash x.sh b; T=5 bash -eu ./x.sh c; run $T",
+        "T=2; cat <<'E' > x.sh\nT=${T:-7}; run $T $1\nE\nbash x.sh a; export T; bash x.sh b; T=5 "
+        "bash -eu ./x.sh c; run $T",
         "cat > env.sh <<E\nexport T=4\nE\nsource ./env.sh; . env.sh; run $T",
-        "T=2; bash <<E\nrun $T\nE\nbash -c 'run \"$0\" $1' a b; export S=3; bash -c 'run $S'; echo run 5 | bash",
+        "T=2; bash <<E\nrun $T\nE\nbash -c 'run \"$0\" $1' a b; export S=3; bash -c 'run $S'; "
+        "echo run 5 | bash",
         "tee x.sh <<E > /dev/null\nrun 1\nE\nbash x.sh; cat x.sh | bash; bash < x.sh",
         "bash lib/other.sh 1; source lib/env.sh; run $L; source $PWD/lib/env.sh",
         "cat <<E\nrun 1\nE\nrun 2",
-        "IFS=, read -ra A <<< '1,2,3'; run ${A[@]} ${#A[@]}; mapfile -t B <<E\n4\n5\nE\nrun ${B[@]}",
+        "IFS=, read -ra A <<< '1,2,3'; run ${A[@]} ${#A[@]}; mapfile -t B <<E\n4\n5\nE\nrun "
+        "${B[@]}",
         "A='a # b\n# c'; run $A; run '# d' # e",
-        "T=4; ( T=8; run $T ); run $T; f() ( T=9 ); f; run $T; (T=1; (T=2; run $T); run $T); run $T",
+        "T=4; ( T=8; run $T ); run $T; f() ( T=9 ); f; run $T; (T=1; (T=2; run $T); run $T); run "
+        "$T",
         "T=4; g() { T=1; }; g | cat; run $T; echo 1 | read T; run $T",
-        "[ a = b ] && { T=1; run 1; }; run 2; [ a = a ] && { run 3; }; [ a = a ] || { run 4; run 5; }; run 6",
+        "[ a = b ] && { T=1; run 1; }; run 2; [ a = a ] && { run 3; }; [ a = a ] || { run 4; run "
+        "5; }; run 6",
         "[ a = b ] && (run 1; run 2); run 3; [ a = a ] && if [ b = b ]; then run 4; fi; run 5",
-        "f() { return 1; }; f && run 1; f || run 2; f || { run 3; }; ! f && run 4; if f; then run 5; else run 6; fi; run 7",
+        "f() { return 1; }; f && run 1; f || run 2; f || { run 3; }; ! f && run 4; if f; then run "
+        "5; else run 6; fi; run 7",
         "cat > e.sh <<E\nP=2\nreturn 0\nP=4\nE\nsource ./e.sh; run $P",
-        'k=T; export "$k=8"; run $T; declare "$k=9"; run $T; echo T=5 > env.txt; export $(cat env.txt); run $T',
+        'k=T; export "$k=8"; run $T; declare "$k=9"; run $T; echo T=5 > env.txt; export $(cat '
+        "env.txt); run $T",
         'for kv in T=4; do export "$kv"; done; run $T',
         "env T=4 bash -c 'run $T'; export T=2; env T=5 P=1 bash -c 'run $T $P'; run $T",
         "T=2; C='run $T'; eval \"$C\"; P=$(( T > 1 ? 2 : 8 )); run $P $((T==4?4:1))",
@@ -244,13 +354,26 @@ def test_functions_and_other_scripts_are_read_as_bash_runs_them(text: str, tmp_p
     (library / "env.sh").write_text("L=8\n")
     (library / "other.sh").write_text("run $1 other\n")
     folder = {name: (library / name).read_text() for name in ("env.sh", "other.sh")}
-    script = script_of(text, lambda name: folder.get(name.removeprefix("lib/")) if name.startswith("lib/") else None)
+    script = script_of(
+        text,
+        lambda name: folder.get(name.removeprefix("lib/")) if name.startswith("lib/") else None,
+    )
     out = tmp_path / "out"
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "OUT": str(out)}
-    ended = "; f() { run 1; }; f" if text.startswith("f() { run 1; f; }") else ""  # which calls itself for ever
-    subprocess.run(["bash", "-c", text + ended], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    ended = (
+        "; f() { run 1; }; f" if text.startswith("f() { run 1; f; }") else ""
+    )  # which calls itself for ever
+    subprocess.run(
+        ["bash", "-c", text + ended],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
     shown = [tuple(line.split("\0")[:-1]) for line in out.read_text().splitlines()]
-    assert [words[words.index("run") :] for words in script.commands if "run" in words] == shown[: len(shown) - bool(ended)]
+    assert [words[words.index("run") :] for words in script.commands if "run" in words] == shown[
+        : len(shown) - bool(ended)
+    ]
 
 
 def test_what_nothing_calls_or_reads_is_read_where_it_is_asked_for() -> None:
@@ -272,7 +395,9 @@ def test_arithmetic_is_that_of_c(left: int, right: int, how: str) -> None:
     assert found == whole
 
 
-@pytest.mark.parametrize("text", ["A", "1 if 1 else 2", "__import__('os')", "9**9**9", "(" * 300, "1.5", "A == 1"])
+@pytest.mark.parametrize(
+    "text", ["A", "1 if 1 else 2", "__import__('os')", "9**9**9", "(" * 300, "1.5", "A == 1"]
+)
 def test_other_expressions_have_no_value(text: str) -> None:
     assert value_of(text, lambda name: None) is None
 
@@ -299,18 +424,27 @@ def lines_run(text: str) -> int:
     return count
 
 
-LAUNCH = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 --micro-batch-size 1 --vocab-size 128\n"
+LAUNCH = (
+    "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 8 "
+    "--micro-batch-size 1 --vocab-size 128\n"
+)
 LONG: dict[str, Callable[[int], str]] = {
     "one odd quote": lambda size: 'echo "it is odd\n' + 'A="--x 1" # some words\n' * size + LAUNCH,
     "one odd apostrophe": lambda size: "echo it's\n" + "B='--x 1'\n" * size + LAUNCH,
     "many odd quotes": lambda size: "echo \"a\n\necho 'b\n\n" * size + LAUNCH,
     "open brackets": lambda size: "echo $((" * size + LAUNCH,
-    "doubling variables": lambda size: "A0=xxxx\n" + "".join(f"A{i + 1}=$A{i}$A{i}\n" for i in range(size)) + LAUNCH,
-    "variables of variables": lambda size: "A0=1\n" + "".join(f"A{i + 1}=$A{i}\n" for i in range(size)) + LAUNCH,
+    "doubling variables": lambda size: (
+        "A0=xxxx\n" + "".join(f"A{i + 1}=$A{i}$A{i}\n" for i in range(size)) + LAUNCH
+    ),
+    "variables of variables": lambda size: (
+        "A0=1\n" + "".join(f"A{i + 1}=$A{i}\n" for i in range(size)) + LAUNCH
+    ),
     "branches": lambda size: "if [ -f x ]; then A=1; else A=2; fi\n" * size + LAUNCH,
     "a long list": lambda size: "A=(" + "--x 1 " * size + ")\n" + LAUNCH,
     "many flags": lambda size: "run " + "--lr 1 " * size + LAUNCH,
-    "texts that never end": lambda size: "echo <<NEVER\n" * size + "pretrain_gpt.py " + LAUNCH + "--bf16\n",
+    "texts that never end": lambda size: (
+        "echo <<NEVER\n" * size + "pretrain_gpt.py " + LAUNCH + "--bf16\n"
+    ),
 }
 
 

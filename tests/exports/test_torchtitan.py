@@ -1,4 +1,5 @@
-"""Plans for torchtitan: 1,000 random ones judged by torchtitan itself, stages and refusals by hand, and read again."""
+"""Plans for torchtitan: 1,000 random ones judged by torchtitan itself, stages and refusals by hand,
+and read again."""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from Common.choices import Attention, GroupOrder, KeyExchange, Precision, Recompute, StageCuts, TensorLayout
+from Common.choices import (
+    Attention,
+    GroupOrder,
+    KeyExchange,
+    Precision,
+    Recompute,
+    StageCuts,
+    TensorLayout,
+)
 from Common.errors import InputError
 from Plans.assignment import Assignment
 from Plans.offload import Offload
@@ -23,7 +32,15 @@ from third_party.exports.torchtitan import EXPORTER, REFUSALS
 from third_party.exports.torchtitan_reading import read as read_file
 
 STRICTER = {  # reasons why torchtitan would run something, but not the plan
-    *("two_axes", "cut_layers", "other_order", "serial_gradients", "_training", "_offload", "_sharding"),
+    *(
+        "two_axes",
+        "cut_layers",
+        "other_order",
+        "serial_gradients",
+        "_training",
+        "_offload",
+        "_sharding",
+    ),
     "_model",  # of families that it lacks, and widths that tensor parallelism would cut unequally
     "_experts",  # over devices of tensor parallelism
     "_sequences",  # another exchange of keys and values; blocks of masks are met only by data
@@ -51,14 +68,19 @@ def reason(launch: Launch) -> str | None:
 @pytest.mark.some(2)
 @pytest.mark.parametrize("first", range(0, 1000, 50))
 def test_torchtitan_agrees_on_random_launches(target: Titan, first: int) -> None:
-    """What is accepted here its Trainer accepts; what it accepts and is refused here is listed above."""
+    """What is accepted here its Trainer accepts; what it accepts and is refused here is listed
+    above."""
     accepted = 0
     for seed in range(first, first + 50):
         launch = random_launch(random.Random(seed), strange=0.05)
         refused, own = reason(launch), target.refuses(launch)
         accepted += refused is None
-        assert refused is not None or own is None, f"seed {seed} is accepted, but torchtitan says {own}"
-        assert own is not None or refused is None or refused in STRICTER, f"seed {seed}: torchtitan runs what {refused} refuses"
+        assert refused is not None or own is None, (
+            f"seed {seed} is accepted, but torchtitan says {own}"
+        )
+        assert own is not None or refused is None or refused in STRICTER, (
+            f"seed {seed}: torchtitan runs what {refused} refuses"
+        )
     assert accepted >= 5
 
 
@@ -68,7 +90,11 @@ def module_of(launch: Launch) -> str:
 
 
 def test_modules_compile_and_every_choice_has_its_comment() -> None:
-    accepted = [launch for seed in range(300) if reason(launch := random_launch(random.Random(seed), strange=0.03)) is None]
+    accepted = [
+        launch
+        for seed in range(300)
+        if reason(launch := random_launch(random.Random(seed), strange=0.03)) is None
+    ]
     assert len(accepted) > 60
     for launch in accepted:
         text = module_of(launch)
@@ -108,7 +134,9 @@ def test_unequal_stages_are_those_of_the_plan() -> None:
         (1, 2, (1, 2, "never")),
     ],
 )
-def test_stages_of_zero_are_degrees_of_data_parallelism(stage: int, pp: int, written: tuple[int, int, str]) -> None:
+def test_stages_of_zero_are_degrees_of_data_parallelism(
+    stage: int, pp: int, written: tuple[int, int, str]
+) -> None:
     text = module_of(launch_of(replace(PLAIN, zero_stage=stage, pp=pp)))
     replicas, shards, policy = written
     assert f"data_parallel_replicate_degree={replicas}," in text
@@ -120,8 +148,13 @@ def test_the_script_starts_a_process_per_device() -> None:
     alone = EXPORTER.files(launch_of(PLAIN))[1]
     assert alone.executable
     assert "torchrun --nnodes 1 --nproc-per-node 2 --standalone" in str(alone.content)
-    several = str(EXPORTER.files(launch_of(replace(PLAIN, tp=4, dp=4, global_batch_size=16)))[1].content)
-    assert 'torchrun --nnodes 2 --nproc-per-node 8 --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR"' in several
+    several = str(
+        EXPORTER.files(launch_of(replace(PLAIN, tp=4, dp=4, global_batch_size=16)))[1].content
+    )
+    assert (
+        'torchrun --nnodes 2 --nproc-per-node 8 --node-rank "$NODE_RANK" --master-addr '
+        '"$MASTER_ADDR"' in several
+    )
     assert "-m torchtitan.train --module phaze_plan --config plan" in several
 
 
@@ -133,19 +166,54 @@ REFUSED = [
     ({"zero_stage": 1}, {}, "without a pipeline is ZeRO 2", {"zero_stage": 2}),
     ({"zero_stage": 3, "pp": 2}, {}, "which is ZeRO 1", {"zero_stage": 1}),
     ({"zero_stage": 0, "cp": 2}, {}, "always shards parameters", {"zero_stage": 2}),
-    ({"cp": 2, "exchange": KeyExchange.RING}, {}, "gathers keys and values", {"exchange": "gather"}),
+    (
+        {"cp": 2, "exchange": KeyExchange.RING},
+        {},
+        "gathers keys and values",
+        {"exchange": "gather"},
+    ),
     ({"cp": 4}, {"sequence_length": 1000}, "no multiple of 512", {"sequence_length": 1024}),
     ({"global_batch_size": 15}, {}, "no multiple of 2", {"global_batch_size": 16}),
-    ({"pp": 4, "global_batch_size": 6, "zero_stage": 1}, {}, "a micro-batch for each of 4 stages", {"global_batch_size": 8}),
+    (
+        {"pp": 4, "global_batch_size": 6, "zero_stage": 1},
+        {},
+        "a micro-batch for each of 4 stages",
+        {"global_batch_size": 8},
+    ),
     ({"tp": 8}, {}, "does not divide 8 heads and 4", {"tp": 4, "dp": 4}),
     ({"ep": 2}, {}, "has no experts", {"ep": 1}),
-    ({"ep": 2, "tp": 2}, {"model": "mixtral-8x7b"}, "over the devices of tensor parallelism", {"ep": 1}),
-    ({"ep": 2, "zero_stage": 0}, {"model": "mixtral-8x7b"}, "only over devices that shard", {"zero_stage": 2}),
+    (
+        {"ep": 2, "tp": 2},
+        {"model": "mixtral-8x7b"},
+        "over the devices of tensor parallelism",
+        {"ep": 1},
+    ),
+    (
+        {"ep": 2, "zero_stage": 0},
+        {"model": "mixtral-8x7b"},
+        "only over devices that shard",
+        {"zero_stage": 2},
+    ),
     ({"pp": 2, "zero_stage": 1}, {"model": "qwen3-0.6b"}, "does not tie the head", {}),
     ({}, {"model": "gpt:layers=8,hidden=512,heads=8"}, "no blocks of gpt", {}),
-    ({"offload": Offload(optimizer=0.5)}, {}, "all together or not at all", {"offload": ON_HOST.terms}),
-    ({"offload": Offload(activations=1.0)}, {}, "all together or not at all", {"offload": NO_OFFLOAD}),
-    ({"layout": TensorLayout.TWO_D, "tp": 2, "tp2": 2}, {}, "two tensor axes", {"layout": "1d", "tp": 4, "tp2": 1}),
+    (
+        {"offload": Offload(optimizer=0.5)},
+        {},
+        "all together or not at all",
+        {"offload": ON_HOST.terms},
+    ),
+    (
+        {"offload": Offload(activations=1.0)},
+        {},
+        "all together or not at all",
+        {"offload": NO_OFFLOAD},
+    ),
+    (
+        {"layout": TensorLayout.TWO_D, "tp": 2, "tp2": 2},
+        {},
+        "two tensor axes",
+        {"layout": "1d", "tp": 4, "tp2": 1},
+    ),
     ({"stage_cuts": StageCuts.INSIDE}, {}, "not inside them", {"stage_cuts": "between"}),
     ({"overlap_gradients": False}, {}, "reduces gradients while", {"overlap_gradients": True}),
     ({"dp": 3, "tp": 4, "global_batch_size": 6}, {}, "12 devices do not fill 2 nodes of 8", {}),
@@ -155,7 +223,12 @@ REFUSED = [
         "nest as tensor-data-pipeline",
         {"group_order": "tensor-data-pipeline"},
     ),
-    ({"pp": 2, "zero_stage": 1, "cp": 2, "stage_layers": (1, 9)}, {}, "has an attention", {"stage_layers": (5, 5)}),
+    (
+        {"pp": 2, "zero_stage": 1, "cp": 2, "stage_layers": (1, 9)},
+        {},
+        "has an attention",
+        {"stage_layers": (5, 5)},
+    ),
 ]
 
 
@@ -186,8 +259,19 @@ def test_what_is_exported_is_read_again() -> None:
             continue
         read += 1
         degrees, found = launch.degrees, read_file(module_of(launch)).settings
-        names = ("tp", "pp", "dp", "cp", "ep", "micro_batch_size", "global_batch_size", "sequence_parallel")
-        assert {name: found[name] for name in names} == {name: getattr(degrees, name) for name in names}
+        names = (
+            "tp",
+            "pp",
+            "dp",
+            "cp",
+            "ep",
+            "micro_batch_size",
+            "global_batch_size",
+            "sequence_parallel",
+        )
+        assert {name: found[name] for name in names} == {
+            name: getattr(degrees, name) for name in names
+        }
         assert found["model"] == launch.plan.model
         assert found["sequence_length"] == launch.plan.sequence_length
         assert found["recompute"] == degrees.recompute.value
@@ -216,7 +300,10 @@ def mine():
 """
     found = read_file(text).settings
     assert found["model"] == "llama3-8b"
-    assert {name: found[name] for name in ("dp", "tp", "zero_stage", "micro_batch_size", "global_batch_size")} == {
+    assert {
+        name: found[name]
+        for name in ("dp", "tp", "zero_stage", "micro_batch_size", "global_batch_size")
+    } == {
         **{"dp": 8, "tp": 2, "zero_stage": 3},
         **{"micro_batch_size": 4, "global_batch_size": 32},
     }
@@ -230,7 +317,11 @@ def mine():
         ("x = 1", "neither ParallelismConfig"),
         ("ParallelismConfig(tensor_parallel_degree=int('2'))", "only whole numbers"),
         ("ParallelismConfig(**given())", "write its arguments out"),
-        ("ParallelismConfig(pipeline_parallel_degree=2, module_fqns_per_model_part=[['layers.0']])", "a multiple of 2 parts"),
+        (
+            "ParallelismConfig(pipeline_parallel_degree=2, "
+            "module_fqns_per_model_part=[['layers.0']])",
+            "a multiple of 2 parts",
+        ),
     ],
 )
 def test_files_that_are_no_plan_are_refused(text: str, sentence: str) -> None:

@@ -1,7 +1,9 @@
-"""torchtitan itself as the judge of an exported configuration: its ``Trainer`` is built on a fake network, without a GPU.
+"""torchtitan itself as the judge of an exported configuration: its ``Trainer`` is built on a fake
+network, without a GPU.
 
-``Trainer.__init__`` runs until parameters would get memory: reading of the configuration, batch and sequence rules, the world
-size, meshes, the model on the meta device, the split into stages, tensor, expert and context parallelism, recomputation and FSDP.
+``Trainer.__init__`` runs until parameters would get memory: reading of the configuration, batch and
+sequence rules, the world size, meshes, the model on the meta device, the split into stages, tensor,
+expert and context parallelism, recomputation and FSDP.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class Titan:
         logging.disable(logging.ERROR)
 
     def refuses(self, launch: Launch) -> str | None:
-        """Why torchtitan does not run what is exported of ``launch``, on any rank that begins a stage; None where it does."""
+        """Why torchtitan does not run what is exported of ``launch``, on any rank that begins a
+        stage; None where it does."""
         import torch
         from torchtitan.config import ConfigManager
 
@@ -70,7 +73,9 @@ class Titan:
         try:
             for stage in range(launch.degrees.pp):
                 self._patch.setenv("RANK", str(stage * devices // launch.degrees.pp))
-                config = ConfigManager().parse_args(["--module", name, "--config", "plan", "--comm.mode", "fake_backend"])
+                config = ConfigManager().parse_args(
+                    ["--module", name, "--config", "plan", "--comm.mode", "fake_backend"]
+                )
                 try:
                     config.build()
                 except _Built:

@@ -1,4 +1,5 @@
-"""Models as users write them, a step of any of them, and one run of it on all devices of a group in lockstep."""
+"""Models as users write them, a step of any of them, and one run of it on all devices of a group in
+lockstep."""
 
 import operator
 
@@ -18,7 +19,8 @@ BATCH, LENGTH, WIDTH, HEADS, VOCABULARY = 2, 6, 16, 4, 40
 
 
 class FusedAttention(nn.Module):
-    """Sizes from the module's own numbers, queries, keys and values packed in one product: as in nanoGPT."""
+    """Sizes from the module's own numbers, queries, keys and values packed in one product: as in
+    nanoGPT."""
 
     def __init__(self, width=WIDTH, heads=HEADS, bias=True):
         super().__init__()
@@ -29,13 +31,16 @@ class FusedAttention(nn.Module):
     def forward(self, x):
         B, T, C = x.size()
         q, k, v = self.c_attn(x).split(self.n_embd, dim=2)
-        q, k, v = (each.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for each in (q, k, v))
+        q, k, v = (
+            each.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for each in (q, k, v)
+        )
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.c_proj(y.transpose(1, 2).contiguous().view(B, T, C))
 
 
 class StackedAttention(nn.Module):
-    """The packed product viewed as (3, heads, width), as in vision transformers; masked softmax written out."""
+    """The packed product viewed as (3, heads, width), as in vision transformers; masked softmax
+    written out."""
 
     def __init__(self, width=WIDTH, heads=HEADS):
         super().__init__()
@@ -52,12 +57,16 @@ class StackedAttention(nn.Module):
 
 
 class InterleavedAttention(nn.Module):
-    """Query, key and value of a head beside each other, a bias on the scores that differs by head."""
+    """Query, key and value of a head beside each other, a bias on the scores that differs by
+    head."""
 
     def __init__(self, width=WIDTH, heads=HEADS):
         super().__init__()
         self.heads = heads
-        self.qkv, self.proj = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.qkv, self.proj = (
+            nn.Linear(width, 3 * width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
         self.distance = nn.Embedding(LENGTH, heads)
 
     def forward(self, x):
@@ -71,7 +80,8 @@ class InterleavedAttention(nn.Module):
 
 
 class GroupedAttention(nn.Module):
-    """Separate projections, fewer key heads, rotary positions, queries and keys normalised by head."""
+    """Separate projections, fewer key heads, rotary positions, queries and keys normalised by
+    head."""
 
     def __init__(self, width=WIDTH, heads=HEADS, kv_heads=2):
         super().__init__()
@@ -81,7 +91,9 @@ class GroupedAttention(nn.Module):
         self.q_scale, self.k_scale = (nn.Parameter(torch.ones(self.head)) for _ in range(2))
 
     def rotated(self, x):
-        angle = torch.arange(x.shape[-2], device=x.device)[:, None] / 10.0 ** torch.arange(self.head // 2, device=x.device)
+        angle = torch.arange(x.shape[-2], device=x.device)[:, None] / 10.0 ** torch.arange(
+            self.head // 2, device=x.device
+        )
         cos, sin = angle.cos().repeat(1, 2).to(x.dtype), angle.sin().repeat(1, 2).to(x.dtype)
         half = torch.cat((-x[..., self.head // 2 :], x[..., : self.head // 2]), dim=-1)
         return x * cos + half * sin
@@ -89,7 +101,10 @@ class GroupedAttention(nn.Module):
     def forward(self, x):
         B, T, _ = x.shape
         q = self.q(x).view(B, T, self.heads, self.head).transpose(1, 2)
-        k, v = (each(x).view(B, T, self.kv_heads, self.head).transpose(1, 2) for each in (self.k, self.v))
+        k, v = (
+            each(x).view(B, T, self.kv_heads, self.head).transpose(1, 2)
+            for each in (self.k, self.v)
+        )
         q, k = (
             self.rotated(q * torch.rsqrt(q.pow(2).mean(-1, keepdim=True) + 1e-6) * self.q_scale),
             self.rotated(k * self.k_scale),
@@ -114,7 +129,9 @@ class GatedMlp(nn.Module):
     def __init__(self, width=WIDTH, inner=24, fused=False):
         super().__init__()
         self.gate_up = nn.Linear(width, 2 * inner, bias=False) if fused else None
-        self.gate, self.up = (None, None) if fused else (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.gate, self.up = (
+            (None, None) if fused else (nn.Linear(width, inner, bias=False) for _ in range(2))
+        )
         self.down = nn.Linear(inner, width, bias=False)
 
     def forward(self, x):
@@ -123,7 +140,8 @@ class GatedMlp(nn.Module):
 
 
 class Block(nn.Module):
-    """``order``: norms before (pre) or behind (post) the two parts, or both parts side by side (parallel)."""
+    """``order``: norms before (pre) or behind (post) the two parts, or both parts side by side
+    (parallel)."""
 
     def __init__(self, attention, mlp, order="pre"):
         super().__init__()
@@ -171,7 +189,14 @@ def square_loss(model, values):
     return model(values["x"]).square().mean()
 
 
-def traced(build, inputs, loss=token_loss, attention=Attention.EAGER, dtype=torch.float64, undescribed=False):
+def traced(
+    build,
+    inputs,
+    loss=token_loss,
+    attention=Attention.EAGER,
+    dtype=torch.float64,
+    undescribed=False,
+):
     """The step of the model that ``build`` makes, traced at width 1 without any values."""
     fake = FakeMode()
     previous = torch.get_default_dtype()
@@ -181,7 +206,13 @@ def traced(build, inputs, loss=token_loss, attention=Attention.EAGER, dtype=torc
             model = build().train()
             values = {name: torch.empty_like(value, device="cpu") for name, value in inputs.items()}
         return trace_step(
-            model, each_layer_module(model, find_layer_modules(model)), values, loss, fake, attention, undescribed=undescribed
+            model,
+            each_layer_module(model, find_layer_modules(model)),
+            values,
+            loss,
+            fake,
+            attention,
+            undescribed=undescribed,
         )
     finally:
         torch.set_default_dtype(previous)
@@ -201,8 +232,12 @@ def part(tensor, shard, rank, tp):
 
 
 def run(step, values_by_device):
-    """Gradients by parameter on every device; all devices execute each node before any goes on to the next."""
-    devices = [{node: values[name] for node, name in (step.parameters | step.inputs).items()} for values in values_by_device]
+    """Gradients by parameter on every device; all devices execute each node before any goes on to
+    the next."""
+    devices = [
+        {node: values[name] for node, name in (step.parameters | step.inputs).items()}
+        for values in values_by_device
+    ]
     for node in step.graph.nodes:
         if node.op == "get_attr":
             for environment in devices:
@@ -225,21 +260,30 @@ def run(step, values_by_device):
             environment[node] = node.target(*args, **kwargs)
             value, expected = environment[node], node.meta["val"]
             assert not isinstance(value, torch.Tensor) or value.shape == expected.shape
-    return [{name: environment[node] for name, node in step.gradients.items()} for environment in devices]
+    return [
+        {name: environment[node] for name, node in step.gradients.items()}
+        for environment in devices
+    ]
 
 
 def largest_difference(step, inputs, tp):
-    """Largest difference between gradients of the whole step and of the devices' steps put together, values of order 1."""
+    """Largest difference between gradients of the whole step and of the devices' steps put
+    together, values of order 1."""
     torch.manual_seed(0)
     names = step.parameters
     shapes = {name: node.meta["val"] for node, name in names.items()}
-    whole = {name: torch.randn(value.shape, dtype=value.dtype) * 0.3 for name, value in shapes.items()} | inputs
+    whole = {
+        name: torch.randn(value.shape, dtype=value.dtype) * 0.3 for name, value in shapes.items()
+    } | inputs
     seeds = find_pairs(StepFacts(step)).propagation.seeds
     shards = {name: seeds[node] for node, name in names.items() if node in seeds}
     assert shards
 
     def held(values, rank):
-        return {name: part(value, shards[name], rank, tp) if name in shards else value for name, value in values.items()}
+        return {
+            name: part(value, shards[name], rank, tp) if name in shards else value
+            for name, value in values.items()
+        }
 
     (expected,) = run(step, [whole])
     found = run(shard_traced(step, tp), [held(whole, rank) for rank in range(tp)])

@@ -1,7 +1,9 @@
-"""FLOPs and parameters of a model as torch counts them: real tensors, an unmodified model, ``FlopCounterMode``.
+"""FLOPs and parameters of a model as torch counts them: real tensors, an unmodified model,
+``FlopCounterMode``.
 
-What that counter does not see is run as what it sees: attention written out (it knows no kernel of a CPU), experts one after the
-other (it has no formula for grouped products), and no kernels for scans. Blocks are not skipped at random.
+What that counter does not see is run as what it sees: attention written out (it knows no kernel of
+a CPU), experts one after the other (it has no formula for grouped products), and no kernels for
+scans. Blocks are not skipped at random.
 """
 
 import importlib.util
@@ -27,7 +29,8 @@ _IDS = ("input_ids", "labels", "decoder_input_ids")
 
 @dataclass(frozen=True)
 class Counted:
-    """``trainable`` are the parameters that ask for gradients, ``reached`` those of them that get one; tied ones once."""
+    """``trainable`` are the parameters that ask for gradients, ``reached`` those of them that get
+    one; tied ones once."""
 
     forward_flops: int
     backward_flops: int
@@ -48,7 +51,8 @@ def count(case: Case) -> Counted:
         with FlopCounterMode(display=False) as forward:
             loss = loss_of()
         with FlopCounterMode(
-            display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward}
+            display=False,
+            custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward},
         ) as backward:
             gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
     return Counted(
@@ -56,12 +60,19 @@ def count(case: Case) -> Counted:
         backward.get_total_flops(),
         sum(parameter.numel() for parameter in module.parameters()),
         sum(parameter.numel() for parameter in trainable),
-        sum(parameter.numel() for parameter, found in zip(trainable, gradients, strict=True) if found is not None),
+        sum(
+            parameter.numel()
+            for parameter, found in zip(trainable, gradients, strict=True)
+            if found is not None
+        ),
     )
 
 
-def _convolution_backward(gradient: Any, x: Any, weight: Any, *settings: Any, out_shape: Any = None, **_: Any) -> int:
-    """As many FLOPs for each gradient as the forward pass took; torch's own formula multiplies grouped ones by the groups."""
+def _convolution_backward(
+    gradient: Any, x: Any, weight: Any, *settings: Any, out_shape: Any = None, **_: Any
+) -> int:
+    """As many FLOPs for each gradient as the forward pass took; torch's own formula multiplies
+    grouped ones by the groups."""
     _, _, _, _, transposed, _, _, wanted = settings
     swept: Sequence[int] = x if transposed else gradient
     wanted_gradients: int = sum(wanted[:2])
@@ -72,13 +83,25 @@ def _convolution_backward(gradient: Any, x: Any, weight: Any, *settings: Any, ou
 def _configured(case: Case) -> tuple[torch.nn.Module, Any]:
     import transformers
 
-    config = transformers.CONFIG_MAPPING[case.config["model_type"]].from_dict(case.readable_config())
+    config = transformers.CONFIG_MAPPING[case.config["model_type"]].from_dict(
+        case.readable_config()
+    )
     config._attn_implementation = "eager"
     if hasattr(config, "use_cache"):
         config.use_cache = False
-    if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
+    if (
+        getattr(config, "is_encoder_decoder", False)
+        and getattr(config, "decoder_start_token_id", None) is None
+    ):
         config.decoder_start_token_id = 0
-    for part in (config, *(value for value in vars(config).values() if isinstance(value, transformers.PreTrainedConfig))):
+    for part in (
+        config,
+        *(
+            value
+            for value in vars(config).values()
+            if isinstance(value, transformers.PreTrainedConfig)
+        ),
+    ):
         part._experts_implementation = "eager"
         for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
             if hasattr(part, name):
@@ -106,7 +129,11 @@ def _made(name: str, shape: Sequence[int]) -> torch.Tensor:
 
 def _mean(output: Any) -> torch.Tensor:
     leaves = pytree.tree_leaves(dict(output) if isinstance(output, Mapping) else output)
-    found = [leaf.mean() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.requires_grad]
+    found = [
+        leaf.mean()
+        for leaf in leaves
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.requires_grad
+    ]
     return torch.stack(found).sum()
 
 
@@ -120,8 +147,13 @@ def _own_module(path: Path) -> tuple[torch.nn.Module, Any]:
     given = file.example_inputs(2)
 
     def loss_of() -> torch.Tensor:
-        whole = isinstance(given, torch.Tensor) or "batch" in inspect.signature(module.forward).parameters
-        arguments, named = ((given,), {}) if whole else ((), given) if isinstance(given, Mapping) else (given, {})
+        whole = (
+            isinstance(given, torch.Tensor)
+            or "batch" in inspect.signature(module.forward).parameters
+        )
+        arguments, named = (
+            ((given,), {}) if whole else ((), given) if isinstance(given, Mapping) else (given, {})
+        )
         output = module(*arguments, **named)
         if hasattr(file, "loss"):
             return cast("torch.Tensor", file.loss(output))
@@ -138,7 +170,13 @@ def _products_written_out() -> Iterator[None]:
     original: Any = functional.scaled_dot_product_attention
 
     def attend(
-        q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **named: Any
+        q: Any,
+        k: Any,
+        v: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **named: Any,
     ) -> Any:
         if k.shape[-3] != q.shape[-3]:
             k, v = (each.repeat_interleave(q.shape[-3] // each.shape[-3], -3) for each in (k, v))

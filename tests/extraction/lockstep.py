@@ -1,9 +1,11 @@
-"""All devices of a layout run a traced step in lockstep on real numbers, and their gradients are compared with the whole model's.
+"""All devices of a layout run a traced step in lockstep on real numbers, and their gradients are
+compared with the whole model's.
 
-Every device has its part of the parameters, its tokens and its positions. Nodes that communicate, or that are only shapes in a
-trace (attention, norms, losses, products in panels), are given their meaning here; every other node is run as torch runs it. All
-numbers are float64, dropout does nothing. Devices have coordinates: their place along the first tensor axis, along the second
-and in the context-parallel group.
+Every device has its part of the parameters, its tokens and its positions. Nodes that communicate,
+or that are only shapes in a trace (attention, norms, losses, products in panels), are given their
+meaning here; every other node is run as torch runs it. All numbers are float64, dropout does
+nothing. Devices have coordinates: their place along the first tensor axis, along the second and in
+the context-parallel group.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ class Device:
 
     @property
     def part(self):
-        """Its place among the devices that share the sequence: rows of a 2D layout are neighbours."""
+        """Its place among the devices that share the sequence: rows of a 2D layout are
+        neighbours."""
         return self.tp2, self.cp
 
 
 def token_parts(key):
-    """Positions of the tokens of each device of a sequence: an early and a late part, or one where heads are exchanged."""
+    """Positions of the tokens of each device of a sequence: an early and a late part, or one where
+    heads are exchanged."""
     parts, length = key.sequence_devices, key.sequence_length
     if parts == 1 or key.exchange is KeyExchange.ULYSSES:
         return list(torch.arange(length).chunk(parts))
@@ -47,7 +51,8 @@ def devices_of(key):
     """All devices of a layout, those of the first tensor axis next to each other."""
     parts = token_parts(key)
     return [
-        Device(tp, tp2, cp, parts[cp * key.tp2 + tp2]) for cp, tp2, tp in product(range(key.cp), range(key.tp2), range(key.tp))
+        Device(tp, tp2, cp, parts[cp * key.tp2 + tp2])
+        for cp, tp2, tp in product(range(key.cp), range(key.tp2), range(key.tp))
     ]
 
 
@@ -62,7 +67,8 @@ class Lockstep:
         self.node = None
 
     def groups(self, axis):
-        """Indices of the devices of each group of an axis, in order; those that share a sequence in the order of their parts."""
+        """Indices of the devices of each group of an axis, in order; those that share a sequence in
+        the order of their parts."""
         of = {
             "tensor": lambda d: (d.tp2, d.cp),
             "tensor2": lambda d: (d.tp, d.cp),
@@ -75,7 +81,8 @@ class Lockstep:
         return list(found.values())
 
     def gradients(self, parameters, inputs, constants):
-        """Gradients by parameter on every device; ``parameters(name, device)`` and so on give what a device holds."""
+        """Gradients by parameter on every device; ``parameters(name, device)`` and so on give what
+        a device holds."""
         step = self.step
         self.here = [
             {node: parameters(name, device) for node, name in step.parameters.items()}
@@ -84,7 +91,11 @@ class Lockstep:
         ]
         for environment in self.here:
             for node, name in step.parameters.items():
-                assert environment[node].shape == node.meta["val"].shape, (name, environment[node].shape, node.meta["val"].shape)
+                assert environment[node].shape == node.meta["val"].shape, (
+                    name,
+                    environment[node].shape,
+                    node.meta["val"].shape,
+                )
         for node in step.graph.nodes:
             self.node = node
             if node.op == "get_attr":
@@ -92,11 +103,18 @@ class Lockstep:
                     environment[node] = constants(node.meta["val"], device)
             elif node.op == "call_function":
                 self._run(node)
-        return [{name: environment[node] for name, node in step.gradients.items()} for environment in self.here]
+        return [
+            {name: environment[node] for name, node in step.gradients.items()}
+            for environment in self.here
+        ]
 
     def losses(self):
         """The loss of every device, which the backward pass begins at."""
-        first = next(node for node in self.step.graph.nodes if node.op == "call_function" and self.step.origins[node].backward)
+        first = next(
+            node
+            for node in self.step.graph.nodes
+            if node.op == "call_function" and self.step.origins[node].backward
+        )
         return [environment[first.args[0]] for environment in self.here]
 
     def _run(self, node):
@@ -105,7 +123,11 @@ class Lockstep:
         if name in TOGETHER:
             axis, together = TOGETHER[name]
             for group in self.groups(axis):
-                results = together(self, [arguments[index] for index in group], [self.devices[index] for index in group])
+                results = together(
+                    self,
+                    [arguments[index] for index in group],
+                    [self.devices[index] for index in group],
+                )
                 for index, result in zip(group, results, strict=True):
                     self.here[index][node] = result
         else:
@@ -113,9 +135,17 @@ class Lockstep:
                 environment[node] = self._alone(node, name, device, given)
         for environment in self.here:
             value, expected = environment[node], node.meta["val"]
-            pairs = [(value, expected)] if isinstance(expected, torch.Tensor) else zip(value, expected, strict=False)
+            pairs = (
+                [(value, expected)]
+                if isinstance(expected, torch.Tensor)
+                else zip(value, expected, strict=False)
+            )
             for each, like in pairs:
-                assert not isinstance(each, torch.Tensor) or each.shape == like.shape, (node, each.shape, like.shape)
+                assert not isinstance(each, torch.Tensor) or each.shape == like.shape, (
+                    node,
+                    each.shape,
+                    like.shape,
+                )
 
     def _alone(self, node, name, device, given):
         args, kwargs = given
@@ -127,8 +157,13 @@ class Lockstep:
 
     def _arguments(self, node, environment):
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), environment.__getitem__)
-        if node.target is not operator.getitem and node.target.namespace == "phaze":  # traces leave out what is the default
-            args = (*args, *(each.default_value for each in node.target._schema.arguments[len(args) :]))
+        if (
+            node.target is not operator.getitem and node.target.namespace == "phaze"
+        ):  # traces leave out what is the default
+            args = (
+                *args,
+                *(each.default_value for each in node.target._schema.arguments[len(args) :]),
+            )
         return torch.fx.node.map_aggregate((tuple(args), dict(kwargs)), _exact)
 
     def is_backward(self):

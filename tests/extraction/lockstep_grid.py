@@ -1,6 +1,8 @@
-"""What the operators of a 2D layout mean: products in panels, divided norms, and the table of the vocabulary.
+"""What the operators of a 2D layout mean: products in panels, divided norms, and the table of the
+vocabulary.
 
-Those of products are about a plane, the devices that share the tokens of a context-parallel device: all columns of all rows.
+Those of products are about a plane, the devices that share the tokens of a context-parallel device:
+all columns of all rows.
 """
 
 import torch
@@ -9,12 +11,15 @@ EPSILON = 1e-5
 
 
 class Plane:
-    """The devices of a 2D layout that share the tokens of a context-parallel device, and what they are given."""
+    """The devices of a 2D layout that share the tokens of a context-parallel device, and what they
+    are given."""
 
     def __init__(self, lockstep, given, devices):
         self.tp, self.tp2 = lockstep.key.tp, lockstep.key.tp2
         self.places = [(device.tp2, device.tp) for device in devices]
-        assert sorted(self.places) == [(row, column) for row in range(self.tp2) for column in range(self.tp)]
+        assert sorted(self.places) == [
+            (row, column) for row in range(self.tp2) for column in range(self.tp)
+        ]
         self.given = {place: args for place, (args, _) in zip(self.places, given, strict=True)}
         assert all(args[2:] == (self.tp, self.tp2) for args in self.given.values())
 
@@ -23,9 +28,12 @@ class Plane:
         return torch.cat([self.given[row, column][argument] for column in range(self.tp)], -1)
 
     def weight(self, column):
-        """A weight's inputs, of all devices of a column, in the order of the columns of what it multiplies."""
+        """A weight's inputs, of all devices of a column, in the order of the columns of what it
+        multiplies."""
         rows = [self.given[row, column][1].chunk(self.tp, 1) for row in range(self.tp2)]
-        return torch.cat([rows[row][block] for block in range(self.tp) for row in range(self.tp2)], 1)
+        return torch.cat(
+            [rows[row][block] for block in range(self.tp) for row in range(self.tp2)], 1
+        )
 
     def results(self, make):
         return [make(row, column) for row, column in self.places]
@@ -38,7 +46,10 @@ def summa(lockstep, given, devices):
 
 def summa_input_gradient(lockstep, given, devices):
     plane = Plane(lockstep, given, devices)
-    totals = [sum(plane.given[row, column][0] @ plane.weight(column) for column in range(plane.tp)) for row in range(plane.tp2)]
+    totals = [
+        sum(plane.given[row, column][0] @ plane.weight(column) for column in range(plane.tp))
+        for row in range(plane.tp2)
+    ]
     return plane.results(lambda row, column: totals[row].chunk(plane.tp, -1)[column])
 
 
@@ -46,12 +57,17 @@ def summa_weight_gradient(lockstep, given, devices):
     plane = Plane(lockstep, given, devices)
 
     def total(column):
-        parts = ((plane.given[row, column][0].flatten(0, -2), plane.of_row(row, 1).flatten(0, -2)) for row in range(plane.tp2))
+        parts = (
+            (plane.given[row, column][0].flatten(0, -2), plane.of_row(row, 1).flatten(0, -2))
+            for row in range(plane.tp2)
+        )
         return sum(gradient.t() @ x for gradient, x in parts)
 
     totals = [total(column) for column in range(plane.tp)]
     return plane.results(
-        lambda row, column: torch.cat([each.chunk(plane.tp2, 1)[row] for each in totals[column].chunk(plane.tp, 1)], 1)
+        lambda row, column: torch.cat(
+            [each.chunk(plane.tp2, 1)[row] for each in totals[column].chunk(plane.tp, 1)], 1
+        )
     )
 
 
@@ -82,7 +98,9 @@ def norm_gradient_sums(lockstep, device, gradient, x, sums, weight, width, epsil
 def norm_gradient_apply(lockstep, device, gradient, x, sums, gradient_sums, weight, width, epsilon):
     centred, inverse = scaled(x, sums, width)
     mean = gradient_sums[..., :-1].sum(-1, keepdim=True) / width
-    return inverse * (gradient * weight - mean - centred * inverse * gradient_sums[..., -1:] / width)
+    return inverse * (
+        gradient * weight - mean - centred * inverse * gradient_sums[..., -1:] / width
+    )
 
 
 def gathered_ids(lockstep, given, devices):

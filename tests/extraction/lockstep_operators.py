@@ -1,4 +1,5 @@
-"""What operators that are only shapes in a trace mean: on one device (``LOCAL``), or on those of a group (``TOGETHER``)."""
+"""What operators that are only shapes in a trace mean: on one device (``LOCAL``), or on those of a
+group (``TOGETHER``)."""
 
 import operator
 
@@ -11,7 +12,11 @@ from GraphExtractor.custom_operators import OWN_PART
 
 def placed(lockstep, device, axis):
     """A device's place along an axis."""
-    return {"tensor": device.tp, "tensor2": device.tp2, "context": device.cp * lockstep.key.tp2 + device.tp2}[axis]
+    return {
+        "tensor": device.tp,
+        "tensor2": device.tp2,
+        "context": device.cp * lockstep.key.tp2 + device.tp2,
+    }[axis]
 
 
 # on one device
@@ -21,7 +26,11 @@ def positions(lockstep, owner, /, *bounds, **settings):
     """A count of the tokens of a device is a list of their positions."""
     found = torch.arange(*bounds, **settings)
     own = owner.positions
-    return own.to(found.dtype) if len(found) == len(own) and int(found[0]) == 0 and int(found[-1]) == len(own) - 1 else found
+    return (
+        own.to(found.dtype)
+        if len(found) == len(own) and int(found[0]) == 0 and int(found[-1]) == len(own) - 1
+        else found
+    )
 
 
 def sliced(lockstep, device, x, dim=0, start=None, end=None, step=1):
@@ -34,7 +43,11 @@ def sliced(lockstep, device, x, dim=0, start=None, end=None, step=1):
 
 def masked(lockstep, device, x, diagonal=0):
     """Stands for a causal mask: of scores, and of their gradients."""
-    rows = positions(lockstep, device, x.shape[-2]) if x.shape[-2] == len(device.positions) else torch.arange(x.shape[-2])
+    rows = (
+        positions(lockstep, device, x.shape[-2])
+        if x.shape[-2] == len(device.positions)
+        else torch.arange(x.shape[-2])
+    )
     hidden = torch.arange(x.shape[-1])[None] > rows[:, None]
     return x.masked_fill(hidden, 0.0 if lockstep.is_backward() else float("-inf"))
 
@@ -58,7 +71,9 @@ def embedding_gradient(lockstep, device, gradient, ids, rows, *_):
     if lockstep.is_split(forward.args[0]):
         ids, has = offset_ids(device, ids, rows)
         gradient = gradient * has[..., None]
-    return torch.zeros(rows, gradient.shape[-1], dtype=gradient.dtype).index_put_((ids,), gradient, accumulate=True)
+    return torch.zeros(rows, gradient.shape[-1], dtype=gradient.dtype).index_put_(
+        (ids,), gradient, accumulate=True
+    )
 
 
 def normalised(x, weight):
@@ -87,7 +102,8 @@ def loss_gradient(lockstep, device, gradient, exponentials, total, labels, dtype
 
 
 def attended(q, k, v, bias, sinks, visible):
-    """Output (batch, sequence, head, width) of scores where they are ``visible`` (rows, columns)."""
+    """Output (batch, sequence, head, width) of scores where they are ``visible`` (rows,
+    columns)."""
     repeats = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
@@ -112,10 +128,14 @@ def visible(device, rows, columns, causal, window):
 
 def attention(lockstep, given, devices):
     results = []
-    for (args, _), device, (k, v) in zip(given, devices, all_keys(lockstep, given, devices, 1), strict=True):
+    for (args, _), device, (k, v) in zip(
+        given, devices, all_keys(lockstep, given, devices, 1), strict=True
+    ):
         q, causal, (bias, sinks, window) = args[0], args[3], args[5:8]
         seen = visible(device, q.shape[-2], k.shape[-2], causal, window)
-        results.append((attended(q, k, v, bias, sinks, seen), torch.zeros(q.shape[:-1], dtype=q.dtype)))
+        results.append(
+            (attended(q, k, v, bias, sinks, seen), torch.zeros(q.shape[:-1], dtype=q.dtype))
+        )
     return results
 
 
@@ -124,23 +144,36 @@ def all_keys(lockstep, given, devices, place):
     own = [(args[place], args[place + 1]) for args, _ in given]
     if given[0][0][-1] == 1:  # no ring
         return own
-    return [tuple(in_order([pair[each] for pair in own], devices, 2) for each in range(2))] * len(own)
+    return [tuple(in_order([pair[each] for pair in own], devices, 2) for each in range(2))] * len(
+        own
+    )
 
 
 def attention_gradients(lockstep, given, devices):
     found = []
-    for (args, _), device, (k, v) in zip(given, devices, all_keys(lockstep, given, devices, 2), strict=True):
+    for (args, _), device, (k, v) in zip(
+        given, devices, all_keys(lockstep, given, devices, 2), strict=True
+    ):
         gradient, q, causal, (bias, sinks, window) = args[0], args[1], args[6], args[8:11]
         seen = visible(device, q.shape[-2], k.shape[-2], causal, window)
         learned = [each for each in (bias, sinks) if each is not None]
 
         def function(q, k, v, *others, bias=bias, sinks=sinks, seen=seen):
             rest = list(others)
-            return attended(q, k, v, None if bias is None else rest.pop(0), None if sinks is None else rest.pop(0), seen)
+            return attended(
+                q,
+                k,
+                v,
+                None if bias is None else rest.pop(0),
+                None if sinks is None else rest.pop(0),
+                seen,
+            )
 
         d_q, d_k, d_v, *rest = vjp(function, (q, k, v, *learned), gradient)
         empty = torch.zeros(0)
-        found.append([d_q, d_k, d_v, *(empty if each is None else rest.pop(0) for each in (bias, sinks))])
+        found.append(
+            [d_q, d_k, d_v, *(empty if each is None else rest.pop(0) for each in (bias, sinks))]
+        )
     if given[0][0][-1] > 1:
         for each in (1, 2):
             total = sum(gradients[each] for gradients in found)
@@ -186,7 +219,8 @@ def output_gradients(lockstep, given, devices):
 
 
 def cross_entropy(lockstep, given, devices):
-    """Maximum, sum and target of each device's part of the vocabulary, the sums relative to the maximum of all."""
+    """Maximum, sum and target of each device's part of the vocabulary, the sums relative to the
+    maximum of all."""
     most = torch.stack([args[0].amax(-1) for args, _ in given]).amax(0)
     results = []
     for (logits, labels), device in zip((args for args, _ in given), devices, strict=True):
@@ -223,7 +257,10 @@ LOCAL = {
     "aten::arange": positions,
     "aten::slice": sliced,
     "aten::tril": masked,
-    "aten::native_dropout": lambda _, device, x, *others: (x.clone(), torch.ones_like(x, dtype=torch.bool)),
+    "aten::native_dropout": lambda _, device, x, *others: (
+        x.clone(),
+        torch.ones_like(x, dtype=torch.bool),
+    ),
     "aten::native_dropout_backward": lambda _, device, gradient, *others: gradient.clone(),
     "aten::embedding": embedding,
     "aten::embedding_dense_backward": embedding_gradient,

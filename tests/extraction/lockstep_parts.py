@@ -1,4 +1,5 @@
-"""What each device of a layout holds of a whole model's numbers, and its gradients put together again."""
+"""What each device of a layout holds of a whole model's numbers, and its gradients put together
+again."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,10 @@ from GraphExtractor.graph import Attention, GraphKey, KeyExchange, TensorLayout
 
 PACKED = ("c_attn", "projection")  # queries, keys and values side by side in one product
 TABLES = ("wpe", "position", "token_type")  # small tables that every token looks up
-HEADS = ("q_norm", "k_norm")  # parameters that the heads of a device use, and those of the others too
+HEADS = (
+    "q_norm",
+    "k_norm",
+)  # parameters that the heads of a device use, and those of the others too
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,9 @@ def whole_run(model, family, length, batch, attention):
     key = GraphKey(model, batch, length, 1, attention)
     run = Lockstep(key, family)
     parameters, inputs = random_values(run)
-    (gradients,) = run.gradients(lambda name, _: parameters[name], lambda name, _: inputs[name], constant)
+    (gradients,) = run.gradients(
+        lambda name, _: parameters[name], lambda name, _: inputs[name], constant
+    )
     return parameters, inputs, gradients, run.losses()[0]
 
 
@@ -39,7 +45,9 @@ def random_values(whole):
     def normal(like):
         return torch.randn(like.shape, generator=generator, dtype=torch.float64)
 
-    parameters = {name: normal(node.meta["val"]) * 0.2 + 0.1 for node, name in whole.step.parameters.items()}
+    parameters = {
+        name: normal(node.meta["val"]) * 0.2 + 0.1 for node, name in whole.step.parameters.items()
+    }
     inputs = {}
     for node, name in whole.step.inputs.items():
         like = node.meta["val"]
@@ -54,12 +62,15 @@ def random_values(whole):
 
 
 def constant(like, device=None):
-    """A table that the model keeps: the same wherever its shape is, or the positions of tokens, those of the device first."""
+    """A table that the model keeps: the same wherever its shape is, or the positions of tokens,
+    those of the device first."""
     if not like.dtype.is_floating_point:
         table = torch.arange(like.shape[-1])
         table[: len(device.positions)] = device.positions
         return table.expand(like.shape)
-    return torch.randn(like.shape, generator=torch.Generator().manual_seed(sum(like.shape)), dtype=torch.float64)
+    return torch.randn(
+        like.shape, generator=torch.Generator().manual_seed(sum(like.shape)), dtype=torch.float64
+    )
 
 
 def chunk(value, dim, place, parts, packed=1):
@@ -76,7 +87,8 @@ class Parts:
         self.fed_shapes = {name: node.meta["val"].shape for node, name in run.step.inputs.items()}
 
     def cut(self, name, value):
-        """Which dimensions of a whole parameter are divided over the first tensor axis, and which over the second."""
+        """Which dimensions of a whole parameter are divided over the first tensor axis, and which
+        over the second."""
         if self.key.layout is TensorLayout.TWO_D and value.dim() == 2:
             return (1, None) if any(each in name for each in TABLES) else (0, 1)
         found = [dim for dim, size in enumerate(value.shape) if self.shapes[name][dim] != size]
@@ -107,7 +119,9 @@ class Parts:
             return value
         value = value[:, device.positions]
         for dim, size in enumerate(self.fed_shapes[name]):
-            if value.shape[dim] != size:  # what is predicted is divided over the first tensor axis, too
+            if (
+                value.shape[dim] != size
+            ):  # what is predicted is divided over the first tensor axis, too
                 value = chunk(value, dim, device.tp, self.key.tp)
         return value
 
@@ -118,14 +132,18 @@ class Parts:
         return [
             index
             for index, other in enumerate(self.run.devices)
-            if (with_tensor or other.tp == device.tp) and (second is None or other.tp2 == device.tp2)
+            if (with_tensor or other.tp == device.tp)
+            and (second is None or other.tp2 == device.tp2)
         ]
 
     def is_summand(self, name):
-        """Whether a parameter that all devices of the first tensor axis hold meets a part of the tokens or heads on each."""
+        """Whether a parameter that all devices of the first tensor axis hold meets a part of the
+        tokens or heads on each."""
         if any(each in name for each in HEADS):
             return True
-        return self.key.sequence_parallel and not any(each in name for each in (*TABLES, "embedding."))
+        return self.key.sequence_parallel and not any(
+            each in name for each in (*TABLES, "embedding.")
+        )
 
 
 def difference(
@@ -142,9 +160,21 @@ def difference(
     batch=2,
     spoiled=None,
 ):
-    """How far the devices of a layout are from the whole model; ``spoiled(graph)`` changes the traced step before it runs."""
+    """How far the devices of a layout are from the whole model; ``spoiled(graph)`` changes the
+    traced step before it runs."""
     parameters, inputs, expected, loss = whole_run(model, family, length, batch, attention)
-    key = GraphKey(model, batch, length, tp, attention, sequence_parallel, cp=cp, layout=layout, tp2=tp2, exchange=exchange)
+    key = GraphKey(
+        model,
+        batch,
+        length,
+        tp,
+        attention,
+        sequence_parallel,
+        cp=cp,
+        layout=layout,
+        tp2=tp2,
+        exchange=exchange,
+    )
     run = Lockstep(key, family)
     if spoiled is not None:
         spoiled(run.step.graph)
@@ -165,7 +195,12 @@ def difference(
             worst = max(worst, (total - parts.held(name, value, device)).abs().max().item())
     losses = run.losses()
     share = (
-        tp if any(value.dim() == 3 for value in inputs.values()) and (layout is TensorLayout.TWO_D or sequence_parallel) else 1
+        tp
+        if any(value.dim() == 3 for value in inputs.values())
+        and (layout is TensorLayout.TWO_D or sequence_parallel)
+        else 1
     )
     mean = sum(losses) / len(losses) * share  # where devices have summands each
-    return Difference(worst, abs(mean - loss).item(), max(value.abs().max().item() for value in expected.values()))
+    return Difference(
+        worst, abs(mean - loss).item(), max(value.abs().max().item() for value in expected.values())
+    )

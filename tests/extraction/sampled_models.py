@@ -1,4 +1,5 @@
-"""Models that stand for all listed ones where extracting every size would take long: each family and each way it is built."""
+"""Models that stand for all listed ones where extracting every size would take long: each family
+and each way it is built."""
 
 from GraphExtractor.models.registry import canonical_name
 
@@ -17,7 +18,8 @@ SAMPLED = (
     "qwen3-0.6b",
 )
 
-# One small model of every family that dimensions can name, of widths that no sequence length in the tests equals.
+# One small model of every family that dimensions can name, of widths that no sequence length in the
+# tests equals.
 SMALL = {
     "gpt": "gpt:layers={},hidden=160,heads=4,vocabulary=512,sequence_length=192",
     "llama": "llama:layers={},hidden=160,heads=4,kv_heads=2,vocabulary=512,sequence_length=192",
@@ -32,4 +34,6 @@ SMALL = {
     "vocabulary=512,sequence_length=192",
 }
 SMALL_LENGTH = 192
-SMALL_OPT, SMALL_BLOOM, SMALL_MPT = (canonical_name(SMALL[family].format(2)) for family in ("opt", "bloom", "mpt"))
+SMALL_OPT, SMALL_BLOOM, SMALL_MPT = (
+    canonical_name(SMALL[family].format(2)) for family in ("opt", "bloom", "mpt")
+)

@@ -1,4 +1,5 @@
-"""Whatever operator of torch a model uses is priced: by a formula, or by its bytes, which is then said."""
+"""Whatever operator of torch a model uses is priced: by a formula, or by its bytes, which is then
+said."""
 
 import math
 from textwrap import dedent
@@ -99,29 +100,53 @@ def module_of(tmp_path, expression):
 
 
 @pytest.mark.parametrize("expression", OPERATORS)
-def test_every_operator_is_priced_and_named_where_no_formula_describes_it(tmp_path, device, expression):
+def test_every_operator_is_priced_and_named_where_no_formula_describes_it(
+    tmp_path, device, expression
+):
     graph = module_of(tmp_path, expression)
-    operators = [each for layer in graph.layers for each in (*layer.forward.operators, *layer.backward.operators)]
+    operators = [
+        each
+        for layer in graph.layers
+        for each in (*layer.forward.operators, *layer.backward.operators)
+    ]
     seconds = [device.operator_time(each).device_s for each in operators]
     assert all(math.isfinite(each) and each > 0 for each in seconds)
-    unknown = {work.function for each in operators for work in each.vector if work.function not in KNOWN}
-    found = priced_by_bytes(graph, Recompute.NONE, KNOWN, lambda each: device.price(each).alone.seconds[0])
+    unknown = {
+        work.function for each in operators for work in each.vector if work.function not in KNOWN
+    }
+    found = priced_by_bytes(
+        graph, Recompute.NONE, KNOWN, lambda each: device.price(each).alone.seconds[0]
+    )
     assert (
-        {each.operator for each in found} == {f"aten.{function}" for function in unknown} == times_by_bytes(graph, KNOWN).keys()
+        {each.operator for each in found}
+        == {f"aten.{function}" for function in unknown}
+        == times_by_bytes(graph, KNOWN).keys()
     )
     assert all(each.times >= 1 and 0 < each.share_of_seconds < 1 for each in found)
     moving = [each for each in operators if any(work.function in unknown for work in each.vector)]
     assert all(each.bytes_read + each.bytes_written > 0 for each in moving)
 
 
-@pytest.mark.parametrize("made", ["torch.fft.rfft({}).abs()", "torch.fft.fft2({}).real", "torch.fft.irfft(torch.fft.rfft({}))"])
+@pytest.mark.parametrize(
+    "made",
+    ["torch.fft.rfft({}).abs()", "torch.fft.fft2({}).real", "torch.fft.irfft(torch.fft.rfft({}))"],
+)
 def test_transforms_run_in_the_precision_that_torch_has_for_them(tmp_path, made):
-    """Models are traced in bfloat16, in which torch has no transforms; code written for float32 casts nothing."""
-    narrow, wide = (module_of(tmp_path, made.format(given)) for given in ("self.b(given)", "self.b(given).float()"))
+    """Models are traced in bfloat16, in which torch has no transforms; code written for float32
+    casts nothing."""
+    narrow, wide = (
+        module_of(tmp_path, made.format(given))
+        for given in ("self.b(given)", "self.b(given).float()")
+    )
     flops = [sum(each.forward.flops for each in graph.layers) for graph in (narrow, wide)]
     assert flops[0] > 0 and narrow.total_parameter_count == wide.total_parameter_count
     names = [
-        {work.function for each in graph.layers for op in each.forward.operators for work in op.vector}
+        {
+            work.function
+            for each in graph.layers
+            for op in each.forward.operators
+            for work in op.vector
+        }
         for graph in (narrow, wide)
     ]
     assert names[0] == names[1]
@@ -146,7 +171,12 @@ def node_of(target, *shapes):
             [(3, 64, 64), (3, 64, 16)],
             3 * 64 * 64 * 16 / 2,
         ),
-        (_ATEN.triangular_solve.default, "triangular_solve", [(3, 64, 16), (3, 64, 64)], 3 * 64 * 64 * 16 / 2),
+        (
+            _ATEN.triangular_solve.default,
+            "triangular_solve",
+            [(3, 64, 16), (3, 64, 64)],
+            3 * 64 * 64 * 16 / 2,
+        ),
         (_ATEN.linalg_cholesky_ex.default, "linalg_cholesky_ex", [(60, 60)], 60**3 / 6),
         (_ATEN.linalg_inv_ex.default, "linalg_inv_ex", [(5, 12, 12)], 5 * 12**3),
         (_ATEN.linalg_lu_factor_ex.default, "linalg_lu_factor_ex", [(30, 30)], 30**3 / 3),
@@ -159,12 +189,22 @@ def test_work_of_small_linear_algebra(target, name, shapes, multiply_adds):
     (vector,) = work.vector
     assert work.kind is OperatorKind.REDUCTION and not work.gemms
     assert vector.elements == pytest.approx(multiply_adds, abs=1)
-    assert vector.steps == max(min(shape[-2:]) for shape in shapes)  # the order of the system, one column after another
+    assert vector.steps == max(
+        min(shape[-2:]) for shape in shapes
+    )  # the order of the system, one column after another
 
 
 def test_a_larger_system_takes_longer_than_its_bytes(tmp_path, device):
-    graph = module_of(tmp_path, "torch.linalg.svd(torch.nn.functional.pad(x, (0, 1016, 0, 1016)), full_matrices=False).S")
-    (operator,) = [each for layer in graph.layers for each in layer.forward.operators if "svd" in each.name]
+    graph = module_of(
+        tmp_path,
+        "torch.linalg.svd(torch.nn.functional.pad(x, (0, 1016, 0, 1016)), full_matrices=False).S",
+    )
+    (operator,) = [
+        each for layer in graph.layers for each in layer.forward.operators if "svd" in each.name
+    ]
     time = device.operator_time(operator)
-    assert time.arithmetic_s > 10 * (operator.bytes_read + operator.bytes_written) / device.stream_bytes_per_s
+    assert (
+        time.arithmetic_s
+        > 10 * (operator.bytes_read + operator.bytes_written) / device.stream_bytes_per_s
+    )
     assert np.isfinite(time.device_s)

@@ -1,4 +1,5 @@
-"""Parts that a model's own code checkpoints run again in the backward pass, and keep their inputs alone."""
+"""Parts that a model's own code checkpoints run again in the backward pass, and keep their inputs
+alone."""
 
 import random
 from pathlib import Path
@@ -50,7 +51,9 @@ def example_inputs(micro_batch_size):
 def written(folder, code, widths=(64, 64, 64, 64)):
     path = folder / "mine.py"
     lines = "\n".join(f"        {line}" for line in code.splitlines())
-    path.write_text(HEAD.replace("{widths}", str(list(widths))).replace("{code}", lines), encoding="utf-8")
+    path.write_text(
+        HEAD.replace("{widths}", str(list(widths))).replace("{code}", lines), encoding="utf-8"
+    )
     return path
 
 
@@ -60,7 +63,9 @@ def graph_of(path):
 
 def flops(graph):
     found = [product_flops(graph.layers[index]) for index in graph.sequence]
-    return sum(each.forward + each.score_forward for each in found), sum(each.backward + each.score_backward for each in found)
+    return sum(each.forward + each.score_forward for each in found), sum(
+        each.backward + each.score_backward for each in found
+    )
 
 
 def saved(graph, mode=Recompute.NONE):
@@ -72,10 +77,13 @@ WAYS = {
     "all of it": "for each in b: x = checkpoint(each, x, use_reentrant=False, early_stop=False)",
     "some": "x = b[0](x)\nx = checkpoint(b[1], x, use_reentrant=False)\nx = b[3](b[2](x))",
     "segments": "x = checkpoint_sequential(nn.Sequential(*b), 2, x, use_reentrant=False)",
-    "a function": "x = checkpoint(lambda y: b[1](torch.tanh(b[0](y))), x, use_reentrant=False)\nx = b[3](b[2](x))",
-    "within": "x = checkpoint(lambda y: checkpoint(b[1], b[0](y), use_reentrant=False), x, use_reentrant=False)\n"
+    "a function": "x = checkpoint(lambda y: b[1](torch.tanh(b[0](y))), x, use_reentrant=False)\nx "
+    "= b[3](b[2](x))",
+    "within": "x = checkpoint(lambda y: checkpoint(b[1], b[0](y), use_reentrant=False), x, "
+    "use_reentrant=False)\n"
     "x = b[3](b[2](x))",
-    "head": "for each in b: x = each(x)\nreturn checkpoint(lambda y: self.head(y).square().mean(), x, use_reentrant=False)",
+    "head": "for each in b: x = each(x)\nreturn checkpoint(lambda y: "
+    "self.head(y).square().mean(), x, use_reentrant=False)",
 }
 
 
@@ -93,9 +101,19 @@ def test_a_checkpointed_stack_is_the_plain_one_and_its_forward_pass_again(tmp_pa
     widths = [draw.choice((16, 32, 64, 96)) for _ in range(draw.randint(2, 5))]
     chosen = [draw.random() < 0.6 for _ in widths]
     chosen[draw.randrange(len(widths))] = True
-    loop = "for each, again in zip(b, {}): x = checkpoint(each, x, use_reentrant=True) if again else each(x)"
-    plain, again = (graph_of(written(tmp_path, loop.format(each), widths)) for each in ([False] * len(widths), chosen))
-    forward = sum(2 * 2 * 16 * 32 * (2 * width + 32) for width, twice in zip(widths, chosen, strict=True) if twice)
+    loop = (
+        "for each, again in zip(b, {}): x = checkpoint(each, x, use_reentrant=True) if again "
+        "else each(x)"
+    )
+    plain, again = (
+        graph_of(written(tmp_path, loop.format(each), widths))
+        for each in ([False] * len(widths), chosen)
+    )
+    forward = sum(
+        2 * 2 * 16 * 32 * (2 * width + 32)
+        for width, twice in zip(widths, chosen, strict=True)
+        if twice
+    )
     assert flops(again) == (flops(plain)[0], flops(plain)[1] + forward)
     assert saved(again) < saved(plain)
 
@@ -105,8 +123,14 @@ def test_a_checkpointed_block_keeps_its_input_alone(tmp_path):
     blocks = [graph.layers[index] for index in graph.sequence][:4]
     assert {block.saved.none for block in blocks} == {2 * 16 * 32 * 2}  # bf16
     products = [each.id for each in blocks[0].forward.operators if each.gemms]
-    again = [each.forward_id for each in blocks[0].backward.operators if each.yields is Yields.OUTPUT and each.gemms]
-    assert len(products) == 3 and again == products[:2]  # what the last one reads is there before it runs
+    again = [
+        each.forward_id
+        for each in blocks[0].backward.operators
+        if each.yields is Yields.OUTPUT and each.gemms
+    ]
+    assert (
+        len(products) == 3 and again == products[:2]
+    )  # what the last one reads is there before it runs
 
 
 def test_recomputation_of_a_study_comes_on_top(tmp_path):

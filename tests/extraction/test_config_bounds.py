@@ -1,4 +1,5 @@
-"""Sizes in Hugging Face configurations: those that models have are accepted, those that none has are refused at once."""
+"""Sizes in Hugging Face configurations: those that models have are accepted, those that none has
+are refused at once."""
 
 import json
 import logging
@@ -20,17 +21,32 @@ def test_the_usual_sizes_of_every_architecture_are_accepted():
     for name, config in CONFIG_MAPPING.items():
         try:
             values = config().to_dict()
-        except (StrictDataclassError, ValueError, TypeError, AttributeError, KeyError, ImportError):  # one without usual sizes
+        except (
+            StrictDataclassError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            KeyError,
+            ImportError,
+        ):  # one without usual sizes
             continue
         check_sizes({key: value for key, value in values.items() if isinstance(key, str)}, name)
         checked += 1
     assert checked > 100
 
 
-@pytest.mark.parametrize("model_type", ["bert", "mpnet"])  # a family of ours, and a model of transformers
+@pytest.mark.parametrize(
+    "model_type", ["bert", "mpnet"]
+)  # a family of ours, and a model of transformers
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("vocab_size", 10**40), ("vocab_size", 10**39), ("num_hidden_layers", 10**9), ("hidden_size", 2**31), ("num_labels", 10**9)],
+    [
+        ("vocab_size", 10**40),
+        ("vocab_size", 10**39),
+        ("num_hidden_layers", 10**9),
+        ("hidden_size", 2**31),
+        ("num_labels", 10**9),
+    ],
 )
 def test_a_size_that_no_model_has_is_one_sentence(tmp_path, model_type, key, value):
     path = tmp_path / "config.json"

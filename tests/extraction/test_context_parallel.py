@@ -1,4 +1,5 @@
-"""Graphs of a device that shares its sequences with others: against graphs of shorter ones, and conserving all work."""
+"""Graphs of a device that shares its sequences with others: against graphs of shorter ones, and
+conserving all work."""
 
 import math
 from collections import Counter
@@ -48,7 +49,11 @@ def passes(layer):
 
 
 def exchanges(operators):
-    return [o for o in operators.operators if o.collective and o.collective.group is CollectiveGroup.CONTEXT]
+    return [
+        o
+        for o in operators.operators
+        if o.collective and o.collective.group is CollectiveGroup.CONTEXT
+    ]
 
 
 def core_ids(layer):
@@ -61,14 +66,18 @@ def outside_core(layer, operators):
     return Counter(
         (o.gemms, o.vector, o.collective, o.reads, o.writes, o.yields)
         for o in operators.operators
-        if (o.gemms or o.collective) and not {o.id, o.forward_id} & core and o not in exchanges(operators)
+        if (o.gemms or o.collective)
+        and not {o.id, o.forward_id} & core
+        and o not in exchanges(operators)
     )
 
 
 def vector_work(operators, replaced=None):
     """Vector work of a pass, with the numbers of attention's scores ``replaced``."""
     return Counter(
-        (work.function, (replaced or {}).get(work.elements, work.elements)) for o in operators.operators for work in o.vector
+        (work.function, (replaced or {}).get(work.elements, work.elements))
+        for o in operators.operators
+        for work in o.vector
     )
 
 
@@ -78,7 +87,9 @@ def test_outside_attention_a_part_is_what_a_shorter_sequence_traces_to(family, s
     part = extracted(name(family), sequence_length=SMALL_LENGTH, cp=CP, **settings)
     shorter = extracted(name(family), sequence_length=SMALL_LENGTH // CP, **settings)
     assert check_structure(part) == []
-    assert "bert" in family or check_invariants(part) == []  # the pooler of so small a BERT is not negligible
+    assert (
+        "bert" in family or check_invariants(part) == []
+    )  # the pooler of so small a BERT is not negligible
     assert part.tensors == shorter.tensors
     maps, short = settings["micro_batch_size"] * 4 // settings["tp"], SMALL_LENGTH // CP
     replaced = {
@@ -107,7 +118,11 @@ def test_all_parts_together_do_the_work_of_the_whole(family, settings, extracted
         parts = extracted(name(family), sequence_length=SMALL_LENGTH, cp=cp, **settings)
         for layer, part in zip(whole.layers, parts.layers, strict=True):
             for before, after in zip(passes(layer), passes(part), strict=True):
-                pooled = sum(o.flops for o in before.operators if "pooler" in o.name or "relationship" in o.name)
+                pooled = sum(
+                    o.flops
+                    for o in before.operators
+                    if "pooler" in o.name or "relationship" in o.name
+                )
                 assert cp * (after.flops - pooled) == before.flops - pooled
             if layer.name == "block":
                 for one, other in zip(
@@ -116,17 +131,27 @@ def test_all_parts_together_do_the_work_of_the_whole(family, settings, extracted
                     strict=True,
                 ):
                     assert cp * other.flops == one.flops
-                    assert [cp * work.elements for work in other.vector] == [work.elements for work in one.vector]
-                for mode in Recompute:  # without masks, which blocks share: they have two axes of tokens
+                    assert [cp * work.elements for work in other.vector] == [
+                        work.elements for work in one.vector
+                    ]
+                for (
+                    mode
+                ) in Recompute:  # without masks, which blocks share: they have two axes of tokens
                     assert cp * kept_alone(parts, 1, mode) == kept_alone(whole, 1, mode)
 
 
 @pytest.mark.parametrize(("family", "kv_heads"), [("gpt", 4), ("llama", 2), ("mpt", 4)])
-def test_keys_and_values_are_gathered_before_attention_and_their_gradients_scattered_behind(family, kv_heads, extracted):
+def test_keys_and_values_are_gathered_before_attention_and_their_gradients_scattered_behind(
+    family, kv_heads, extracted
+):
     part = extracted(name(family), sequence_length=SMALL_LENGTH, cp=4).layers[1]
     payload = 2 * kv_heads * SMALL_LENGTH * 40 * 2  # keys and values of all devices in bfloat16
-    (attention,) = [operator for operator in part.forward.operators if operator.kind is OperatorKind.ATTENTION]
-    (gradient,) = [operator for operator in part.backward.operators if operator.kind is OperatorKind.ATTENTION]
+    (attention,) = [
+        operator for operator in part.forward.operators if operator.kind is OperatorKind.ATTENTION
+    ]
+    (gradient,) = [
+        operator for operator in part.backward.operators if operator.kind is OperatorKind.ATTENTION
+    ]
     (gather,) = exchanges(part.forward)
     again, scatter = sorted(exchanges(part.backward), key=lambda o: o.collective.kind)
     for exchange, kind in (
@@ -135,7 +160,11 @@ def test_keys_and_values_are_gathered_before_attention_and_their_gradients_scatt
         (scatter, CollectiveKind.REDUCE_SCATTER),
     ):
         collective = exchange.collective
-        assert (collective.kind, collective.payload_bytes, collective.group_size) == (kind, payload, 4)
+        assert (collective.kind, collective.payload_bytes, collective.group_size) == (
+            kind,
+            payload,
+            4,
+        )
         small, large = sorted((exchange.bytes_read, exchange.bytes_written))
         assert (small, large) == (payload // 4, payload)
     assert gather.bytes_read < gather.bytes_written and scatter.bytes_written < scatter.bytes_read
@@ -143,15 +172,22 @@ def test_keys_and_values_are_gathered_before_attention_and_their_gradients_scatt
     assert (scatter.yields, scatter.forward_id) == (Yields.INPUT_GRADIENT, gather.id)
     makers_of_keys = {a for a, b in part.forward.edges if b == gather.id}
     makers = {a for a, b in part.forward.edges if b == attention.id}
-    assert makers_of_keys and gather.id in makers and len(makers) == 2  # queries are not waited for by the gather
+    assert (
+        makers_of_keys and gather.id in makers and len(makers) == 2
+    )  # queries are not waited for by the gather
     assert not [a for a, b in part.backward.edges if b == again.id]
     assert {b for a, b in part.backward.edges if a == again.id} == {gradient.id}
     assert {a for a, b in part.backward.edges if b == scatter.id} == {gradient.id}
     assert {b for a, b in part.backward.edges if a == scatter.id}
-    assert {b for a, b in part.backward_selective.edges if a == again.id} == {attention.id, gradient.id}
+    assert {b for a, b in part.backward_selective.edges if a == again.id} == {
+        attention.id,
+        gradient.id,
+    }
     # own queries, everyone's keys and values
     queries = payload // 2 * 4 // kv_heads // 4
-    biases = sum(operand.bytes for operand in attention.reads if operand.role is OperandRole.CONSTANT)
+    biases = sum(
+        operand.bytes for operand in attention.reads if operand.role is OperandRole.CONSTANT
+    )
     assert attention.bytes_read == queries + payload + biases
     assert {gemm.m for gemm in attention.gemms} == {SMALL_LENGTH // 4} and attention.causal
     rows, columns = SMALL_LENGTH // 4, SMALL_LENGTH
@@ -167,7 +203,9 @@ def test_keys_and_values_are_gathered_before_attention_and_their_gradients_scatt
 
 @pytest.mark.parametrize("family", ["gpt", "llama"])
 def test_eager_attention_exchanges_keys_and_values_as_it_reads_them(family, extracted):
-    part = extracted(name(family), sequence_length=SMALL_LENGTH, attention=Attention.EAGER, cp=4).layers[1]
+    part = extracted(
+        name(family), sequence_length=SMALL_LENGTH, attention=Attention.EAGER, cp=4
+    ).layers[1]
     payload = 2 * 4 * SMALL_LENGTH * 40 * 2  # grouped keys and values are repeated for every head
     assert [each.collective.payload_bytes for each in exchanges(part.forward)] == [payload]
     kinds = [each.collective.kind for each in exchanges(part.backward)]
@@ -179,8 +217,15 @@ def test_eager_attention_exchanges_keys_and_values_as_it_reads_them(family, extr
         for operator in part.backward.operators
         if operator.gemms and operator.forward_id in core_ids(part)
     }
-    assert products == {(columns, rows, 40), (rows, 40, columns), (40, rows, columns), (rows, columns, 40)}
-    scores = next(operator for operator in part.forward.operators if operator.core_attention).writes[0]
+    assert products == {
+        (columns, rows, 40),
+        (rows, 40, columns),
+        (40, rows, columns),
+        (rows, columns, 40),
+    }
+    scores = next(
+        operator for operator in part.forward.operators if operator.core_attention
+    ).writes[0]
     assert math.prod(scores.shape) == 4 * rows * columns
 
 
@@ -195,7 +240,9 @@ def test_a_key_can_ask_for_a_part(tmp_path, extracted):
 
 @pytest.mark.parametrize("cp", [0, 5])
 def test_parts_that_are_not_equal_are_refused(cp):
-    with pytest.raises(InputError, match=f"context parallel degree {cp} .*divisor of 192|context parallel degree 0"):
+    with pytest.raises(
+        InputError, match=f"context parallel degree {cp} .*divisor of 192|context parallel degree 0"
+    ):
         extract_graph(GraphKey(name("gpt"), 1, SMALL_LENGTH, 1, cp=cp))
 
 
@@ -205,7 +252,8 @@ def test_parts_of_a_sequence_parallel_device_are_not_cut_unequally():
 
 
 class Mixer(nn.Module):
-    """Tokens meet in attention as torch has it, in one of its own, or in a convolution over them."""
+    """Tokens meet in attention as torch has it, in one of its own, or in a convolution over
+    them."""
 
     def __init__(self, hidden, way):
         super().__init__()
@@ -219,7 +267,9 @@ class Mixer(nn.Module):
         else:
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + mixed.transpose(1, 2).flatten(2)
-        return x if self.convolution is None else self.convolution(x.transpose(1, 2)).transpose(1, 2)
+        return (
+            x if self.convolution is None else self.convolution(x.transpose(1, 2)).transpose(1, 2)
+        )
 
 
 class MixerModel(nn.Module):
@@ -253,21 +303,28 @@ class MixerFamily(TransformerFamily):
 
 
 def mixer(way):
-    return MixerFamily(layers=2, hidden=32, heads=4, ffn=32, vocabulary=256, sequence_length=64, way=way)
+    return MixerFamily(
+        layers=2, hidden=32, heads=4, ffn=32, vocabulary=256, sequence_length=64, way=way
+    )
 
 
 @pytest.mark.parametrize(("way", "operator"), [("own", "bmm"), ("convolution", "convolution")])
 def test_models_whose_tokens_meet_outside_attention_are_refused(way, operator):
     key = GraphKey("mixer", 2, 64, 1, cp=2)
     assert extract_graph(GraphKey("mixer", 2, 64, 1), mixer(way)).layers
-    with pytest.raises(InputError, match=f"{operator} in layer block of mixer mixes tokens outside attention.*degree 1"):
+    with pytest.raises(
+        InputError,
+        match=f"{operator} in layer block of mixer mixes tokens outside attention.*degree 1",
+    ):
         extract_graph(key, mixer(way))
 
 
 def test_any_model_whose_tokens_meet_in_attention_can_be_cut():
     graph = extract_graph(GraphKey("mixer", 2, 64, 1, cp=2), mixer("torch"))
     assert check_structure(graph) == check_invariants(graph) == []
-    assert [each.collective.payload_bytes for each in exchanges(graph.layers[1].forward)] == [2 * 2 * 64 * 32 * 2]
+    assert [each.collective.payload_bytes for each in exchanges(graph.layers[1].forward)] == [
+        2 * 2 * 64 * 32 * 2
+    ]
 
 
 def test_tensors_between_layers_are_cut(extracted):

@@ -32,7 +32,10 @@ class NanoBlock(nn.Module):
         self.out = nn.Linear(hidden, hidden)
 
     def forward(self, x):
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.qkv(self.norm(x)).chunk(3, -1)
+        )
         mixed = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1, is_causal=True)
         return x + functional.dropout(self.out(mixed.transpose(1, 2).flatten(2)), 0.1)
 
@@ -69,7 +72,14 @@ class Nano(TransformerFamily):
 
 def nano(block=NanoBlock, layers=6):
     return Nano(
-        layers=layers, hidden=64, heads=4, ffn=64, vocabulary=256, sequence_length=32, published_parameter_count=0, block=block
+        layers=layers,
+        hidden=64,
+        heads=4,
+        ffn=64,
+        vocabulary=256,
+        sequence_length=32,
+        published_parameter_count=0,
+        block=block,
     )
 
 
@@ -138,10 +148,20 @@ def test_skip_connections_between_blocks_are_followed():
         def build(self, key, vocabulary, attention):
             return Skipping(vocabulary, self.hidden, self.heads, self.layers, self.block)
 
-    family = SkippingFamily(layers=6, hidden=64, heads=4, ffn=64, vocabulary=256, sequence_length=32, published_parameter_count=0)
+    family = SkippingFamily(
+        layers=6,
+        hidden=64,
+        heads=4,
+        ffn=64,
+        vocabulary=256,
+        sequence_length=32,
+        published_parameter_count=0,
+    )
     graph = extract_graph(KEY, family)
     assert [
-        (t.source, t.destinations) for t in graph.tensors if len(t.destinations) > 1 or t.destinations[0] != t.source + 1
+        (t.source, t.destinations)
+        for t in graph.tensors
+        if len(t.destinations) > 1 or t.destinations[0] != t.source + 1
     ] == [(0, (1, 7))]
     assert cut_bytes(graph, 4) == (2 * graph.tensors[0].bytes, 2 * graph.tensors[0].gradient_bytes)
 
@@ -154,10 +174,19 @@ def test_unknown_operators_are_priced_and_named(caplog):
     graph = extract_graph(KEY, nano(Odd))
     with caplog.at_level(logging.WARNING):
         check_functions([graph], TENSORS_MOVED, strict=False)
-    assert "nano have no cost and are priced by bytes alone: aten.atan (6 times, in block)" in caplog.text
-    with pytest.raises(InputError, match=r"nano have no cost: aten.atan \(6 times, in block\); leave out --strict"):
+    assert (
+        "nano have no cost and are priced by bytes alone: aten.atan (6 times, in block)"
+        in caplog.text
+    )
+    with pytest.raises(
+        InputError, match=r"nano have no cost: aten.atan \(6 times, in block\); leave out --strict"
+    ):
         check_functions([graph], TENSORS_MOVED, strict=True)
-    assert any(work.function == "atan" for operator in graph.layers[1].forward.operators for work in operator.vector)
+    assert any(
+        work.function == "atan"
+        for operator in graph.layers[1].forward.operators
+        for work in operator.vector
+    )
 
 
 def test_parameters_without_gradient_are_refused():

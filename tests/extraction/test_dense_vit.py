@@ -37,7 +37,10 @@ def test_it_has_the_sizes_of_the_paper(extracted):
     assert not any(operator.causal for operator in block.forward.operators)
     pixels = 20 * 16
     assert graph.layers[-1].matmul_parameter_count == pixels * HIDDEN
-    assert graph.total_parameter_count == 48 * block.parameter_count + 2 * pixels * HIDDEN + pixels + 3 * HIDDEN + TOKENS * HIDDEN
+    assert (
+        graph.total_parameter_count
+        == 48 * block.parameter_count + 2 * pixels * HIDDEN + pixels + 3 * HIDDEN + TOKENS * HIDDEN
+    )
 
 
 @pytest.mark.thorough
@@ -64,20 +67,29 @@ def test_pixels_are_divided_over_the_columns_of_a_grid():
 
 def test_embedding_and_head_are_whole_on_devices_of_one_axis():
     graph, whole = small(2), small()
-    assert graph.layers[0] == shared_by(whole.layers[0], 2) and graph.layers[-1] == shared_by(whole.layers[-1], 2)
+    assert graph.layers[0] == shared_by(whole.layers[0], 2) and graph.layers[-1] == shared_by(
+        whole.layers[-1], 2
+    )
     split = small(2, sequence_parallel=True)
-    assert 2 * split.layers[-1].forward.flops == whole.layers[-1].forward.flops  # each predicts its own patches
+    assert (
+        2 * split.layers[-1].forward.flops == whole.layers[-1].forward.flops
+    )  # each predicts its own patches
     assert not [each for each in split.layers[-1].forward.operators if each.collective]
     kinds = {each.collective.kind for each in split.layers[1].forward.operators if each.collective}
     assert kinds == {CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER}
 
 
 def test_eager_attention_keeps_all_scores():
-    assert small(attention=Attention.EAGER).layers[1].saved.restored_selective == 2 * (2 * 4 * 96**2)  # in bfloat16
+    assert small(attention=Attention.EAGER).layers[1].saved.restored_selective == 2 * (
+        2 * 4 * 96**2
+    )  # in bfloat16
 
 
 def test_heads_bound_the_columns():
-    with pytest.raises(InputError, match="tensor parallel width 8 does not divide small, which has 4 attention heads"):
+    with pytest.raises(
+        InputError,
+        match="tensor parallel width 8 does not divide small, which has 4 attention heads",
+    ):
         small(8)
     with pytest.raises(InputError, match="4 x 32 devices does not divide the 64 hidden columns"):
         small(4, tp2=32, layout=TensorLayout.TWO_D)

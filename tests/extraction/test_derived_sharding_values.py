@@ -1,4 +1,5 @@
-"""The proof of the rules: all devices of a group, run in lockstep on real numbers, get the gradients of the whole step."""
+"""The proof of the rules: all devices of a group, run in lockstep on real numbers, get the
+gradients of the whole step."""
 
 from functools import partial
 
@@ -47,11 +48,16 @@ def numbers():
     ],
 )
 def test_language_models(attention, mlp, order, tp):
-    assert largest_difference(traced(partial(decoder, attention, mlp, order), ids()), ids(), tp) < CLOSE
+    assert (
+        largest_difference(traced(partial(decoder, attention, mlp, order), ids()), ids(), tp)
+        < CLOSE
+    )
 
 
 def encoder(norm_first):
-    layer = partial(nn.TransformerEncoderLayer, WIDTH, HEADS, 32, 0.0, batch_first=True, norm_first=norm_first)
+    layer = partial(
+        nn.TransformerEncoderLayer, WIDTH, HEADS, 32, 0.0, batch_first=True, norm_first=norm_first
+    )
     return nn.Sequential(layer(), layer()) if norm_first else layer()
 
 
@@ -59,7 +65,9 @@ class Crossing(nn.Module):
     def __init__(self):
         super().__init__()
         self.memory = nn.LayerNorm(WIDTH)
-        self.layers = nn.ModuleList(nn.TransformerDecoderLayer(WIDTH, HEADS, 32, 0.0, batch_first=True) for _ in range(2))
+        self.layers = nn.ModuleList(
+            nn.TransformerDecoderLayer(WIDTH, HEADS, 32, 0.0, batch_first=True) for _ in range(2)
+        )
 
     def forward(self, x):
         memory = self.memory(x).flip(1)
@@ -78,7 +86,9 @@ class Adapted(nn.Module):
 
     def forward(self, x):
         h = self.mlp.up(x) + self.b(self.a(x))
-        return self.mlp.down(functional.gelu(h) * self.scale * h.detach().mean(1, keepdim=True).sigmoid())
+        return self.mlp.down(
+            functional.gelu(h) * self.scale * h.detach().mean(1, keepdim=True).sigmoid()
+        )
 
 
 class DenseExperts(nn.Module):
@@ -87,7 +97,10 @@ class DenseExperts(nn.Module):
     def __init__(self):
         super().__init__()
         self.gate = nn.Linear(WIDTH, 3)
-        self.up, self.down = nn.Parameter(torch.empty(3, WIDTH, 24)), nn.Parameter(torch.empty(3, 24, WIDTH))
+        self.up, self.down = (
+            nn.Parameter(torch.empty(3, WIDTH, 24)),
+            nn.Parameter(torch.empty(3, 24, WIDTH)),
+        )
 
     def forward(self, x):
         inner = torch.einsum("btc,ecf->betf", x, self.up).relu()
@@ -99,7 +112,11 @@ class TokenMixer(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(LENGTH, 12), nn.Linear(12, LENGTH)
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(WIDTH),
+            nn.Linear(LENGTH, 12),
+            nn.Linear(12, LENGTH),
+        )
 
     def forward(self, x):
         return x + self.down(self.up(self.norm(x).transpose(1, 2)).relu()).transpose(1, 2)

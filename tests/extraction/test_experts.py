@@ -1,4 +1,5 @@
-"""Mixtures of experts: published counts, and what one device of every parallel group computes, keeps and exchanges."""
+"""Mixtures of experts: published counts, and what one device of every parallel group computes,
+keeps and exchanges."""
 
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +14,14 @@ from GraphExtractor import extract
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.experts import tokens_by_expert
 from GraphExtractor.extract import extract_graph
-from GraphExtractor.graph import Attention, CollectiveGroup, CollectiveKind, GraphKey, OperatorKind, Yields
+from GraphExtractor.graph import (
+    Attention,
+    CollectiveGroup,
+    CollectiveKind,
+    GraphKey,
+    OperatorKind,
+    Yields,
+)
 from GraphExtractor.models.registry import find_model
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = (
@@ -22,7 +30,8 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = (
     CollectiveKind.REDUCE_SCATTER,
     CollectiveKind.ALL_TO_ALL,
 )
-PUBLISHED = {  # billions of all parameters and of those a token meets, as their papers and model cards round them
+# billions of all parameters and of those a token meets, as their papers and model cards round them
+PUBLISHED = {
     "mixtral-8x7b": (46.7, 12.9),
     "mixtral-8x22b": (141, 39),
     "qwen3-30b-a3b": (30.5, 3.3),
@@ -33,9 +42,25 @@ ONE_OF_EACH = ("mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3")
 TOKENS, HIDDEN = 128, 96
 DIVIDED = [(1, False, 4), (2, False, 2), (4, True, 2)]  # tp, sequence parallelism, ep
 SMALL = {
-    "mixtral": replace(find_model("mixtral-8x7b"), layers=2, hidden=HIDDEN, heads=8, kv_heads=8, ffn=64, vocabulary=512),
+    "mixtral": replace(
+        find_model("mixtral-8x7b"),
+        layers=2,
+        hidden=HIDDEN,
+        heads=8,
+        kv_heads=8,
+        ffn=64,
+        vocabulary=512,
+    ),
     "qwen3": replace(
-        find_model("qwen3-30b-a3b"), layers=2, hidden=HIDDEN, heads=8, kv_heads=8, head_width=16, ffn=64, experts=16, chosen=4
+        find_model("qwen3-30b-a3b"),
+        layers=2,
+        hidden=HIDDEN,
+        heads=8,
+        kv_heads=8,
+        head_width=16,
+        ffn=64,
+        experts=16,
+        chosen=4,
     ),
     "deepseek": replace(
         find_model("deepseek-v3"),
@@ -60,7 +85,9 @@ SMALL = {
 @cache
 def small(name, tp=1, sequence_parallel=False, ep=1, attention=Attention.FLASH):
     key = GraphKey(name, 1, TOKENS, tp, attention, sequence_parallel, ep=ep)
-    return extract.extract_graph(key, SMALL[name])  # or what stands for it in this session: the shared graphs
+    return extract.extract_graph(
+        key, SMALL[name]
+    )  # or what stands for it in this session: the shared graphs
 
 
 def block_of(graph):
@@ -69,7 +96,11 @@ def block_of(graph):
 
 
 def exchanges(graph, group):
-    return [each.collective for each in graph.operators if each.collective and each.collective.group is group]
+    return [
+        each.collective
+        for each in graph.operators
+        if each.collective and each.collective.group is group
+    ]
 
 
 def kinds(graph):
@@ -83,9 +114,15 @@ def test_all_and_active_parameters_are_as_published(model, extracted):
     total, active = PUBLISHED[model]
     assert graph.total_parameter_count == family.published_parameter_count
     assert family.published_parameter_count == pytest.approx(total * 1e9, rel=0.01)
-    missed = sum(graph.layers[index].expert_parameter_count for index in graph.sequence) * (1 - family.chosen / family.experts)
-    assert graph.total_parameter_count - missed == pytest.approx(family.published_active_count, rel=1e-9)
-    assert family.published_active_count == pytest.approx(active * 1e9, rel=0.02)  # 37 stands for 37.55, 3.3 for 3.35
+    missed = sum(graph.layers[index].expert_parameter_count for index in graph.sequence) * (
+        1 - family.chosen / family.experts
+    )
+    assert graph.total_parameter_count - missed == pytest.approx(
+        family.published_active_count, rel=1e-9
+    )
+    assert family.published_active_count == pytest.approx(
+        active * 1e9, rel=0.02
+    )  # 37 stands for 37.55, 3.3 for 3.35
 
 
 @pytest.mark.parametrize("model", sampled(PUBLISHED, ONE_OF_EACH))
@@ -93,10 +130,14 @@ def test_a_token_costs_two_flops_for_each_active_parameter(model, extracted):
     graph, family = extracted(model), find_model(model)
     assert check_structure(graph) == []
     layers = [graph.layers[index] for index in graph.sequence]
-    attention = sum(each.flops for layer in layers for each in layer.forward.operators if each.core_attention)
+    attention = sum(
+        each.flops for layer in layers for each in layer.forward.operators if each.core_attention
+    )
     table = family.vocabulary * family.hidden  # looked up, not multiplied
     wanted = 2 * (family.published_active_count - table) * family.sequence_length
-    assert sum(layer.forward.flops for layer in layers) - attention == pytest.approx(wanted, rel=0.01)
+    assert sum(layer.forward.flops for layer in layers) - attention == pytest.approx(
+        wanted, rel=0.01
+    )
 
 
 @pytest.mark.some(1)
@@ -108,7 +149,9 @@ def test_graphs_are_training_graphs(name, tp, sequence_parallel, ep):
     assert graph.total_parameter_count == small(name).total_parameter_count
     for operator in block_of(graph).backward.operators:
         forward = {each.id: each for each in block_of(graph).forward.operators}[operator.forward_id]
-        if operator.kind is OperatorKind.GEMM:  # each product's gradients differentiate a product as large
+        if (
+            operator.kind is OperatorKind.GEMM
+        ):  # each product's gradients differentiate a product as large
             assert forward.kind is OperatorKind.GEMM
             assert operator.gemms[0].macs == forward.gemms[0].macs
 
@@ -123,14 +166,23 @@ def test_experts_and_their_rows_are_divided(name, tp, sequence_parallel, ep):
     layer = block_of(small(name, tp, sequence_parallel, ep))
     assert layer.expert_parameter_count == block_of(small(name)).expert_parameter_count // (tp * ep)
     batched = [
-        each for each in (*layer.forward.operators, *layer.backward.operators) if each.gemms and "experts.bmm" in each.name
+        each
+        for each in (*layer.forward.operators, *layer.backward.operators)
+        if each.gemms and "experts.bmm" in each.name
     ]
-    assert [each.yields for each in batched].count(Yields.WEIGHT_GRADIENT) == 2 and len(batched) == 6
+    assert [each.yields for each in batched].count(Yields.WEIGHT_GRADIENT) == 2 and len(
+        batched
+    ) == 6
     for operator in batched:
         (gemm,) = operator.gemms
         assert gemm.batch == experts
-        assert sorted((gemm.m, gemm.k, gemm.n)) in (sorted((rows, HIDDEN, 2 * width // tp)), sorted((rows, HIDDEN, width // tp)))
-    assert layer.forward.flops * tp <= block_of(small(name)).forward.flops * (1.2 if name == "deepseek" else 1.05)
+        assert sorted((gemm.m, gemm.k, gemm.n)) in (
+            sorted((rows, HIDDEN, 2 * width // tp)),
+            sorted((rows, HIDDEN, width // tp)),
+        )
+    assert layer.forward.flops * tp <= block_of(small(name)).forward.flops * (
+        1.2 if name == "deepseek" else 1.05
+    )
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -140,9 +192,10 @@ def test_rows_are_exchanged_twice_forward_and_twice_backward(name, tp, sequence_
     tokens = TOKENS // tp if sequence_parallel else TOKENS
     payload = 2 * tokens * SMALL[name].chosen * HIDDEN
     for block_pass in (layer.forward, layer.backward):
-        assert [(each.kind, each.payload_bytes, each.group_size) for each in exchanges(block_pass, CollectiveGroup.EXPERT)] == [
-            (ALL_TO_ALL, payload, ep)
-        ] * 2
+        assert [
+            (each.kind, each.payload_bytes, each.group_size)
+            for each in exchanges(block_pass, CollectiveGroup.EXPERT)
+        ] == [(ALL_TO_ALL, payload, ep)] * 2
     assert exchanges(block_of(small(name)).forward, CollectiveGroup.EXPERT) == []
 
 
@@ -150,9 +203,10 @@ def test_rows_are_exchanged_twice_forward_and_twice_backward(name, tp, sequence_
 def test_a_block_all_reduces_as_one_with_a_dense_mlp(name):
     layer = block_of(small(name, tp=2, ep=2))
     for block_pass in (layer.forward, layer.backward):
-        assert [(each.kind, each.payload_bytes) for each in exchanges(block_pass, CollectiveGroup.TENSOR)] == [
-            (ALL_REDUCE, 2 * TOKENS * HIDDEN)
-        ] * 2
+        assert [
+            (each.kind, each.payload_bytes)
+            for each in exchanges(block_pass, CollectiveGroup.TENSOR)
+        ] == [(ALL_REDUCE, 2 * TOKENS * HIDDEN)] * 2
 
 
 @pytest.mark.parametrize("name", ["mixtral", "qwen3"])
@@ -160,8 +214,14 @@ def test_sequence_parallel_experts_gather_the_routed_rows_and_keep_them(name):
     layer = block_of(small(name, tp=4, sequence_parallel=True, ep=2))
     routed = 2 * TOKENS * SMALL[name].chosen * HIDDEN
     dense = 2 * TOKENS * HIDDEN
-    for block_pass, gathers in ((layer.forward, 1), (layer.backward, 2)):  # attention's input is gathered again
-        assert Counter((each.kind, each.payload_bytes) for each in exchanges(block_pass, CollectiveGroup.TENSOR)) == {
+    for block_pass, gathers in (
+        (layer.forward, 1),
+        (layer.backward, 2),
+    ):  # attention's input is gathered again
+        assert Counter(
+            (each.kind, each.payload_bytes)
+            for each in exchanges(block_pass, CollectiveGroup.TENSOR)
+        ) == {
             (ALL_GATHER, routed): 1,
             (REDUCE_SCATTER, routed): 1,
             (ALL_GATHER, dense): gathers,
@@ -173,24 +233,41 @@ def test_sequence_parallel_experts_gather_the_routed_rows_and_keep_them(name):
 
 def test_latent_attention_reduces_the_gradients_of_what_all_heads_share():
     layer, family = block_of(small("deepseek", tp=2, ep=2)), SMALL["deepseek"]
-    assert [each.payload_bytes for each in exchanges(layer.forward, CollectiveGroup.TENSOR)] == [2 * TOKENS * HIDDEN] * 2
-    widths = Counter([HIDDEN, family.query_rank, family.key_rank, family.rotary_width])  # of the experts' input; of the latents
+    assert [each.payload_bytes for each in exchanges(layer.forward, CollectiveGroup.TENSOR)] == [
+        2 * TOKENS * HIDDEN
+    ] * 2
+    widths = Counter(
+        [HIDDEN, family.query_rank, family.key_rank, family.rotary_width]
+    )  # of the experts' input; of the latents
     found = exchanges(layer.backward, CollectiveGroup.TENSOR)
     assert {each.kind for each in found} == {ALL_REDUCE}
-    assert Counter(each.payload_bytes for each in found) == {2 * TOKENS * width: count for width, count in widths.items()}
+    assert Counter(each.payload_bytes for each in found) == {
+        2 * TOKENS * width: count for width, count in widths.items()
+    }
 
 
 def test_latent_attention_gathers_the_latents_of_a_part_of_the_sequence():
-    layer, family = block_of(small("deepseek", tp=4, sequence_parallel=True, ep=2)), SMALL["deepseek"]
-    latents = [2 * TOKENS * width for width in (family.query_rank, family.key_rank, family.rotary_width)]
+    layer, family = (
+        block_of(small("deepseek", tp=4, sequence_parallel=True, ep=2)),
+        SMALL["deepseek"],
+    )
+    latents = [
+        2 * TOKENS * width for width in (family.query_rank, family.key_rank, family.rotary_width)
+    ]
     routed, dense = 2 * TOKENS * family.chosen * HIDDEN, 2 * TOKENS * HIDDEN
-    forward, backward = (exchanges(each, CollectiveGroup.TENSOR) for each in (layer.forward, layer.backward))
+    forward, backward = (
+        exchanges(each, CollectiveGroup.TENSOR) for each in (layer.forward, layer.backward)
+    )
 
     def payloads(found, kind):
         return sorted(each.payload_bytes for each in found if each.kind is kind)
 
-    assert payloads(forward, ALL_GATHER) == sorted([*latents, routed, dense])  # dense: what the shared expert reads
-    assert payloads(forward, REDUCE_SCATTER) == sorted([dense, routed, dense])  # behind attention, experts, shared expert
+    assert payloads(forward, ALL_GATHER) == sorted(
+        [*latents, routed, dense]
+    )  # dense: what the shared expert reads
+    assert payloads(forward, REDUCE_SCATTER) == sorted(
+        [dense, routed, dense]
+    )  # behind attention, experts, shared expert
     assert payloads(backward, REDUCE_SCATTER) == payloads(forward, ALL_GATHER)
     again = [*latents[:2], dense]  # inputs of products with weights; the rotary keys are not
     assert payloads(backward, ALL_GATHER) == sorted([*payloads(forward, REDUCE_SCATTER), *again])
@@ -201,20 +278,27 @@ def test_the_first_blocks_of_deepseek_are_dense(extracted):
     graph = small("deepseek", tp=2, ep=2)
     dense = graph.layers[graph.sequence[1]]
     assert dense.expert_parameter_count == 0
-    assert [each.payload_bytes for each in exchanges(dense.forward, CollectiveGroup.TENSOR)] == [2 * TOKENS * HIDDEN] * 2
+    assert [each.payload_bytes for each in exchanges(dense.forward, CollectiveGroup.TENSOR)] == [
+        2 * TOKENS * HIDDEN
+    ] * 2
     assert len(exchanges(dense.backward, CollectiveGroup.TENSOR)) == 4
     listed = extracted("deepseek-v3")
-    assert [bool(listed.layers[index].expert_parameter_count) for index in listed.sequence[1:-1]] == [False] * 3 + [True] * 58
+    assert [
+        bool(listed.layers[index].expert_parameter_count) for index in listed.sequence[1:-1]
+    ] == [False] * 3 + [True] * 58
 
 
 def test_eager_latent_attention_has_separate_products_of_both_widths():
     layer, family = block_of(small("deepseek", attention=Attention.EAGER)), SMALL["deepseek"]
-    scores, out = (each.gemms[0] for each in layer.forward.operators if each.core_attention and each.gemms)
+    scores, out = (
+        each.gemms[0] for each in layer.forward.operators if each.core_attention and each.gemms
+    )
     assert (scores.k, out.n) == (family.plain_width + family.rotary_width, family.value_width)
 
 
 def test_routed_rows_and_what_combining_them_needs_are_kept():
-    """Two rows of a token's width for each choice, into the experts and out of them, and three of the inner width."""
+    """Two rows of a token's width for each choice, into the experts and out of them, and three of
+    the inner width."""
     family, kept = SMALL["mixtral"], block_of(small("mixtral")).saved.none
     unrouted = block_of(small("mixtral")).saved.full
     choices = TOKENS * family.chosen
@@ -229,8 +313,15 @@ def test_routed_rows_and_what_combining_them_needs_are_kept():
 
 def test_rows_go_to_their_experts():
     chosen = torch.tensor([[0, 1], [2, 3], [1, 0], [3, 2]])
-    assert tokens_by_expert(chosen, 4).view(4, 2).sort(-1).values.tolist() == [[0, 2], [0, 2], [1, 3], [1, 3]]
-    assert len(tokens_by_expert(chosen[:3], 4)) == 8  # 6 choices are rounded up to 2 rows for each expert
+    assert tokens_by_expert(chosen, 4).view(4, 2).sort(-1).values.tolist() == [
+        [0, 2],
+        [0, 2],
+        [1, 3],
+        [1, 3],
+    ]
+    assert (
+        len(tokens_by_expert(chosen[:3], 4)) == 8
+    )  # 6 choices are rounded up to 2 rows for each expert
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import torch
 from GraphExtractor.fake_mode import FakeMode
 
 
-@pytest.mark.filterwarnings("ignore:Accessing the data pointer:UserWarning")  # torch, of its own copies
+@pytest.mark.filterwarnings(
+    "ignore:Accessing the data pointer:UserWarning"
+)  # torch, of its own copies
 def test_copies_of_modules_share_the_mode_and_what_it_remembers():
     mode = FakeMode()
     with mode:

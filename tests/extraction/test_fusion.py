@@ -9,12 +9,18 @@ from whole_traces import traced_step
 from GraphExtractor.graph import Attention, GraphKey, OperatorKind, Yields
 from GraphExtractor.models.registry import find_model
 
-TRACED = [("gpt2", 1, "flash"), ("bertbase", 2, "flash"), ("llama2", 1, "flash"), ("opt", 1, "eager")]
+TRACED = [
+    ("gpt2", 1, "flash"),
+    ("bertbase", 2, "flash"),
+    ("llama2", 1, "flash"),
+    ("opt", 1, "eager"),
+]
 
 
 @pytest.fixture(scope="module", params=TRACED, ids=lambda case: case[0])
 def passes(request):
-    """Per layer and pass of a traced model: (unfused operators, groups they are fused into, readers of every value)."""
+    """Per layer and pass of a traced model: (unfused operators, groups they are fused into, readers
+    of every value)."""
     from GraphExtractor.fusion import fuse
     from GraphExtractor.operators import readers, traced_operators
     from GraphExtractor.values import ValueTable
@@ -28,7 +34,11 @@ def passes(request):
     found = []
     for layer in range(step.layer_count):
         for backward in (False, True):
-            chosen = tuple(traced for traced in operators if (traced.layer, traced.backward) == (layer, backward))
+            chosen = tuple(
+                traced
+                for traced in operators
+                if (traced.layer, traced.backward) == (layer, backward)
+            )
             found.append((chosen, fuse(chosen, users), users))
     return found
 
@@ -40,7 +50,8 @@ def unfused(operators):
 
 
 def totals(groups, users):
-    """FLOPs, vector elements per function, and bytes moved, of the operators that the groups become."""
+    """FLOPs, vector elements per function, and bytes moved, of the operators that the groups
+    become."""
     from GraphExtractor.layers import GraphBuilder
 
     builder = GraphBuilder(users, frozenset(), ())
@@ -50,7 +61,11 @@ def totals(groups, users):
     for operator in graph.operators:
         for item in operator.vector:
             work[item.function] += item.elements
-    return graph.flops, work, sum(operator.bytes_read + operator.bytes_written for operator in graph.operators)
+    return (
+        graph.flops,
+        work,
+        sum(operator.bytes_read + operator.bytes_written for operator in graph.operators),
+    )
 
 
 def test_fused_and_unfused_graphs_do_equal_work_and_fused_ones_move_less(passes):
@@ -66,7 +81,9 @@ def test_fused_and_unfused_graphs_do_equal_work_and_fused_ones_move_less(passes)
 
 def test_no_operator_is_lost_or_doubled(passes):
     for operators, groups, _ in passes:
-        assert sorted(m.node for group in groups for m in group.members) == sorted(traced.node for traced in operators)
+        assert sorted(m.node for group in groups for m in group.members) == sorted(
+            traced.node for traced in operators
+        )
 
 
 def test_only_elementwise_tails_are_fused_and_never_across_borders(passes):
@@ -74,10 +91,14 @@ def test_only_elementwise_tails_are_fused_and_never_across_borders(passes):
     for _, groups, _ in passes:
         for group in groups:
             others = [member for member in group.members if member.kind not in tails]
-            if len(others) == 2:  # a weight gradient with its bias gradient, which read the same output gradient
+            if (
+                len(others) == 2
+            ):  # a weight gradient with its bias gradient, which read the same output gradient
                 product, total = sorted(others, key=lambda member: not member.gemms)
                 assert product.yields is total.yields is Yields.WEIGHT_GRADIENT
-                assert total.kind is OperatorKind.REDUCTION and [work.function for work in total.vector] == ["sum"]
+                assert total.kind is OperatorKind.REDUCTION and [
+                    work.function for work in total.vector
+                ] == ["sum"]
                 assert {use.value for use in total.uses} <= {use.value for use in product.uses}
                 assert group.head is product
             assert len(others) <= 2
@@ -104,9 +125,18 @@ def test_bias_dropout_and_residual_join_the_product(extracted):
 def test_what_backward_needs_is_still_written(extracted):
     block = extracted("bertlarge").layers[1]
     gelu = next(operator for operator in block.forward.operators if operator.name.endswith("+gelu"))
-    assert sorted(operand.bytes for operand in gelu.writes) == [2 * 512 * 4096] * 2  # input and output of the GELU
-    down = next(operator for operator in block.forward.operators if operator.name == "output.dense.addmm+dropout+add")
-    assert sorted(operand.dtype for operand in down.writes) == ["bfloat16", "bool"]  # the sum and the dropout mask
+    assert (
+        sorted(operand.bytes for operand in gelu.writes) == [2 * 512 * 4096] * 2
+    )  # input and output of the GELU
+    down = next(
+        operator
+        for operator in block.forward.operators
+        if operator.name == "output.dense.addmm+dropout+add"
+    )
+    assert sorted(operand.dtype for operand in down.writes) == [
+        "bfloat16",
+        "bool",
+    ]  # the sum and the dropout mask
 
 
 def test_all_reduces_stand_alone(extracted):

@@ -1,6 +1,7 @@
 """Models that people bring, against torch's own count of FLOPs and the module's own parameters.
 
-A usual session takes one of each kind, a thorough one all of them. ``scripts/gauntlet.py`` prints the whole table.
+A usual session takes one of each kind, a thorough one all of them. ``scripts/gauntlet.py`` prints
+the whole table.
 """
 
 import pytest
@@ -9,7 +10,9 @@ from scripts.gauntlet import TOLERANCE, run_case
 from scripts.gauntlet_cases import all_cases
 
 CASES = {case.name: case for case in all_cases()}
-USUAL = {  # one of every path through inputs, experts, towers, stages and own modules; test_scans.py has that through scans
+# one of every path through inputs, experts, towers, stages and own modules; test_scans.py has that
+# through scans
+USUAL = {
     "bert",
     "electra",
     "gpt-oss",
@@ -32,7 +35,9 @@ def folder(tmp_path_factory):
 
 @pytest.mark.some(4)
 @pytest.mark.parametrize("name", CASES)
-def test_a_model_is_counted_as_torch_counts_it_or_refused_with_the_expected_sentence(request, folder, name):
+def test_a_model_is_counted_as_torch_counts_it_or_refused_with_the_expected_sentence(
+    request, folder, name
+):
     if name not in USUAL and not request.config.getoption("--thorough"):
         pytest.skip("all models of the gauntlet are taken with --thorough")
     case = CASES[name]

@@ -51,11 +51,24 @@ def test_names_follow_the_original_and_tell_settings_apart():
     assert graph_path(key, Path("out"), family) == Path(f"out/GPT/{name}_graph.json.gz")
     parallel = replace(key, tp=8, attention=Attention.EAGER, sequence_parallel=True)
     assert graph_path(parallel, Path("out"), family).name == f"{name}_tmp_8_eager_sp_graph.json.gz"
-    assert graph_path(replace(parallel, cp=4), Path("out"), family).name == f"{name}_tmp_8_cp_4_eager_sp_graph.json.gz"
-    ring, square = replace(key, cp=4, exchange=KeyExchange.RING), replace(key, tp=8, tp2=4, layout=TensorLayout.TWO_D)
+    assert (
+        graph_path(replace(parallel, cp=4), Path("out"), family).name
+        == f"{name}_tmp_8_cp_4_eager_sp_graph.json.gz"
+    )
+    ring, square = (
+        replace(key, cp=4, exchange=KeyExchange.RING),
+        replace(key, tp=8, tp2=4, layout=TensorLayout.TWO_D),
+    )
     assert graph_path(ring, Path("out"), family).name == f"{name}_cp_4_ring_graph.json.gz"
     assert graph_path(square, Path("out"), family).name == f"{name}_tmp_8_2d_4_graph.json.gz"
-    assert {find_model(model).folder for model in listed_models()} >= {"Bert", "GPT", "OPT", "Llama", "Bloom", "MPT"}
+    assert {find_model(model).folder for model in listed_models()} >= {
+        "Bert",
+        "GPT",
+        "OPT",
+        "Llama",
+        "Bloom",
+        "MPT",
+    }
 
 
 def test_a_stored_graph_is_read_not_traced(stored, extracted, monkeypatch):
@@ -93,8 +106,12 @@ def test_reading_imports_neither_torch_nor_transformers(stored):
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
 
 
-@pytest.mark.parametrize("damage", ["truncated", "not gzip", "not json", "missing field", "other schema", "cyclic"])
-def test_a_file_that_cannot_be_used_is_named_set_aside_and_rebuilt(damage, stored, extracted, caplog):
+@pytest.mark.parametrize(
+    "damage", ["truncated", "not gzip", "not json", "missing field", "other schema", "cyclic"]
+)
+def test_a_file_that_cannot_be_used_is_named_set_aside_and_rebuilt(
+    damage, stored, extracted, caplog
+):
     path = the_file(stored)
     document = json.loads(unsealed(gzip.decompress(path.read_bytes()), ""))
     if damage == "missing field":
@@ -103,7 +120,11 @@ def test_a_file_that_cannot_be_used_is_named_set_aside_and_rebuilt(damage, store
         document["graph"]["schema_version"] = 99
     elif damage == "cyclic":
         document["graph"]["layers"][1]["forward"]["edges"] += [[0, 8], [8, 0]]
-    contents = {"truncated": path.read_bytes()[:-100], "not gzip": b"{}", "not json": gzip.compress(b"{")}
+    contents = {
+        "truncated": path.read_bytes()[:-100],
+        "not gzip": b"{}",
+        "not json": gzip.compress(b"{"),
+    }
     path.write_bytes(contents.get(damage, gzip.compress(sealed(json.dumps(document).encode()))))
     with caplog.at_level(logging.WARNING):
         assert load_or_extract(KEY, stored) == extracted("bertbase", sequence_length=128)
@@ -121,12 +142,16 @@ def test_a_graph_that_other_code_made_is_made_again_without_a_warning(stored, ex
     path.write_bytes(gzip.compress(sealed(json.dumps(document).encode())))
     with caplog.at_level(logging.INFO, logger="Common"):
         assert load_or_extract(KEY, stored) == extracted("bertbase", sequence_length=128)
-    assert [each.levelname for each in caplog.records if "made by other code" in each.getMessage()] == ["INFO"]
+    assert [
+        each.levelname for each in caplog.records if "made by other code" in each.getMessage()
+    ] == ["INFO"]
     assert not path.with_name(path.name + ".damaged").exists()
 
 
 @pytest.mark.parametrize("place", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.9999])
-def test_a_flipped_byte_is_told_in_one_sentence_and_the_graph_traced_again(place, stored, extracted, capsys):
+def test_a_flipped_byte_is_told_in_one_sentence_and_the_graph_traced_again(
+    place, stored, extracted, capsys
+):
     """Wherever it is: in what was packed, or in the lengths and checks behind it."""
     path = the_file(stored)
     content = bytearray(path.read_bytes())
@@ -135,7 +160,10 @@ def test_a_flipped_byte_is_told_in_one_sentence_and_the_graph_traced_again(place
     configure_logs(quiet=True)
     assert load_or_extract(KEY, stored) == extracted("bertbase", sequence_length=128)
     (said,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(rf"warning: {re.escape(str(path))} .*; set aside as {path.name}\.damaged and built again", said)
+    assert re.fullmatch(
+        rf"warning: {re.escape(str(path))} .*; set aside as {path.name}\.damaged and built again",
+        said,
+    )
     assert "Error" not in said and "Traceback" not in said
     load_or_extract(KEY, stored)
     assert capsys.readouterr().err == ""
@@ -167,9 +195,13 @@ def test_loading_says_what_is_wrong(stored):
         load(path)
 
 
-@pytest.mark.parametrize(("name", "hint"), [("bertlage", "bertlarge"), ("gpt-3", "gpt3-"), ("LLAMA2", "llama2")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("bertlage", "bertlarge"), ("gpt-3", "gpt3-"), ("LLAMA2", "llama2")]
+)
 def test_unknown_models_are_refused_with_close_matches(name, hint, tmp_path):
-    with pytest.raises(InputError, match=f"unknown model '{name}'; did you mean.*{hint}.*phaze models.* lists them"):
+    with pytest.raises(
+        InputError, match=f"unknown model '{name}'; did you mean.*{hint}.*phaze models.* lists them"
+    ):
         load_or_extract(GraphKey(name, 1, 128, 1), tmp_path)
 
 

@@ -1,4 +1,5 @@
-"""Hugging Face configurations: families of ours where they can express them, transformers' own modules where not."""
+"""Hugging Face configurations: families of ours where they can express them, transformers' own
+modules where not."""
 
 import json
 import logging
@@ -41,7 +42,8 @@ def key(path, tp=1):
 def test_a_configuration_is_read_once_until_it_changes(tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(
-        "GraphExtractor.sources.hf_config.read_json", lambda path, what: read.append(path) or read_json(path, what)
+        "GraphExtractor.sources.hf_config.read_json",
+        lambda path, what: read.append(path) or read_json(path, what),
     )
     path = config(tmp_path, "deberta-v2", **SMALL)
     for _ in range(3):
@@ -172,16 +174,30 @@ SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocabulary", "sequence
 def test_a_released_configuration_is_the_listed_model(tmp_path, name):
     read, listed = find_model(config(tmp_path, **RELEASED[name])), find_model(name)
     assert type(read) is type(listed)
-    assert {size: getattr(read, size) for size in SIZES} == {size: getattr(listed, size) for size in SIZES}
+    assert {size: getattr(read, size) for size in SIZES} == {
+        size: getattr(listed, size) for size in SIZES
+    }
     assert allowed_widths(read) == allowed_widths(listed)
     assert not read.published_parameter_count
 
 
 def test_every_transformer_family_reads_configurations():
-    assert {"bert", "megatron-bert", "gpt2", "opt", "llama", "bloom", "mpt"} <= families_by_model_type().keys()
+    assert {
+        "bert",
+        "megatron-bert",
+        "gpt2",
+        "opt",
+        "llama",
+        "bloom",
+        "mpt",
+    } <= families_by_model_type().keys()
     for family in families_by_model_type().values():
-        assert "from_config" in {name for each in family.__mro__[:-3] for name in vars(each)}, family
-    assert all(family.model_type in ("", *families_by_model_type()) for family in listed_models().values())
+        assert "from_config" in {name for each in family.__mro__[:-3] for name in vars(each)}, (
+            family
+        )
+    assert all(
+        family.model_type in ("", *families_by_model_type()) for family in listed_models().values()
+    )
 
 
 def test_the_sizes_of_the_configuration_are_those_of_the_graph(tmp_path):
@@ -189,7 +205,10 @@ def test_the_sizes_of_the_configuration_are_those_of_the_graph(tmp_path):
     graph = extract_graph(key(path, 2))
     assert check_structure(graph) == check_invariants(graph) == []
     assert graph.sequence == (0, *[1] * 6, 2)
-    assert graph.total_parameter_count == 2 * 512 * 64 + 6 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 64
+    assert (
+        graph.total_parameter_count
+        == 2 * 512 * 64 + 6 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 64
+    )
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mixtral"])
@@ -212,7 +231,9 @@ def test_heads_may_be_wider_than_their_part_of_hidden(tmp_path, model_type):
         ("mpt", {"d_model": 64, "n_heads": 4, "attn_config": {"qk_ln": True}}, "qk_ln True"),
     ],
 )
-def test_what_a_family_does_not_have_is_left_to_transformers_and_named(tmp_path, caplog, model_type, values, named):
+def test_what_a_family_does_not_have_is_left_to_transformers_and_named(
+    tmp_path, caplog, model_type, values, named
+):
     with caplog.at_level(logging.INFO, logger="GraphExtractor"):
         family = find_model(config(tmp_path, model_type, **(SMALL | values)))
     assert isinstance(family, HuggingFaceModule)
@@ -224,7 +245,11 @@ def test_biases_that_a_family_does_not_have_are_in_the_graph_of_transformers(tmp
     whole = extract_graph(key(config(tmp_path, "llama", **SMALL)))
     biased = extract_graph(key(config(tmp_path, "llama", **SMALL, attention_bias=True)))
     assert biased.total_parameter_count - whole.total_parameter_count == 6 * (2 * 64 + 2 * 32)
-    assert [biased.layers[index].name for index in biased.sequence] == ["embedding", *["block"] * 6, "head"]
+    assert [biased.layers[index].name for index in biased.sequence] == [
+        "embedding",
+        *["block"] * 6,
+        "head",
+    ]
 
 
 OTHERS = {
@@ -240,7 +265,8 @@ OTHERS = {
         ],
     ),
     "dinov2": (
-        SMALL | {"image_size": 56, "patch_size": 14, "architectures": ["Dinov2ForImageClassification"]},
+        SMALL
+        | {"image_size": 56, "patch_size": 14, "architectures": ["Dinov2ForImageClassification"]},
         ["embedding", *["block"] * 6, "head"],
     ),
     "bart": (
@@ -280,11 +306,21 @@ def test_tensor_parallelism_of_other_models_is_derived(tmp_path):
 def test_a_long_position_table_is_no_default_length(tmp_path):
     path = config(tmp_path, "llama", **(SMALL | {"max_position_embeddings": 131072}))
     assert find_model(path).sequence_length == 8192
-    assert find_model(config(tmp_path, "mistral", **(SMALL | {"max_position_embeddings": 131072}))).sequence_length == 8192
+    assert (
+        find_model(
+            config(tmp_path, "mistral", **(SMALL | {"max_position_embeddings": 131072}))
+        ).sequence_length
+        == 8192
+    )
 
 
 def attention_of(graph):
-    return [each for layer in graph.layers for each in layer.forward.operators if each.kind is OperatorKind.ATTENTION]
+    return [
+        each
+        for layer in graph.layers
+        for each in layer.forward.operators
+        if each.kind is OperatorKind.ATTENTION
+    ]
 
 
 @pytest.mark.thorough
@@ -299,20 +335,32 @@ def test_a_window_that_saves_nothing_is_said(tmp_path):
     path = config(tmp_path, "mistral", **SMALL, sliding_window=32)
     graph = extract_graph(replace(key(path), attention=Attention.EAGER))
     (said,) = find_model(path).left_out(graph)
-    assert "sliding_window 32 is not priced: scores of every token with its own and all earlier tokens are" in said
+    assert (
+        "sliding_window 32 is not priced: scores of every token with its own and all earlier "
+        "tokens are" in said
+    )
 
 
 BROKEN = {
     "no JSON": ("{", "is not valid JSON"),
     "a list": ("[]", "holds a list"),
     "no model type": ("{}", "has no model_type"),
-    "unknown model type": ('{"model_type": "lama"}', "transformers knows no model_type 'lama'; did you mean 'llama'?"),
-    "text for a size": ('{"model_type": "llama", "hidden_size": "wide"}', "hidden_size is 'wide', but must be a positive"),
+    "unknown model type": (
+        '{"model_type": "lama"}',
+        "transformers knows no model_type 'lama'; did you mean 'llama'?",
+    ),
+    "text for a size": (
+        '{"model_type": "llama", "hidden_size": "wide"}',
+        "hidden_size is 'wide', but must be a positive",
+    ),
     "heads that do not divide": (
         '{"model_type": "llama", "hidden_size": 100, "num_attention_heads": 3}',
         "3 attention heads do not",
     ),
-    "unknown architecture": ('{"model_type": "mistral", "architectures": ["Mistral"]}', "no architecture 'Mistral'; correct"),
+    "unknown architecture": (
+        '{"model_type": "mistral", "architectures": ["Mistral"]}',
+        "no architecture 'Mistral'; correct",
+    ),
     "no kind of value that its class takes": (
         '{"model_type": "olmo2", "num_key_value_heads": false}',
         "num_key_value_heads is false, but must be int or null; change the configuration",
@@ -336,7 +384,16 @@ def test_a_nested_architecture_is_shown_short(tmp_path, capsys):
 def test_broken_configurations_are_refused_with_one_sentence(tmp_path, capsys, text, said):
     path = tmp_path / "config.json"
     path.write_text(text)
-    words = ["extract_graph", "--model", str(path), "--sequence-length", "16", "--output", str(tmp_path), "--quiet"]
+    words = [
+        "extract_graph",
+        "--model",
+        str(path),
+        "--sequence-length",
+        "16",
+        "--output",
+        str(tmp_path),
+        "--quiet",
+    ]
     assert phaze.main(words) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and len(captured.err.splitlines()) == 1, captured.err

@@ -1,4 +1,5 @@
-"""Layers inside the stages of hierarchical models: more cuts, and the same work, memory and parameters in total."""
+"""Layers inside the stages of hierarchical models: more cuts, and the same work, memory and
+parameters in total."""
 
 import json
 from dataclasses import dataclass, fields
@@ -98,7 +99,9 @@ def both(request, tmp_path_factory) -> tuple[str, ModelGraph, ModelGraph]:
     return (
         request.param,
         extract_graph(key, family),
-        extract_graph(key, whole(**{each.name: getattr(family, each.name) for each in fields(family)})),
+        extract_graph(
+            key, whole(**{each.name: getattr(family, each.name) for each in fields(family)})
+        ),
     )
 
 
@@ -121,7 +124,9 @@ def test_layers_are_those_inside_the_stages(both):
         lambda layer: layer.backward.flops,
         lambda layer: layer.parameter_count,
         lambda layer: layer.saved.none,
-        lambda layer: sum(work.elements for operator in layer.forward.operators for work in operator.vector),
+        lambda layer: sum(
+            work.elements for operator in layer.forward.operators for work in operator.vector
+        ),
     ],
     ids=["forward FLOPs", "backward FLOPs", "parameters", "saved bytes", "element work"],
 )
@@ -134,21 +139,37 @@ def test_finer_layers_add_up_to_the_whole(both, amount):
 @pytest.mark.some(1)
 def test_repeated_blocks_of_a_stage_are_one_layer(both):
     name, graph, _ = both
-    places = [place for place, layer in enumerate(layers(graph)) if layer.name == {"swin": "layers.1"}.get(name, "stages.1")]
+    places = [
+        place
+        for place, layer in enumerate(layers(graph))
+        if layer.name == {"swin": "layers.1"}.get(name, "stages.1")
+    ]
     if name == "staged":
-        places = [place for place, layer in enumerate(layers(graph)) if layer.name == "down.1"][:-1]  # the last meets the way up
+        places = [place for place, layer in enumerate(layers(graph)) if layer.name == "down.1"][
+            :-1
+        ]  # the last meets the way up
     distinct = len({graph.sequence[place] for place in places})
-    assert distinct == {"swin": 2, "segformer": 1, "staged": 1}[name]  # every second window of Swin is shifted
+    assert (
+        distinct == {"swin": 2, "segformer": 1, "staged": 1}[name]
+    )  # every second window of Swin is shifted
 
 
 def test_what_crosses_a_cut_is_the_picture_between_blocks_and_the_skips_over_it():
     graph = extract_graph(GraphKey(str(STAGED), 2, 1, 1))
     crossing = {
-        place: sum(tensor.bytes for tensor in graph.tensors if tensor.source < place <= max(tensor.destinations))
+        place: sum(
+            tensor.bytes
+            for tensor in graph.tensors
+            if tensor.source < place <= max(tensor.destinations)
+        )
         for place in range(1, len(graph.sequence))
     }
-    picture = {width: 2 * 2 * width * (32 * 8 // width) ** 2 for width in (8, 16, 32)}  # bfloat16, two samples
-    assert crossing[2] == picture[8] + picture[16]  # between blocks of the first stage: the stem's skip passes over
+    picture = {
+        width: 2 * 2 * width * (32 * 8 // width) ** 2 for width in (8, 16, 32)
+    }  # bfloat16, two samples
+    assert (
+        crossing[2] == picture[8] + picture[16]
+    )  # between blocks of the first stage: the stem's skip passes over
     assert crossing[5] == picture[8] + picture[16] + picture[32]
     up = NAMES["staged"].index("up.0")
     assert crossing[up + 1] == picture[8] + 2 * picture[16]

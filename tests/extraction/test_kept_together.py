@@ -1,4 +1,5 @@
-"""What layers keep, alone and together on a stage, against autograd: the storages that forward passes of the layers save."""
+"""What layers keep, alone and together on a stage, against autograd: the storages that forward
+passes of the layers save."""
 
 import itertools
 from collections import defaultdict
@@ -19,7 +20,9 @@ from GraphExtractor.replication import expand, summed_shared
 from Plans.layer_costs import layer_sizes
 
 WIDTH = 8
-KEEPING = {  # how an operator treats its backward pass: what it reads, what it makes, both, statistics too, or nothing
+# how an operator treats its backward pass: what it reads, what it makes, both, statistics too, or
+# nothing
+KEEPING = {
     "linear": lambda block, x: block.linear(x),
     "relu": lambda _, x: relu(x),
     "tanh": lambda _, x: tanh(x),
@@ -29,7 +32,11 @@ KEEPING = {  # how an operator treats its backward pass: what it reads, what it 
     "twice": lambda _, x: x + x,
     "residual": lambda block, x: x + block.linear(x),
 }
-JOINS = {"add": torch.add, "multiply": torch.mul, "beside": lambda x, y: torch.cat([x, y], -1)[..., :WIDTH]}
+JOINS = {
+    "add": torch.add,
+    "multiply": torch.mul,
+    "beside": lambda x, y: torch.cat([x, y], -1)[..., :WIDTH],
+}
 
 
 class Block(nn.Module):
@@ -57,7 +64,11 @@ class Blocks(nn.Module):
         super().__init__()
         self.reads, self.blocks = [], nn.ModuleList()
         for at in range(count):
-            self.reads.append(sorted({*random.integers(-2, at - 1, random.integers(0, 3)).tolist()}) if at > 1 else [])
+            self.reads.append(
+                sorted({*random.integers(-2, at - 1, random.integers(0, 3)).tolist()})
+                if at > 1
+                else []
+            )
             operators = ["linear", *chosen(random, KEEPING, random.integers(0, 4))]
             operators = operators if random.random() < 0.5 else operators[::-1]
             self.blocks.append(Block(operators, chosen(random, JOINS, len(self.reads[at]))))
@@ -75,7 +86,9 @@ def inputs():
 
 def traced(model):
     """Layers, and the graph in which each stands for itself."""
-    found = layers_of(step_over(model, each_layer_module(model, LayerModules(("blocks",))), inputs()))
+    found = layers_of(
+        step_over(model, each_layer_module(model, LayerModules(("blocks",))), inputs())
+    )
     key, sequence = GraphKey("blocks", 4, 1, 1, dtype="float32"), tuple(range(len(found.layers)))
     together = summed_shared(each.tensor for each in found.shared)
     return found, ModelGraph(key, found.layers, sequence, found.tensors, 1, shared=together)
@@ -104,7 +117,9 @@ def storages(model):
 
     for at, block in enumerate(model.blocks):
         block.register_forward_pre_hook(enter(at))
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: keep(saved, tensor), lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: keep(saved, tensor), lambda tensor: tensor
+    ):
         alive.append(model(*inputs().values()))
     return saved, entering
 
@@ -130,20 +145,30 @@ def test_every_stage_of_random_blocks_keeps_what_autograd_keeps(seed):
     for at in range(count):
         made_again = sum(size for storage, size in saved[at].items() if storage not in entering[at])
         assert graph.layers[at].saved.restored(Recompute.FULL) == made_again
-    for mode, last in itertools.product((Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL), range(1, count + 1)):
+    for mode, last in itertools.product(
+        (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL), range(1, count + 1)
+    ):
         for first in range(last):
             members = np.zeros((1, count), np.bool_)
             members[0, first:last] = True
             held = {}
             for at in range(first, last):
-                full = mode is Recompute.FULL and at not in (0, count - 1)  # the ends keep everything
+                full = mode is Recompute.FULL and at not in (
+                    0,
+                    count - 1,
+                )  # the ends keep everything
                 held |= (entering if full else saved)[at]
-            assert layer_sizes(graph, mode).saved_by(members).tolist() == [sum(held.values())], (mode, first, last)
+            assert layer_sizes(graph, mode).saved_by(members).tolist() == [sum(held.values())], (
+                mode,
+                first,
+                last,
+            )
 
 
 @pytest.mark.thorough
 def test_random_blocks_share_what_cuts_part():
-    """Else the comparison would say nothing of tensors that makers and readers both keep, or that lead over blocks."""
+    """Else the comparison would say nothing of tensors that makers and readers both keep, or that
+    lead over blocks."""
     kept = [each.none for seed in SEEDS for each in case(seed)[1].shared if len(each.none) > 1]
     assert sum(layers == (layers[0], layers[0] + 1) for layers in kept) > 5
     assert sum(layers[-1] > layers[0] + 1 for layers in kept) > 5
@@ -175,4 +200,7 @@ def test_blocks_that_stand_for_others_keep_together_what_those_keep():
     few, every = traced(Chain(4))[0], traced(Chain(9))[1]
     expanded = expand(few, {"blocks.2": 6})
     assert expanded.shared == every.shared
-    assert {each.none for each in expanded.shared} == {tuple(range(9)), *((at, at + 1) for at in range(8))}
+    assert {each.none for each in expanded.shared} == {
+        tuple(range(9)),
+        *((at, at + 1) for at in range(8)),
+    }

@@ -3,7 +3,12 @@
 import pytest
 from torch import nn
 
-from GraphExtractor.layer_modules import LayerModules, each_layer_module, find_layer_modules, structure
+from GraphExtractor.layer_modules import (
+    LayerModules,
+    each_layer_module,
+    find_layer_modules,
+    structure,
+)
 
 
 def block(width=8):
@@ -28,20 +33,29 @@ def normed(width=8):
 
 
 def shifted(number):
-    """Blocks as those of Swin: every second one is shifted, and each is left out more often than the one before."""
+    """Blocks as those of Swin: every second one is shifted, and each is left out more often than
+    the one before."""
     made = Parts(inner=block(), drop=nn.Dropout(number / 10) if number else nn.Identity())
     made.shift = number % 2
     return made
 
 
 FOUND = {
-    "a list of equal blocks": (Parts(e=nn.Embedding(9, 8), h=stack(), f=nn.Linear(8, 9)), ("h",), ()),
+    "a list of equal blocks": (
+        Parts(e=nn.Embedding(9, 8), h=stack(), f=nn.Linear(8, 9)),
+        ("h",),
+        (),
+    ),
     "lists inside modules": (
         Parts(encoder=Parts(layers=stack()), decoder=Parts(layers=stack())),
         ("encoder.layers", "decoder.layers"),
         (),
     ),
-    "the outermost list": (Parts(h=nn.ModuleList(Parts(inner=stack()) for _ in range(2))), ("h",), ()),
+    "the outermost list": (
+        Parts(h=nn.ModuleList(Parts(inner=stack()) for _ in range(2))),
+        ("h",),
+        (),
+    ),
     "a list of one": (Parts(h=stack(1)), ("h",), ()),
     "a sequence of equal blocks": (
         Parts(layer1=nn.Sequential(block(), block()), layer2=nn.Sequential(block(4))),
@@ -49,11 +63,23 @@ FOUND = {
         ("layer2",),
     ),
     "blocks of several kinds": (Parts(h=nn.ModuleList([block(), block(4)])), (), ("h.0", "h.1")),
-    "modules with parts": (Parts(down=block(), up=block(4), out=nn.Linear(8, 8)), (), ("down", "up")),
-    "nothing but linears": (nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), (), ("0", "2")),
+    "modules with parts": (
+        Parts(down=block(), up=block(4), out=nn.Linear(8, 8)),
+        (),
+        ("down", "up"),
+    ),
+    "nothing but linears": (
+        nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)),
+        (),
+        ("0", "2"),
+    ),
     "blocks as the whole": (nn.Sequential(block(), block(), block()), (), ("0", "1", "2")),
     "a stem before blocks": (Parts(stem=block(4), h=stack()), ("h",), ("stem",)),
-    "a list of linears in a block": (Parts(mix=Parts(heads=nn.ModuleList(nn.Linear(8, 8) for _ in range(3)))), (), ("mix",)),
+    "a list of linears in a block": (
+        Parts(mix=Parts(heads=nn.ModuleList(nn.Linear(8, 8) for _ in range(3)))),
+        (),
+        ("mix",),
+    ),
     "no parameters but its own": (nn.Linear(3, 3), (), ()),
     "stages of several widths": (
         Parts(h=nn.ModuleList(Parts(enter=nn.Linear(w, w), blocks=stack(2, w)) for w in (4, 8, 8))),
@@ -62,17 +88,29 @@ FOUND = {
     ),
     "lists of lists": (Parts(h=nn.ModuleList([stack(2, 4), stack(3, 8)])), ("h.0", "h.1"), ()),
     "equal stages of many layers": (
-        Parts(h=nn.ModuleList(Parts(blocks=nn.ModuleList(normed() for _ in range(3))) for _ in range(2))),
+        Parts(
+            h=nn.ModuleList(
+                Parts(blocks=nn.ModuleList(normed() for _ in range(3))) for _ in range(2)
+            )
+        ),
         ("h.0.blocks", "h.1.blocks"),
         (),
     ),
-    "blocks with experts": (Parts(h=nn.ModuleList(Parts(norm=nn.LayerNorm(8), experts=stack(8)) for _ in range(2))), ("h",), ()),
+    "blocks with experts": (
+        Parts(h=nn.ModuleList(Parts(norm=nn.LayerNorm(8), experts=stack(8)) for _ in range(2))),
+        ("h",),
+        (),
+    ),
     "a block without experts before those with": (
         Parts(h=nn.ModuleList([Parts(mlp=block()), *(Parts(experts=stack(4)) for _ in range(2))])),
         ("h",),
         (),
     ),
-    "blocks that differ in a rate and a shift": (Parts(h=nn.ModuleList(shifted(each) for each in range(3))), ("h",), ()),
+    "blocks that differ in a rate and a shift": (
+        Parts(h=nn.ModuleList(shifted(each) for each in range(3))),
+        ("h",),
+        (),
+    ),
 }
 
 

@@ -9,11 +9,14 @@ from GraphExtractor.layers import layers_of
 
 
 class Mixing(nn.Module):
-    """Two linears make a block; what enters the last block is joined to, or a part of, what others made."""
+    """Two linears make a block; what enters the last block is joined to, or a part of, what others
+    made."""
 
     def __init__(self, join):
         super().__init__()
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)) for _ in range(3))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)) for _ in range(3)
+        )
         self.join = join
         self.last = nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 8))
 
@@ -28,7 +31,9 @@ class Mixing(nn.Module):
     "join",
     [
         lambda first, _, third: torch.cat([first, third], -1),
-        lambda first, second, third: torch.cat([third[..., :4], (first + second), third[..., 4:]], -1),
+        lambda first, second, third: torch.cat(
+            [third[..., :4], (first + second), third[..., 4:]], -1
+        ),
         lambda first, _, third: torch.cat([third, torch.roll(first, 1)], -1),
     ],
     ids=["joined", "cut and joined", "handed on"],

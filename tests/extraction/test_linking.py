@@ -1,4 +1,5 @@
-"""Gradients whose forward node is a view at the border of two layers: each has a forward operator, in whose layer it is."""
+"""Gradients whose forward node is a view at the border of two layers: each has a forward operator,
+in whose layer it is."""
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ WIDTH, INNER, EXPERTS, TOKENS = 8, 16, 4, 6
 
 
 class Experts(nn.Module):
-    """Experts written with einsum, a token's two chosen by one-hot vectors; returns their output alone."""
+    """Experts written with einsum, a token's two chosen by one-hot vectors; returns their output
+    alone."""
 
     def __init__(self):
         super().__init__()
@@ -26,7 +28,9 @@ class Experts(nn.Module):
         weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
         mix = (functional.one_hot(chosen, EXPERTS).to(x.dtype) * weights[..., None]).sum(-2)
         inner = torch.einsum("bte,btd,edf->ebtf", (mix > 0).to(x.dtype), x, self.up)
-        return torch.einsum("ebtd,bte->btd", torch.einsum("ebtf,efd->ebtd", functional.gelu(inner), self.down), mix)
+        return torch.einsum(
+            "ebtd,bte->btd", torch.einsum("ebtf,efd->ebtd", functional.gelu(inner), self.down), mix
+        )
 
 
 class Viewing(nn.Module):
@@ -45,7 +49,11 @@ class Model(nn.Module):
     def __init__(self, block, through):
         super().__init__()
         self.first, self.blocks = nn.Linear(WIDTH, WIDTH), nn.ModuleList(block() for _ in range(3))
-        self.last, self.mix, self.through = nn.Linear(WIDTH, WIDTH), nn.Parameter(torch.empty(3, 1, 1, WIDTH)), through
+        self.last, self.mix, self.through = (
+            nn.Linear(WIDTH, WIDTH),
+            nn.Parameter(torch.empty(3, 1, 1, WIDTH)),
+            through,
+        )
 
     def forward(self, x):
         return self.last(self.through(self, self.first(x)))
@@ -68,7 +76,9 @@ def outputs_stacked(model, x):
     for block in model.blocks:
         x = block(x)
         found.append(x)
-    return (torch.stack(found) * model.mix).mean(0) + torch.cat(found, -1).unflatten(-1, (3, WIDTH)).sum(-2)
+    return (torch.stack(found) * model.mix).mean(0) + torch.cat(found, -1).unflatten(
+        -1, (3, WIDTH)
+    ).sum(-2)
 
 
 def blocks_used_twice(model, x):
@@ -94,7 +104,10 @@ def always_transposed(model, x):
 
 @pytest.mark.some(4)
 @pytest.mark.parametrize("block", [Experts, Viewing])
-@pytest.mark.parametrize("through", [chain, residual_stream, outputs_stacked, blocks_used_twice, two_streams, always_transposed])
+@pytest.mark.parametrize(
+    "through",
+    [chain, residual_stream, outputs_stacked, blocks_used_twice, two_streams, always_transposed],
+)
 def test_every_gradient_is_beside_the_operator_it_differentiates(block, through):
     model, x = Model(block, through), torch.zeros(2, TOKENS, WIDTH)
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -110,5 +123,11 @@ def test_every_gradient_is_beside_the_operator_it_differentiates(block, through)
         assert forward and {each.forward_id for each in layer.backward.operators} <= forward
     assert sum(layer.parameter_count - layer.tied_count for layer in traced.layers) == parameters
     products = (OperatorKind.GEMM, OperatorKind.CONV)
-    operators = [each for layer in traced.layers for each in (*layer.forward.operators, *layer.backward.operators)]
-    assert sum(each.flops for each in operators if each.kind in products) == counted.get_total_flops()
+    operators = [
+        each
+        for layer in traced.layers
+        for each in (*layer.forward.operators, *layer.backward.operators)
+    ]
+    assert (
+        sum(each.flops for each in operators if each.kind in products) == counted.get_total_flops()
+    )

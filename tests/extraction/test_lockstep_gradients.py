@@ -1,4 +1,5 @@
-"""The proof of layouts made by construction: devices in lockstep on real numbers get the whole model's loss and gradients."""
+"""The proof of layouts made by construction: devices in lockstep on real numbers get the whole
+model's loss and gradients."""
 
 from functools import partial
 from itertools import cycle, product
@@ -22,7 +23,14 @@ from GraphExtractor.models.vit import Vit
 
 CLOSE = 1e-13  # float64 sums of some hundred numbers of order 1
 LENGTH = 16
-SIZES = {"layers": 2, "hidden": 32, "heads": 4, "ffn": 64, "vocabulary": 512, "sequence_length": LENGTH}
+SIZES = {
+    "layers": 2,
+    "hidden": 32,
+    "heads": 4,
+    "ffn": 64,
+    "vocabulary": 512,
+    "sequence_length": LENGTH,
+}
 GPT, LLAMA = Gpt(**SIZES), Llama(**SIZES, kv_heads=2)
 MODELS = {
     "gpt": GPT,
@@ -46,7 +54,8 @@ def check(model, **layout):
 
 @pytest.mark.parametrize("model", ["gpt", "llama"])
 def test_the_whole_model_on_one_device_has_the_gradients_of_torch(model):
-    """The operators of the harness against modules of transformers, whose attention, norms and losses are their own."""
+    """The operators of the harness against modules of transformers, whose attention, norms and
+    losses are their own."""
     import transformers
 
     family = MODELS[model]
@@ -54,7 +63,13 @@ def test_the_whole_model_on_one_device_has_the_gradients_of_torch(model):
     shared = {"vocab_size": 512, "attn_implementation": "eager"}
     if model == "gpt":
         config = transformers.GPT2Config(
-            n_embd=32, n_layer=2, n_head=4, n_inner=64, n_positions=LENGTH, activation_function="gelu_pytorch_tanh", **shared
+            n_embd=32,
+            n_layer=2,
+            n_head=4,
+            n_inner=64,
+            n_positions=LENGTH,
+            activation_function="gelu_pytorch_tanh",
+            **shared,
         )
         made = transformers.GPT2LMHeadModel(config)
     else:
@@ -76,7 +91,9 @@ def test_the_whole_model_on_one_device_has_the_gradients_of_torch(model):
     own.backward()
     found = dict(made.named_parameters())
     assert abs(own.item() - loss.item()) < 1e-6  # rotary positions are float32 there
-    assert all((found[name].grad - gradient).abs().max() < 1e-6 for name, gradient in gradients.items())
+    assert all(
+        (found[name].grad - gradient).abs().max() < 1e-6 for name, gradient in gradients.items()
+    )
 
 
 DENSE = ["gpt", "llama", "opt", "mpt", "bert", "qwen3", "dense vit"]
@@ -84,7 +101,8 @@ DENSE = ["gpt", "llama", "opt", "mpt", "bert", "qwen3", "dense vit"]
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
-    ("model", "sequence_parallel"), sampled(product(DENSE, [False, True]), list(zip(DENSE, cycle([True, False]), strict=False)))
+    ("model", "sequence_parallel"),
+    sampled(product(DENSE, [False, True]), list(zip(DENSE, cycle([True, False]), strict=False))),
 )
 def test_tensor_parallel_devices(model, sequence_parallel):
     check(model, tp=2, sequence_parallel=sequence_parallel)
@@ -96,7 +114,8 @@ def test_images_of_tensor_parallel_devices():
 
 
 def with_attention(*layouts):
-    """Layouts with both kinds of attention, of which a usual session takes one for each, in turn."""
+    """Layouts with both kinds of attention, of which a usual session takes one for each, in
+    turn."""
     every = [(*layout, attention) for layout in layouts for attention in Attention]
     kinds = cycle(Attention)
     return sampled(every, [(*layout, next(kinds)) for layout in layouts])
@@ -104,7 +123,8 @@ def with_attention(*layouts):
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
-    ("model", "tp", "cp", "attention"), with_attention(("gpt", 1, 4), ("llama", 2, 2), ("bert", 1, 2), ("mpt", 2, 4))
+    ("model", "tp", "cp", "attention"),
+    with_attention(("gpt", 1, 4), ("llama", 2, 2), ("bert", 1, 2), ("mpt", 2, 4)),
 )
 def test_devices_that_gather_keys_and_values(model, tp, cp, attention):
     check(model, tp=tp, cp=cp, attention=attention)
@@ -112,7 +132,8 @@ def test_devices_that_gather_keys_and_values(model, tp, cp, attention):
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
-    ("model", "tp", "cp"), [("gpt", 1, 4), ("llama", 2, 4), ("bert", 2, 2), ("mpt", 2, 2), ("dense vit", 1, 2)]
+    ("model", "tp", "cp"),
+    [("gpt", 1, 4), ("llama", 2, 4), ("bert", 2, 2), ("mpt", 2, 2), ("dense vit", 1, 2)],
 )
 def test_devices_that_pass_keys_and_values_around_a_ring(model, tp, cp):
     check(model, tp=tp, cp=cp, exchange=KeyExchange.RING)
@@ -149,7 +170,9 @@ def test_grids_divide_all_dense_language_models(model):
 @pytest.mark.parametrize("exchange", KeyExchange)
 @pytest.mark.parametrize("model", ["gpt", "llama"])
 def test_devices_of_several_grids_that_share_sequences(model, exchange):
-    cp = 1 if exchange is KeyExchange.ULYSSES else 2  # two heads of a column are those of two devices
+    cp = (
+        1 if exchange is KeyExchange.ULYSSES else 2
+    )  # two heads of a column are those of two devices
     check(model, tp=2, tp2=2, cp=cp, exchange=exchange, **TWO_D)
 
 
@@ -165,11 +188,17 @@ def without_last(name, graph):
 
 
 def with_own_gradients(graph):
-    """Let devices keep what they found of the gradients of their keys and values, and add up nothing."""
-    for node in [each for each in graph.nodes if str(each.target) == "phaze.reduce_scatter_keys.default"]:
+    """Let devices keep what they found of the gradients of their keys and values, and add up
+    nothing."""
+    for node in [
+        each for each in graph.nodes if str(each.target) == "phaze.reduce_scatter_keys.default"
+    ]:
         for user in list(node.users):
             with graph.inserting_before(user):
-                kept = graph.call_function(torch.ops.aten.slice.Tensor, (node.args[user.args[1]], 2, 0, LENGTH // node.args[2]))
+                kept = graph.call_function(
+                    torch.ops.aten.slice.Tensor,
+                    (node.args[user.args[1]], 2, 0, LENGTH // node.args[2]),
+                )
             kept.meta = dict(user.meta)
             user.replace_all_uses_with(kept)
 
@@ -185,7 +214,10 @@ def without_a_ring(graph):
     ("layout", "spoiled"),
     [
         ({"tp": 2}, partial(without_last, "all_reduce")),
-        ({"tp": 2, "tp2": 2, **TWO_D}, partial(without_last, "all_reduce")),  # of the sums of a norm's gradients
+        (
+            {"tp": 2, "tp2": 2, **TWO_D},
+            partial(without_last, "all_reduce"),
+        ),  # of the sums of a norm's gradients
         ({"cp": 2}, with_own_gradients),
         ({"tp": 2, "tp2": 2, **TWO_D}, with_own_gradients),
         ({"cp": 2, "exchange": KeyExchange.RING}, without_a_ring),

@@ -1,4 +1,5 @@
-"""Writes into parts of tensors, values that a trace knows, and dictionaries as inputs: modules of one's own that use them."""
+"""Writes into parts of tensors, values that a trace knows, and dictionaries as inputs: modules of
+one's own that use them."""
 
 import pytest
 
@@ -30,7 +31,9 @@ def graph_of(folder, body, inputs=TENSOR):
 
 def flops(graph):
     layers = [graph.layers[index] for index in graph.sequence]
-    return sum(layer.forward.flops for layer in layers), sum(layer.backward.flops for layer in layers)
+    return sum(layer.forward.flops for layer in layers), sum(
+        layer.backward.flops for layer in layers
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,25 +41,34 @@ def flops(graph):
     [
         "y[:, :2] = self.a(x[:, :2]); y[:, 2:] = self.a(x[:, 2:])",
         "y[:, 0] = self.a(x[:, 0]); y[:, 1:] = self.a(x[:, 1:])",
-        "y.transpose(0, 1)[:2].copy_(self.a(x[:, :2]).transpose(0, 1)); y[:, 2:].copy_(self.a(x[:, 2:]))",
+        "y.transpose(0, 1)[:2].copy_(self.a(x[:, :2]).transpose(0, 1)); y[:, "
+        "2:].copy_(self.a(x[:, 2:]))",
     ],
 )
 def test_a_tensor_filled_in_parts_depends_on_what_it_was_filled_with(tmp_path, write):
     filled = graph_of(tmp_path, f"y = torch.empty_like(x); {write}; return self.b(y * 2)")
-    joined = graph_of(tmp_path, "y = torch.cat([self.a(x[:, :2]), self.a(x[:, 2:])], 1); return self.b(y * 2)")
+    joined = graph_of(
+        tmp_path, "y = torch.cat([self.a(x[:, :2]), self.a(x[:, 2:])], 1); return self.b(y * 2)"
+    )
     assert flops(filled) == flops(joined)
     sources = {tensor.source for tensor in filled.tensors if tensor.gradient_bytes}
     assert sources == set(range(len(filled.sequence) - 1))  # every part has gone into the result
 
 
 def test_a_tensor_filled_in_very_many_parts_is_refused(tmp_path):
-    body = "y = torch.empty_like(x)\n        for _ in range(70): y[:, 0] = self.a(x[:, 0])\n        return self.b(y)"
+    body = (
+        "y = torch.empty_like(x)\n        for _ in range(70): y[:, 0] = self.a(x[:, 0])\n      "
+        "  return self.b(y)"
+    )
     with pytest.raises(InputError, match="writes into a part of a tensor in place"):
         graph_of(tmp_path, body)
 
 
 def test_code_may_ask_for_values_that_depend_on_shapes_alone(tmp_path):
-    body = "steps = torch.arange(x.shape[1]); n = int((steps < 3).sum()); return self.b(self.a(x)[:, :n])"
+    body = (
+        "steps = torch.arange(x.shape[1]); n = int((steps < 3).sum()); return "
+        "self.b(self.a(x)[:, :n])"
+    )
     kept = graph_of(tmp_path, body)
     assert flops(kept) == flops(graph_of(tmp_path, "return self.b(self.a(x)[:, :3])"))
 
@@ -69,7 +81,10 @@ def test_code_that_asks_for_values_of_activations_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("body", "inputs"),
     [
-        ("return self.b(self.a(x['left']) + x['more']['right'])", "{'left': T, 'more': {'right': T}}"),
+        (
+            "return self.b(self.a(x['left']) + x['more']['right'])",
+            "{'left': T, 'more': {'right': T}}",
+        ),
         ("return self.b(self.a(x['left']) + x['right'][0])", "({'left': T, 'right': [T]},)"),
         ("return self.b(self.a(x['left']) + x['right'])", "{'x': {'left': T, 'right': T}}"),
     ],

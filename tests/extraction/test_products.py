@@ -23,6 +23,10 @@ from GraphExtractor.layers import layers_of
 def test_a_convolution_multiplies_what_its_kernel_covers(module, macs):
     model = nn.Sequential(nn.Conv2d(3, 4, 1), module)
     layer = layers_of(step_of(model, {"images": torch.zeros(2, 3, 8, 8)})).layers[-1]
-    (forward,) = [operator for operator in layer.forward.operators if operator.kind is OperatorKind.CONV]
-    (backward,) = [operator for operator in layer.backward.operators if operator.kind is OperatorKind.CONV]
+    (forward,) = [
+        operator for operator in layer.forward.operators if operator.kind is OperatorKind.CONV
+    ]
+    (backward,) = [
+        operator for operator in layer.backward.operators if operator.kind is OperatorKind.CONV
+    ]
     assert forward.flops == 2 * macs and backward.flops == 4 * macs

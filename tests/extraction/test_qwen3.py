@@ -20,13 +20,17 @@ def collectives(operators):
 
 
 def norms(layer):
-    return Counter(w.elements for o in layer.forward.operators for w in o.vector if w.function == "rms_norm")
+    return Counter(
+        w.elements for o in layer.forward.operators for w in o.vector if w.function == "rms_norm"
+    )
 
 
 @pytest.mark.parametrize("model", ["qwen3-0.6b", "qwen3-8b"])
 def test_heads_are_128_wide_and_their_queries_and_keys_normalised(model, extracted):
     family, block = find_model(model), extracted(model, sequence_length=LENGTH).layers[1]
-    (attention,) = [operator for operator in block.forward.operators if operator.kind is OperatorKind.ATTENTION]
+    (attention,) = [
+        operator for operator in block.forward.operators if operator.kind is OperatorKind.ATTENTION
+    ]
     assert [(gemm.batch, gemm.m, gemm.k, gemm.n) for gemm in attention.gemms] == [
         (family.heads, LENGTH, 128, LENGTH),
         (family.heads, LENGTH, LENGTH, 128),
@@ -34,7 +38,10 @@ def test_heads_are_128_wide_and_their_queries_and_keys_normalised(model, extract
     expected = Counter({LENGTH * family.hidden: 2})
     expected.update([LENGTH * 128 * family.heads, LENGTH * 128 * family.kv_heads])
     assert norms(block) == expected
-    projections = family.hidden * 128 * (2 * family.heads + 2 * family.kv_heads) + 3 * family.hidden * family.ffn
+    projections = (
+        family.hidden * 128 * (2 * family.heads + 2 * family.kv_heads)
+        + 3 * family.hidden * family.ffn
+    )
     assert block.matmul_parameter_count == projections
     assert block.parameter_count == projections + 2 * family.hidden + 2 * 128
 
@@ -51,12 +58,19 @@ def test_a_block_reduces_as_megatron_does(tp, extracted):
     block, whole = graph.layers[1], extracted("qwen3-8b", sequence_length=LENGTH).layers[1]
     assert check_structure(graph) == check_invariants(graph) == []
     assert tp * block.matmul_parameter_count == whole.matmul_parameter_count
-    assert block.parameter_count - block.matmul_parameter_count == whole.parameter_count - whole.matmul_parameter_count
+    assert (
+        block.parameter_count - block.matmul_parameter_count
+        == whole.parameter_count - whole.matmul_parameter_count
+    )
     payload = 2 * LENGTH * 4096
     for block_pass in (block.forward, block.backward):
-        reduced = [(each.kind, each.payload_bytes, each.group_size) for each in collectives(block_pass)]
+        reduced = [
+            (each.kind, each.payload_bytes, each.group_size) for each in collectives(block_pass)
+        ]
         assert reduced == ([(CollectiveKind.ALL_REDUCE, payload, tp)] * 2 if tp > 1 else [])
-    assert norms(block) == Counter([LENGTH * 4096] * 2 + [LENGTH * 128 * heads // tp for heads in (32, 8)])
+    assert norms(block) == Counter(
+        [LENGTH * 4096] * 2 + [LENGTH * 128 * heads // tp for heads in (32, 8)]
+    )
 
 
 @pytest.mark.parametrize("tp", [2, 8])
@@ -86,6 +100,8 @@ def test_a_configuration_is_read():
     }
     small = replace(find_model("qwen3-0.6b"), published_parameter_count=0)
     assert Qwen3.from_config(ConfigValues("config.json", values)) == small
-    assert Qwen3.from_config(ConfigValues("config.json", {**values, "head_dim": 64})) == replace(small, head_width=64)
+    assert Qwen3.from_config(ConfigValues("config.json", {**values, "head_dim": 64})) == replace(
+        small, head_width=64
+    )
     with pytest.raises(InexpressibleError, match="use_sliding_window True"):
         Qwen3.from_config(ConfigValues("config.json", {**values, "use_sliding_window": True}))

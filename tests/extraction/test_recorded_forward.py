@@ -25,7 +25,11 @@ class Block(nn.Module):
 class Model(nn.Module):
     def __init__(self, through):
         super().__init__()
-        self.embedding, self.blocks, self.head = nn.Linear(8, 8), nn.ModuleList(Block() for _ in range(BLOCKS)), nn.Linear(8, 8)
+        self.embedding, self.blocks, self.head = (
+            nn.Linear(8, 8),
+            nn.ModuleList(Block() for _ in range(BLOCKS)),
+            nn.Linear(8, 8),
+        )
         self.scales = nn.Parameter(torch.ones(BLOCKS))
         self.through = through
 

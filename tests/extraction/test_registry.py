@@ -12,7 +12,8 @@ from GraphExtractor.models.registry import canonical_name, find_model, listed_al
 
 @pytest.fixture(scope="module")
 def size():
-    """Parameters of a model, from what one block of each stack adds to it behind the first few, which may be others."""
+    """Parameters of a model, from what one block of each stack adds to it behind the first few,
+    which may be others."""
     from GraphExtractor.extract import _published_size, build_model
     from GraphExtractor.fake_mode import FakeMode
 
@@ -31,7 +32,10 @@ def size():
 
 
 @pytest.mark.some(6)
-@pytest.mark.parametrize("model", [model for model, family in listed_models().items() if family.published_parameter_count])
+@pytest.mark.parametrize(
+    "model",
+    [model for model, family in listed_models().items() if family.published_parameter_count],
+)
 def test_parameter_count_is_the_published_one(model, size):
     published = find_model(model).published_parameter_count
     if published % 10**6:
@@ -50,14 +54,26 @@ def test_sizes_are_consistent(model):
 
 
 def test_a_published_size_within_a_table_is_as_that_table_has_it(size):
-    for model, billions in (("megatron-1.7b", 1.7), ("megatron-76.1b", 76.1), ("megatron-310.1b", 310.1), ("megatron-1t", 1008)):
-        assert round(size(find_model(model)) / 1e9, 1) == pytest.approx(billions, abs=0.051)  # SC'21, table 1
+    for model, billions in (
+        ("megatron-1.7b", 1.7),
+        ("megatron-76.1b", 76.1),
+        ("megatron-310.1b", 310.1),
+        ("megatron-1t", 1008),
+    ):
+        assert round(size(find_model(model)) / 1e9, 1) == pytest.approx(
+            billions, abs=0.051
+        )  # SC'21, table 1
 
 
 def test_aliases_name_listed_models():
-    assert set(listed_aliases().values()) <= set(listed_models()) and not set(listed_aliases()) & set(listed_models())
+    assert set(listed_aliases().values()) <= set(listed_models()) and not set(
+        listed_aliases()
+    ) & set(listed_models())
     assert canonical_name("gpt2-xl") == "gpt2" and canonical_name("llama2-7b") == "llama2"
-    assert canonical_name("gpt3-175b") == "megatrongpt3" and canonical_name("megatron-530b") == "megatron-529.6b"
+    assert (
+        canonical_name("gpt3-175b") == "megatrongpt3"
+        and canonical_name("megatron-530b") == "megatron-529.6b"
+    )
 
 
 @pytest.mark.parametrize("model", ["bloom-560m", "mpt-1b"])
@@ -67,16 +83,32 @@ def test_alibi_is_part_of_attention(model, extracted):
     (attention,) = [operator for operator in block.forward.operators if operator.core_attention]
     assert attention.kind is OperatorKind.ATTENTION and attention.causal
     assert [work.function for work in attention.vector] == ["add", "softmax"]
-    assert attention.vector[0].elements == family.heads * length * (length + 1) // 2  # scores that the mask leaves
+    assert (
+        attention.vector[0].elements == family.heads * length * (length + 1) // 2
+    )  # scores that the mask leaves
     biases = [operand for operand in attention.reads if operand.role is OperandRole.CONSTANT]
     assert [operand.shape for operand in biases] == [(family.heads, 1, length)]
     assert attention.bytes_read - biases[0].bytes == 3 * length * family.hidden * 2
-    assert len(extracted(model).tensors) == family.layers + 1  # nothing but hidden states between layers
-    product, softmax, _ = [o for o in extracted(model, attention=Attention.EAGER).layers[1].forward.operators if o.core_attention]
-    assert [work.function for work in product.vector] == ["mul", "add", "where"] and softmax.kind is OperatorKind.REDUCTION
+    assert (
+        len(extracted(model).tensors) == family.layers + 1
+    )  # nothing but hidden states between layers
+    product, softmax, _ = [
+        o
+        for o in extracted(model, attention=Attention.EAGER).layers[1].forward.operators
+        if o.core_attention
+    ]
+    assert [work.function for work in product.vector] == [
+        "mul",
+        "add",
+        "where",
+    ] and softmax.kind is OperatorKind.REDUCTION
     assert product.bytes_read == (2 * length * family.hidden + family.heads * length) * 2
 
 
 def test_alibi_is_split_with_the_heads(extracted):
-    (attention,) = [o for o in extracted("mpt-1b", tp=2).layers[1].forward.operators if o.core_attention]
-    assert [operand.shape for operand in attention.reads if operand.role is OperandRole.CONSTANT] == [(8, 1, 2048)]
+    (attention,) = [
+        o for o in extracted("mpt-1b", tp=2).layers[1].forward.operators if o.core_attention
+    ]
+    assert [
+        operand.shape for operand in attention.reads if operand.role is OperandRole.CONSTANT
+    ] == [(8, 1, 2048)]

@@ -17,7 +17,11 @@ from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.models.resnet_dimensions import parse_resnet
 
 SIZES = {"base": 64, "widening": 1, "classes": 1000, "image_side": 224}
-FIFTY = {"model_type": "resnet", "architectures": ["ResNetForImageClassification"], "num_labels": 1000}
+FIFTY = {
+    "model_type": "resnet",
+    "architectures": ["ResNetForImageClassification"],
+    "num_labels": 1000,
+}
 TINY = {
     **{**FIFTY, "depths": [1, 2, 1, 1], "embedding_size": 4, "hidden_sizes": [16, 32, 64, 128]},
     **{"num_labels": 7, "image_size": 64},
@@ -40,30 +44,44 @@ def written(config: dict[str, object], folder: Path) -> str:
 )
 def test_dimensions_are_those_given_or_the_familys(name, published):
     listed = find_model(published)
-    assert replace(find_model(name), published_parameter_count=listed.published_parameter_count) == listed
+    assert (
+        replace(find_model(name), published_parameter_count=listed.published_parameter_count)
+        == listed
+    )
 
 
 @given(
     depths=st.lists(st.integers(1, 50), min_size=4, max_size=4),
     base=st.integers(1, 1000),
-    more=st.dictionaries(st.sampled_from(["widening", "classes", "image_side"]), st.integers(1, 1000)),
+    more=st.dictionaries(
+        st.sampled_from(["widening", "classes", "image_side"]), st.integers(1, 1000)
+    ),
     order=st.randoms(),
 )
 def test_names_are_safe_in_files_and_stable(depths, base, more, order):
-    pairs = [f"depths={'x'.join(map(str, depths))}", f"base={base}", *(f"{key}={value}" for key, value in more.items())]
+    pairs = [
+        f"depths={'x'.join(map(str, depths))}",
+        f"base={base}",
+        *(f"{key}={value}" for key, value in more.items()),
+    ]
     order.shuffle(pairs)
     name = canonical_name("resnet:" + ",".join(pairs))
     assert re.fullmatch(r"[a-z][a-z0-9_-]*", name)
     assert canonical_name(name) == name == parse_resnet(name).name
     found = find_model(name)
     assert (found.depths, found.base, found.layers) == (tuple(depths), base, sum(depths))
-    assert all(getattr(found, key) == value for key, value in {**SIZES, "base": base, **more}.items())
+    assert all(
+        getattr(found, key) == value for key, value in {**SIZES, "base": base, **more}.items()
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet:base=64", "lacks depths; give depths and base, as in resnet:depths=3x4x6x3,base=64"),
+        (
+            "resnet:base=64",
+            "lacks depths; give depths and base, as in resnet:depths=3x4x6x3,base=64",
+        ),
         ("resnet-depths1x1x1x1", "lacks base"),
         ("resnet:depths=3x4x6,base=64", r"'depths=3x4x6'.*blocks of its four stages"),
         ("resnet:depths=3x0x6x3,base=64", "'depths=3x0x6x3'.*positive whole number"),
@@ -84,7 +102,9 @@ def test_impossible_dimensions_are_refused(name, message):
 
 def test_one_pixel_of_one_image_cannot_be_normalised():
     name = "resnet:depths=1x1x1x1,base=4,image_side={}"
-    with pytest.raises(InputError, match=r"of 32 x 32.*micro-batches of 2 rows or more.*image_side above 32"):
+    with pytest.raises(
+        InputError, match=r"of 32 x 32.*micro-batches of 2 rows or more.*image_side above 32"
+    ):
         extract_graph(GraphKey(name.format(32), 1, 1, 1))
     for side, rows in ((33, 1), (32, 2)):  # which torch can normalise
         key = GraphKey(canonical_name(name.format(side)), rows, 1, 1)
@@ -94,7 +114,9 @@ def test_one_pixel_of_one_image_cannot_be_normalised():
 def test_a_configuration_is_read_as_a_model_of_these_dimensions(tmp_path):
     fifty = find_model(written(FIFTY, tmp_path))
     listed = find_model("resnet-50")
-    assert fifty == replace(listed, published_parameter_count=0, vocabulary_multiple=fifty.vocabulary_multiple)
+    assert fifty == replace(
+        listed, published_parameter_count=0, vocabulary_multiple=fifty.vocabulary_multiple
+    )
     tiny = find_model(written(TINY, tmp_path))
     assert (tiny.depths, tiny.base, tiny.classes, tiny.image_side) == ((1, 2, 1, 1), 4, 7, 64)
 

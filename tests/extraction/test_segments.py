@@ -38,7 +38,12 @@ def test_a_chain_has_an_embedding_its_runs_and_a_head():
     x = trace.node(2, True, x)
     trace.node(2, False, x, trace.input(parameter=True))
     places, layers = trace.layers()
-    assert places == (LayerPlace("embedding", ""), LayerPlace("a", "a"), LayerPlace("a", "a"), LayerPlace("head", ""))
+    assert places == (
+        LayerPlace("embedding", ""),
+        LayerPlace("a", "a"),
+        LayerPlace("a", "a"),
+        LayerPlace("head", ""),
+    )
     assert layers == [0, 1, 2, 3]
 
 

@@ -28,7 +28,9 @@ def example_inputs(n): return torch.zeros(n, dtype=torch.long), torch.zeros(n, 4
 def loss(output): return output.float().mean()
 """
 SAMPLES, WIDTH, BYTES = 8, 16, 2
-OF_BAGS = 8 * (4 * SAMPLES + 2 * SAMPLES)  # the bag of every lookup; of every bag its size and the lookup of a maximum
+OF_BAGS = 8 * (
+    4 * SAMPLES + 2 * SAMPLES
+)  # the bag of every lookup; of every bag its size and the lookup of a maximum
 
 
 def traced(folder, **settings):
@@ -39,15 +41,27 @@ def traced(folder, **settings):
 
 def named(graph, direction, part):
     layers = [graph.layers[index] for index in graph.sequence]
-    return {layer.name: each for layer in layers for each in getattr(layer, direction).operators if part in each.name}
+    return {
+        layer.name: each
+        for layer in layers
+        for each in getattr(layer, direction).operators
+        if part in each.name
+    }
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])
 def test_lookups_read_the_rows_and_bags_write_one_row_each(tmp_path, mode):
     graph = traced(tmp_path, mode=mode)
     lookups = named(graph, "forward", "embedding") | named(graph, "forward", "bag")
-    read = {name: [o.shape for o in each.reads if o.role is OperandRole.PARAMETER] for name, each in lookups.items()}
-    assert read == {"users": [(SAMPLES, WIDTH)], "tags": [(5, WIDTH)], "words": [(4 * SAMPLES, WIDTH)]}
+    read = {
+        name: [o.shape for o in each.reads if o.role is OperandRole.PARAMETER]
+        for name, each in lookups.items()
+    }
+    assert read == {
+        "users": [(SAMPLES, WIDTH)],
+        "tags": [(5, WIDTH)],
+        "words": [(4 * SAMPLES, WIDTH)],
+    }
     for each in named(graph, "forward", "bag").values():
         assert each.bytes_written == SAMPLES * WIDTH * BYTES + OF_BAGS
         assert sum(work.elements for work in each.vector) == 4 * SAMPLES * WIDTH
@@ -57,11 +71,17 @@ def test_lookups_read_the_rows_and_bags_write_one_row_each(tmp_path, mode):
 def test_gradients_are_those_of_as_many_rows_as_were_read_at_most(tmp_path):
     graph = traced(tmp_path)
     gradients = named(graph, "backward", "rows_gradient")
-    rows = {"users": min(1000, SAMPLES), "tags": min(5, 4 * SAMPLES), "words": min(400, 4 * SAMPLES)}
+    rows = {
+        "users": min(1000, SAMPLES),
+        "tags": min(5, 4 * SAMPLES),
+        "words": min(400, 4 * SAMPLES),
+    }
     for name, each in gradients.items():
         assert each.yields is Yields.WEIGHT_GRADIENT
         assert each.bytes_written == rows[name] * WIDTH * BYTES
-        assert sum(work.elements for work in each.vector) == SAMPLES * WIDTH * (1 if name == "users" else 4)
+        assert sum(work.elements for work in each.vector) == SAMPLES * WIDTH * (
+            1 if name == "users" else 4
+        )
     assert gradients.keys() == rows.keys()
 
 
@@ -71,7 +91,11 @@ def test_tables_stay_whole_in_the_parameters_and_are_told_apart(tmp_path):
     tables = (1000 + 5 + 400) * WIDTH
     assert sum(layer.sparse_parameter_count for layer in layers) == tables
     assert sum(layer.parameter_count for layer in layers) >= tables
-    read = {(table.rows, table.width): table.rows_read for layer in layers for table in layer.sparse_tables}
+    read = {
+        (table.rows, table.width): table.rows_read
+        for layer in layers
+        for table in layer.sparse_tables
+    }
     assert read == {(1000, WIDTH): SAMPLES, (5, WIDTH): 5, (400, WIDTH): 4 * SAMPLES}
 
 
@@ -91,13 +115,24 @@ def test_a_table_without_the_setting_has_a_gradient_of_its_size(tmp_path):
     graph = traced(tmp_path, sparse=False)
     (whole,) = named(graph, "backward", "embedding_dense_backward").values()
     assert whole.bytes_written == 1000 * WIDTH * BYTES
-    assert sum(graph.layers[index].sparse_parameter_count for index in graph.sequence) == (5 + 400) * WIDTH
+    assert (
+        sum(graph.layers[index].sparse_parameter_count for index in graph.sequence)
+        == (5 + 400) * WIDTH
+    )
 
 
 def test_extraction_tells_the_parameters_of_such_tables(tmp_path, capsys):
     path = tmp_path / "tables.py"
     path.write_text(MODEL.format(sparse=True, mode="sum"))
-    words = ["extract_graph", "--model", str(path), "--micro-batch-size", str(SAMPLES), "--sequence-length", "1"]
+    words = [
+        "extract_graph",
+        "--model",
+        str(path),
+        "--micro-batch-size",
+        str(SAMPLES),
+        "--sequence-length",
+        "1",
+    ]
     assert phaze.main([*words, "--output", str(tmp_path), "--format", "json", "--quiet"]) == 0
     (graph,) = json.loads(capsys.readouterr().out)
     assert graph["sparse_parameters"] == (1000 + 5 + 400) * WIDTH

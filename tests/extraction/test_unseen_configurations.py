@@ -1,4 +1,5 @@
-"""Configurations of transformers that were refused once, against what torch counts of them, and the kinds behind them."""
+"""Configurations of transformers that were refused once, against what torch counts of them, and the
+kinds behind them."""
 
 import json
 import re
@@ -71,12 +72,17 @@ def test_forward_products_are_those_that_torch_counts(shared_data, case):
 @pytest.mark.parametrize("model_type", MIXTURES)
 def test_experts_of_a_configuration_are_divided(tmp_path, model_type):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({"model_type": model_type, **SIZES, **MIXTURES[model_type]}), encoding="utf-8")
+    path.write_text(
+        json.dumps({"model_type": model_type, **SIZES, **MIXTURES[model_type]}), encoding="utf-8"
+    )
     key = GraphKey(str(path), 2, 32, 1)
     whole, shared = extract_graph(key), extract_graph(replace(key, ep=2))
     assert forward_flops(shared) == forward_flops(whole)
     assert shared.total_parameter_count == whole.total_parameter_count
-    experts = [sum(each.layers[index].expert_parameter_count for index in each.sequence) for each in (whole, shared)]
+    experts = [
+        sum(each.layers[index].expert_parameter_count for index in each.sequence)
+        for each in (whole, shared)
+    ]
     assert experts[0] == 2 * experts[1] > 0
     exchanges = [
         each.collective
@@ -85,7 +91,9 @@ def test_experts_of_a_configuration_are_divided(tmp_path, model_type):
         if each.collective is not None
     ]
     assert {each.group for each in exchanges} == {CollectiveGroup.EXPERT}
-    assert {each.payload_bytes for each in exchanges} == {2 * 32 * 2 * 64 * 2}  # tokens, choices, width, bf16
+    assert {each.payload_bytes for each in exchanges} == {
+        2 * 32 * 2 * 64 * 2
+    }  # tokens, choices, width, bf16
 
 
 @pytest.mark.parametrize(
@@ -99,14 +107,18 @@ def test_experts_of_a_configuration_are_divided(tmp_path, model_type):
         ("doge", {"is_moe": True}, 0, True),
     ],
 )
-def test_what_has_experts_is_a_mixture_whether_they_can_be_divided_or_not(tmp_path, model_type, more, divisible, mixture):
+def test_what_has_experts_is_a_mixture_whether_they_can_be_divided_or_not(
+    tmp_path, model_type, more, divisible, mixture
+):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": model_type, **SIZES, **more}), encoding="utf-8")
     family = find_model(str(path))
     assert (family.experts, family.is_mixture) == (divisible, mixture)
 
 
-@pytest.mark.parametrize("degrees", [{}, {"tp": 2}, {"tp": 2, "sequence_parallel": True}, {"cp": 2}, {"tp2": 2}], ids=str)
+@pytest.mark.parametrize(
+    "degrees", [{}, {"tp": 2}, {"tp": 2, "sequence_parallel": True}, {"cp": 2}, {"tp2": 2}], ids=str
+)
 def test_heads_of_gpt_share_keys_and_values(degrees):
     key = replace(GraphKey(GROUPED, 2, 32, 1), **degrees)
     key = replace(key, layout=TensorLayout.TWO_D) if key.tp2 > 1 else key
@@ -119,14 +131,28 @@ def test_heads_of_gpt_share_keys_and_values(degrees):
 def with_sections(**rotation):
     text = {name: value for name, value in SIZES.items() if name != "num_experts_per_tok"}
     text["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e6, **rotation}
-    vision = {"depth": 1, "embed_dim": 64, "hidden_size": 64, "num_heads": 4, "mlp_ratio": 2, "patch_size": 14}
-    special = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 3, "vision_end_token_id": 4}
+    vision = {
+        "depth": 1,
+        "embed_dim": 64,
+        "hidden_size": 64,
+        "num_heads": 4,
+        "mlp_ratio": 2,
+        "patch_size": 14,
+    }
+    special = {
+        "image_token_id": 5,
+        "video_token_id": 6,
+        "vision_start_token_id": 3,
+        "vision_end_token_id": 4,
+    }
     return {"model_type": "qwen2_vl", "text_config": text, "vision_config": vision, **special}
 
 
 def test_sections_of_heads_fit_heads_that_are_smaller_than_released_ones(tmp_path, caplog):
     graphs = []
-    for place, rotation in enumerate(({}, {"mrope_section": [4, 6, 6]}, {"mrope_section": [2, 3, 3]})):
+    for place, rotation in enumerate(
+        ({}, {"mrope_section": [4, 6, 6]}, {"mrope_section": [2, 3, 3]})
+    ):
         path = tmp_path / f"{place}.json"
         path.write_text(json.dumps(with_sections(**rotation)), encoding="utf-8")
         graphs.append(extract_graph(GraphKey(str(path), 1, 32, 1)))
@@ -158,14 +184,26 @@ def test_a_mask_given_by_its_name_is_one_given_in_its_place(attention):
 def test_a_loss_of_other_targets_is_left_out(tmp_path, caplog):
     path = tmp_path / "config.json"
     sizes = {**SIZES, "max_position_embeddings": 40, "image_size": 32, "patch_size": 16}
-    path.write_text(json.dumps({"model_type": "vilt", "architectures": ["ViltForQuestionAnswering"], **sizes}), encoding="utf-8")
+    path.write_text(
+        json.dumps({"model_type": "vilt", "architectures": ["ViltForQuestionAnswering"], **sizes}),
+        encoding="utf-8",
+    )
     graph = extract_graph(GraphKey(str(path), 2, 32, 1))
-    assert "the mean of its output stands for it" in caplog.text and "without images" not in caplog.text
+    assert (
+        "the mean of its output stands for it" in caplog.text
+        and "without images" not in caplog.text
+    )
     assert forward_flops(graph) > 0
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("RTDetr", (640, 640)), ("RTDetrV2", (640, 640)), ("DFine", (640, 640)), ("Detr", (800, 1333))]
+    ("name", "size"),
+    [
+        ("RTDetr", (640, 640)),
+        ("RTDetrV2", (640, 640)),
+        ("DFine", (640, 640)),
+        ("Detr", (800, 1333)),
+    ],
 )
 def test_detectors_read_images_as_large_as_they_scale_them_to(name, size):
     transformers = pytest.importorskip("transformers")
@@ -178,7 +216,13 @@ def test_detectors_read_images_as_large_as_they_scale_them_to(name, size):
 def test_choices_among_computed_numbers_are_balanced(rows, options, chosen):
     with FakeTensorMode(), KnownValues():
         scores = torch.empty(rows, options).sigmoid()
-        of_each = torch.zeros(rows, options).scatter(1, scores.topk(chosen, 1).indices, 1).long().sum(0).tolist()
+        of_each = (
+            torch.zeros(rows, options)
+            .scatter(1, scores.topk(chosen, 1).indices, 1)
+            .long()
+            .sum(0)
+            .tolist()
+        )
         best = torch.nn.functional.one_hot(scores.argmax(-1), options).sum(0).tolist()
     assert sum(of_each) == rows * chosen and max(of_each) - min(of_each) <= 1
     assert sum(best) == rows and max(best) - min(best) <= 1
@@ -188,14 +232,28 @@ def test_choices_among_computed_numbers_are_balanced(rows, options, chosen):
 def test_delta_rules_are_those_of_transformers(monkeypatch, tokens, heads):
     kimi = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")
     qwen = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
-    monkeypatch.setattr(delta_rule._Inverse, "apply", torch.linalg.inv)  # the operator itself is a shape
+    monkeypatch.setattr(
+        delta_rule._Inverse, "apply", torch.linalg.inv
+    )  # the operator itself is a shape
     torch.manual_seed(0)
     query, key = torch.randn(2, 2, tokens, 3, 8).unbind()
     value, beta = torch.randn(2, tokens, heads, 8), torch.rand(2, tokens, heads)
     settings = {"beta": beta, "use_qk_l2norm_in_kernel": True, "output_final_state": True}
-    pairs = [(qwen.torch_chunk_gated_delta_rule, delta_rule.gated_delta_rule, -torch.rand(2, tokens, heads))]
+    pairs = [
+        (
+            qwen.torch_chunk_gated_delta_rule,
+            delta_rule.gated_delta_rule,
+            -torch.rand(2, tokens, heads),
+        )
+    ]
     if heads == 3:
-        pairs.append((kimi.chunk_kimi_delta_attention, delta_rule.channel_delta_rule, -torch.rand(2, tokens, heads, 8)))
+        pairs.append(
+            (
+                kimi.chunk_kimi_delta_attention,
+                delta_rule.channel_delta_rule,
+                -torch.rand(2, tokens, heads, 8),
+            )
+        )
     for theirs, ours, decay in pairs:
         given, found = (rule(query, key, value, g=decay, **settings) for rule in (theirs, ours))
         for one, other in zip(given, found, strict=True):

@@ -19,13 +19,32 @@ GALLERY = Path(__file__).parent / "user_models"
 LAYERS = {  # file -> layers in the order they run, and the tensors that pass over a layer
     "nanogpt": (["embedding", *["block"] * 6, "head"], []),
     "encoder": (["embedding", *["block"] * 6, "head"], []),
-    "unet": (["inc", "down1", "down2", "down3", "up1", "up2", "up3", "head"], [(0, (1, 6)), (1, (2, 5)), (2, (3, 4))]),
+    "unet": (
+        ["inc", "down1", "down2", "down3", "up1", "up2", "up3", "head"],
+        [(0, (1, 6)), (1, (2, 5)), (2, (3, 4))],
+    ),
     "towers": (
-        ["embedding", *["left"] * 6, "right.embedding", "left.out", *["right"] * 5, "right.out", "head"],
+        [
+            "embedding",
+            *["left"] * 6,
+            "right.embedding",
+            "left.out",
+            *["right"] * 5,
+            "right.out",
+            "head",
+        ],
         [(6, (8,)), (7, (9,)), (8, (15,))],
     ),
     "siamese": (
-        ["embedding", *["block"] * 6, "left.embedding", "left.out", *["block"] * 6, "left.out", "head"],
+        [
+            "embedding",
+            *["block"] * 6,
+            "left.embedding",
+            "left.out",
+            *["block"] * 6,
+            "left.out",
+            "head",
+        ],
         [(6, (8,)), (7, (9,)), (8, (16,))],
     ),
     "perceptron": (["linear.0", "linear.2", "linear.4", "head"], []),
@@ -43,9 +62,14 @@ def key(path, tp=1, **changes):
 
 @pytest.fixture(scope="module")
 def gallery(request, tmp_path_factory):
-    """Graphs of the files, kept between test sessions: what other code made, or of another file, is traced again."""
+    """Graphs of the files, kept between test sessions: what other code made, or of another file, is
+    traced again."""
     thorough = request.config.getoption("--thorough")
-    folder = tmp_path_factory.mktemp("gallery") if thorough else Path(request.config.cache.mkdir("user_graphs"))
+    folder = (
+        tmp_path_factory.mktemp("gallery")
+        if thorough
+        else Path(request.config.cache.mkdir("user_graphs"))
+    )
 
     def graph(name, tp=1):
         return load_or_extract(key(GALLERY / f"{name}.py", tp), folder)
@@ -59,7 +83,12 @@ def test_models_come_apart_into_sensible_layers(gallery, name):
     graph = gallery(name)
     names, over = LAYERS[name]
     assert [graph.layers[index].name for index in graph.sequence] == names
-    assert sorted({(t.source, t.destinations) for t in graph.tensors if t.destinations != (t.source + 1,)}) == over
+    assert (
+        sorted(
+            {(t.source, t.destinations) for t in graph.tensors if t.destinations != (t.source + 1,)}
+        )
+        == over
+    )
     assert check_structure(graph) == []
 
 
@@ -68,7 +97,10 @@ def test_models_come_apart_into_sensible_layers(gallery, name):
 def test_every_parameter_is_owned_once_whoever_reads_it(gallery, name):
     graph = gallery(name)
     layers = [graph.layers[index] for index in graph.sequence]
-    assert sum(layer.parameter_count - layer.tied_count for layer in layers) == graph.total_parameter_count
+    assert (
+        sum(layer.parameter_count - layer.tied_count for layer in layers)
+        == graph.total_parameter_count
+    )
     shared = {"nanogpt": 256 * 64, "shared": 5 * 8544, "siamese": 209312}
     assert sum(layer.tied_count for layer in layers) == shared.get(name, 0)
 
@@ -76,9 +108,15 @@ def test_every_parameter_is_owned_once_whoever_reads_it(gallery, name):
 @pytest.mark.thorough
 def test_the_block_of_a_gpt_is_that_of_the_family(gallery):
     family = Gpt(layers=6, hidden=64, heads=4, ffn=256, vocabulary=256, sequence_length=64)
-    ours, theirs = extract_graph(GraphKey("gpt", 2, 64, 1), family).layers[1], gallery("nanogpt").layers[1]
+    ours, theirs = (
+        extract_graph(GraphKey("gpt", 2, 64, 1), family).layers[1],
+        gallery("nanogpt").layers[1],
+    )
     for graph in ("forward", "backward"):
-        products = [sorted(operator.flops for operator in getattr(block, graph).operators) for block in (ours, theirs)]
+        products = [
+            sorted(operator.flops for operator in getattr(block, graph).operators)
+            for block in (ours, theirs)
+        ]
         assert products[0] == products[1]
     assert ours.saved.none == theirs.saved.none
 
@@ -96,8 +134,12 @@ def test_linear_pairs_are_split_as_megatron_splits_them(gallery, name, reduction
 @pytest.mark.thorough
 def test_a_plan_in_the_file_splits_the_vocabulary_too(gallery):
     embedding, *_, head = gallery("rotary", 2).layers
-    assert [o.collective.payload_bytes for o in embedding.forward.operators if o.collective] == [2 * 32 * 64 * 2]
-    assert sum(o.collective is not None for o in head.forward.operators) == 3  # the vocabulary-parallel loss
+    assert [o.collective.payload_bytes for o in embedding.forward.operators if o.collective] == [
+        2 * 32 * 64 * 2
+    ]
+    assert (
+        sum(o.collective is not None for o in head.forward.operators) == 3
+    )  # the vocabulary-parallel loss
     assert 2 * head.matmul_parameter_count == gallery("rotary").layers[-1].matmul_parameter_count
     family = find_model(str(GALLERY / "rotary.py"))
     assert family.divided_sizes == {"key/value heads": 2, "ffn width": 96}
@@ -109,7 +151,11 @@ def test_a_plan_in_the_file_splits_the_vocabulary_too(gallery):
 def test_eager_attention_is_that_of_the_framework(gallery):
     graph = extract_graph(key(GALLERY / "encoder.py", attention=Attention.EAGER))
     core = [operator for operator in graph.layers[1].forward.operators if operator.core_attention]
-    assert [operator.kind for operator in core] == [OperatorKind.GEMM, OperatorKind.REDUCTION, OperatorKind.GEMM]
+    assert [operator.kind for operator in core] == [
+        OperatorKind.GEMM,
+        OperatorKind.REDUCTION,
+        OperatorKind.GEMM,
+    ]
     assert graph.layers[1].saved.none > gallery("encoder").layers[1].saved.none
 
 
@@ -126,29 +172,54 @@ EXAMPLE = PAGE.read_text(encoding="utf-8").split('```python title="mine.py"\n')[
 def test_the_model_in_the_manual(tmp_path):
     assert sum(bool(line) for line in EXAMPLE.splitlines()) <= 10
     graph = extract_graph(key(write(tmp_path, EXAMPLE)))
-    assert [graph.layers[index].name for index in graph.sequence] == ["embedding", *["block"] * 12, "head"]
+    assert [graph.layers[index].name for index in graph.sequence] == [
+        "embedding",
+        *["block"] * 12,
+        "head",
+    ]
     tokens, parameters = 2 * 128, 12 * (4 * 256**2 + 2 * 256 * 1024) + 256 * 1000
     scores = 12 * 2 * 2 * tokens * 128 * 256
-    assert sum(graph.layers[index].forward.flops for index in graph.sequence) == 2 * parameters * tokens + scores
+    assert (
+        sum(graph.layers[index].forward.flops for index in graph.sequence)
+        == 2 * parameters * tokens + scores
+    )
 
 
 def test_what_lies_beside_the_file_is_imported_and_nothing_of_it_stays(tmp_path):
     (tmp_path / "parts").mkdir()
     write(tmp_path / "parts", "", "__init__.py")
-    write(tmp_path / "parts", "from torch import nn\ndef make(): return nn.Linear(8, 8)\n", "blocks.py")
+    write(
+        tmp_path / "parts",
+        "from torch import nn\ndef make(): return nn.Linear(8, 8)\n",
+        "blocks.py",
+    )
     write(tmp_path, "from .parts.blocks import make\n", "relative.py")
-    text = "import parts\nfrom .relative import make\ndef build():\n    from parts import blocks\n    return blocks.make()\n"
-    path = write(tmp_path, text + "import torch\ndef example_inputs(n): return torch.zeros(n, 8)\ndef loss(x): return x.sum()\n")
+    text = (
+        "import parts\nfrom .relative import make\ndef build():\n    from parts import "
+        "blocks\n    return blocks.make()\n"
+    )
+    path = write(
+        tmp_path,
+        text + "import torch\ndef example_inputs(n): return torch.zeros(n, 8)\ndef loss(x): return "
+        "x.sum()\n",
+    )
     paths, modules = list(sys.path), set(sys.modules)
     assert extract_graph(key(path)).total_parameter_count == 72
     assert sys.path == paths
-    assert not {name for name in set(sys.modules) - modules if "parts" in name or "relative" in name or "phaze_user" in name}
+    assert not {
+        name
+        for name in set(sys.modules) - modules
+        if "parts" in name or "relative" in name or "phaze_user" in name
+    }
 
 
 def test_a_graph_is_stale_when_the_file_or_what_it_imports_changes(tmp_path):
     helper = write(tmp_path, "WIDTH = 8\n", "sizes.py")
     text = "import torch\nfrom sizes import WIDTH\ndef build(): return torch.nn.Linear(8, WIDTH)\n"
-    path = write(tmp_path, text + "def example_inputs(n): return torch.zeros(n, 8)\ndef loss(x): return x.sum()\n")
+    path = write(
+        tmp_path,
+        text + "def example_inputs(n): return torch.zeros(n, 8)\ndef loss(x): return x.sum()\n",
+    )
 
     def parameters():
         return load_or_extract(key(path), tmp_path / "graphs").total_parameter_count
@@ -169,15 +240,20 @@ def test_an_unchanged_file_is_not_run_again(tmp_path):
     assert find_model(str(path)).version == version
 
 
-LINEAR = "import torch\nfrom torch import nn\n{}\ndef example_inputs(n): return torch.zeros(n, 8)\ndef loss(x): return x.sum()\n"
+LINEAR = (
+    "import torch\nfrom torch import nn\n{}\ndef example_inputs(n): return torch.zeros(n, "
+    "8)\ndef loss(x): return x.sum()\n"
+)
 PASSED_OVER = {
     "accelerators": "def build(): return nn.Linear(8, 8, device='cuda').to('cuda').cuda().half()",
     "weights": "def build():\n    m = nn.Linear(8, 8); nn.init.trunc_normal_(m.weight); return m",
     "values": "def build():\n    rates = [rate.item() for rate in torch.linspace(0, 1, 3)]\n"
     "    return nn.Linear(8, 8 if rates[-1] == 1 else 9)",
-    "compilation": "@torch.compile\ndef f(x): return x * 2\ndef build(): return torch.compile(nn.Linear(8, 8))",
+    "compilation": "@torch.compile\ndef f(x): return x * 2\ndef build(): return "
+    "torch.compile(nn.Linear(8, 8))",
     "checkpoints": "from torch.utils.checkpoint import checkpoint\nclass M(nn.Linear):\n"
-    "    def forward(self, x): return checkpoint(super().forward, x, use_reentrant=False)\ndef build(): return M(8, 8)",
+    "    def forward(self, x): return checkpoint(super().forward, x, use_reentrant=False)\ndef "
+    "build(): return M(8, 8)",
 }
 
 
@@ -191,21 +267,28 @@ def test_inputs_come_in_the_precision_of_the_training_and_may_need_values(tmp_pa
     inputs += "    return {'input': torch.zeros(rows, 8, dtype=torch.float64)}\n"
     path = write(
         tmp_path,
-        LINEAR.format("def build(): return nn.Linear(8, 8)").replace("def example_inputs(n): return torch.zeros(n, 8)\n", inputs),
+        LINEAR.format("def build(): return nn.Linear(8, 8)").replace(
+            "def example_inputs(n): return torch.zeros(n, 8)\n", inputs
+        ),
     )
     (product,) = extract_graph(key(path)).layers[0].forward.operators[:1]
     assert {operand.dtype for operand in product.reads} == {"bfloat16"}
 
 
 def test_the_mean_stands_for_a_missing_loss_and_that_is_said_once(tmp_path, caplog):
-    text = LINEAR.format("def build(): return nn.Linear(8, 8)").replace("def loss(x): return x.sum()\n", "")
+    text = LINEAR.format("def build(): return nn.Linear(8, 8)").replace(
+        "def loss(x): return x.sum()\n", ""
+    )
     with caplog.at_level(logging.WARNING, logger="GraphExtractor"):
         extract_graph(key(write(tmp_path, text)))
     assert caplog.text.count("the mean of the output stands for it") == 1
 
 
 def test_frozen_parameters_have_no_gradient_and_are_named(tmp_path, caplog):
-    build = "def build():\n    m = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)); m[0].requires_grad_(False); return m"
+    build = (
+        "def build():\n    m = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)); "
+        "m[0].requires_grad_(False); return m"
+    )
     with caplog.at_level(logging.WARNING, logger="GraphExtractor"):
         graph = extract_graph(key(write(tmp_path, LINEAR.format(build))))
     assert "72 frozen parameters" in caplog.text
@@ -216,7 +299,9 @@ def test_a_tower_that_is_not_trained_by_part_of_the_loss_is_refused_with_its_par
     build = "class M(nn.Linear):\n    def __init__(self):\n        super().__init__(8, 8)\n"
     build += "        self.idle = nn.Linear(8, 8)\ndef build(): return M()"
     with pytest.raises(
-        InputError, match=r"no gradient reaches the parameters idle\.weight, idle\.bias; .*requires_grad_\(False\)"
+        InputError,
+        match=r"no gradient reaches the parameters idle\.weight, idle\.bias; "
+        r".*requires_grad_\(False\)",
     ):
         extract_graph(key(write(tmp_path, LINEAR.format(build))))
 
@@ -236,10 +321,14 @@ def test_what_is_not_known_of_a_module_is_refused(tmp_path, changes, said):
 
 
 def test_sequence_parallelism_needs_a_plan(gallery):
-    with pytest.raises(InputError, match="no tensor_parallel plan, which sequence parallelism needs"):
+    with pytest.raises(
+        InputError, match="no tensor_parallel plan, which sequence parallelism needs"
+    ):
         extract_graph(key(GALLERY / "encoder.py", 2, sequence_parallel=True))
     block = extract_graph(key(GALLERY / "rotary.py", 2, sequence_parallel=True)).layers[1]
-    kinds = [operator.collective.kind for operator in block.forward.operators if operator.collective]
+    kinds = [
+        operator.collective.kind for operator in block.forward.operators if operator.collective
+    ]
     assert kinds == [CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER] * 2
 
 
@@ -271,5 +360,10 @@ def loss(output):
     path = tmp_path / "tower.py"
     path.write_text(text)
     graph = extract_graph(GraphKey(str(path), 2, 8, 1))
-    functions = {work.function for layer in graph.layers for operator in layer.forward.operators for work in operator.vector}
+    functions = {
+        work.function
+        for layer in graph.layers
+        for operator in layer.forward.operators
+        for work in operator.vector
+    }
     assert "mul" in functions and "div" in functions

@@ -1,4 +1,5 @@
-"""Where compiled code goes, of which version it is, and what happens when the checkout cannot be written."""
+"""Where compiled code goes, of which version it is, and what happens when the checkout cannot be
+written."""
 
 import os
 import shutil
@@ -61,13 +62,17 @@ def test_places_of_other_versions_go_once_no_run_can_be_using_them(tmp_path: Pat
     assert [folder.exists() for folder in (old, recent, now)] == [False, True, True]
 
 
-def test_without_a_writable_checkout_the_user_s_cache_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_writable_checkout_the_user_s_cache_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert place(tmp_path / "absent").is_relative_to(tmp_path / "home" / ".cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert place(tmp_path / "absent").is_relative_to(tmp_path / "cache")
 
 
-def test_without_either_a_private_folder_serves_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_either_a_private_folder_serves_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     compiled_code.find_place(tmp_path / "absent")
@@ -91,7 +96,10 @@ def test_a_place_that_others_can_write_is_not_used(
     shared.chmod(0o777)
     monkeypatch.setenv(compiled_code.SETTING, str(shared))
     compiled_code.find_place(tmp_path / "absent")
-    assert os.environ[compiled_code.SETTING] != str(shared) and "can be written by others" in caplog.text
+    assert (
+        os.environ[compiled_code.SETTING] != str(shared)
+        and "can be written by others" in caplog.text
+    )
     inside = shared / "mine"
     inside.mkdir(mode=0o700)  # another could rename it, and make one of that name
     assert not compiled_code.is_own(inside)
@@ -110,7 +118,9 @@ def test_the_place_is_the_user_s_alone(tmp_path: Path) -> None:
     assert place(tmp_path) != folder
 
 
-def test_a_place_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = place(sources(tmp_path, "one = 1\n"))
     assert compiled_code.is_own(folder)
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
@@ -126,14 +136,25 @@ def test_a_compiler_that_is_loaded_already_is_told(tmp_path: Path) -> None:
 
 
 def test_a_function_that_calls_one_of_another_file_follows_it(tmp_path: Path) -> None:
-    """Two files of compiled code, the called one changed between two processes: the answer of the caller changes with it."""
-    shutil.copytree(REPOSITORY / "Common", tmp_path / "Common", ignore=shutil.ignore_patterns("__pycache__"))
+    """Two files of compiled code, the called one changed between two processes: the answer of the
+    caller changes with it."""
+    shutil.copytree(
+        REPOSITORY / "Common", tmp_path / "Common", ignore=shutil.ignore_patterns("__pycache__")
+    )
     caller = sources(tmp_path, "") / "Solver" / "caller.py"
     called = tmp_path / "Plans" / "called.py"
     decorated = "from Common.kept_code import compiled\n{}\n@compiled()\ndef {}():\n    return {}\n"
     caller.write_text(decorated.format("from Plans.called import called", "caller", "called()"))
-    code = "from Common.compiled_code import find_place; find_place(); from Solver.caller import caller; print(caller())"
-    words = [sys.executable, "-B", "-c", code]  # -B: bytecode does not tell apart what was written within one second
+    code = (
+        "from Common.compiled_code import find_place; find_place(); from Solver.caller import "
+        "caller; print(caller())"
+    )
+    words = [
+        sys.executable,
+        "-B",
+        "-c",
+        code,
+    ]  # -B: bytecode does not tell apart what was written within one second
     for number in ("1", "2"):
         called.write_text(decorated.format("", "called", number))
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -141,7 +162,10 @@ def test_a_function_that_calls_one_of_another_file_follows_it(tmp_path: Path) ->
 
 
 def test_every_room_with_compiled_code_counts() -> None:
-    houses = [*(path for path in REPOSITORY.glob("[A-Z]*/") if path.is_dir()), REPOSITORY / "third_party"]
+    houses = [
+        *(path for path in REPOSITORY.glob("[A-Z]*/") if path.is_dir()),
+        REPOSITORY / "third_party",
+    ]
     compiling = {
         house.name
         for house in houses
@@ -183,14 +207,24 @@ def spoilt(content: bytes, how: str) -> bytes:
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("kind", "how"),
-    [("nbi", "half"), ("nbi", "noise"), ("nbi", "payload"), ("nbc", "empty"), ("nbc", "one byte"), ("nbc", "other")],
+    [
+        ("nbi", "half"),
+        ("nbi", "noise"),
+        ("nbi", "payload"),
+        ("nbc", "empty"),
+        ("nbc", "one byte"),
+        ("nbc", "other"),
+    ],
 )
 def test_damaged_code_is_compiled_again(kind: str, how: str, kept: Path) -> None:
     (file,) = kept.rglob(f"*.{kind}")
     file.write_bytes(spoilt(file.read_bytes(), how))
     done = run_program(kept)
     assert done.stdout == "42 0\n" and not (kept / "was_run").exists()
-    assert done.stderr.count("is damaged; what it held is compiled again") == 1 and len(done.stderr.splitlines()) == 1
+    assert (
+        done.stderr.count("is damaged; what it held is compiled again") == 1
+        and len(done.stderr.splitlines()) == 1
+    )
     again = run_program(kept)
     assert (again.stdout, again.stderr) == ("42 1\n", "")
 
@@ -198,14 +232,18 @@ def test_damaged_code_is_compiled_again(kind: str, how: str, kept: Path) -> None
 def run_program(house: Path) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != compiled_code.SETTING}
     words = [sys.executable, "-B", "program.py"]
-    return subprocess.run(words, cwd=house, env=environment, capture_output=True, text=True, check=True)
+    return subprocess.run(
+        words, cwd=house, env=environment, capture_output=True, text=True, check=True
+    )
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program with one compiled function, which was run once."""
     house = sources(tmp_path_factory.mktemp("kept"), "")
-    shutil.copytree(REPOSITORY / "Common", house / "Common", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        REPOSITORY / "Common", house / "Common", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (house / "program.py").write_text(KEPT)
     assert run_program(house).stdout == "42 0\n"
     return house

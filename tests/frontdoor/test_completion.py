@@ -24,14 +24,19 @@ def script(shell: str) -> str:
 @cache
 def _made(shell: str) -> str:
     words = [sys.executable, "phaze.py", "completion", shell]
-    return subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(
+        words, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
 
 
 def offered(line: str, folder: Path) -> set[str]:
     """What bash offers for the last word of a line, words split as readline splits them."""
     words = line.replace("=", " = ").split(" ") if "=" in line else line.split(" ")
     listed = " ".join(f"'{word}'" for word in words)
-    tried = f"COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _phaze; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    tried = (
+        f"COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _phaze; printf "
+        "'%s\\n' \"${COMPREPLY[@]}\""
+    )
     done = subprocess.run(
         ["bash", "--norc", "-uc", f"{script('bash')}\n{tried}"],
         cwd=folder,
@@ -60,7 +65,15 @@ def offered(line: str, folder: Path) -> set[str]:
         ("phaze run_solver --hbm", {"--hbm-size", "--hbm-bandwidth"}),
         ("phaze --phaze_exec_type eval", {"evaluate"}),
         ("phaze --phaze_exec_type evaluate --schedule g", {"gpipe"}),
-        ("phaze --phaze_m", {"--phaze_model", "--phaze_model_names", "--phaze_micro_batch_size", "--phaze_max_tmp_width"}),
+        (
+            "phaze --phaze_m",
+            {
+                "--phaze_model",
+                "--phaze_model_names",
+                "--phaze_micro_batch_size",
+                "--phaze_max_tmp_width",
+            },
+        ),
         ("phaze models mixtral", {name for name in listed_models() if name.startswith("mixtral")}),
         ("phaze completion ", set(SHELLS)),
         ("phaze run_solver --quiet --prec", {"--precision"}),
@@ -85,12 +98,18 @@ def test_a_shell_that_is_there_takes_its_script_without_a_word(shell: str, tmp_p
         pytest.skip(f"no {shell}")
     file = tmp_path / "completion"
     file.write_text(script(shell))
-    done = subprocess.run([shell, "-c", f"source {file}"], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [shell, "-c", f"source {file}"], capture_output=True, text=True, timeout=30, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_fish_is_told_every_flag_once_and_the_values_that_are_known() -> None:
-    lines = [line for line in script("fish").splitlines() if "__fish_seen_subcommand_from evaluate" in line]
+    lines = [
+        line
+        for line in script("fish").splitlines()
+        if "__fish_seen_subcommand_from evaluate" in line
+    ]
     for flag in mode_parsers()["evaluate"].flags:
         assert sum(f"-l {flag[2:]} " in f"{line} " for line in lines) == 1, flag
     (device,) = (line for line in lines if "-l device " in line)
@@ -99,4 +118,7 @@ def test_fish_is_told_every_flag_once_and_the_values_that_are_known() -> None:
 
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert phaze.main(["completion", "tcsh"]) == 2
-    assert capsys.readouterr().err == "phaze: nothing is completed in 'tcsh'; the shells are bash, zsh, fish\n"
+    assert (
+        capsys.readouterr().err
+        == "phaze: nothing is completed in 'tcsh'; the shells are bash, zsh, fish\n"
+    )

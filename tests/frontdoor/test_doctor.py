@@ -23,7 +23,9 @@ def verdicts(findings: list[Finding]) -> dict[str, Verdict]:
     return {finding.what: finding.verdict for finding in findings}
 
 
-def test_this_installation_is_fine_and_nothing_is_left_behind(folders: Folders, tmp_path: Path) -> None:
+def test_this_installation_is_fine_and_nothing_is_left_behind(
+    folders: Folders, tmp_path: Path
+) -> None:
     found = verdicts(examine(folders))
     assert Verdict.MISSING not in found.values()
     assert {
@@ -44,8 +46,17 @@ def wanting(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr(doctor, "requirements", lambda: tuple(map(Requirement.of, lines)))
 
 
-def test_a_wrong_or_absent_package_is_missing(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanting(monkeypatch, "torch==1.0", "transformers>=900,<901", "no-such-package>=1", "numpy>=1.26", 'pytest>=8; extra == "dev"')
+def test_a_wrong_or_absent_package_is_missing(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanting(
+        monkeypatch,
+        "torch==1.0",
+        "transformers>=900,<901",
+        "no-such-package>=1",
+        "numpy>=1.26",
+        'pytest>=8; extra == "dev"',
+    )
     found = {finding.what: finding for finding in examine(folders)}
     assert found["torch"].verdict is Verdict.MISSING
     assert "1.0 is needed; run ./setup.sh" in found["torch"].found
@@ -56,7 +67,9 @@ def test_a_wrong_or_absent_package_is_missing(folders: Folders, monkeypatch: pyt
     assert "pytest" not in found
 
 
-def test_a_version_newer_than_those_tested_is_noted(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_newer_than_those_tested_is_noted(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanting(monkeypatch, "torch>=1,<2", "transformers>=1,<900")
     found = {finding.what: finding for finding in examine(folders)}
     assert found["torch"].verdict is Verdict.NOTE
@@ -64,7 +77,9 @@ def test_a_version_newer_than_those_tested_is_noted(folders: Folders, monkeypatc
     assert found["transformers"].verdict is Verdict.OK
 
 
-def test_without_the_source_tree_pip_is_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_source_tree_pip_is_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(installed, "HOME", tmp_path)
     (finding,) = installed.packages([Requirement.of("no-such-package>=1,<3")])
     assert finding.found == "not installed; run: python -m pip install 'no-such-package>=1,<3'"
@@ -73,7 +88,12 @@ def test_without_the_source_tree_pip_is_the_remedy(monkeypatch: pytest.MonkeyPat
 def test_an_extra_that_is_absent_is_a_note_with_the_line_that_installs_it(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanting(monkeypatch, 'no-such-plots>=1; extra == "report"', 'numpy>=1; extra == "report"', "numpy>=1; extra == 'ray'")
+    wanting(
+        monkeypatch,
+        'no-such-plots>=1; extra == "report"',
+        'numpy>=1; extra == "report"',
+        "numpy>=1; extra == 'ray'",
+    )
     found = {finding.what: finding for finding in examine(folders)}
     assert found["extra report"].verdict is Verdict.NOTE
     assert found["extra report"].found.endswith(": python -m pip install no-such-plots")
@@ -84,16 +104,33 @@ def test_an_extra_that_is_absent_is_a_note_with_the_line_that_installs_it(
 
 def test_every_extra_for_users_is_told(folders: Folders) -> None:
     named = {need.extra for need in requirements() if need.extra} - {"dev", "docs"}
-    assert {f"extra {name}" for name in named} == {each.what for each in examine(folders) if each.what.startswith("extra ")}
+    assert {f"extra {name}" for name in named} == {
+        each.what for each in examine(folders) if each.what.startswith("extra ")
+    }
 
 
 @pytest.mark.parametrize(
     ("files", "owners", "verdict", "said"),
     [
         (("home/Common/__init__.py",), {"Common": ["phaze"]}, Verdict.OK, "no other package uses"),
-        (("home/Common/__init__.py",), {"Common": ["phaze", "commons"]}, Verdict.NOTE, "commons too has files in Common"),
-        (("other/Common/__init__.py", "home/Common/__init__.py"), {}, Verdict.MISSING, "Common is found in {}/other instead of"),
-        (("other/Common.py", "home/Common/__init__.py"), {}, Verdict.MISSING, "Common is found in {}/other instead of"),
+        (
+            ("home/Common/__init__.py",),
+            {"Common": ["phaze", "commons"]},
+            Verdict.NOTE,
+            "commons too has files in Common",
+        ),
+        (
+            ("other/Common/__init__.py", "home/Common/__init__.py"),
+            {},
+            Verdict.MISSING,
+            "Common is found in {}/other instead of",
+        ),
+        (
+            ("other/Common.py", "home/Common/__init__.py"),
+            {},
+            Verdict.MISSING,
+            "Common is found in {}/other instead of",
+        ),
     ],
 )
 def test_packages_of_the_same_name_are_told(
@@ -108,12 +145,16 @@ def test_packages_of_the_same_name_are_told(
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
     monkeypatch.setattr(installed, "HOME", tmp_path / "home")
-    (finding,) = installed.own_names(["Common"], owners, [str(tmp_path / "other"), str(tmp_path / "home")])
+    (finding,) = installed.own_names(
+        ["Common"], owners, [str(tmp_path / "other"), str(tmp_path / "home")]
+    )
     assert finding.verdict is verdict
     assert said.format(tmp_path) in finding.found
 
 
-def test_a_folder_that_cannot_be_written_is_missing(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_missing(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(**settings: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -139,4 +180,6 @@ def test_the_command_fails_only_when_something_is_missing(
         finding = Finding("a thing", verdict, "as it is")
         monkeypatch.setattr(doctor, "examine", lambda folders, finding=finding: [finding])
         assert phaze.main(["doctor", "--format", "json"]) == status
-        assert json.loads(capsys.readouterr().out) == [{"what": "a thing", "verdict": verdict.value, "found": "as it is"}]
+        assert json.loads(capsys.readouterr().out) == [
+            {"what": "a thing", "verdict": verdict.value, "found": "as it is"}
+        ]

@@ -48,7 +48,11 @@ def test_json_is_the_record(run, capsys):
     [
         (["--instead", "hbm_size=0.125"], 3, ""),
         (["--instead", "pp=14,dp=16"], 2, "pp 14 x dp 16 needs 224 devices, sixteen has 16"),
-        (["--instead", "num_tc=3"], 2, "no accelerator of the design space has num_tc 3; it has 1, 4, 16"),
+        (
+            ["--instead", "num_tc=3"],
+            2,
+            "no accelerator of the design space has num_tc 3; it has 1, 4, 16",
+        ),
         (["--instead", "pp"], 2, "is not KEY=VALUE"),
         (["--instead"], 2, "expected one argument"),
     ],

@@ -1,4 +1,5 @@
-"""``run_solver --heterogeneous`` to ``evaluate``: stages that differ where memory and network ask for it."""
+"""``run_solver --heterogeneous`` to ``evaluate``: stages that differ where memory and network ask
+for it."""
 
 import json
 import shutil
@@ -9,9 +10,35 @@ import pytest
 
 import phaze
 
-MODEL = ["--model", "gpt:layers=6,hidden=1024,heads=16", "--sequence-length", "512", "--precision", "fp16"]
-HARDWARE = ["--device", "v100_16gb", "--cluster", "phaze_icml24", "--software", "megatron_2022", "--devices", "4"]
-ASKED = [*MODEL, *HARDWARE, "--global-batch-size", "48", "--micro-batch-size", "1", "2", "--max-tp", "2"]
+MODEL = [
+    "--model",
+    "gpt:layers=6,hidden=1024,heads=16",
+    "--sequence-length",
+    "512",
+    "--precision",
+    "fp16",
+]
+HARDWARE = [
+    "--device",
+    "v100_16gb",
+    "--cluster",
+    "phaze_icml24",
+    "--software",
+    "megatron_2022",
+    "--devices",
+    "4",
+]
+ASKED = [
+    *MODEL,
+    *HARDWARE,
+    "--global-batch-size",
+    "48",
+    "--micro-batch-size",
+    "1",
+    "2",
+    "--max-tp",
+    "2",
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +65,9 @@ def test_stages_that_differ_beat_the_best_of_stages_alike(run: Path) -> None:
     answer, whole = answer_of(run), json.loads((run / "best.json").read_bytes())
     best, uniform = answer["best"], next(iter(whole["models"].values()))
     assert answer["status"] == "optimal"
-    assert best["time_per_batch_s"] < answer["uniform_time_per_batch_s"] == uniform["time_per_batch_s"]
+    assert (
+        best["time_per_batch_s"] < answer["uniform_time_per_batch_s"] == uniform["time_per_batch_s"]
+    )
     assert answer["time_per_batch_bound_s"] == pytest.approx(best["time_per_batch_s"], rel=1e-9)
     kinds = {(stage["devices"], len(stage["layers"])) for stage in best["stages"]}
     assert len(kinds) > 1
@@ -50,26 +79,59 @@ def test_stages_that_differ_beat_the_best_of_stages_alike(run: Path) -> None:
     assert len(rows) == 1
 
 
-def test_the_plan_is_priced_again_from_its_file_alone(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_is_priced_again_from_its_file_alone(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = shutil.copy(run / "best.json", tmp_path / "plan.json")
     found = evaluated(capsys, "--plan", str(plan), "--output", str(run), "--quiet")
     best = answer_of(run)["best"]
     assert found["iteration_s"] == best["time_per_batch_s"]
     assert found["stages"] == best["stages"]
     assert found["breakdown_s"] == best["breakdown_s"]
-    assert sum(value for name, value in found["breakdown_s"].items() if not name.startswith("hidden_")) == pytest.approx(
-        found["iteration_s"]
-    )
-    small = ["evaluate", "--plan", str(plan), "--output", str(run), "--memory-size", "2.5", "--quiet", "--format", "json"]
+    assert sum(
+        value for name, value in found["breakdown_s"].items() if not name.startswith("hidden_")
+    ) == pytest.approx(found["iteration_s"])
+    small = [
+        "evaluate",
+        "--plan",
+        str(plan),
+        "--output",
+        str(run),
+        "--memory-size",
+        "2.5",
+        "--quiet",
+        "--format",
+        "json",
+    ]
     assert phaze.main(small) == 3
 
 
 def test_the_answer_and_its_price_are_told(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert phaze.main(["run_solver", *ASKED, "--memory-size", "4", "--heterogeneous", "--output", str(run), "--quiet"]) == 0
+    assert (
+        phaze.main(
+            [
+                "run_solver",
+                *ASKED,
+                "--memory-size",
+                "4",
+                "--heterogeneous",
+                "--output",
+                str(run),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     told = capsys.readouterr().out
     best = answer_of(run)["best"]
-    assert "the stages" in told and "times the best plan of stages alike; proven optimal" in " ".join(told.split())
-    assert phaze.main(["evaluate", "--plan", str(run / "best.json"), "--output", str(run), "--quiet"]) == 0
+    assert (
+        "the stages" in told
+        and "times the best plan of stages alike; proven optimal" in " ".join(told.split())
+    )
+    assert (
+        phaze.main(["evaluate", "--plan", str(run / "best.json"), "--output", str(run), "--quiet"])
+        == 0
+    )
     assert f"{len(best['stages'])} stages that differ" in capsys.readouterr().out
 
 
@@ -82,9 +144,13 @@ def test_the_page_of_the_run_shows_the_stages(run: Path) -> None:
         assert stage["layers"][0] in page
 
 
-def test_the_explanation_says_what_stages_that_differ_bring(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_explanation_says_what_stages_that_differ_bring(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert phaze.main(["explain", str(run), "--quiet"]) == 0
-    assert "times the best plan of stages alike; proven optimal" in " ".join(capsys.readouterr().out.split())
+    assert "times the best plan of stages alike; proven optimal" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +164,12 @@ def test_the_explanation_says_what_stages_that_differ_bring(run: Path, capsys: p
 def test_what_would_change_the_plan_is_refused(
     run: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert phaze.main(["evaluate", "--plan", str(run / "best.json"), *words, "--output", str(run), "--quiet"]) == 2
+    assert (
+        phaze.main(
+            ["evaluate", "--plan", str(run / "best.json"), *words, "--output", str(run), "--quiet"]
+        )
+        == 2
+    )
     assert said in capsys.readouterr().err
 
 
@@ -107,7 +178,11 @@ def test_stages_on_too_few_devices_or_rows_that_differ_are_refused(
 ) -> None:
     content = json.loads((run / "best.json").read_bytes())
     stages = content["heterogeneous"]["best"]["plan"]["stages"]
-    for changed, said in (({"dp": stages[0]["dp"] * 2}, "rows"), ({"layers": []}, "none"), ({"zero_stage": 7}, "zero_stage")):
+    for changed, said in (
+        ({"dp": stages[0]["dp"] * 2}, "rows"),
+        ({"layers": []}, "none"),
+        ({"zero_stage": 7}, "zero_stage"),
+    ):
         edited = json.loads(json.dumps(content))
         edited["heterogeneous"]["best"]["plan"]["stages"][0] |= changed
         path = tmp_path / "edited.json"
@@ -123,5 +198,10 @@ def test_designed_chips_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_training_time_takes_stages_alike(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert phaze.main(["training-time", "--plan", str(run / "best.json"), "--tokens", "1e9", "--quiet"]) == 2
+    assert (
+        phaze.main(
+            ["training-time", "--plan", str(run / "best.json"), "--tokens", "1e9", "--quiet"]
+        )
+        == 2
+    )
     assert "training-time takes plans of stages alike" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""An interruption ends with status 130 and one line wherever it falls: what libraries make of it does not matter."""
+"""An interruption ends with status 130 and one line wherever it falls: what libraries make of it
+does not matter."""
 
 from __future__ import annotations
 
@@ -62,7 +63,15 @@ def in_a_cleanup() -> None:
 
 
 @pytest.mark.parametrize(
-    "falls", [interrupt, in_a_serializer, in_a_serializer_whose_error_is_reworded, in_a_group, in_an_import, in_a_cleanup]
+    "falls",
+    [
+        interrupt,
+        in_a_serializer,
+        in_a_serializer_whose_error_is_reworded,
+        in_a_group,
+        in_an_import,
+        in_a_cleanup,
+    ],
 )
 def test_what_libraries_make_of_an_interruption_is_one(
     falls: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -72,19 +81,25 @@ def test_what_libraries_make_of_an_interruption_is_one(
     assert capsys.readouterr().err == LINE
 
 
-@pytest.mark.parametrize("place", ["Common.files.os.fsync", "Common.files.secrets.token_hex", "pathlib.Path.replace"])
+@pytest.mark.parametrize(
+    "place", ["Common.files.os.fsync", "Common.files.secrets.token_hex", "pathlib.Path.replace"]
+)
 def test_a_file_that_was_being_written_is_the_old_one_or_none(
     place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "old").write_bytes(b"old")
-    monkeypatch.setitem(modes.RUNNERS, "doctor", lambda command: files.write_atomically(tmp_path / "old", b"new"))
+    monkeypatch.setitem(
+        modes.RUNNERS, "doctor", lambda command: files.write_atomically(tmp_path / "old", b"new")
+    )
     monkeypatch.setattr(place, interrupt)
     assert phaze.main(["doctor"]) == INTERRUPTED and capsys.readouterr().err == LINE
     monkeypatch.undo()
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
 
 
-def test_an_ordinary_error_is_no_interruption(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ordinary_error_is_no_interruption(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fails(command: object) -> int:
         raise InputError("KeyboardInterrupt is no model; give another")
 
@@ -118,11 +133,14 @@ def test_handlers_are_those_of_before_afterwards(monkeypatch: pytest.MonkeyPatch
 TELL = "os.kill(os.getpid(), signal.SIGINT)"
 PLACES = {  # where the signal comes while a command runs
     "in the command": TELL,
-    "in a serializer": f"pydantic.TypeAdapter(Any).dump_json(object(), fallback=lambda value: {TELL})",
+    "in a serializer": "pydantic.TypeAdapter(Any).dump_json(object(), fallback=lambda value: "
+    f"{TELL})",
     "in a callback of C": f"ctypes.CFUNCTYPE(None)(lambda: {TELL})()",
     "in a finalizer": f"type('Told', (), {{'__del__': lambda self: {TELL}}})()",
-    "in a thread": f"[each.join() for each in [threading.Thread(target=lambda: {TELL})] if each.start() is None]",
-    "in the last flush": f"setattr(sys.stdout, 'told', 1); atexit.register(print); sys.stdout.write('x'); {TELL}",
+    "in a thread": f"[each.join() for each in [threading.Thread(target=lambda: {TELL})] if "
+    "each.start() is None]",
+    "in the last flush": "setattr(sys.stdout, 'told', 1); atexit.register(print); "
+    f"sys.stdout.write('x'); {TELL}",
     "after a failure that it caused": f"swallow(lambda: {TELL}); 1 / 0",
 }
 
@@ -147,7 +165,14 @@ def run(command):
 modes.RUNNERS["doctor"] = run
 raise SystemExit(phaze.main(["doctor"]))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == INTERRUPTED, done.stderr
     assert done.stderr.splitlines(keepends=True)[-1] == LINE
     assert "unexpected" not in done.stderr
@@ -157,9 +182,17 @@ raise SystemExit(phaze.main(["doctor"]))
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     "when",
-    ["while it is imported", "while it says that it was interrupted", "at exit", "when threads are joined", "at the very end"],
+    [
+        "while it is imported",
+        "while it says that it was interrupted",
+        "at exit",
+        "when threads are joined",
+        "at the very end",
+    ],
 )
-def test_a_whole_process_ends_so_before_and_after_its_command_too(when: str, sent: signal.Signals, tmp_path: Path) -> None:
+def test_a_whole_process_ends_so_before_and_after_its_command_too(
+    when: str, sent: signal.Signals, tmp_path: Path
+) -> None:
     if when == "while it is imported" and sent is signal.SIGTERM:
         pytest.skip("which ends a process at once, as ever")
     tell = f"os.kill(os.getpid(), {int(sent)})"
@@ -167,7 +200,8 @@ def test_a_whole_process_ends_so_before_and_after_its_command_too(when: str, sen
         "while it says that it was interrupted": tell,
         "at exit": f"atexit.register(lambda: {tell})",
         "when threads are joined": f"threading._register_atexit(lambda: {tell})",
-        "at the very end": f"sys.modules['told'] = type('Told', (), {{'__del__': lambda self, os=os: {tell}}})()",
+        "at the very end": "sys.modules['told'] = type('Told', (), {'__del__': lambda self, "
+        f"os=os: {tell}}})()",
     }.get(when, "pass")
     wrapped = f"""
 import atexit, os, signal, sys, threading
@@ -194,8 +228,12 @@ def run(command):
 modes.RUNNERS["doctor"] = run
 sys.exit(phaze.main())
 """
-    done = subprocess.run([sys.executable, "-c", wrapped], capture_output=True, text=True, timeout=60, check=False)
-    status = 0 if when == "at the very end" else INTERRUPTED if sent is signal.SIGINT else TERMINATED  # all is done by then
+    done = subprocess.run(
+        [sys.executable, "-c", wrapped], capture_output=True, text=True, timeout=60, check=False
+    )
+    status = (
+        0 if when == "at the very end" else INTERRUPTED if sent is signal.SIGINT else TERMINATED
+    )  # all is done by then
     assert done.returncode == status, done.stderr
     assert done.stdout == ("done\n" if when.startswith(("at", "when")) else "")
     assert "Traceback" not in done.stderr
@@ -217,15 +255,25 @@ def hang():
 modes.RUNNERS["doctor"] = lambda command: atexit.register(hang) and 0
 sys.exit(phaze.main())
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == INTERRUPTED, done.stderr
 
 
 @pytest.mark.kill
 @pytest.mark.some(1)
 @pytest.mark.parametrize("seed", range(3))
-def test_at_whatever_moment_it_comes_the_status_is_one_of_a_command(seed: int, tmp_path: Path) -> None:
-    """The moments are calls of functions, so that how fast the machine is decides nothing; the last ones are at the end."""
+def test_at_whatever_moment_it_comes_the_status_is_one_of_a_command(
+    seed: int, tmp_path: Path
+) -> None:
+    """The moments are calls of functions, so that how fast the machine is decides nothing; the last
+    ones are at the end."""
     code = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -250,13 +298,23 @@ sys.exit(code)
     def ended(calls: int) -> subprocess.CompletedProcess[str]:
         given = {**os.environ, "CALLS": str(calls), "XDG_CACHE_HOME": str(tmp_path)}
         return subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False, env=given, cwd=tmp_path
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env=given,
+            cwd=tmp_path,
         )
 
     whole = ended(10**9)
     assert whole.returncode == 0, whole.stderr
     calls, chance = int(whole.stderr.split()[-1]), random.Random(seed)
-    moments = [chance.randrange(1, calls) for _ in range(4)] + [calls - chance.randrange(60) for _ in range(4)]
+    moments = [chance.randrange(1, calls) for _ in range(4)] + [
+        calls - chance.randrange(60) for _ in range(4)
+    ]
     for moment in [*moments, calls + chance.randrange(1, 40)]:
         done = ended(moment)
-        assert done.returncode == INTERRUPTED or (done.returncode == 0 and done.stdout == whole.stdout), (moment, done)
+        assert done.returncode == INTERRUPTED or (
+            done.returncode == 0 and done.stdout == whole.stdout
+        ), (moment, done)

@@ -1,4 +1,5 @@
-"""``phaze list``: what can be named, with a line each, and the same names wherever a name is refused."""
+"""``phaze list``: what can be named, with a line each, and the same names wherever a name is
+refused."""
 
 import json
 import subprocess
@@ -29,22 +30,40 @@ def test_alone_it_counts_what_each_kind_lists(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
-def test_every_file_that_ships_is_listed_with_what_it_is(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_file_that_ships_is_listed_with_what_it_is(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = {row["name"]: row for row in listed(capsys, kind)}
     assert set(rows) == {file.stem for file in (HARDWARE / FOLDERS[kind]).glob("*.yaml")}
-    assert all(str(row["what"]).strip(" .") and Path(str(row["file"])).is_file() for row in rows.values())
+    assert all(
+        str(row["what"]).strip(" .") and Path(str(row["file"])).is_file() for row in rows.values()
+    )
     assert phaze.main(["list", kind]) == 0
     table = capsys.readouterr().out
-    assert all(f"\n  {name} " in table for name in rows) and f"named with {LISTED[kind].flags[0]} NAME" in table
+    assert (
+        all(f"\n  {name} " in table for name in rows)
+        and f"named with {LISTED[kind].flags[0]} NAME" in table
+    )
 
 
 def test_key_figures_are_those_of_the_files(capsys: pytest.CaptureFixture[str]) -> None:
     (h100,) = (row for row in listed(capsys, "devices") if row["name"] == "h100")
-    assert (h100["TFLOP/s"], h100["in"], h100["memory_GiB"], h100["GB/s"]) == (989.4, "bf16", 79.1, 3350)
+    assert (h100["TFLOP/s"], h100["in"], h100["memory_GiB"], h100["GB/s"]) == (
+        989.4,
+        "bf16",
+        79.1,
+        3350,
+    )
     known = {row["name"]: row["known"] for row in listed(capsys, "devices")}
-    assert (known["mi210"], known["a100_80gb"], known["h100"], known["tpu_v5e"]) == ("measured",) * 2 + ("data_sheet",) * 2
+    assert (known["mi210"], known["a100_80gb"], known["h100"], known["tpu_v5e"]) == (
+        "measured",
+    ) * 2 + ("data_sheet",) * 2
     (flat,) = (row for row in listed(capsys, "clusters") if row["name"] == "phaze_icml24")
-    assert (flat["devices"], flat["groups_at_GB/s"], flat["topology"]) == (1024, "1,024 at 4.295", "switch")
+    assert (flat["devices"], flat["groups_at_GB/s"], flat["topology"]) == (
+        1024,
+        "1,024 at 4.295",
+        "switch",
+    )
     topologies = {row["name"]: row["topology"] for row in listed(capsys, "clusters")}
     assert topologies["torus_3d"] == "3D torus" and topologies["fully_connected"] == "mesh, switch"
     assert topologies["rail_optimised"] == "switch, rail"
@@ -59,7 +78,9 @@ def test_models_are_those_of_the_models_mode(capsys: pytest.CaptureFixture[str])
 
 def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert phaze.main(["list", "device"]) == 2
-    assert capsys.readouterr().err == "phaze: nothing is listed as 'device'; did you mean 'devices'?\n"
+    assert (
+        capsys.readouterr().err == "phaze: nothing is listed as 'device'; did you mean 'devices'?\n"
+    )
     assert phaze.main(["list", "fridges"]) == 2
     assert "the kinds are models, devices, clusters" in capsys.readouterr().err
 
@@ -72,5 +93,11 @@ def test_listing_and_completing_need_no_torch() -> None:
         "    assert phaze.main(words.split()) == 0, words\n"
         "    assert not {'torch', 'transformers'} & set(sys.modules), words\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, *modes], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *modes],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr

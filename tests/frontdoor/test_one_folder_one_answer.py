@@ -1,4 +1,5 @@
-"""A folder keeps the answer that it has: whatever else is asked into it is refused before a file of it changes."""
+"""A folder keeps the answer that it has: whatever else is asked into it is refused before a file of
+it changes."""
 
 from pathlib import Path
 
@@ -10,8 +11,22 @@ from Studies.run_directory import Holds, refuse_other_kind
 
 MODEL = "gpt:layers=2,hidden=64,heads=2,vocabulary=256"
 PLAN = ["--tp", "1", "--pp", "1", "--dp", "2"]
-ASKED = ["--model", MODEL, "--device", "a100_80gb", "--devices", "2", "--global-batch-size", "8", "--sequence-length", "64"]
-SWEEP = f"model: '{MODEL}'\ndevice: a100_80gb\ndevices: 2\nglobal_batch_size: [8, 16]\nsequence_length: 64\ntp: 1\n"
+ASKED = [
+    "--model",
+    MODEL,
+    "--device",
+    "a100_80gb",
+    "--devices",
+    "2",
+    "--global-batch-size",
+    "8",
+    "--sequence-length",
+    "64",
+]
+SWEEP = (
+    f"model: '{MODEL}'\ndevice: a100_80gb\ndevices: 2\nglobal_batch_size: [8, "
+    "16]\nsequence_length: 64\ntp: 1\n"
+)
 SEARCH = ["run_solver", *ASKED, "--tp", "1", "--micro-batch-size", "1"]
 TRAINING = ["training-time", *ASKED, *PLAN, "--tokens", "1e6"]
 
@@ -31,7 +46,11 @@ def commands(tmp_path: Path) -> dict[str, list[str]]:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize(
@@ -43,7 +62,11 @@ def files_of(folder: Path) -> dict[str, bytes]:
     ],
 )
 def test_another_answer_in_the_same_folder_is_refused(
-    first: str, others: tuple[str, ...], commands: dict[str, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    first: str,
+    others: tuple[str, ...],
+    commands: dict[str, list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "out"
     assert phaze.main([*commands[first], "--output", str(folder), "--quiet"]) == 0

@@ -15,11 +15,25 @@ from FrontDoor.arguments import parse
 from Studies.resolve import resolve
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-MODEL_SCRIPTS = ["bert.sh", "gpt2.sh", "gpt3.sh", "llama2.sh", "megatronbert.sh", "megatrongpt2.sh", "opt.sh"]
-SHELL = [REPOSITORY / "setup.sh", REPOSITORY / ".ci" / "run", *(REPOSITORY / "scripts").glob("*.sh")]
+MODEL_SCRIPTS = [
+    "bert.sh",
+    "gpt2.sh",
+    "gpt3.sh",
+    "llama2.sh",
+    "megatronbert.sh",
+    "megatrongpt2.sh",
+    "opt.sh",
+]
+SHELL = [
+    REPOSITORY / "setup.sh",
+    REPOSITORY / ".ci" / "run",
+    *(REPOSITORY / "scripts").glob("*.sh"),
+]
 
 
-def run(*words: str | Path, folder: Path = REPOSITORY, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *words: str | Path, folder: Path = REPOSITORY, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(word) for word in words],
         cwd=folder,
@@ -32,7 +46,15 @@ def run(*words: str | Path, folder: Path = REPOSITORY, **environment: str) -> su
 
 
 @pytest.mark.parametrize(
-    "words", ["", "--help", "run_solver --help", "evaluate --help", "--version", "--model bertlarge --no-such-flag"]
+    "words",
+    [
+        "",
+        "--help",
+        "run_solver --help",
+        "evaluate --help",
+        "--version",
+        "--model bertlarge --no-such-flag",
+    ],
 )
 def test_nothing_heavy_is_imported_to_help_or_refuse(words: str) -> None:
     code = (
@@ -78,7 +100,9 @@ def test_what_is_refused_without_building_a_model_imports_no_torch(tmp_path: Pat
     }
     for name, content in contents.items():
         (tmp_path / name).write_text(content)
-    commands = [line.replace("FOLDER", str(tmp_path)).split() for line in LIGHT_REFUSALS.split("\n") if line]
+    commands = [
+        line.replace("FOLDER", str(tmp_path)).split() for line in LIGHT_REFUSALS.split("\n") if line
+    ]
     code = (
         f"import sys, phaze; print([phaze.main(words) for words in {commands!r}]); "
         "print([name for name in ('torch', 'transformers') if name in sys.modules])"
@@ -88,18 +112,34 @@ def test_what_is_refused_without_building_a_model_imports_no_torch(tmp_path: Pat
 
 
 def test_the_script_runs_from_any_folder(tmp_path: Path) -> None:
-    done = run(sys.executable, REPOSITORY / "phaze.py", "--model", "bertlarge", "--hbm-size", "-1", folder=tmp_path)
+    done = run(
+        sys.executable,
+        REPOSITORY / "phaze.py",
+        "--model",
+        "bertlarge",
+        "--hbm-size",
+        "-1",
+        folder=tmp_path,
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("phaze: command line: --hbm-size is '-1'")
 
 
 def test_a_reader_that_closes_the_pipe_is_no_error() -> None:
-    done = run("bash", "-c", f"set -o pipefail; '{sys.executable}' phaze.py accelerators --output - | head -n 1")
+    done = run(
+        "bash",
+        "-c",
+        f"set -o pipefail; '{sys.executable}' phaze.py accelerators --output - | head -n 1",
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "[\n", "")
 
 
 def test_closed_streams_are_no_error() -> None:
-    done = run("bash", "-c", f"'{sys.executable}' phaze.py run_solver --model bertlarge --dry-run >&- 2>&- <&-")
+    done = run(
+        "bash",
+        "-c",
+        f"'{sys.executable}' phaze.py run_solver --model bertlarge --dry-run >&- 2>&- <&-",
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -109,22 +149,31 @@ def test_closed_streams_are_no_error() -> None:
 def test_output_to_a_full_disk_fails_with_one_sentence(words: str) -> None:
     done = run("bash", "-c", f"'{sys.executable}' phaze.py {words} >/dev/full")
     assert done.returncode == 1
-    said = "standard output cannot be written, since its disk is full; make room, then run the same command again"
+    said = (
+        "standard output cannot be written, since its disk is full; make room, then run the "
+        "same command again"
+    )
     assert done.stderr == f"phaze: {said}\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_log_on_a_full_disk_does_not_end_the_run() -> None:
     log = (
-        "import logging; from Common.logs import configure_logs as c; c(); logging.getLogger('Solver').warning('x'); print('on')"
+        "import logging; from Common.logs import configure_logs as c; c(); "
+        "logging.getLogger('Solver').warning('x'); print('on')"
     )
     done = run("bash", "-c", f"'{sys.executable}' -c \"{log}\" 2>/dev/full")
     assert (done.returncode, done.stdout) == (0, "on\n")
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize(("sent", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])
-def test_an_interrupt_ends_with_one_line_and_its_status(sent: signal.Signals, status: int, word: str) -> None:
+@pytest.mark.parametrize(
+    ("sent", "status", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_an_interrupt_ends_with_one_line_and_its_status(
+    sent: signal.Signals, status: int, word: str
+) -> None:
     wait = "lambda command: (print('up', flush=True), time.sleep(60))"
     code = f"import phaze, time; from FrontDoor import modes; modes.RUNNERS['doctor'] = {wait}"
     words = [sys.executable, "-c", f"{code}; raise SystemExit(phaze.main(['doctor']))"]
@@ -134,7 +183,11 @@ def test_an_interrupt_ends_with_one_line_and_its_status(sent: signal.Signals, st
         child.send_signal(sent)
         _, said = child.communicate(timeout=30)
     assert child.returncode == status
-    assert said == f"phaze: {word}; everything finished so far is kept, and the same command goes on from there\n"
+    assert (
+        said
+        == f"phaze: {word}; everything finished so far is kept, and the same command goes on from "
+        "there\n"
+    )
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
@@ -147,40 +200,59 @@ def test_shell_scripts_parse_and_stop_at_the_first_error(script: Path) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the scripts with a set-up that does nothing and a Python that prints the arguments it gets."""
+    """A copy of the scripts with a set-up that does nothing and a Python that prints the arguments
+    it gets."""
     copy = tmp_path / "a checkout"
     shutil.copytree(REPOSITORY / "scripts", copy / "scripts")
     (copy / ".venv" / "bin").mkdir(parents=True)
-    for name, line in {"setup.sh": "exit 0", ".venv/bin/python": 'shift; printf "<%s>" "$@"; echo'}.items():
+    for name, line in {
+        "setup.sh": "exit 0",
+        ".venv/bin/python": 'shift; printf "<%s>" "$@"; echo',
+    }.items():
         (copy / name).write_text(f"#!/usr/bin/env bash\n{line}\n")
         (copy / name).chmod(0o755)
     return copy
 
 
 @pytest.mark.parametrize("script", MODEL_SCRIPTS)
-def test_model_scripts_search_their_model_from_any_folder(checkout: Path, tmp_path: Path, script: str) -> None:
+def test_model_scripts_search_their_model_from_any_folder(
+    checkout: Path, tmp_path: Path, script: str
+) -> None:
     default = run(checkout / "scripts" / script, folder=tmp_path)
     chosen = run(checkout / "scripts" / script, "1 2", "--hbm-size", "40", folder=tmp_path)
     assert default.returncode == chosen.returncode == 0
     assert len(default.stdout.splitlines()) == (3 if script == "megatrongpt2.sh" else 1)
     for line in default.stdout.splitlines():
         assert re.match(
-            r"<run_solver><--model><[a-z0-9-]+><--sequence-length><\d+>.*<--micro-batch-size><1[ 0-9]*><--hbm-size><32><64><80>$",
+            r"<run_solver><--model><[a-z0-9-]+><--sequence-length><\d+>.*<--micro-batch-size><1[ "
+            r"0-9]*><--hbm-size><32><64><80>$",
             line,
         )
     for line in chosen.stdout.splitlines():
         assert line.endswith("<--micro-batch-size><1 2><--hbm-size><32><64><80><--hbm-size><40>")
 
 
-WIDTHS = ["--tp 2", "--tp=2", "--max-tp 2", "--phaze_max_tmp_width 2", "--set tp=2", "--set=max_tp=2", "--quiet --set max-tp=2"]
+WIDTHS = [
+    "--tp 2",
+    "--tp=2",
+    "--max-tp 2",
+    "--phaze_max_tmp_width 2",
+    "--set tp=2",
+    "--set=max_tp=2",
+    "--quiet --set max-tp=2",
+]
 
 
 @pytest.mark.parametrize("typed", [*WIDTHS, "--device a100_80gb", "--set device=a100_80gb --tp 2"])
 @pytest.mark.parametrize("script", ["bert.sh", "gpt3.sh", "megatrongpt2.sh"])
-def test_flags_given_to_a_model_script_win_over_its_own(checkout: Path, script: str, typed: str) -> None:
+def test_flags_given_to_a_model_script_win_over_its_own(
+    checkout: Path, script: str, typed: str
+) -> None:
     done = run(checkout / "scripts" / script, "1", *typed.split())
     assert done.returncode == 0
-    for words in (re.findall("<([^>]*)>", line) for line in done.stdout.splitlines() if "xl" not in line):  # of 25 heads
+    for words in (
+        re.findall("<([^>]*)>", line) for line in done.stdout.splitlines() if "xl" not in line
+    ):  # of 25 heads
         request = resolve({}, parse(words).given)
         assert "device" in typed or max(request.tp) == 2
         assert request.on_devices == ("device" in typed)
@@ -188,7 +260,9 @@ def test_flags_given_to_a_model_script_win_over_its_own(checkout: Path, script: 
 
 
 def test_a_flag_may_stand_where_the_sizes_are_left_out(checkout: Path) -> None:
-    assert run(checkout / "scripts" / "bert.sh", "--dry-run").stdout.endswith("<1 2 4 8><--hbm-size><32><64><80><--dry-run>\n")
+    assert run(checkout / "scripts" / "bert.sh", "--dry-run").stdout.endswith(
+        "<1 2 4 8><--hbm-size><32><64><80><--dry-run>\n"
+    )
 
 
 def test_a_script_runs_through_a_link(checkout: Path, tmp_path: Path) -> None:
@@ -201,18 +275,49 @@ def test_model_scripts_pass_the_exit_status_on(checkout: Path) -> None:
     assert run(checkout / "scripts" / "bert.sh").returncode == 3
 
 
-def test_the_loop_profiles_searches_and_trains_the_same_model(checkout: Path, tmp_path: Path) -> None:
+def test_the_loop_profiles_searches_and_trains_the_same_model(
+    checkout: Path, tmp_path: Path
+) -> None:
     script = checkout / "scripts" / "profile_search_train.sh"
     folder = str(tmp_path / "here")
-    done = run(script, "gpt2", "2", "--micro-batch-size", "1 2", "--steps", "5", "--output", folder, folder=tmp_path)
+    done = run(
+        script,
+        "gpt2",
+        "2",
+        "--micro-batch-size",
+        "1 2",
+        "--steps",
+        "5",
+        "--output",
+        folder,
+        folder=tmp_path,
+    )
     assert done.returncode == 0
     profile, search, train = (re.findall("<([^>]*)>", line) for line in done.stdout.splitlines())
     assert [profile[0], search[0], train[0]] == ["profile", "run_solver", "train"]
-    of_model = ["--model", "gpt2", "--sequence-length", "64", "--tp", "1", "--micro-batch-size", "1", "2"]
+    of_model = [
+        "--model",
+        "gpt2",
+        "--sequence-length",
+        "64",
+        "--tp",
+        "1",
+        "--micro-batch-size",
+        "1",
+        "2",
+    ]
     assert profile[1 : 1 + len(of_model)] == search[1 : 1 + len(of_model)] == of_model
     assert profile[-1] == search[search.index("--device") + 1] == f"{folder}/profile"
     assert search[search.index("--output") + 1] == f"{folder}/run"
-    assert train[1:] == ["--plan", f"{folder}/run/best.json", "--processes", "2", "--steps", "5", "--check"]
+    assert train[1:] == [
+        "--plan",
+        f"{folder}/run/best.json",
+        "--processes",
+        "2",
+        "--steps",
+        "5",
+        "--check",
+    ]
     assert "--sequence-length" not in run(script, "resnet-50", folder=tmp_path).stdout
     for words in (["gpt2", "0"], ["gpt2", "two"], ["--wrong", "1"], ["gpt2", "2", "--steps"]):
         refused = run(script, *words, folder=tmp_path)
@@ -221,7 +326,8 @@ def test_the_loop_profiles_searches_and_trains_the_same_model(checkout: Path, tm
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A copy of the set-up whose Python makes environments in which pip only records what it is asked."""
+    """A copy of the set-up whose Python makes environments in which pip only records what it is
+    asked."""
     copy = tmp_path / "bare"
     copy.mkdir()
     for name in ("setup.sh", "pyproject.toml", "constraints.txt"):
@@ -255,7 +361,9 @@ def test_set_up_installs_once_and_again_only_when_something_changed(bare: Path) 
     made = calls(bare)
     assert made[0].startswith("-m venv --clear")
     assert re.search(r"torch==[\d.]+$", made[1])
-    assert made[2].endswith(f"--constraint {bare}/constraints.txt --editable {bare}[report,runtime]")
+    assert made[2].endswith(
+        f"--constraint {bare}/constraints.txt --editable {bare}[report,runtime]"
+    )
     assert made[3].startswith(f"{bare}/phaze.py run_solver")
     assert len(made) == 4
     assert set_up(bare).returncode == 0
@@ -301,6 +409,12 @@ def test_a_python_without_the_packages_goes_on_in_the_environment_of_setup(tmp_p
     python.parent.mkdir(parents=True)
     python.write_text("#!/bin/sh\necho own environment: $2\n")
     python.chmod(0o755)
-    bare = [sys.executable, "-S", "-E", str(checkout / "phaze.py"), "doctor"]  # -S: no site-packages
+    bare = [
+        sys.executable,
+        "-S",
+        "-E",
+        str(checkout / "phaze.py"),
+        "doctor",
+    ]  # -S: no site-packages
     done = subprocess.run(bare, capture_output=True, text=True, check=False)
     assert done.stdout == "own environment: doctor\n"

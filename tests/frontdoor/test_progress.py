@@ -8,7 +8,9 @@ import pytest
 from Common.progress import BarProgress, LoggedProgress, SilentProgress, duration, progress_for
 
 
-def test_log_lines_come_at_intervals_with_done_total_and_time_left(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_come_at_intervals_with_done_total_and_time_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     now = [0.0]
     caplog.set_level(logging.INFO, "Common.progress")
     with LoggedProgress(interval_s=10, clock=lambda: now[0]).phase("points", 100) as advance:
@@ -39,7 +41,14 @@ def test_the_kind_fits_the_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"), (3599.9, "1 h 00 min")]
+    ("seconds", "words"),
+    [
+        (0.04, "0.0 s"),
+        (59.94, "59.9 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 05 min"),
+        (3599.9, "1 h 00 min"),
+    ],
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words

@@ -1,4 +1,5 @@
-"""``--stage-cuts inside``: stages that begin between attention and feed-forward, from the search to the plan's file and back."""
+"""``--stage-cuts inside``: stages that begin between attention and feed-forward, from the search to
+the plan's file and back."""
 
 import json
 import shutil
@@ -9,9 +10,27 @@ import pytest
 
 import phaze
 
-MODEL = ["--model", "gpt:layers=5,hidden=512,heads=8", "--sequence-length", "256", "--precision", "fp16"]
+MODEL = [
+    "--model",
+    "gpt:layers=5,hidden=512,heads=8",
+    "--sequence-length",
+    "256",
+    "--precision",
+    "fp16",
+]
 HARDWARE = ["--device", "v100_16gb", "--devices", "4"]
-ASKED = [*MODEL, *HARDWARE, "--global-batch-size", "16", "--micro-batch-size", "1", "--tp", "1", "--recompute", "none"]
+ASKED = [
+    *MODEL,
+    *HARDWARE,
+    "--global-batch-size",
+    "16",
+    "--micro-batch-size",
+    "1",
+    "--tp",
+    "1",
+    "--recompute",
+    "none",
+]
 
 
 def evaluated(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -21,13 +40,24 @@ def evaluated(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]
 
 
 def best(folder: Path, cuts: str) -> dict[str, Any]:
-    searched = ["--pp", "4", "--heterogeneous", "--stage-cuts", cuts, "--output", str(folder / cuts), "--quiet"]
+    searched = [
+        "--pp",
+        "4",
+        "--heterogeneous",
+        "--stage-cuts",
+        cuts,
+        "--output",
+        str(folder / cuts),
+        "--quiet",
+    ]
     assert phaze.main(["run_solver", *ASKED, *searched]) == 0
     found: dict[str, Any] = json.loads((folder / cuts / "best.json").read_bytes())
     return found
 
 
-def test_more_places_to_cut_make_stages_even(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_places_to_cut_make_stages_even(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     between, inside = best(tmp_path, "between"), best(tmp_path, "inside")
     capsys.readouterr()
     assert between["optimal"] and inside["optimal"]
@@ -43,7 +73,9 @@ def test_more_places_to_cut_make_stages_even(tmp_path: Path, capsys: pytest.Capt
     assert found["iteration_s"] == cut["time_per_batch_s"]
 
 
-def test_on_one_stage_the_parts_take_what_the_layers_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_one_stage_the_parts_take_what_the_layers_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     alone = [*ASKED, "--pp", "1", "--dp", "4", "--output", str(tmp_path), "--quiet"]
     whole, cut = (evaluated(capsys, *alone, "--stage-cuts", cuts) for cuts in ("between", "inside"))
     assert cut["iteration_s"] == pytest.approx(whole["iteration_s"], rel=1e-12)
@@ -51,8 +83,25 @@ def test_on_one_stage_the_parts_take_what_the_layers_take(tmp_path: Path, capsys
 
 
 def test_stage_layers_count_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    piped = [*ASKED, "--pp", "2", "--dp", "2", "--output", str(tmp_path), "--quiet", "--stage-cuts", "inside", "--stage-layers"]
+    piped = [
+        *ASKED,
+        "--pp",
+        "2",
+        "--dp",
+        "2",
+        "--output",
+        str(tmp_path),
+        "--quiet",
+        "--stage-cuts",
+        "inside",
+        "--stage-layers",
+    ]
     found = evaluated(capsys, *piped, "4", "8")
-    assert found["stages"][0]["layers"] == ["embedding", "block.attn.0", "block.mlp.0", "block.attn.1"]
+    assert found["stages"][0]["layers"] == [
+        "embedding",
+        "block.attn.0",
+        "block.mlp.0",
+        "block.attn.1",
+    ]
     assert phaze.main(["evaluate", *piped, "3", "4"]) == 2
     assert "adds up to 7 layers, but the model has 12" in capsys.readouterr().err

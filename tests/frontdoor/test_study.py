@@ -50,21 +50,29 @@ def test_precedence_command_line_over_config_over_defaults() -> None:
     assert study.global_batch_size == 4096
 
 
-def test_explicit_widths_and_largest_width_replace_each_other_between_layers_but_contradict_within_one() -> None:
+def test_explicit_widths_and_largest_width_replace_each_other_between_layers_but_contradict_within_one() -> (
+    None
+):
     assert resolve(BERT | {"tp": [2, 8]}, {"max_tp": "4"}).tp == (1, 2, 4)
     assert resolve(BERT | {"max_tp": 8}, {"tp": ["4"]}).tp == (4,)
     with pytest.raises(InputError, match="max_tp and tp exclude each other"):
         resolve(BERT | {"max_tp": 8, "tp": [4]}, {})
 
 
-@pytest.mark.parametrize(("largest", "widths"), [(1, (1,)), (2, (1, 2)), (4, (1, 2, 4)), (8, (1, 2, 4, 8))])
-def test_largest_width_means_all_powers_of_two_up_to_it(largest: int, widths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("largest", "widths"), [(1, (1,)), (2, (1, 2)), (4, (1, 2, 4)), (8, (1, 2, 4, 8))]
+)
+def test_largest_width_means_all_powers_of_two_up_to_it(
+    largest: int, widths: tuple[int, ...]
+) -> None:
     assert resolve(BERT, {"max_tp": largest}).tp == widths
 
 
 def test_null_in_a_file_means_the_default_and_on_top_of_a_value_resets_it() -> None:
     assert resolve(BERT | {"sequence_length": None}, {}).sequence_length == (512,)
-    assert resolve(BERT | {"sequence_length": 128}, {"sequence_length": None}).sequence_length == (512,)
+    assert resolve(BERT | {"sequence_length": 128}, {"sequence_length": None}).sequence_length == (
+        512,
+    )
 
 
 def test_the_resolved_study_reads_back_as_itself() -> None:
@@ -101,7 +109,10 @@ def test_names_differ_when_anything_that_matters_differs_and_only_then() -> None
     study = resolve({}, BERT)
     assert study.name.startswith("bertlarge-")
     assert resolve({}, BERT | {"zero_stage": 1}).name != study.name
-    assert resolve({}, BERT | {"csv": True, "force_reextract_model": True, "output": "x"}).name == study.name
+    assert (
+        resolve({}, BERT | {"csv": True, "force_reextract_model": True, "output": "x"}).name
+        == study.name
+    )
 
 
 def test_artefacts_go_where_the_original_puts_them_or_below_output(tmp_path: Path) -> None:
@@ -111,12 +122,16 @@ def test_artefacts_go_where_the_original_puts_them_or_below_output(tmp_path: Pat
     assert study.folders.graphs == repository / "GraphExtractor" / "out"
     moved = replace(study, output=tmp_path).folders
     assert moved.run == tmp_path
-    assert all(folder.is_relative_to(tmp_path) for folder in (moved.graphs, moved.estimates, moved.arch_configs))
+    assert all(
+        folder.is_relative_to(tmp_path)
+        for folder in (moved.graphs, moved.estimates, moved.arch_configs)
+    )
 
 
 def test_a_global_batch_that_does_not_divide_is_noted() -> None:
     assert resolve({}, BERT | {"micro_batch_size": "1 3"}).notes == (
-        "global batch size 4,096 is not a multiple of micro-batch size 3: the last micro-batch is counted as a whole one",
+        "global batch size 4,096 is not a multiple of micro-batch size 3: the last micro-batch is "
+        "counted as a whole one",
     )
 
 
@@ -150,12 +165,18 @@ BAD = {
     "unknown recomputation": (BERT | {"recompute": ["none", "some"]}, "none, selective, full"),
     "switch": (BERT | {"csv": "perhaps"}, "true or false"),
     "ZeRO stage": (BERT | {"zero_stage": 4}, "from 0 to 3"),
-    "micro-batch above global batch": (BERT | {"micro_batch_size": 8, "global_batch_size": 4}, "exceeds the global batch size 4"),
+    "micro-batch above global batch": (
+        BERT | {"micro_batch_size": 8, "global_batch_size": 4},
+        "exceeds the global batch size 4",
+    ),
     "missing hardware file": (BERT | {"cluster": "nowhere/cluster.yaml"}, "not a file"),
     "name that is a path": (BERT | {"name": "../x"}, "cannot name a folder"),
     "name of a file too long": (BERT | {"output": "/" + "a" * 300}, "cannot name a folder"),
     "name of a file that is no text": (BERT | {"output": "/\udcff"}, "cannot name a folder"),
-    "nobody's home": (BERT | {"output": "~nobody-of-this-name/x"}, "home folder that does not exist"),
+    "nobody's home": (
+        BERT | {"output": "~nobody-of-this-name/x"},
+        "home folder that does not exist",
+    ),
     "digits of another script": (BERT | {"micro_batch_size": "\u0663"}, "whole number"),
     "mapping for a number": (BERT | {"sequence_length": {"a": 1}}, "whole number"),
 }
@@ -175,7 +196,9 @@ values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(settings_for(Mode.SEARCH).keys) | st.text(), values, max_size=4))
+@given(
+    st.dictionaries(st.sampled_from(settings_for(Mode.SEARCH).keys) | st.text(), values, max_size=4)
+)
 def test_any_mapping_gives_a_study_or_an_input_error(asked: dict[str, object]) -> None:
     try:
         study = resolve(BERT | asked, {})
@@ -196,7 +219,15 @@ def test_config_files_are_read_and_their_paths_are_relative_to_them(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "text", ["- a\n- b\n", "just words", "model: [bertlarge", "\tmodel: x", "model: \x00", "csv: true\ncsv: false"]
+    "text",
+    [
+        "- a\n- b\n",
+        "just words",
+        "model: [bertlarge",
+        "\tmodel: x",
+        "model: \x00",
+        "csv: true\ncsv: false",
+    ],
 )
 def test_config_files_that_are_no_proper_mapping_are_refused(tmp_path: Path, text: str) -> None:
     config = tmp_path / "study.yaml"

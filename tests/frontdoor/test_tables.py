@@ -33,9 +33,13 @@ from Studies.problem import hardware_report
 from Studies.resolve import resolve
 from Studies.wording import PARTS, accelerator_text
 
-CHIP = Accelerator(num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456)
+CHIP = Accelerator(
+    num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456
+)
 HBM = 32 * 2**30
-PIPELINE = PipelineReport("1f1b", 2, 16, (0.1, 0.1), (0.2, 0.2), (0.0,), (0.0,), False, (0.5, 0.5), 0.0)
+PIPELINE = PipelineReport(
+    "1f1b", 2, 16, (0.1, 0.1), (0.2, 0.2), (0.0,), (0.0,), False, (0.5, 0.5), 0.0
+)
 CHIPS = hardware_report(resolve({}, {"model": "bertbase"}))
 DEVICE = hardware_report(resolve({}, {"model": "bertbase", "device": "a100_80gb"}))
 BREAKDOWN = Breakdown(
@@ -79,7 +83,9 @@ def plan() -> ModelPlan:
         group_order=GroupOrder.DATA_INNER.value,
         micro_batches_per_pipeline=16,
         devices_used=1024,
-        stages=(StageReport(("embedding",), 2, 0.3, 0.1, 0.2, 0.5, 10**8, 1e9, 5e8, 4e8, 1e8, 0.0),),
+        stages=(
+            StageReport(("embedding",), 2, 0.3, 0.1, 0.2, 0.5, 10**8, 1e9, 5e8, 4e8, 1e8, 0.0),
+        ),
         pipeline=PIPELINE,
         breakdown_s=BREAKDOWN,
         model_flops_utilization=0.4321,
@@ -94,9 +100,19 @@ def plan() -> ModelPlan:
 
 
 def result() -> SearchResult:
-    best = DesignPoint(Status.OPTIMAL, True, Objective.THROUGHPUT, 409.6, CHIP, HBM, {"bertlarge": plan()}, None)
-    row = SizeRow("bertlarge", HBM, 4, Status.OPTIMAL, 409.6, CHIP, 409.6, "selective", 2, 8, 64, "")
-    none = replace(row, micro_batch_size=8, status=Status.INFEASIBLE, accelerator=None, reason="no plan fits 32 GiB")
+    best = DesignPoint(
+        Status.OPTIMAL, True, Objective.THROUGHPUT, 409.6, CHIP, HBM, {"bertlarge": plan()}, None
+    )
+    row = SizeRow(
+        "bertlarge", HBM, 4, Status.OPTIMAL, 409.6, CHIP, 409.6, "selective", 2, 8, 64, ""
+    )
+    none = replace(
+        row,
+        micro_batch_size=8,
+        status=Status.INFEASIBLE,
+        accelerator=None,
+        reason="no plan fits 32 GiB",
+    )
     return SearchResult(
         study="bertlarge-1234",
         status=Status.OPTIMAL,
@@ -104,7 +120,9 @@ def result() -> SearchResult:
         best=best,
         per_hbm=(best,),
         rows=(row, none),
-        references=(ReferencePoint("tpuv4_like", "a paper", Status.OPTIMAL, CHIP, HBM, 204.8, 2.0, {}),),
+        references=(
+            ReferencePoint("tpuv4_like", "a paper", Status.OPTIMAL, CHIP, HBM, 204.8, 2.0, {}),
+        ),
         counts=Counts(30, 10, 2, 13, 5, 77),
         run_directory="out/here",
     )
@@ -128,19 +146,31 @@ def test_the_result_names_accelerator_plan_comparison_and_proof() -> None:
     text = shown(result())
     assert accelerator_text(CHIP) == "8 TC 128x64, 2 VC 32, GLB 16 MiB"
     row = next(line for line in text.splitlines() if "43.2%" in line)
-    for cell in ("32", accelerator_text(CHIP), "123.46", "bertlarge", "4", "selective", "2 x 8 x 64", "409.6", "2.00x"):
+    for cell in (
+        "32",
+        accelerator_text(CHIP),
+        "123.46",
+        "bertlarge",
+        "4",
+        "selective",
+        "2 x 8 x 64",
+        "409.6",
+        "2.00x",
+    ):
         assert cell in row
     assert "vs expert   proven" in text
     assert row.endswith("yes")
     assert "throughput 409.6 samples/s, proven optimal over the whole space" in text
     assert (
-        "bertlarge: 10 s per batch = tensor-parallel communication 50.0%, data-parallel communication 15.0%, arithmetic 10.0%, "
+        "bertlarge: 10 s per batch = tensor-parallel communication 50.0%, data-parallel "
+        "communication 15.0%, arithmetic 10.0%, "
         "bubble 10.0%, pipeline communication 7.0%, memory-bound work 5.0%, recomputation 3.0%; "
         "hidden beside computation: data-parallel communication 2.5%\n"
     ) in text
     assert "critical path of its schedule" in text
     counted = (
-        "30 design points: 10 evaluated, 2 dominated, 13 pruned by bounds, 5 infeasible; 77 plans compared per configuration"
+        "30 design points: 10 evaluated, 2 dominated, 13 pruned by bounds, 5 infeasible; 77 "
+        "plans compared per configuration"
     )
     assert counted in text
     assert "infeasible: no plan fits 32 GiB" in text
@@ -149,14 +179,25 @@ def test_the_result_names_accelerator_plan_comparison_and_proof() -> None:
 
 
 def front_of(count: int) -> pd.DataFrame:
-    """Designs of so many chips on a front, a slower and cheaper one each, and one that is not on it."""
-    sizes = {"num_vc": 2, "width": 64, "depth": 64, "width_vc": 32, "glb_bytes": 2**20, "area_mm2": 100.0}
+    """Designs of so many chips on a front, a slower and cheaper one each, and one that is not on
+    it."""
+    sizes = {
+        "num_vc": 2,
+        "width": 64,
+        "depth": 64,
+        "width_vc": 32,
+        "glb_bytes": 2**20,
+        "area_mm2": 100.0,
+    }
     plan = {"micro_batch_size": 4, "tp": 1, "pp": 2, "dp": 3, "cp": 1, "ep": 1, "tp2": 1}
     words = {"model": "bertlarge", "recompute": "none", "layout": "1d", "exchange": "gather"}
     same = pd.DataFrame([sizes | plan | words | {"hbm_bytes": HBM}] * (count + 1))
     places = np.arange(count + 1)
     return same.assign(
-        num_tc=places + 1, throughput_samples_per_s=1e4 - 100.0 * places, owning_usd=9e3 - places, on_front=places < count
+        num_tc=places + 1,
+        throughput_samples_per_s=1e4 - 100.0 * places,
+        owning_usd=9e3 - places,
+        on_front=places < count,
     )
 
 
@@ -166,12 +207,23 @@ def test_the_front_is_told_fastest_first_and_spread_evenly(count: int) -> None:
     text = shown(replace(result(), fronts=fronts))
     rows = [line for line in text.splitlines() if "TC 64x64" in line]
     places = [int(row.split()[0]) for row in rows]
-    assert len(rows) == min(count, 12) and places == sorted(places) and {places[0], places[-1]} == {1, count}
+    assert (
+        len(rows) == min(count, 12)
+        and places == sorted(places)
+        and {places[0], places[-1]} == {1, count}
+    )
     steps = {after - before for before, after in pairwise(places)}
     assert not steps or max(steps) - min(steps) <= 1
-    there = {1: "1 chip", 5: "5 chips", 12: "12 chips"}.get(count, f"12 of {count} chips, spread evenly")
-    title = f"Pareto front of throughput and cost: {there}, fastest first; all with all their plans are in out/here/designs"
-    assert title in text and text.index("where the time goes") < text.index(title) < text.index("best: ")
+    there = {1: "1 chip", 5: "5 chips", 12: "12 chips"}.get(
+        count, f"12 of {count} chips, spread evenly"
+    )
+    title = (
+        f"Pareto front of throughput and cost: {there}, fastest first; all with all their "
+        "plans are in out/here/designs"
+    )
+    assert title in text and text.index("where the time goes") < text.index(title) < text.index(
+        "best: "
+    )
     assert rows[0].split()[-6:] == ["x", "2", "x", "3", "10,000", "9,000"]
 
 
@@ -183,10 +235,22 @@ def test_without_a_front_over_several_axes_there_is_no_table_of_it() -> None:
 def test_a_device_s_result_names_it_and_its_memory_and_the_rest_of_its_plan() -> None:
     text = shown(on_a_device())
     row = next(line for line in text.splitlines() if "43.2%" in line)
-    for cell in ("79.26", DEVICE.title, "bertlarge", "4", "selective", "2 x 8 x 64", "ZeRO stage 1", "409.6"):
+    for cell in (
+        "79.26",
+        DEVICE.title,
+        "bertlarge",
+        "4",
+        "selective",
+        "2 x 8 x 64",
+        "ZeRO stage 1",
+        "409.6",
+    ):
         assert cell in row
     assert "best plan on dgx_a100" in text
-    assert f"best: {DEVICE.title} with 79.26 GiB HBM, throughput 409.6 samples/s, proven optimal" in text
+    assert (
+        f"best: {DEVICE.title} with 79.26 GiB HBM, throughput 409.6 samples/s, proven optimal"
+        in text
+    )
     assert "bertlarge: 10 s per batch = tensor-parallel communication 50.0%" in text
     assert "infeasible: no plan fits 32 GiB" in text
     for absent in ("area mm²", "known chips", "None", "vs expert", "critical path"):
@@ -195,7 +259,13 @@ def test_a_device_s_result_names_it_and_its_memory_and_the_rest_of_its_plan() ->
 
 def test_memory_that_the_title_of_a_device_says_is_not_said_twice() -> None:
     found = on_a_device()
-    asked = {"model": "bertlarge", "device": "a100_80gb", "devices": 8, "memory_size": 79.26, "memory_bandwidth": 1500}
+    asked = {
+        "model": "bertlarge",
+        "device": "a100_80gb",
+        "devices": 8,
+        "memory_size": 79.26,
+        "memory_bandwidth": 1500,
+    }
     sized = hardware_report(resolve({}, asked)).title
     text = shown(replace(found, hardware=replace(found.hardware, title=sized)))
     assert f"best: {sized}, throughput" in text and " with 79.26 GiB, 1,500 GB/s" in sized
@@ -214,7 +284,11 @@ def test_an_optimum_that_fills_the_memory_is_a_warning_with_its_runner_up() -> N
     answer = result()
     assert answer.best is not None
     room = TightMemory(0.97, 0.95, replace(answer.best, value=327.68))
-    (said,) = [line for line in shown(replace(answer, tight_memory=room)).splitlines() if line.startswith("warning: ")]
+    (said,) = [
+        line
+        for line in shown(replace(answer, tight_memory=room)).splitlines()
+        if line.startswith("warning: ")
+    ]
     for words in (
         "fills 97% of the memory",
         "more than 95%",
@@ -234,7 +308,12 @@ def test_memory_sizes_that_make_no_difference_share_a_row() -> None:
     assert answer.best is not None
     larger = replace(answer.best, hbm_bytes=2 * HBM)
     row = answer.rows[0]
-    rows = (row, replace(row, hbm_bytes=2 * HBM), replace(row, hbm_bytes=3 * HBM, throughput_samples_per_s=500.0), answer.rows[1])
+    rows = (
+        row,
+        replace(row, hbm_bytes=2 * HBM),
+        replace(row, hbm_bytes=3 * HBM, throughput_samples_per_s=500.0),
+        answer.rows[1],
+    )
     text = shown(replace(answer, per_hbm=(answer.best, larger), rows=rows))
     lines = [line for line in text.splitlines() if "GLB 16 MiB" in line and "bertlarge" in line]
     assert len(lines) == 3
@@ -275,16 +354,35 @@ def test_the_parts_stand_by_size_and_hidden_ones_apart() -> None:
     ]
 
 
-@given(st.lists(st.floats(0.0, 10.0), min_size=len(PARTS), max_size=len(PARTS)).filter(lambda seconds: sum(seconds) > 0.1))
-@example([0.0465580, 0.0179704, 0.0109014, 0.0087696, 0.0039256, 0.0011764, 0.0006654, *[0.0] * (len(PARTS) - 7)])
+@given(
+    st.lists(st.floats(0.0, 10.0), min_size=len(PARTS), max_size=len(PARTS)).filter(
+        lambda seconds: sum(seconds) > 0.1
+    )
+)
+@example(
+    [
+        0.0465580,
+        0.0179704,
+        0.0109014,
+        0.0087696,
+        0.0039256,
+        0.0011764,
+        0.0006654,
+        *[0.0] * (len(PARTS) - 7),
+    ]
+)
 def test_every_part_is_shown_as_it_is_in_the_file(seconds: list[float]) -> None:
-    breakdown = replace(BREAKDOWN, **{f"{name}_s": each for name, each in zip(PARTS, seconds, strict=True)})
+    breakdown = replace(
+        BREAKDOWN, **{f"{name}_s": each for name, each in zip(PARTS, seconds, strict=True)}
+    )
     table = breakdown_table(breakdown, "m")
     rows = [row for row in table.rows if not row[0].startswith("hidden")]
     shown_ms = {part: float(milliseconds.replace(",", "")) for part, milliseconds, _ in rows}
     decimals = len(table.rows[0][1].partition(".")[2])
     assert shown_ms.pop("iteration") == round(breakdown.total_s * 1e3, decimals)
-    of_file = {PARTS[name]: round(1e3 * each, decimals) for name, each in zip(PARTS, seconds, strict=True)}
+    of_file = {
+        PARTS[name]: round(1e3 * each, decimals) for name, each in zip(PARTS, seconds, strict=True)
+    }
     assert shown_ms == {part: of_file[part] for part in shown_ms}
     assert all(part in shown_ms for part, milliseconds in of_file.items() if milliseconds)
 
@@ -298,7 +396,9 @@ def test_lines_have_no_trailing_blanks_and_are_not_cut() -> None:
 def test_an_unproven_optimum_is_not_called_proven() -> None:
     answer = result()
     assert answer.best is not None
-    assert "not proven optimal" in shown(replace(answer, best=replace(answer.best, optimal=False, status=Status.FEASIBLE)))
+    assert "not proven optimal" in shown(
+        replace(answer, best=replace(answer.best, optimal=False, status=Status.FEASIBLE))
+    )
 
 
 def test_plans_that_were_not_considered_are_told_with_what_they_could_gain() -> None:
@@ -306,7 +406,13 @@ def test_plans_that_were_not_considered_are_told_with_what_they_could_gain() -> 
     assert answer.best is not None
     lost = replace(plan(), plans_omitted="the 61 layers branch too much")
     certificate = Certificate(best_open_bound=512.0, schedules=())
-    best = replace(answer.best, optimal=False, status=Status.FEASIBLE, models={"bertlarge": lost}, certificate=certificate)
+    best = replace(
+        answer.best,
+        optimal=False,
+        status=Status.FEASIBLE,
+        models={"bertlarge": lost},
+        certificate=certificate,
+    )
     text = shown(replace(answer, best=best))
     assert "not proven optimal (feasible, within 20% of the best there can be)" in text
     assert "bertlarge: the 61 layers branch too much" in text
@@ -314,7 +420,16 @@ def test_plans_that_were_not_considered_are_told_with_what_they_could_gain() -> 
 
 
 def test_an_infeasible_study_says_why() -> None:
-    text = shown(replace(result(), status=Status.INFEASIBLE, best=None, per_hbm=(), rows=(), reason="32 GiB is too little"))
+    text = shown(
+        replace(
+            result(),
+            status=Status.INFEASIBLE,
+            best=None,
+            per_hbm=(),
+            rows=(),
+            reason="32 GiB is too little",
+        )
+    )
     assert text.startswith("bertlarge-1234: infeasible; 32 GiB is too little\n")
 
 

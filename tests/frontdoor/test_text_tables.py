@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 import phaze
 from FrontDoor.names import MODES, WITHOUT_TABLES
-from Reporter.text_tables import TextTable, fitted_lines, new_table, plain_table, print_lines, print_tables
+from Reporter.text_tables import (
+    TextTable,
+    fitted_lines,
+    new_table,
+    plain_table,
+    print_lines,
+    print_tables,
+)
 
 COLUMNS = ("HBM GiB", "accelerator", "model", "plan", "samples/s", "proven")
 CHIP = "32 TC 128x64, 256 VC 64, GLB 4 MiB"
@@ -23,7 +30,9 @@ class Screen(io.StringIO):
 
 
 def chips() -> TextTable:
-    table = new_table("the best", COLUMNS, words={"accelerator", "model"}, spared=("model", "proven", "plan"))
+    table = new_table(
+        "the best", COLUMNS, words={"accelerator", "model"}, spared=("model", "proven", "plan")
+    )
     table.add_row("32", CHIP, "bertlarge", "1 x 8 x 128", "45,528", "yes")
     table.add_row("64", CHIP, "bertlarge", "1 x 10 x 100", "9,417.2", "no")
     return table
@@ -52,7 +61,9 @@ def test_a_file_gets_every_column_whatever_the_terminal(monkeypatch: pytest.Monk
     assert "not shown" not in whole
 
 
-def test_a_narrow_terminal_loses_what_matters_least_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_loses_what_matters_least_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COLUMNS", "76")
     text = printed(chips(), Screen())
     assert all(len(line) <= 76 for line in text.splitlines())
@@ -71,7 +82,12 @@ def test_a_wide_terminal_and_the_flag_show_everything(monkeypatch: pytest.Monkey
 
 
 def test_heads_are_wrapped_before_anything_is_left_out_and_numbers_are_never_cut() -> None:
-    table = new_table("graphs", ("model", "forward gflops", "saved bytes"), words={"model"}, spared=("saved bytes",))
+    table = new_table(
+        "graphs",
+        ("model", "forward gflops", "saved bytes"),
+        words={"model"},
+        spared=("saved bytes",),
+    )
     table.add_row("bertlarge", "1.25", "497,141,764")
     wrapped = fitted_lines(table, 42)
     assert any("forward" in line and "gflops" not in line for line in wrapped)
@@ -84,7 +100,9 @@ def test_heads_are_wrapped_before_anything_is_left_out_and_numbers_are_never_cut
 
 def test_words_are_wrapped_only_where_nothing_else_helps() -> None:
     table = new_table("skipped", ("line", "reason"), words={"reason"})
-    table.add_row("12", "the framework shards weights over replicas, which no plan of this model can do")
+    table.add_row(
+        "12", "the framework shards weights over replicas, which no plan of this model can do"
+    )
     lines = fitted_lines(table, 40)
     assert all(len(line) <= 40 for line in lines)
     said = " ".join(" ".join(lines).split())
@@ -97,7 +115,9 @@ CELL = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(40, 200), st.lists(st.tuples(CELL, CELL, CELL, CELL), min_size=1, max_size=4))
-def test_any_table_fits_any_terminal_with_its_first_column_and_cells_as_they_are(width: int, rows: list[tuple[str, ...]]) -> None:
+def test_any_table_fits_any_terminal_with_its_first_column_and_cells_as_they_are(
+    width: int, rows: list[tuple[str, ...]]
+) -> None:
     columns = ("first", "second", "third", "fourth")
     table = new_table("[bold]title[/]", columns, words=set(columns), spared=("fourth", "third"))
     for row in rows:
@@ -121,7 +141,9 @@ def test_sections_stay_where_they_were_when_columns_go() -> None:
     assert [bool(line) for line in whole] == [bool(line) for line in narrow]
 
 
-def test_sentences_wrap_between_words_on_a_terminal_and_stay_whole_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences_wrap_between_words_on_a_terminal_and_stay_whole_in_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sentence = f"files: {'word ' * 30}/a/path/that-is-longer-than-the-terminal-and-must-stay-whole"
     stream = io.StringIO()
     print_lines([sentence], stream)
@@ -142,7 +164,9 @@ def test_keys_are_spared_by_their_names() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_that_prints_tables_takes_the_flag(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mode_that_prints_tables_takes_the_flag(
+    mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert phaze.main([mode, "--help"]) == 0
     assert ("--wide" in capsys.readouterr().out) is (mode not in WITHOUT_TABLES)
 

@@ -1,4 +1,5 @@
-"""``phaze validate`` from the command line to its answer: what it reads, prints, draws and refuses."""
+"""``phaze validate`` from the command line to its answer: what it reads, prints, draws and
+refuses."""
 
 import csv
 import json
@@ -71,16 +72,24 @@ def test_the_record_has_the_statistics_by_source_and_over_all(
     assert source["spearman"] is None
 
 
-def test_hardware_that_is_given_replaces_that_of_the_runs(runs: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hardware_that_is_given_replaces_that_of_the_runs(
+    runs: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     own = record(capsys, runs, "--output", folder)["sources"][0]
-    other = record(capsys, runs, "--output", folder, "--device", "v100_32gb", "--cluster", "phaze_icml24")["sources"][0]
+    other = record(
+        capsys, runs, "--output", folder, "--device", "v100_32gb", "--cluster", "phaze_icml24"
+    )["sources"][0]
     assert (other["rows"], other["skipped"]) == (0, 2)  # a V100 has no bf16
-    other = record(capsys, runs, "--output", folder, "--device", "a100_80gb", "--cluster", "phaze_icml24")["sources"][0]
+    other = record(
+        capsys, runs, "--output", folder, "--device", "a100_80gb", "--cluster", "phaze_icml24"
+    )["sources"][0]
     assert (other["rows"], other["skipped"]) == (2, 0)
     assert other["time_bias"] > own["time_bias"]
 
 
-def test_the_tables_name_source_and_skipped_run(runs: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tables_name_source_and_skipped_run(
+    runs: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert phaze.main(["validate", str(runs), "--output", str(folder), "--quiet"]) == 0
     captured = capsys.readouterr()
     assert "made up for this test" in captured.out
@@ -110,7 +119,10 @@ REFUSED = {
     "unknown device": ("runs.csv --device a1000", "no device named 'a1000'"),
     "unknown cluster": ("runs.csv --cluster imaginary", "no cluster named 'imaginary'"),
     "unknown software": ("runs.csv --software imaginary", "no software named 'imaginary'"),
-    "missing hardware file": ("runs.csv --device nowhere/x.yaml", "device 'nowhere/x.yaml' is not a file"),
+    "missing hardware file": (
+        "runs.csv --device nowhere/x.yaml",
+        "device 'nowhere/x.yaml' is not a file",
+    ),
     "picture of another kind": ("runs.csv --plot x.gif", "is no PNG, SVG or PDF"),
     "two files": ("runs.csv more.csv", "unexpected argument 'more.csv'"),
     "a study's flag": ("runs.csv --tp 8", "unknown flag '--tp' of validate"),
@@ -119,7 +131,11 @@ REFUSED = {
 
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_with_a_sentence(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, said: str
+    runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    said: str,
 ) -> None:
     monkeypatch.chdir(runs.parent)
     assert phaze.main(["validate", *words.split(), "--quiet"]) == 2
@@ -128,21 +144,65 @@ def test_what_cannot_be_is_refused_with_a_sentence(
     assert (captured.out, len(captured.err.splitlines())) == ("", 1)
 
 
-cells = st.sampled_from(["", "0", "1", "2", "-1", "x", "1e400", "nan", "full", "yes", "A100", "4,5", '"', "\u00e9", "1-4"])
-columns = st.sampled_from([*RUN, "seq_parallel", "interleave", "mfu_pct", "zero", "params_B", "network", "cp", "mem_GB_measured"])
+cells = st.sampled_from(
+    [
+        "",
+        "0",
+        "1",
+        "2",
+        "-1",
+        "x",
+        "1e400",
+        "nan",
+        "full",
+        "yes",
+        "A100",
+        "4,5",
+        '"',
+        "\u00e9",
+        "1-4",
+    ]
+)
+columns = st.sampled_from(
+    [
+        *RUN,
+        "seq_parallel",
+        "interleave",
+        "mfu_pct",
+        "zero",
+        "params_B",
+        "network",
+        "cp",
+        "mem_GB_measured",
+    ]
+)
 
 
-@given(st.dictionaries(columns, cells, max_size=5), st.lists(st.sampled_from(list(RUN)), max_size=1))
+@given(
+    st.dictionaries(columns, cells, max_size=5), st.lists(st.sampled_from(list(RUN)), max_size=1)
+)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 def test_any_table_is_predicted_skipped_or_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, str], absent: list[str]
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, str],
+    absent: list[str],
 ) -> None:
     row = {key: value for key, value in (RUN | changes).items() if key not in absent}
     with (tmp_path / "any.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(row))
         writer.writeheader()
         writer.writerow(row)
-    words = ["validate", str(tmp_path / "any.csv"), "--output", str(folder), "--format", "json", "--quiet"]
+    words = [
+        "validate",
+        str(tmp_path / "any.csv"),
+        "--output",
+        str(folder),
+        "--format",
+        "json",
+        "--quiet",
+    ]
     status = phaze.main(words)
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err

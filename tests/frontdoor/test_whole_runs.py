@@ -20,7 +20,14 @@ SPACE = {
     "technology": "phaze_22nm",
     "platform": "phaze_hbm2",
     "vector_functions": "phaze",
-    "axes": {"num_tc": [4, 8], "num_vc": [2, 4], "width": [64, 128], "depth": [128], "width_vc": None, "glb_mib": [8, 16]},
+    "axes": {
+        "num_tc": [4, 8],
+        "num_vc": [2, 4],
+        "width": [64, 128],
+        "depth": [128],
+        "width_vc": None,
+        "glb_mib": [8, 16],
+    },
     "budget": {"area_mm2": 300.0},
     "keep": {"minimum_area_fraction": 0.0, "any_single_tc": True, "any_single_vc": True},
 }
@@ -47,7 +54,9 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_every_mode_works_and_the_search_reads_back_its_own_study(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mode_works_and_the_search_reads_back_its_own_study(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     out = Path(words[3])
     small = len(load_design_space(str(out.parent / "small.yaml")).generate())
     size = printed(capsys, "run_solver", *words, "--dry-run")
@@ -58,7 +67,9 @@ def test_every_mode_works_and_the_search_reads_back_its_own_study(words: list[st
     best = printed(capsys, *words)
     assert (best["status"], best["optimal"]) == ("optimal", True)
     assert best == json.loads((out / "best.json").read_text())
-    assert {"study.yaml", "manifest.json", "designs.parquet"} <= {path.name for path in out.iterdir()}
+    assert {"study.yaml", "manifest.json", "designs.parquet"} <= {
+        path.name for path in out.iterdir()
+    }
     again = printed(capsys, "--config", str(out / "study.yaml"), "--quiet")
     for key in ("study", "value", "accelerator", "models"):
         assert again[key] == best[key]
@@ -76,7 +87,11 @@ def test_graphs_that_differ_in_a_degree_alone_can_be_told_apart(
     graphs = [replace(graph, key=replace(graph.key, ep=ep)) for ep in (1, 2, 4)]
     monkeypatch.setattr("FrontDoor.modes._graphs", lambda request, progress: graphs)
     rows = printed(capsys, mode, *words)
-    assert [(row["ep"], row["cp"], row["sequence_parallel"]) for row in rows] == [(1, 1, False), (2, 1, False), (4, 1, False)]
+    assert [(row["ep"], row["cp"], row["sequence_parallel"]) for row in rows] == [
+        (1, 1, False),
+        (2, 1, False),
+        (4, 1, False),
+    ]
     assert phaze.main([mode, *words]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "ep" in lines[2].split() and "cp" not in lines[2].split()
@@ -84,7 +99,10 @@ def test_graphs_that_differ_in_a_degree_alone_can_be_told_apart(
 
 
 def test_a_sample_that_is_no_sequence_has_no_length(
-    extracted: Callable[..., ModelGraph], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    extracted: Callable[..., ModelGraph],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     graph = extracted("bertbase", 1, 128)
     image = replace(graph, key=replace(graph.key, model="wide-resnet-500m", sequence_length=1))
@@ -95,19 +113,32 @@ def test_a_sample_that_is_no_sequence_has_no_length(
     assert printed(capsys, "models", "wide-resnet-500m")[0]["sequence_length"] is None
 
 
-def test_the_table_names_the_best_of_every_hbm_size(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_the_best_of_every_hbm_size(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert phaze.main(words) == 0
     text = capsys.readouterr().out
     assert "best accelerator and plan per HBM size" in text
     assert "proven optimal over the whole space" in text
 
 
-def test_the_plan_that_was_found_can_be_evaluated_on_a_device(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_that_was_found_can_be_evaluated_on_a_device(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert phaze.main(words) == 0
     capsys.readouterr()
     out = Path(words[3])
     found = json.loads((out / "best.json").read_text())["models"]["bertbase"]
-    asked = ["--plan", str(out / "best.json"), "--device", "a100_80gb", "--cluster", "phaze_icml24", "--output", str(out)]
+    asked = [
+        "--plan",
+        str(out / "best.json"),
+        "--device",
+        "a100_80gb",
+        "--cluster",
+        "phaze_icml24",
+        "--output",
+        str(out),
+    ]
     record = printed(capsys, "evaluate", *asked)
     plan, stages = record["plan"], record["stages"]
     assert isinstance(plan, dict)
@@ -120,7 +151,9 @@ def test_the_plan_that_was_found_can_be_evaluated_on_a_device(words: list[str], 
 
 
 @pytest.mark.thorough
-def test_an_answer_never_stands_beside_files_of_another_study(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_never_stands_beside_files_of_another_study(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert phaze.main(words) == 0
 
     def full(path: Path, content: bytes) -> None:
@@ -133,7 +166,9 @@ def test_an_answer_never_stands_beside_files_of_another_study(words: list[str], 
     assert not (Path(words[3]) / "best.json").exists()
 
 
-def test_nothing_feasible_ends_with_status_3(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_feasible_ends_with_status_3(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert phaze.main([*words, "--hbm-size", "0.001", "--output", words[3] + "-infeasible"]) == 3
     captured = capsys.readouterr()
     assert "infeasible" in captured.out

@@ -1,4 +1,5 @@
-"""The fuzzer: what it calls wrong, that its inputs repeat, and a short run of it that finds nothing."""
+"""The fuzzer: what it calls wrong, that its inputs repeat, and a short run of it that finds
+nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +34,11 @@ def outcome(status: int, stderr: str = "", stdout: str = "", limit: str | None =
     [
         outcome(0, stdout='{"throughput_samples_per_s": 12.5, "bias": -0.1}'),
         outcome(2, "phaze: tp is 'x', but must be a whole number from 1 to 4096\n"),
-        outcome(2, "some note. Another one. A third. A fourth.\nphaze: unknown mode 'a. B. C. D. E'; did you mean 'sweep'?\n"),
+        outcome(
+            2,
+            "some note. Another one. A third. A fourth.\nphaze: unknown mode 'a. B. C. D. E'; did "
+            "you mean 'sweep'?\n",
+        ),
         outcome(2, "phaze: 3 settings of study.yaml cannot be used:\n" + "  - One. Two.\n" * 5),
         outcome(3, "phaze: no plan fits; give more memory\n"),
         outcome(3, stdout='{"status": "infeasible"}'),
@@ -51,13 +56,32 @@ def test_answers_in_range_and_refusals_in_a_sentence_are_right(ended: Outcome) -
 @pytest.mark.parametrize(
     ("ended", "what"),
     [
-        (outcome(1, "phaze: unexpected KeyError: 'pp'; run again with --verbose to see where it came from\n"), "exit status 1"),
-        (outcome(1, "Traceback (most recent call last):\nValueError: x\n"), "exit status 1: ValueError: x"),
+        (
+            outcome(
+                1,
+                "phaze: unexpected KeyError: 'pp'; run again with --verbose to see where it came "
+                "from\n",
+            ),
+            "exit status 1",
+        ),
+        (
+            outcome(1, "Traceback (most recent call last):\nValueError: x\n"),
+            "exit status 1: ValueError: x",
+        ),
         (outcome(-11), "killed by signal 11"),
         (outcome(-9, limit="4 GiB of memory"), "more than 4 GiB of memory"),
-        (outcome(0, "/lib/numpy/core.py:7: RuntimeWarning: overflow encountered in multiply\n"), "words of other software"),
-        (outcome(2, "phaze: 'NoneType' object is not iterable: NoneType\n"), "words of other software"),
-        (outcome(2, "phaze: One is wrong. Two is wrong. Three is wrong. Four is wrong.\n"), "more than 3 sentences"),
+        (
+            outcome(0, "/lib/numpy/core.py:7: RuntimeWarning: overflow encountered in multiply\n"),
+            "words of other software",
+        ),
+        (
+            outcome(2, "phaze: 'NoneType' object is not iterable: NoneType\n"),
+            "words of other software",
+        ),
+        (
+            outcome(2, "phaze: One is wrong. Two is wrong. Three is wrong. Four is wrong.\n"),
+            "more than 3 sentences",
+        ),
         (outcome(2, f"phaze: unknown mode {'a' * 9000}; give another\n"), "more than 2000 letters"),
         (outcome(2), "refused without a word"),
         (outcome(0, stdout='{"plan": [{"time_per_batch_s": NaN}]}'), "time_per_batch_s is nan"),
@@ -74,8 +98,12 @@ def test_a_source_may_be_called_what_is_no_number() -> None:
     assert problems(outcome(0, stdout="  source    runs\n  -inf         1\n"), "validate") == []
 
 
-@pytest.mark.parametrize(("cells", "known"), [("3   nan       1.5", True), ("3   small     nan", False)])
-def test_a_model_may_be_called_what_is_no_number_and_a_time_may_not(cells: str, known: bool) -> None:
+@pytest.mark.parametrize(
+    ("cells", "known"), [("3   nan       1.5", True), ("3   small     nan", False)]
+)
+def test_a_model_may_be_called_what_is_no_number_and_a_time_may_not(
+    cells: str, known: bool
+) -> None:
     table = f"  line   model   time s\n ──────────────────────\n     {cells}\n"
     assert (problems(outcome(0, stdout=table), "validate") == []) is known
 
@@ -114,15 +142,26 @@ def test_every_base_file_can_be_mutated_in_every_way_of_its_format(tmp_path: Pat
 def test_base_files_of_every_target_are_there_or_made_by_a_base_command(tmp_path: Path) -> None:
     write_base_files(tmp_path)
     for target in TARGETS:
-        assert target.files.startswith(MADE_BY_RUNS) or any(path.is_file() for path in tmp_path.glob(target.files)), target
+        assert target.files.startswith(MADE_BY_RUNS) or any(
+            path.is_file() for path in tmp_path.glob(target.files)
+        ), target
     commands = [
         *BUILD,
         *(command for target in TARGETS for command in target.commands),
         *(each for base in BASES.values() for each in base),
     ]
-    named = {word for command in commands for word in command.split() if word.endswith((".yaml", ".json", ".csv", ".py"))}
+    named = {
+        word
+        for command in commands
+        for word in command.split()
+        if word.endswith((".yaml", ".json", ".csv", ".py"))
+    }
     written = {"page.html", "cores.json", "trace.json", "fitted.yaml"}
-    missing = [name for name in named - written if not name.startswith(MADE_BY_RUNS) and not (tmp_path / name).exists()]
+    missing = [
+        name
+        for name in named - written
+        if not name.startswith(MADE_BY_RUNS) and not (tmp_path / name).exists()
+    ]
     assert missing == []
 
 
@@ -157,7 +196,11 @@ def test_flags_of_every_mode_are_given_values() -> None:
             return
         found = flags(random, modes)
         words = {word.partition("=")[0] for word in found.words}
-        unseen = {what: names for what, names in unseen.items() if what[0] != found.base[0] or not names & words}
+        unseen = {
+            what: names
+            for what, names in unseen.items()
+            if what[0] != found.base[0] or not names & words
+        }
     pytest.fail(f"never given: {sorted(unseen)}")
 
 
@@ -166,6 +209,8 @@ def test_a_short_run_finds_nothing(tmp_path: Path, pytestconfig: pytest.Config) 
     """The same inputs every time; ``scripts/fuzz.py`` tries others and says how to repeat each."""
     inputs = MANY_INPUTS if pytestconfig.getoption("--thorough") else INPUTS
     options = f"--inputs {inputs} --seed {SEED} --first {FIRST} --jobs 1 --folder".split()
-    ended = finished([sys.executable, REPOSITORY / "scripts" / "fuzz.py", *options, tmp_path / "fuzz"])
+    ended = finished(
+        [sys.executable, REPOSITORY / "scripts" / "fuzz.py", *options, tmp_path / "fuzz"]
+    )
     assert f"{inputs} inputs of seed {SEED}" in ended.stdout.replace(",", ""), ended.stderr
     assert ended.returncode == 0, ended.stdout

@@ -26,7 +26,9 @@ class CaseLayers:
     """What the layers of a random case's graphs cost, each once."""
 
     case: Case
-    known: dict[tuple[GraphKey, LayerGroups, Recompute], RecomputableLayers] = field(default_factory=dict)
+    known: dict[tuple[GraphKey, LayerGroups, Recompute], RecomputableLayers] = field(
+        default_factory=dict
+    )
 
     def of(self, degrees: UniformPlan) -> RecomputableLayers:
         model = self.case.problem.models[0]
@@ -35,7 +37,9 @@ class CaseLayers:
         if (key, groups, mode) not in self.known:
             graph = self.case.graph(key)
             kept = self.case.hardware.costs(graph, Recompute.NONE, groups)
-            again = kept if mode is Recompute.NONE else self.case.hardware.costs(graph, mode, groups)
+            again = (
+                kept if mode is Recompute.NONE else self.case.hardware.costs(graph, mode, groups)
+            )
             self.known[key, groups, mode] = RecomputableLayers(kept, again)
         return self.known[key, groups, mode]
 
@@ -43,10 +47,13 @@ class CaseLayers:
 def every_way(
     options: Sequence[StageOption], lattice: Lattice, limits: PlanLimits, case: Case
 ) -> Iterator[list[tuple[int, PlacedStage]]]:
-    """Every sequence of stages, by definition: each cut, option, number of recomputed layers and number of devices."""
+    """Every sequence of stages, by definition: each cut, option, number of recomputed layers and
+    number of devices."""
     cluster = case.hardware.cluster
 
-    def rest(node: int, device: int, placed: list[tuple[int, PlacedStage]]) -> Iterator[list[tuple[int, PlacedStage]]]:
+    def rest(
+        node: int, device: int, placed: list[tuple[int, PlacedStage]]
+    ) -> Iterator[list[tuple[int, PlacedStage]]]:
         if node == 0:
             counted = limits.stage_counts is None or len(placed) in limits.stage_counts
             if counted and (device == limits.devices or not limits.all_devices):
@@ -61,16 +68,30 @@ def every_way(
                 if end > limits.devices or not as_at_the_start(device, option.devices, cluster):
                     continue
                 for count in range(len(layers) + 1) if option.partly else [None]:
-                    yield from rest(part, end, [*placed, (number, PlacedStage(option.degrees, device, layers, count))])
+                    yield from rest(
+                        part,
+                        end,
+                        [*placed, (number, PlacedStage(option.degrees, device, layers, count))],
+                    )
 
     return rest(len(lattice.members) - 1, 0, [])
 
 
-def least_s(options: Sequence[StageOption], layers: CaseLayers, lattice: Lattice, limits: PlanLimits, machine: Machine) -> float:
+def least_s(
+    options: Sequence[StageOption],
+    layers: CaseLayers,
+    lattice: Lattice,
+    limits: PlanLimits,
+    machine: Machine,
+) -> float:
     """Seconds of the fastest of them that fits in memory; infinite where none does."""
     best_s = math.inf
     for placed in every_way(options, lattice, limits, layers.case):
-        priced = PricedStages([stage for _, stage in placed], [layers.of(stage.degrees) for _, stage in placed], machine)
+        priced = PricedStages(
+            [stage for _, stage in placed],
+            [layers.of(stage.degrees) for _, stage in placed],
+            machine,
+        )
         if float(priced.memory_bytes.sum(axis=0).max()) <= machine.memory_bytes * (1 + 1e-12):
             best_s = min(best_s, priced.iteration_s)
     return best_s

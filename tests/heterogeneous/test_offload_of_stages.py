@@ -1,4 +1,5 @@
-"""Stages that choose what they keep in host memory, each for itself, against every plan there is."""
+"""Stages that choose what they keep in host memory, each for itself, against every plan there
+is."""
 
 import math
 from dataclasses import replace
@@ -22,14 +23,23 @@ def test_stages_that_differ_choose_for_themselves(seed: int) -> None:
     case = hosted_case(seed, configurations=1, most_layers=3, tables=seed % 2 == 0)
     model = case.problem.models[0]
     space = replace(model.space, devices=min(model.space.devices, 4), layouts=())
-    machine, layers = case.hardware.machine(0, float(case.problem.memory_bytes[0])), CaseLayers(case)
+    machine, layers = (
+        case.hardware.machine(0, float(case.problem.memory_bytes[0])),
+        CaseLayers(case),
+    )
     modes = [mode for mode in space.recompute if mode is not Recompute.NONE]
-    limits = every_limits(PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, 3), 1, machine)[0]
+    limits = every_limits(
+        PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, 3), 1, machine
+    )[0]
     random = np.random.default_rng(seed)
     for options in options_by_rows(space).values():
-        chosen = [options[place] for place in sorted(random.permutation(len(options))[:12].tolist())]
+        chosen = [
+            options[place] for place in sorted(random.permutation(len(options))[:12].tolist())
+        ]
         its = [layers.of(option.degrees) for option in chosen]
-        classes = stage_classes([each.kept.graph for each in {id(each): each for each in its}.values()], modes)
+        classes = stage_classes(
+            [each.kept.graph for each in {id(each): each for each in its}.values()], modes
+        )
         search = RowsSearch(chosen, its, classes, machine, limits)
         true_s = least_s(chosen, layers, classes.lattice, limits, machine)
         answer = search.answer(math.inf)

@@ -1,4 +1,5 @@
-"""Plans of stages that differ, priced where they do not: every number is that of the uniform plan."""
+"""Plans of stages that differ, priced where they do not: every number is that of the uniform
+plan."""
 
 from dataclasses import replace
 
@@ -22,7 +23,10 @@ def stages_of(plan: UniformPlan, layers: int) -> tuple[PlacedStage, ...]:
     order = plan.layer_order or tuple(range(layers))
     ends = np.cumsum([0, *(plan.stage_layers or ())])
     one = replace(plan, pp=1, stage_layers=None, layer_order=None)
-    return tuple(PlacedStage(one, stage * one.devices, tuple(order[ends[stage] : ends[stage + 1]])) for stage in range(plan.pp))
+    return tuple(
+        PlacedStage(one, stage * one.devices, tuple(order[ends[stage] : ends[stage + 1]]))
+        for stage in range(plan.pp)
+    )
 
 
 def layers_of(case: Case, plan: UniformPlan, first: int = 0) -> RecomputableLayers:
@@ -30,14 +34,21 @@ def layers_of(case: Case, plan: UniformPlan, first: int = 0) -> RecomputableLaye
     name = case.problem.models[0].name
     graph = case.graph(plan.graph_key(name, case.problem.models[0].space.sequence_length))
     groups = layer_groups(plan, case.hardware.cluster, first)
-    return RecomputableLayers(*(case.hardware.costs(graph, mode, groups) for mode in (Recompute.NONE, plan.recompute)))
+    return RecomputableLayers(
+        *(case.hardware.costs(graph, mode, groups) for mode in (Recompute.NONE, plan.recompute))
+    )
 
 
 def same_blocks(plan: UniformPlan, case: Case) -> bool:
     """Whether all stages of ``plan`` lie on blocks alike."""
     one = replace(plan, pp=1)
-    every = [layer_groups(one, case.hardware.cluster, stage * one.devices) for stage in range(plan.pp)]
-    starts = all(as_at_the_start(stage * one.devices, one.devices, case.hardware.cluster) for stage in range(plan.pp))
+    every = [
+        layer_groups(one, case.hardware.cluster, stage * one.devices) for stage in range(plan.pp)
+    ]
+    starts = all(
+        as_at_the_start(stage * one.devices, one.devices, case.hardware.cluster)
+        for stage in range(plan.pp)
+    )
     return starts and all(groups == layer_groups(plan, case.hardware.cluster) for groups in every)
 
 
@@ -63,12 +74,23 @@ def test_stages_alike_cost_what_the_uniform_plan_does(seed: int) -> None:
                 ours = iteration_of_stages(stages, [layers] * cut.pp, machine)
                 theirs = price_iteration(cut, layers.again, machine)
                 assert ours.iteration_s == pytest.approx(theirs.iteration_s, rel=1e-12)
-                assert vars(ours.breakdown) == pytest.approx(vars(theirs.breakdown), rel=1e-9, abs=1e-12)
+                assert vars(ours.breakdown) == pytest.approx(
+                    vars(theirs.breakdown), rel=1e-9, abs=1e-12
+                )
                 for mine, other in zip(ours.stages, theirs.stages, strict=True):
                     assert mine.layers == other.layers
-                    numbers = {name: value for name, value in vars(other).items() if name != "layers"}
-                    assert {name: vars(mine)[name] for name in numbers} == pytest.approx(numbers, rel=1e-12)
-                for name in ("model_flops_utilization", "hardware_flops_utilization", "samples_per_s", "devices"):
+                    numbers = {
+                        name: value for name, value in vars(other).items() if name != "layers"
+                    }
+                    assert {name: vars(mine)[name] for name in numbers} == pytest.approx(
+                        numbers, rel=1e-12
+                    )
+                for name in (
+                    "model_flops_utilization",
+                    "hardware_flops_utilization",
+                    "samples_per_s",
+                    "devices",
+                ):
                     assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-12)
                 assert ours.status is theirs.status
                 compared += 1

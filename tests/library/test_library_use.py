@@ -28,10 +28,15 @@ def test_every_setting_of_the_command_line_can_be_completed() -> None:
 
 def test_looking_at_the_names_imports_nothing_heavy() -> None:
     words = (
-        "import sys; from Solver import search; dir(search); print([name for name in ('numba', 'torch') if name in sys.modules])"
+        "import sys; from Solver import search; dir(search); print([name for name in "
+        "('numba', 'torch') if name in sys.modules])"
     )
     told = subprocess.run(
-        [sys.executable, "-c", words], capture_output=True, text=True, check=True, cwd=Path(phaze.__file__).parent
+        [sys.executable, "-c", words],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(phaze.__file__).parent,
     )
     assert told.stdout.strip() == "[]"
     with pytest.raises(AttributeError, match="no attribute serch"):
@@ -44,7 +49,9 @@ def hardware(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def answered(hardware: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[SearchResult, FinishedRun]:
+def answered(
+    hardware: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[SearchResult, FinishedRun]:
     study = search.study(
         model={"bertbase": 2.0},
         sequence_length=64,
@@ -64,7 +71,9 @@ def answered(hardware: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
     return result, run
 
 
-def test_the_answer_is_in_the_result_and_in_the_run(answered: tuple[SearchResult, FinishedRun]) -> None:
+def test_the_answer_is_in_the_result_and_in_the_run(
+    answered: tuple[SearchResult, FinishedRun],
+) -> None:
     result, run = answered
     assert result.best is not None and result.best.status is Status.OPTIMAL
     assert run.result == result
@@ -82,7 +91,19 @@ def test_the_command_line_reads_the_same_study(
     size = search.space_size(search.study(**run.settings))
     assert isinstance(size, SpaceSize)
     assert size.points == result.counts.space
-    assert phaze.main(["run_solver", "--config", str(run.folder / "study.yaml"), "--dry-run", "--format", "json"]) == 0
+    assert (
+        phaze.main(
+            [
+                "run_solver",
+                "--config",
+                str(run.folder / "study.yaml"),
+                "--dry-run",
+                "--format",
+                "json",
+            ]
+        )
+        == 0
+    )
     assert f'"points": {size.points}' in capsys.readouterr().out
 
 
@@ -102,7 +123,14 @@ def test_an_answer_is_explained_and_compared(answered: tuple[SearchResult, Finis
 
 
 def test_nothing_feasible_is_an_answer(hardware: dict[str, str], tmp_path: Path) -> None:
-    study = search.study(model="bertbase", sequence_length=64, hbm_size=0.01, global_batch_size=64, output=tmp_path, **hardware)
+    study = search.study(
+        model="bertbase",
+        sequence_length=64,
+        hbm_size=0.01,
+        global_batch_size=64,
+        output=tmp_path,
+        **hardware,
+    )
     result = search.run_solver(study)
     assert isinstance(result, SearchResult)
     assert (result.best, result.status) == (None, Status.INFEASIBLE)
@@ -134,18 +162,29 @@ def test_a_device_makes_it_a_search_of_plans(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model": "bertbase", "hbm_sise": 32}, "search.study: unknown key 'hbm_sise'; did you mean 'hbm_size'"),
+        (
+            {"model": "bertbase", "hbm_sise": 32},
+            "search.study: unknown key 'hbm_sise'; did you mean 'hbm_size'",
+        ),
         (
             {"model": "bertbase", "micro_batch_size": [1, "two"]},
             "search.study: micro_batch_size is 'two', but must be a whole number",
         ),
-        ({"model": "bertbase", "software": "megatron_core"}, "software belongs to devices that exist"),
-        ({"model": "bertbase", "device": "a100_80gb", "hbm_size": 32}, "hbm_size 32 is about chips to design"),
+        (
+            {"model": "bertbase", "software": "megatron_core"},
+            "software belongs to devices that exist",
+        ),
+        (
+            {"model": "bertbase", "device": "a100_80gb", "hbm_size": 32},
+            "hbm_size 32 is about chips to design",
+        ),
         ({"model": ["bertbase", "gpt2"], "device": "a100_80gb"}, "places one model"),
         ({"model": "bertbasse"}, "bertbasse"),
     ],
 )
-def test_refusals_are_typed_and_say_what_is_allowed(settings: dict[str, object], words: str) -> None:
+def test_refusals_are_typed_and_say_what_is_allowed(
+    settings: dict[str, object], words: str
+) -> None:
     with pytest.raises(InputError, match=words):
         search.study(**settings)
 
@@ -166,8 +205,15 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize(("settings", "words"), REFUSED.values(), ids=REFUSED)
-def test_refusals_name_the_keywords_that_python_has(settings: dict[str, object], words: str, tmp_path: Path) -> None:
-    settings = {"model": GPT, "device": "a100_80gb", "devices": 8, "output": str(tmp_path / "run")} | settings
+def test_refusals_name_the_keywords_that_python_has(
+    settings: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    settings = {
+        "model": GPT,
+        "device": "a100_80gb",
+        "devices": 8,
+        "output": str(tmp_path / "run"),
+    } | settings
     with pytest.raises(InputError) as refused:
         search.run_solver(search.study(**settings))
     said = str(refused.value)
@@ -181,7 +227,19 @@ def test_refusals_name_the_keywords_that_python_has(settings: dict[str, object],
 
 
 def test_the_command_line_still_names_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["run_solver", "--model", GPT, "--device", "a100_80gb", "--devices", "8", "--pp", "1", "--interleave", "2"]
+    words = [
+        "run_solver",
+        "--model",
+        GPT,
+        "--device",
+        "a100_80gb",
+        "--devices",
+        "8",
+        "--pp",
+        "1",
+        "--interleave",
+        "2",
+    ]
     assert phaze.main(words) == 2
     assert "give a larger --pp, or --interleave 1" in capsys.readouterr().err
 

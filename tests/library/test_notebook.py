@@ -38,7 +38,9 @@ def test_the_committed_notebook_is_valid_and_has_no_outputs(notebook: Any) -> No
             assert (cell.outputs, cell.execution_count) == ([], None)
     first = next(cell for cell in notebook.cells if cell.cell_type == "code")
     assert len(first.source.splitlines()) == 10
-    assert first.source in (NOTEBOOK.parents[1] / "docs" / "how-to" / "from-python.md").read_text(encoding="utf-8")
+    assert first.source in (NOTEBOOK.parents[1] / "docs" / "how-to" / "from-python.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +48,19 @@ def executed(notebook: Any, tmp_path_factory: pytest.TempPathFactory) -> list[st
     """What each code cell says, as text."""
     folder = tmp_path_factory.mktemp("notebook")
     for micro_batch_size in (1, 4, 8, 32):  # what it searches; tracing is none of its matter
-        load_or_extract(GraphKey("bertbase", micro_batch_size, 128, 1), folder / "GraphExtractor" / "out")
+        load_or_extract(
+            GraphKey("bertbase", micro_batch_size, 128, 1), folder / "GraphExtractor" / "out"
+        )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(NOTEBOOK.parents[1]))
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
         at_work = nbformat.v4.new_notebook(
-            metadata=notebook.metadata, cells=[nbformat.v4.new_code_cell(ELSEWHERE), *notebook.cells]
+            metadata=notebook.metadata,
+            cells=[nbformat.v4.new_code_cell(ELSEWHERE), *notebook.cells],
         )
-        client = nbclient.NotebookClient(at_work, timeout=120, resources={"metadata": {"path": str(folder)}})
+        client = nbclient.NotebookClient(
+            at_work, timeout=120, resources={"metadata": {"path": str(folder)}}
+        )
         _, *cells = (cell for cell in client.execute().cells if cell.cell_type == "code")
     return ["\n".join(_text(output) for output in cell.outputs) for cell in cells]
 
@@ -61,7 +68,9 @@ def executed(notebook: Any, tmp_path_factory: pytest.TempPathFactory) -> list[st
 def _text(output: Any) -> str:
     if output.output_type == "stream":
         return str(output.text)
-    return "\n".join(str(output.data[kind]) for kind in ("text/plain", "image/svg+xml") if kind in output.data)
+    return "\n".join(
+        str(output.data[kind]) for kind in ("text/plain", "image/svg+xml") if kind in output.data
+    )
 
 
 def numbers(text: str) -> list[float]:
@@ -72,7 +81,11 @@ def numbers(text: str) -> list[float]:
 def test_every_cell_says_what_the_text_around_it_promises(executed: list[str]) -> None:
     first, statuses, bound, chart, explained, instead, moved, devices = executed
     assert "Warning" not in first
-    assert "Accelerator(num_tc=" in first and "samples/s, optimal" in first and "throughput_samples_per_s" in first
+    assert (
+        "Accelerator(num_tc=" in first
+        and "samples/s, optimal" in first
+        and "throughput_samples_per_s" in first
+    )
     assert {"evaluated", "pruned"} <= set(statuses.split())
     best, most_of_pruned = numbers(bound.splitlines()[0])[0], numbers(bound.splitlines()[1])[0]
     assert best >= most_of_pruned > 0

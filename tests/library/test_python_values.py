@@ -1,4 +1,5 @@
-"""Odd values from Python: each is refused in a sentence, or taken for what it is; none is changed."""
+"""Odd values from Python: each is refused in a sentence, or taken for what it is; none is
+changed."""
 
 from __future__ import annotations
 
@@ -46,7 +47,26 @@ def looped() -> list[object]:
 
 
 ODD: tuple[object, ...] = (
-    *(0, -1, 1, 2, 3, 7, 8, 64, 2**20, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**40, -(2**63), 10**5000),
+    *(
+        0,
+        -1,
+        1,
+        2,
+        3,
+        7,
+        8,
+        64,
+        2**20,
+        2**31,
+        2**32,
+        2**53 + 1,
+        2**63 - 1,
+        2**63,
+        2**64,
+        10**40,
+        -(2**63),
+        10**5000,
+    ),
     *(0.0, -0.0, 0.5, 1.0, 2.7, 2.0, 1e-300, 1e300, math.inf, -math.inf, math.nan, 1j),
     *(
         True,
@@ -103,8 +123,24 @@ ODD: tuple[object, ...] = (
         set(),
         {1, 2},
     ),
-    *(np.int64(2), np.int8(2), np.uint64(2**63), np.float32(0.1), np.float64(2.0), np.bool_(True), np.str_("none")),
-    *(np.array(2), np.array([1, 2]), np.array([[1, 2]]), np.array(["a"]), np.datetime64("2024-01-01"), np.nan, range(1, 3)),
+    *(
+        np.int64(2),
+        np.int8(2),
+        np.uint64(2**63),
+        np.float32(0.1),
+        np.float64(2.0),
+        np.bool_(True),
+        np.str_("none"),
+    ),
+    *(
+        np.array(2),
+        np.array([1, 2]),
+        np.array([[1, 2]]),
+        np.array(["a"]),
+        np.datetime64("2024-01-01"),
+        np.nan,
+        range(1, 3),
+    ),
     *(
         pd.NA,
         pd.NaT,
@@ -122,10 +158,27 @@ ODD: tuple[object, ...] = (
         Path("/dev/null"),
         Path("/dev/zero"),
     ),
-    *(Strange.ONE, object(), Odd(), int, len, lambda: 1, iter([1]), NotImplemented, ..., Exception("x"), looped()),
+    *(
+        Strange.ONE,
+        object(),
+        Odd(),
+        int,
+        len,
+        lambda: 1,
+        iter([1]),
+        NotImplemented,
+        ...,
+        Exception("x"),
+        looped(),
+    ),
 )
 FIELDS = {field.key: field for field in request_fields()}
-LIGHT = {"model": "gpt:layers=2,hidden=64,heads=2,vocabulary=128", "sequence_length": 32, "device": "a100_80gb", "devices": 2}
+LIGHT = {
+    "model": "gpt:layers=2,hidden=64,heads=2,vocabulary=128",
+    "sequence_length": 32,
+    "device": "a100_80gb",
+    "devices": 2,
+}
 
 
 def refused_or(work: Callable[[], Any]) -> Any:
@@ -142,7 +195,9 @@ def refused_or(work: Callable[[], Any]) -> Any:
 def is_same(read: object, given: object) -> bool:
     """Whether ``read`` is what ``given`` says: numbers equal, switches and names by their words."""
     given = _plain(given)
-    many, listed = (list(each) if isinstance(each, tuple | list) else [each] for each in (read, given))
+    many, listed = (
+        list(each) if isinstance(each, tuple | list) else [each] for each in (read, given)
+    )
     if isinstance(given, str) and len(many) != 1:
         return many == [type(many[0])(word) for word in given.replace(",", " ").split()]
     if len(many) != len(listed):
@@ -152,11 +207,17 @@ def is_same(read: object, given: object) -> bool:
 
 def _says(read: object, given: object) -> bool:
     if isinstance(read, bool):
-        return str(given).strip().lower() in ({"true", "yes", "on", "1"} if read else {"false", "no", "off", "0"})
+        return str(given).strip().lower() in (
+            {"true", "yes", "on", "1"} if read else {"false", "no", "off", "0"}
+        )
     if isinstance(read, int | float):
         if isinstance(given, list) and len(given) == 1:
             given = given[0]
-        return not isinstance(given, bool) and float(str(given)) == float(read) and (isinstance(given, str) or given == read)
+        return (
+            not isinstance(given, bool)
+            and float(str(given)) == float(read)
+            and (isinstance(given, str) or given == read)
+        )
     return str(read).strip().lower() == str(given).strip().lower()
 
 
@@ -180,7 +241,9 @@ def test_a_setting_is_read_as_it_was_given_or_refused(key: str, mode: Mode) -> N
 
 
 @pytest.mark.parametrize("key", sorted(FIELDS))
-def test_a_study_of_odd_values_is_a_study_or_a_refusal(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_of_odd_values_is_a_study_or_a_refusal(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for value in ODD:
         found = refused_or(lambda value=value: search.study(**{**LIGHT, key: value}))
@@ -189,7 +252,9 @@ def test_a_study_of_odd_values_is_a_study_or_a_refusal(key: str, tmp_path: Path,
 
 
 @pytest.mark.parametrize("key", sorted(set(all_settings().keys) - set(FIELDS)))
-def test_a_training_of_odd_values_is_read_or_refused(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_of_odd_values_is_read_or_refused(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from GraphExtractor.permission import EVERY_FILE
     from Studies.plan_files import PlanFile
     from Studies.training_time.request import training_of_file
@@ -197,7 +262,11 @@ def test_a_training_of_odd_values_is_read_or_refused(key: str, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     for value in ODD:
         given = {**LIGHT, "tp": 1, "tokens": 1e6, key: _plain(value)}
-        refused_or(lambda given=given: training_of_file(PlanFile(given), "search.training_time", run_code=EVERY_FILE))
+        refused_or(
+            lambda given=given: training_of_file(
+                PlanFile(given), "search.training_time", run_code=EVERY_FILE
+            )
+        )
 
 
 @pytest.mark.parametrize("key", COLUMNS)
@@ -245,7 +314,9 @@ def test_what_cannot_stand_in_a_table_is_refused_with_its_row(table: Any, said: 
 
 def test_a_text_that_says_false_is_false(tmp_path: Path) -> None:
     settings = {**LIGHT, "devices": None, "global_batch_size": 4, "output": tmp_path}
-    found = search.evaluate_many({"tp": 2, "sequence_parallel": ["false", False, "true", np.True_]}, **settings)
+    found = search.evaluate_many(
+        {"tp": 2, "sequence_parallel": ["false", False, "true", np.True_]}, **settings
+    )
     seconds = found["iteration_s"].tolist()
     assert seconds[0] == seconds[1] != seconds[2] == seconds[3]
     assert found["sequence_parallel"].tolist() == ["false", False, "true", True]  # as it was given
@@ -254,10 +325,20 @@ def test_a_text_that_says_false_is_false(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [np.int8, np.int32, np.uint16, np.int64])
 def test_integers_of_numpy_are_integers(kind: type[np.integer[Any]], tmp_path: Path) -> None:
     plain = search.study(**LIGHT, tp=[1, 2], micro_batch_size=2, global_batch_size=8)
-    assert search.study(**LIGHT, tp=[kind(1), kind(2)], micro_batch_size=kind(2), global_batch_size=kind(8)) == plain
-    assert search.study(**LIGHT, tp=np.array([1, 2], kind), micro_batch_size=2, global_batch_size=8) == plain
+    assert (
+        search.study(
+            **LIGHT, tp=[kind(1), kind(2)], micro_batch_size=kind(2), global_batch_size=kind(8)
+        )
+        == plain
+    )
+    assert (
+        search.study(**LIGHT, tp=np.array([1, 2], kind), micro_batch_size=2, global_batch_size=8)
+        == plain
+    )
     assert type(plain.tp[0]) is int and {field.name for field in fields(plain)}
-    table = pd.DataFrame({"pp": np.array([1, 2], kind), "dp": pd.Series([kind(1), kind(1)], dtype=object)})
+    table = pd.DataFrame(
+        {"pp": np.array([1, 2], kind), "dp": pd.Series([kind(1), kind(1)], dtype=object)}
+    )
     settings = {**LIGHT, "devices": None, "global_batch_size": 4, "output": tmp_path}
     assert search.evaluate_many(table, **settings).shape == (2, 7)
 
@@ -265,11 +346,19 @@ def test_integers_of_numpy_are_integers(kind: type[np.integer[Any]], tmp_path: P
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of a search that takes a second."""
-    request = search.study(**LIGHT, tp=1, micro_batch_size=1, global_batch_size=4, output=tmp_path_factory.mktemp("odd") / "run")
+    request = search.study(
+        **LIGHT,
+        tp=1,
+        micro_batch_size=1,
+        global_batch_size=4,
+        output=tmp_path_factory.mktemp("odd") / "run",
+    )
     return search.open_run(search.run_solver(request).run_directory)
 
 
-def test_odd_arguments_of_every_entry_point_are_refused(finished: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_arguments_of_every_entry_point_are_refused(
+    finished: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     asked: dict[str, Callable[[Any], Any]] = {
         "run_solver": search.run_solver,
@@ -280,10 +369,14 @@ def test_odd_arguments_of_every_entry_point_are_refused(finished: Any, tmp_path:
         "explain instead": lambda value: search.explain(finished, value),
         "explain what_if": lambda value: search.explain(finished, what_if=value),
         "evaluate_many": lambda value: search.evaluate_many(value, **LIGHT | {"devices": None}),
-        "evaluate_many devices": lambda value: search.evaluate_many({"tp": [1]}, **LIGHT | {"devices": value}),
+        "evaluate_many devices": lambda value: search.evaluate_many(
+            {"tp": [1]}, **LIGHT | {"devices": value}
+        ),
         "training_time": lambda value: search.training_time(tokens=value, **LIGHT, tp=1),
     }
-    assert {each.partition(" ")[0] for each in asked} | {"study"} == set(search._LIBRARY)  # those that come, too
+    assert {each.partition(" ")[0] for each in asked} | {"study"} == set(
+        search._LIBRARY
+    )  # those that come, too
     for work in asked.values():
         for value in ODD:
             refused_or(lambda work=work, value=value: work(value))

@@ -1,4 +1,5 @@
-"""Every kind of file that a later phaze may read, forged to be older and newer than what is read: one sentence each."""
+"""Every kind of file that a later phaze may read, forged to be older and newer than what is read:
+one sentence each."""
 
 from __future__ import annotations
 
@@ -22,7 +23,13 @@ from Estimator.chips.cost import load_prices
 from Estimator.chips.design_space_files import load_chip, load_design_space
 from Estimator.chips.memory_files import load_memory
 from Estimator.devices.files import load_attention, load_contention, load_device, load_software
-from Estimator.hardware_files import HARDWARE, load_cluster, load_platform, load_technology, load_vector_functions
+from Estimator.hardware_files import (
+    HARDWARE,
+    load_cluster,
+    load_platform,
+    load_technology,
+    load_vector_functions,
+)
 from Estimator.profiled.machine import Clock, DeviceKind, MachineRecord, read_machine, write_machine
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.storage import load, store
@@ -42,7 +49,11 @@ from Validation import intervals
 
 KINDS = {name: each for name, each in vars(file_formats).items() if isinstance(each, FileFormat)}
 ONLY_WRITTEN = {"TRAINING_TIME"}
-FORGED = {name: (each.oldest - 1, each.version + 1) for name, each in KINDS.items() if name not in ONLY_WRITTEN}
+FORGED = {
+    name: (each.oldest - 1, each.version + 1)
+    for name, each in KINDS.items()
+    if name not in ONLY_WRITTEN
+}
 SHIPPED = {
     "ATTENTION": ("attention/flash_3", load_attention),
     "CLUSTER": ("clusters/dgx_h100", load_cluster),
@@ -64,7 +75,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     asked: dict[str, Any] = write_hardware(tmp_path_factory.mktemp("hardware"))
     study = search.study(
-        model="bertbase", sequence_length=64, global_batch_size=64, recompute="none", hbm_size=16, output=folder / "run", **asked
+        model="bertbase",
+        sequence_length=64,
+        global_batch_size=64,
+        recompute="none",
+        hbm_size=16,
+        output=folder / "run",
+        **asked,
     )
     return Path(search.run_solver(study).run_directory)
 
@@ -75,7 +92,11 @@ Reader = Callable[[Path, int], object]
 def of_settings(folder: Path, version: int) -> object:
     path = folder / "study.yaml"
     path.write_text(f"{KEY}: {version}\nmodel: bertbase\n")
-    for read in (read_config, lambda file: read_sweep(file, {}), lambda file: read_plan(file, None)):
+    for read in (
+        read_config,
+        lambda file: read_sweep(file, {}),
+        lambda file: read_plan(file, None),
+    ):
         try:
             read(path)
         except PhazeError as error:
@@ -101,7 +122,11 @@ def of_run(run: Path, name: str) -> Reader:
             del document[DIGEST]
             forged(path.parent, name, json.dumps(with_digest(document)).encode())
         elif name == "schedules.json.gz":
-            forged(path.parent, name, pack(json.dumps({**json.loads(unpack(path)), KEY: version}).encode()))
+            forged(
+                path.parent,
+                name,
+                pack(json.dumps({**json.loads(unpack(path)), KEY: version}).encode()),
+            )
         return open_run(folder / "run")
 
     return read
@@ -144,7 +169,10 @@ def of_platform(folder: Path, version: int) -> object:
 
 
 def of_machine(folder: Path, version: int) -> object:
-    write_machine(folder, MachineRecord("mine", "a CPU", DeviceKind.CPU, 1e9, 1, 1, Clock.THREAD, "2026-01-01", {}))
+    write_machine(
+        folder,
+        MachineRecord("mine", "a CPU", DeviceKind.CPU, 1e9, 1, 1, Clock.THREAD, "2026-01-01", {}),
+    )
     path = folder / "machine.yaml"
     path.write_text(path.read_text().replace(f"{KEY}: 1", f"{KEY}: {version}"))
     return read_machine(folder)
@@ -235,11 +263,17 @@ CASES = [(name, version) for name, versions in FORGED.items() for version in ver
 
 @pytest.mark.parametrize(("name", "version"), CASES)
 def test_another_version_is_refused_in_a_sentence_that_says_what_to_do(
-    name: str, version: int, readers: dict[str, Reader], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str,
+    version: int,
+    readers: dict[str, Reader],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     kind = KINDS[name]
     try:
-        assert readers[name](tmp_path, version) is None  # what is not needed is left out or made again, and that is logged
+        assert (
+            readers[name](tmp_path, version) is None
+        )  # what is not needed is left out or made again, and that is logged
         said = caplog.text
     except PhazeError as error:
         said = str(error)
@@ -260,7 +294,12 @@ def test_every_file_of_a_run_states_its_version(run: Path) -> None:
     stated = {name: json.loads((run / name).read_text()) for name in ("manifest.json", "best.json")}
     stated |= {"study.yaml": yaml.safe_load((run / "study.yaml").read_text())}
     stated |= {"schedules.json.gz": json.loads(unpack(run / "schedules.json.gz"))}
-    kinds = {"manifest.json": "MANIFEST", "best.json": "BEST", "study.yaml": "STUDY", "schedules.json.gz": "SCHEDULES"}
+    kinds = {
+        "manifest.json": "MANIFEST",
+        "best.json": "BEST",
+        "study.yaml": "STUDY",
+        "schedules.json.gz": "SCHEDULES",
+    }
     assert {name: document[KEY] for name, document in stated.items()} == {
         name: KINDS[kind].version for name, kind in kinds.items()
     }
@@ -273,7 +312,9 @@ def test_a_run_from_before_there_were_versions_is_read(run: Path, tmp_path: Path
         if name == "study.yaml":
             content = (old / name).read_text().replace(f"{KEY}: 1\n", "").encode()
         else:
-            document = json.loads(unpack(old / name) if name.endswith(".gz") else (old / name).read_bytes())
+            document = json.loads(
+                unpack(old / name) if name.endswith(".gz") else (old / name).read_bytes()
+            )
             del document[KEY]
             if document.pop(DIGEST, None):
                 document = with_digest(document)
@@ -285,13 +326,20 @@ def test_a_run_from_before_there_were_versions_is_read(run: Path, tmp_path: Path
         del manifest[key]
     (old / "manifest.json").write_text(json.dumps(with_digest(manifest)))
     before, now = open_run(old), open_run(run)
-    assert before.result == now.result and before.settings == now.settings and not before.study_edited
+    assert (
+        before.result == now.result and before.settings == now.settings and not before.study_edited
+    )
     assert before.manifest.front == ("throughput", "area", "energy")
-    assert read_plan(old / "best.json", None).settings["tp"] == read_plan(run / "best.json", None).settings["tp"]
+    assert (
+        read_plan(old / "best.json", None).settings["tp"]
+        == read_plan(run / "best.json", None).settings["tp"]
+    )
     assert read_points([old]).points[0].result == read_points([run]).points[0].result
 
 
-def test_the_graph_of_another_version_is_an_artefact_that_is_made_again(readers: dict[str, Reader], tmp_path: Path) -> None:
+def test_the_graph_of_another_version_is_an_artefact_that_is_made_again(
+    readers: dict[str, Reader], tmp_path: Path
+) -> None:
     with pytest.raises(ArtefactError):
         readers["GRAPH"](tmp_path, KINDS["GRAPH"].version + 1)
 

@@ -1,4 +1,5 @@
-"""The price of plans on whole makespans, against sums and a longest path written out by hand (no overlap, no sharding)."""
+"""The price of plans on whole makespans, against sums and a longest path written out by hand (no
+overlap, no sharding)."""
 
 from __future__ import annotations
 
@@ -41,35 +42,68 @@ def test_an_iteration_is_its_pipeline_its_synchronisation_and_its_step(seed: int
         for cut in every_cut(plan, layers, edges_between(graph.tensors)):
             order = cut.layer_order or tuple(range(layers))
             bounds = np.cumsum([0, *(cut.stage_layers or ())])
-            stages = [[sequence[layer] for layer in order[a:b]] for a, b in itertools.pairwise(bounds)]
-            home = {layer: stage for stage in range(pp) for layer in order[bounds[stage] : bounds[stage + 1]]}
+            stages = [
+                [sequence[layer] for layer in order[a:b]] for a, b in itertools.pairwise(bounds)
+            ]
+            home = {
+                layer: stage
+                for stage in range(pp)
+                for layer in order[bounds[stage] : bounds[stage + 1]]
+            }
             sent = np.zeros((2, pp - 1))
             for tensor in graph.tensors:
-                for boundary in range(home[tensor.source], max(home[end] for end in tensor.destinations)):
+                for boundary in range(
+                    home[tensor.source], max(home[end] for end in tensor.destinations)
+                ):
                     sent[:, boundary] += tensor.bytes, tensor.gradient_bytes
             messages = Messages(cut, cluster)
-            transfers = [messages.seconds(each, messages.boundary_tiers()) for each in sent] if pp > 1 else [np.zeros(0)] * 2
+            transfers = (
+                [messages.seconds(each, messages.boundary_tiers()) for each in sent]
+                if pp > 1
+                else [np.zeros(0)] * 2
+            )
             waits = machine.pass_starts if pp > 1 else PassStarts()
-            forward = np.array([costs.forward.arithmetic_s[1, stage].sum() + waits.forward_s for stage in stages])
-            backward = np.array([costs.backward.arithmetic_s[1, stage].sum() + waits.backward_s for stage in stages])
+            forward = np.array(
+                [costs.forward.arithmetic_s[1, stage].sum() + waits.forward_s for stage in stages]
+            )
+            backward = np.array(
+                [costs.backward.arithmetic_s[1, stage].sum() + waits.backward_s for stage in stages]
+            )
             pipeline = PipelineCosts(pp, forward, backward, transfers[0], transfers[1], False)
             starts = starts_s(pipeline, PipelineSchedule.ONE_F_ONE_B, plan.micro_batches)
             ends = [
-                max(at for each, at in starts.items() if not each.forward and each.chunk == s) + backward[s] for s in range(pp)
+                max(at for each, at in starts.items() if not each.forward and each.chunk == s)
+                + backward[s]
+                for s in range(pp)
             ]
-            held = np.array([costs.sizes.parameters[stage].sum() for stage in stages]) - (tied if pp == 1 else 0.0)
+            held = np.array([costs.sizes.parameters[stage].sum() for stage in stages]) - (
+                tied if pp == 1 else 0.0
+            )
             stride, bytes_each = cut.replica_stride, state.gradient
             after = [
                 max(
-                    collective_s(CollectiveKind.ALL_REDUCE, each * bytes_each, dp, stride, cluster, place * cut.stage_stride)
+                    collective_s(
+                        CollectiveKind.ALL_REDUCE,
+                        each * bytes_each,
+                        dp,
+                        stride,
+                        cluster,
+                        place * cut.stage_stride,
+                    )
                     for place in range(pp)
                 )
                 for each in held
             ]
             if pp > 1 and tied:
                 apart = (pp - 1) * cut.stage_stride
-                both_s = collective_s(CollectiveKind.ALL_REDUCE, tied * bytes_each, 2, apart, cluster)
+                both_s = collective_s(
+                    CollectiveKind.ALL_REDUCE, tied * bytes_each, 2, apart, cluster
+                )
                 after[0], after[-1] = after[0] + both_s, after[-1] + both_s
-            step_s = held.max() * state.step / machine.stream_bytes_per_s + between_s(machine.software)
+            step_s = held.max() * state.step / machine.stream_bytes_per_s + between_s(
+                machine.software
+            )
             wanted_s = max(end + more for end, more in zip(ends, after, strict=True)) + step_s
-            assert price_iteration(cut, costs, machine, 1).iteration_s == pytest.approx(wanted_s, rel=1e-9)
+            assert price_iteration(cut, costs, machine, 1).iteration_s == pytest.approx(
+                wanted_s, rel=1e-9
+            )

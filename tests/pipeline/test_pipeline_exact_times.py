@@ -1,4 +1,5 @@
-"""Times that cost as much for any number of micro-batches, against the schedule pass by pass and longest paths over a graph."""
+"""Times that cost as much for any number of micro-batches, against the schedule pass by pass and
+longest paths over a graph."""
 
 from __future__ import annotations
 
@@ -32,10 +33,16 @@ def seconds(draw: st.DrawFn, count: int) -> FloatArray:
     """Ties and zeros, equal ones, one that dominates, some that nearly tie, or anything."""
     kind = draw(st.sampled_from(["integers", "equal", "dominated", "near", "any"]))
     if kind == "integers":
-        drawn = draw(st.lists(st.integers(0, draw(st.sampled_from([1, 3, 20]))), min_size=count, max_size=count))
+        drawn = draw(
+            st.lists(
+                st.integers(0, draw(st.sampled_from([1, 3, 20]))), min_size=count, max_size=count
+            )
+        )
         return np.array(drawn, dtype=np.float64)
     if kind == "any":
-        return np.array(draw(st.lists(st.floats(0.0, 3.0), min_size=count, max_size=count)), dtype=np.float64)
+        return np.array(
+            draw(st.lists(st.floats(0.0, 3.0), min_size=count, max_size=count)), dtype=np.float64
+        )
     values = np.full(count, draw(st.floats(0.1, 3.0)))
     if kind == "dominated" and count:
         values[draw(st.integers(0, count - 1))] += draw(st.floats(0.001, 100.0))
@@ -50,7 +57,9 @@ def cases(draw: st.DrawFn, schedule: PipelineSchedule) -> Case:
     rounds = draw(st.integers(2, 4)) if schedule is INTERLEAVED else 1
     pp = draw(st.integers(2, 6) if schedule is INTERLEAVED else st.integers(1, 12))
     if schedule is INTERLEAVED:
-        micro_batches = pp * draw(st.one_of(st.integers(1, 12), st.integers(13, 60), st.integers(150, 200)))
+        micro_batches = pp * draw(
+            st.one_of(st.integers(1, 12), st.integers(13, 60), st.integers(150, 200))
+        )
     else:
         micro_batches = draw(st.one_of(st.integers(1, 60), st.integers(990, 1010)))
     chunks = pp * rounds
@@ -79,7 +88,9 @@ def last_ends_s(case: Case) -> FloatArray:
 def assert_exact(case: Case) -> None:
     ends_s = last_ends_s(case)
     allowed_s = 1e-12 * ends_s.max()
-    assert simulate(case.costs, case.schedule, case.micro_batches) == pytest.approx(ends_s, rel=0, abs=allowed_s)
+    assert simulate(case.costs, case.schedule, case.micro_batches) == pytest.approx(
+        ends_s, rel=0, abs=allowed_s
+    )
 
 
 @settings(max_examples=250, deadline=None)
@@ -102,10 +113,14 @@ def test_interleaved_is_what_its_passes_take(case: Case) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), pp=st.integers(1, 12), micro_batches=st.integers(1, 30))
-def test_the_closed_form_is_the_longest_path(data: st.DataObject, pp: int, micro_batches: int) -> None:
+def test_the_closed_form_is_the_longest_path(
+    data: st.DataObject, pp: int, micro_batches: int
+) -> None:
     forward_s, backward_s = data.draw(seconds(pp)), data.draw(seconds(pp))
     none_s = np.zeros(pp - 1)
-    starts = starts_s(PipelineCosts(pp, forward_s, backward_s, none_s, none_s, False), ONE_F_ONE_B, micro_batches)
+    starts = starts_s(
+        PipelineCosts(pp, forward_s, backward_s, none_s, none_s, False), ONE_F_ONE_B, micro_batches
+    )
     ends_s = np.zeros(pp)
     for each, start_s in starts.items():
         if not each.forward and each.micro_batch == micro_batches - 1:
@@ -118,27 +133,38 @@ def test_the_closed_form_is_the_longest_path(data: st.DataObject, pp: int, micro
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), pp=st.integers(1, 12), micro_batches=st.integers(1, 60))
-def test_finishing_waits_for_what_follows_each_stage(data: st.DataObject, pp: int, micro_batches: int) -> None:
+def test_finishing_waits_for_what_follows_each_stage(
+    data: st.DataObject, pp: int, micro_batches: int
+) -> None:
     forward_s, backward_s, after_s = (data.draw(seconds(pp)) for _ in range(3))
     after_s = data.draw(st.sampled_from([-1.0, 1.0, 10.0])) * after_s
     ends_s = one_f_one_b.last_backward_end_s(forward_s, backward_s, micro_batches)
     dirty = np.full((one_f_one_b.SCRATCH_ROWS + 1, pp), np.nan)
-    assert one_f_one_b.finish_in_s(forward_s, backward_s, after_s, micro_batches, dirty) == (ends_s + after_s).max()
+    assert (
+        one_f_one_b.finish_in_s(forward_s, backward_s, after_s, micro_batches, dirty)
+        == (ends_s + after_s).max()
+    )
 
 
-def stage_bounds_s(forward_s: FloatArray, backward_s: FloatArray, micro_batches: int) -> list[float]:
+def stage_bounds_s(
+    forward_s: FloatArray, backward_s: FloatArray, micro_batches: int
+) -> list[float]:
     """``stage_bound_s`` of every stage."""
     loads_s = forward_s + backward_s
     behind_s = loads_s.sum() - loads_s.cumsum()
     return [
-        one_f_one_b.stage_bound_s(*each, loads_s.sum(), behind_s[stage], len(loads_s) - 1 - stage, micro_batches)
+        one_f_one_b.stage_bound_s(
+            *each, loads_s.sum(), behind_s[stage], len(loads_s) - 1 - stage, micro_batches
+        )
         for stage, each in enumerate(zip(forward_s, backward_s, strict=True))
     ]
 
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), pp=st.integers(1, 12), micro_batches=st.integers(1, 60))
-def test_no_bound_of_a_stage_is_above_the_makespan(data: st.DataObject, pp: int, micro_batches: int) -> None:
+def test_no_bound_of_a_stage_is_above_the_makespan(
+    data: st.DataObject, pp: int, micro_batches: int
+) -> None:
     forward_s, backward_s = data.draw(seconds(pp)), data.draw(seconds(pp))
     total_s = one_f_one_b.last_backward_end_s(forward_s, backward_s, micro_batches)[0]
     bounds_s = stage_bounds_s(forward_s, backward_s, micro_batches)
@@ -148,16 +174,29 @@ def test_no_bound_of_a_stage_is_above_the_makespan(data: st.DataObject, pp: int,
     behind_s = loads_s.sum() - loads_s.cumsum()
     more = micro_batches - 1
     once = loads_s.sum() + more * loads_s
-    paths = [once - behind_s, once - np.minimum(behind, more) * forward_s, once - np.minimum(behind, more) * backward_s]
+    paths = [
+        once - behind_s,
+        once - np.minimum(behind, more) * forward_s,
+        once - np.minimum(behind, more) * backward_s,
+    ]
     paths.append(np.where(more >= behind, once - behind * loads_s + behind_s, 0.0))
     assert bounds_s == pytest.approx(np.max(paths, axis=0), rel=1e-12, abs=1e-12 * total_s)
 
 
 @settings(max_examples=50, deadline=None)
-@given(pp=st.integers(1, 12), micro_batches=st.integers(12, 60), forward_s=st.floats(0.1, 3.0), backward_s=st.floats(0.1, 3.0))
-def test_a_stage_bound_of_equal_stages_is_the_makespan(pp: int, micro_batches: int, forward_s: float, backward_s: float) -> None:
+@given(
+    pp=st.integers(1, 12),
+    micro_batches=st.integers(12, 60),
+    forward_s=st.floats(0.1, 3.0),
+    backward_s=st.floats(0.1, 3.0),
+)
+def test_a_stage_bound_of_equal_stages_is_the_makespan(
+    pp: int, micro_batches: int, forward_s: float, backward_s: float
+) -> None:
     bounds_s = stage_bounds_s(np.full(pp, forward_s), np.full(pp, backward_s), micro_batches)
-    assert bounds_s == pytest.approx(np.full(pp, (micro_batches + pp - 1) * (forward_s + backward_s)), rel=1e-12)
+    assert bounds_s == pytest.approx(
+        np.full(pp, (micro_batches + pp - 1) * (forward_s + backward_s)), rel=1e-12
+    )
 
 
 MANY = 10**9  # micro-batches per stage; pass by pass they would take hours
@@ -173,11 +212,14 @@ def test_any_number_of_micro_batches_of_equal_stages(schedule: PipelineSchedule)
 
 
 def test_stages_that_run_ahead_for_long_are_held_up_when_they_should_be() -> None:
-    """End stages without one of the transfers gain that per group, until the warm-up holds no more for them."""
+    """End stages without one of the transfers gain that per group, until the warm-up holds no more
+    for them."""
     costs = like_chunks(4, 2, 1.0, 2.0, 2.0**-13, 2.0**-13, overlap_transfers=False)
     for groups in (2000, 20001):
         case = Case(costs, INTERLEAVED, 4 * groups)
-        assert simulate(costs, INTERLEAVED, case.micro_batches).tolist() == last_ends_s(case).tolist()
+        assert (
+            simulate(costs, INTERLEAVED, case.micro_batches).tolist() == last_ends_s(case).tolist()
+        )
     stage_s = MANY * 4 * 2 * (3.0 + 2 * 2.0**-13)  # of an inner stage
     assert simulate(costs, INTERLEAVED, 4 * MANY)[0] == pytest.approx(stage_s, rel=1e-8)
 
@@ -186,5 +228,7 @@ def test_stages_behind_may_catch_up_while_the_first_keeps_its_pace() -> None:
     """What the first stage does alone does not tell that the others repeat themselves."""
     forward_s = np.array([27.0, 31.0, 22.0, 22.0, 28.0, 23.0, 24.0, 31.0, 25.0, 21.0])
     backward_s = np.array([26.0, 29.0, 30.0, 23.0, 28.0, 29.0, 21.0, 21.0, 22.0, 26.0])
-    case = Case(PipelineCosts(5, forward_s, backward_s, np.zeros(9), np.zeros(9), False), INTERLEAVED, 65)
+    case = Case(
+        PipelineCosts(5, forward_s, backward_s, np.zeros(9), np.zeros(9), False), INTERLEAVED, 65
+    )
     assert simulate(case.costs, INTERLEAVED, 65).tolist() == last_ends_s(case).tolist()

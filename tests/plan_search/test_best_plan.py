@@ -1,4 +1,5 @@
-"""The best plan of a shape on one configuration against every cut of every plan, priced one by one."""
+"""The best plan of a shape on one configuration against every cut of every plan, priced one by
+one."""
 
 from __future__ import annotations
 
@@ -9,11 +10,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from random_searches import NOTHING, Case, Enumerated, best_cut, capacities, every_plan, every_shape, random_case
+from random_searches import (
+    NOTHING,
+    Case,
+    Enumerated,
+    best_cut,
+    capacities,
+    every_plan,
+    every_shape,
+    random_case,
+)
 
 from Estimator.devices.files import load_software
 from Estimator.network.cluster import Cluster, Tier
-from GraphExtractor.graph import LayerGraph, LayerTensor, ModelGraph, Recompute, SavedBytes, SparseTable
+from GraphExtractor.graph import (
+    LayerGraph,
+    LayerTensor,
+    ModelGraph,
+    Recompute,
+    SavedBytes,
+    SparseTable,
+)
 from Plans.assignment import Assignment
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes
@@ -50,26 +67,39 @@ class Tried:
 
     @property
     def plans(self) -> ConfigurationPlans:
-        return ConfigurationPlans(self.part.plans, self.part.costs, self.row, self.machine.memory_bytes)
+        return ConfigurationPlans(
+            self.part.plans, self.part.costs, self.row, self.machine.memory_bytes
+        )
 
     @property
     def enumerated(self) -> list[Enumerated]:
         """The best cut of every plan."""
         arrays = self.part.plans.plans
-        return [best_cut(arrays.plan(index), self.part.costs, self.machine, self.row) for index in range(len(arrays))]
+        return [
+            best_cut(arrays.plan(index), self.part.costs, self.machine, self.row)
+            for index in range(len(arrays))
+        ]
 
 
 def parts_of(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tried]:
-    monkeypatch.setattr(searched_shapes, "load_or_extract_all", lambda keys, *_: {key: case.graph(key) for key in keys})
+    monkeypatch.setattr(
+        searched_shapes,
+        "load_or_extract_all",
+        lambda keys, *_: {key: case.graph(key) for key in keys},
+    )
     for shapes in model_shapes(case.run(), case.problem.models[0]):
         for shape in shapes.shapes:
             for part in shape.parts:
                 for row in range(case.hardware.count):
-                    yield Tried(part, row, case.hardware.machine(row, float(case.problem.memory_bytes[0])))
+                    yield Tried(
+                        part, row, case.hardware.machine(row, float(case.problem.memory_bytes[0]))
+                    )
 
 
 @pytest.mark.some(9)
-@pytest.mark.parametrize(("configurations", "tables"), [(1, False), (2, False), (1, True), (2, True)])
+@pytest.mark.parametrize(
+    ("configurations", "tables"), [(1, False), (2, False), (1, True), (2, True)]
+)
 @pytest.mark.parametrize("seed", range(700, 725))
 def test_plans_bounds_and_statuses_are_those_of_enumeration(
     seed: int, configurations: int, tables: bool, monkeypatch: pytest.MonkeyPatch
@@ -116,19 +146,27 @@ def test_an_incumbent_stops_what_cannot_beat_it(seed: int, monkeypatch: pytest.M
                 assert held.iteration_s == pytest.approx(free.iteration_s, rel=1e-12)
 
 
-@pytest.mark.parametrize(("seed", "tables"), [(seed, tables) for tables in (False, True) for seed in range(740, 752)])
-def test_a_memory_that_holds_a_plan_exactly_holds_it(seed: int, tables: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("seed", "tables"), [(seed, tables) for tables in (False, True) for seed in range(740, 752)]
+)
+def test_a_memory_that_holds_a_plan_exactly_holds_it(
+    seed: int, tables: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for tried in parts_of(random_case(seed, most_layers=4, tables=tables), monkeypatch):
         found = tried.plans.best()
         if found.plan is None:
             continue
         exact, less = (
-            replace(tried, machine=replace(tried.machine, memory_bytes=found.memory_bytes * part)) for part in (1, 0.99)
+            replace(tried, machine=replace(tried.machine, memory_bytes=found.memory_bytes * part))
+            for part in (1, 0.99)
         )
         again = exact.plans.best()
         assert again.iteration_s == pytest.approx(found.iteration_s, rel=1e-12)
         assert again.plan is not None
-        assert price_iteration(again.plan, tried.part.costs, exact.machine, tried.row).status is Status.FEASIBLE
+        assert (
+            price_iteration(again.plan, tried.part.costs, exact.machine, tried.row).status
+            is Status.FEASIBLE
+        )
         smaller = less.plans.best()
         assert smaller.plan is None or smaller.memory_bytes <= 0.99 * found.memory_bytes * CLOSE
         assert smaller.iteration_s >= found.iteration_s / CLOSE
@@ -186,17 +224,30 @@ def test_the_space_holds_plans_of_the_definition_once(seed: int) -> None:
 
 
 @pytest.mark.some(4)
-@pytest.mark.parametrize(("seed", "tables"), [(seed, tables) for tables in (False, True) for seed in range(760, 790)])
+@pytest.mark.parametrize(
+    ("seed", "tables"), [(seed, tables) for tables in (False, True) for seed in range(760, 790)]
+)
 def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(
     seed: int, tables: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = random_case(seed, most_layers=4, tables=tables)
     devices = int(np.random.default_rng(seed).integers(24, 40))
-    spread = replace(case.hardware.cluster, num_devices=max(devices, case.hardware.cluster.num_devices))
-    free = replace(case.problem.models[0].space, devices=devices, use_all_devices=False, dp_degrees=None, ep_degrees=(1,))
+    spread = replace(
+        case.hardware.cluster, num_devices=max(devices, case.hardware.cluster.num_devices)
+    )
+    free = replace(
+        case.problem.models[0].space,
+        devices=devices,
+        use_all_devices=False,
+        dp_degrees=None,
+        ep_degrees=(1,),
+    )
     free = replace(free, capacities=tuple(capacities(spread, devices)))
     for tried in itertools.islice(parts_of(case, monkeypatch), 3):
-        shape, layers = replace(tried.part.plans.plans.shape, ep=1, global_batch_size=24), len(tried.part.costs.graph.sequence)
+        shape, layers = (
+            replace(tried.part.plans.plans.shape, ep=1, global_batch_size=24),
+            len(tried.part.costs.graph.sequence),
+        )
         order = shape.group_order
         if isinstance(order, Assignment):
             shape = replace(shape, group_order=replace(order, ep=(1,) * len(order.tp)))
@@ -205,7 +256,9 @@ def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(
             [each.plan(at) for at in range(len(each))]
             for each in (space.plans(shape, layers, spread) for space in (free, pinned))
         )
-        assert set(kept) <= set(every) and (isinstance(shape.group_order, Assignment) or min(plan.dp for plan in kept) == 1)
+        assert set(kept) <= set(every) and (
+            isinstance(shape.group_order, Assignment) or min(plan.dp for plan in kept) == 1
+        )
         machine = replace(tried.machine, cluster=spread)
         seconds = {
             plan: price_iteration(cut, tried.part.costs, machine, tried.row).iteration_s
@@ -217,33 +270,43 @@ def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(
                 fewer = [
                     seconds[each]
                     for each in kept
-                    if but_for_replicas(each) == but_for_replicas(plan) and each.micro_batches == plan.micro_batches
+                    if but_for_replicas(each) == but_for_replicas(plan)
+                    and each.micro_batches == plan.micro_batches
                 ]
                 assert min(fewer) <= seconds[plan] * CLOSE
 
 
 def but_for_replicas(plan: UniformPlan) -> UniformPlan:
     order = plan.group_order
-    return replace(plan, dp=1, group_order=replace(order, dp=()) if isinstance(order, Assignment) else order)
+    return replace(
+        plan, dp=1, group_order=replace(order, dp=()) if isinstance(order, Assignment) else order
+    )
 
 
 def even(plan: UniformPlan, layers: int) -> UniformPlan | None:
-    """The plan with its layers divided evenly, where they can be; interleaved plans say themselves how."""
+    """The plan with its layers divided evenly, where they can be; interleaved plans say themselves
+    how."""
     if plan.interleave > 1:
         return plan
-    return replace(plan, stage_layers=tuple(len(part) for part in np.array_split(range(layers), plan.pp)))
+    return replace(
+        plan, stage_layers=tuple(len(part) for part in np.array_split(range(layers), plan.pp))
+    )
 
 
 @pytest.mark.thorough
 def test_a_cut_is_as_good_when_first_stages_are_remembered() -> None:
-    """With fewer micro-batches than stages, on like and unlike layers: the same seconds, proven, and fewer leaves in all."""
+    """With fewer micro-batches than stages, on like and unlike layers: the same seconds, proven,
+    and fewer leaves in all."""
     random, saved = np.random.default_rng(0), 0
     for _ in range(500):
         layers, pp = int(random.integers(6, 12)), int(random.integers(3, 7))
         problem = chain_problem(random, layers, pp, micro_batches=int(random.integers(1, pp)))
         found = []
         for short in (10**9, 1):
-            tables, nodes = np.empty((4, problem.pp, layers + 1)), np.zeros(problem.pp + 1, np.int64)
+            tables, nodes = (
+                np.empty((4, problem.pp, layers + 1)),
+                np.zeros(problem.pp + 1, np.int64),
+            )
             assert np.isfinite(bound_cut(problem, np.inf, tables))
             found.append(search_cuts(problem, np.inf, tables, 10**7, nodes, short))
             assert cut_s(problem, nodes) == pytest.approx(found[-1].seconds, rel=1e-12)
@@ -256,9 +319,16 @@ def test_a_cut_is_as_good_when_first_stages_are_remembered() -> None:
 def chain_problem(random: np.random.Generator, layers: int, pp: int, micro_batches: int) -> Problem:
     """A chain of random layers, many of them alike, with large synchronisations and messages."""
     kinds = np.round(random.uniform(0.0, 2.0, (3, 4)), 1)
-    of_layers = kinds[random.integers(0, 3, layers)] * [1.0, random.uniform(0, 2), random.uniform(0, 12), random.uniform(0, 3)]
+    of_layers = kinds[random.integers(0, 3, layers)] * [
+        1.0,
+        random.uniform(0, 2),
+        random.uniform(0, 12),
+        random.uniform(0, 3),
+    ]
     node, part = np.array([(node, part) for node in range(1, layers + 1) for part in range(node)]).T
-    sums = np.concatenate([np.zeros((1, 4)), np.cumsum(of_layers, axis=0)])  # node n holds the last n layers
+    sums = np.concatenate(
+        [np.zeros((1, 4)), np.cumsum(of_layers, axis=0)]
+    )  # node n holds the last n layers
     forward, backward, after, step = (sums[node] - sums[part]).T
     none = np.zeros(len(node))
     first = np.concatenate([[0, 0], np.cumsum(np.arange(1, layers + 1))])
@@ -267,7 +337,9 @@ def chain_problem(random: np.random.Generator, layers: int, pp: int, micro_batch
     messages_s = random.uniform(0, random.uniform(0, 2), (2, 2, layers + 1))
     return Problem(
         edges=np.stack([loads, forward, backward, after, step, none, none], axis=1),
-        nodes=np.stack([sums[:, 0] + sums[:, 1], sums[-1, 0] - sums[:, 0], sums[-1, 1] - sums[:, 1]], axis=1),
+        nodes=np.stack(
+            [sums[:, 0] + sums[:, 1], sums[-1, 0] - sums[:, 0], sums[-1, 1] - sums[:, 1]], axis=1
+        ),
         ends=np.stack([node, part], axis=1),
         spans=np.stack([first, np.append(ends, -1), np.append(depth, 0)], axis=1),
         chain=True,
@@ -289,15 +361,33 @@ def chain_problem(random: np.random.Generator, layers: int, pp: int, micro_batch
 
 @pytest.mark.thorough
 def test_bounds_hold_where_the_first_layers_compute_and_the_last_ones_have_parameters() -> None:
-    """Gradients of later stages are then synchronised beside the cool-down of slower first ones, and decide the end."""
+    """Gradients of later stages are then synchronised beside the cool-down of slower first ones,
+    and decide the end."""
     random, tight = np.random.default_rng(0), 0
     for _ in range(150):
         layers = int(random.integers(2, 5))
-        parameters = random.integers(0, 4000, layers) * (np.arange(layers) >= random.integers(1, layers))
-        forward, backward = (random.uniform(0, 4, (1, layers)) * 10.0 ** -random.integers(0, 3, layers) for _ in range(2))
+        parameters = random.integers(0, 4000, layers) * (
+            np.arange(layers) >= random.integers(1, layers)
+        )
+        forward, backward = (
+            random.uniform(0, 4, (1, layers)) * 10.0 ** -random.integers(0, 3, layers)
+            for _ in range(2)
+        )
         shape = UniformPlan(global_batch_size=int(random.integers(2, 9)))
         parts = tuple(
-            LayerGraph(f"layer{at}", NOTHING, NOTHING, NOTHING, int(count), 0, 0, 0, SavedBytes(1, 1, 1), 0, str(at))
+            LayerGraph(
+                f"layer{at}",
+                NOTHING,
+                NOTHING,
+                NOTHING,
+                int(count),
+                0,
+                0,
+                0,
+                SavedBytes(1, 1, 1),
+                0,
+                str(at),
+            )
             for at, count in enumerate(parameters)
         )
         tensors = tuple(LayerTensor(at, (at + 1,), 1, 1) for at in range(layers - 1))
@@ -307,10 +397,14 @@ def test_bounds_hold_where_the_first_layers_compute_and_the_last_ones_have_param
         costs = LayerCosts(graph, Recompute.NONE, sizes, *passes, again, None)
         cluster = Cluster("flat", 8, (Tier("only", 8, 300.0, 0.0),))
         machine = Machine("made up", 1e12, 1e12, 1e12, cluster, load_software("megatron_2022"))
-        space = PlanSpace(8, False, shape, 8, (1,), (1,), (Recompute.NONE,), group_orders=(GroupOrder.DATA_INNER,))
+        space = PlanSpace(
+            8, False, shape, 8, (1,), (1,), (Recompute.NONE,), group_orders=(GroupOrder.DATA_INNER,)
+        )
         shared = ShapePlans(graph, sizes, space.plans(shape, layers, cluster), machine)
         plans = ConfigurationPlans(shared, costs, 0, 1e12)
-        seconds = np.array([best_cut_s(shared.plans.plan(at), costs, machine) for at in range(len(shared))])
+        seconds = np.array(
+            [best_cut_s(shared.plans.plan(at), costs, machine) for at in range(len(shared))]
+        )
         assert (plans.bounds_s <= seconds * CLOSE).all()
         assert plans.best().iteration_s == pytest.approx(seconds.min(), rel=1e-9)
         tight += int((plans.bounds_s > 0.98 * seconds).sum())
@@ -319,7 +413,8 @@ def test_bounds_hold_where_the_first_layers_compute_and_the_last_ones_have_param
 
 @pytest.mark.thorough
 def test_layers_that_differ_in_how_much_is_read_of_their_tables_are_cut_best() -> None:
-    """Layers of as many parameters, whose sparse gradients differ: every plan's cut by enumeration, in memory that is scarce."""
+    """Layers of as many parameters, whose sparse gradients differ: every plan's cut by enumeration,
+    in memory that is scarce."""
     random, scarce = np.random.default_rng(1), 0
     for _ in range(80):
         layers, batch = int(random.integers(3, 6)), int(random.choice([5, 9, 13]))
@@ -327,7 +422,18 @@ def test_layers_that_differ_in_how_much_is_read_of_their_tables_are_cut_best() -
         tables = [tuple(SparseTable(100, 8, int(read)) for read in each if read) for each in reads]
         parts = tuple(
             LayerGraph(
-                f"layer{at}", NOTHING, NOTHING, NOTHING, 2000, 0, 0, 0, SavedBytes(1, 1, 1), 0, str(at), sparse_tables=each
+                f"layer{at}",
+                NOTHING,
+                NOTHING,
+                NOTHING,
+                2000,
+                0,
+                0,
+                0,
+                SavedBytes(1, 1, 1),
+                0,
+                str(at),
+                sparse_tables=each,
             )
             for at, each in enumerate(tables)
         )
@@ -335,12 +441,16 @@ def test_layers_that_differ_in_how_much_is_read_of_their_tables_are_cut_best() -
         tensors = tuple(LayerTensor(at, (at + 1,), 1, 1) for at in range(layers - 1))
         graph = ModelGraph(shape.graph_key("made up", 8), parts, tuple(range(layers)), tensors, 1)
         sizes, again = layer_sizes(graph, Recompute.NONE), np.zeros((1, layers))
-        passes = (PassCosts.of_total(each) for each in (*random.uniform(0, 0.2, (2, 1, layers)), again))
+        passes = (
+            PassCosts.of_total(each) for each in (*random.uniform(0, 0.2, (2, 1, layers)), again)
+        )
         costs = LayerCosts(graph, Recompute.NONE, sizes, *passes, again, None)
         cluster = Cluster("flat", 8, (Tier("only", 8, 10.0 ** random.uniform(3, 5), 0.0),))
         ample = Machine("made up", 1e12, 1e12, 1e4, cluster, LEAN)
         zero = (0, 1) if random.random() < 0.3 else (0,)
-        space = PlanSpace(8, False, shape, 8, (1,), (1,), (Recompute.NONE,), zero_stages=zero, interleave=(1,))
+        space = PlanSpace(
+            8, False, shape, 8, (1,), (1,), (Recompute.NONE,), zero_stages=zero, interleave=(1,)
+        )
         shared = ShapePlans(graph, sizes, space.plans(shape, layers, cluster), ample)
         chosen = shared.plans.plan(int(random.integers(len(shared))))
         memory_bytes = best_cut(chosen, costs, ample, 0).memory_bytes  # which it fills
@@ -350,20 +460,27 @@ def test_layers_that_differ_in_how_much_is_read_of_their_tables_are_cut_best() -
         seconds, found = np.array([each.iteration_s for each in every]), plans.best()
         assert (plans.bounds_s <= seconds * CLOSE).all()
         assert np.isfinite(seconds).any() and shared.fit(memory_bytes)
-        cuts = (each for at in range(len(shared)) for each in cuts_of(shared.plans.plan(at), layers))
+        cuts = (
+            each for at in range(len(shared)) for each in cuts_of(shared.plans.plan(at), layers)
+        )
         leanest_bytes = min(price_iteration(each, costs, ample).memory_bytes for each in cuts)
         assert shared.leanest_bytes() == pytest.approx(leanest_bytes, rel=1e-9)
         assert shared.leanest_bytes(0.5 * leanest_bytes) == 0.5 * leanest_bytes
         assert np.isinf(seconds[found.status == PlanStatus.INFEASIBLE]).all()
         assert found.iteration_s == pytest.approx(seconds.min(), rel=1e-9)
-        assert found.memory_bytes == pytest.approx(every[int(seconds.argmin())].memory_bytes, rel=1e-9)
+        assert found.memory_bytes == pytest.approx(
+            every[int(seconds.argmin())].memory_bytes, rel=1e-9
+        )
         scarce += int(np.isinf(seconds).any())
     assert scarce > 20
 
 
 def best_cut_s(plan: UniformPlan, costs: LayerCosts, machine: Machine) -> float:
     """Seconds of the best cut of a chain into stages, one after another."""
-    return min(price_iteration(each, costs, machine).iteration_s for each in cuts_of(plan, len(costs.graph.sequence)))
+    return min(
+        price_iteration(each, costs, machine).iteration_s
+        for each in cuts_of(plan, len(costs.graph.sequence))
+    )
 
 
 def cuts_of(plan: UniformPlan, layers: int) -> list[UniformPlan]:

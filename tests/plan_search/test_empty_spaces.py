@@ -1,4 +1,5 @@
-"""The rule that is named where no plan is as asked: it is broken by every plan that keeps the rules before it."""
+"""The rule that is named where no plan is as asked: it is broken by every plan that keeps the rules
+before it."""
 
 from __future__ import annotations
 
@@ -46,12 +47,18 @@ class Tuple:
     @property
     def used(self) -> bool:
         devices = self.tp * self.pp * self.dp
-        return devices == self.space.devices if self.space.use_all_devices else devices <= self.space.devices
+        return (
+            devices == self.space.devices
+            if self.space.use_all_devices
+            else devices <= self.space.devices
+        )
 
     @property
     def chunked(self) -> bool:
         blocks = self.layers - 2
-        return self.interleave == 1 or (self.pp > 1 and blocks > 0 and blocks % (self.pp * self.interleave) == 0)
+        return self.interleave == 1 or (
+            self.pp > 1 and blocks > 0 and blocks % (self.pp * self.interleave) == 0
+        )
 
     @property
     def batch(self) -> int:
@@ -64,8 +71,12 @@ RULES: dict[str, Callable[[Tuple], bool]] = {
     "experts": lambda each: each.dp % each.ep == 0,
     "chunks": lambda each: each.chunked,
     "batch": lambda each: each.dp * each.micro <= each.batch,
-    "whole": lambda each: not each.space.whole_micro_batches or each.batch % (each.dp * each.micro) == 0,
-    "rounds": lambda each: each.interleave == 1 or -(-each.batch // (each.dp * each.micro)) % each.pp == 0,
+    "whole": lambda each: (
+        not each.space.whole_micro_batches or each.batch % (each.dp * each.micro) == 0
+    ),
+    "rounds": lambda each: (
+        each.interleave == 1 or -(-each.batch // (each.dp * each.micro)) % each.pp == 0
+    ),
 }
 
 
@@ -98,7 +109,12 @@ def tuples(space: PlanSpace, layers: int) -> list[Tuple]:
 
 
 def rule_of(why: str) -> str:
-    (found,) = [name for name, words in BEGINS.items() for word in ([words] if isinstance(words, str) else words) if word in why]
+    (found,) = [
+        name
+        for name, words in BEGINS.items()
+        for word in ([words] if isinstance(words, str) else words)
+        if word in why
+    ]
     return found
 
 
@@ -118,17 +134,40 @@ def test_the_named_rule_is_the_first_that_leaves_no_plan() -> None:
         if first == "batch" and 1 in (space.interleave or ()):  # the remedy that it names
             least = int(why.split("at least ")[1].split(", given")[0].replace(",", ""))
             open_to_it = replace(space, whole_micro_batches=False, interleave=(1,))
-            assert why_empty(replace(open_to_it, base=replace(space.base, global_batch_size=least)), layers, FLAT) == ""
-            assert why_empty(replace(open_to_it, base=replace(space.base, global_batch_size=least - 1)), layers, FLAT) != ""
+            assert (
+                why_empty(
+                    replace(open_to_it, base=replace(space.base, global_batch_size=least)),
+                    layers,
+                    FLAT,
+                )
+                == ""
+            )
+            assert (
+                why_empty(
+                    replace(open_to_it, base=replace(space.base, global_batch_size=least - 1)),
+                    layers,
+                    FLAT,
+                )
+                != ""
+            )
     assert named == {"", *BEGINS}
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"devices": 8192, "pp": 1}, "dp 8,192, the fewest replicas .* global batch of at least 8,192, given 4,096"),
-        ({"devices": 4096, "pp": 1, "micro_batch_size": [3, 5]}, "micro-batch size 3 need a global batch of at least 12,288"),
-        ({"devices": 4096, "pp": 1, "global_batch_size": 6000}, "must be a multiple of micro-batch size x dp"),
+        (
+            {"devices": 8192, "pp": 1},
+            "dp 8,192, the fewest replicas .* global batch of at least 8,192, given 4,096",
+        ),
+        (
+            {"devices": 4096, "pp": 1, "micro_batch_size": [3, 5]},
+            "micro-batch size 3 need a global batch of at least 12,288",
+        ),
+        (
+            {"devices": 4096, "pp": 1, "global_batch_size": 6000},
+            "must be a multiple of micro-batch size x dp",
+        ),
         (
             {"devices": 4096, "tp": 1, "dp": 1},
             "pp must be at most the 50 layers of the model, and 4,096 devices would need pp 4,096",

@@ -1,4 +1,5 @@
-"""Lines that bound all plans of a shape by the work of their layers, against every cut of every plan."""
+"""Lines that bound all plans of a shape by the work of their layers, against every cut of every
+plan."""
 
 from __future__ import annotations
 
@@ -23,14 +24,18 @@ def work_of(tried: Tried) -> Work:
 
 @pytest.mark.some(12)
 @pytest.mark.parametrize("seed", range(800, 840))
-def test_no_plan_is_below_the_lines_of_its_shape(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_plan_is_below_the_lines_of_its_shape(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = np.random.default_rng(seed)
     for tried in parts_of(random_case(seed, configurations=2, most_layers=7), monkeypatch):
         lines, work = lines_of(tried), work_of(tried)
         (bound_s,) = lines.seconds(work)
         assert bound_s <= min(each.iteration_s for each in tried.enumerated) * CLOSE
         for _ in range(5):  # less of anything bounds no less work
-            less = Work(*(getattr(work, each.name) * random.uniform(0.0, 1.0) for each in fields(Work)))
+            less = Work(
+                *(getattr(work, each.name) * random.uniform(0.0, 1.0) for each in fields(Work))
+            )
             assert lines.seconds(less) <= bound_s * CLOSE
         both_s = least_of([lines, replace(lines, constant_s=lines.constant_s + 1.0)]).seconds(work)
         assert both_s == pytest.approx(np.array([bound_s]), rel=1e-12)
@@ -42,7 +47,13 @@ def test_lines_come_close_to_what_plans_take(monkeypatch: pytest.MonkeyPatch) ->
     for seed in range(840, 846):
         for tried in parts_of(random_case(seed, configurations=2, most_layers=7), monkeypatch):
             costs = tried.part.costs
-            much = replace(costs, **{name: scaled(getattr(costs, name), 1e4) for name in ("forward", "recompute", "backward")})
+            much = replace(
+                costs,
+                **{
+                    name: scaled(getattr(costs, name), 1e4)
+                    for name in ("forward", "recompute", "backward")
+                },
+            )
             long = Tried(replace(tried.part, costs=much), tried.row, tried.machine)
             least_s = min(each.iteration_s for each in long.enumerated)
             if np.isfinite(least_s):
@@ -56,13 +67,17 @@ def scaled(costs: PassCosts, factor: float) -> PassCosts:
 
 def lines_of(tried: Tried) -> LeastIterations:
     plans = tried.part.plans
-    return least_iterations(plans, tried.machine.memory_bytes, like_layers(plans.graph, plans.sizes))
+    return least_iterations(
+        plans, tried.machine.memory_bytes, like_layers(plans.graph, plans.sizes)
+    )
 
 
 def test_fewer_lines_are_no_higher_and_hardly_lower() -> None:
     random = np.random.default_rng(5)
     for _ in range(20):
-        more, alike, sync_s, constant_s = random.uniform(0.0, 1.0, (4, 400)) * np.array([[30.0], [30.0], [2.0], [0.5]])
+        more, alike, sync_s, constant_s = random.uniform(0.0, 1.0, (4, 400)) * np.array(
+            [[30.0], [30.0], [2.0], [0.5]]
+        )
         hidden, hiding = random.uniform(0.0, 0.5, (2, 400))
         fixed = random.choice([1.0, 2.0], 400)
         even, others = more + fixed, np.ones(400)
@@ -70,8 +85,15 @@ def test_fewer_lines_are_no_higher_and_hardly_lower() -> None:
         whole_s = random.uniform(2.0, 4.0, 300)
         alike_s = whole_s * random.uniform(0.5, 1.0, 300)
         work = Work(whole_s, alike_s, alike_s * random.uniform(0.2, 0.5, 300))
-        passes_s = np.maximum(even[:, None] * whole_s, fixed[:, None] * whole_s + alike[:, None] * alike_s)
-        shown_s = sync_s[:, None] - hidden[:, None] * (alike_s - work.forward_s) - hiding[:, None] * alike_s - (whole_s - alike_s)
+        passes_s = np.maximum(
+            even[:, None] * whole_s, fixed[:, None] * whole_s + alike[:, None] * alike_s
+        )
+        shown_s = (
+            sync_s[:, None]
+            - hidden[:, None] * (alike_s - work.forward_s)
+            - hiding[:, None] * alike_s
+            - (whole_s - alike_s)
+        )
         exact_s = (passes_s + np.maximum(shown_s, 0.0) + constant_s[:, None]).min(axis=0)
         lowest = every.lowest()
         assert 0 < len(lowest) < 400

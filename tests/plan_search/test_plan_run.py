@@ -1,4 +1,5 @@
-"""What a search on devices that exist leaves: the files of its run, from which it is found again."""
+"""What a search on devices that exist leaves: the files of its run, from which it is found
+again."""
 
 import json
 from pathlib import Path
@@ -15,7 +16,11 @@ from Studies.problem import plan_space
 from Studies.resolve import resolve
 from Studies.search_run import run_search
 
-SMALL = {"model": "gpt:layers=4,hidden=256,heads=4,vocabulary=1000,sequence_length=128", "device": "a100_80gb", "devices": 4}
+SMALL = {
+    "model": "gpt:layers=4,hidden=256,heads=4,vocabulary=1000,sequence_length=128",
+    "device": "a100_80gb",
+    "devices": 4,
+}
 MIXTRAL = {"model": "mixtral-8x7b", "device": "h100", "devices": 32}
 
 
@@ -31,7 +36,10 @@ def test_a_run_leaves_its_files_and_another_finds_the_same(tmp_path: Path) -> No
     designs = pd.read_parquet(tmp_path / "designs.parquet")
     counts = best["counts"]
     assert len(designs) == counts["space"]
-    assert counts["evaluated"] + counts["pruned"] + counts["infeasible"] + counts["dominated"] == counts["space"]
+    assert (
+        counts["evaluated"] + counts["pruned"] + counts["infeasible"] + counts["dominated"]
+        == counts["space"]
+    )
     assert designs["time_per_batch_s"].min() == pytest.approx(plan["time_per_batch_s"], rel=1e-9)
     assert len(pd.read_csv(tmp_path / "designs.csv")) == len(designs)
     plans = pd.read_parquet(tmp_path / "plans.parquet")
@@ -45,7 +53,13 @@ def test_a_run_leaves_its_files_and_another_finds_the_same(tmp_path: Path) -> No
 
 
 def test_nothing_fits_in_too_little_memory_and_the_reason_is_said(tmp_path: Path) -> None:
-    given = {"model": "megatrongpt3", "device": "v100_16gb", "devices": 1, "global_batch_size": 1, "output": str(tmp_path)}
+    given = {
+        "model": "megatrongpt3",
+        "device": "v100_16gb",
+        "devices": 1,
+        "global_batch_size": 1,
+        "output": str(tmp_path),
+    }
     result = run_search(resolve({}, given), SilentProgress())
     assert result.status is Status.INFEASIBLE and result.best is None
     assert result.counts.infeasible == result.counts.space > 0
@@ -65,7 +79,11 @@ def test_degrees_that_divide_experts_and_devices_are_searched() -> None:
     assert ep_degrees(model="llama2") == (1,)
 
 
-@pytest.mark.parametrize(("given", "says"), [({"ep": "3"}, "8 experts"), ({"model": "llama2", "ep": "2"}, "no experts")])
-def test_degrees_that_do_not_divide_the_experts_are_refused(given: dict[str, object], says: str) -> None:
+@pytest.mark.parametrize(
+    ("given", "says"), [({"ep": "3"}, "8 experts"), ({"model": "llama2", "ep": "2"}, "no experts")]
+)
+def test_degrees_that_do_not_divide_the_experts_are_refused(
+    given: dict[str, object], says: str
+) -> None:
     with pytest.raises(InputError, match=says):
         ep_degrees(**given)

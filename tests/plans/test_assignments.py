@@ -1,4 +1,5 @@
-"""Axes that share out the tiers of a network: written, checked, and priced as the order of groups that puts devices there too."""
+"""Axes that share out the tiers of a network: written, checked, and priced as the order of groups
+that puts devices there too."""
 
 from dataclasses import replace
 
@@ -29,9 +30,17 @@ def test_what_is_written_is_read(data: st.DataObject, tiers: int) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tp4.tp2/dp4", "tier 1 of 'tp4.tp2/dp4' names tp twice; .*the second axis of a 2d layout is written row"),
+        (
+            "tp4.tp2/dp4",
+            "tier 1 of 'tp4.tp2/dp4' names tp twice; .*the second axis of a 2d layout is written "
+            "row",
+        ),
         ("tp4/dp2.dp1", "tier 2 of 'tp4/dp2.dp1' names dp twice; name an axis once in a tier"),
-        ("tp4.xp2/dp4", "tier 1 of 'tp4.xp2/dp4' holds 'xp2', which is no axis .tp, row, cp, dp, pp, ep. with its number"),
+        (
+            "tp4.xp2/dp4",
+            "tier 1 of 'tp4.xp2/dp4' holds 'xp2', which is no axis .tp, row, cp, dp, pp, ep. with "
+            "its number",
+        ),
         ("tp4//dp4", "tier 2 of 'tp4//dp4' is empty; write 1"),
         ("tp4/dp4/", "tier 3 of 'tp4/dp4/' is empty; write 1"),
         ("", "tier 1 of '' is empty; write 1"),
@@ -54,7 +63,8 @@ def test_other_texts_are_refused_with_their_reason(text: str, message: str) -> N
         ("tp4.dp4/dp4.pp4", r"puts 16 devices into each nvswitch, which holds 8"),
         (
             "tp4/dp16.pp4/cp1/1",
-            r"to 4 tiers, but the 4,096 devices of dgx_a100 lie in 2: nvswitch and infiniband; assign them to 2 tiers",
+            r"to 4 tiers, but the 4,096 devices of dgx_a100 lie in 2: nvswitch and infiniband; "
+            r"assign them to 2 tiers",
         ),
         ("tp4.dp2/dp8.pp64", r"pp is 4, but"),
         ("tp4.dp2.ep4/dp8.pp4", r"ep is 1, but"),
@@ -68,7 +78,10 @@ def test_what_does_not_fit_is_refused(text: str, message: str) -> None:
 
 def test_devices_beyond_the_cluster_are_refused() -> None:
     plan = plan_of(dp=1024, global_batch_size=1024, group_order=Assignment.parsed("1/dp1024"))
-    with pytest.raises(InputError, match="1/dp1024 needs 8,185 devices, dgx_a100 has 4,096; fill the inner tiers better"):
+    with pytest.raises(
+        InputError,
+        match="1/dp1024 needs 8,185 devices, dgx_a100 has 4,096; fill the inner tiers better",
+    ):
         check_cluster(plan, CLUSTER)
 
 
@@ -76,7 +89,11 @@ def test_devices_beyond_the_cluster_are_refused() -> None:
 def test_splits_are_all_products(degree: int, tiers: int) -> None:
     found = splits(degree, tiers)
     assert len(set(found)) == len(found) and all(np.prod(each) == degree for each in found)
-    every = np.stack(np.meshgrid(*[np.arange(1, degree + 1)] * tiers), -1).reshape(-1, tiers) if degree <= 24 else None
+    every = (
+        np.stack(np.meshgrid(*[np.arange(1, degree + 1)] * tiers), -1).reshape(-1, tiers)
+        if degree <= 24
+        else None
+    )
     assert every is None or len(found) == int((every.prod(axis=1) == degree).sum())
     assert all(parts[0][0] <= 8 for parts in fitting((degree,), (8, 10**6)))
 
@@ -108,10 +125,16 @@ def test_an_order_of_groups_is_one_of_the_assignments(
 
 
 def test_an_assignment_is_priced_where_no_order_goes() -> None:
-    """Half of a node for tensor parallelism, the other half for stages: neither replicas nor stages have a node to themselves."""
-    plan = plan_of(tp=2, dp=4, pp=4, global_batch_size=64, group_order=Assignment.parsed("tp2.dp2.pp2/dp2.pp2"))
+    """Half of a node for tensor parallelism, the other half for stages: neither replicas nor stages
+    have a node to themselves."""
+    plan = plan_of(
+        tp=2, dp=4, pp=4, global_batch_size=64, group_order=Assignment.parsed("tp2.dp2.pp2/dp2.pp2")
+    )
     assert replicas(plan, CLUSTER).levels == (Rectangle((2, 2)),)
-    others = [replace(plan, group_order=order) for order in (GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER)]
+    others = [
+        replace(plan, group_order=order)
+        for order in (GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER)
+    ]
     graph, model = graph_for(plan), device_model()
     seconds = [iteration_of(graph, each, model, CLUSTER).iteration_s for each in (plan, *others)]
     assert len(set(seconds)) == 3

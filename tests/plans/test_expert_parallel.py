@@ -1,4 +1,5 @@
-"""Experts divided over replicas: who holds what, what is exchanged and synchronised, and what it takes of time and memory."""
+"""Experts divided over replicas: who holds what, what is exchanged and synchronised, and what it
+takes of time and memory."""
 
 from dataclasses import replace
 
@@ -54,13 +55,20 @@ def members(start: int, levels: tuple[GroupLevel, ...]) -> list[int]:
 def test_groups_divide_the_devices_that_hold_the_same(
     tp: int, cp: int, pp: int, dp: int, order: GroupOrder, data: st.DataObject
 ) -> None:
-    """All devices are in exactly one group of each kind; of those that divide experts no two hold the same ones."""
-    ep = data.draw(st.sampled_from([degree for degree in range(1, cp * dp + 1) if cp * dp % degree == 0]))
+    """All devices are in exactly one group of each kind; of those that divide experts no two hold
+    the same ones."""
+    ep = data.draw(
+        st.sampled_from([degree for degree in range(1, cp * dp + 1) if cp * dp % degree == 0])
+    )
     plan = plan_with(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, group_order=order)
     check_plan(plan)
     stages = (GroupLevel(plan.pp, plan.stage_stride), GroupLevel(plan.tp, 1))
     (divided, between), copies = divided_levels(plan), copy_levels(plan)
-    for levels, others, size in ((copies, (), cp * dp), (divided, between, ep), (between, divided, cp * dp // ep)):
+    for levels, others, size in (
+        (copies, (), cp * dp),
+        (divided, between, ep),
+        (between, divided, cp * dp // ep),
+    ):
         found = [members(start, levels) for start in members(0, (*stages, *others))]
         assert size == len(found[0])
         assert sorted(device for group in found for device in group) == list(range(plan.devices))
@@ -80,14 +88,20 @@ def test_the_devices_that_divide_experts_are_neighbours() -> None:
 
 @pytest.mark.parametrize(("dp", "cp", "ep"), [(4, 1, 3), (2, 2, 8), (1, 1, 2)])
 def test_degrees_that_do_not_divide_the_replicas_are_refused(dp: int, cp: int, ep: int) -> None:
-    with pytest.raises(InputError, match=rf"ep is {ep}.*dp {dp} x cp {cp} = {dp * cp}.*divisor of {dp * cp}"):
+    with pytest.raises(
+        InputError, match=rf"ep is {ep}.*dp {dp} x cp {cp} = {dp * cp}.*divisor of {dp * cp}"
+    ):
         check_plan(plan_with(dp=dp, cp=cp, ep=ep))
 
 
 def test_costs_are_refused_for_groups_of_another_size() -> None:
     plan = plan_with(dp=4, ep=4)
-    with pytest.raises(PhazeError, match=r"groups of \(1, 1, 4, 1\) devices is priced for groups of \(1, 1, 1, 1\)"):
-        DeviceCosts(device_model(), CLUSTER).layer_costs(expert_graph_for(plan), Recompute.NONE, LayerGroups())
+    with pytest.raises(
+        PhazeError, match=r"groups of \(1, 1, 4, 1\) devices is priced for groups of \(1, 1, 1, 1\)"
+    ):
+        DeviceCosts(device_model(), CLUSTER).layer_costs(
+            expert_graph_for(plan), Recompute.NONE, LayerGroups()
+        )
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
@@ -119,7 +133,9 @@ def test_the_optimizer_updates_a_devices_own_experts() -> None:
     experts, others = counts(plan)
     memory = device_model().device.memory
     per_parameter_s = 28 / (memory.bandwidth.value * memory.efficiency.value)
-    assert priced(plan).breakdown.optimizer_s == pytest.approx(per_parameter_s * (others / 4 + experts))
+    assert priced(plan).breakdown.optimizer_s == pytest.approx(
+        per_parameter_s * (others / 4 + experts)
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,11 +143,17 @@ def test_the_optimizer_updates_a_devices_own_experts() -> None:
     [
         (plan_with(dp=4, ep=4), 1),
         (plan_with(tp=2, dp=4, ep=2), 2),
-        (plan_with(tp=2, dp=4, ep=2, pp=2, stage_layers=(5, 1), group_order=GroupOrder.PIPELINE_INNER), 4),
+        (
+            plan_with(
+                tp=2, dp=4, ep=2, pp=2, stage_layers=(5, 1), group_order=GroupOrder.PIPELINE_INNER
+            ),
+            4,
+        ),
     ],
 )
 def test_exchanges_take_their_seconds_of_every_pass(plan: UniformPlan, stride: int) -> None:
-    """Two forward and two backward in each of three blocks with experts, one after another, all on the stage that decides."""
+    """Two forward and two backward in each of three blocks with experts, one after another, all on
+    the stage that decides."""
     payload = 2 * 256 * 2 * 512  # two rows of 512 for each of 256 tokens, bf16
     exchange_s = collective_s(CollectiveKind.ALL_TO_ALL, payload, plan.ep, stride, CLUSTER)
     found = priced(plan).breakdown

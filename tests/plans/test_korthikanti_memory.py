@@ -1,4 +1,5 @@
-"""Activation memory of the first stage against Korthikanti et al. 2022 for their four models (tables 3 and 5)."""
+"""Activation memory of the first stage against Korthikanti et al. 2022 for their four models
+(tables 3 and 5)."""
 
 import pytest
 from training_cases import iteration_of
@@ -22,13 +23,17 @@ RUNS = [  # model, tp, pp, chunks per stage, micro-batch, global batch
 @pytest.mark.some(1)
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run[0])
 @pytest.mark.parametrize("recompute", [Recompute.SELECTIVE, Recompute.FULL])
-def test_first_stage_holds_what_the_paper_says(run: tuple[str, int, int, int, int, int], recompute: Recompute) -> None:
-    """Section 4.2.3: L layers' worth on the first stage, times 1 + (p-1)/(p v) where interleaved, and the embedding's dropout.
+def test_first_stage_holds_what_the_paper_says(
+    run: tuple[str, int, int, int, int, int], recompute: Recompute
+) -> None:
+    """Section 4.2.3: L layers' worth on the first stage, times 1 + (p-1)/(p v) where interleaved,
+    and the embedding's dropout.
 
-    Per layer 34 s·b·h/t with sequence parallelism and selective recomputation (equation 6), 2 s·b·h with full recomputation. The
-    embedding adds a mask of s·b·h bytes per micro-batch in flight on its chunk, divided by t likewise (section 4.3, which counts
-    p (1 + (p-1)/(p v)) of them where the interleaved schedule makes 2p - 1). One stage holds the head's activations too: the
-    parts of its two inputs and the fp32 logits, 4 s·b·v/t (section 4.3).
+    Per layer 34 s·b·h/t with sequence parallelism and selective recomputation (equation 6), 2 s·b·h
+    with full recomputation. The embedding adds a mask of s·b·h bytes per micro-batch in flight on
+    its chunk, divided by t likewise (section 4.3, which counts p (1 + (p-1)/(p v)) of them where
+    the interleaved schedule makes 2p - 1). One stage holds the head's activations too: the parts of
+    its two inputs and the fp32 logits, 4 s·b·v/t (section 4.3).
     """
     name, tp, pp, chunks, size, batch = run
     sequence = recompute is Recompute.SELECTIVE
@@ -55,4 +60,6 @@ def test_first_stage_holds_what_the_paper_says(run: tuple[str, int, int, int, in
     wanted = per_layer * family.layers * in_flight + tokens_wide * masks / parts
     if pp == 1:
         wanted += 4 * tokens_wide / parts + 4 * 2048 * size * family.padded_vocabulary(tp) / tp
-    assert held == pytest.approx(wanted, rel=0.01)  # what is allocated; the allocator holds more besides
+    assert held == pytest.approx(
+        wanted, rel=0.01
+    )  # what is allocated; the allocator holds more besides

@@ -39,7 +39,9 @@ SHAPES = (
     plan_of(tp=2, sequence_parallel=True, overlap_tensor=True),
     plan_of(tp=2, recompute=Recompute.SELECTIVE),
 )
-Row = tuple[int, int, int, int, int, bool, bool]  # pp, dp, ZeRO stage, chunks per stage, global batch, stages inner, overlap
+Row = tuple[
+    int, int, int, int, int, bool, bool
+]  # pp, dp, ZeRO stage, chunks per stage, global batch, stages inner, overlap
 
 
 def plans_of(shape: UniformPlan, rows: list[Row]) -> UniformPlans:
@@ -56,9 +58,9 @@ def model_of(software: str) -> DeviceModel:
 def priced_shape(shape: UniformPlan, software: str, cluster: str) -> tuple[LayerCosts, Machine]:
     model, network = model_of(software), load_cluster(cluster)
     graph: ModelGraph = graph_for(shape, LAYERS)
-    return DeviceCosts(model, network).layer_costs(graph, shape.recompute, layer_groups(shape, network)), device_machine(
-        model, network, MEMORY_BYTES[software]
-    )
+    return DeviceCosts(model, network).layer_costs(
+        graph, shape.recompute, layer_groups(shape, network)
+    ), device_machine(model, network, MEMORY_BYTES[software])
 
 
 def check_all(plans: UniformPlans, costs: LayerCosts, machine: Machine) -> None:
@@ -77,12 +79,18 @@ def rows_of(draw: st.DrawFn) -> list[Row]:
     rows = []
     for _ in range(draw(st.integers(1, 8))):
         pp = draw(st.sampled_from([1, 2, 3, 4, 6, 12, 5]))
-        chunks = draw(st.sampled_from([v for v in (1, 2, 3, 5, 6) if v == 1 or (pp > 1 and v * pp <= LAYERS)]))
+        chunks = draw(
+            st.sampled_from([v for v in (1, 2, 3, 5, 6) if v == 1 or (pp > 1 and v * pp <= LAYERS)])
+        )
         micro_batches = draw(st.integers(1, 9)) * pp if chunks > 1 else draw(st.integers(1, 40))
         dp = draw(st.integers(1, 40))
-        spare = draw(st.integers(0, dp - 1 if micro_batches > 1 else 0))  # the last micro-batches may be smaller
+        spare = draw(
+            st.integers(0, dp - 1 if micro_batches > 1 else 0)
+        )  # the last micro-batches may be smaller
         booleans = draw(st.booleans()), draw(st.booleans())
-        rows.append((pp, dp, draw(st.integers(0, 3)), chunks, micro_batches * dp - spare, *booleans))
+        rows.append(
+            (pp, dp, draw(st.integers(0, 3)), chunks, micro_batches * dp - spare, *booleans)
+        )
     return rows
 
 
@@ -93,7 +101,9 @@ def rows_of(draw: st.DrawFn) -> list[Row]:
     software=st.sampled_from(list(MEMORY_BYTES)),
     cluster=st.sampled_from(CLUSTERS),
 )
-def test_each_costs_what_it_costs_alone(rows: list[Row], shape: UniformPlan, software: str, cluster: str) -> None:
+def test_each_costs_what_it_costs_alone(
+    rows: list[Row], shape: UniformPlan, software: str, cluster: str
+) -> None:
     check_all(plans_of(shape, rows), *priced_shape(shape, software, cluster))
 
 
@@ -101,10 +111,17 @@ def test_each_costs_what_it_costs_alone(rows: list[Row], shape: UniformPlan, sof
 @pytest.mark.parametrize("cluster", ["dgx_a100", "phaze_icml24", "rail_optimised"])
 @pytest.mark.parametrize("software", ["megatron_2022", "megatron_core"])
 def test_all_plans_of_a_shape_cost_what_they_cost_alone(cluster: str, software: str) -> None:
-    """Thousands of plans of one call, which share groups, cuts and schedules; every 7th priced alone."""
+    """Thousands of plans of one call, which share groups, cuts and schedules; every 7th priced
+    alone."""
     rows: list[Row] = []
     axes = itertools.product(
-        (1, 2, 3, 4, 6), (1, 2, 3, 5, 8, 16, 31), range(4), (1, 2, 3), (48, 96, 97), (False, True), (False, True)
+        (1, 2, 3, 4, 6),
+        (1, 2, 3, 5, 8, 16, 31),
+        range(4),
+        (1, 2, 3),
+        (48, 96, 97),
+        (False, True),
+        (False, True),
     )
     for pp, dp, zero, chunks, batch, order, overlap in axes:
         many = -(-batch // dp)
@@ -126,13 +143,30 @@ def test_all_plans_of_a_shape_cost_what_they_cost_alone(cluster: str, software: 
 def test_experts_divided_among_replicas(cluster: str) -> None:
     for tp, cp, ep in ((1, 1, 1), (1, 1, 4), (2, 2, 4)):
         shape = plan_of(eager=False, tp=tp, cp=cp, ep=ep)
-        axes = itertools.product((1, 2, 4), (4, 8, 12), range(4), (1, 2), (False, True), (False, True))
-        rows = [(pp, dp, zero, v, 48, order, late) for pp, dp, zero, v, order, late in axes if v == 1 or (pp == 2 and dp != 12)]
-        plans, model, network = plans_of(shape, rows), model_of("megatron_core"), load_cluster(cluster)
-        for order in (False, True):  # where experts lie decides what their exchanges take, so also the costs of layers
-            chosen = plans.some(np.flatnonzero((plans.pipeline_inner == order) & (plans.pp == 2) & (plans.dp == 4)))
+        axes = itertools.product(
+            (1, 2, 4), (4, 8, 12), range(4), (1, 2), (False, True), (False, True)
+        )
+        rows = [
+            (pp, dp, zero, v, 48, order, late)
+            for pp, dp, zero, v, order, late in axes
+            if v == 1 or (pp == 2 and dp != 12)
+        ]
+        plans, model, network = (
+            plans_of(shape, rows),
+            model_of("megatron_core"),
+            load_cluster(cluster),
+        )
+        for order in (
+            False,
+            True,
+        ):  # where experts lie decides what their exchanges take, so also the costs of layers
+            chosen = plans.some(
+                np.flatnonzero((plans.pipeline_inner == order) & (plans.pp == 2) & (plans.dp == 4))
+            )
             first = chosen.plan(0)
-            costs = DeviceCosts(model, network).layer_costs(expert_graph_for(first), Recompute.NONE, layer_groups(first, network))
+            costs = DeviceCosts(model, network).layer_costs(
+                expert_graph_for(first), Recompute.NONE, layer_groups(first, network)
+            )
             check_all(plans, costs, device_machine(model, network, 2e8))
 
 
@@ -143,7 +177,14 @@ def test_some_of_them_cost_the_same_as_all() -> None:
     whole, part = prepared.priced(costs, 0), prepared.priced(costs, 0, np.array([4, 1]))
     assert part.iteration_s.tolist() == whole.iteration_s[[4, 1]].tolist()
     assert np.isfinite(whole.iteration_s).all()
-    assert len(evaluate_many(plans_of(SHAPES[0], rows).some(np.array([], dtype=np.int64)), costs, machine).step_s) == 0
+    assert (
+        len(
+            evaluate_many(
+                plans_of(SHAPES[0], rows).some(np.array([], dtype=np.int64)), costs, machine
+            ).step_s
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize(

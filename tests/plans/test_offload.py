@@ -25,7 +25,9 @@ CLOSE = 1 + 1e-9
 KINDS = tuple(each.name for each in fields(Offload))
 SECONDS = st.one_of(st.just(0.0), st.floats(1e-6, 1e3))
 SLOW = st.floats(0.0, 4.0)
-MATRICES = st.lists(SLOW, min_size=9, max_size=9).map(lambda values: np.array(values).reshape(3, 3) * (1 - np.eye(3)))
+MATRICES = st.lists(SLOW, min_size=9, max_size=9).map(
+    lambda values: np.array(values).reshape(3, 3) * (1 - np.eye(3))
+)
 
 joint = outer(lambda busy_s, to_s, from_s, slowdown: together_s(busy_s, to_s, from_s, slowdown))
 exposed = outer(lambda host, traffic, busy_s, layers: host_exposed_s(host, traffic, busy_s, layers))
@@ -34,13 +36,19 @@ alone = outer(lambda host, traffic: host_alone_s(host, traffic))
 
 def rates(slowdown: np.ndarray, seconds_per_byte: float) -> HostRates:
     none = np.zeros(2)
-    return HostRates(True, seconds_per_byte, slowdown, none, none, none, none, none, none, 0.0, 1.0, np.inf)
+    return HostRates(
+        True, seconds_per_byte, slowdown, none, none, none, none, none, none, 0.0, 1.0, np.inf
+    )
 
 
 @settings(max_examples=200, deadline=None)
 @given(times=st.tuples(SECONDS, SECONDS, SECONDS), slowdown=MATRICES)
-def test_what_runs_together_is_as_the_contention_model_has_it(times: tuple[float, ...], slowdown: np.ndarray) -> None:
-    assert joint(*times, slowdown) == pytest.approx(joint_s(np.array([times]), slowdown)[0], rel=1e-9)
+def test_what_runs_together_is_as_the_contention_model_has_it(
+    times: tuple[float, ...], slowdown: np.ndarray
+) -> None:
+    assert joint(*times, slowdown) == pytest.approx(
+        joint_s(np.array([times]), slowdown)[0], rel=1e-9
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -53,14 +61,22 @@ def test_what_runs_together_is_as_the_contention_model_has_it(times: tuple[float
     layers=st.integers(1, 50),
 )
 def test_more_bandwidth_and_less_computation_are_never_slower(
-    busy_s: float, more_s: float, traffic: tuple[float, float], faster: float, slowdown: np.ndarray, layers: int
+    busy_s: float,
+    more_s: float,
+    traffic: tuple[float, float],
+    faster: float,
+    slowdown: np.ndarray,
+    layers: int,
 ) -> None:
     moved = PassTraffic(*traffic)
     slow, fast = rates(slowdown, 1.0), rates(slowdown, 1.0 / faster)
     shown_s = exposed(slow, moved, busy_s, float(layers))
     assert 0.0 <= shown_s <= alone(slow, moved) * CLOSE
     assert exposed(fast, moved, busy_s, float(layers)) <= shown_s * CLOSE + 1e-9
-    assert busy_s + shown_s <= (busy_s + more_s + exposed(slow, moved, busy_s + more_s, float(layers))) * CLOSE + 1e-9
+    assert (
+        busy_s + shown_s
+        <= (busy_s + more_s + exposed(slow, moved, busy_s + more_s, float(layers))) * CLOSE + 1e-9
+    )
     assert shown_s >= alone(slow, moved) / layers / CLOSE
 
 
@@ -74,11 +90,20 @@ def priced(plan: UniformPlan, cluster: Cluster) -> Iteration:
 
 PLANS = [
     plan_of(micro_batch_size=2, global_batch_size=8),
-    plan_of(micro_batch_size=1, global_batch_size=8, tp=2, pp=2, sequence_parallel=True, recompute=Recompute.SELECTIVE),
+    plan_of(
+        micro_batch_size=1,
+        global_batch_size=8,
+        tp=2,
+        pp=2,
+        sequence_parallel=True,
+        recompute=Recompute.SELECTIVE,
+    ),
     plan_of(micro_batch_size=1, global_batch_size=16, pp=3, dp=2, zero_stage=1),
     plan_of(micro_batch_size=1, global_batch_size=16, pp=2, dp=2, interleave=3, zero_stage=2),
     plan_of(micro_batch_size=1, global_batch_size=32, dp=16, zero_stage=3, overlap_gradients=True),
-    plan_of(micro_batch_size=1, global_batch_size=8, pp=2, dp=4, gpipe=True, recompute=Recompute.FULL),
+    plan_of(
+        micro_batch_size=1, global_batch_size=8, pp=2, dp=4, gpipe=True, recompute=Recompute.FULL
+    ),
 ]
 OFFLOADS = [
     *(Offload(**{kind: 1.0}) for kind in KINDS),
@@ -98,13 +123,20 @@ def test_offload_spares_memory_costs_time_and_adds_up(plan: UniformPlan) -> None
         for mine, without in zip(there.stages, bare.stages, strict=True):
             assert mine.memory_bytes <= without.memory_bytes * CLOSE
             assert mine.host_bytes > 0.0
-            assert mine.memory_bytes + mine.host_bytes >= without.memory_bytes / CLOSE  # nothing is lost
-            assert mine.parameter_state_bytes + mine.activation_bytes < without.parameter_state_bytes + without.activation_bytes
+            assert (
+                mine.memory_bytes + mine.host_bytes >= without.memory_bytes / CLOSE
+            )  # nothing is lost
+            assert (
+                mine.parameter_state_bytes + mine.activation_bytes
+                < without.parameter_state_bytes + without.activation_bytes
+            )
         assert there.breakdown.total_s == pytest.approx(there.iteration_s, rel=1e-12)
         assert there.breakdown.host_communication_s > 0.0
         assert min(vars(there.breakdown).values()) >= 0.0
         assert there.breakdown.optimizer_s == pytest.approx(bare.breakdown.optimizer_s, rel=1e-12)
-    assert bare.breakdown.host_communication_s == 0.0 and not any(stage.host_bytes for stage in bare.stages)
+    assert bare.breakdown.host_communication_s == 0.0 and not any(
+        stage.host_bytes for stage in bare.stages
+    )
 
 
 def test_optimizer_state_goes_over_the_link_once_each_way() -> None:
@@ -112,20 +144,30 @@ def test_optimizer_state_goes_over_the_link_once_each_way() -> None:
     cluster, parts = on(2), Offload(optimizer=1.0)
     software = replace(model.software, contention=None)
     free = type(model)(model.device, software, model.number_format)
-    bare, there = (iteration_of(graph_for(plan), replace(plan, offload=what), free, cluster) for what in (NOTHING, parts))
+    bare, there = (
+        iteration_of(graph_for(plan), replace(plan, offload=what), free, cluster)
+        for what in (NOTHING, parts)
+    )
     assert model.device.host is not None
     state_bytes = 12 * bare.stages[0].parameters
-    alone_s = 2 * state_bytes / model.device.host.bytes_per_s  # two devices share a link; both directions at once
+    alone_s = (
+        2 * state_bytes / model.device.host.bytes_per_s
+    )  # two devices share a link; both directions at once
     assert there.stages[0].host_bytes == pytest.approx(state_bytes)
     breakdown = there.breakdown
-    assert breakdown.host_communication_s + breakdown.hidden_host_communication_s == pytest.approx(alone_s)
+    assert breakdown.host_communication_s + breakdown.hidden_host_communication_s == pytest.approx(
+        alone_s
+    )
     assert there.iteration_s - bare.iteration_s == pytest.approx(breakdown.host_communication_s)
 
 
 def test_a_host_without_room_is_said() -> None:
     plan = replace(plan_of(micro_batch_size=2, global_batch_size=8), offload=Offload(optimizer=1.0))
     tight = priced(plan, on(2, 8e6))
-    assert tight.status is Status.INFEASIBLE and "in host memory, a host of dgx_a100 has" in tight.reason
+    assert (
+        tight.status is Status.INFEASIBLE
+        and "in host memory, a host of dgx_a100 has" in tight.reason
+    )
     assert priced(plan, on(2, 8e12)).status is priced(plan, on(2)).status is Status.FEASIBLE
 
 
@@ -147,7 +189,9 @@ def test_terms_say_what_is_kept_and_what_is_tried() -> None:
     half = OffloadShare.parsed("activations=0.5")
     assert offload_of([OffloadKind.OPTIMIZER, half]) == Offload(optimizer=1.0, activations=0.5)
     tried = offloads_searched([OffloadKind.OPTIMIZER, half])
-    assert tried[0] == NOTHING and {*tried} == {Offload(o, activations=a) for o in RATIOS for a in (0.0, 0.5)}
+    assert tried[0] == NOTHING and {*tried} == {
+        Offload(o, activations=a) for o in RATIOS for a in (0.0, 0.5)
+    }
     assert len(offloads_searched([OffloadKind.AUTO])) == len(RATIOS) ** len(KINDS)
     assert len(offloads_searched([OffloadKind.AUTO, half])) == 2 * len(RATIOS) ** (len(KINDS) - 1)
     assert offloads_searched([]) == (NOTHING,)
@@ -161,4 +205,8 @@ def test_terms_say_what_is_kept_and_what_is_tried() -> None:
 def test_every_part_of_a_breakdown_has_words() -> None:
     from Studies.wording import PARTS as WORDS
 
-    assert {each.name.removesuffix("_s") for each in fields(Breakdown) if not each.name.startswith("hidden_")} == {*WORDS}
+    assert {
+        each.name.removesuffix("_s")
+        for each in fields(Breakdown)
+        if not each.name.startswith("hidden_")
+    } == {*WORDS}

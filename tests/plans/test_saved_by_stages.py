@@ -1,4 +1,5 @@
-"""What stages save of a micro-batch, against sets: every tensor that a layer of the stage keeps, once."""
+"""What stages save of a micro-batch, against sets: every tensor that a layer of the stage keeps,
+once."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ def counted(graph: ModelGraph, layers: Collection[int], recompute: Recompute) ->
     held: dict[tuple[str, int], int] = {}
     for layer in layers:
         mode = Recompute.NONE if layer in ends else recompute
-        shared = {("shared", at): each.bytes for at, each in enumerate(graph.shared) if layer in each.kept_by(mode)}
+        shared = {
+            ("shared", at): each.bytes
+            for at, each in enumerate(graph.shared)
+            if layer in each.kept_by(mode)
+        }
         own = graph.layers[graph.sequence[layer]].saved.under(mode) - sum(shared.values())
         held |= {**shared, ("own", layer): own}
     return sum(held.values())
@@ -46,10 +51,15 @@ def test_stages_a_search_can_choose_save_every_tensor_once(seed: int) -> None:
     assert check_structure(graph) == []
     for mode in MODES:
         stages = stage_graph(graph, layer_sizes(graph, mode), np.zeros((1, 3, 2)))
-        members = stages.lattice.members[stages.stages.whole] & ~stages.lattice.members[stages.stages.part]
+        members = (
+            stages.lattice.members[stages.stages.whole]
+            & ~stages.lattice.members[stages.stages.part]
+        )
         expected = [counted(graph, np.flatnonzero(each).tolist(), mode) for each in members]
         assert stages.sizes.saved_bytes.tolist() == expected
-        assert layer_sizes(graph, mode).all_saved_bytes == counted(graph, range(len(graph.sequence)), mode)
+        assert layer_sizes(graph, mode).all_saved_bytes == counted(
+            graph, range(len(graph.sequence)), mode
+        )
 
 
 def test_random_models_share_what_cuts_part() -> None:
@@ -70,16 +80,23 @@ def test_stages_of_every_cut_of_a_plan_save_every_tensor_once(seed: int) -> None
     for mode in MODES:
         costs = case.hardware.costs(graph, mode, LayerGroups())
         for pp in range(1, min(layers, 4) + 1):
-            for plan in every_cut(UniformPlan(global_batch_size=12, pp=pp, recompute=mode), layers, edges):
+            for plan in every_cut(
+                UniformPlan(global_batch_size=12, pp=pp, recompute=mode), layers, edges
+            ):
                 priced = PricedPlan(plan, costs, case.hardware.machine(0, 1e9))
-                assert priced.sizes.saved_bytes.tolist() == [counted(graph, chunk, mode) for chunk in priced.chunks]
+                assert priced.sizes.saved_bytes.tolist() == [
+                    counted(graph, chunk, mode) for chunk in priced.chunks
+                ]
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_chunks_of_one_device_save_what_each_of_them_was_sent(seed: int) -> None:
-    """A tensor comes to each chunk from the one before, so that a device with several chunks has as many copies."""
+    """A tensor comes to each chunk from the one before, so that a device with several chunks has as
+    many copies."""
     hardware = random_case(900 + seed).hardware
-    graph = random_model(np.random.default_rng(seed), 8, branching=False, experts=False).graph(GraphKey("model", 1, 8, 1))
+    graph = random_model(np.random.default_rng(seed), 8, branching=False, experts=False).graph(
+        GraphKey("model", 1, 8, 1)
+    )
     kinds = [(2, 1), (3, 1), (6, 1), (2, 3), (3, 2)]
     for mode in MODES:
         shape = UniformPlan(global_batch_size=12, recompute=mode)
@@ -91,5 +108,9 @@ def test_chunks_of_one_device_save_what_each_of_them_was_sent(seed: int) -> None
         for row in range(len(kinds)):
             priced = PricedPlan(plans.plan(row), costs, machine)
             assert len(priced.chunks) == kinds[row][0] * kinds[row][1]
-            assert priced.sizes.saved_bytes.tolist() == [counted(graph, chunk, mode) for chunk in priced.chunks]
-            assert many.memory_bytes[row] == pytest.approx(priced.memory_bytes.sum(axis=0).max(), rel=1e-12)
+            assert priced.sizes.saved_bytes.tolist() == [
+                counted(graph, chunk, mode) for chunk in priced.chunks
+            ]
+            assert many.memory_bytes[row] == pytest.approx(
+                priced.memory_bytes.sum(axis=0).max(), rel=1e-12
+            )

@@ -1,4 +1,5 @@
-"""What waiting for the slowest of several devices costs, and what a host does between two iterations."""
+"""What waiting for the slowest of several devices costs, and what a host does between two
+iterations."""
 
 from dataclasses import replace
 
@@ -26,21 +27,37 @@ ALIKE = replace(MACHINE, variation=0.0)
 
 
 def priced(plan: UniformPlan, machine: Machine, model: DeviceModel = MODEL) -> Iteration:
-    costs = DeviceCosts(model, CLUSTER).layer_costs(graph_for(plan), plan.recompute, layer_groups(plan, CLUSTER))
+    costs = DeviceCosts(model, CLUSTER).layer_costs(
+        graph_for(plan), plan.recompute, layer_groups(plan, CLUSTER)
+    )
     return price_iteration(plan, costs, machine)
 
 
 def arithmetic_s(plan: UniformPlan) -> float:
     """Seconds that arithmetic takes of a micro-batch in all layers."""
-    costs = DeviceCosts(MODEL, CLUSTER).layer_costs(graph_for(plan), plan.recompute, layer_groups(plan, CLUSTER))
+    costs = DeviceCosts(MODEL, CLUSTER).layer_costs(
+        graph_for(plan), plan.recompute, layer_groups(plan, CLUSTER)
+    )
     layers = list(costs.sizes.sequence)
-    return float(sum(each.arithmetic_s[0][layers].sum() for each in (costs.forward, costs.recompute, costs.backward)))
+    return float(
+        sum(
+            each.arithmetic_s[0][layers].sum()
+            for each in (costs.forward, costs.recompute, costs.backward)
+        )
+    )
 
 
 @pytest.mark.parametrize("devices", [2, 5, 10, 100, 1000])
 def test_the_slowest_is_the_largest_of_so_many_normal_times(devices: int) -> None:
-    drawn = np.random.default_rng(0).normal(1.0, MACHINE.variation, (20_000, devices)).max(axis=1).mean()
-    assert 1.0 + float(slower_of(MACHINE, devices)) == pytest.approx(drawn, abs=0.05 * MACHINE.variation)
+    drawn = (
+        np.random.default_rng(0)
+        .normal(1.0, MACHINE.variation, (20_000, devices))
+        .max(axis=1)
+        .mean()
+    )
+    assert 1.0 + float(slower_of(MACHINE, devices)) == pytest.approx(
+        drawn, abs=0.05 * MACHINE.variation
+    )
 
 
 def test_one_device_waits_for_none_and_more_wait_longer() -> None:
@@ -53,19 +70,29 @@ def test_one_device_waits_for_none_and_more_wait_longer() -> None:
 @pytest.mark.parametrize("recompute", list(Recompute))
 @pytest.mark.parametrize("dp", [2, 8])
 def test_arithmetic_takes_longer_and_nothing_else_does(dp: int, recompute: Recompute) -> None:
-    plan = replace(plan_of(), dp=dp, global_batch_size=8 * dp, overlap_gradients=False, recompute=recompute)
-    model = DeviceModel(DEVICE, replace(SOFTWARE, host_issue=Quantity(0.0, "s", "test")), "bfloat16")
+    plan = replace(
+        plan_of(), dp=dp, global_batch_size=8 * dp, overlap_gradients=False, recompute=recompute
+    )
+    model = DeviceModel(
+        DEVICE, replace(SOFTWARE, host_issue=Quantity(0.0, "s", "test")), "bfloat16"
+    )
     varied, alike = (priced(plan, each, model) for each in (MACHINE, ALIKE))
     longer_s = plan.micro_batches * arithmetic_s(plan) * float(slower_of(MACHINE, dp))
     assert varied.iteration_s - alike.iteration_s == pytest.approx(longer_s, rel=1e-9)
     of_products = varied.breakdown.arithmetic_s + varied.breakdown.recompute_s
-    assert of_products - alike.breakdown.arithmetic_s - alike.breakdown.recompute_s == pytest.approx(longer_s, rel=1e-9)
+    assert (
+        of_products - alike.breakdown.arithmetic_s - alike.breakdown.recompute_s
+        == pytest.approx(longer_s, rel=1e-9)
+    )
     assert varied.breakdown.memory_bound_s == alike.breakdown.memory_bound_s
 
 
 def test_what_the_host_does_between_iterations_is_added_once() -> None:
     plan = replace(plan_of(), dp=2, pp=2, global_batch_size=16)
     more = replace(SOFTWARE, between_iterations=Quantity(0.25, "s", "test"))
-    none, some = (priced(plan, replace(MACHINE, software=each)) for each in (replace(SOFTWARE, between_iterations=None), more))
+    none, some = (
+        priced(plan, replace(MACHINE, software=each))
+        for each in (replace(SOFTWARE, between_iterations=None), more)
+    )
     assert some.iteration_s - none.iteration_s == pytest.approx(0.25, rel=1e-12)
     assert some.breakdown.launch_s - none.breakdown.launch_s == pytest.approx(0.25, rel=1e-9)

@@ -1,4 +1,5 @@
-"""Runs that are reported on, each made once: chips for one and for two models, plans on given devices, and what does not fit."""
+"""Runs that are reported on, each made once: chips for one and for two models, plans on given
+devices, and what does not fit."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ PLANS = {
 
 
 def searched(folder: Path, **changes: object) -> FinishedRun:
-    """A small search on the slow network of the default cluster, which asks for a pipeline of several stages."""
+    """A small search on the slow network of the default cluster, which asks for a pipeline of
+    several stages."""
     study = small_study(folder, **({"cluster": "phaze_icml24"} | changes))
     solved(study, limits=True)
     return open_run(study.folders.run)
@@ -46,7 +48,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 @pytest.fixture(scope="session")
 def finished_pair(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """One chip for two models."""
-    return searched(tmp_path_factory.mktemp("reported-pair"), model=["bertbase", "bertlarge"], micro_batch_size=1, hbm_size=16)
+    return searched(
+        tmp_path_factory.mktemp("reported-pair"),
+        model=["bertbase", "bertlarge"],
+        micro_batch_size=1,
+        hbm_size=16,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +81,8 @@ def swept(folder: Path, **asked: Any) -> Sweep:
 
 @pytest.fixture(scope="session")
 def swept_plans(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    """Plans on 2, 4 and 8 devices for two batches; one memory is too small, and three devices cannot share four heads."""
+    """Plans on 2, 4 and 8 devices for two batches; one memory is too small, and three devices
+    cannot share four heads."""
     return swept(
         tmp_path_factory.mktemp("swept-plans"),
         model="gpt:layers=6,hidden=256,heads=4",

@@ -1,4 +1,5 @@
-"""The page of many points in a real browser: its menus, its table, and beside a server its clicks."""
+"""The page of many points in a real browser: its menus, its table, and beside a server its
+clicks."""
 
 from __future__ import annotations
 
@@ -29,12 +30,16 @@ TEXTS = """view => {
 }"""
 
 
-def test_menus_choose_the_axes_and_the_value_of_the_heat_map(swept_plans: Sweep, opened: Open, tmp_path: Any) -> None:
+def test_menus_choose_the_axes_and_the_value_of_the_heat_map(
+    swept_plans: Sweep, opened: Open, tmp_path: Any
+) -> None:
     path = tmp_path / "points.html"
     path.write_text(page_of(points_report(read_points([swept_plans.folder]))), encoding="utf-8")
     seen = opened(path, "laptop", "light")
     seen.wait_for("light")
-    axes, value = (seen.page.get_by_role("combobox", name=name, exact=True) for name in ("axes", "value"))
+    axes, value = (
+        seen.page.get_by_role("combobox", name=name, exact=True) for name in ("axes", "value")
+    )
     axes.select_option(label="devices across, memory, GiB up")
     value.select_option(label="memory in use")
     seen.view("heat-map").evaluate("view => view.runAsync().then(() => null)")
@@ -49,12 +54,20 @@ def test_menus_choose_the_axes_and_the_value_of_the_heat_map(swept_plans: Sweep,
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("size", SIZES)
-def test_answers_of_others_are_drawn_beside_the_curves(swept_plans: Sweep, opened: Open, size: str, tmp_path: Any) -> None:
+def test_answers_of_others_are_drawn_beside_the_curves(
+    swept_plans: Sweep, opened: Open, size: str, tmp_path: Any
+) -> None:
     points = read_points([swept_plans.folder])
-    answers = [OtherAnswer("a tool of others, as published", devices, 1 / devices, {"tp": "1"}) for devices in (1, 2, 4, 64)]
+    answers = [
+        OtherAnswer("a tool of others, as published", devices, 1 / devices, {"tp": "1"})
+        for devices in (1, 2, 4, 64)
+    ]
     found = beside(points, answers, "others.csv")
     path = tmp_path / "points.html"
-    path.write_text(page_of(points_report(points, beside=[beside_section(found, "others.csv")])), encoding="utf-8")
+    path.write_text(
+        page_of(points_report(points, beside=[beside_section(found, "others.csv")])),
+        encoding="utf-8",
+    )
     seen = opened(path, size, "dark")
     seen.wait_for("dark")
     for place, each in enumerate(found, start=1):
@@ -66,8 +79,12 @@ def test_answers_of_others_are_drawn_beside_the_curves(swept_plans: Sweep, opene
 @pytest.fixture(scope="module")
 def address(swept_plans: Sweep) -> Iterator[str]:
     """A server of the sweep within this process."""
-    uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed (pip install 'phaze[serve]')")
-    pytest.importorskip("starlette", reason="starlette is not installed (pip install 'phaze[serve]')")
+    uvicorn = pytest.importorskip(
+        "uvicorn", reason="uvicorn is not installed (pip install 'phaze[serve]')"
+    )
+    pytest.importorskip(
+        "starlette", reason="starlette is not installed (pip install 'phaze[serve]')"
+    )
     from FrontDoor.serve import _listen
     from Reporter.serve.answers import Answers
     from Reporter.serve.app import application
@@ -88,7 +105,9 @@ def address(swept_plans: Sweep) -> Iterator[str]:
 def test_a_click_on_a_point_shows_its_plan_and_asks_what_another_costs(
     browser: Any, address: str, swept_plans: Sweep, size: str
 ) -> None:
-    context = browser.new_context(viewport=SIZES[size], color_scheme="light", has_touch=size == "phone")
+    context = browser.new_context(
+        viewport=SIZES[size], color_scheme="light", has_touch=size == "phone"
+    )
     shown, said = context.new_page(), []
     shown.on("console", lambda message: said.append(message.text))
     shown.on("pageerror", lambda error: said.append(str(error)))
@@ -106,11 +125,16 @@ def test_a_click_on_a_point_shows_its_plan_and_asks_what_another_costs(
     field.fill(f"pp={1 if plan.pp > 1 else 2}")
     field.press("Enter")
     shown.wait_for_selector(f'dialog[data-answered="{feasible.number}"]', timeout=60_000)
-    assert "below the best design" in panel.inner_text() and "iteration" in panel.locator("table").inner_text()
+    assert (
+        "below the best design" in panel.inner_text()
+        and "iteration" in panel.locator("table").inner_text()
+    )
     field.fill("colour=<b>3</b>")
     shown.get_by_role("button", name="Explain").click()
     panel.get_by_text("unknown key 'colour'").wait_for()
-    assert said[1:] == [] and all("422" in each for each in said)  # what the browser itself says of the refusal
+    assert said[1:] == [] and all(
+        "422" in each for each in said
+    )  # what the browser itself says of the refusal
     assert shown.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"]
     assert shown.evaluate(FAINT_TEXTS) == []
     shown.keyboard.press("Escape")

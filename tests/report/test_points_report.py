@@ -71,16 +71,24 @@ def data_of(figure: Figure, column: str) -> list[dict[str, str]]:
 
 
 def best_of(points: PointSet) -> float:
-    return max(point.result.value for point in points.points if point.result and point.result.value is not None)
+    return max(
+        point.result.value
+        for point in points.points
+        if point.result and point.result.value is not None
+    )
 
 
-def test_every_point_is_there_as_the_sweep_s_table_has_it(plans: PointSet, swept_plans: Sweep) -> None:
+def test_every_point_is_there_as_the_sweep_s_table_has_it(
+    plans: PointSet, swept_plans: Sweep
+) -> None:
     table = table_of(swept_plans)
     assert [point.number for point in plans.points] == list(table.index)
     for point in plans.points:
         row = table.loc[point.number]
         assert point.status == row["status"]
-        assert {key: point.value(key) for key in plans.axes} == {key: row[key] for key in plans.axes}
+        assert {key: point.value(key) for key in plans.axes} == {
+            key: row[key] for key in plans.axes
+        }
         value = None if math.isnan(row["objective_value"]) else row["objective_value"]
         assert (point.result.value if point.result else None) == value
     assert {point.status for point in plans.points} == {"optimal", "infeasible", "impossible"}
@@ -97,7 +105,10 @@ def test_the_table_of_the_page_has_all_points_and_says_of_those_without_a_plan_w
         own = table.loc[int(row["point"])]
         if own["status"] == "optimal":
             assert row["samples/s"] == rate(own["objective_value"])
-            assert row["tp x pp x dp"] == f"{own['plan_tp']:.0f} x {own['plan_pp']:.0f} x {own['plan_dp']:.0f}"
+            assert (
+                row["tp x pp x dp"]
+                == f"{own['plan_tp']:.0f} x {own['plan_pp']:.0f} x {own['plan_dp']:.0f}"
+            )
         else:
             assert row["samples/s"] == ""
             assert row["ended"] in {"does not fit", "impossible"}
@@ -119,7 +130,9 @@ def test_curves_have_the_seconds_of_the_table_and_the_efficiency_that_follows(
     for row in data_of(figure_of(of_plans, f"{kind.value}-scaling-efficiency"), "curve"):
         by_curve.setdefault(row["curve"], []).append(row)
     for steps in by_curve.values():
-        batches, devices = ([int(step[column]) for step in steps] for column in ("batch", "devices"))
+        batches, devices = (
+            [int(step[column]) for step in steps] for column in ("batch", "devices")
+        )
         assert devices == sorted(set(devices))
         shares = {batch / count for batch, count in zip(batches, devices, strict=True)}
         assert len(set(batches) if kind is Scaling.STRONG else shares) == 1
@@ -132,7 +145,11 @@ def test_curves_have_the_seconds_of_the_table_and_the_efficiency_that_follows(
 
 
 def test_the_page_says_which_scaling_it_is(of_plans: Report) -> None:
-    words = {section.anchor: section.parts[0].paragraphs[0] for section in of_plans.sections if section.parts[0].paragraphs}
+    words = {
+        section.anchor: section.parts[0].paragraphs[0]
+        for section in of_plans.sections
+        if section.parts[0].paragraphs
+    }
     assert "the global batch stays the same" in words["strong-scaling"]
     assert "the samples per device stay the same" in words["weak-scaling"]
 
@@ -143,18 +160,29 @@ def test_a_curve_takes_the_fastest_of_the_points_with_as_many_devices(plans: Poi
     worse = replace(
         slow,
         settings={**slow.settings, "global_batch_size": 16},
-        result=replace(slow.result, plans=(replace(fast.result.plans[0], throughput_samples_per_s=1.0, time_per_batch_s=16.0),)),
+        result=replace(
+            slow.result,
+            plans=(
+                replace(fast.result.plans[0], throughput_samples_per_s=1.0, time_per_batch_s=16.0),
+            ),
+        ),
     )
     other = next(point for point in plans.points if point.feasible and point.value("devices") == 8)
     (curve,) = curves_of(PointSet("several", (fast, worse, other), sweep=True), Scaling.STRONG)
     assert [step.point.number for step in curve.steps] == [fast.number, other.number]
 
 
-def test_nothing_is_drawn_that_the_points_have_no_data_for(of_chips: Report, plans: PointSet) -> None:
+def test_nothing_is_drawn_that_the_points_have_no_data_for(
+    of_chips: Report, plans: PointSet
+) -> None:
     anchors = {section.anchor for section in of_chips.sections}
     assert anchors == {"heat-map", "time", "memory", "fronts", "parallel", "points"}
     one = replace(plans, points=tuple(point for point in plans.points if point.feasible)[:1])
-    assert {section.anchor for section in points_report(one).sections} == {"time", "memory", "points"}
+    assert {section.anchor for section in points_report(one).sections} == {
+        "time",
+        "memory",
+        "points",
+    }
     none = replace(plans, points=tuple(point for point in plans.points if not point.feasible))
     report = points_report(none)
     assert {section.anchor for section in report.sections} == {"points"}
@@ -163,7 +191,9 @@ def test_nothing_is_drawn_that_the_points_have_no_data_for(of_chips: Report, pla
     page(report)
 
 
-def test_bars_add_up_to_the_iteration_and_to_the_memory(of_plans: Report, swept_plans: Sweep) -> None:
+def test_bars_add_up_to_the_iteration_and_to_the_memory(
+    of_plans: Report, swept_plans: Sweep
+) -> None:
     table = table_of(swept_plans)
     totals: dict[int, float] = {}
     for row in data_of(figure_of(of_plans, "iteration-by-point"), "part"):
@@ -172,38 +202,64 @@ def test_bars_add_up_to_the_iteration_and_to_the_memory(of_plans: Report, swept_
     assert totals.keys() == set(seconds.index)
     scale = next(iter(totals.values())) / seconds[next(iter(totals))]
     assert 10 ** round(math.log10(scale)) == pytest.approx(scale, rel=1e-6)
-    assert [totals[point] for point in seconds.index] == pytest.approx([value * scale for value in seconds], rel=1e-6)
+    assert [totals[point] for point in seconds.index] == pytest.approx(
+        [value * scale for value in seconds], rel=1e-6
+    )
     held: dict[int, float] = {}
     for row in data_of(figure_of(of_plans, "memory-by-point"), "part"):
         held[int(row["point"])] = held.get(int(row["point"]), 0.0) + float(row["amount"])
-    assert [held[point] for point in seconds.index] == pytest.approx(list(table["memory_bytes"].dropna() / 2**30), rel=1e-9)
+    assert [held[point] for point in seconds.index] == pytest.approx(
+        list(table["memory_bytes"].dropna() / 2**30), rel=1e-9
+    )
     ends = data_of(figure_of(of_plans, "memory-by-point"), "limit")
     assert {float(row["limit"]) for row in ends if row["limit"]} == {40.0}
     assert {row["text"] for row in ends if not row["limit"]} == {"does not fit", "impossible"}
 
 
-def test_a_cell_of_the_heat_map_is_the_best_of_its_points(of_plans: Report, swept_plans: Sweep, plans: PointSet) -> None:
+def test_a_cell_of_the_heat_map_is_the_best_of_its_points(
+    of_plans: Report, swept_plans: Sweep, plans: PointSet
+) -> None:
     table = table_of(swept_plans)
-    rows = [row for row in data_of(figure_of(of_plans, "heat-map"), "grid") if row["measure"] == "samples/s"]
+    rows = [
+        row
+        for row in data_of(figure_of(of_plans, "heat-map"), "grid")
+        if row["measure"] == "samples/s"
+    ]
     grids = {row["grid"] for row in rows}
     assert len(grids) == math.comb(len(plans.axes), 2)
     assert "devices across, memory, GiB up" in grids
     for grid in grids:
         cells = [row for row in rows if row["grid"] == grid]
         assert sum(int(row["points"]) for row in cells) == len(table)
-        assert max(float(row["value"]) for row in cells if row["value"]) == table["objective_value"].max()
+        assert (
+            max(float(row["value"]) for row in cells if row["value"])
+            == table["objective_value"].max()
+        )
     for row in rows:
         if row["grid"] == "devices across, memory, GiB up":
-            mine = table[(table["devices"] == int(row["across"])) & (table["memory_size"] == float(row["up"]))]
+            mine = table[
+                (table["devices"] == int(row["across"]))
+                & (table["memory_size"] == float(row["up"]))
+            ]
             best = mine["objective_value"].max()
-            assert (row["value"] == "" and row["text"] == "×") if math.isnan(best) else float(row["value"]) == best
+            assert (
+                (row["value"] == "" and row["text"] == "×")
+                if math.isnan(best)
+                else float(row["value"]) == best
+            )
 
 
-def test_the_best_of_a_group_is_told_with_its_numbers_and_what_binds_it(plans: PointSet, swept_plans: Sweep) -> None:
+def test_the_best_of_a_group_is_told_with_its_numbers_and_what_binds_it(
+    plans: PointSet, swept_plans: Sweep
+) -> None:
     table = table_of(swept_plans)
     groups = best_points(plans)
-    assert {group.point for group in groups if group.point} <= set(table[table["status"] == "optimal"].index)
-    for series, group in zip(grouped(plans.points, ("devices", "global_batch_size", "memory_size")), groups, strict=True):
+    assert {group.point for group in groups if group.point} <= set(
+        table[table["status"] == "optimal"].index
+    )
+    for series, group in zip(
+        grouped(plans.points, ("devices", "global_batch_size", "memory_size")), groups, strict=True
+    ):
         mine = table.loc[[point.number for point in series.points], "objective_value"]
         if mine.isna().all():
             assert group.point is None and "without a plan" in group.words
@@ -219,14 +275,22 @@ def test_the_largest_micro_batch_that_is_best_is_said_to_be_the_largest(chips: P
     for group in best_points(chips):
         best = next(point for point in chips.points if point.number == group.point)
         others = [point for point in chips.points if point.value("model") == best.value("model")]
-        largest = best.value("micro_batch_size") == max(point.value("micro_batch_size") for point in others)
+        largest = best.value("micro_batch_size") == max(
+            point.value("micro_batch_size") for point in others
+        )
         assert ("is the largest searched" in group.words) is largest
 
 
 def test_points_that_are_as_good_are_named(plans: PointSet) -> None:
-    best = max((point for point in plans.points if point.feasible), key=lambda point: point.result.value)  # type: ignore[union-attr]
+    best = max(
+        (point for point in plans.points if point.feasible), key=lambda point: point.result.value
+    )  # type: ignore[union-attr]
     twin = replace(best, number=99, settings={**best.settings, "tp": 2})
-    (group,) = (each for each in best_points(replace(plans, points=(*plans.points, twin))) if each.point == best.number)
+    (group,) = (
+        each
+        for each in best_points(replace(plans, points=(*plans.points, twin)))
+        if each.point == best.number
+    )
     assert "Point 99 is just as good." in group.words
 
 
@@ -239,7 +303,11 @@ def test_a_front_has_what_nothing_beats_and_nothing_else(chips: PointSet, of_chi
         rows = data_of(figure_of(of_chips, f"fronts-{name}"), "series")
         assert len({row["series"] for row in rows}) == 2
         for series in {row["series"] for row in rows}:
-            mine = [(float(row["across"]), float(row["throughput"])) for row in rows if row["series"] == series]
+            mine = [
+                (float(row["across"]), float(row["throughput"]))
+                for row in rows
+                if row["series"] == series
+            ]
             numbers = {int(row["point"]) for row in rows if row["series"] == series}
             model = {point.value("model") for point in chips.points if point.number in numbers}
             everything = [
@@ -252,7 +320,10 @@ def test_a_front_has_what_nothing_beats_and_nothing_else(chips: PointSet, of_chi
             unbeaten = {
                 each
                 for each in everything
-                if not any(other[0] <= each[0] and other[1] >= each[1] and other != each for other in everything)
+                if not any(
+                    other[0] <= each[0] and other[1] >= each[1] and other != each
+                    for other in everything
+                )
             }
             assert set(mine) == unbeaten
     assert front_of({}, lambda each: each.amounts[FrontAxis.AREA]) == []
@@ -261,18 +332,24 @@ def test_a_front_has_what_nothing_beats_and_nothing_else(chips: PointSet, of_chi
 @pytest.mark.thorough
 def test_of_many_points_an_even_choice_is_drawn_and_said(plans: PointSet) -> None:
     feasible = [point for point in plans.points if point.feasible]
-    copies = tuple(replace(feasible[place % len(feasible)], number=place + 1) for place in range(3 * MOST_BARS))
+    copies = tuple(
+        replace(feasible[place % len(feasible)], number=place + 1) for place in range(3 * MOST_BARS)
+    )
     unfit = next(replace(point, number=1000) for point in plans.points if not point.feasible)
     many = PointSet("many", (*copies, unfit), sweep=True)
     assert len(drawn_points(many)) == MOST_BARS
-    best = max(point.result.value for point in drawn_points(many) if point.result and point.result.value)
+    best = max(
+        point.result.value for point in drawn_points(many) if point.result and point.result.value
+    )
     assert best == best_of(plans)
     figure = figure_of(points_report(many), "iteration-by-point")
     assert f"{MOST_BARS} of {len(many.points)} points are drawn" in figure.caption
     assert figure.table is not None and len(figure.table.rows) == len(many.points)
 
 
-def test_several_runs_are_points_too(finished: FinishedRun, finished_plans: FinishedRun, nothing_fits: FinishedRun) -> None:
+def test_several_runs_are_points_too(
+    finished: FinishedRun, finished_plans: FinishedRun, nothing_fits: FinishedRun
+) -> None:
     runs = [finished, finished_plans, nothing_fits]
     points = read_points([run.folder for run in runs])
     assert [point.number for point in points.points] == [1, 2, 3]
@@ -287,12 +364,17 @@ def test_several_runs_are_points_too(finished: FinishedRun, finished_plans: Fini
 
 def test_names_of_the_users_cannot_break_out_of_the_page(plans: PointSet) -> None:
     bad = "</script><img src=x onerror=alert(1)>'\\"
-    points = tuple(replace(point, settings={**point.settings, "cluster": f"{bad}{point.number % 2}"}) for point in plans.points)
+    points = tuple(
+        replace(point, settings={**point.settings, "cluster": f"{bad}{point.number % 2}"})
+        for point in plans.points
+    )
     text = page(points_report(replace(plans, points=points)))
     assert "<img src=x" not in text and "</script><img" not in text
 
 
-def test_a_sweep_that_did_not_finish_and_files_that_are_damaged_are_refused(swept_plans: Sweep, tmp_path: Path) -> None:
+def test_a_sweep_that_did_not_finish_and_files_that_are_damaged_are_refused(
+    swept_plans: Sweep, tmp_path: Path
+) -> None:
     folder = tmp_path / "half"
     folder.mkdir()
     shutil.copy(swept_plans.folder / "sweep.yaml", folder)
@@ -316,7 +398,9 @@ def test_points_whose_runs_are_gone_are_told_as_lost(swept_plans: Sweep, tmp_pat
     assert {point.status for point in points.points} == {LOST, "impossible"}
     report = points_report(points)
     assert "12 lost" in report.answer
-    assert all("run the sweep again" in point.problem for point in points.points if point.status == LOST)
+    assert all(
+        "run the sweep again" in point.problem for point in points.points if point.status == LOST
+    )
 
 
 def test_the_data_of_every_figure_is_written_as_parquet(
@@ -329,11 +413,17 @@ def test_the_data_of_every_figure_is_written_as_parquet(
     assert {f"{figure.name}.parquet" for figure in of_plans.figures} <= written
     curves = pd.read_parquet(tmp_path / "strong-scaling-time.parquet")
     own = table_of(swept_plans).loc[curves["point"].astype(int), "time_per_batch_s"]
-    assert curves["value"].to_numpy().tolist() == pytest.approx(own.to_numpy().tolist(), rel=0, abs=0, nan_ok=True)
+    assert curves["value"].to_numpy().tolist() == pytest.approx(
+        own.to_numpy().tolist(), rel=0, abs=0, nan_ok=True
+    )
     for figure in of_plans.figures:
         tables = [pd.read_parquet(io.BytesIO(content)) for content in figure_tables(figure.spec)]
-        assert [len(table) for table in tables] == sorted((len(table) for table in tables), reverse=True)
-        assert sum(map(len, tables)) == sum(text.count("\n") - 1 for text in figure.spec["datasets"].values())
+        assert [len(table) for table in tables] == sorted(
+            (len(table) for table in tables), reverse=True
+        )
+        assert sum(map(len, tables)) == sum(
+            text.count("\n") - 1 for text in figure.spec["datasets"].values()
+        )
 
 
 def test_every_part_of_an_iteration_that_a_point_has_is_in_the_bars_table(of_plans: Report) -> None:
@@ -345,7 +435,9 @@ def test_every_part_of_an_iteration_that_a_point_has_is_in_the_bars_table(of_pla
 def test_specs_are_json(of_plans: Report, of_chips: Report) -> None:
     def check(part: Any) -> None:
         assert not isinstance(part, float) or math.isfinite(part)
-        for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        for each in (
+            part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        ):
             check(each)
 
     for figure in (*of_plans.figures, *of_chips.figures):

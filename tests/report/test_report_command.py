@@ -16,7 +16,9 @@ from Studies.finished_run import FinishedRun
 from Studies.sweep.axes import Sweep
 
 
-def test_the_page_lies_in_the_run_and_its_path_is_printed(finished_plans: FinishedRun, capsys) -> None:
+def test_the_page_lies_in_the_run_and_its_path_is_printed(
+    finished_plans: FinishedRun, capsys
+) -> None:
     assert phaze.main(["report", str(finished_plans.folder), "--quiet"]) == 0
     path = finished_plans.folder / "report.html"
     captured = capsys.readouterr()
@@ -26,7 +28,9 @@ def test_the_page_lies_in_the_run_and_its_path_is_printed(finished_plans: Finish
 
 
 @pytest.mark.thorough
-def test_figures_are_pictures_for_a_paper(finished_plans: FinishedRun, tmp_path: Path, capsys) -> None:
+def test_figures_are_pictures_for_a_paper(
+    finished_plans: FinishedRun, tmp_path: Path, capsys
+) -> None:
     words = [
         "report",
         str(finished_plans.folder),
@@ -52,21 +56,39 @@ def test_figures_are_pictures_for_a_paper(finished_plans: FinishedRun, tmp_path:
         if path.suffix == ".pdf":
             content = path.read_bytes()
             assert content.startswith(b"%PDF-")
-            assert b"/Subtype/Image" not in content.replace(b" ", b"")  # lines and letters, which a printer draws sharp
+            assert b"/Subtype/Image" not in content.replace(
+                b" ", b""
+            )  # lines and letters, which a printer draws sharp
             continue
         root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
         assert root.tag.endswith("svg")
         assert root.get("role") == "img"
         assert root[0].tag.endswith("title")
         assert (root[0].text or "").startswith("Chart: ")
-        shapes = [each for each in root.iter() if each.tag.rpartition("}")[2] in {"path", "line", "text"}]
+        shapes = [
+            each for each in root.iter() if each.tag.rpartition("}")[2] in {"path", "line", "text"}
+        ]
         assert len(shapes) > 10, path.name
         assert "colour:" not in path.read_text(encoding="utf-8")
 
 
-def test_two_runs_are_compared(finished: FinishedRun, finished_pair: FinishedRun, tmp_path: Path, capsys) -> None:
+def test_two_runs_are_compared(
+    finished: FinishedRun, finished_pair: FinishedRun, tmp_path: Path, capsys
+) -> None:
     output = tmp_path / "both.html"
-    assert phaze.main(["report", str(finished.folder), str(finished_pair.folder), "--output", str(output), "--quiet"]) == 0
+    assert (
+        phaze.main(
+            [
+                "report",
+                str(finished.folder),
+                str(finished_pair.folder),
+                "--output",
+                str(output),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     assert capsys.readouterr().out == f"{output}\n"
     assert "What changed between two runs" in output.read_text(encoding="utf-8")
 
@@ -110,8 +132,12 @@ def test_a_figure_s_file_stays_in_its_folder_whatever_the_layers_are_called(tmp_
 
     monkeypatch.setattr(export, "write_chart", lambda spec, path, *_: path.write_bytes(b""))
     (tmp_path / "figures").mkdir()
-    report = SimpleNamespace(figures=[SimpleNamespace(name="schedule-../../above/x", spec={}, abreast=1, alt="")])
-    assert {path.parent for path in export.write_figures(report, tmp_path / "figures")} == {tmp_path / "figures"}
+    report = SimpleNamespace(
+        figures=[SimpleNamespace(name="schedule-../../above/x", spec={}, abreast=1, alt="")]
+    )
+    assert {path.parent for path in export.write_figures(report, tmp_path / "figures")} == {
+        tmp_path / "figures"
+    }
     assert [path.name for path in tmp_path.iterdir()] == ["figures"]
 
 
@@ -123,22 +149,46 @@ def test_a_sweep_s_page_leads_to_the_reports_of_its_points(swept_plans: Sweep, c
     links = re.findall(r'class="to-point" href="([^"]+)"', path.read_text(encoding="utf-8"))
     assert len(links) == 12  # of the points that have a run: the impossible ones have none
     for link in links:
-        assert "No plan fits" in (text := (folder / link).read_text(encoding="utf-8")) or "The best plan for" in text
+        assert (
+            "No plan fits" in (text := (folder / link).read_text(encoding="utf-8"))
+            or "The best plan for" in text
+        )
 
 
-def test_reports_of_points_are_left_out_or_written_for_the_best_alone(swept_plans: Sweep, tmp_path: Path, capsys) -> None:
+def test_reports_of_points_are_left_out_or_written_for_the_best_alone(
+    swept_plans: Sweep, tmp_path: Path, capsys
+) -> None:
     found = {}
     for which in ("none", "best"):
         path = tmp_path / which / "page.html"
-        assert phaze.main(["report", str(swept_plans.folder), "--points", which, "--output", str(path), "--quiet"]) == 0
-        found[which] = re.findall(r'class="to-point" href="([^"]+)"', path.read_text(encoding="utf-8"))
+        assert (
+            phaze.main(
+                [
+                    "report",
+                    str(swept_plans.folder),
+                    "--points",
+                    which,
+                    "--output",
+                    str(path),
+                    "--quiet",
+                ]
+            )
+            == 0
+        )
+        found[which] = re.findall(
+            r'class="to-point" href="([^"]+)"', path.read_text(encoding="utf-8")
+        )
         assert all((path.parent / link).is_file() for link in found[which])
     assert found["none"] == []
     assert 0 < len(found["best"]) < 12
 
 
 def test_three_runs_are_points_of_one_page(
-    finished: FinishedRun, finished_plans: FinishedRun, nothing_fits: FinishedRun, tmp_path: Path, capsys
+    finished: FinishedRun,
+    finished_plans: FinishedRun,
+    nothing_fits: FinishedRun,
+    tmp_path: Path,
+    capsys,
 ) -> None:
     path = tmp_path / "page.html"
     runs = [str(run.folder) for run in (finished, finished_plans, nothing_fits)]
@@ -154,4 +204,7 @@ def test_without_the_server_s_libraries_it_says_what_to_install(
         monkeypatch.setitem(sys.modules, each, None if each == library else sys)
     assert phaze.main(["serve", str(finished_plans.folder)]) == 1
     said = capsys.readouterr().err
-    assert f"serve needs {library}, which is not installed: python -m pip install 'phaze[serve]'" in said
+    assert (
+        f"serve needs {library}, which is not installed: python -m pip install 'phaze[serve]'"
+        in said
+    )

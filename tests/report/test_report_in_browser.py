@@ -1,4 +1,5 @@
-"""The page in a real browser: laptop and phone, light and dark, with mouse, keyboard and no network."""
+"""The page in a real browser: laptop and phone, light and dark, with mouse, keyboard and no
+network."""
 
 from __future__ import annotations
 
@@ -22,8 +23,16 @@ from Studies.sweep.points_read import read_points
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.browser
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 SIZES = {"laptop": {"width": 1366, "height": 768}, "phone": {"width": 390, "height": 844}}
 SMALLEST_TARGET = 40  # pixels that a finger needs
 MARKS = """view => {
@@ -87,7 +96,9 @@ class Opened:
     asked: list[str] = field(default_factory=list)
 
     def view(self, figure: str) -> Any:
-        return self.page.evaluate_handle(f"document.querySelector('[data-figure=\"{figure}\"]').view")
+        return self.page.evaluate_handle(
+            f"document.querySelector('[data-figure=\"{figure}\"]').view"
+        )
 
     def marks(self, figure: str) -> int:
         counted: int = self.view(figure).evaluate(MARKS)
@@ -115,12 +126,15 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any) -> Iterator[Open]:
-    """Opens a file at a size in a theme; nothing may leave the machine, and nothing may go wrong until the test is over."""
+    """Opens a file at a size in a theme; nothing may leave the machine, and nothing may go wrong
+    until the test is over."""
     pages: list[Opened] = []
 
     def open_file(path: Path, size: str, theme: str) -> Opened:
         phone = size == "phone"
-        context = browser.new_context(viewport=SIZES[size], color_scheme=theme, has_touch=phone, is_mobile=phone)
+        context = browser.new_context(
+            viewport=SIZES[size], color_scheme=theme, has_touch=phone, is_mobile=phone
+        )
         seen = Opened(context.new_page())
         pages.append(seen)
         context.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
@@ -148,7 +162,9 @@ def report(finished: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.mark.some(1)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-def test_everything_is_drawn_within_the_width_and_legible(report: Path, opened: Open, size: str, theme: str) -> None:
+def test_everything_is_drawn_within_the_width_and_legible(
+    report: Path, opened: Open, size: str, theme: str
+) -> None:
     seen = opened(report, size, theme)
     seen.wait_for(theme)
     charts = seen.page.evaluate(DRAWN)
@@ -158,22 +174,33 @@ def test_everything_is_drawn_within_the_width_and_legible(report: Path, opened: 
         assert 0.8 * chart["room"] <= chart["width"] <= chart["room"], chart
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"]
     assert seen.page.evaluate(FAINT_TEXTS) == []
-    assert seen.page.locator("svg [aria-label]").count() == 0  # a chart is one picture with a text, not thousands
+    assert (
+        seen.page.locator("svg [aria-label]").count() == 0
+    )  # a chart is one picture with a text, not thousands
     assert seen.page.get_by_role("img").count() == len(charts)
     if size == "phone":
         heights = seen.page.eval_on_selector_all(
-            "nav a, summary, .filters label", "all => all.map(each => each.getBoundingClientRect().height)"
+            "nav a, summary, .filters label",
+            "all => all.map(each => each.getBoundingClientRect().height)",
         )
         assert min(heights) >= SMALLEST_TARGET
 
 
-def test_filters_change_what_is_drawn_and_outlast_a_change_of_theme(report: Path, opened: Open, finished: FinishedRun) -> None:
+def test_filters_change_what_is_drawn_and_outlast_a_change_of_theme(
+    report: Path, opened: Open, finished: FinishedRun
+) -> None:
     figure = "throughput-area-energy"
     seen = opened(report, "laptop", "light")
     seen.wait_for("light")
     with_every_size = finished.designs[finished.designs["status"] == "evaluated"]
-    differ = {"hbm_bytes", "memory_bytes", "throughput_bound_samples_per_s"}  # in what is drawn once
-    evaluated = with_every_size.drop_duplicates([name for name in with_every_size if name not in differ])
+    differ = {
+        "hbm_bytes",
+        "memory_bytes",
+        "throughput_bound_samples_per_s",
+    }  # in what is drawn once
+    evaluated = with_every_size.drop_duplicates(
+        [name for name in with_every_size if name not in differ]
+    )
     named = 1 + len({chip.name for chip in finished.result.references})
     assert seen.marks(figure) == len(evaluated) + named
     seen.page.get_by_role("checkbox", name="Pareto front only").check()
@@ -252,7 +279,9 @@ def test_the_keyboard_reaches_filters_links_and_tables(report: Path, opened: Ope
     assert seen.page.locator("main details").first.locator("table").is_visible()
 
 
-COLUMN = "(table, place) => [...table.tBodies[0].rows].map(row => row.cells[place].textContent.trim())"
+COLUMN = (
+    "(table, place) => [...table.tBodies[0].rows].map(row => row.cells[place].textContent.trim())"
+)
 SORTABLE = """<main><table class="sorts"><thead><tr><th>what</th><th>takes</th><th>size</th></tr></thead>
 <tbody><tr><th>b2</th><td>97.88 ms</td><td>1,024</td></tr><tr><th>b10</th><td>1.2 s</td><td></td></tr>
 <tr><th>a</th><td>12 µs</td><td>9.5 (3%)</td></tr><tr><th>c</th><td>-</td><td>-2</td></tr></tbody>
@@ -274,7 +303,9 @@ def test_tables_sort_by_mouse_and_keyboard_and_tell_so(report: Path, opened: Ope
     assert [float(each.replace(",", "")) for each in table.evaluate(COLUMN, 6)] == sorted(areas)
     seen.page.keyboard.press("Enter")
     assert head.get_attribute("aria-sort") == "descending"
-    assert [float(each.replace(",", "")) for each in table.evaluate(COLUMN, 6)] == sorted(areas, reverse=True)
+    assert [float(each.replace(",", "")) for each in table.evaluate(COLUMN, 6)] == sorted(
+        areas, reverse=True
+    )
     seen.page.keyboard.press("Space")
     assert head.get_attribute("aria-sort") is None
     assert table.evaluate(COLUMN, 6) == given
@@ -285,10 +316,17 @@ def test_tables_sort_by_mouse_and_keyboard_and_tell_so(report: Path, opened: Ope
 
 
 @pytest.mark.thorough
-def test_units_sort_by_size_names_by_their_numbers_and_empty_cells_last(opened: Open, tmp_path: Path) -> None:
-    script = (Path(templates.__file__).parent / "templates" / "tables.js").read_text(encoding="utf-8")
+def test_units_sort_by_size_names_by_their_numbers_and_empty_cells_last(
+    opened: Open, tmp_path: Path
+) -> None:
+    script = (Path(templates.__file__).parent / "templates" / "tables.js").read_text(
+        encoding="utf-8"
+    )
     path = tmp_path / "table.html"
-    path.write_text(f'<!doctype html><meta charset="utf-8">{SORTABLE}<script>{script}</script>', encoding="utf-8")
+    path.write_text(
+        f'<!doctype html><meta charset="utf-8">{SORTABLE}<script>{script}</script>',
+        encoding="utf-8",
+    )
     seen = opened(path, "laptop", "light")
     table, foot = seen.page.locator("table"), seen.page.locator("tfoot")
     orders = {
@@ -315,7 +353,8 @@ def test_folded_tables_are_printed_and_folded_again(report: Path, opened: Open) 
     seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert folded.count() == before
     seen.page.evaluate(
-        "addEventListener('beforeprint', () => { window.printed = document.querySelectorAll('details:not([open])').length; })"
+        "addEventListener('beforeprint', () => { window.printed = "
+        "document.querySelectorAll('details:not([open])').length; })"
     )
     assert seen.page.pdf().startswith(b"%PDF")
     assert seen.page.evaluate("window.printed") == 0
@@ -350,7 +389,9 @@ def test_other_pages_are_drawn_too(
         "points of chips": points_report(read_points([swept_chips.folder])),
         "pair": search_report(finished_pair),
         "plans": search_report(finished_plans),
-        "comparison": comparison_report(finished, finished_pair, compare_runs(finished, finished_pair)),
+        "comparison": comparison_report(
+            finished, finished_pair, compare_runs(finished, finished_pair)
+        ),
         "nothing": search_report(nothing_fits),
     }
     for name, report in pages.items():

@@ -44,7 +44,9 @@ def client_of(folders: list[Path], *, alone: bool) -> Any:
     from Reporter.serve.answers import Answers
     from Reporter.serve.app import application
 
-    return TestClient(application(Answers(read_points(folders), alone), TOKEN), raise_server_exceptions=False)
+    return TestClient(
+        application(Answers(read_points(folders), alone), TOKEN), raise_server_exceptions=False
+    )
 
 
 WITHOUT = {
@@ -64,7 +66,9 @@ WITHOUT = {
 
 @pytest.mark.parametrize("path", WITHOUT.values(), ids=WITHOUT)
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "DELETE"])
-def test_without_the_token_everything_is_refused_alike(of_sweep: Any, path: str, method: str) -> None:
+def test_without_the_token_everything_is_refused_alike(
+    of_sweep: Any, path: str, method: str
+) -> None:
     reply = of_sweep.request(method, path, follow_redirects=False)
     assert reply.status_code == 403
     assert "points" not in reply.text and TOKEN not in str(reply.headers)
@@ -98,7 +102,11 @@ def test_the_page_may_ask_its_server_and_nobody_else(of_sweep: Any) -> None:
     reply = of_sweep.get(f"/{TOKEN}/")
     assert reply.status_code == 200
     policy = reply.headers["content-security-policy"]
-    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "frame-ancestors 'none'" in policy
+    assert (
+        "default-src 'none'" in policy
+        and "connect-src 'self'" in policy
+        and "frame-ancestors 'none'" in policy
+    )
     assert reply.headers["referrer-policy"] == "no-referrer"
     assert TOKEN not in reply.text  # addresses in it are relative
     links = re.findall(r'class="to-point" href="([^"]+)"', reply.text)
@@ -146,15 +154,24 @@ ASKED_WRONGLY = {
 
 
 @pytest.mark.parametrize(("body", "said"), ASKED_WRONGLY.values(), ids=ASKED_WRONGLY)
-def test_a_question_that_cannot_be_is_refused_with_a_sentence(of_run: Any, body: bytes, said: str) -> None:
+def test_a_question_that_cannot_be_is_refused_with_a_sentence(
+    of_run: Any, body: bytes, said: str
+) -> None:
     reply = of_run.post(f"/{TOKEN}/points/1/explain", content=body)
     assert reply.status_code == 422
     assert said in reply.json()["problem"]
 
 
 def test_points_without_a_plan_cannot_be_asked(of_sweep: Any, swept_plans: Sweep) -> None:
-    without = next(point for point in read_points([swept_plans.folder]).points if not point.feasible)
-    assert of_sweep.post(f"/{TOKEN}/points/{without.number}/explain", json={"instead": "pp=2"}).status_code == 404
+    without = next(
+        point for point in read_points([swept_plans.folder]).points if not point.feasible
+    )
+    assert (
+        of_sweep.post(
+            f"/{TOKEN}/points/{without.number}/explain", json={"instead": "pp=2"}
+        ).status_code
+        == 404
+    )
 
 
 def test_of_one_run_the_page_is_its_report(of_run: Any) -> None:
@@ -162,7 +179,9 @@ def test_of_one_run_the_page_is_its_report(of_run: Any) -> None:
     assert "The best plan for" in text and "What would another plan cost?" in text
 
 
-def test_the_command_prints_an_address_that_answers_and_ends_when_interrupted(finished_plans: FinishedRun) -> None:
+def test_the_command_prints_an_address_that_answers_and_ends_when_interrupted(
+    finished_plans: FinishedRun,
+) -> None:
     pytest.importorskip("uvicorn", reason="uvicorn is not installed (pip install 'phaze[serve]')")
     words = [sys.executable, REPOSITORY / "phaze.py", "serve", finished_plans.folder]
     with started(words, stdout=PIPE, stderr=PIPE, cwd=REPOSITORY) as process:
@@ -204,4 +223,7 @@ def test_a_port_in_use_is_refused_with_a_sentence(finished_plans: FinishedRun, c
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert phaze.main(["serve", str(finished_plans.folder), "--port", str(port)]) == 2
-    assert f"127.0.0.1:{port} cannot be listened on (address already in use); give another --port" in capsys.readouterr().err
+    assert (
+        f"127.0.0.1:{port} cannot be listened on (address already in use); give another --port"
+        in capsys.readouterr().err
+    )

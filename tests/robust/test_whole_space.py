@@ -1,4 +1,5 @@
-"""The whole space under every sample: what is told agrees with all chips priced one by one, and whatever wins is found."""
+"""The whole space under every sample: what is told agrees with all chips priced one by one, and
+whatever wins is found."""
 
 from __future__ import annotations
 
@@ -39,14 +40,24 @@ axes: {num_tc: [2, 8], num_vc: [2, 4], width: [64, 128], depth: [64],
 budget: {area_mm2: 340.0}
 keep: {minimum_area_fraction: 0.0, any_single_tc: true, any_single_vc: true}
 """
-SETTINGS = {"model": "bertbase", "sequence_length": 128, "global_batch_size": 64, "devices": 16, "recompute": "none"}
+SETTINGS = {
+    "model": "bertbase",
+    "sequence_length": 128,
+    "global_batch_size": 64,
+    "devices": 16,
+    "recompute": "none",
+}
 EVERY = tuple(axis for axis in FrontAxis if axis is not FrontAxis.NONE)
 SAMPLES, SEED = 4, 7
 
 
 def finished(made: Path, objective: Objective) -> FinishedRun:
     (made / "space.yaml").write_text(SPACE)
-    asked = {"design_space": str(made / "space.yaml"), "objective": objective.value, "output": str(made / "out")}
+    asked = {
+        "design_space": str(made / "space.yaml"),
+        "objective": objective.value,
+        "output": str(made / "out"),
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("Studies.search_run.limits_of", lambda run, best, groups: ())
         assert isinstance(run_solver(resolve({}, SETTINGS | asked), SilentProgress()), SearchResult)
@@ -54,39 +65,66 @@ def finished(made: Path, objective: Objective) -> FinishedRun:
 
 
 def enumerated(run: Run, physics: Physics) -> np.ndarray:
-    """What every chip reaches with its best plans, each point evaluated as the search does; 0 beyond the budget."""
+    """What every chip reaches with its best plans, each point evaluated as the search does; 0
+    beyond the budget."""
     given = run.hardware
     assert isinstance(given, DesignedChips)
-    chips = [physics.space.with_area(given.accelerators.accelerator(row)) for row in range(given.configurations)]
-    of = {"platform": physics.space.platform, "cluster": physics.cluster, "space": physics.space, "_scheduled": {}}
+    chips = [
+        physics.space.with_area(given.accelerators.accelerator(row))
+        for row in range(given.configurations)
+    ]
+    of = {
+        "platform": physics.space.platform,
+        "cluster": physics.cluster,
+        "space": physics.space,
+        "_scheduled": {},
+    }
     asked = priced(run, replace(given, accelerators=AcceleratorSet.of(chips), **of), EVERY)
     best = np.zeros(len(chips))
     for size in run.problem.memory_bytes:
         for group in asked.groups(size):
             group.evaluate(np.flatnonzero(group.status != PointStatus.INFEASIBLE))
-            best = np.maximum(best, group.objective(run.problem.objective).reshape(-1, len(chips)).max(axis=0))
+            best = np.maximum(
+                best, group.objective(run.problem.objective).reshape(-1, len(chips)).max(axis=0)
+            )
     return np.where([chip.area_mm2 <= physics.space.budget_mm2 for chip in chips], best, 0.0)
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_the_answer_is_that_of_all_chips_enumerated_under_every_sample(objective: Objective, tmp_path: Path) -> None:
+def test_the_answer_is_that_of_all_chips_enumerated_under_every_sample(
+    objective: Objective, tmp_path: Path
+) -> None:
     run = finished(tmp_path, objective)
     again = searched_again(run)
     physics = physics_of(again)
     constants = uncertain_constants(physics)
     factors = sampled_factors(constants, SAMPLES, SEED)
-    values = np.array([enumerated(again, with_factors(physics, constants, row.tolist())) for row in factors])
+    values = np.array(
+        [enumerated(again, with_factors(physics, constants, row.tolist())) for row in factors]
+    )
     best = values.max(axis=1)
     regrets = 1.0 - values / best[:, None]
-    with pytest.MonkeyPatch.context() as patch:  # what constants do alone is not asked here, and takes a while
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # what constants do alone is not asked here, and takes a while
         patch.setattr("Studies.robust.robustness.uncertain_constants", lambda physics: constants)
         patch.setattr("Studies.robust.robustness._influences", lambda *given: [])
-        patch.setattr("Studies.robust.robustness.Sampler.values", _values_of_samples_alone(Sampler.values, len(constants)))
+        patch.setattr(
+            "Studies.robust.robustness.Sampler.values",
+            _values_of_samples_alone(Sampler.values, len(constants)),
+        )
         answer = robustness(run, samples=SAMPLES, contenders=1, seed=SEED, workers=1)
-    assert answer.searched.proven == SAMPLES and answer.searched.undecided == 0 and answer.searched.designs == values.shape[1]
+    assert (
+        answer.searched.proven == SAMPLES
+        and answer.searched.undecided == 0
+        and answer.searched.designs == values.shape[1]
+    )
     for each in answer.contenders:
         row = _row(again, each.accelerator)
-        assert each.wins == (regrets[:, row] <= 1e-6).mean() and each.fails == (values[:, row] == 0.0).mean()
+        assert (
+            each.wins == (regrets[:, row] <= 1e-6).mean()
+            and each.fails == (values[:, row] == 0.0).mean()
+        )
         assert each.expected_regret == pytest.approx(regrets[:, row].mean(), abs=2e-6)
         assert each.worst_regret == pytest.approx(regrets[:, row].max(), abs=2e-6)
     assert answer.least_regret.worst_regret == pytest.approx(regrets.max(axis=0).min(), abs=2e-6)
@@ -97,7 +135,11 @@ def test_the_answer_is_that_of_all_chips_enumerated_under_every_sample(objective
 
 def _values_of_samples_alone(values, count):  # type: ignore[no-untyped-def]
     def wrapped(self, rows, factors, what):  # type: ignore[no-untyped-def]
-        return np.ones((len(factors), len(rows))) if len(factors) == 1 + 2 * count else values(self, rows, factors, what)
+        return (
+            np.ones((len(factors), len(rows)))
+            if len(factors) == 1 + 2 * count
+            else values(self, rows, factors, what)
+        )
 
     return wrapped
 
@@ -114,12 +156,16 @@ def per_dollar(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     return finished(tmp_path_factory.mktemp("dollars"), Objective.THROUGHPUT_PER_DOLLAR)
 
 
-def test_a_chip_far_behind_as_stated_that_wins_under_a_sample_is_found(per_dollar: FinishedRun) -> None:
+def test_a_chip_far_behind_as_stated_that_wins_under_a_sample_is_found(
+    per_dollar: FinishedRun,
+) -> None:
     run = searched_again(per_dollar)
     physics = physics_of(run)
     constants = uncertain_constants(physics)
     stated = enumerated(run, physics)
-    rows = np.array([int(np.argmax(stated)), int(np.argmin(stated))])  # followed from the start; others must be found
+    rows = np.array(
+        [int(np.argmax(stated)), int(np.argmin(stated))]
+    )  # followed from the start; others must be found
     for name, factor in (("memory.hbm3.price_per_gib", 40.0), ("technology.tensor_pe_area", 3.0)):
         moved = with_factors(physics, [each for each in constants if each.name == name], [factor])
         space, values = SampledSpace(run, moved, EvaluatedPlans()), enumerated(run, moved)
@@ -127,7 +173,9 @@ def test_a_chip_far_behind_as_stated_that_wins_under_a_sample_is_found(per_dolla
         assert best.proven and best.value == pytest.approx(values.max(), rel=2e-6)
         assert values[best.row] == pytest.approx(values.max(), rel=2e-6)
         assert (best.reach >= values * (1 - 1e-9)).all()
-        if name == "memory.hbm3.price_per_gib":  # of the 32 chips some twenty come nearer to the best as stated
+        if (
+            name == "memory.hbm3.price_per_gib"
+        ):  # of the 32 chips some twenty come nearer to the best as stated
             assert best.row not in rows and stated[best.row] < 0.87 * stated.max()
 
 
@@ -151,10 +199,18 @@ def test_bounds_of_layers_are_never_above_what_schedules_need(per_dollar: Finish
 def test_chips_whose_process_is_too_slow_for_their_clock_fail(per_dollar: FinishedRun) -> None:
     run = searched_again(per_dollar)
     physics = physics_of(run)
-    slow = [each for each in uncertain_constants(physics) if each.name == "technology.die.nominal_frequency"]
+    slow = [
+        each
+        for each in uncertain_constants(physics)
+        if each.name == "technology.die.nominal_frequency"
+    ]
     space = SampledSpace(run, with_factors(physics, slow, [0.3]), EvaluatedPlans())
     rows = np.arange(4)
-    assert not space.allowed.any() and not space.values(rows).any() and space.best(rows, np.zeros(4)).row == -1
+    assert (
+        not space.allowed.any()
+        and not space.values(rows).any()
+        and space.best(rows, np.zeros(4)).row == -1
+    )
 
 
 def test_reaching_tells_chips_by_what_they_reach(per_dollar: FinishedRun) -> None:
@@ -169,7 +225,9 @@ def test_samples_repeat_by_their_seed_whatever_the_workers(per_dollar: FinishedR
     sampler = Sampler(per_dollar, 1, SilentProgress())
     run = searched_again(per_dollar)
     factors = sampled_factors(uncertain_constants(physics_of(run)), 6, 3)
-    first, second = (each.searched(np.array([0]), factors) for each in (sampler, replace(sampler, workers=2)))
+    first, second = (
+        each.searched(np.array([0]), factors) for each in (sampler, replace(sampler, workers=2))
+    )
     assert np.array_equal(first.values, second.values) and [each.row for each in first.bests] == [
         each.row for each in second.bests
     ]

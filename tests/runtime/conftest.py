@@ -1,4 +1,5 @@
-"""Trainings and profiles of a module of tests fork their processes from one server, which imports torch and transformers once."""
+"""Trainings and profiles of a module of tests fork their processes from one server, which imports
+torch and transformers once."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,5 @@
-"""A profile whose processes are killed ends with one sentence, leaves none behind, and goes on to the same rows."""
+"""A profile whose processes are killed ends with one sentence, leaves none behind, and goes on to
+the same rows."""
 
 from __future__ import annotations
 
@@ -20,7 +21,18 @@ from Estimator.profiled.database import ProfileDatabase, read_database
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL = "gpt:layers=2,hidden=32,heads=2,vocabulary=256"
-WORDS = ["--model", MODEL, "--sequence-length", "8", "--cap", "0.01", "--no-passes", "--processes", "2", "--quiet"]
+WORDS = [
+    "--model",
+    MODEL,
+    "--sequence-length",
+    "8",
+    "--cap",
+    "0.01",
+    "--no-passes",
+    "--processes",
+    "2",
+    "--quiet",
+]
 PATIENCE_S = 120.0
 LEAST_ROWS, MOST_ROWS = 1, 12  # of the 36 exchanges, that are measured before it is killed
 
@@ -35,10 +47,14 @@ def exchanging(folder: Path, mark: str) -> Iterator[subprocess.Popen[str]]:
     words = [sys.executable, "phaze.py", "profile", *WORDS, "--output", str(folder)]
     table, environment = folder / "collectives.csv", {**os.environ, MARK: mark}
     rows = lines_of(table) + Random().randint(LEAST_ROWS, MOST_ROWS)
-    with started(words, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started(
+        words, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         deadline = time.monotonic() + PATIENCE_S
         while lines_of(table) <= rows:
-            assert process.poll() is None and time.monotonic() < deadline, "no exchange was measured"
+            assert process.poll() is None and time.monotonic() < deadline, (
+                "no exchange was measured"
+            )
             time.sleep(0.01)
         yield process
 
@@ -64,7 +80,9 @@ def test_a_killed_profile_leaves_none_behind_and_goes_on(tmp_path: Path) -> None
     assert len(said.strip().splitlines()) == 1 and "start the same profile again" in said
     assert ended(mark) == []
     done = subprocess.run(
-        [sys.executable, "phaze.py", "profile", *WORDS, "--output", str(tmp_path / "here")], cwd=REPOSITORY, capture_output=True
+        [sys.executable, "phaze.py", "profile", *WORDS, "--output", str(tmp_path / "here")],
+        cwd=REPOSITORY,
+        capture_output=True,
     )
     assert done.returncode == 0
     whole = read_database(tmp_path / "here")
@@ -81,6 +99,7 @@ def test_a_profile_that_is_told_to_end_says_that_it_goes_on(tmp_path: Path) -> N
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + signal.SIGTERM
     assert said.strip().splitlines() == [
-        "phaze: terminated; everything finished so far is kept, and the same command goes on from there"
+        "phaze: terminated; everything finished so far is kept, and the same command goes on from "
+        "there"
     ]
     assert ended(mark) == []

@@ -1,4 +1,5 @@
-"""``phaze profile``: what it measures and keeps, that it goes on where it was killed, and what is asked of its databases."""
+"""``phaze profile``: what it measures and keeps, that it goes on where it was killed, and what is
+asked of its databases."""
 
 import json
 import os
@@ -25,7 +26,19 @@ from Runtime.profiling.timing import Repeats
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MODEL, LENGTH = "gpt:layers=2,hidden=64,heads=4", 16
-PROFILE = ["profile", "--model", MODEL, "--sequence-length", str(LENGTH), "--tp", "1", "2", "--cap", "0.02", "--processes"]
+PROFILE = [
+    "profile",
+    "--model",
+    MODEL,
+    "--sequence-length",
+    str(LENGTH),
+    "--tp",
+    "1",
+    "2",
+    "--cap",
+    "0.02",
+    "--processes",
+]
 ENOUGH_ROWS, PATIENCE_S = 12, 120.0
 
 
@@ -55,7 +68,11 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 @pytest.mark.parametrize("tp", [1, 2])
 def test_every_operator_of_the_graph_is_measured(profiled: Path, tp: int) -> None:
     graph = extract_graph(GraphKey(MODEL, 1, LENGTH, tp, dtype="float32"))
-    operators = [each for layer in graph.layers for each in (*layer.forward.operators, *layer.backward.operators)]
+    operators = [
+        each
+        for layer in graph.layers
+        for each in (*layer.forward.operators, *layer.backward.operators)
+    ]
     database = read_database(profiled)
     measured = {row.operator for row in database.operators}
     wanted = {anonymous(each) for each in operators if each.kind is not OperatorKind.COLLECTIVE}
@@ -69,15 +86,27 @@ def test_layers_of_models_that_no_family_describes_are_timed(tmp_path: Path) -> 
     path.write_text(
         json.dumps(
             {
-                **{"model_type": "resnet", "architectures": ["ResNetForImageClassification"], "layer_type": "basic"},
-                **{"embedding_size": 4, "hidden_sizes": [4, 4, 8, 8], "depths": [1, 1, 1, 1], "num_labels": 3},
+                **{
+                    "model_type": "resnet",
+                    "architectures": ["ResNetForImageClassification"],
+                    "layer_type": "basic",
+                },
+                **{
+                    "embedding_size": 4,
+                    "hidden_sizes": [4, 4, 8, 8],
+                    "depths": [1, 1, 1, 1],
+                    "num_labels": 3,
+                },
             }
         )
     )
     family = find_model(str(path))
     assert not family.described
     found = measured_layer_passes(
-        GraphKey(str(path), 1, 1, 1, dtype="float32"), family, Clock.THREAD, Repeats(least=1, most=1, warm_up=0)
+        GraphKey(str(path), 1, 1, 1, dtype="float32"),
+        family,
+        Clock.THREAD,
+        Repeats(least=1, most=1, warm_up=0),
     )
     layers = {layer for _, layer in found}
     assert len(layers) > 4 and set(found) == {(phase, layer) for phase in Phase for layer in layers}
@@ -87,7 +116,9 @@ def test_layers_of_models_that_no_family_describes_are_timed(tmp_path: Path) -> 
     assert again == {(Phase.BACKWARD, layer) for layer in inner}
 
 
-def test_a_second_profile_measures_nothing_again(profiled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_profile_measures_nothing_again(
+    profiled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = read_database(profiled)
     report = answer(capsys, *PROFILE, "--output", profiled)
     assert report["measured_now"] == 0
@@ -95,7 +126,9 @@ def test_a_second_profile_measures_nothing_again(profiled: Path, capsys: pytest.
 
 
 @pytest.mark.thorough
-def test_a_profile_that_was_killed_keeps_its_rows_and_ends_with_the_same_ones(profiled: Path, tmp_path: Path) -> None:
+def test_a_profile_that_was_killed_keeps_its_rows_and_ends_with_the_same_ones(
+    profiled: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "killed"
     words = [sys.executable, REPOSITORY / "phaze.py", *PROFILE, "--output", folder, "--quiet"]
     with started(words, cwd=REPOSITORY) as process:
@@ -127,12 +160,28 @@ def test_exchanges_between_processes_are_measured(tmp_path: Path, profiled: Path
     database = read_database(folder)
     assert {row.kind for row in database.collectives} == set(Exchange)
     assert {row.group_size for row in database.collectives} == {2}
-    reduced = {row.payload_bytes: row.timing.seconds for row in database.collectives if row.kind is Exchange.ALL_REDUCE}
+    reduced = {
+        row.payload_bytes: row.timing.seconds
+        for row in database.collectives
+        if row.kind is Exchange.ALL_REDUCE
+    }
     assert reduced[max(reduced)] > reduced[min(reduced)]
 
 
-def test_a_plan_is_priced_from_a_database(profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["evaluate", "--model", MODEL, "--sequence-length", LENGTH, "--device", profiled, "--output", tmp_path]
+def test_a_plan_is_priced_from_a_database(
+    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "evaluate",
+        "--model",
+        MODEL,
+        "--sequence-length",
+        LENGTH,
+        "--device",
+        profiled,
+        "--output",
+        tmp_path,
+    ]
     found = answer(capsys, *words, "--pp", "2", "--global-batch-size", "4")
     machine, sources = read_database(profiled).machine, found["price_sources"]
     assert sources["database"] == str(profiled)
@@ -143,8 +192,21 @@ def test_a_plan_is_priced_from_a_database(profiled: Path, tmp_path: Path, capsys
     assert larger["fitted"] + larger["interpolated"] > 0
 
 
-def test_a_search_says_what_was_measured(profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--model", MODEL, "--sequence-length", LENGTH, "--device", profiled, "--devices", "2", "--global-batch-size", "4"]
+def test_a_search_says_what_was_measured(
+    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "--model",
+        MODEL,
+        "--sequence-length",
+        LENGTH,
+        "--device",
+        profiled,
+        "--devices",
+        "2",
+        "--global-batch-size",
+        "4",
+    ]
     words += [
         "--micro-batch-size",
         "1",
@@ -168,9 +230,33 @@ def test_a_search_says_what_was_measured(profiled: Path, tmp_path: Path, capsys:
     assert "of their seconds" in capsys.readouterr().out
 
 
-def test_a_training_is_priced_from_a_database(profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--model", MODEL, "--sequence-length", LENGTH, "--device", profiled, "--output", tmp_path, "--tokens", "1e6"]
-    degrees = ["--tp", "1", "--pp", "1", "--dp", "2", "--micro-batch-size", "1", "--global-batch-size", "4"]
+def test_a_training_is_priced_from_a_database(
+    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "--model",
+        MODEL,
+        "--sequence-length",
+        LENGTH,
+        "--device",
+        profiled,
+        "--output",
+        tmp_path,
+        "--tokens",
+        "1e6",
+    ]
+    degrees = [
+        "--tp",
+        "1",
+        "--pp",
+        "1",
+        "--dp",
+        "2",
+        "--micro-batch-size",
+        "1",
+        "--global-batch-size",
+        "4",
+    ]
     assert answer(capsys, "training-time", *words, *degrees)
 
 
@@ -178,7 +264,9 @@ def test_a_device_and_a_cluster_are_fitted_to_a_database(
     profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fitted = tmp_path / "fitted.yaml"
-    report = answer(capsys, "calibrate", "--device", profiled, "--table", profiled, "--output", fitted)
+    report = answer(
+        capsys, "calibrate", "--device", profiled, "--table", profiled, "--output", fitted
+    )
     assert any(each["table"].endswith(": gemm") for each in report["tables"])
     found = answer(
         capsys,
@@ -197,16 +285,22 @@ def test_a_device_and_a_cluster_are_fitted_to_a_database(
     assert "price_sources" not in found
 
 
-def test_what_cannot_be_profiled_is_refused(profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_profiled_is_refused(
+    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     there = ["--output", tmp_path / "new"]
     assert "name its folder with --output" in refusal(capsys, "profile", "--model", MODEL)
     assert "one model at a time" in refusal(capsys, "profile", *there)
-    assert "hidden" in refusal(capsys, "profile", "--model", "gpt:layers=2,hidden=63,heads=4", *there)
+    assert "hidden" in refusal(
+        capsys, "profile", "--model", "gpt:layers=2,hidden=63,heads=4", *there
+    )
     assert "3" in refusal(capsys, "profile", "--model", MODEL, "--tp", "3", *there)
     assert "threads is 0" in refusal(capsys, "profile", "--model", MODEL, "--threads", "0", *there)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    assert "is there and is no profiled database" in refusal(capsys, "profile", "--model", MODEL, "--output", tmp_path / "mine")
+    assert "is there and is no profiled database" in refusal(
+        capsys, "profile", "--model", MODEL, "--output", tmp_path / "mine"
+    )
     assert not (tmp_path / "new").exists()
     other = tmp_path / "other"
     shutil.copytree(profiled, other)
@@ -219,8 +313,12 @@ def test_a_database_of_another_dtype_or_none_is_refused(
     profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["evaluate", "--model", MODEL, "--sequence-length", str(LENGTH), "--output", tmp_path]
-    assert "only in float32; give --precision fp32" in refusal(capsys, *words, "--device", profiled, "--precision", "bf16")
-    assert "measured, which no other peak" in refusal(capsys, *words, "--device", profiled, "--peak-flops", "1")
+    assert "only in float32; give --precision fp32" in refusal(
+        capsys, *words, "--device", profiled, "--precision", "bf16"
+    )
+    assert "measured, which no other peak" in refusal(
+        capsys, *words, "--device", profiled, "--peak-flops", "1"
+    )
     assert str(tmp_path / "nothing") in refusal(capsys, *words, "--device", tmp_path / "nothing")
     empty = tmp_path / "empty"
     empty.mkdir()

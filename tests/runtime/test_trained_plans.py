@@ -1,4 +1,5 @@
-"""Plans train the model that one process would train, whatever their stages; all in one set of processes."""
+"""Plans train the model that one process would train, whatever their stages; all in one set of
+processes."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
         name: Job(plan, 3, folder / f"run{number}", check=True, dtype="float64")
         for number, (name, plan) in enumerate(PLANS.items())
     }
-    named["a run of bytes"] = Job(NARROWING, 3, folder / "text", data=str(Path(__file__)), check=True, seed=7)
+    named["a run of bytes"] = Job(
+        NARROWING, 3, folder / "text", data=str(Path(__file__)), check=True, seed=7
+    )
     kept = Job(PLANS["zero 1 and 2"], 4, folder / AGAIN, checkpoint_every=2)
     named[AGAIN] = replace(kept, steps=2)
     named["straight"] = replace(kept, folder=folder / "straight", checkpoint_every=0)
@@ -42,19 +45,30 @@ def records(jobs: dict[str, Job]) -> dict[str, JobRecord]:
 
 
 @pytest.mark.parametrize("name", [*PLANS, "a run of bytes"])
-def test_losses_and_parameters_are_those_of_one_process(name: str, jobs: dict[str, Job], records: dict[str, JobRecord]) -> None:
+def test_losses_and_parameters_are_those_of_one_process(
+    name: str, jobs: dict[str, Job], records: dict[str, JobRecord]
+) -> None:
     job = jobs[name]
     found = compare(job, records[name], find_model(job.plan.model))
     assert found.equal, found
 
 
-def test_the_comparison_finds_another_training(jobs: dict[str, Job], records: dict[str, JobRecord]) -> None:
+def test_the_comparison_finds_another_training(
+    jobs: dict[str, Job], records: dict[str, JobRecord]
+) -> None:
     job = jobs["narrowing"]
-    slower = replace(job, optimization=replace(job.optimization, learning_rate=job.optimization.learning_rate * 0.999))
+    slower = replace(
+        job,
+        optimization=replace(
+            job.optimization, learning_rate=job.optimization.learning_rate * 0.999
+        ),
+    )
     assert not compare(slower, records["narrowing"], find_model(job.plan.model)).equal
 
 
-def test_losses_go_down_and_gradients_were_clipped(jobs: dict[str, Job], records: dict[str, JobRecord]) -> None:
+def test_losses_go_down_and_gradients_were_clipped(
+    jobs: dict[str, Job], records: dict[str, JobRecord]
+) -> None:
     steps = records["uniform"].steps
     assert steps[-1].loss < steps[0].loss
     assert max(step.gradient_norm for step in steps) > jobs["uniform"].optimization.clip
@@ -69,13 +83,19 @@ def test_a_resumed_training_goes_on_with_the_same_losses(records: dict[str, JobR
 def test_zero_keeps_less_of_the_state_and_recomputation_less_of_the_passes(
     jobs: dict[str, Job], records: dict[str, JobRecord]
 ) -> None:
-    plain, sharded, fully = (records[name].processes for name in ("uniform", "zero 1 and 2", "zero 3"))
-    assert all(less.state_bytes < more.state_bytes for less, more in zip(sharded, plain, strict=True))
+    plain, sharded, fully = (
+        records[name].processes for name in ("uniform", "zero 1 and 2", "zero 3")
+    )
+    assert all(
+        less.state_bytes < more.state_bytes for less, more in zip(sharded, plain, strict=True)
+    )
     assert fully[0].state_bytes < plain[0].state_bytes * 0.8
     assert fully[2].kept_bytes < plain[2].kept_bytes
 
 
-def test_the_record_has_what_every_stage_measured(jobs: dict[str, Job], records: dict[str, JobRecord]) -> None:
+def test_the_record_has_what_every_stage_measured(
+    jobs: dict[str, Job], records: dict[str, JobRecord]
+) -> None:
     answer = train_record(jobs["narrowing"], PlanToTrain(NARROWING), records["narrowing"], None)
     assert [(stage.dp, stage.tp) for stage in answer.stages] == [(2, 1), (1, 1)]
     for stage in answer.stages:

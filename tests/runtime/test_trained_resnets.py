@@ -1,4 +1,5 @@
-"""Plans of models with batch norms, whose replicas normalise their own rows, train that of one process that does the same."""
+"""Plans of models with batch norms, whose replicas normalise their own rows, train that of one
+process that does the same."""
 
 from __future__ import annotations
 
@@ -28,19 +29,27 @@ TINY = "resnet-depths1x1x1x1-base4-classes10-image_side{}"
 FRONT, BACK = ("embedding", "stages.0", "stages.1"), ("stages.2", "stages.3", "head")
 
 
-def images(*stages: Stage, side: int = 64, schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B) -> Plan:
+def images(
+    *stages: Stage, side: int = 64, schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
+) -> Plan:
     """A plan of a ResNet, whose micro-batches have two images on every stage."""
-    return replace(tiny_plan(*stages, model=TINY.format(side), schedule=schedule), sequence_length=1)
+    return replace(
+        tiny_plan(*stages, model=TINY.format(side), schedule=schedule), sequence_length=1
+    )
 
 
 NARROWING = images(Stage(FRONT, dp=2), Stage(BACK))
 WIDENING = images(
-    Stage(FRONT, recompute=Recompute.FULL), Stage(BACK, dp=2, recompute=Recompute.FULL), schedule=PipelineSchedule.GPIPE
+    Stage(FRONT, recompute=Recompute.FULL),
+    Stage(BACK, dp=2, recompute=Recompute.FULL),
+    schedule=PipelineSchedule.GPIPE,
 )
 PLANS = {
     "narrowing": NARROWING,
     "widening, gpipe, recomputed": WIDENING,
-    "zero 2 beside three stages": images(Stage(FRONT[:2]), Stage((FRONT[2], *BACK[:1]), dp=2, zero=2), Stage(BACK[1:])),
+    "zero 2 beside three stages": images(
+        Stage(FRONT[:2]), Stage((FRONT[2], *BACK[:1]), dp=2, zero=2), Stage(BACK[1:])
+    ),
     "zero 3": images(Stage(FRONT, dp=2, zero=3), Stage(BACK, dp=2, zero=1)),
 }
 
@@ -75,7 +84,9 @@ def records(jobs: dict[str, Job]) -> dict[str, JobRecord]:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_losses_and_parameters_are_those_of_one_process(name: str, jobs: dict[str, Job], records: dict[str, JobRecord]) -> None:
+def test_losses_and_parameters_are_those_of_one_process(
+    name: str, jobs: dict[str, Job], records: dict[str, JobRecord]
+) -> None:
     job = jobs[name]
     check_start(job, find_model(job.plan.model))
     found = compare(job, records[name], find_model(job.plan.model))
@@ -85,7 +96,8 @@ def test_losses_and_parameters_are_those_of_one_process(name: str, jobs: dict[st
 def test_rows_that_are_normalised_together_decide_what_is_trained(
     jobs: dict[str, Job], records: dict[str, JobRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check tells plans that split rows otherwise, and a process that normalises all rows of a micro-batch."""
+    """The check tells plans that split rows otherwise, and a process that normalises all rows of a
+    micro-batch."""
     job, family = jobs["narrowing"], find_model(NARROWING.model)
     other = replace(job, plan=images(Stage(FRONT), Stage(BACK, dp=2)))
     monkeypatch.setattr(comparison, "_differences", lambda *_: [])
@@ -95,9 +107,17 @@ def test_rows_that_are_normalised_together_decide_what_is_trained(
     assert compare(job, records["narrowing"], family).loss_difference > 1e-3
 
 
-def test_the_record_says_which_rows_are_normalised(jobs: dict[str, Job], records: dict[str, JobRecord]) -> None:
-    said = [train_record(jobs[name], PlanToTrain(PLANS[name]), records[name], None).notes[-1] for name in ("narrowing", "zero 3")]
-    assert "rows of one replica (1, 2 from the first to the last stage)" in said[0] and "all 2 of a micro-batch" in said[0]
+def test_the_record_says_which_rows_are_normalised(
+    jobs: dict[str, Job], records: dict[str, JobRecord]
+) -> None:
+    said = [
+        train_record(jobs[name], PlanToTrain(PLANS[name]), records[name], None).notes[-1]
+        for name in ("narrowing", "zero 3")
+    ]
+    assert (
+        "rows of one replica (1, 2 from the first to the last stage)" in said[0]
+        and "all 2 of a micro-batch" in said[0]
+    )
     assert "rows of one replica (1)" in said[1]
 
 
@@ -109,10 +129,18 @@ def test_a_stage_whose_rows_cannot_be_normalised_is_refused(tmp_path: Path) -> N
     check_start(Job(alone, 3, tmp_path), find_model(alone.model))
 
 
-def test_a_configuration_of_another_resnet_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_of_another_resnet_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tmp_path / "config.json"
-    config.write_text('{"model_type": "resnet", "architectures": ["ResNetForImageClassification"], "layer_type": "basic"}')
+    config.write_text(
+        '{"model_type": "resnet", "architectures": ["ResNetForImageClassification"], '
+        '"layer_type": "basic"}'
+    )
     path = tmp_path / "plan.json"
     path.write_bytes(to_json(replace(NARROWING, model=str(config))))
     assert phaze.main(["train", "--plan", str(path), "--quiet"]) == 2
-    assert "of ResNets: bottlenecks, hidden_sizes 4, 8, 16 and 32 times embedding_size" in capsys.readouterr().err
+    assert (
+        "of ResNets: bottlenecks, hidden_sizes 4, 8, 16 and 32 times embedding_size"
+        in capsys.readouterr().err
+    )

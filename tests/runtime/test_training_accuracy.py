@@ -1,13 +1,16 @@
-"""Profiled, searched, trained: the predicted processor time of every stage is that which is measured.
+"""Profiled, searched, trained: the predicted processor time of every stage is that which is
+measured.
 
-Time of the thread does not hold what other programs take of the cores, but caches and clocks are shared with them: on a machine
-with other work the same pass takes up to half as long again. The bounds are those that hold there as well; they tell a pass that
-is priced wrongly (dropout that is not trained with, gradients counted twice) from noise. On a machine of one's own errors are
-about a third of them. Where a search is for stages that differ, it has so little memory that of GPT no plan of stages alike is
-best: the first stages alone recompute what they hold for the micro-batches in flight.
+Time of the thread does not hold what other programs take of the cores, but caches and clocks are
+shared with them: on a machine with other work the same pass takes up to half as long again. The
+bounds are those that hold there as well; they tell a pass that is priced wrongly (dropout that is
+not trained with, gradients counted twice) from noise. On a machine of one's own errors are about a
+third of them. Where a search is for stages that differ, it has so little memory that of GPT no plan
+of stages alike is best: the first stages alone recompute what they hold for the micro-batches in
+flight.
 
-How long a pass takes decides thorough sessions alone: on a machine that changes its speed between profile and training no bound
-holds that a wrong price would break.
+How long a pass takes decides thorough sessions alone: on a machine that changes its speed between
+profile and training no bound holds that a wrong price would break.
 """
 
 from __future__ import annotations
@@ -28,13 +31,35 @@ from Runtime.training.records import TrainRecord
 
 GPT = "gpt:layers=4,hidden=128,heads=4,vocabulary=1024"
 T5 = {
-    **{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "feed_forward_proj": "relu", "dropout_rate": 0.1},
-    **{"num_layers": 1, "num_decoder_layers": 1, "d_model": 128, "num_heads": 4, "d_kv": 32, "d_ff": 512, "vocab_size": 1024},
+    **{
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration"],
+        "feed_forward_proj": "relu",
+        "dropout_rate": 0.1,
+    },
+    **{
+        "num_layers": 1,
+        "num_decoder_layers": 1,
+        "d_model": 128,
+        "num_heads": 4,
+        "d_kv": 32,
+        "d_ff": 512,
+        "vocab_size": 1024,
+    },
     **{"n_positions": 64, "relative_attention_num_buckets": 32, "tie_word_embeddings": True},
 }
 RESNET = "resnet:depths=1x1x1x1,base=8,classes=10,image_side=64"
 DEGREES = ["--devices", "4", "--pp", "2", "--dp", "2", "--tp", "1", "--global-batch-size", "16"]
-TRAINABLE = ["--recompute", "none", "--zero-stage", "0", "--interleave", "1", "--sequence-parallel", "false"]
+TRAINABLE = [
+    "--recompute",
+    "none",
+    "--zero-stage",
+    "0",
+    "--interleave",
+    "1",
+    "--sequence-parallel",
+    "false",
+]
 
 
 MOST_IN_MEDIAN, MOST = 1.5, 2.0  # predicted over measured, or the other way round
@@ -49,7 +74,11 @@ MEMORY = {
 
 def common_flags(name: str, folder: Path) -> list[str]:
     """Of a tiny model of that name, whose file is in ``folder`` where it needs one."""
-    if name == "resnet":  # of one image a batch norm behind the last stage has four values: float32 rounds what it gives by much
+    if (
+        name == "resnet"
+        # of one image a batch norm behind the last stage has four values: float32 rounds what it gives
+        # by much
+    ):
         return ["--model", RESNET, "--micro-batch-size", "2", "--quiet"]
     model = GPT
     if name == "t5":
@@ -75,13 +104,24 @@ def profiled(name: str, profiles: Path) -> tuple[list[str], Path]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gpt", "t5", "resnet"])
-def test_predicted_processor_time_of_a_stage_is_that_of_its_training(name: str, profiles: Path, tmp_path: Path) -> None:
+def test_predicted_processor_time_of_a_stage_is_that_of_its_training(
+    name: str, profiles: Path, tmp_path: Path
+) -> None:
     common, folder = profiled(name, profiles)
     searched = ["--device", str(folder), "--output", str(tmp_path / "run")]
     assert phaze.main(["run_solver", *common, *DEGREES, *TRAINABLE, *searched]) == 0
-    assert phaze.main(["train", "--plan", str(tmp_path / "run" / "best.json"), "--steps", "6", "--quiet"]) == 0
+    assert (
+        phaze.main(
+            ["train", "--plan", str(tmp_path / "run" / "best.json"), "--steps", "6", "--quiet"]
+        )
+        == 0
+    )
     record = from_json(
-        TrainRecord, TRAINING.current_json((tmp_path / "run" / "train" / "train.json").read_bytes(), "train.json"), "train.json"
+        TrainRecord,
+        TRAINING.current_json(
+            (tmp_path / "run" / "train" / "train.json").read_bytes(), "train.json"
+        ),
+        "train.json",
     )
     assert len(record.stages) == 2
     check_times(record)
@@ -106,18 +146,38 @@ def check_page(run: Path) -> None:
 
 @pytest.mark.parametrize(("name", "processes"), sampled(list(MEMORY), [("gpt", 4)]))
 def test_plans_of_a_search_for_stages_that_differ_train_the_model(
-    name: str, processes: int, profiles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], pytestconfig: pytest.Config
+    name: str,
+    processes: int,
+    profiles: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    pytestconfig: pytest.Config,
 ) -> None:
     common, folder = profiled(name, profiles)
     run = tmp_path / "run"
-    searched = ["--device", str(folder), "--devices", str(processes), "--memory-size", MEMORY[name, processes], "--heterogeneous"]
+    searched = [
+        "--device",
+        str(folder),
+        "--devices",
+        str(processes),
+        "--memory-size",
+        MEMORY[name, processes],
+        "--heterogeneous",
+    ]
     assert phaze.main(["run_solver", *common, *SEARCHED, *searched, "--output", str(run)]) == 0
     plan = read_plan_to_train(run / "best.json", None).plan
     if name == "gpt":  # of others stages alike may be as good
         assert len({replace(stage, layers=()) for stage in plan.stages}) > 1
-    assert phaze.main(["train", "--plan", str(run / "best.json"), "--steps", "3", "--check", "--quiet"]) == 0
+    assert (
+        phaze.main(
+            ["train", "--plan", str(run / "best.json"), "--steps", "3", "--check", "--quiet"]
+        )
+        == 0
+    )
     record = from_json(
-        TrainRecord, TRAINING.current_json((run / "train" / "train.json").read_bytes(), "train.json"), "train.json"
+        TrainRecord,
+        TRAINING.current_json((run / "train" / "train.json").read_bytes(), "train.json"),
+        "train.json",
     )
     assert record.check is not None and record.check.equal
     assert record.processes == sum(stage.dp * stage.layout.tp for stage in plan.stages)
@@ -128,13 +188,28 @@ def test_plans_of_a_search_for_stages_that_differ_train_the_model(
     check_validation(run, folder, record, capsys)
 
 
-def check_validation(run: Path, database: Path, record: TrainRecord, capsys: pytest.CaptureFixture[str]) -> None:
-    """A table with the training as a run of its plan on its database is predicted as the search did, or refused."""
+def check_validation(
+    run: Path, database: Path, record: TrainRecord, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table with the training as a run of its plan on its database is predicted as the search
+    did, or refused."""
 
     def validated(**changes: object) -> int:
         capsys.readouterr()
-        cells = {"gpus": record.processes, "stages": len(record.stages), "dtype": "fp32", "model": record.model, **changes}
-        table = {"plan": run / "best.json", "database": database, "measured_s": record.step_s, "peak_allocated_mib": 8, **cells}
+        cells = {
+            "gpus": record.processes,
+            "stages": len(record.stages),
+            "dtype": "fp32",
+            "model": record.model,
+            **changes,
+        }
+        table = {
+            "plan": run / "best.json",
+            "database": database,
+            "measured_s": record.step_s,
+            "peak_allocated_mib": 8,
+            **cells,
+        }
         (run / "runs.csv").write_text(f"{','.join(table)}\n{','.join(map(str, table.values()))}\n")
         return phaze.main(["validate", str(run / "runs.csv"), "--format", "json", "--quiet"])
 
@@ -144,7 +219,10 @@ def check_validation(run: Path, database: Path, record: TrainRecord, capsys: pyt
     assert found["error"] == pytest.approx(found["predicted_s"] / record.step_s - 1)
     assert found["predicted_memory_bytes"] > 0 and found["devices"] == record.processes
     for changes, said in (
-        ({"gpus": record.processes + 1}, f"says gpus {record.processes + 1}, but best.json has {record.processes}"),
+        (
+            {"gpus": record.processes + 1},
+            f"says gpus {record.processes + 1}, but best.json has {record.processes}",
+        ),
         ({"model": "gpt2"}, "says model 'gpt2', but best.json is of"),
         ({"dtype": "bf16"}, "dtype is 'bf16', but"),
         ({"plan": database / "machine.yaml"}, "line 2: "),

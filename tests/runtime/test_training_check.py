@@ -24,10 +24,20 @@ def found(dtype: str, difference: float) -> CheckRecord:
 
 @pytest.mark.parametrize(
     ("float32", "float64", "trained_again", "equal"),
-    [(0.5, None, 0, True), (2.0, 1e-6, 1, True), (2.0, 2.0, 1, False), (float("inf"), float("inf"), 1, False)],
+    [
+        (0.5, None, 0, True),
+        (2.0, 1e-6, 1, True),
+        (2.0, 2.0, 1, False),
+        (float("inf"), float("inf"), 1, False),
+    ],
 )
 def test_float64_decides_where_float32_differs(
-    float32: float, float64: float | None, trained_again: int, equal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    float32: float,
+    float64: float | None,
+    trained_again: int,
+    equal: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def compared(job: Job, record: JobRecord, family: ModelFamily) -> CheckRecord:
         of_tolerance = float32 if job.dtype == "float32" else float64
@@ -43,13 +53,17 @@ def test_float64_decides_where_float32_differs(
     job = Job(UNIFORM, 20, tmp_path, check=True, checkpoint_every=5)
     check = check_training(job, find_model(UNIFORM.model), NOTHING, bool, again)
     assert check is not None and check.equal is equal
-    assert [(run.dtype, run.steps, run.checkpoint_every) for run in runs] == [("float64", CHECKED_STEPS, 0)] * trained_again
+    assert [(run.dtype, run.steps, run.checkpoint_every) for run in runs] == [
+        ("float64", CHECKED_STEPS, 0)
+    ] * trained_again
     assert (check.as_trained is not None) is bool(trained_again)
     if check.as_trained is not None:
         assert check.dtype == "float64" and check.as_trained.loss == float32 * TOLERANCE
 
 
-def test_processes_without_a_record_train_again_with_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_without_a_record_train_again_with_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(comparison, "compare", None)
     runs: list[Job] = []
 

@@ -1,4 +1,5 @@
-"""A training whose processes are killed ends with one sentence, leaves none behind, and goes on to the same result."""
+"""A training whose processes are killed ends with one sentence, leaves none behind, and goes on to
+the same result."""
 
 from __future__ import annotations
 
@@ -33,12 +34,26 @@ def endless(folder: Path, mark: str, every: int = 3) -> Iterator[subprocess.Pope
     """A training of two processes that has trained some steps and would go on for days."""
     plan = folder / "plan.json"
     plan.write_bytes(to_json(tiny_plan(Stage(FRONT), Stage(BACK))))
-    words = [sys.executable, "phaze.py", "train", "--plan", plan, "--steps", "1000000", "--checkpoint-every", str(every)]
+    words = [
+        sys.executable,
+        "phaze.py",
+        "train",
+        "--plan",
+        plan,
+        "--steps",
+        "1000000",
+        "--checkpoint-every",
+        str(every),
+    ]
     environment = {**os.environ, MARK: mark}
-    with started(words, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started(
+        words, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         deadline = time.monotonic() + PATIENCE_S
         while not list((folder / "train" / CHECKPOINTS).glob("step-*")):
-            assert process.poll() is None and time.monotonic() < deadline, "the training did not begin"
+            assert process.poll() is None and time.monotonic() < deadline, (
+                "the training did not begin"
+            )
             time.sleep(0.1)
         yield process
 
@@ -79,7 +94,11 @@ def test_a_training_that_is_told_to_end_says_how_to_go_on(tmp_path: Path) -> Non
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + signal.SIGTERM
     last = said.strip().splitlines()[-1]
-    assert last == f"phaze: terminated; the same command with --resume {tmp_path / 'train'} goes on from the last checkpoint"
+    assert (
+        last
+        == f"phaze: terminated; the same command with --resume {tmp_path / 'train'} goes on from "
+        "the last checkpoint"
+    )
     assert "Traceback" not in said
     assert ended(mark) == []
 
@@ -95,12 +114,18 @@ def test_a_training_killed_at_any_moment_goes_on_to_the_same_losses(tmp_path: Pa
         assert ended(mark) == []
     assert "Traceback" not in said
     folder, plan = tmp_path / "train", tmp_path / "plan.json"
-    done = max(int(each.name.removeprefix("step-")) for each in (folder / CHECKPOINTS).glob("step-*"))
+    done = max(
+        int(each.name.removeprefix("step-")) for each in (folder / CHECKPOINTS).glob("step-*")
+    )
     words = ["train", "--plan", str(plan), "--quiet", "--steps", str(done + 2)]
     assert phaze.main([*words, "--resume", str(folder)]) == 0
     assert phaze.main([*words, "--output", str(tmp_path / "straight")]) == 0
     resumed, straight = (
-        from_json(TrainRecord, TRAINING.current_json((each / "train.json").read_bytes(), "train.json"), "train.json").steps
+        from_json(
+            TrainRecord,
+            TRAINING.current_json((each / "train.json").read_bytes(), "train.json"),
+            "train.json",
+        ).steps
         for each in (folder, tmp_path / "straight")
     )
     assert [each.step for each in resumed] == [done + 1, done + 2]

@@ -1,4 +1,5 @@
-"""Plans that tests train, by hand: a tiny model whose stages are cut and shared in different ways."""
+"""Plans that tests train, by hand: a tiny model whose stages are cut and shared in different
+ways."""
 
 from __future__ import annotations
 
@@ -67,20 +68,38 @@ PLANS = {
     "uniform": UNIFORM,
     "narrowing": NARROWING,
     "widening, gpipe, recomputed": tiny_plan(
-        Stage(FRONT, recompute=Recompute.FULL), Stage(BACK, dp=2, recompute=Recompute.SELECTIVE), schedule=PipelineSchedule.GPIPE
+        Stage(FRONT, recompute=Recompute.FULL),
+        Stage(BACK, dp=2, recompute=Recompute.SELECTIVE),
+        schedule=PipelineSchedule.GPIPE,
     ),
-    "three stages": tiny_plan(Stage(("embedding", "block.0")), Stage(("block.1", "block.2"), dp=2), Stage(("block.3", "head"))),
+    "three stages": tiny_plan(
+        Stage(("embedding", "block.0")),
+        Stage(("block.1", "block.2"), dp=2),
+        Stage(("block.3", "head")),
+    ),
     "zero 1 and 2": tiny_plan(Stage(FRONT, dp=2, zero=1), Stage(BACK, dp=2, zero=2)),
-    "zero 3": tiny_plan(Stage(FRONT, dp=2, zero=3), Stage(BACK, dp=2, zero=3, recompute=Recompute.FULL)),
+    "zero 3": tiny_plan(
+        Stage(FRONT, dp=2, zero=3), Stage(BACK, dp=2, zero=3, recompute=Recompute.FULL)
+    ),
     "tensor parallel to replicas": tiny_plan(Stage(FRONT, tp=2), Stage(BACK, dp=2)),
     "replicas to tensor parallel": tiny_plan(
         Stage(FRONT, dp=2, zero=1), Stage(BACK, tp=2, recompute=Recompute.FULL, recomputed_layers=1)
     ),
     "cut inside a layer": tiny_plan(
-        Stage(("embedding", "block.attn.0", "block.mlp.0", "block.attn.1"), recompute=Recompute.FULL, recomputed_layers=2),
-        Stage(("block.mlp.1", "block.attn.2", "block.mlp.2", "block.attn.3"), tp=2, recompute=Recompute.FULL),
+        Stage(
+            ("embedding", "block.attn.0", "block.mlp.0", "block.attn.1"),
+            recompute=Recompute.FULL,
+            recomputed_layers=2,
+        ),
+        Stage(
+            ("block.mlp.1", "block.attn.2", "block.mlp.2", "block.attn.3"),
+            tp=2,
+            recompute=Recompute.FULL,
+        ),
         Stage(("block.mlp.3", "head")),
         cuts=StageCuts.INSIDE,
     ),
-    "fewer micro-batches than stages": tiny_plan(Stage(FRONT[:2]), Stage((FRONT[2],)), Stage(BACK), batch=ROWS),
+    "fewer micro-batches than stages": tiny_plan(
+        Stage(FRONT[:2]), Stage((FRONT[2],)), Stage(BACK), batch=ROWS
+    ),
 }

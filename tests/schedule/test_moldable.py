@@ -1,4 +1,5 @@
-"""Operators on groups of cores: exact against enumeration and the ILP, equal to today's schedules with one core and all."""
+"""Operators on groups of cores: exact against enumeration and the ILP, equal to today's schedules
+with one core and all."""
 
 import itertools
 
@@ -30,27 +31,44 @@ exact = pytest.approx
 
 @st.composite
 def moldable_problems(draw, max_operators=4, most_cores=4):
-    """Small problems with one to three modes each; few distinct seconds, so that ties and like operators are common."""
+    """Small problems with one to three modes each; few distinct seconds, so that ties and like
+    operators are common."""
     count = draw(st.integers(1, max_operators))
     pairs = list(itertools.combinations(range(count), 2))
-    edges = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=len(pairs))) if pairs else []
+    edges = (
+        draw(st.lists(st.sampled_from(pairs), unique=True, max_size=len(pairs))) if pairs else []
+    )
     types = draw(st.lists(st.sampled_from(list(CoreType)), min_size=count, max_size=count))
     num_tc, num_vc = draw(st.integers(1, most_cores)), draw(st.integers(1, most_cores))
     modes = []
     for core_type in types:
         bits = TYPE_BITS[core_type]
-        sizes = st.tuples(st.integers(1, num_tc) if bits & 1 else st.just(0), st.integers(1, num_vc) if bits & 2 else st.just(0))
+        sizes = st.tuples(
+            st.integers(1, num_tc) if bits & 1 else st.just(0),
+            st.integers(1, num_vc) if bits & 2 else st.just(0),
+        )
         some = draw(st.lists(st.one_of(sizes, st.just((num_tc, num_vc))), min_size=1, max_size=3))
-        modes.append(tuple(CoreGroup(tc, vc, float(draw(st.sampled_from([0, 1, 2, 3, 5, 8])))) for tc, vc in some))
-    return MoldableProblem(ScheduleStructure(tuple(types), tuple(edges)), tuple(modes), num_tc, num_vc)
+        modes.append(
+            tuple(
+                CoreGroup(tc, vc, float(draw(st.sampled_from([0, 1, 2, 3, 5, 8]))))
+                for tc, vc in some
+            )
+        )
+    return MoldableProblem(
+        ScheduleStructure(tuple(types), tuple(edges)), tuple(modes), num_tc, num_vc
+    )
 
 
 def optimum_by_enumeration(problem):
-    """Least makespan over all modes and all orders in which operators are placed, each as early as possible: one is optimal."""
+    """Least makespan over all modes and all orders in which operators are placed, each as early as
+    possible: one is optimal."""
     count, best = len(problem.modes), float("inf")
     for modes in itertools.product(*problem.modes):
         for order in itertools.permutations(range(count)):
-            if any(order.index(source) > order.index(target) for source, target in problem.structure.edges):
+            if any(
+                order.index(source) > order.index(target)
+                for source, target in problem.structure.edges
+            ):
                 continue
             start, end = {}, {}
             for i in order:
@@ -134,7 +152,9 @@ def test_a_layer_on_one_core_or_all_is_as_before(cores):
 @given(moldable_problems(max_operators=6), st.data())
 def test_a_mode_more_never_lengthens(problem, data):
     place = data.draw(st.integers(0, len(problem.modes) - 1))
-    more = CoreGroup(data.draw(st.integers(1, problem.num_tc)), data.draw(st.integers(0, problem.num_vc)), 1.5)
+    more = CoreGroup(
+        data.draw(st.integers(1, problem.num_tc)), data.draw(st.integers(0, problem.num_vc)), 1.5
+    )
     modes = list(problem.modes)
     modes[place] = (*modes[place], more)
     wider = MoldableProblem(problem.structure, tuple(modes), problem.num_tc, problem.num_vc)
@@ -145,7 +165,10 @@ def test_a_mode_more_never_lengthens(problem, data):
 @given(moldable_problems(max_operators=6))
 def test_useless_modes_make_no_difference(problem):
     fewer = MoldableProblem(
-        problem.structure, tuple(useful_modes(each) for each in problem.modes), problem.num_tc, problem.num_vc
+        problem.structure,
+        tuple(useful_modes(each) for each in problem.modes),
+        problem.num_tc,
+        problem.num_vc,
     )
     assert solved(fewer).makespan_s == exact(solved(problem).makespan_s, rel=1e-8)
 
@@ -155,14 +178,19 @@ def test_useless_modes_make_no_difference(problem):
 def test_what_is_stopped_says_so_and_bounds_hold(problem, node_limit):
     optimum, stopped = solved(problem), schedule_moldable(problem, node_limit=node_limit)
     check_moldable(problem, stopped)
-    assert stopped.bound_s <= optimum.makespan_s * (1 + 1e-9) and stopped.makespan_s >= optimum.makespan_s * (1 - 1e-9)
+    assert stopped.bound_s <= optimum.makespan_s * (
+        1 + 1e-9
+    ) and stopped.makespan_s >= optimum.makespan_s * (1 - 1e-9)
     assert all(bound <= optimum.makespan_s * (1 + 1e-9) for bound in bounds_of(problem))
     if stopped.status is Status.OPTIMAL:
         assert stopped.makespan_s == exact(optimum.makespan_s, rel=1e-8)
 
 
 TWO = MoldableProblem(
-    ScheduleStructure((CoreType.TC, CoreType.TC), ()), ((CoreGroup(1, 0, 3.0), CoreGroup(3, 0, 1.0)),) * 2, num_tc=3, num_vc=1
+    ScheduleStructure((CoreType.TC, CoreType.TC), ()),
+    ((CoreGroup(1, 0, 3.0), CoreGroup(3, 0, 1.0)),) * 2,
+    num_tc=3,
+    num_vc=1,
 )
 
 
@@ -173,10 +201,27 @@ def schedule_of(*placed, makespan_s, bound_s=0.0):
 @pytest.mark.parametrize(
     ("schedule", "what"),
     [
-        (schedule_of(Placed(0, TWO.modes[0][1], 0.0), Placed(1, TWO.modes[1][0], 0.0), makespan_s=3.0), "4 tensor"),
-        (schedule_of(Placed(0, TWO.modes[0][1], 0.0), Placed(1, CoreGroup(1, 0, 1.0), 1.0), makespan_s=2.0), "no mode"),
+        (
+            schedule_of(
+                Placed(0, TWO.modes[0][1], 0.0), Placed(1, TWO.modes[1][0], 0.0), makespan_s=3.0
+            ),
+            "4 tensor",
+        ),
+        (
+            schedule_of(
+                Placed(0, TWO.modes[0][1], 0.0),
+                Placed(1, CoreGroup(1, 0, 1.0), 1.0),
+                makespan_s=2.0,
+            ),
+            "no mode",
+        ),
         (schedule_of(Placed(0, TWO.modes[0][1], 0.0), makespan_s=1.0), "exactly once"),
-        (schedule_of(Placed(0, TWO.modes[0][1], 0.0), Placed(1, TWO.modes[1][1], 1.0), makespan_s=1.5), "does not end"),
+        (
+            schedule_of(
+                Placed(0, TWO.modes[0][1], 0.0), Placed(1, TWO.modes[1][1], 1.0), makespan_s=1.5
+            ),
+            "does not end",
+        ),
     ],
 )
 def test_the_check_refuses(schedule, what):

@@ -1,4 +1,5 @@
-"""The native scheduler: exact against enumeration, physically monotone, honest about what it could not prove."""
+"""The native scheduler: exact against enumeration, physically monotone, honest about what it could
+not prove."""
 
 import dataclasses
 
@@ -47,7 +48,13 @@ def test_equals_enumeration_of_six(problem):
 @given(problems(max_operators=5))
 def test_bounds_enclose_the_optimum(problem):
     cores = np.array([problem.num_tc]), np.array([problem.num_vc])
-    bounds = schedule_many(problem.structure, problem.single_latency_s[None], problem.all_latency_s[None], *cores, node_limit=0)
+    bounds = schedule_many(
+        problem.structure,
+        problem.single_latency_s[None],
+        problem.all_latency_s[None],
+        *cores,
+        node_limit=0,
+    )
     optimum = optimum_by_enumeration(problem)
     assert bounds.lower[0] <= optimum * (1 + 1e-9)
     assert bounds.makespan[0] >= optimum * (1 - 1e-9)
@@ -74,7 +81,11 @@ def test_a_core_never_lengthens(problem):
 @settings(max_examples=60, deadline=None)
 @given(problems(max_operators=8), st.sampled_from([1e-12, 3e-7, 1e9]))
 def test_the_unit_of_time_does_not_matter(problem, scale):
-    scaled = with_(problem, single_latency_s=problem.single_latency_s * scale, all_latency_s=problem.all_latency_s * scale)
+    scaled = with_(
+        problem,
+        single_latency_s=problem.single_latency_s * scale,
+        all_latency_s=problem.all_latency_s * scale,
+    )
     assert makespan(scaled) == exact(makespan(problem) * scale, rel=1e-8)
 
 
@@ -95,13 +106,18 @@ def test_in_series_makespans_add(first, second):
     )
     alike = with_(second, num_tc=first.num_tc, num_vc=first.num_vc)
     assert makespan(joined) == exact(makespan(first) + makespan(alike), rel=1e-8)
-    assert max(len(part.operators) for part in series_components(joined.structure, (1 << count) - 1)) <= max(
-        offset, count - offset
-    )
+    assert max(
+        len(part.operators) for part in series_components(joined.structure, (1 << count) - 1)
+    ) <= max(offset, count - offset)
 
 
 def test_batch_equals_single_solves():
-    problems_ = [layer_problem(tc, vc, efficiency) for tc in (1, 2, 8) for vc in (1, 4) for efficiency in (0.3, 0.7, 1.0)]
+    problems_ = [
+        layer_problem(tc, vc, efficiency)
+        for tc in (1, 2, 8)
+        for vc in (1, 4)
+        for efficiency in (0.3, 0.7, 1.0)
+    ]
     batch = native.solve_batch(
         problems_[0].structure,
         np.stack([p.single_latency_s for p in problems_]),
@@ -113,7 +129,9 @@ def test_batch_equals_single_solves():
         schedule = native.solve(problem)
         assert batch.makespan_s[row] == exact(schedule.makespan_s, rel=1e-8)
         assert batch.bound_s[row] == exact(batch.makespan_s[row], rel=1e-8)
-        assert [one.mode is Mode.ALL for one in schedule.assignments] == batch.all_mode[row].tolist()
+        assert [one.mode is Mode.ALL for one in schedule.assignments] == batch.all_mode[
+            row
+        ].tolist()
 
 
 def test_many_rows_in_threads_equal_few():
@@ -143,12 +161,19 @@ def test_one_tensor_core_hides_vector_work_behind_a_gemm():
 
 
 def mixture_of_experts(experts):
-    """Router, ``experts`` branches of five operators, combination: far more downsets than could be listed."""
+    """Router, ``experts`` branches of five operators, combination: far more downsets than could be
+    listed."""
     types, edges, single = [CoreType.TC], [], [1.0]
     for expert in range(experts):
         first = len(types)
         types += [CoreType.TC, CoreType.TC, CoreType.VC, CoreType.VC, CoreType.TC]
-        single += [9.0 + 0.37 * expert, 9.0 - 0.21 * expert, 2.0, 1.0 + 0.11 * expert, 8.0 + 0.53 * expert]
+        single += [
+            9.0 + 0.37 * expert,
+            9.0 - 0.21 * expert,
+            2.0,
+            1.0 + 0.11 * expert,
+            8.0 + 0.53 * expert,
+        ]
         edges += [
             (0, first),
             (0, first + 1),
@@ -158,10 +183,14 @@ def mixture_of_experts(experts):
             (first + 3, first + 4),
         ]
         edges.append((first + 4, 5 * experts + 1))
-    return problem_of([*types, CoreType.VC], edges, [*single, 1.0], np.array([*single, 1.0]) / 2, 3, 2)
+    return problem_of(
+        [*types, CoreType.VC], edges, [*single, 1.0], np.array([*single, 1.0]) / 2, 3, 2
+    )
 
 
-@pytest.mark.parametrize("experts", [8, 16])  # beyond 62 parallel operators there is no search at all
+@pytest.mark.parametrize(
+    "experts", [8, 16]
+)  # beyond 62 parallel operators there is no search at all
 def test_too_large_for_a_proof_gives_a_schedule_and_a_gap(experts):
     problem = mixture_of_experts(experts)
     schedule = native.solve(problem, time_limit_s=0.05)
@@ -189,7 +218,9 @@ def test_malformed_problems_are_refused():
         native.solve(problem_of(types, [], [1, 1, 1], [1, 1, 1], 1, 1))
     with pytest.raises(InputError, match="no core of a type"):
         one = np.ones((1, 2))
-        native.solve_batch(ScheduleStructure(tuple(types), ()), one, one, np.array([0]), np.array([1]))
+        native.solve_batch(
+            ScheduleStructure(tuple(types), ()), one, one, np.array([0]), np.array([1])
+        )
 
 
 @pytest.mark.parametrize(
@@ -206,7 +237,10 @@ def test_check_finds_what_is_wrong(change, complaint):
     problem = problem_of(types, [(0, 1)], [1.0, 3.0, 4.0], [2.0, 3.0, 5.0], 2, 1)
     schedule = native.solve(problem)
     check_schedule(problem, schedule)
-    wrong = [dataclasses.replace(one, **change) if one.operator == 1 else one for one in schedule.assignments]
+    wrong = [
+        dataclasses.replace(one, **change) if one.operator == 1 else one
+        for one in schedule.assignments
+    ]
     with pytest.raises(SolverError, match=complaint):
         check_schedule(problem, dataclasses.replace(schedule, assignments=tuple(wrong)))
 

@@ -19,7 +19,12 @@ def case(**changes):
         {"id": 8, "core_type": "Nop", "latency": 0, "intra_op_latency": 0},
         {"id": 9, "core_type": "VC", "latency": 3.0, "intra_op_latency": 3.0},
     ]
-    return {"num_tc": 2, "num_vc": 1, "graph": {"nodes": nodes, "edges": [[7, 8], [8, 9]]}, "note": "ignored"} | changes
+    return {
+        "num_tc": 2,
+        "num_vc": 1,
+        "graph": {"nodes": nodes, "edges": [[7, 8], [8, 9]]},
+        "note": "ignored",
+    } | changes
 
 
 @pytest.mark.parametrize("name", ["schedule_bertlarge_layers.json", "schedule_random.json"])
@@ -28,13 +33,19 @@ def test_shared_cases(shared_data, name):
         answer = schedule_case(given)
         assert answer["optimal"]
         assert answer["makespan"] == pytest.approx(given["T"], rel=1e-6)
-        assert {one["id"] for one in answer["schedule"]} == {node["id"] for node in given["graph"]["nodes"]}
+        assert {one["id"] for one in answer["schedule"]} == {
+            node["id"] for node in given["graph"]["nodes"]
+        }
 
 
 def test_ids_modes_and_times_are_those_of_the_graph():
     answer = schedule_case(case())
     assert answer["makespan"] == pytest.approx(5.0)
-    assert [(one["id"], one["mode"]) for one in answer["schedule"]] == [(7, "all"), (8, "single"), (9, "single")]
+    assert [(one["id"], one["mode"]) for one in answer["schedule"]] == [
+        (7, "all"),
+        (8, "single"),
+        (9, "single"),
+    ]
     assert answer["schedule"][2]["start"] == pytest.approx(2.0)
 
 
@@ -44,12 +55,23 @@ def test_ids_modes_and_times_are_those_of_the_graph():
         ({"num_tc": "two"}, "num_tc"),
         ({"graph": {"nodes": []}}, "edges"),
         (
-            {"graph": {"nodes": [{"id": 0, "core_type": "GPU", "latency": 1, "intra_op_latency": 1}], "edges": []}},
+            {
+                "graph": {
+                    "nodes": [{"id": 0, "core_type": "GPU", "latency": 1, "intra_op_latency": 1}],
+                    "edges": [],
+                }
+            },
             "TC, VC, TCandVC",
         ),
-        ({"graph": {"nodes": [{"id": 0, "core_type": "TC", "latency": 1}], "edges": []}}, "intra_op_latency"),
+        (
+            {"graph": {"nodes": [{"id": 0, "core_type": "TC", "latency": 1}], "edges": []}},
+            "intra_op_latency",
+        ),
         ({"graph": {"nodes": [], "edges": [[1, 2]]}}, "does not name two nodes"),
-        ({"graph": {"nodes": [{"id": {"value": 1}, "core_type": "Nop"}], "edges": []}}, "'id' of a node"),
+        (
+            {"graph": {"nodes": [{"id": {"value": 1}, "core_type": "Nop"}], "edges": []}},
+            "'id' of a node",
+        ),
     ],
 )
 def test_wrong_cases_are_refused(wrong, complaint):

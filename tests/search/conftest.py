@@ -19,7 +19,11 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Callable[[Case], Searched]:
     report = hardware_report(resolve({}, {"model": "bertbase"}))
 
     def answered(case: Case) -> Searched:
-        monkeypatch.setattr(searched_shapes, "load_or_extract_all", lambda keys, *_: {key: case.graph(key) for key in keys})
+        monkeypatch.setattr(
+            searched_shapes,
+            "load_or_extract_all",
+            lambda keys, *_: {key: case.graph(key) for key in keys},
+        )
         return search(case.run(), report, "nowhere")
 
     return answered

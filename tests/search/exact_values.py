@@ -12,11 +12,14 @@ from Solver.search.points import PointGroup
 
 
 def true_seconds(case: Case, group: PointGroup, *, least: bool = False) -> np.ndarray:
-    """The least seconds of every point of ``group`` by enumeration; with ``least`` if all layers took as little as they may."""
+    """The least seconds of every point of ``group`` by enumeration; with ``least`` if all layers
+    took as little as they may."""
     model = next(each for each in case.problem.models if each.name == group.key.model)
     return np.array(
         [
-            case.enumerated(model, shape.plan, row, float(group.key.memory_bytes), least=least).iteration_s
+            case.enumerated(
+                model, shape.plan, row, float(group.key.memory_bytes), least=least
+            ).iteration_s
             if group.held[row]
             else np.inf
             for shape in group.shapes
@@ -25,7 +28,9 @@ def true_seconds(case: Case, group: PointGroup, *, least: bool = False) -> np.nd
     )
 
 
-def criteria_of(group: PointGroup, seconds: np.ndarray, rows: np.ndarray, front: Sequence[FrontAxis]) -> list[np.ndarray]:
+def criteria_of(
+    group: PointGroup, seconds: np.ndarray, rows: np.ndarray, front: Sequence[FrontAxis]
+) -> list[np.ndarray]:
     """What points have of the axes of a front, throughput first."""
     figures = group.figures
     every = {
@@ -57,7 +62,9 @@ def objective_of(objective: Objective, seconds: np.ndarray, group: PointGroup) -
         use, figures, sample_s = group.figures.use, group.figures, seconds / group.batch_samples
         assert use is not None
         carbon = objective is Objective.CARBON_PER_TOKEN
-        owned, running = (figures.embodied_kg, use.kg_per_j) if carbon else (figures.owning_usd, use.usd_per_j)
+        owned, running = (
+            (figures.embodied_kg, use.kg_per_j) if carbon else (figures.owning_usd, use.usd_per_j)
+        )
         drawn_j = joules_of(group, seconds) + use.host_w * figures.devices * sample_s
         paid = owned * figures.devices * sample_s / use.service_s + running * drawn_j
         values = (1 if objective is Objective.THROUGHPUT_PER_DOLLAR else group.sample_tokens) / paid

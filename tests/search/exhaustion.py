@@ -1,4 +1,5 @@
-"""The best of a search of chips, found by scheduling every layer of every shape singly and pricing every plan."""
+"""The best of a search of chips, found by scheduling every layer of every shape singly and pricing
+every plan."""
 
 import dataclasses
 
@@ -14,7 +15,8 @@ from Studies.search_run import search_context
 
 
 def one_by_one(study, micro_batch_size, hbm_bytes):
-    """Least seconds over every accelerator and recomputation mode: schedules solved singly, every uniform plan and cut."""
+    """Least seconds over every accelerator and recomputation mode: schedules solved singly, every
+    uniform plan and cut."""
     single = dataclasses.replace(study, micro_batch_size=(micro_batch_size,))
     run = search_context(single, SilentProgress())
     (found,) = model_shapes(run, run.problem.models[0])
@@ -32,8 +34,13 @@ def one_by_one(study, micro_batch_size, hbm_bytes):
             forward = np.array([[makespan(layer.forward) for layer, _ in layers]])
             backward = np.array([[makespan(layer.backward_graph(mode)) for layer, mode in layers]])
             again = forward * [mode is Recompute.FULL for _, mode in layers]
-            passes = {name: PassCosts.of_total(each) for name, each in (("forward", forward), ("backward", backward))}
-            costs = dataclasses.replace(part.costs.rows(np.array([row])), recompute=PassCosts.of_total(again), **passes)
+            passes = {
+                name: PassCosts.of_total(each)
+                for name, each in (("forward", forward), ("backward", backward))
+            }
+            costs = dataclasses.replace(
+                part.costs.rows(np.array([row])), recompute=PassCosts.of_total(again), **passes
+            )
             plans = ConfigurationPlans(part.plans, costs, 0, float(hbm_bytes))
             least_s = min(least_s, plans.best().iteration_s)
     return least_s

@@ -36,18 +36,29 @@ SPACE: dict[str, Any] = {
         {
             "name": "outside",
             "source": "made up for the test, not in the space",
-            "accelerator": {"num_tc": 2, "num_vc": 2, "width": 64, "depth": 64, "width_vc": 64, "glb_mib": 16},
+            "accelerator": {
+                "num_tc": 2,
+                "num_vc": 2,
+                "width": 64,
+                "depth": 64,
+                "width_vc": 64,
+                "glb_mib": 16,
+            },
         }
     ],
 }
 CLUSTER: dict[str, Any] = {
     "name": "sixteen",
     "num_devices": 16,
-    "tiers": [{"name": "link", "group_size": 16, "bandwidth_bytes_per_s": 2.0e10, "latency_s": 1.0e-6}],
+    "tiers": [
+        {"name": "link", "group_size": 16, "bandwidth_bytes_per_s": 2.0e10, "latency_s": 1.0e-6}
+    ],
 }
 
 
-def write_hardware(folder: Path, space: dict[str, Any] = SPACE, cluster: dict[str, Any] = CLUSTER) -> dict[str, str]:
+def write_hardware(
+    folder: Path, space: dict[str, Any] = SPACE, cluster: dict[str, Any] = CLUSTER
+) -> dict[str, str]:
     """Write the design space and the cluster, and give the settings that name them."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "space.yaml").write_text(yaml.safe_dump(space))
@@ -80,7 +91,8 @@ def without_limits() -> Iterator[None]:
 def solved(study: Request, folder: Path | None = None, *, limits: bool = False) -> SearchResult:
     """The answer to ``study``, in another folder if given.
 
-    What limits the best design is left out unless asked for: of a study this small it takes several times the search.
+    What limits the best design is left out unless asked for: of a study this small it takes several
+    times the search.
     """
     asked = study if folder is None else dataclasses.replace(study, output=folder)
     with nullcontext() if limits else without_limits():

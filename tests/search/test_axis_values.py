@@ -1,4 +1,5 @@
-"""The best design and the fastest plan with every value of every axis, against enumeration of all that have it."""
+"""The best design and the fastest plan with every value of every axis, against enumeration of all
+that have it."""
 
 from __future__ import annotations
 
@@ -43,26 +44,42 @@ SPACE_OF = {  # what a space of plans calls the values of an axis
 
 
 def searched(case: Case, monkeypatch: pytest.MonkeyPatch) -> Searched:
-    monkeypatch.setattr(searched_shapes, "load_or_extract_all", lambda keys, *_: {key: case.graph(key) for key in keys})
+    monkeypatch.setattr(
+        searched_shapes,
+        "load_or_extract_all",
+        lambda keys, *_: {key: case.graph(key) for key in keys},
+    )
     return search(case.run(), REPORT, "nowhere")
 
 
 def true_values(case: Case, groups: list[PointGroup], *, least: bool = False) -> np.ndarray:
-    """The objective of every configuration with its best plans by enumeration, -inf where some model fits with none."""
+    """The objective of every configuration with its best plans by enumeration, -inf where some
+    model fits with none."""
     every = []
     for model in case.problem.models:
         mine = [group for group in groups if group.key.model == model.name]
         if not case.hardware.memories:
-            mine = [group for group in mine if group.key.memory_bytes == max(case.problem.memory_bytes)]
-        tables = [objective_of(case.problem.objective, true_seconds(case, group, least=least), group) for group in mine]
-        values = [table.reshape(-1, group.configurations) for table, group in zip(tables, mine, strict=True)]
+            mine = [
+                group for group in mine if group.key.memory_bytes == max(case.problem.memory_bytes)
+            ]
+        tables = [
+            objective_of(case.problem.objective, true_seconds(case, group, least=least), group)
+            for group in mine
+        ]
+        values = [
+            table.reshape(-1, group.configurations)
+            for table, group in zip(tables, mine, strict=True)
+        ]
         every.append(np.max(np.concatenate(values), axis=0))
     own = [float(each.max()) for each in every]
-    return together(case.problem.combine, every, [model.weight for model in case.problem.models], own)
+    return together(
+        case.problem.combine, every, [model.weight for model in case.problem.models], own
+    )
 
 
 def some_values(case: Case) -> list[np.ndarray]:
-    """Rows with the values of axes that have two, three and as many values as there are configurations."""
+    """Rows with the values of axes that have two, three and as many values as there are
+    configurations."""
     random, count = np.random.default_rng(case.hardware.seed), case.hardware.configurations
     axes = [random.integers(0, 2, count), random.integers(0, 3, count), np.arange(count)]
     return [np.flatnonzero(axis == value) for axis in axes for value in np.unique(axis)]
@@ -76,7 +93,10 @@ def case_of_chips(seed: int) -> Case:
 
 @pytest.mark.parametrize(
     ("seed", "objective"),
-    sampled(product(range(500, 508), OBJECTIVES), list(zip(range(500, 504), cycle(OBJECTIVES), strict=False))),
+    sampled(
+        product(range(500, 508), OBJECTIVES),
+        list(zip(range(500, 504), cycle(OBJECTIVES), strict=False)),
+    ),
 )
 def test_the_best_design_of_every_value_is_that_of_enumeration(
     seed: int, objective: Objective, monkeypatch: pytest.MonkeyPatch
@@ -87,19 +107,32 @@ def test_the_best_design_of_every_value_is_that_of_enumeration(
 
 
 @pytest.mark.parametrize(
-    ("seed", "objective"), sampled(product(range(540, 546), Objective), list(zip(range(540, 546), Objective, strict=False)))
+    ("seed", "objective"),
+    sampled(
+        product(range(540, 546), Objective), list(zip(range(540, 546), Objective, strict=False))
+    ),
 )
 def test_the_best_design_of_every_value_with_memory_as_it_is_sold_is_that_of_enumeration(
     seed: int, objective: Objective, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = {"configurations": 8, "memories": 2, "most_layers": 3, "sold": True, "models": 1 + seed % 2}
+    many = {
+        "configurations": 8,
+        "memories": 2,
+        "most_layers": 3,
+        "sold": True,
+        "models": 1 + seed % 2,
+    }
     case = random_case(seed, objective=objective, **many)
     check_designs(case, searched(case, monkeypatch))
 
 
 @pytest.mark.parametrize("seed", sampled(range(520, 528), (521, 522, 526)))
-def test_the_best_design_of_every_value_for_two_models_is_that_of_enumeration(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = random_case(seed, configurations=5, models=2, most_layers=3, objective=OBJECTIVES[seed % 3])
+def test_the_best_design_of_every_value_for_two_models_is_that_of_enumeration(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_case(
+        seed, configurations=5, models=2, most_layers=3, objective=OBJECTIVES[seed % 3]
+    )
     check_designs(case, searched(case, monkeypatch))
 
 
@@ -117,8 +150,12 @@ def test_of_equal_designs_the_smallest_is_named(seed: int, monkeypatch: pytest.M
             assert chip.area_mm2 == area_mm2[equal].min()
 
 
-@pytest.mark.parametrize("seed", sampled([561, 563, 564, 566, 567], (561, 567)))  # which leave some value unproven
-def test_more_effort_that_finds_nothing_better_names_no_other_design(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "seed", sampled([561, 563, 564, 566, 567], (561, 567))
+)  # which leave some value unproven
+def test_more_effort_that_finds_nothing_better_names_no_other_design(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = random_case(seed, configurations=24, most_layers=3, alike=True, excess=1.5)
     found = searched(case, monkeypatch)
     designs = Designs.of(found.run, found.groups)
@@ -128,10 +165,19 @@ def test_more_effort_that_finds_nothing_better_names_no_other_design(seed: int, 
     hardware = type(case.hardware)
     monkeypatch.setattr(axis_values, "DesignedChips", hardware)
     monkeypatch.setattr(hardware, "only", lambda self, chips: self, raising=False)
-    monkeypatch.setattr(hardware, "accelerators", SimpleNamespace(accelerator=case.hardware.accelerator), raising=False)
+    monkeypatch.setattr(
+        hardware,
+        "accelerators",
+        SimpleNamespace(accelerator=case.hardware.accelerator),
+        raising=False,
+    )
     for rows, value in open_:
         equal = SimpleNamespace(value=value.reached, proven=True)
-        monkeypatch.setattr(axis_values, "priced", lambda *_, equal=equal: SimpleNamespace(best_optimum=lambda: equal))
+        monkeypatch.setattr(
+            axis_values,
+            "priced",
+            lambda *_, equal=equal: SimpleNamespace(best_optimum=lambda: equal),
+        )
         again = designs.best("value", rows)
         assert (again.accelerator, again.reached) == (value.accelerator, value.reached)
         assert again.bound <= value.bound
@@ -155,7 +201,9 @@ def check_designs(case: Case, found: Searched) -> None:
 
 
 @pytest.mark.parametrize("seed", sampled(range(540, 546), (540, 541, 543)))
-def test_without_proofs_of_schedules_the_best_of_a_value_has_a_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_proofs_of_schedules_the_best_of_a_value_has_a_bound(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = random_case(seed, configurations=6, most_layers=3, excess=1.5)
     found = searched(case, monkeypatch)
     groups = list(found.groups)
@@ -169,7 +217,9 @@ def test_without_proofs_of_schedules_the_best_of_a_value_has_a_bound(seed: int, 
 
 
 @pytest.mark.parametrize("seed", sampled(range(600, 625), range(602, 625, 5)))
-def test_the_fastest_plan_of_every_value_is_that_of_enumeration(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastest_plan_of_every_value_is_that_of_enumeration(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = random_case(seed, memories=2, most_layers=4, configurations=1 + 2 * (seed % 2))
     found = searched(case, monkeypatch)
     best = found.result.best
@@ -181,8 +231,11 @@ def test_the_fastest_plan_of_every_value_is_that_of_enumeration(seed: int, monke
 
 
 @pytest.mark.parametrize("seed", sampled(range(640, 648), (640, 642, 643, 645)))
-def test_plans_are_proven_by_more_effort_where_the_search_had_no_need_of_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search leaves schedules open; asked with the most effort they turn out as short as they can be."""
+def test_plans_are_proven_by_more_effort_where_the_search_had_no_need_of_it(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search leaves schedules open; asked with the most effort they turn out as short as they
+    can be."""
     case = random_case(seed, most_layers=4, excess=1.5)
     found = searched(case, monkeypatch)
     best = found.result.best
@@ -190,7 +243,9 @@ def test_plans_are_proven_by_more_effort_where_the_search_had_no_need_of_it(seed
         return
     row = next(one.row for one in found.scored if one.point.hbm_bytes == best.hbm_bytes)
 
-    def refined(self: object, modes: object, graph: object, experts: object, rows: object, effort: object) -> PricedGraph:
+    def refined(
+        self: object, modes: object, graph: object, experts: object, rows: object, effort: object
+    ) -> PricedGraph:
         least = case.hardware.price(graph, modes, experts, None).least
         return PricedGraph(least, least)
 
@@ -215,7 +270,8 @@ def check_plans(case: Case, axes: tuple[AxisValues, ...], row: int) -> None:
 def enumerated_values(
     case: Case, axes: tuple[AxisValues, ...], row: int, *, least: bool = False
 ) -> Iterator[tuple[AxisValue, float]]:
-    """Every value of every axis with what its best plan reaches, by enumeration; 0 where none fits."""
+    """Every value of every axis with what its best plan reaches, by enumeration; 0 where none
+    fits."""
     (model,) = case.problem.models
     memory_bytes = float(max(case.problem.memory_bytes))
     for axis in axes:
@@ -228,19 +284,27 @@ def enumerated_values(
             yield value, 0.0 if np.isinf(least_s) else model.space.base.global_batch_size / least_s
 
 
-def with_value(model: ModelProblem, axis: str, value: str) -> Iterator[tuple[ModelProblem, UniformPlan]]:
+def with_value(
+    model: ModelProblem, axis: str, value: str
+) -> Iterator[tuple[ModelProblem, UniformPlan]]:
     """Spaces and shapes of them whose plans together are those with a value."""
     space = model.space
     if axis not in SPACE_OF:
-        yield from ((model, shape) for shape in space.shapes() if value_of_shape(axis, shape) == value)
+        yield from (
+            (model, shape) for shape in space.shapes() if value_of_shape(axis, shape) == value
+        )
     elif value != GroupOrder.TIERS:
         narrow = replace(model, space=replace(space, **{SPACE_OF[axis]: (typed(axis, value),)}))
         yield from ((narrow, shape) for shape in narrow.space.shapes())
     else:  # assigned otherwise than orders do, or plans that orders do not distinguish
-        yield from ((model, shape) for shape in space.shapes() if isinstance(shape.group_order, Assignment))
+        yield from (
+            (model, shape) for shape in space.shapes() if isinstance(shape.group_order, Assignment)
+        )
         for name in ("pp_degrees", "dp_degrees"):
             if getattr(space, name) is None or 1 in getattr(space, name):
-                alike = replace(model, space=replace(space, **{name: (1,)}, group_orders=ORDERS[:1]))
+                alike = replace(
+                    model, space=replace(space, **{name: (1,)}, group_orders=ORDERS[:1])
+                )
                 yield from ((alike, shape) for shape in alike.space.shapes())
 
 

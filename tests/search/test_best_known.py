@@ -1,4 +1,5 @@
-"""What parts of a space tell each other: the most that any has told, whatever else is in the folder."""
+"""What parts of a space tell each other: the most that any has told, whatever else is in the
+folder."""
 
 from pathlib import Path
 

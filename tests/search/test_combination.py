@@ -44,21 +44,32 @@ def test_one_model_is_what_it_reaches_and_nothing_stays_nothing(how: Combine) ->
 POSITIVE = st.floats(1e-6, 1e6)
 
 
-@given(how=st.sampled_from(list(Combine)), values=st.tuples(POSITIVE, POSITIVE), factors=st.tuples(*[st.floats(1, 10)] * 2))
-def test_more_of_any_model_is_never_less(how: Combine, values: tuple[float, float], factors: tuple[float, float]) -> None:
+@given(
+    how=st.sampled_from(list(Combine)),
+    values=st.tuples(POSITIVE, POSITIVE),
+    factors=st.tuples(*[st.floats(1, 10)] * 2),
+)
+def test_more_of_any_model_is_never_less(
+    how: Combine, values: tuple[float, float], factors: tuple[float, float]
+) -> None:
     combination = Combination(how, WEIGHTS, OWN)
-    both = [dict(zip(WEIGHTS, map(np.array, each), strict=True)) for each in (values, np.multiply(values, factors))]
+    both = [
+        dict(zip(WEIGHTS, map(np.array, each), strict=True))
+        for each in (values, np.multiply(values, factors))
+    ]
     low, high = (float(combination.of(each)) for each in both)
     assert low <= high * (1 + 1e-12)
 
 
 def test_samples_of_another_size_change_nothing_but_the_mean() -> None:
-    """A model whose samples are a thousand times smaller has a thousand times the throughput, here and alone."""
+    """A model whose samples are a thousand times smaller has a thousand times the throughput, here
+    and alone."""
     values = {"small": np.array([50.0, 100.0]), "large": np.array([2.0, 1.0])}
     scaled = values | {"small": 1000 * values["small"]}
     for how in Combine:
         before, after = (
-            Combination(how, WEIGHTS, OWN | {"small": float(each["small"].max())}).of(each) for each in (values, scaled)
+            Combination(how, WEIGHTS, OWN | {"small": float(each["small"].max())}).of(each)
+            for each in (values, scaled)
         )
         assert (before == pytest.approx(after)) == (how is not Combine.MEAN)
 
@@ -67,13 +78,20 @@ def test_samples_of_another_size_change_nothing_but_the_mean() -> None:
 def own(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The best of each model by itself."""
     folder = tmp_path_factory.mktemp("alone")
-    alone = (solved(small_study(folder / name, model=[name], **SETTINGS)).best for name in ("bertbase", "opt"))
+    alone = (
+        solved(small_study(folder / name, model=[name], **SETTINGS)).best
+        for name in ("bertbase", "opt")
+    )
     return [best.value for best in alone if best is not None]
 
 
 @pytest.mark.parametrize("how", list(Combine))
-def test_two_models_get_the_chip_that_is_best_for_both(how: Combine, own: list[float], tmp_path: Path) -> None:
-    result = solved(small_study(tmp_path, model=["bertbase=1", "opt=3"], combine=how.value, **SETTINGS))
+def test_two_models_get_the_chip_that_is_best_for_both(
+    how: Combine, own: list[float], tmp_path: Path
+) -> None:
+    result = solved(
+        small_study(tmp_path, model=["bertbase=1", "opt=3"], combine=how.value, **SETTINGS)
+    )
     both = result.best
     assert list(result.own_best.values()) == pytest.approx(own, rel=1e-12)
     assert both.optimal and both.combine is how and set(both.models) == {"bertbase", "opt"}
@@ -93,5 +111,7 @@ def test_two_models_get_the_chip_that_is_best_for_both(how: Combine, own: list[f
 def test_one_model_has_nothing_to_combine() -> None:
     assert resolve({}, {"model": "bertbase"}).combine is None
     assert resolve({}, {"model": ["bertbase", "gpt2"]}).combine is Combine.RELATIVE
-    with pytest.raises(InputError, match="--combine worst is about several models, and one is given"):
+    with pytest.raises(
+        InputError, match="--combine worst is about several models, and one is given"
+    ):
         resolve({}, {"model": "bertbase", "combine": "worst"})

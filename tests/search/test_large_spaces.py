@@ -76,7 +76,9 @@ def study(folder: Path, **changes: object) -> Request:
         "tp": [1, 2],
         "front": "none",
     }
-    return resolve({}, settings | write_hardware(folder, SPACE) | {"output": str(folder / "out")} | changes)
+    return resolve(
+        {}, settings | write_hardware(folder, SPACE) | {"output": str(folder / "out")} | changes
+    )
 
 
 @pytest.fixture
@@ -97,13 +99,21 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
             {"model": "gpt:layers=3,hidden=256,heads=4,vocabulary=1000", "layout": "auto"},
             marks=pytest.mark.thorough,
         ),
-        pytest.param(Objective.THROUGHPUT_PER_JOULE, {"interleave": "all"}, marks=pytest.mark.thorough),
-        pytest.param(Objective.COST_PER_TOKEN, {"overlap_gradients": True, "cluster": "dgx_a100"}, marks=pytest.mark.thorough),
+        pytest.param(
+            Objective.THROUGHPUT_PER_JOULE, {"interleave": "all"}, marks=pytest.mark.thorough
+        ),
+        pytest.param(
+            Objective.COST_PER_TOKEN,
+            {"overlap_gradients": True, "cluster": "dgx_a100"},
+            marks=pytest.mark.thorough,
+        ),
         (Objective.THROUGHPUT, LINKED),
         pytest.param(Objective.COST_PER_TOKEN, LINKED | OVERLAPPING, marks=pytest.mark.thorough),
     ],
 )
-def test_no_design_exceeds_its_bounds(objective: Objective, changes: dict[str, Any], tmp_path: Path) -> None:
+def test_no_design_exceeds_its_bounds(
+    objective: Objective, changes: dict[str, Any], tmp_path: Path
+) -> None:
     """At every level, on every chip, for every shape of plans."""
     run = search_context(study(tmp_path, objective=objective.value, **changes), SilentProgress())
     hardware, (model,) = run.hardware, run.problem.models
@@ -111,14 +121,19 @@ def test_no_design_exceeds_its_bounds(objective: Objective, changes: dict[str, A
     true = np.full(hardware.configurations, -np.inf)
     for each in (proven_shapes(run, shapes) for shapes in model_shapes(run, model)):
         for size in run.problem.memory_bytes:
-            group = PointGroup.of(each, size, hardware.figures, PointStore(None), Pursuit.of(run.problem))
+            group = PointGroup.of(
+                each, size, hardware.figures, PointStore(None), Pursuit.of(run.problem)
+            )
             places = np.sort(np.random.default_rng(size).permutation(len(group.status))[:150])
             group.evaluate(places)
             np.maximum.at(true, group.rows(places), group.objective(objective)[places])
     rows, screen = np.arange(hardware.configurations), Screen(run, hardware, model)
     screen._bound_by_cores()
     levels = [screen.most]
-    levels += [screen.bounded(rows, range(len(screen.shapes)), level).most for level in (at_peak_rates, priced)]
+    levels += [
+        screen.bounded(rows, range(len(screen.shapes)), level).most
+        for level in (at_peak_rates, priced)
+    ]
     assert np.isfinite(true).sum() > 20
     for most in levels:
         assert (true <= most * (1 + 1e-9)).all()
@@ -127,11 +142,16 @@ def test_no_design_exceeds_its_bounds(objective: Objective, changes: dict[str, A
 @pytest.mark.parametrize(
     ("objective", "changes"),
     [
-        (Objective.THROUGHPUT, {"ep": [1, 2, 4], "cluster": "dgx_a100", "devices": 16, "overlap_gradients": True}),
+        (
+            Objective.THROUGHPUT,
+            {"ep": [1, 2, 4], "cluster": "dgx_a100", "devices": 16, "overlap_gradients": True},
+        ),
         pytest.param(Objective.COST_PER_TOKEN, LINKED, marks=pytest.mark.thorough),
     ],
 )
-def test_searches_that_stop_early_lose_nothing(objective: Objective, changes: dict[str, Any], tmp_path: Path) -> None:
+def test_searches_that_stop_early_lose_nothing(
+    objective: Objective, changes: dict[str, Any], tmp_path: Path
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(MIXTURE))
     given = changes | ({"model": str(tmp_path / "config.json")} if "ep" in changes else {})
     run = search_context(study(tmp_path, objective=objective.value, **given), SilentProgress())
@@ -143,7 +163,9 @@ def test_searches_that_stop_early_lose_nothing(objective: Objective, changes: di
         true = np.full(len(rows), -np.inf)
         for each in model_shapes(few, model, [shape]):
             for size in run.problem.memory_bytes:
-                group = PointGroup.of(each, size, few.hardware.figures, PointStore(None), Pursuit.of(run.problem))
+                group = PointGroup.of(
+                    each, size, few.hardware.figures, PointStore(None), Pursuit.of(run.problem)
+                )
                 group.evaluate(np.arange(len(group.status)))
                 np.maximum.at(true, group.rows(np.arange(len(true))), group.objective(objective))
         if not np.isfinite(true).any():
@@ -155,7 +177,9 @@ def test_searches_that_stop_early_lose_nothing(objective: Objective, changes: di
         found = reached(few, model, screen.graphs, shape, lying, least)
         good = true >= least
         assert found.found[good] == pytest.approx(true[good], rel=1e-9)
-        assert (found.most >= np.minimum(true, least) * (1 - 1e-6)).all() and (found.found <= found.most * (1 + 1e-9)).all()
+        assert (found.most >= np.minimum(true, least) * (1 - 1e-6)).all() and (
+            found.found <= found.most * (1 + 1e-9)
+        ).all()
         closed += int((found.most < least * (1 + 1e-6)).sum())
         screen.beaten = least
         kept, _ = screen._lying(rows, number)
@@ -169,7 +193,9 @@ def test_least_prices_are_below_prices(tmp_path: Path) -> None:
     run = search_context(study(tmp_path, tp=[2], sequence_parallel=True), SilentProgress())
     (model,), hardware = run.problem.models, run.hardware
     assert isinstance(hardware, DesignedChips)
-    for graph in {id(each.graph): each.graph for every in model_shapes(run, model) for each in every.shapes}.values():
+    for graph in {
+        id(each.graph): each.graph for every in model_shapes(run, model) for each in every.shapes
+    }.values():
         least = least_table(graph, hardware.accelerators, hardware.platform).tensor
         found = populate_estimates((graph,), hardware.accelerators, hardware.platform).tensor
         for name in ("single_s", "all_s", "single_j", "all_j"):
@@ -183,55 +209,85 @@ def test_least_prices_are_below_prices(tmp_path: Path) -> None:
     [
         pytest.param(Objective.THROUGHPUT, LINKED, marks=pytest.mark.thorough),
         (Objective.COST_PER_TOKEN, {}),
-        *(pytest.param(each, {}, marks=pytest.mark.thorough) for each in Objective if each is not Objective.COST_PER_TOKEN),
+        *(
+            pytest.param(each, {}, marks=pytest.mark.thorough)
+            for each in Objective
+            if each is not Objective.COST_PER_TOKEN
+        ),
         pytest.param(Objective.CARBON_PER_TOKEN, LINKED, marks=pytest.mark.thorough),
     ],
 )
 def test_the_best_of_what_bounds_leave_is_the_best_of_all(
     objective: Objective, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = solved(study(tmp_path, objective=objective.value, output=str(tmp_path / "bounds"), **changes))
+    found = solved(
+        study(tmp_path, objective=objective.value, output=str(tmp_path / "bounds"), **changes)
+    )
     with monkeypatch.context() as whole:
         whole.setattr(large_spaces, "screened", lambda run: run)
         whole.setattr("Solver.search.search.screened", lambda run: run)
-        every = solved(study(tmp_path, objective=objective.value, output=str(tmp_path / "every"), **changes))
+        every = solved(
+            study(tmp_path, objective=objective.value, output=str(tmp_path / "every"), **changes)
+        )
     assert found.best is not None and every.best is not None
-    assert (found.best.value, found.best.accelerator) == (pytest.approx(every.best.value, rel=1e-9), every.best.accelerator)
+    assert (found.best.value, found.best.accelerator) == (
+        pytest.approx(every.best.value, rel=1e-9),
+        every.best.accelerator,
+    )
     assert found.best.optimal and every.best.optimal
     assert found.counts.complete and found.counts.space == every.counts.space
     assert found.counts.unlisted > found.counts.space / 2, "most is closed without being listed"
     ceilings = {point.hbm_bytes: point for point in every.per_hbm}
-    for point in found.per_hbm:  # what is not the best of all is not said to be the best of its memory
+    for (
+        point
+    ) in found.per_hbm:  # what is not the best of all is not said to be the best of its memory
         least = ceilings[point.hbm_bytes].value
         assert point.value <= least * (1 + 1e-9)
-        assert point.optimal or (point.certificate and (point.certificate.best_open_bound or 0) >= least * (1 - 1e-9))
+        assert point.optimal or (
+            point.certificate and (point.certificate.best_open_bound or 0) >= least * (1 - 1e-9)
+        )
     for axis in found.best.axes:
         for value in axis.values:
-            assert value.bound >= value.reached > 0 and (value.status is Status.OPTIMAL) <= (value.bound <= value.reached * 1.001)
+            assert value.bound >= value.reached > 0 and (value.status is Status.OPTIMAL) <= (
+                value.bound <= value.reached * 1.001
+            )
 
 
 @pytest.mark.usefixtures("many")
 @pytest.mark.parametrize("combine", sampled(("relative", "worst", "mean"), ("relative",)))
-def test_the_best_for_two_models_is_left_too(combine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = {"model": ["bertbase", "gpt:layers=2,hidden=512,heads=8,vocabulary=8000"], "combine": combine, "micro_batch_size": 1}
+def test_the_best_for_two_models_is_left_too(
+    combine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {
+        "model": ["bertbase", "gpt:layers=2,hidden=512,heads=8,vocabulary=8000"],
+        "combine": combine,
+        "micro_batch_size": 1,
+    }
     found = solved(study(tmp_path, **models, output=str(tmp_path / "bounds")))
     with monkeypatch.context() as whole:
         whole.setattr("Solver.search.search.screened", lambda run: run)
         every = solved(study(tmp_path, **models, output=str(tmp_path / "every")))
     assert found.best is not None and every.best is not None
-    assert found.best.value == pytest.approx(every.best.value, rel=1e-9) and found.best.accelerator == every.best.accelerator
+    assert (
+        found.best.value == pytest.approx(every.best.value, rel=1e-9)
+        and found.best.accelerator == every.best.accelerator
+    )
     assert found.own_best == pytest.approx(every.own_best, rel=1e-9)
 
 
 @pytest.mark.parametrize("objective", [Objective.THROUGHPUT, Objective.COST_PER_TOKEN])
-def test_where_nothing_reaches_what_is_of_interest_nothing_is_left(objective: Objective, tmp_path: Path) -> None:
+def test_where_nothing_reaches_what_is_of_interest_nothing_is_left(
+    objective: Objective, tmp_path: Path
+) -> None:
     run = search_context(study(tmp_path, objective=objective.value), SilentProgress())
     (model,) = run.problem.models
     assert isinstance(run.hardware, DesignedChips)
     screen = Screen(run, run.hardware, model, least=1e30)
     rows, numbers = screen.screen()
     assert not len(rows) and not numbers and screen.none_exceeds < 1e30
-    rows, numbers = screen.narrowed(rows, [0], priced)  # bounds of all shapes may close all chips, and those of each shape none
+    rows, numbers = screen.narrowed(
+        rows, [0], priced
+    )  # bounds of all shapes may close all chips, and those of each shape none
     assert not len(rows) and not numbers
 
 
@@ -246,14 +302,30 @@ def test_a_front_is_searched_without_bounds_of_the_whole_space(tmp_path: Path) -
 def test_what_money_buys_is_searched_without_bounds_of_the_whole_space(
     objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {"objective": objective.value, "max_cluster_cost": 3e4, "micro_batch_size": 1}
+    asked: dict[str, Any] = {
+        "objective": objective.value,
+        "max_cluster_cost": 3e4,
+        "micro_batch_size": 1,
+    }
     run = search_context(study(tmp_path, **asked), SilentProgress())
     assert screened(run) is run
     found = solved(study(tmp_path, **asked))
     with monkeypatch.context() as whole:
         whole.setattr("Solver.search.search.screened", lambda run: run)
-        every = solved(study(tmp_path, **asked, front=["cost", "carbon", "energy"], output=str(tmp_path / "every")))
-    assert found.best is not None and every.best is not None and found.best.optimal and found.best.chip is not None
+        every = solved(
+            study(
+                tmp_path,
+                **asked,
+                front=["cost", "carbon", "energy"],
+                output=str(tmp_path / "every"),
+            )
+        )
+    assert (
+        found.best is not None
+        and every.best is not None
+        and found.best.optimal
+        and found.best.chip is not None
+    )
     assert found.best.value == pytest.approx(every.best.value, rel=1e-9)
     assert found.best.accelerator == every.best.accelerator and found.counts.complete
     bought = found.best.chip.uses["bertbase"].bought

@@ -19,7 +19,11 @@ def drawn_by_chance(source: str) -> list[str]:
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             if called.endswith("default_rng"):
-                found += [] if node.args and isinstance(node.args[0], ast.Constant) else [ast.unparse(node)]
+                found += (
+                    []
+                    if node.args and isinstance(node.args[0], ast.Constant)
+                    else [ast.unparse(node)]
+                )
             elif called.rpartition(".")[0] in {"np.random", "numpy.random"}:
                 found.append(ast.unparse(node))
     return found
@@ -35,6 +39,8 @@ def test_random_numbers_have_a_fixed_seed(room: str) -> None:
 
 def test_chance_is_found() -> None:
     assert drawn_by_chance("import random")
-    assert drawn_by_chance("np.random.default_rng()") and drawn_by_chance("np.random.default_rng(seed)")
+    assert drawn_by_chance("np.random.default_rng()") and drawn_by_chance(
+        "np.random.default_rng(seed)"
+    )
     assert drawn_by_chance("np.random.permutation(3)")
     assert not drawn_by_chance("np.random.default_rng(0).permutation(3)")

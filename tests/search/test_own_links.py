@@ -1,4 +1,5 @@
-"""Searches of chips whose links are part of the design: what is best, what links take, and what is refused."""
+"""Searches of chips whose links are part of the design: what is best, what links take, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -40,7 +41,13 @@ CLUSTER: dict[str, Any] = {
     "name": "two_tiers",
     "num_devices": 16,
     "tiers": [
-        {"name": "own", "group_size": 4, "bandwidth_bytes_per_s": 2.0e10, "latency_s": 1.0e-6, "link_parts": 1},
+        {
+            "name": "own",
+            "group_size": 4,
+            "bandwidth_bytes_per_s": 2.0e10,
+            "latency_s": 1.0e-6,
+            "link_parts": 1,
+        },
         {"name": "far", "group_size": 16, "bandwidth_bytes_per_s": 1.0e10, "latency_s": 5.0e-6},
     ],
 }
@@ -50,7 +57,12 @@ LINKED = SPACE | {
 }
 
 
-def study(folder: Path, space: dict[str, Any] = LINKED, network: dict[str, Any] = CLUSTER, **changes: object) -> Request:
+def study(
+    folder: Path,
+    space: dict[str, Any] = LINKED,
+    network: dict[str, Any] = CLUSTER,
+    **changes: object,
+) -> Request:
     settings: dict[str, object] = {
         "model": "bertbase",
         "micro_batch_size": [4],
@@ -59,7 +71,13 @@ def study(folder: Path, space: dict[str, Any] = LINKED, network: dict[str, Any] 
         "tp": [2, 4],
         "recompute": "none",
     }
-    return resolve({}, settings | write_hardware(folder, space, network) | {"output": str(folder / "out")} | changes)
+    return resolve(
+        {},
+        settings
+        | write_hardware(folder, space, network)
+        | {"output": str(folder / "out")}
+        | changes,
+    )
 
 
 def chips_of(folder: Path, **changes: object) -> DesignedChips:
@@ -79,7 +97,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SearchResult]
     return folder, solved(study(folder))
 
 
-@pytest.mark.parametrize("objective", [Objective.THROUGHPUT, Objective.THROUGHPUT_PER_AREA, Objective.COST_PER_TOKEN])
+@pytest.mark.parametrize(
+    "objective", [Objective.THROUGHPUT, Objective.THROUGHPUT_PER_AREA, Objective.COST_PER_TOKEN]
+)
 def test_the_best_is_the_best_of_all_chips_each_searched_in_a_cluster_as_fast_as_its_links(
     objective: Objective, tmp_path: Path
 ) -> None:
@@ -89,18 +109,35 @@ def test_the_best_is_the_best_of_all_chips_each_searched_in_a_cluster_as_fast_as
     assert isinstance(hardware, DesignedChips) and result.best is not None and result.best.optimal
     assert len(set(hardware.accelerators.links)) == len(LINKS)
     for text in LINKS:
-        tiers = [CLUSTER["tiers"][0] | {"bandwidth_bytes_per_s": own_links(text).bandwidth_bytes_per_s}, CLUSTER["tiers"][1]]
-        unlinked = LINKED | {"axes": {key: value for key, value in LINKED["axes"].items() if key != "links"}}
-        alone = study(tmp_path / text.replace("/", ""), unlinked, CLUSTER | {"tiers": tiers}, objective=objective.value)
+        tiers = [
+            CLUSTER["tiers"][0] | {"bandwidth_bytes_per_s": own_links(text).bandwidth_bytes_per_s},
+            CLUSTER["tiers"][1],
+        ]
+        unlinked = LINKED | {
+            "axes": {key: value for key, value in LINKED["axes"].items() if key != "links"}
+        }
+        alone = study(
+            tmp_path / text.replace("/", ""),
+            unlinked,
+            CLUSTER | {"tiers": tiers},
+            objective=objective.value,
+        )
         best = solved(alone).best
         values.append(0.0 if best is None else best.value)
     assert result.best.value == pytest.approx(max(values), rel=1e-12)
-    assert result.best.accelerator is not None and result.best.accelerator.links == LINKS[int(np.argmax(values))]
+    assert (
+        result.best.accelerator is not None
+        and result.best.accelerator.links == LINKS[int(np.argmax(values))]
+    )
 
 
 def test_each_chip_of_a_space_is_priced_as_alone(tmp_path: Path) -> None:
     """Together with others of other links, alone, and standing on a cluster of its own."""
-    request = study(tmp_path, space=LINKED | {"axes": LINKED["axes"] | {"num_vc": [8], "glb_mib": [32], "memory": ["hbm3:2"]}})
+    request = study(
+        tmp_path,
+        space=LINKED
+        | {"axes": LINKED["axes"] | {"num_vc": [8], "glb_mib": [32], "memory": ["hbm3:2"]}},
+    )
     hardware = hardware_of(request)
     assert isinstance(hardware, DesignedChips)
     run = search_context(request, SilentProgress())
@@ -110,16 +147,32 @@ def test_each_chip_of_a_space_is_priced_as_alone(tmp_path: Path) -> None:
         chip = hardware.accelerators.accelerator(row)
         points = [place * group.configurations + row for place in range(len(group.shapes))]
         mine = min(group.evaluated(point).iteration_s for point in points)
-        alone, standing = value_of(request, hardware.only([chip])), value_of(request, hardware.standing(chip))
-        assert group.batch_samples / mine == pytest.approx(alone, rel=1e-12) == pytest.approx(standing, rel=1e-12)
-        stands, own = hardware.standing(chip).some(np.array([0])).figures, hardware.only([chip]).figures
-        for name in ("owning_usd", "static_w", "embodied_kg", "area_mm2"):  # no less is known of some of those that stand
+        alone, standing = (
+            value_of(request, hardware.only([chip])),
+            value_of(request, hardware.standing(chip)),
+        )
+        assert (
+            group.batch_samples / mine
+            == pytest.approx(alone, rel=1e-12)
+            == pytest.approx(standing, rel=1e-12)
+        )
+        stands, own = (
+            hardware.standing(chip).some(np.array([0])).figures,
+            hardware.only([chip]).figures,
+        )
+        for name in (
+            "owning_usd",
+            "static_w",
+            "embodied_kg",
+            "area_mm2",
+        ):  # no less is known of some of those that stand
             assert getattr(stands, name) == getattr(own, name) > 0.0
         assert stands.use == own.use is not None
 
 
 def test_what_streams_is_priced_on_the_links_of_each_chip(tmp_path: Path) -> None:
-    """Panels of 2D products and keys around rings, of chips with different links at once and one by one."""
+    """Panels of 2D products and keys around rings, of chips with different links at once and one by
+    one."""
     axes = LINKED["axes"] | {"num_vc": [8], "glb_mib": [32], "width": [128], "memory": ["hbm3:2"]}
     ring = {"layout": "sequence", "cp": [4], "tp": [1], "exchange": "ring"}
     for number, plan in enumerate(({"layout": "2d", "tp": [2], "tp2": [2]}, ring)):
@@ -130,7 +183,10 @@ def test_what_streams_is_priced_on_the_links_of_each_chip(tmp_path: Path) -> Non
         for row in range(len(LINKS)):
             points = [place * group.configurations + row for place in range(len(group.shapes))]
             mine = group.batch_samples / min(group.evaluated(point).iteration_s for point in points)
-            assert mine == pytest.approx(value_of(request, hardware.only([hardware.accelerators.accelerator(row)])), rel=1e-12)
+            assert mine == pytest.approx(
+                value_of(request, hardware.only([hardware.accelerators.accelerator(row)])),
+                rel=1e-12,
+            )
             values.append(mine)
         assert values == sorted(values) and values[0] < values[-1]
 
@@ -142,23 +198,43 @@ def test_more_links_are_never_slower_and_take_area_power_and_money(tmp_path: Pat
     for text in LINKS:
         linked = hardware.space.with_area(replace(chip, links=text))
         whole = hardware.space.whole(AcceleratorSet.of([linked]))
-        figures = (whole.area_mm2, whole.peak_w, whole.static_w, whole.cost_usd, whole.owning_usd, whole.embodied_kg)
-        reached.append((value_of(request, hardware.only([linked])), *(float(each[0]) for each in figures)))
+        figures = (
+            whole.area_mm2,
+            whole.peak_w,
+            whole.static_w,
+            whole.cost_usd,
+            whole.owning_usd,
+            whole.embodied_kg,
+        )
+        reached.append(
+            (value_of(request, hardware.only([linked])), *(float(each[0]) for each in figures))
+        )
     for fewer, more in pairwise(reached):
-        assert more[0] >= fewer[0] and all(after > before for before, after in zip(fewer[1:], more[1:], strict=True))
+        assert more[0] >= fewer[0] and all(
+            after > before for before, after in zip(fewer[1:], more[1:], strict=True)
+        )
 
 
-def test_the_run_tells_its_links_and_reads_back(found: tuple[Path, SearchResult], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_tells_its_links_and_reads_back(
+    found: tuple[Path, SearchResult], capsys: pytest.CaptureFixture[str]
+) -> None:
     best = found[1].best
     folder = next((found[0] / "out").rglob("best.json")).parent
-    assert best is not None and best.accelerator is not None and open_run(folder).result.best == best
+    assert (
+        best is not None and best.accelerator is not None and open_run(folder).result.best == best
+    )
     axis = next(each for each in best.axes if each.axis == "links")
     assert [value.value for value in axis.values] == LINKS and axis.chosen == best.accelerator.links
     assert set(open_run(folder).designs["links"]) == set(LINKS)
     assert phaze.main(["evaluate", "--plan", str(folder / "best.json"), "--format", "json"]) == 0
     (plan,) = best.models.values()
-    assert f'"iteration_s":{plan.time_per_batch_s:.6}'[:20] in capsys.readouterr().out.replace(" ", "")
-    assert phaze.main(["report", str(folder)]) == 0 and "links of a chip" in (folder / "report.html").read_text()
+    assert f'"iteration_s":{plan.time_per_batch_s:.6}'[:20] in capsys.readouterr().out.replace(
+        " ", ""
+    )
+    assert (
+        phaze.main(["report", str(folder)]) == 0
+        and "links of a chip" in (folder / "report.html").read_text()
+    )
 
 
 def test_a_finished_run_is_asked_for_other_links_and_memory(
@@ -183,13 +259,20 @@ def test_what_is_not_known_of_links_is_how_much_of_them_is_reached(tmp_path: Pat
     assert space is not None
     cluster = study(tmp_path).hardware.cluster
     for stated in (space, replace(space, axes=replace(space.axes, links=None))):
-        (found,) = (each for each in uncertain_constants(Physics(stated, cluster)) if each.name == "cluster.tiers.*.efficiency")
+        (found,) = (
+            each
+            for each in uncertain_constants(Physics(stated, cluster))
+            if each.name == "cluster.tiers.*.efficiency"
+        )
         assert found.paths == ("cluster.tiers.0.efficiency", "cluster.tiers.1.efficiency")
-        assert max(found.high * tier.efficiency for tier in cluster.tiers) <= 1.0 + 1e-12  # and what links cost stays
+        assert (
+            max(found.high * tier.efficiency for tier in cluster.tiers) <= 1.0 + 1e-12
+        )  # and what links cost stays
 
 
 def test_where_traffic_slows_computation_down_faster_links_close_nothing(tmp_path: Path) -> None:
-    """Contention is in proportion to the bandwidth of the links, so that messages of mere latency are better off on slow ones."""
+    """Contention is in proportion to the bandwidth of the links, so that messages of mere latency
+    are better off on slow ones."""
     figures = chips_of(tmp_path).figures
     assert figures.tier_bytes_per_s is not None and figures.links_disturb
     first = figures.tier_bytes_per_s[:, 0]
@@ -200,7 +283,15 @@ def test_where_traffic_slows_computation_down_faster_links_close_nothing(tmp_pat
 
 
 def test_a_chip_of_a_file_has_links_of_its_own(tmp_path: Path) -> None:
-    sizes = {"num_tc": 8, "num_vc": 8, "width": 64, "depth": 64, "width_vc": 128, "glb_mib": 32, "memory": "hbm3:2"}
+    sizes = {
+        "num_tc": 8,
+        "num_vc": 8,
+        "width": 64,
+        "depth": 64,
+        "width_vc": 128,
+        "glb_mib": 32,
+        "memory": "hbm3:2",
+    }
     (tmp_path / "chip.yaml").write_text(yaml.safe_dump(sizes | {"links": "6 x 25 GB/s"}))
     chip = study(tmp_path, chip=str(tmp_path / "chip.yaml")).hardware.chip
     assert chip is not None and chip.links == "6x25GB/s"
@@ -228,7 +319,9 @@ def test_a_chip_of_a_file_has_links_of_its_own(tmp_path: Path) -> None:
         ("18x", "'' is no bandwidth"),
     ],
 )
-def test_links_in_another_form_are_refused_with_what_is_wrong(text: str, wrong: str, tmp_path: Path) -> None:
+def test_links_in_another_form_are_refused_with_what_is_wrong(
+    text: str, wrong: str, tmp_path: Path
+) -> None:
     with pytest.raises(InputError) as refused:
         study(tmp_path, links=[text])
     allowed = "give 1 to 4096 links and the bandwidth of each, each way, such as 18x25GB/s"
@@ -237,7 +330,10 @@ def test_links_in_another_form_are_refused_with_what_is_wrong(text: str, wrong: 
 
 def test_links_alike_have_one_label() -> None:
     assert own_links("18 x 25 GB/s") == own_links("18x0.025TB/s") == own_links("18x200Gbit/s")
-    assert own_links("18 x 25 GB/s").label == "18x25GB/s" and own_links("1x25GB/s").words == "1 link of 25 GB/s"
+    assert (
+        own_links("18 x 25 GB/s").label == "18x25GB/s"
+        and own_links("1x25GB/s").words == "1 link of 25 GB/s"
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,7 +344,11 @@ def test_links_alike_have_one_label() -> None:
         ("torus_2d", "6x50GB/s", "give a multiple of 4 links"),
         ("tpu_v4", "6x50GB/s", None),
         ("fully_connected", "7x64GB/s", None),
-        ("fully_connected", "18x25GB/s", "cannot share 18 out evenly over direct links between all; give a multiple of 7 links"),
+        (
+            "fully_connected",
+            "18x25GB/s",
+            "cannot share 18 out evenly over direct links between all; give a multiple of 7 links",
+        ),
         ("v100_4x8", "6x25GB/s", None),
         ("rail_optimised", "18x25GB/s", None),
         ("dgx_h100", "5x25GB/s", None),
@@ -263,10 +363,13 @@ def test_links_must_be_shared_out_evenly(cluster: str, text: str, said: str | No
 
 
 def test_tiers_over_own_links_get_what_these_give() -> None:
-    """As the files of TPU v4 and DGX H100 say it of their own links; ports beyond stay as they are."""
+    """As the files of TPU v4 and DGX H100 say it of their own links; ports beyond stay as they
+    are."""
     assert over_links(load_cluster("tpu_v4"), own_links("6x50GB/s")) == load_cluster("tpu_v4")
     assert over_links(load_cluster("dgx_h100"), own_links("18x25GB/s")) == load_cluster("dgx_h100")
-    assert over_links(load_cluster("fully_connected"), own_links("7x64GB/s")) == load_cluster("fully_connected")
+    assert over_links(load_cluster("fully_connected"), own_links("7x64GB/s")) == load_cluster(
+        "fully_connected"
+    )
     twice = over_links(load_cluster("dgx_h100"), own_links("36x25GB/s"))
     assert [tier.bandwidth_bytes_per_s for tier in twice.tiers] == [9e11, 5e10]
     assert over_links(twice, None) is twice
@@ -275,7 +378,10 @@ def test_tiers_over_own_links_get_what_these_give() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cluster": "torus_3d", "links": ["18x25GB/s", "8x50GB/s"]}, "links are 8x50GB/s, but tier x of cluster torus_3d"),
+        (
+            {"cluster": "torus_3d", "links": ["18x25GB/s", "8x50GB/s"]},
+            "links are 8x50GB/s, but tier x of cluster torus_3d",
+        ),
         (
             {"technology": "phaze_22nm", "design_space": "phaze_icml24", "links": ["6x50GB/s"]},
             "take area and power of a whole die",
@@ -293,13 +399,29 @@ def test_what_cannot_be_is_refused(changes: dict[str, object], said: str, tmp_pa
         study(tmp_path, **(hardware | changes))
 
 
-def test_a_network_that_has_no_use_for_links_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tiers = [{key: value for key, value in tier.items() if key != "link_parts"} for tier in CLUSTER["tiers"]]
+def test_a_network_that_has_no_use_for_links_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiers = [
+        {key: value for key, value in tier.items() if key != "link_parts"}
+        for tier in CLUSTER["tiers"]
+    ]
     files = write_hardware(tmp_path, LINKED, CLUSTER | {"tiers": tiers})
-    flags = ["run_solver", "--model", "bertbase", "--design-space", files["design_space"], "--cluster", files["cluster"]]
+    flags = [
+        "run_solver",
+        "--model",
+        "bertbase",
+        "--design-space",
+        files["design_space"],
+        "--cluster",
+        files["cluster"],
+    ]
     assert phaze.main(flags) == 2
     said = capsys.readouterr().err
-    assert "no tier of cluster two_tiers runs over the chips' own links" in said and said.strip().count("\n") == 0
+    assert (
+        "no tier of cluster two_tiers runs over the chips' own links" in said
+        and said.strip().count("\n") == 0
+    )
 
 
 def test_what_states_no_links_is_as_it_was(tmp_path: Path) -> None:
@@ -311,7 +433,9 @@ def test_what_states_no_links_is_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cluster", "parts"), [("dgx_h100", 1), ("torus_2d", 2), ("torus_3d", 3)])
-def test_chips_without_links_of_their_own_pay_for_all_that_the_cluster_gives_them(cluster: str, parts: int) -> None:
+def test_chips_without_links_of_their_own_pay_for_all_that_the_cluster_gives_them(
+    cluster: str, parts: int
+) -> None:
     given = {"model": "bertbase", "design_space": "tpu_like_7nm", "cluster": cluster}
     space = resolve({}, given).hardware.space
     assert space is not None
@@ -320,6 +444,12 @@ def test_chips_without_links_of_their_own_pay_for_all_that_the_cluster_gives_the
 
 
 def test_one_plan_is_priced_with_a_memory_and_links_that_are_named() -> None:
-    chip = {"model": "bertbase", "chip": "tpu_v4_like", "design_space": "tpu_like_7nm", "dp": 4, "global_batch_size": 16}
+    chip = {
+        "model": "bertbase",
+        "chip": "tpu_v4_like",
+        "design_space": "tpu_like_7nm",
+        "dp": 4,
+        "global_batch_size": 16,
+    }
     space = resolve({}, chip | {"memory": "hbm2e:4"}, Mode.EVALUATE).hardware.space
     assert space is not None and space.axes.memory == ("hbm2e:4",)

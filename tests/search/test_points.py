@@ -24,7 +24,9 @@ SEEDS = range(500, 506)
 def graphs_of_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every graph is made by the case that is tested."""
     monkeypatch.setattr(
-        searched_shapes, "load_or_extract_all", lambda keys, *_: {key: CASES[key.model].graph(key) for key in keys}
+        searched_shapes,
+        "load_or_extract_all",
+        lambda keys, *_: {key: CASES[key.model].graph(key) for key in keys},
     )
 
 
@@ -38,7 +40,9 @@ def priced(seed: int, configurations: int = 40) -> tuple[Case, ModelShapes]:
     return case, model_shapes(case.run(), case.problem.models[0])[0]
 
 
-def group_of(case: Case, shapes: ModelShapes, folder: Path | None = None, memory: float = 1e9, roomier=None) -> PointGroup:  # type: ignore[no-untyped-def]
+def group_of(
+    case: Case, shapes: ModelShapes, folder: Path | None = None, memory: float = 1e9, roomier=None
+) -> PointGroup:  # type: ignore[no-untyped-def]
     key = PointKey("model0", shapes.micro_batch_size, int(memory))
     batch = shapes.model.space.base.global_batch_size
     return PointGroup(key, shapes.shapes, case.hardware.figures, batch, PointStore(folder), roomier)
@@ -57,7 +61,9 @@ def everything(group: PointGroup) -> PointGroup:
 
 def front_values(group: PointGroup) -> set[tuple[float, ...]]:
     points = np.flatnonzero(group.status == PointStatus.EVALUATED)
-    values = better_is_larger(group.throughput_bound[points], group.area_mm2[points], group.energy_j[points])
+    values = better_is_larger(
+        group.throughput_bound[points], group.area_mm2[points], group.energy_j[points]
+    )
     return {tuple(value) for value in values[nondominated(values)]}
 
 
@@ -68,7 +74,10 @@ def test_pruning_keeps_the_optimum_of_every_objective_and_the_front(seed: int) -
     closed = np.isin(searched.status, (PointStatus.PRUNED, PointStatus.DOMINATED))
     assert np.any(closed), "nothing was closed, so this test shows nothing"
     assert np.all(searched.throughput_bound >= brute.throughput_bound * (1 - 1e-12))
-    assert np.array_equal(searched.status == PointStatus.INFEASIBLE, (brute.status == PointStatus.INFEASIBLE) & ~closed)
+    assert np.array_equal(
+        searched.status == PointStatus.INFEASIBLE,
+        (brute.status == PointStatus.INFEASIBLE) & ~closed,
+    )
     for objective in OBJECTIVES:
         assert searched.objective(objective).max() == brute.objective(objective).max()
     assert front_values(searched) == front_values(brute)
@@ -81,10 +90,14 @@ def test_what_more_memory_found_holds_in_less_where_it_fits(seed: int) -> None:
     ample = everything(group_of(case, shapes))
     held = ample.memory_bytes[ample.status == PointStatus.EVALUATED]
     for memory in (held.max(), np.median(held) * 0.9, held.min() * 0.5):
-        shared = explored(group_of(case, shapes, memory=memory, roomier=explored(group_of(case, shapes))))
+        shared = explored(
+            group_of(case, shapes, memory=memory, roomier=explored(group_of(case, shapes)))
+        )
         alone = explored(group_of(case, shapes, memory=memory))
         for objective in OBJECTIVES:
-            assert shared.objective(objective).max() == pytest.approx(alone.objective(objective).max(), rel=1e-12)
+            assert shared.objective(objective).max() == pytest.approx(
+                alone.objective(objective).max(), rel=1e-12
+            )
         known = shared.status == PointStatus.EVALUATED
         assert np.all(shared.memory_bytes[known] <= memory * (1 + 1e-12))
         both = known & (alone.status == PointStatus.EVALUATED)
@@ -96,7 +109,10 @@ def test_a_group_goes_on_where_a_killed_run_stopped(tmp_path: Path) -> None:
     undisturbed = explored(group_of(case, shapes, tmp_path / "undisturbed"))
     group_of(case, shapes, tmp_path / "store").evaluate(np.arange(10))
     resumed = group_of(case, shapes, tmp_path / "store")
-    assert np.count_nonzero(np.isin(resumed.status, (PointStatus.EVALUATED, PointStatus.INFEASIBLE))) == 10
+    assert (
+        np.count_nonzero(np.isin(resumed.status, (PointStatus.EVALUATED, PointStatus.INFEASIBLE)))
+        == 10
+    )
     assert front_values(explored(resumed)) == front_values(undisturbed)
 
 
@@ -107,7 +123,9 @@ def test_a_finished_group_given_again_has_the_same_counts(tmp_path: Path) -> Non
     assert np.array_equal(first.iteration_s, again.iteration_s)
 
 
-def test_no_stored_point_or_bound_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stored_point_or_bound_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case, shapes = priced(503, configurations=10)
     everything(group_of(case, shapes, tmp_path))
 
@@ -121,20 +139,31 @@ def test_no_stored_point_or_bound_is_computed_again(tmp_path: Path, monkeypatch:
 
 def test_what_is_stored_for_one_front_serves_another(tmp_path: Path) -> None:
     case, shapes = priced(502)
-    alone, key = Pursuit(Objective.THROUGHPUT), PointKey("model0", shapes.micro_batch_size, int(1e9))
+    alone, key = (
+        Pursuit(Objective.THROUGHPUT),
+        PointKey("model0", shapes.micro_batch_size, int(1e9)),
+    )
     batch, figures = shapes.model.space.base.global_batch_size, case.hardware.figures
 
     def group(pursuit: Pursuit) -> PointGroup:
-        return explored(PointGroup(key, shapes.shapes, figures, batch, PointStore(tmp_path), pursuit=pursuit))
+        return explored(
+            PointGroup(key, shapes.shapes, figures, batch, PointStore(tmp_path), pursuit=pursuit)
+        )
 
     undisturbed = explored(group_of(case, shapes))
     fastest = group(alone).objective(Objective.THROUGHPUT).max()
     assert front_values(group(USUAL)) == front_values(undisturbed)
-    assert group(alone).objective(Objective.THROUGHPUT).max() == fastest == undisturbed.objective(Objective.THROUGHPUT).max()
+    assert (
+        group(alone).objective(Objective.THROUGHPUT).max()
+        == fastest
+        == undisturbed.objective(Objective.THROUGHPUT).max()
+    )
     assert len(list(tmp_path.glob("bounds-*.npz"))) == 2
 
 
-def test_a_damaged_batch_is_set_aside_and_its_points_are_computed_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_batch_is_set_aside_and_its_points_are_computed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     case, shapes = priced(504, configurations=10)
     whole = everything(group_of(case, shapes, tmp_path))
     damaged = sorted(tmp_path.glob("points-*.npz"))[0]

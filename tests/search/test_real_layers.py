@@ -1,4 +1,5 @@
-"""Layers of real models as ILPs: within gurobipy's bundled licence, and in agreement with the native solver."""
+"""Layers of real models as ILPs: within gurobipy's bundled licence, and in agreement with the
+native solver."""
 
 import numpy as np
 import pytest
@@ -15,8 +16,12 @@ from Solver.schedule import check_schedule, confirm_with_ilp, solver_named
 from Solver.search.schedule_times import schedule_problem
 
 CHIPS = (
-    Accelerator(num_tc=32, num_vc=256, width=64, depth=128, width_vc=64, glb_bytes=4 * 2**20, area_mm2=0.0),
-    Accelerator(num_tc=8, num_vc=64, width=128, depth=128, width_vc=128, glb_bytes=32 * 2**20, area_mm2=0.0),
+    Accelerator(
+        num_tc=32, num_vc=256, width=64, depth=128, width_vc=64, glb_bytes=4 * 2**20, area_mm2=0.0
+    ),
+    Accelerator(
+        num_tc=8, num_vc=64, width=128, depth=128, width_vc=128, glb_bytes=32 * 2**20, area_mm2=0.0
+    ),
 )
 
 
@@ -26,7 +31,9 @@ LAYERS = [("bertlarge", 1, {}), ("gpt2", 1, {}), ("llama2", 1, {}), ("megatrongp
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize(("model", "tp", "layout"), [*LAYERS, ("gpt3-125m", 2, TWO_D), ("gpt3-125m", 2, RING)])
+@pytest.mark.parametrize(
+    ("model", "tp", "layout"), [*LAYERS, ("gpt3-125m", 2, TWO_D), ("gpt3-125m", 2, RING)]
+)
 def test_every_layer_fits_the_bundled_licence_and_gurobi_agrees(model, tp, layout):
     platform, cluster = load_design_space("phaze_icml24").platform, load_cluster("phaze_icml24")
     accelerators, network = AcceleratorSet.of(CHIPS), innermost_network(cluster)
@@ -40,7 +47,11 @@ def test_every_layer_fits_the_bundled_licence_and_gurobi_agrees(model, tp, layou
                 ilp = confirm_with_ilp(problem, native)
                 check_schedule(problem, native)
                 check_schedule(problem, ilp)
-                assert (ilp.solver, ilp.status, native.status) == ("gurobi", Status.OPTIMAL, Status.OPTIMAL)
+                assert (ilp.solver, ilp.status, native.status) == (
+                    "gurobi",
+                    Status.OPTIMAL,
+                    Status.OPTIMAL,
+                )
                 assert ilp.makespan_s == pytest.approx(native.makespan_s, rel=1e-6)
                 serial_s = np.minimum(problem.single_latency_s, problem.all_latency_s).sum()
                 assert native.makespan_s <= serial_s * (1 + 1e-9)

@@ -1,4 +1,5 @@
-"""Searches that list the plans of few shapes against those that list all, and against enumeration."""
+"""Searches that list the plans of few shapes against those that list all, and against
+enumeration."""
 
 from __future__ import annotations
 
@@ -25,19 +26,26 @@ EVERY_SESSION = range(1101, 1130, 4)
 
 @pytest.fixture
 def screening_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few shapes there are, they are screened, and little is looked at for the values of axes."""
+    """However few shapes there are, they are screened, and little is looked at for the values of
+    axes."""
     monkeypatch.setattr(searched_shapes, "MANY_SHAPES", 0)
     monkeypatch.setattr(screening, "MOST_OF_VALUE", 2)
     monkeypatch.setattr(screening, "MOST_WITHOUT", 2)
 
 
 def searched(case: Case, monkeypatch: pytest.MonkeyPatch) -> Searched:
-    monkeypatch.setattr(searched_shapes, "load_or_extract_all", lambda keys, *_: {key: case.graph(key) for key in keys})
+    monkeypatch.setattr(
+        searched_shapes,
+        "load_or_extract_all",
+        lambda keys, *_: {key: case.graph(key) for key in keys},
+    )
     return search(case.run(), REPORT, "nowhere")
 
 
 @pytest.mark.parametrize("seed", sampled(SEEDS, EVERY_SESSION))
-def test_no_best_plan_is_lost_and_every_shape_is_accounted_for(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_best_plan_is_lost_and_every_shape_is_accounted_for(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = random_case(seed, memories=1 + seed % 2)
     whole = searched(case, monkeypatch)
     monkeypatch.setattr(searched_shapes, "MANY_SHAPES", 0)
@@ -50,7 +58,9 @@ def test_no_best_plan_is_lost_and_every_shape_is_accounted_for(seed: int, monkey
     for point, other in zip(few.result.per_hbm, whole.result.per_hbm, strict=True):
         assert point.value == pytest.approx(other.value, rel=1e-9) and point.optimal
     assert few.result.counts.complete
-    assert few.result.counts.space >= whole.result.counts.space  # a shape that is closed may hold no plan
+    assert (
+        few.result.counts.space >= whole.result.counts.space
+    )  # a shape that is closed may hold no plan
     assert few.result.counts.plans <= whole.result.counts.plans
 
 
@@ -64,8 +74,21 @@ def test_where_nothing_is_known_of_where_groups_lie_nothing_is_closed(
         if model.space.ep_degrees == (1,):
             continue
         nested = tuple(order for order in model.space.group_orders if order is not GroupOrder.TIERS)
-        space = replace(model.space, ep_degrees=(2,), cp_degrees=(1,), layouts=(), group_orders=nested, dp_degrees=None)
-        case = replace(case, problem=replace(case.problem, models=(replace(model, space=space),)), known={}, plans={}, cuts={})
+        space = replace(
+            model.space,
+            ep_degrees=(2,),
+            cp_degrees=(1,),
+            layouts=(),
+            group_orders=nested,
+            dp_degrees=None,
+        )
+        case = replace(
+            case,
+            problem=replace(case.problem, models=(replace(model, space=space),)),
+            known={},
+            plans={},
+            cuts={},
+        )
         if case.has_plans(case.problem.models[0]):
             few = searched(case, monkeypatch)
             assert few.result.counts.complete and few.result.counts.unlisted == 0
@@ -75,7 +98,9 @@ def test_where_nothing_is_known_of_where_groups_lie_nothing_is_closed(
     pytest.fail("no case with experts")
 
 
-def test_of_some_problems_most_shapes_are_closed(screening_all: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_some_problems_most_shapes_are_closed(
+    screening_all: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cases = [random_case(seed) for seed in SEEDS]
     busy = [replace(case, hardware=replace(case.hardware, waits=False)) for case in cases]
     found = [searched(case, monkeypatch).result.counts for case in busy]
@@ -83,7 +108,9 @@ def test_of_some_problems_most_shapes_are_closed(screening_all: None, monkeypatc
 
 
 @pytest.mark.parametrize("seed", sampled(SEEDS, EVERY_SESSION))
-def test_no_plan_of_a_shape_is_below_what_closed_it(seed: int, screening_all: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_plan_of_a_shape_is_below_what_closed_it(
+    seed: int, screening_all: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = random_case(seed)
     (model,) = case.problem.models
     memory_bytes = float(max(case.problem.memory_bytes))
@@ -96,7 +123,9 @@ def test_no_plan_of_a_shape_is_below_what_closed_it(seed: int, screening_all: No
 
 
 @pytest.mark.parametrize("seed", sampled(SEEDS, EVERY_SESSION))
-def test_what_values_of_axes_allow_is_said_as_far_as_it_is_known(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_values_of_axes_allow_is_said_as_far_as_it_is_known(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = random_case(seed, most_layers=4)
     whole = searched(case, monkeypatch)
     if whole.result.best is None:
@@ -119,7 +148,9 @@ def test_what_values_of_axes_allow_is_said_as_far_as_it_is_known(seed: int, monk
 
 
 @pytest.mark.parametrize("seed", sampled(SEEDS, EVERY_SESSION))
-def test_no_plan_of_any_shape_is_below_its_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_plan_of_any_shape_is_below_its_bound(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = random_case(seed, most_layers=3)
     (model,) = case.problem.models
     found: list[tuple[PricedShapes, list[float]]] = []
@@ -134,4 +165,6 @@ def test_no_plan_of_any_shape_is_below_its_bound(seed: int, monkeypatch: pytest.
     searched(case, monkeypatch)
     for priced, bounds_s in found:
         for plan, least_s in zip(priced.plans, bounds_s, strict=True):
-            assert least_s <= case.enumerated(model, plan, 0, float(max(case.problem.memory_bytes))).iteration_s * (1 + 1e-9)
+            assert least_s <= case.enumerated(
+                model, plan, 0, float(max(case.problem.memory_bytes))
+            ).iteration_s * (1 + 1e-9)

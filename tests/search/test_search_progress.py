@@ -10,7 +10,11 @@ import pytest
 from Common.progress import Advance
 from Solver import search
 
-TINY = {"model": "gpt:layers=2,hidden=128,heads=4,ffn=256,vocabulary=512", "sequence_length": 64, "global_batch_size": 32}
+TINY = {
+    "model": "gpt:layers=2,hidden=128,heads=4,ffn=256,vocabulary=512",
+    "sequence_length": 64,
+    "global_batch_size": 32,
+}
 
 
 @dataclass
@@ -48,14 +52,27 @@ class CountedProgress:
             "tp2": 2,
             "panels": [1, 2],
         },
-        {"chip": "tpu_v4", "hbm_size": 32, "cluster": "nvlink_infiniband", "devices": 16, "group_order": "all", "tp": [1, 2]},
+        {
+            "chip": "tpu_v4",
+            "hbm_size": 32,
+            "cluster": "nvlink_infiniband",
+            "devices": 16,
+            "group_order": "all",
+            "tp": [1, 2],
+        },
     ],
     ids=["device", "chip"],
 )
-def test_every_phase_has_as_many_steps_as_it_says(hardware: dict[str, object], tmp_path: Path) -> None:
+def test_every_phase_has_as_many_steps_as_it_says(
+    hardware: dict[str, object], tmp_path: Path
+) -> None:
     progress = CountedProgress()
     asked = search.study(**TINY, **hardware, recompute="none", output=tmp_path)
     search.run_solver(asked, progress)
     assert all(done <= total for done, total in progress.phases.values()), progress.phases
-    whole = [(done, total) for name, (done, total) in progress.phases.items() if name.startswith(("training", "layer times"))]
+    whole = [
+        (done, total)
+        for name, (done, total) in progress.phases.items()
+        if name.startswith(("training", "layer times"))
+    ]
     assert len(whole) == 2 and all(done == total > 1 for done, total in whole), progress.phases

@@ -1,4 +1,5 @@
-"""The search as a whole: against exhaustion by another route, and against what physics says about changed inputs."""
+"""The search as a whole: against exhaustion by another route, and against what physics says about
+changed inputs."""
 
 import dataclasses
 import json
@@ -47,7 +48,9 @@ def test_the_optimum_equals_exhaustion_by_another_route(study, result):
     best = {size: one_by_one(study, size, hbm_bytes) for size in study.micro_batch_size}
     rows = {row.micro_batch_size: row for row in result.rows if row.hbm_bytes == hbm_bytes}
     for size, seconds in best.items():
-        assert rows[size].throughput_samples_per_s == pytest.approx(study.global_batch_size / seconds, rel=1e-9)
+        assert rows[size].throughput_samples_per_s == pytest.approx(
+            study.global_batch_size / seconds, rel=1e-9
+        )
     point = next(point for point in result.per_hbm if point.hbm_bytes == hbm_bytes)
     assert point.value == pytest.approx(study.global_batch_size / min(best.values()), rel=1e-9)
 
@@ -58,7 +61,10 @@ def test_counts_add_up_to_the_space_and_the_claim_rests_on_them(study, result, d
     assert counts.space == space_size(study).points == len(designs)
     assert counts.plans == space_size(study).plans or space_size(study).plans is None
     each = designs["status"].value_counts().to_dict()
-    assert {name: each.get(name, 0) for name in ("evaluated", "dominated", "pruned", "infeasible", "open")} == {
+    assert {
+        name: each.get(name, 0)
+        for name in ("evaluated", "dominated", "pruned", "infeasible", "open")
+    } == {
         "evaluated": counts.evaluated,
         "dominated": counts.dominated,
         "pruned": counts.pruned,
@@ -74,8 +80,16 @@ def test_the_table_of_plans_holds_the_winner(result):
     best = plans[plans["status"] == "evaluated"].sort_values("time_per_batch_s").iloc[0]
     plan = next(iter(result.best.models.values()))
     assert best["time_per_batch_s"] == pytest.approx(plan.time_per_batch_s, rel=1e-9)
-    assert (best["pp"], best["dp"], best["tp"], best["recompute"]) == (plan.pp, plan.dp, plan.tp, plan.recompute)
-    assert (plans["time_per_batch_bound_s"].fillna(np.inf) <= plans["time_per_batch_s"].fillna(np.inf) * (1 + 1e-12)).all()
+    assert (best["pp"], best["dp"], best["tp"], best["recompute"]) == (
+        plan.pp,
+        plan.dp,
+        plan.tp,
+        plan.recompute,
+    )
+    assert (
+        plans["time_per_batch_bound_s"].fillna(np.inf)
+        <= plans["time_per_batch_s"].fillna(np.inf) * (1 + 1e-12)
+    ).all()
 
 
 def test_no_row_of_the_table_beats_the_optimum_and_bounds_hold(result, designs):
@@ -103,13 +117,21 @@ def test_the_breakdown_adds_up_and_memory_fits(result):
             assert min(vars(plan.breakdown_s).values()) >= 0.0
             assert plan.breakdown_s.tensor_communication_s == 0.0
             assert plan.throughput_samples_per_s * plan.time_per_batch_s == pytest.approx(64)
-            assert plan.devices_used == plan.tp * plan.pp * plan.dp == sum(stage.devices for stage in plan.stages) <= 16
+            assert (
+                plan.devices_used
+                == plan.tp * plan.pp * plan.dp
+                == sum(stage.devices for stage in plan.stages)
+                <= 16
+            )
             names = [name for stage in plan.stages for name in stage.layers]
             assert names == ["embedding", *(f"block.{index}" for index in range(12)), "head"]
             for stage in plan.stages:
                 assert stage.memory_bytes <= point.hbm_bytes
                 assert stage.memory_bytes == pytest.approx(
-                    stage.parameter_state_bytes + stage.activation_bytes + stage.workspace_bytes + stage.reserved_bytes
+                    stage.parameter_state_bytes
+                    + stage.activation_bytes
+                    + stage.workspace_bytes
+                    + stage.reserved_bytes
                 )
             assert 0 < plan.model_flops_utilization < 1
             assert 0 < plan.tc_utilization <= 1 and 0 < plan.vc_utilization <= 1
@@ -153,7 +175,8 @@ def test_an_answer_whose_schedules_are_not_confirmed_is_not_called_optimal(tmp_p
 
 
 class HastySolver(NativeSolver):
-    """Finds schedules that are too long, and proves nothing, unless it is asked to be thorough; counts what it then solves."""
+    """Finds schedules that are too long, and proves nothing, unless it is asked to be thorough;
+    counts what it then solves."""
 
     name = "hasty"
 
@@ -175,21 +198,40 @@ def test_only_accelerators_that_could_be_best_are_proven(study, result, tmp_path
     found = solved(small_study(tmp_path))
     assert found.status is Status.OPTIMAL
     assert [point.value for point in found.per_hbm] == [point.value for point in result.per_hbm]
-    assert [point.accelerator for point in found.per_hbm] == [point.accelerator for point in result.per_hbm]
-    all_schedules = len(hardware_of(study).accelerators) * 9 * len(study.micro_batch_size)  # three layers, three passes
+    assert [point.accelerator for point in found.per_hbm] == [
+        point.accelerator for point in result.per_hbm
+    ]
+    all_schedules = (
+        len(hardware_of(study).accelerators) * 9 * len(study.micro_batch_size)
+    )  # three layers, three passes
     assert 0 < hasty.thorough < all_schedules  # known chips count too
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("devices", "hbm_gib", "reason"),
-    [(1024, 0.75, "GiB per device, the chip has 768 MiB"), (16, 16, "needs 1024 devices, the cluster has 16")],
+    [
+        (1024, 0.75, "GiB per device, the chip has 768 MiB"),
+        (16, 16, "needs 1024 devices, the cluster has 16"),
+    ],
 )
-def test_an_expert_plan_that_does_not_fit_says_so_and_leaves_the_optimum(devices, hbm_gib, reason, tmp_path):
-    one = SPACE | {"axes": {name: values and values[:1] for name, values in SPACE["axes"].items()}, "references": []}
+def test_an_expert_plan_that_does_not_fit_says_so_and_leaves_the_optimum(
+    devices, hbm_gib, reason, tmp_path
+):
+    one = SPACE | {
+        "axes": {name: values and values[:1] for name, values in SPACE["axes"].items()},
+        "references": [],
+    }
     tiers = [CLUSTER["tiers"][0] | {"group_size": devices}]
     hardware = write_hardware(tmp_path, one, CLUSTER | {"num_devices": devices, "tiers": tiers})
-    study = small_study(tmp_path, model="bertlarge", micro_batch_size=[1], hbm_size=[hbm_gib], global_batch_size=1024, **hardware)
+    study = small_study(
+        tmp_path,
+        model="bertlarge",
+        micro_batch_size=[1],
+        hbm_size=[hbm_gib],
+        global_batch_size=1024,
+        **hardware,
+    )
     best = solved(study).best
     plan = best.models["bertlarge"]
     assert best.optimal and plan.speedup_over_expert is None
@@ -197,7 +239,9 @@ def test_an_expert_plan_that_does_not_fit_says_so_and_leaves_the_optimum(devices
     assert (plan.expert.tp, plan.expert.pp, plan.expert.dp) == (1, 8, 128)
 
 
-def test_the_reference_outside_the_space_is_scored_and_never_better_than_what_it_is_beaten_by(result):
+def test_the_reference_outside_the_space_is_scored_and_never_better_than_what_it_is_beaten_by(
+    result,
+):
     assert {point.name for point in result.references} == {"outside"}
     for point in result.references:
         assert point.status is Status.OPTIMAL
@@ -217,9 +261,15 @@ def test_the_pipeline_adds_up_to_the_stages_and_its_simulation_to_the_iteration(
             pipeline = plan.pipeline
             passes = [a + b for a, b in zip(pipeline.forward_s, pipeline.backward_s, strict=True)]
             assert passes == pytest.approx([stage.load_s for stage in plan.stages], rel=1e-9)
-            ends_s = simulate(costs_of(pipeline), PipelineSchedule(pipeline.schedule), pipeline.micro_batches)
-            finished_s = max(end + after for end, after in zip(ends_s, pipeline.sync_s, strict=True))
-            assert finished_s + pipeline.optimizer_s == pytest.approx(plan.time_per_batch_s, rel=1e-9)
+            ends_s = simulate(
+                costs_of(pipeline), PipelineSchedule(pipeline.schedule), pipeline.micro_batches
+            )
+            finished_s = max(
+                end + after for end, after in zip(ends_s, pipeline.sync_s, strict=True)
+            )
+            assert finished_s + pipeline.optimizer_s == pytest.approx(
+                plan.time_per_batch_s, rel=1e-9
+            )
 
 
 def test_the_best_designs_schedules_are_written_operator_by_operator(result):
@@ -230,13 +280,17 @@ def test_the_best_designs_schedules_are_written_operator_by_operator(result):
     blocks = [item for item in schedules if item["layer"] == "block" and item["graph"] == "forward"]
     assert blocks
     for item in blocks:
-        assert max(operator["end_s"] for operator in item["operators"]) == pytest.approx(item["makespan_s"])
+        assert max(operator["end_s"] for operator in item["operators"]) == pytest.approx(
+            item["makespan_s"]
+        )
         assert item["repeats"] in (12, 24)
 
 
 def best_value(folder, name, *, space=SPACE, cluster=CLUSTER, **changes):
     hardware = write_hardware(folder / name, space, cluster)
-    return solved(small_study(folder / name, micro_batch_size=[1], hbm_size=[16], **hardware, **changes)).best.value
+    return solved(
+        small_study(folder / name, micro_batch_size=[1], hbm_size=[16], **hardware, **changes)
+    ).best.value
 
 
 def with_platform(folder, name, **quantities):
@@ -256,14 +310,20 @@ def test_more_of_anything_never_makes_the_answer_worse(folder, tmp_path):
     link = [CLUSTER["tiers"][0] | {"bandwidth_bytes_per_s": 4.0e10}]
     richer = {
         "faster network": best_value(tmp_path, "network", cluster=CLUSTER | {"tiers": link}),
-        "faster clock": best_value(tmp_path, "clock", space=with_platform(tmp_path, "clock", frequency=2.0)),
-        "faster HBM": best_value(tmp_path, "hbm", space=with_platform(tmp_path, "hbm", hbm_bandwidth=2.0)),
+        "faster clock": best_value(
+            tmp_path, "clock", space=with_platform(tmp_path, "clock", frequency=2.0)
+        ),
+        "faster HBM": best_value(
+            tmp_path, "hbm", space=with_platform(tmp_path, "hbm", hbm_bandwidth=2.0)
+        ),
     }
     assert all(value > base for value in richer.values()), (base, richer)
     link = [CLUSTER["tiers"][0] | {"bandwidth_bytes_per_s": 1.0e9}]
     poorer = {
         "slower network": best_value(tmp_path, "slower", cluster=CLUSTER | {"tiers": link}),
-        "smaller area budget": best_value(tmp_path, "area", space=SPACE | {"budget": {"area_mm2": 40.0}}),
+        "smaller area budget": best_value(
+            tmp_path, "area", space=SPACE | {"budget": {"area_mm2": 40.0}}
+        ),
         "fewer devices": best_value(tmp_path, "few", cluster=CLUSTER | {"num_devices": 8}),
     }
     assert all(value < base for value in poorer.values()), (base, poorer)
@@ -280,7 +340,9 @@ def test_longer_sequences_are_slower(folder, tmp_path):
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("objective", [Objective.THROUGHPUT_PER_AREA, Objective.THROUGHPUT_PER_JOULE])
+@pytest.mark.parametrize(
+    "objective", [Objective.THROUGHPUT_PER_AREA, Objective.THROUGHPUT_PER_JOULE]
+)
 def test_other_objectives_find_the_best_row_of_the_table(objective, folder, tmp_path, designs):
     found = solved(small_study(tmp_path, objective=objective.value)).best
     evaluated = designs[designs["status"] == "evaluated"]
@@ -292,10 +354,15 @@ def test_other_objectives_find_the_best_row_of_the_table(objective, folder, tmp_
 
 
 def test_an_ilp_solver_can_search_throughout(tmp_path):
-    tiny = SPACE | {"axes": SPACE["axes"] | {"num_tc": [4], "width": [128], "num_vc": [1, 16]}, "references": []}
+    tiny = SPACE | {
+        "axes": SPACE["axes"] | {"num_tc": [4], "width": [128], "num_vc": [1, 16]},
+        "references": [],
+    }
     changes = {"micro_batch_size": [1], "hbm_size": [16], **write_hardware(tmp_path, tiny)}
     native, ilp = (
-        solved(small_study(tmp_path / solver, solver=solver, **changes), tmp_path / solver / "out").best
+        solved(
+            small_study(tmp_path / solver, solver=solver, **changes), tmp_path / solver / "out"
+        ).best
         for solver in ("native", "gurobi")
     )
     assert ilp.optimal

@@ -1,4 +1,5 @@
-"""Settings that do not apply to what is asked are refused by name, before a model or a file of hardware is read."""
+"""Settings that do not apply to what is asked are refused by name, before a model or a file of
+hardware is read."""
 
 from pathlib import Path
 
@@ -39,7 +40,11 @@ VALUES = {
     "heterogeneous": True,
     "offload": "optimizer",
 }
-ABOUT = {field.key: field.about for field in request_fields() if field.about.hardware is not None and field.key != "device"}
+ABOUT = {
+    field.key: field.about
+    for field in request_fields()
+    if field.about.hardware is not None and field.key != "device"
+}
 
 
 @pytest.fixture(autouse=True)
@@ -73,18 +78,25 @@ def test_a_setting_of_other_hardware_is_refused_from_flags_and_files(key: str, m
 def test_the_device_is_named_as_it_was_given() -> None:
     with pytest.raises(
         InputError,
-        match=r"^command line: --hbm-size 32 is about chips to design, but the device h100 is given; leave it or device out$",
+        match=r"^command line: --hbm-size 32 is about chips to design, but the device h100 is "
+        r"given; leave it or device out$",
     ):
         resolve({"model": "gpt2", "device": "h100"}, {"hbm_size": 32}, source="mine.yaml")
 
 
 def test_several_of_one_place_are_one_sentence_and_places_are_kept_apart() -> None:
     with pytest.raises(SeveralProblemsError) as refused:
-        resolve({"model": "gpt2", "device": "h100", "objective": "throughput"}, {"hbm_size": 32, "solver": "native"}, source="f")
+        resolve(
+            {"model": "gpt2", "device": "h100", "objective": "throughput"},
+            {"hbm_size": 32, "solver": "native"},
+            source="f",
+        )
     assert refused.value.problems == (
-        "command line: --hbm-size 32 and --solver native are about chips to design, but the device h100 is given; "
+        "command line: --hbm-size 32 and --solver native are about chips to design, but the "
+        "device h100 is given; "
         "leave them or device out",
-        "f: objective throughput is about chips to design, but the device h100 is given; leave it or device out",
+        "f: objective throughput is about chips to design, but the device h100 is given; leave it "
+        "or device out",
     )
 
 
@@ -94,7 +106,9 @@ def test_a_value_that_is_refused_still_counts_as_given() -> None:
     assert "non-empty text" in str(refused.value) and "belongs to devices" not in str(refused.value)
 
 
-def test_what_an_alternative_names_is_checked_before_the_run_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_alternative_names_is_checked_before_the_run_is_explained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class OfDevices(FinishedRun):
         on_device = True
         folder = Path("nowhere")
@@ -102,7 +116,9 @@ def test_what_an_alternative_names_is_checked_before_the_run_is_explained(monkey
         def __init__(self) -> None:
             pass
 
-    monkeypatch.setattr("Studies.explain.explanation.explain", lambda run: pytest.fail("it was explained first"))
+    monkeypatch.setattr(
+        "Studies.explain.explanation.explain", lambda run: pytest.fail("it was explained first")
+    )
     with pytest.raises(SeveralProblemsError) as refused:
         library.explain(OfDevices(), ["num_tc=4", "pp=x"])
     assert len(refused.value.problems) == 2

@@ -1,4 +1,5 @@
-"""Settings with a name are defaults: what a study or the command line states counts more, and nothing of them is lost."""
+"""Settings with a name are defaults: what a study or the command line states counts more, and
+nothing of them is lost."""
 
 from pathlib import Path
 
@@ -11,9 +12,19 @@ from Studies.resolve import resolve
 
 
 def test_a_setting_gives_what_nothing_else_states() -> None:
-    request = resolve({"zero_stage": 0}, {"model": "bertlarge", "setting": "today", "micro_batch_size": [8]})
-    assert (request.design_space, request.cluster, request.devices) == ("today_5nm", "dgx_h100", 1024)
-    assert (request.zero_stage, request.micro_batch_size, request.overlap_gradients) == ((0,), (8,), (True,))
+    request = resolve(
+        {"zero_stage": 0}, {"model": "bertlarge", "setting": "today", "micro_batch_size": [8]}
+    )
+    assert (request.design_space, request.cluster, request.devices) == (
+        "today_5nm",
+        "dgx_h100",
+        1024,
+    )
+    assert (request.zero_stage, request.micro_batch_size, request.overlap_gradients) == (
+        (0,),
+        (8,),
+        (True,),
+    )
     assert len(request.tp) > 1
 
 
@@ -57,7 +68,9 @@ def test_what_is_no_setting_is_refused(content: str | None, said: str, tmp_path:
 
 
 def test_on_devices_that_exist_it_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match=r"setting today: design_space [a-z0-9_]+ is about chips to design"):
+    with pytest.raises(
+        InputError, match=r"setting today: design_space [a-z0-9_]+ is about chips to design"
+    ):
         resolve({}, {"model": "bertlarge", "setting": "today", "device": "h100"}, Mode.SEARCH)
 
 

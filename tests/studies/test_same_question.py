@@ -1,4 +1,5 @@
-"""The same question is the same run through the command line, a file, the original's flags and the library."""
+"""The same question is the same run through the command line, a file, the original's flags and the
+library."""
 
 import re
 from dataclasses import replace
@@ -20,21 +21,33 @@ from Studies.resolve import resolve
 
 QUESTIONS = {
     "chips": (
-        "--phaze_model bertlarge --phaze_micro_batch_size 1 2 --phaze_max_tmp_width 2 --phaze_hbm_size 32 80",
-        "--model bertlarge --micro-batch-size 1 2 --tp 1 2 --hbm-size 32 80 --cluster phaze_icml24 --csv",
+        "--phaze_model bertlarge --phaze_micro_batch_size 1 2 --phaze_max_tmp_width 2 "
+        "--phaze_hbm_size 32 80",
+        "--model bertlarge --micro-batch-size 1 2 --tp 1 2 --hbm-size 32 80 --cluster "
+        "phaze_icml24 --csv",
         {"model": "bertlarge", "micro_batch_size": [1, 2], "tp": [1, 2], "hbm_size": [32, 80]},
     ),
     "devices": (
         "--phaze_model bertlarge --device a100_80gb --devices 16 --pp 2 --global-batch-size 64",
-        "--model bertlarge --device a100_80gb --cluster dgx_a100 --software megatron_2022 --devices 16 --set pp=[2] "
-        "--set micro_batch_size=[1,2,4,8,16] --global-batch-size 64 --interleave all --precision bf16",
-        {"model": {"bertlarge": 1}, "device": "a100_80gb", "devices": 16, "pp": 2, "global_batch_size": 64},
+        "--model bertlarge --device a100_80gb --cluster dgx_a100 --software megatron_2022 "
+        "--devices 16 --set pp=[2] "
+        "--set micro_batch_size=[1,2,4,8,16] --global-batch-size 64 --interleave all --precision "
+        "bf16",
+        {
+            "model": {"bertlarge": 1},
+            "device": "a100_80gb",
+            "devices": 16,
+            "pp": 2,
+            "global_batch_size": 64,
+        },
     ),
 }
 
 
 @pytest.mark.parametrize(("first", "second", "asked"), QUESTIONS.values(), ids=QUESTIONS)
-def test_the_same_question_is_the_same_run(first: str, second: str, asked: dict[str, object], tmp_path: Path) -> None:
+def test_the_same_question_is_the_same_run(
+    first: str, second: str, asked: dict[str, object], tmp_path: Path
+) -> None:
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(asked))
     requests = [
         _request(parse(first.split())),
@@ -44,7 +57,9 @@ def test_the_same_question_is_the_same_run(first: str, second: str, asked: dict[
     ]
     (tmp_path / "recorded.yaml").write_text(requests[0].to_yaml())
     requests.append(_request(parse(["--config", str(tmp_path / "recorded.yaml")])))
-    assert {replace(request, csv=False) for request in map(_hashable, requests)} == {_hashable(requests[0])}
+    assert {replace(request, csv=False) for request in map(_hashable, requests)} == {
+        _hashable(requests[0])
+    }
     assert len({request.folders.run for request in requests}) == 1
 
 
@@ -53,8 +68,12 @@ def _hashable(request: Request) -> Request:
     return replace(request, hardware=None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("mode", "table"), [("run_solver", Mode.SEARCH), ("evaluate", Mode.EVALUATE)])
-def test_help_says_every_setting_once(mode: str, table: Mode, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("mode", "table"), [("run_solver", Mode.SEARCH), ("evaluate", Mode.EVALUATE)]
+)
+def test_help_says_every_setting_once(
+    mode: str, table: Mode, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert phaze.main([mode, "--help"]) == 0
     described = capsys.readouterr().out.partition("options:")[2]
     for setting in settings_for(table).settings:
@@ -84,10 +103,19 @@ def plans_of(asked: dict[str, object]) -> list[UniformPlan]:
 
 
 def test_degrees_that_are_given_are_the_only_ones_searched() -> None:
-    asked: dict[str, object] = {"model": "bertlarge", "device": "a100_80gb", "devices": 16, "global_batch_size": 64}
+    asked: dict[str, object] = {
+        "model": "bertlarge",
+        "device": "a100_80gb",
+        "devices": 16,
+        "global_batch_size": 64,
+    }
     plans = plans_of(asked | {"pp": 2, "dp": [4, 8], "group_order": "tensor-pipeline-data"})
     whole = plans_of(asked)
-    kept = [plan for plan in whole if plan.pp == 2 and plan.dp in {4, 8} and str(plan.group_order) == "tensor-pipeline-data"]
+    kept = [
+        plan
+        for plan in whole
+        if plan.pp == 2 and plan.dp in {4, 8} and str(plan.group_order) == "tensor-pipeline-data"
+    ]
     assert plans == kept and plans
     assert all(plan.cp == 2 for plan in plans_of(asked | {"cp": 2}))
 
@@ -114,9 +142,18 @@ def test_experts_are_divided_by_default() -> None:
 
 
 def test_graphs_of_a_request_are_those_that_its_plans_need() -> None:
-    chips = graph_keys(resolve({}, {"model": ["bertlarge", "bertbase"], "micro_batch_size": [1, 2], "tp": [1, 2]}))
+    chips = graph_keys(
+        resolve({}, {"model": ["bertlarge", "bertbase"], "micro_batch_size": [1, 2], "tp": [1, 2]})
+    )
     found = {(key.model, key.micro_batch_size, key.tp) for keys in chips for key in keys}
-    assert found == {(model, size, tp) for model in ("bertlarge", "bertbase") for size in (1, 2) for tp in (1, 2)}
-    (keys,) = graph_keys(resolve({}, {"model": "bertlarge", "device": "a100_80gb", "tp": 2, "micro_batch_size": 4}))
-    assert {(key.tp, key.micro_batch_size, key.sequence_parallel) for key in keys} == {(2, 4, False), (2, 4, True)}
+    assert found == {
+        (model, size, tp) for model in ("bertlarge", "bertbase") for size in (1, 2) for tp in (1, 2)
+    }
+    (keys,) = graph_keys(
+        resolve({}, {"model": "bertlarge", "device": "a100_80gb", "tp": 2, "micro_batch_size": 4})
+    )
+    assert {(key.tp, key.micro_batch_size, key.sequence_parallel) for key in keys} == {
+        (2, 4, False),
+        (2, 4, True),
+    }
     assert len(keys) == 2

@@ -1,4 +1,5 @@
-"""Where a run leaves what it makes: in the repository when started inside it, else below the folder it was started in."""
+"""Where a run leaves what it makes: in the repository when started inside it, else below the folder
+it was started in."""
 
 from pathlib import Path
 
@@ -9,12 +10,16 @@ from Studies.folders import REPOSITORY, folders_of, working_root
 from Studies.resolve import resolve
 
 
-@pytest.mark.parametrize("inside", [REPOSITORY, REPOSITORY / "scripts", REPOSITORY / "Solver" / "schedule"])
+@pytest.mark.parametrize(
+    "inside", [REPOSITORY, REPOSITORY / "scripts", REPOSITORY / "Solver" / "schedule"]
+)
 def test_inside_the_repository_it_is_the_repository(inside: Path) -> None:
     assert working_root(inside) == REPOSITORY
 
 
-def test_elsewhere_it_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_it_is_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     run = resolve({}, {"model": "bertbase"}).folders
     assert {run.graphs, run.estimates, run.arch_configs} == {
@@ -32,7 +37,9 @@ def test_a_link_to_the_repository_is_the_repository(tmp_path: Path) -> None:
     assert working_root(link / "scripts") == REPOSITORY
 
 
-def test_an_output_that_is_given_is_taken_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_is_given_is_taken_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert folders_of(tmp_path / "mine", "x").run == tmp_path / "mine"
 
@@ -45,12 +52,24 @@ def test_a_run_is_not_written_where_it_could_not_be_read_again(
     strange.mkdir()
     if not given:
         monkeypatch.chdir(strange)
-    assert phaze.main(["run_solver", "--model", "bertbase", *(["--output", str(strange / "run")] if given else [])]) == 2
+    assert (
+        phaze.main(
+            [
+                "run_solver",
+                "--model",
+                "bertbase",
+                *(["--output", str(strange / "run")] if given else []),
+            ]
+        )
+        == 2
+    )
     assert "whose path holds control characters; give another --output" in capsys.readouterr().err
     assert not list(strange.iterdir())
 
 
-@pytest.mark.parametrize("words", ["accelerators", "run_solver --model bertbase --dry-run", "doctor"])
+@pytest.mark.parametrize(
+    "words", ["accelerators", "run_solver --model bertbase --dry-run", "doctor"]
+)
 def test_started_anywhere_in_the_repository_every_mode_writes_where_runs_do(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,14 +95,22 @@ def test_what_is_written_elsewhere_is_below_the_current_folder(
 
 GPT = "gpt:layers=1,hidden=64,heads=1,vocabulary=100,sequence_length=32"
 ON_TWO = ["--model", GPT, "--device", "h100_sxm", "--devices", "2"]
-DEEPSPEED = '{"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "bf16": {"enabled": true}}'
+DEEPSPEED = (
+    '{"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "bf16": '
+    '{"enabled": true}}'
+)
 
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run and a launch file."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    assert phaze.main(["run_solver", *ON_TWO, "--micro-batch-size", "1", "--output", str(folder / "run")]) == 0
+    assert (
+        phaze.main(
+            ["run_solver", *ON_TWO, "--micro-batch-size", "1", "--output", str(folder / "run")]
+        )
+        == 0
+    )
     (folder / "ds.json").write_text(DEEPSPEED)
     return folder
 
@@ -110,7 +137,10 @@ def test_what_is_derived_goes_to_the_output_or_beside_the_run_and_not_here(
     here.mkdir()
     monkeypatch.chdir(here)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    named = [word.replace("ELSEWHERE", str(elsewhere)).replace("FILE", str(tmp_path / "file")) for word in words]
+    named = [
+        word.replace("ELSEWHERE", str(elsewhere)).replace("FILE", str(tmp_path / "file"))
+        for word in words
+    ]
     named += [] if {"--output", "explain"} & {*words} else ["--output", str(tmp_path / "output")]
     assert phaze.main(named) == 0
     assert not list(here.rglob("*"))

@@ -1,4 +1,5 @@
-"""Sweeps that take little: BERT-base at 64 tokens on the small design space of the stress script."""
+"""Sweeps that take little: BERT-base at 64 tokens on the small design space of the stress
+script."""
 
 from __future__ import annotations
 
@@ -38,14 +39,22 @@ def write(folder: Path, asked: Mapping[str, Any]) -> Path:
 
 
 def small_sweep(folder: Path, output: Path | None = None, **asked: Any) -> Sweep:
-    """A sweep of ``SMALL`` changed as asked; everything goes into ``output``, or beside the file."""
-    return read_sweep(write(folder, SMALL | asked), {}, str(output or folder / "out"), run_code=EVERY_FILE)
+    """A sweep of ``SMALL`` changed as asked; everything goes into ``output``, or beside the
+    file."""
+    return read_sweep(
+        write(folder, SMALL | asked), {}, str(output or folder / "out"), run_code=EVERY_FILE
+    )
 
 
-def run(sweep: Sweep, executor: Executor | None = None, *, limits: bool = False) -> list[SweptPoint]:
-    """Run a sweep without a word; points of this process without what limits them, which no table holds, unless asked for."""
+def run(
+    sweep: Sweep, executor: Executor | None = None, *, limits: bool = False
+) -> list[SweptPoint]:
+    """Run a sweep without a word; points of this process without what limits them, which no table
+    holds, unless asked for."""
     with nullcontext() if limits else without_limits():
-        return run_sweep(sweep, executor or InProcessExecutor(), SilentProgress(), lambda point: None)
+        return run_sweep(
+            sweep, executor or InProcessExecutor(), SilentProgress(), lambda point: None
+        )
 
 
 def with_graphs_of(earlier: Path, output: Path) -> Path:

@@ -1,4 +1,5 @@
-"""The studies that ship: each is a sweep of which every point is possible, and each is named in the script's usage."""
+"""The studies that ship: each is a sweep of which every point is possible, and each is named in the
+script's usage."""
 
 import subprocess
 from pathlib import Path
@@ -22,7 +23,9 @@ def test_every_point_is_possible(path: Path) -> None:
 
 def test_the_script_lists_the_studies_there_are() -> None:
     for words in ([], ["no-such-study"]):
-        ended = subprocess.run([SCRIPTS / "study.sh", *words], capture_output=True, text=True, check=False)
+        ended = subprocess.run(
+            [SCRIPTS / "study.sh", *words], capture_output=True, text=True, check=False
+        )
         assert ended.returncode == 2
         assert all(path.stem in ended.stderr for path in STUDIES)
     assert len(STUDIES) >= 5

@@ -51,7 +51,13 @@ def test_every_setting_changes_the_key(tmp_path, change):
 
 
 def test_names_and_places_do_not(tmp_path):
-    same = {"name": "other", "csv": True, "max_tp": 1, "recompute": [["none", "selective", "full"]], "hbm_size": 32.0}
+    same = {
+        "name": "other",
+        "csv": True,
+        "max_tp": 1,
+        "recompute": [["none", "selective", "full"]],
+        "hbm_size": 32.0,
+    }
     assert key(tmp_path / "elsewhere", **same) == key(tmp_path)
     assert key(tmp_path, sequence_length=None) == key(tmp_path, sequence_length=512)
 
@@ -70,7 +76,10 @@ def test_the_content_of_hardware_files_counts_and_so_does_that_of_files_they_nam
 
 def test_a_model_of_the_users_own_counts_with_what_it_imports(tmp_path):
     own = tmp_path / "mine.py"
-    lines = "import sizes\n\n\ndef build():\n    ...\n\n\ndef example_inputs(micro_batch_size, sequence_length=8):\n    ...\n"
+    lines = (
+        "import sizes\n\n\ndef build():\n    ...\n\n\ndef example_inputs(micro_batch_size, "
+        "sequence_length=8):\n    ...\n"
+    )
     own.write_text(lines)
     (tmp_path / "sizes.py").write_text("WIDTH = 1\n")
     first = key(tmp_path, model="./mine.py")
@@ -117,14 +126,26 @@ def test_points_of_one_family_have_the_same_graphs(tmp_path, asked):
 
 
 def test_a_plan_s_row_tells_its_layout_and_one_of_before_is_read_without():
-    plan = {"model": "m", "recompute": "none", "group_order": "tensor-data-pipeline", "sequence_parallel": False}
-    numbers = {each.name: 1 for each in fields(PlanRow) if each.name not in plan and each.default is MISSING}
+    plan = {
+        "model": "m",
+        "recompute": "none",
+        "group_order": "tensor-data-pipeline",
+        "sequence_parallel": False,
+    }
+    numbers = {
+        each.name: 1
+        for each in fields(PlanRow)
+        if each.name not in plan and each.default is MISSING
+    }
     parts = {each.name: 0.5 for each in fields(Breakdown)}
     before = plan | numbers | {"breakdown_s": parts}
     row = to_record(PlanRow, before, "point.json")
     assert (degrees_text(row), row.layout) == ("1 x 1 x 1", "")
-    now = to_record(PlanRow, before | {"cp": 4, "layout": "sequence", "exchange": "ulysses"}, "point.json")
+    now = to_record(
+        PlanRow, before | {"cp": 4, "layout": "sequence", "exchange": "ulysses"}, "point.json"
+    )
     assert degrees_text(now) == "1 x 1 x 1 x cp 4 (ulysses)"
     assert (
-        degrees_text(replace(now, cp=1, tp2=2, layout="2d", exchange="ring", ep=2)) == "1 x 1 x 1 x tp2 2 (ring), 2d layout, ep 2"
+        degrees_text(replace(now, cp=1, tp2=2, layout="2d", exchange="ring", ep=2))
+        == "1 x 1 x 1 x tp2 2 (ring), 2d layout, ep 2"
     )

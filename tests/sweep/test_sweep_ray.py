@@ -22,8 +22,14 @@ def test_ray_gives_the_same_table_bytes_and_no_chatter(warm, tmp_path):
     write_table(here, run(here))
     ran = run_command(command(path, with_graphs_of(warm, tmp_path / "ray"), "ray"))
     assert ran.status == 2, ran.stderr  # tp 5 is not possible
-    assert (tmp_path / "ray" / "table.parquet").read_bytes() == (here.folder / "table.parquet").read_bytes()
-    told = [line for line in ran.stderr.splitlines() if not line.startswith(("[", "warning: [", "points of ", "table: "))]
+    assert (tmp_path / "ray" / "table.parquet").read_bytes() == (
+        here.folder / "table.parquet"
+    ).read_bytes()
+    told = [
+        line
+        for line in ran.stderr.splitlines()
+        if not line.startswith(("[", "warning: [", "points of ", "table: "))
+    ]
     assert told == ["warning: 4 of 8 points are impossible; give other values in their place"]
 
 

@@ -17,7 +17,15 @@ from Studies.sweep.run import resolved_points
 from Studies.sweep.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-FILES = ["best.json", "designs.parquet", "manifest.json", "plans.parquet", "schedules.json.gz", "study.yaml", "point.json"]
+FILES = [
+    "best.json",
+    "designs.parquet",
+    "manifest.json",
+    "plans.parquet",
+    "schedules.json.gz",
+    "study.yaml",
+    "point.json",
+]
 
 
 @pytest.fixture
@@ -35,7 +43,9 @@ def key(warm):
 def test_a_finished_point_is_a_whole_run_without_what_only_an_unfinished_one_needs(store, key):
     finished = open_run(store.folder(key))
     assert finished.result.best is not None and len(finished.designs) > 0
-    assert sorted(path.name for path in store.folder(key).iterdir() if not path.name.startswith(".")) == sorted(FILES)
+    assert sorted(
+        path.name for path in store.folder(key).iterdir() if not path.name.startswith(".")
+    ) == sorted(FILES)
     assert finished.result.best.value == store.load(key).result.value
 
 
@@ -44,7 +54,11 @@ def test_a_finished_point_is_a_whole_run_without_what_only_an_unfinished_one_nee
 def test_a_damaged_file_is_named_and_its_point_is_not_there(store, key, name, harm, caplog):
     path = store.folder(key) / name
     content = path.read_bytes()
-    harmed = {"truncated": content[:-1], "changed": content[:-2] + bytes([content[-2] ^ 1]) + content[-1:], "emptied": b""}
+    harmed = {
+        "truncated": content[:-1],
+        "changed": content[:-2] + bytes([content[-2] ^ 1]) + content[-1:],
+        "emptied": b"",
+    }
     path.unlink() if harm == "gone" else path.write_bytes(harmed[harm])
     assert store.load(key) is None
     assert (name in caplog.text) or (name == "point.json" and harm == "gone")
@@ -97,7 +111,9 @@ def test_a_folder_knows_its_own_name_only(store, tmp_path):
 def test_a_folder_that_cannot_be_written_is_said_in_a_sentence(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with (
-        pytest.raises(PhazeError, match=r"cannot write .*file.*: Not a directory; choose another --output"),
+        pytest.raises(
+            PhazeError, match=r"cannot write .*file.*: Not a directory; choose another --output"
+        ),
         Store(tmp_path / "file").locked("key", wait=False),
     ):
         pass
@@ -106,9 +122,15 @@ def test_a_folder_that_cannot_be_written_is_said_in_a_sentence(tmp_path):
 def test_a_lock_keeps_other_processes_away_and_goes_with_its_own(tmp_path):
     hold = (
         "import sys, time; from pathlib import Path; from Studies.sweep.store import Store\n"
-        "with Store(Path(sys.argv[1])).locked('key', wait=False) as held:\n    print(held, flush=True); time.sleep(60)"
+        "with Store(Path(sys.argv[1])).locked('key', wait=False) as held:\n    print(held, "
+        "flush=True); time.sleep(60)"
     )
-    holder = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, str(tmp_path)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert holder.stdout.readline() == "True\n"
         with Store(tmp_path).locked("key", wait=False) as held:
@@ -128,7 +150,8 @@ def test_two_sweeps_share_a_store_and_the_second_waits_for_what_the_first_comput
     (asked,) = resolved_points(busy)
     holding = (
         "import sys, time; from pathlib import Path; from Studies.sweep.store import Store\n"
-        "with Store(Path(sys.argv[1])).locked(sys.argv[2], wait=False):\n    print('up', flush=True); time.sleep(1.5)"
+        "with Store(Path(sys.argv[1])).locked(sys.argv[2], wait=False):\n    print('up', "
+        "flush=True); time.sleep(1.5)"
     )
     words = [sys.executable, "-c", holding, str(busy.store), asked.point.key]
     holder = subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)

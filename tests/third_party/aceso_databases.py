@@ -51,10 +51,19 @@ def write_database(
                 values[7] * scale,
             ]
             lines.append(",".join([name, *(f"{each:.3f}" for each in (*times, *sizes))]))
-        (folder / f"{family}_{size}_mbs{batch}_tp{width}_algo{algorithm}.csv").write_text("\n".join(lines) + "\n")
-    for name, devices in itertools.product(("all_gather", "all_reduce", "reduce_scatter", "all_to_all"), (2, 4)):
-        lines = ["data_size(MB),time(ms)", *(f"{mib},{drawn.uniform(0.001, 0.2):.3f}" for mib in range(MOST_MIB + 1))]
-        (folder / f"prim_{family}_{size}_{name}_{devices}gpus.csv").write_text("\n".join(lines) + "\n")
+        (folder / f"{family}_{size}_mbs{batch}_tp{width}_algo{algorithm}.csv").write_text(
+            "\n".join(lines) + "\n"
+        )
+    for name, devices in itertools.product(
+        ("all_gather", "all_reduce", "reduce_scatter", "all_to_all"), (2, 4)
+    ):
+        lines = [
+            "data_size(MB),time(ms)",
+            *(f"{mib},{drawn.uniform(0.001, 0.2):.3f}" for mib in range(MOST_MIB + 1)),
+        ]
+        (folder / f"prim_{family}_{size}_{name}_{devices}gpus.csv").write_text(
+            "\n".join(lines) + "\n"
+        )
     for kind, speed in (("intra", 30.0), ("inter", 5.0)):
         sizes = ",".join(str(2**at) for at in range(11))
         speeds = ", ".join(f"{speed * (1 + 0.03 * at):.2f}" for at in range(11))
@@ -76,7 +85,15 @@ class Stage:
     more_mib: float
 
 
-def ways(database: Database, first: int, end: int, devices: int, micro_batch: int, enters: bool, leaves: bool) -> Iterator[Stage]:
+def ways(
+    database: Database,
+    first: int,
+    end: int,
+    devices: int,
+    micro_batch: int,
+    enters: bool,
+    leaves: bool,
+) -> Iterator[Stage]:
     """Every way to run operators ``first`` to ``end`` on ``devices``, priced by the exact model."""
     rows = model_chain(database.model, database.names).rows[first:end]
     choices = [
@@ -101,14 +118,27 @@ def ways(database: Database, first: int, end: int, devices: int, micro_batch: in
         for flags in itertools.product((False, True), repeat=len(rows)):
             stage = StagePlan(devices, chosen, flags)
             none, one = (
-                stage_price(database, rows, stage, micro_batch, behind, enters_node=enters, leaves_node=leaves)
+                stage_price(
+                    database,
+                    rows,
+                    stage,
+                    micro_batch,
+                    behind,
+                    enters_node=enters,
+                    leaves_node=leaves,
+                )
                 for behind in (0, 1)
             )
             yield Stage(none.us, none.memory_mib, one.memory_mib)
 
 
 def shortest_plan_s(
-    database: Database, devices: int, per_node: int, global_batch: int, limit_mib: float, most_stages: int
+    database: Database,
+    devices: int,
+    per_node: int,
+    global_batch: int,
+    limit_mib: float,
+    most_stages: int,
 ) -> float | None:
     """Seconds of the best plan, by trying all."""
     length = len(model_chain(database.model, database.names).rows)
@@ -129,12 +159,19 @@ def shortest_plan_s(
                         continue
                     times = []
                     for stage in range(stages):
-                        enters, leaves = at[stage] > 0 and at[stage] % per_node == 0, at[stage + 1] % per_node == 0
+                        enters, leaves = (
+                            at[stage] > 0 and at[stage] % per_node == 0,
+                            at[stage + 1] % per_node == 0,
+                        )
                         key = (ends[stage], ends[stage + 1], counts[stage], enters, leaves)
                         if key not in known:
                             known[key] = list(ways(database, *key[:3], micro_batch, enters, leaves))
                         behind = stages - 1 - stage
-                        fit = [way.us for way in known[key] if way.mib + behind * (way.more_mib - way.mib) <= limit_mib + 1e-9]
+                        fit = [
+                            way.us
+                            for way in known[key]
+                            if way.mib + behind * (way.more_mib - way.mib) <= limit_mib + 1e-9
+                        ]
                         if not fit:
                             break
                         times.append(min(fit))

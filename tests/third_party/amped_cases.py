@@ -7,7 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from third_party.amped import Configuration, TrainingTime, configuration_of, estimate, shipped_tables
+from third_party.amped import (
+    Configuration,
+    TrainingTime,
+    configuration_of,
+    estimate,
+    shipped_tables,
+)
 
 CATEGORIES = {
     "training": "neural_network_training_parameters",
@@ -20,9 +26,17 @@ SMALL: dict[str, dict[str, Any]] = {
     "training": {
         **{"batch_size": 8, "context": 4, "layers": 4, "dimensionality": 6, "attention_heads": 2},
         **{"hidden_layer_dimension_for_attention_sublayers": 3, "key_query_value_length": 3},
-        **{"hidden_layer_dimension_MLP_1": 6, "hidden_layer_dimension_MLP_2": 24, "number_of_tokens_in_vocabulary": 10},
+        **{
+            "hidden_layer_dimension_MLP_1": 6,
+            "hidden_layer_dimension_MLP_2": 24,
+            "number_of_tokens_in_vocabulary": 10,
+        },
         **{"tokens_to_train": 3200, "number_of_experts": 1, "decoder_flag": 0},
-        **{"weight_precision": "16 bits", "activation_precision": "16 bits", "gradient_precision": "16 bits"},
+        **{
+            "weight_precision": "16 bits",
+            "activation_precision": "16 bits",
+            "gradient_precision": "16 bits",
+        },
         "optimizer_state_precision": "32 bits",
     },
     "mapping": {
@@ -37,15 +51,23 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "accelerator": {
         **{"frequency": "1 kHz", "number_of_cores": 2, "functional_units_per_core": 1},
-        **{"functional_unit_hardware_8bit_MAC_per_cycle": 10, "non_linear_functional_units_per_core": 2},
-        **{"non_linear_functional_unit_hardware_8bit_NLIN_per_cycle": 5, "memory": "1 MB", "efficiency": 0.5},
+        **{
+            "functional_unit_hardware_8bit_MAC_per_cycle": 10,
+            "non_linear_functional_units_per_core": 2,
+        },
+        **{
+            "non_linear_functional_unit_hardware_8bit_NLIN_per_cycle": 5,
+            "memory": "1 MB",
+            "efficiency": 0.5,
+        },
     },
 }
 LEFT_OUT = object()
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """The small training in AMPeD's format; parameters changed, added, or with ``LEFT_OUT`` left out."""
+    """The small training in AMPeD's format; parameters changed, added, or with ``LEFT_OUT`` left
+    out."""
     parts = copy.deepcopy(SMALL)
     for name, value in changes.items():
         part = next((part for part in parts.values() if name in part), parts["mapping"])
@@ -54,7 +76,10 @@ def document(**changes: Any) -> dict[str, Any]:
             del part[name]
     return {
         CATEGORIES[short]: {
-            "parameters": {name: value if isinstance(value, dict) else {"value": value} for name, value in part.items()}
+            "parameters": {
+                name: value if isinstance(value, dict) else {"value": value}
+                for name, value in part.items()
+            }
         }
         for short, part in parts.items()
     }

@@ -34,7 +34,10 @@ ROWS = (
 CASES = {
     "gpus_per_node": 4,
     "memory_limit_mb": 2000,
-    "cases": [{"model": "gpt", "size": "tiny", "layers": layers, "gpus": 2, "global_batch_size": 4} for layers in (1, 3)],
+    "cases": [
+        {"model": "gpt", "size": "tiny", "layers": layers, "gpus": 2, "global_batch_size": 4}
+        for layers in (1, 3)
+    ],
 }
 
 
@@ -44,7 +47,14 @@ def asked(tmp_path: Path) -> list[str]:
     (tmp_path / "database").mkdir()
     write_database(tmp_path / "database", 3, "gpt", rows=ROWS)
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump(CASES))
-    words = ("compare", tmp_path / "cases.yaml", "--database", tmp_path / "database", "--output", tmp_path / "out")
+    words = (
+        "compare",
+        tmp_path / "cases.yaml",
+        "--database",
+        tmp_path / "database",
+        "--output",
+        tmp_path / "out",
+    )
     return list(map(str, words))
 
 
@@ -53,7 +63,9 @@ def table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def test_no_method_is_below_the_bound_or_better_than_the_search(asked: list[str], tmp_path: Path) -> None:
+def test_no_method_is_below_the_bound_or_better_than_the_search(
+    asked: list[str], tmp_path: Path
+) -> None:
     assert main(asked) == 0
     rows = table(tmp_path / "out")
     assert [(row["layers"], row["method"]) for row in rows] == [
@@ -62,10 +74,14 @@ def test_no_method_is_below_the_bound_or_better_than_the_search(asked: list[str]
     for layers in "13":
         of_case = {row["method"]: row for row in rows if row["layers"] == layers}
         found = of_case.pop(SEARCH)
-        assert float(found["bound_s"]) <= float(found["iteration_s"]) and found["status"] == "optimal"
+        assert (
+            float(found["bound_s"]) <= float(found["iteration_s"]) and found["status"] == "optimal"
+        )
         seconds = {method: float(row["iteration_s"]) for method, row in of_case.items()}
         assert all(each >= float(found["bound_s"]) * (1 - 1e-12) for each in seconds.values())
-        assert seconds["uniform"] <= seconds["Megatron-LM grid"] * (1 + 1e-12)  # every even split is a split
+        assert seconds["uniform"] <= seconds["Megatron-LM grid"] * (
+            1 + 1e-12
+        )  # every even split is a split
         assert all(int(row["candidates"]) > 0 for row in [found, *of_case.values()])
     assert (tmp_path / "out" / MARKDOWN).read_text().count("\n") == 2 + len(rows) + 1 + 2 + 2
 
@@ -76,8 +92,13 @@ def test_rankings_say_what_the_corrections_turn_round() -> None:
         return comparison.Answer("gpt", "1_3B", None, 4, 8, method, *times, key=method)
 
     first, second, third = BASELINES
-    (row,) = comparison.rankings([answer(second, 2.0, 1.0), answer(first, 1.0, 3.0), answer(third, 2.0, 3.0)])[2:]
-    assert row == f"| gpt 1_3B | 4 | {first} < {second} = {third} | {second} < {first} = {third} | changed |"
+    (row,) = comparison.rankings(
+        [answer(second, 2.0, 1.0), answer(first, 1.0, 3.0), answer(third, 2.0, 3.0)]
+    )[2:]
+    assert (
+        row == f"| gpt 1_3B | 4 | {first} < {second} = {third} | {second} < {first} = {third} | "
+        "changed |"
+    )
     (row,) = comparison.rankings([answer(first, 1.0, 3.0), answer(second, 2.0, None)])[2:]
     assert row == f"| gpt 1_3B | 4 | {first} | {first} | same |"
 
@@ -118,7 +139,11 @@ def test_stored_plans_stand_beside_the_others(asked: list[str], tmp_path: Path) 
     (tmp_path / "plans" / "b.json").write_text("[]")
     assert main(asked) == 0
     (stored,) = [row for row in table(tmp_path / "out") if row["method"] == comparison.PUBLISHED]
-    assert (stored["layers"], float(stored["iteration_s"]), stored["cpu_s"]) == ("3", pytest.approx(found.iteration_s), "")
+    assert (stored["layers"], float(stored["iteration_s"]), stored["cpu_s"]) == (
+        "3",
+        pytest.approx(found.iteration_s),
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +156,11 @@ def test_stored_plans_stand_beside_the_others(asked: list[str], tmp_path: Path) 
     ],
 )
 def test_bad_cases_are_one_sentence(
-    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], words: str
+    asked: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, object],
+    words: str,
 ) -> None:
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump(CASES | change))
     assert main(asked) == 2
@@ -140,7 +169,9 @@ def test_bad_cases_are_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
-def test_figures_are_drawn_from_the_table(asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_are_drawn_from_the_table(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from scripts.aceso_figures import FIGURES
     from scripts.aceso_figures import main as draw
 
@@ -165,16 +196,39 @@ def test_the_studies_are_whole_and_say_how_they_are_used() -> None:
     assert len(files) == len(scripts) == 3
     for script in scripts:
         assert os.access(script, os.X_OK)
-        ended = subprocess.run(["bash", str(script)], capture_output=True, text=True, timeout=60, check=False)
-        assert ended.returncode == 2 and ended.stderr.startswith(f"usage: {script.name} DATABASE OUTPUT")
+        ended = subprocess.run(
+            ["bash", str(script)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ended.returncode == 2 and ended.stderr.startswith(
+            f"usage: {script.name} DATABASE OUTPUT"
+        )
 
 
 @pytest.mark.thorough
-def test_the_uniform_plan_of_a_published_case_is_not_behind_the_grid(tmp_path: Path, shared_data: Path) -> None:
+def test_the_uniform_plan_of_a_published_case_is_not_behind_the_grid(
+    tmp_path: Path, shared_data: Path
+) -> None:
     shown = shared_data / "aceso" / "v100_nvlink_4x8"
-    case = {"model": "gpt", "size": "scale-layer", "layers": 8, "gpus": 8, "global_batch_size": 1024}
-    (tmp_path / "cases.yaml").write_text(yaml.safe_dump({"gpus_per_node": 8, "memory_limit_mb": 28000, "cases": [case]}))
-    words = ("compare", tmp_path / "cases.yaml", "--database", shown, "--output", tmp_path / "out", "--gap", "0.001")
+    case = {
+        "model": "gpt",
+        "size": "scale-layer",
+        "layers": 8,
+        "gpus": 8,
+        "global_batch_size": 1024,
+    }
+    (tmp_path / "cases.yaml").write_text(
+        yaml.safe_dump({"gpus_per_node": 8, "memory_limit_mb": 28000, "cases": [case]})
+    )
+    words = (
+        "compare",
+        tmp_path / "cases.yaml",
+        "--database",
+        shown,
+        "--output",
+        tmp_path / "out",
+        "--gap",
+        "0.001",
+    )
     assert main(list(map(str, words))) == 0
     seconds = {row["method"]: float(row["iteration_s"]) for row in table(tmp_path / "out")}
     assert seconds[SEARCH] < seconds["uniform"] < seconds["Megatron-LM grid"]

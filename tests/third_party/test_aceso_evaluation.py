@@ -1,4 +1,5 @@
-"""Aceso's cost model: its own predictions of stored plans, plans written and read again, and small stages worked out by hand."""
+"""Aceso's cost model: its own predictions of stored plans, plans written and read again, and small
+stages worked out by hand."""
 
 import csv
 import json
@@ -18,7 +19,8 @@ PRECISION = 1e-6
 
 
 def test_plans_that_aceso_found_cost_what_it_predicted(shared_data: Path) -> None:
-    """Iteration, every stage and its memory, which were written with two digits behind the point."""
+    """Iteration, every stage and its memory, which were written with two digits behind the
+    point."""
     folder = shared_data / "aceso"
     predictions = json.loads((folder / "plans" / "predictions.json").read_text())["plans"]
     assert len(predictions) >= 12
@@ -26,12 +28,18 @@ def test_plans_that_aceso_found_cost_what_it_predicted(shared_data: Path) -> Non
         plan = read_plan(folder / "plans" / predicted["plan"])
         priced = evaluate(plan, read_database(folder / predicted["database"], plan.model))
         assert priced.iteration_s * 1e3 == pytest.approx(predicted["iteration_ms"], rel=PRECISION)
-        for seconds, stage, of in zip(priced.stage_s, priced.stages, predicted["stages"], strict=True):
+        for seconds, stage, of in zip(
+            priced.stage_s, priced.stages, predicted["stages"], strict=True
+        ):
             number = plan.global_batch // plan.micro_batch
             assert seconds * 1e3 == pytest.approx(of["stage_iteration_ms"], rel=PRECISION)
             assert stage.memory_mib == pytest.approx(of["memory_MB"], rel=PRECISION)
-            assert stage.forward_us * number / 1e3 == pytest.approx(of["fwd_comp_ms"], rel=PRECISION)
-            assert stage.recompute_us * number / 1e3 == pytest.approx(of["recomp_ms"], rel=PRECISION, abs=0.01)
+            assert stage.forward_us * number / 1e3 == pytest.approx(
+                of["fwd_comp_ms"], rel=PRECISION
+            )
+            assert stage.recompute_us * number / 1e3 == pytest.approx(
+                of["recomp_ms"], rel=PRECISION, abs=0.01
+            )
 
 
 def test_plans_that_mist_ran_cost_what_aceso_predicted(shared_data: Path) -> None:
@@ -67,11 +75,14 @@ ROWS = {
 
 
 def by_hand(folder: Path) -> None:
-    """Four operators of a GPT, the same at both widths, and the tables of 1 GiB/s and 1 ms for everything."""
+    """Four operators of a GPT, the same at both widths, and the tables of 1 GiB/s and 1 ms for
+    everything."""
     for width in (1, 2):
         text = "\n".join([HEADER, *(f"{name},{values}" for name, values in ROWS.items())])
         (folder / f"gpt_tiny_mbs1_tp{width}_algo0.csv").write_text(text + "\n")
-    (folder / "p2p_intra_node.csv").write_text(",".join(str(2**at) for at in range(11)) + "\n" + ",".join(["1"] * 11) + "\n")
+    (folder / "p2p_intra_node.csv").write_text(
+        ",".join(str(2**at) for at in range(11)) + "\n" + ",".join(["1"] * 11) + "\n"
+    )
     for name in ("all_gather", "all_to_all"):
         sizes = "".join(f"{mib},1\n" for mib in (4, 8, 16))
         (folder / f"prim_gpt_tiny_{name}_2gpus.csv").write_text("data_size(MB),time(ms)\n" + sizes)
@@ -87,10 +98,13 @@ def test_one_stage_by_hand(tmp_path: Path) -> None:
     assert (stage.forward_us, stage.backward_us, stage.recompute_us) == (190, 320, 90)
     assert (stage.receive_us, stage.send_us, stage.resharding_us) == (4 / 0.001, 32 / 0.001, 0)
     assert priced.iteration_s == pytest.approx(4 * (190 + 320 + 90 + 4000 + 32000) * 1e-6)
-    # kept: input 4, activations 3 + 0 (a shared buffer) + 1.5 x 2 + 5, of which the dropout's 3 are saved
+    # kept: input 4, activations 3 + 0 (a shared buffer) + 1.5 x 2 + 5, of which the dropout's 3 are
+    # saved
     assert (stage.weights_mib, stage.gradients_mib, stage.optimizer_mib) == (3 * 16, 16, 4 * 16)
     assert stage.kept_mib == 0
-    assert stage.working_mib == pytest.approx(4 + 3 + 0 + 3 + 5 - 3)  # the run ends behind attention dropout: no peak is charged
+    assert stage.working_mib == pytest.approx(
+        4 + 3 + 0 + 3 + 5 - 3
+    )  # the run ends behind attention dropout: no peak is charged
     assert stage.reserved_mib == max(5 + 4, 16)
 
 
@@ -99,13 +113,20 @@ def test_stages_behind_and_changes_of_width_by_hand(tmp_path: Path) -> None:
     model = find_model("gpt", "tiny", 1)
     two = Choice(1, 2, 0)
     database = read_database(tmp_path, model)
-    plan = Plan(model, 4, 1, (StagePlan(1, (ONE,) * 2, (False,) * 2), StagePlan(2, (WIDE, WIDE), (False,) * 2)))
+    plan = Plan(
+        model,
+        4,
+        1,
+        (StagePlan(1, (ONE,) * 2, (False,) * 2), StagePlan(2, (WIDE, WIDE), (False,) * 2)),
+    )
     with pytest.raises(InputError, match="more than one node"):
         evaluate(plan, database, devices_per_node=2)
     first, second = evaluate(plan, database).stages
     assert first.kept_mib == 4 + 3 and second.kept_mib == 0
     assert first.send_us == 8 / 0.001 and second.receive_us == 8 / 0.001
-    assert second.resharding_us == 1000  # heads over two devices become replicas: gathered forward, split backward
+    assert (
+        second.resharding_us == 1000
+    )  # heads over two devices become replicas: gathered forward, split backward
     with pytest.raises(InputError, match="cannot be divided"):
         evaluate(Plan(model, 4, 1, (StagePlan(2, (two,) * 4, (False,) * 4),)), database)
 
@@ -116,7 +137,10 @@ def test_stages_behind_and_changes_of_width_by_hand(tmp_path: Path) -> None:
         ({"num_stages": 2}, "num_gpus must be a list"),
         ({"recompute_ops": [[0, 0, 2]]}, "one value for each of the 4 operators"),
         ({"recompute_ops": [[0, 0, 2, 0]]}, "recompute_ops"),
-        ({"data_parallel_size_of_each_op": [[2, 2, 2, 2]]}, "their product must be the number of GPUs"),
+        (
+            {"data_parallel_size_of_each_op": [[2, 2, 2, 2]]},
+            "their product must be the number of GPUs",
+        ),
         ({"model_name": "bert"}, "not one that Aceso profiles"),
         ({"num_layers": 2}, "the plan has 4 operators, the model 8"),
         ({"model_size": "other"}, "give the two of one model"),
@@ -126,7 +150,9 @@ def test_stages_behind_and_changes_of_width_by_hand(tmp_path: Path) -> None:
         ({"global_batch_size": None}, "global_batch_size"),
     ],
 )
-def test_plans_that_contradict_themselves_or_the_database(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_plans_that_contradict_themselves_or_the_database(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
     by_hand(tmp_path)
     model = find_model("gpt", "tiny", 1)
     database = read_database(tmp_path, model)
@@ -139,8 +165,14 @@ def test_plans_that_contradict_themselves_or_the_database(tmp_path: Path, change
 def test_what_failed_while_it_was_profiled_is_not_priced(tmp_path: Path) -> None:
     by_hand(tmp_path)
     path = tmp_path / "gpt_tiny_mbs1_tp1_algo0.csv"
-    path.write_text(path.read_text().replace(ROWS["enc-attention-softmax"], ",".join(["10000000"] * 5 + ["0"] * 3)))
-    (tmp_path / "prim_gpt_tiny_all_gather_2gpus.csv").write_text("data_size(MB),time(ms)\n16,2000000\n")
+    path.write_text(
+        path.read_text().replace(
+            ROWS["enc-attention-softmax"], ",".join(["10000000"] * 5 + ["0"] * 3)
+        )
+    )
+    (tmp_path / "prim_gpt_tiny_all_gather_2gpus.csv").write_text(
+        "data_size(MB),time(ms)\n16,2000000\n"
+    )
     model = find_model("gpt", "tiny", 1)
     database = read_database(tmp_path, model)
     assert not database.measured(1, 1) and database.measured(1, 2)
@@ -161,7 +193,9 @@ def test_what_failed_while_it_was_profiled_is_not_priced(tmp_path: Path) -> None
         ("p2p_intra_node.csv", "1,2\n1,2\n", "does not hold 11 bandwidths"),
     ],
 )
-def test_damaged_databases_are_refused(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_damaged_databases_are_refused(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
     by_hand(tmp_path)
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):

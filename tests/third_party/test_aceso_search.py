@@ -1,4 +1,5 @@
-"""The search under Aceso's cost model against trying every plan; bounds of single stages against every way to run them."""
+"""The search under Aceso's cost model against trying every plan; bounds of single stages against
+every way to run them."""
 
 import random
 from pathlib import Path
@@ -45,13 +46,27 @@ def least_memory(folder: Path, seed: int, family: str) -> float:
     stages=st.sampled_from((2, 4)),
 )
 def test_the_plan_found_is_the_best_of_all(
-    tmp_path_factory: pytest.TempPathFactory, family: str, seed: int, share: float, devices: int, per_node: int, stages: int
+    tmp_path_factory: pytest.TempPathFactory,
+    family: str,
+    seed: int,
+    share: float,
+    devices: int,
+    per_node: int,
+    stages: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("database")
     limit = share * least_memory(folder, seed, family)
     database = tiny(folder, seed, family)
     best_s = shortest_plan_s(database, devices, min(per_node, devices), 4, limit, stages)
-    question = Question(database, devices, 4, limit, devices_per_node=per_node, most_stages=stages, time_limit_s=GENEROUS_S)
+    question = Question(
+        database,
+        devices,
+        4,
+        limit,
+        devices_per_node=per_node,
+        most_stages=stages,
+        time_limit_s=GENEROUS_S,
+    )
     if best_s is None:
         with pytest.raises(InfeasibleError):
             search(question)
@@ -65,12 +80,18 @@ def test_the_plan_found_is_the_best_of_all(
     for baseline in baselines(question).values():
         if baseline.iteration_s is not None:
             assert baseline.iteration_s >= best_s * (1 - 1e-12)
-            assert baseline.plan is not None and evaluate(baseline.plan, database, per_node).memory_mib <= limit
+            assert (
+                baseline.plan is not None
+                and evaluate(baseline.plan, database, per_node).memory_mib <= limit
+            )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_way_to_run_a_stage_is_below_its_bound_and_one_is_at_its_exact_time(tmp_path: Path, family: str) -> None:
-    """Bounds over multipliers, and exact times with all labels and with so few that some must stand for others."""
+def test_no_way_to_run_a_stage_is_below_its_bound_and_one_is_at_its_exact_time(
+    tmp_path: Path, family: str
+) -> None:
+    """Bounds over multipliers, and exact times with all labels and with so few that some must stand
+    for others."""
     drawn = random.Random(7)
     tight = 0
     for seed in range(5):
@@ -80,10 +101,20 @@ def test_no_way_to_run_a_stage_is_below_its_bound_and_one_is_at_its_exact_time(t
         database = tiny(folder, seed, family)
         question = Question(database, 2, 4, limit)
         chain = question.chain()
-        spaces = tuple(space for devices in (1, 2) if (space := stage_space(database, chain, 2, devices)) is not None)
+        spaces = tuple(
+            space
+            for devices in (1, 2)
+            if (space := stage_space(database, chain, 2, devices)) is not None
+        )
         pricing = Pricing.made(chain, spaces, Machine(2, 2), limit, 2, 1e9)
         pricing.tighten(1e9)
-        for first, end, at, behind in ((0, 4, 0, 0), (0, 2, 0, 1), (0, 4, 1, 0), (1, 4, 1, 0), (2, 4, 0, 0)):
+        for first, end, at, behind in (
+            (0, 4, 0, 0),
+            (0, 2, 0, 1),
+            (0, 4, 1, 0),
+            (1, 4, 1, 0),
+            (2, 4, 0, 0),
+        ):
             leaves = end == 4
             priced = ways(database, first, end, spaces[at].devices, 2, False, leaves)
             fit = [way.us for way in priced if way.mib + behind * (way.more_mib - way.mib) <= limit]
@@ -91,17 +122,22 @@ def test_no_way_to_run_a_stage_is_below_its_bound_and_one_is_at_its_exact_time(t
             cut = Cut(0, at, behind, first, end - first)
             assert pricing.lower[pricing.place(cut)] <= least * (1 + 1e-12)
             stretch = pricing.stretch(cut)
-            exact = exact_stage(spaces[at].arrays, stretch, pricing.densities, NEVER, MANY_LABELS, LABELS[-1])
+            exact = exact_stage(
+                spaces[at].arrays, stretch, pricing.densities, NEVER, MANY_LABELS, LABELS[-1]
+            )
             assert exact.us == pytest.approx(least, rel=1e-12)
             assert exact.least_us == pytest.approx(least, rel=1e-9) or not fit
-            thinned = exact_stage(spaces[at].arrays, stretch, np.array([0.0, 1.0]), NEVER, 1, LABELS[-1])
+            thinned = exact_stage(
+                spaces[at].arrays, stretch, np.array([0.0, 1.0]), NEVER, 1, LABELS[-1]
+            )
             assert thinned.least_us <= least * (1 + 1e-12) <= thinned.us * (1 + 1e-9)
             tight += exact.us < NEVER and max(fit) > least
     assert tight > 5  # in most there was a choice
 
 
 def test_layers_that_repeat_are_priced_as_if_each_were_written_out(tmp_path: Path) -> None:
-    """A GPT of six equal layers, and the same operators as one long Wide-ResNet would be: no start is alike, same answer."""
+    """A GPT of six equal layers, and the same operators as one long Wide-ResNet would be: no start
+    is alike, same answer."""
     layer = ("enc-1st-layernorm", "enc-attention-context", "enc-post-MLP-dropout")
     write_database(tmp_path, 3, "gpt", rows=("encoder-embedding", *layer, "gpt-post-process"))
     database = read_database(tmp_path, find_model("gpt", "tiny", 6))
@@ -111,13 +147,19 @@ def test_layers_that_repeat_are_priced_as_if_each_were_written_out(tmp_path: Pat
     question = Question(database, 4, 4, limit, devices_per_node=2)
     chain = question.chain()
     for micro_batch in (1, 2):
-        spaces = tuple(space for devices in (1, 2) if (space := stage_space(database, chain, micro_batch, devices)))
+        spaces = tuple(
+            space
+            for devices in (1, 2)
+            if (space := stage_space(database, chain, micro_batch, devices))
+        )
         pricing = Pricing.made(chain, spaces, Machine(4, 2), limit, 4, 1e9)
         pricing.tighten(1e9)
         for first, length in ((1, 4), (4, 4), (13, 4), (10, 10), (16, 4), (0, 20), (18, 2)):
             for at in range(len(spaces)):
                 cut = Cut(0, at, 0, first, length)
-                exact = exact_stage(spaces[at].arrays, pricing.stretch(cut), pricing.densities, NEVER, 10**6, 10**8)
+                exact = exact_stage(
+                    spaces[at].arrays, pricing.stretch(cut), pricing.densities, NEVER, 10**6, 10**8
+                )
                 assert pricing.lower[pricing.place(cut)] <= exact.us * (1 + 1e-12)
     assert len(pricing.layout.starts) < chain.length
 
@@ -136,19 +178,31 @@ def test_a_stage_of_many_equal_layers_is_near_its_bound_without_labels(tmp_path:
     slow_us, least_mib = path_price(space.arrays, stretch, np.zeros_like(nothing), everything)
     for share in (0.25, 0.5, 0.75):
         limit = least_mib + share * (most_mib - least_mib)
-        found = exact_stage(space.arrays, stretch._replace(limit_mib=limit), tried_multipliers((space,)), NEVER, 1, 0)
+        found = exact_stage(
+            space.arrays,
+            stretch._replace(limit_mib=limit),
+            tried_multipliers((space,)),
+            NEVER,
+            1,
+            0,
+        )
         assert fast_us < found.least_us <= found.us < slow_us
         assert found.us - found.least_us < 0.05 * (slow_us - fast_us)
 
 
 @pytest.mark.parametrize(
     ("model", "size", "gpus", "batch", "published_s"),
-    [("gpt", "1_3B", 4, 1024, 101.18), ("gpt", "2_6B", 8, 1024, 87.13), ("resnet", "2B", 4, 1536, 49.32)],
+    [
+        ("gpt", "1_3B", 4, 1024, 101.18),
+        ("gpt", "2_6B", 8, 1024, 87.13),
+        ("resnet", "2B", 4, 1536, 49.32),
+    ],
 )
 def test_plans_are_better_than_those_that_aceso_found_and_proven(
     shared_data: Path, model: str, size: str, gpus: int, batch: int, published_s: float
 ) -> None:
-    """The published seconds are those of Aceso's own search (EuroSys 2024, repository of the paper)."""
+    """The published seconds are those of Aceso's own search (EuroSys 2024, repository of the
+    paper)."""
     database = read_database(shared_data / "aceso" / "v100_nvlink_4x8", find_model(model, size))
     found = search(Question(database, gpus, batch, 28000.0, time_limit_s=GENEROUS_S, gap=1e-3))
     assert found.iteration_s < published_s
@@ -158,20 +212,28 @@ def test_plans_are_better_than_those_that_aceso_found_and_proven(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
-def test_stages_of_the_best_plan_lie_where_they_can_and_none_are_as_fast_as_the_least_limit(tmp_path: Path, family: str) -> None:
+def test_stages_of_the_best_plan_lie_where_they_can_and_none_are_as_fast_as_the_least_limit(
+    tmp_path: Path, family: str
+) -> None:
     closed = 0
     for seed in range(4):
         folder = tmp_path / str(seed)
         folder.mkdir()
         limit = (0.5 + 0.2 * seed) * least_memory(folder, seed, family)
         database = tiny(folder, seed, family)
-        question = Question(database, 4, 4, limit, devices_per_node=2, most_stages=4, time_limit_s=GENEROUS_S)
+        question = Question(
+            database, 4, 4, limit, devices_per_node=2, most_stages=4, time_limit_s=GENEROUS_S
+        )
         try:
             plan = search(question).plan
         except InfeasibleError:
             continue
         chain, machine = question.chain(), Machine(4, 2)
-        sizes = [devices for devices in (1, 2) if stage_space(database, chain, plan.micro_batch, devices) is not None]
+        sizes = [
+            devices
+            for devices in (1, 2)
+            if stage_space(database, chain, plan.micro_batch, devices) is not None
+        ]
         spaces = tuple(stage_space(database, chain, plan.micro_batch, devices) for devices in sizes)
         choices = choices_of(spaces, chain, limit, tried_multipliers(spaces))
         slowest_us = max(stage.us for stage in evaluate(plan, database, 2).stages)

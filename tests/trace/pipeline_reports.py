@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.results import PipelineReport
 
-SECONDS = st.one_of(st.just(0.0), st.floats(1e-9, 1e-2), st.integers(1, 5).map(lambda count: count * 1e-6))
+SECONDS = st.one_of(
+    st.just(0.0), st.floats(1e-9, 1e-2), st.integers(1, 5).map(lambda count: count * 1e-6)
+)
 
 
 @st.composite
@@ -36,8 +38,11 @@ def pipeline_reports(draw: st.DrawFn) -> PipelineReport:
     )
 
 
-def equal_stages(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int, overlap: bool) -> PipelineReport:
-    """A pipeline whose chunks all take 2 ms forward and 4 ms back, with transfers of 3 ms and 1 ms."""
+def equal_stages(
+    schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int, overlap: bool
+) -> PipelineReport:
+    """A pipeline whose chunks all take 2 ms forward and 4 ms back, with transfers of 3 ms and 1
+    ms."""
     chunks = pp * chunks_per_stage
     return PipelineReport(
         schedule=schedule.value,

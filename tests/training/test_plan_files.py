@@ -1,4 +1,5 @@
-"""Training plans from flags, YAML and the best.json of a search: what they mean, which one wins, what is refused."""
+"""Training plans from flags, YAML and the best.json of a search: what they mean, which one wins,
+what is refused."""
 
 import json
 from dataclasses import fields, replace
@@ -44,7 +45,9 @@ from Studies.resolve import resolve
 BERT = {"model": "bertlarge", "device": "a100_80gb"}
 
 
-ONE = UniformPlan(overlap_gradients=False, overlap_tensor=False)  # as the framework of the device does
+ONE = UniformPlan(
+    overlap_gradients=False, overlap_tensor=False
+)  # as the framework of the device does
 
 
 def plan_of(*layers: dict[str, Any], path: Path | None = None) -> UniformPlan:
@@ -73,21 +76,40 @@ def written(folder: Path, **plan: object) -> Path:
 def test_the_default_is_one_device_one_micro_batch() -> None:
     found = asked_for()
     assert single_plan(found) == ONE
-    assert (found.models[0].name, found.sequence_length, found.device) == ("bertlarge", (512,), "a100_80gb")
+    assert (found.models[0].name, found.sequence_length, found.device) == (
+        "bertlarge",
+        (512,),
+        "a100_80gb",
+    )
     device = found.hardware.device
-    assert device is not None and (found.cluster, found.software) == (device.cluster, device.software)
+    assert device is not None and (found.cluster, found.software) == (
+        device.cluster,
+        device.software,
+    )
 
 
 def test_every_field_of_a_plan_can_be_asked_for() -> None:
-    asked = {field.name for field in fields(UniformPlan)} - {"gpipe", "layer_order", "state_formats"} | {"schedule", *FORMAT_KEYS}
+    asked = {field.name for field in fields(UniformPlan)} - {
+        "gpipe",
+        "layer_order",
+        "state_formats",
+    } | {"schedule", *FORMAT_KEYS}
     assert asked <= set(settings_for(Mode.EVALUATE).keys)
-    assert asked - {"offload", *FORMAT_KEYS} == set(plan_mapping(ONE))  # which only plans tell that say something of them
+    assert asked - {"offload", *FORMAT_KEYS} == set(
+        plan_mapping(ONE)
+    )  # which only plans tell that say something of them
     formats = StateFormats(StateDtype.BF16, MomentDtype.FP8, StateDtype.FP16, fp8_weights=True)
-    assert asked == set(plan_mapping(replace(ONE, offload=Offload(optimizer=1.0), state_formats=formats)))
+    assert asked == set(
+        plan_mapping(replace(ONE, offload=Offload(optimizer=1.0), state_formats=formats))
+    )
 
 
 def test_the_names_of_choices_are_those_of_the_records() -> None:
-    choices = {setting.key: setting.choices for setting in settings_for(Mode.EVALUATE).settings if setting.kind is Kind.CHOICE}
+    choices = {
+        setting.key: setting.choices
+        for setting in settings_for(Mode.EVALUATE).settings
+        if setting.kind is Kind.CHOICE
+    }
     records = {
         "schedule": PipelineSchedule,
         "recompute": Recompute,
@@ -130,14 +152,19 @@ plans = st.builds(
     overlap_gradients=st.booleans(),
     overlap_tensor=st.booleans(),
     state_formats=st.builds(
-        StateFormats, st.none() | st.sampled_from(StateDtype), st.none(), st.none() | st.sampled_from(StateDtype)
+        StateFormats,
+        st.none() | st.sampled_from(StateDtype),
+        st.none(),
+        st.none() | st.sampled_from(StateDtype),
     ),
 )
 
 
 @given(plans, st.booleans(), st.booleans(), st.sampled_from([None, 128]))
 @settings(max_examples=40)
-def test_a_resolved_plan_reads_back_as_itself(plan: UniformPlan, gpipe: bool, cut: bool, length: int | None) -> None:
+def test_a_resolved_plan_reads_back_as_itself(
+    plan: UniformPlan, gpipe: bool, cut: bool, length: int | None
+) -> None:
     if gpipe and plan.interleave == 1:
         plan = replace(plan, gpipe=True)
     if plan.pp == 1 or plan.micro_batches % plan.pp or plan.chunks > 24:
@@ -151,25 +178,35 @@ def test_a_resolved_plan_reads_back_as_itself(plan: UniformPlan, gpipe: bool, cu
 
 
 def test_flags_beat_the_file_and_null_is_the_default(tmp_path: Path) -> None:
-    path = written(tmp_path, **BERT, tp=8, dp=4, **{"global-batch-size": 64}, recompute="full", cp=None)
-    assert plan_of(path=path) == replace(ONE, tp=8, dp=4, global_batch_size=64, recompute=Recompute.FULL)
+    path = written(
+        tmp_path, **BERT, tp=8, dp=4, **{"global-batch-size": 64}, recompute="full", cp=None
+    )
+    assert plan_of(path=path) == replace(
+        ONE, tp=8, dp=4, global_batch_size=64, recompute=Recompute.FULL
+    )
     changed = plan_of({"tp": "2", "recompute": None, "model": "bertbase"}, path=path)
     assert changed == replace(ONE, tp=2, dp=4, global_batch_size=64)
 
 
-def test_what_the_command_line_changes_outdates_what_the_file_derived_from_it(tmp_path: Path) -> None:
+def test_what_the_command_line_changes_outdates_what_the_file_derived_from_it(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path, **BERT, pp=2, stage_layers=[20, 6], dp=4, global_batch_size=64)
     assert plan_of(path=path).stage_layers == (20, 6)
     assert plan_of({"pp": 2}, path=path).stage_layers == (20, 6)
     assert plan_of({"pp": 4}, path=path).stage_layers is None
     assert plan_of({"devices": 16}, path=path).dp == 8
-    interleaved = written(tmp_path, **BERT, pp=2, interleave=2, schedule="interleaved", global_batch_size=64)
+    interleaved = written(
+        tmp_path, **BERT, pp=2, interleave=2, schedule="interleaved", global_batch_size=64
+    )
     assert plan_of(path=interleaved).schedule is PipelineSchedule.INTERLEAVED
     assert plan_of({"interleave": 1}, path=interleaved).schedule is PipelineSchedule.ONE_F_ONE_B
     assert plan_of({"schedule": "gpipe"}, path=interleaved).schedule is PipelineSchedule.GPIPE
 
 
-@pytest.mark.parametrize(("asked", "dp"), [({}, 24), ({"tp": 2, "pp": 3}, 4), ({"tp": 2, "cp": 2, "dp": 6}, 6)])
+@pytest.mark.parametrize(
+    ("asked", "dp"), [({}, 24), ({"tp": 2, "pp": 3}, 4), ({"tp": 2, "cp": 2, "dp": 6}, 6)]
+)
 def test_replicas_are_what_a_number_of_devices_leaves(asked: dict[str, Any], dp: int) -> None:
     plan = plan_of(asked, {"devices": 24, "global_batch_size": 24})
     assert (plan.dp, plan.devices) == (dp, 24)
@@ -190,7 +227,9 @@ def test_fully_sharded_is_zero_stage_3(tmp_path: Path) -> None:
 def test_a_device_without_bf16_trains_in_fp16(tmp_path: Path) -> None:
     a100 = load_device("a100_80gb")
     peak = {name: value for name, value in a100.matrix.peak.items() if name != "bfloat16"}
-    (tmp_path / "old.yaml").write_text(written_yaml(replace(a100, matrix=replace(a100.matrix, peak=peak))))
+    (tmp_path / "old.yaml").write_text(
+        written_yaml(replace(a100, matrix=replace(a100.matrix, peak=peak)))
+    )
     asked = {"device": str(tmp_path / "old.yaml")}
     assert plan_of().precision is Precision.BF16
     assert plan_of(asked).precision is Precision.FP16
@@ -199,28 +238,43 @@ def test_a_device_without_bf16_trains_in_fp16(tmp_path: Path) -> None:
 
 
 def test_hardware_files_of_a_plan_are_beside_it_and_those_of_a_flag_are_not(tmp_path: Path) -> None:
-    for kind, name in (("devices", "a100_80gb"), ("clusters", "phaze_icml24"), ("software", "megatron_2022")):
+    for kind, name in (
+        ("devices", "a100_80gb"),
+        ("clusters", "phaze_icml24"),
+        ("software", "megatron_2022"),
+    ):
         (tmp_path / f"{kind}.yaml").write_text((HARDWARE / kind / f"{name}.yaml").read_text())
     hardware = {"device": "devices.yaml", "cluster": "clusters.yaml", "software": "software.yaml"}
     path = written(tmp_path, model="bertlarge", **hardware)
     found = asked_for(path=path).hardware
     assert found.device is not None
-    assert (found.device.name, found.cluster.name, found.software.name) == ("a100_80gb", "phaze_icml24", "megatron_2022")
+    assert (found.device.name, found.cluster.name, found.software.name) == (
+        "a100_80gb",
+        "phaze_icml24",
+        "megatron_2022",
+    )
     with pytest.raises(InputError, match=r"device 'devices\.yaml' is not a file"):
         asked_for({"device": "devices.yaml"}, path=path)
 
 
 def test_batches_that_do_not_divide_are_noted() -> None:
     assert evaluate_request(None, BERT).notes == ()
-    (note,) = evaluate_request(None, BERT | {"dp": 3, "micro_batch_size": 2, "global_batch_size": 10}).notes
+    (note,) = evaluate_request(
+        None, BERT | {"dp": 3, "micro_batch_size": 2, "global_batch_size": 10}
+    ).notes
     assert note.startswith("global batch size 10 is not a multiple of micro-batch size x dp = 6")
 
 
-def search_result(folder: Path, *names: str, hardware: HardwareReport | None = None, **changes: Any) -> Path:
-    """The best.json of a search over ``names``, as far as it is read: a plan of 26 layers for each model, and the hardware."""
+def search_result(
+    folder: Path, *names: str, hardware: HardwareReport | None = None, **changes: Any
+) -> Path:
+    """The best.json of a search over ``names``, as far as it is read: a plan of 26 layers for each
+    model, and the hardware."""
     layout, layers = Layout(tp=2), tuple(f"layer.{each}" for each in range(26))
     cuts = pairwise((0, 3, 6, 9, 26) if "interleave" in changes else (0, 9, 26))
-    chunks = [StagePlan(layers[first:stop], layout, 8, 4, Recompute.SELECTIVE, 0) for first, stop in cuts]
+    chunks = [
+        StagePlan(layers[first:stop], layout, 8, 4, Recompute.SELECTIVE, 0) for first, stop in cuts
+    ]
     plan = whole_plan(
         *chunks,
         sequence_length=256,
@@ -232,12 +286,18 @@ def search_result(folder: Path, *names: str, hardware: HardwareReport | None = N
     )
     plans = {}
     for place, name in enumerate(names):
-        stages = tuple(replace(chunk, layout=replace(layout, tp=2 ** (place + 1))) for chunk in chunks)
-        plans[name] = {"plan": json.loads(to_json(replace(plan, model=name, stages=stages, **changes)))}
+        stages = tuple(
+            replace(chunk, layout=replace(layout, tp=2 ** (place + 1))) for chunk in chunks
+        )
+        plans[name] = {
+            "plan": json.loads(to_json(replace(plan, model=name, stages=stages, **changes)))
+        }
     chip = resolve({}, {"model": "bertlarge", "chip": "tpuv4_like", "hbm_size": 80})
     known = json.loads(to_json(hardware or hardware_report(chip)))
     folder.mkdir(exist_ok=True)
-    (folder / "best.json").write_text(json.dumps({"optimal": bool(names), "models": plans, "hardware": known}))
+    (folder / "best.json").write_text(
+        json.dumps({"optimal": bool(names), "models": plans, "hardware": known})
+    )
     return folder / "best.json"
 
 
@@ -263,16 +323,29 @@ def test_the_plan_of_a_search(tmp_path: Path) -> None:
         tuple(f"layer.{each}" for each in part) for part in (range(9), range(9, 26))
     )
     other = asked_for({"device": "a100_80gb", "model": "bertbase", "zero-stage": 1}, path=path)
-    assert (other.models[0].name, single_plan(other)) == ("bertbase", replace(wanted, tp=4, zero_stage=1))
-    with pytest.raises(InputError, match="holds no plan of gpt2; it holds those of bertlarge, bertbase"):
+    assert (other.models[0].name, single_plan(other)) == (
+        "bertbase",
+        replace(wanted, tp=4, zero_stage=1),
+    )
+    with pytest.raises(
+        InputError, match="holds no plan of gpt2; it holds those of bertlarge, bertbase"
+    ):
         asked_for({"device": "a100_80gb", "model": "gpt2"}, path=path)
 
 
 def test_a_search_brings_its_accelerator(tmp_path: Path) -> None:
     found = asked_for(path=search_result(tmp_path / "run", "bertlarge"))
     wanted = resolve({}, {"model": "bertlarge", "chip": "tpuv4_like"}).hardware
-    assert (found.hardware.chip, found.hardware.space, found.hardware.cluster) == (wanted.chip, wanted.space, wanted.cluster)
-    assert (found.hbm_size, found.cluster, found.design_space) == ((80.0,), "phaze_icml24", "phaze_icml24")
+    assert (found.hardware.chip, found.hardware.space, found.hardware.cluster) == (
+        wanted.chip,
+        wanted.space,
+        wanted.cluster,
+    )
+    assert (found.hbm_size, found.cluster, found.design_space) == (
+        (80.0,),
+        "phaze_icml24",
+        "phaze_icml24",
+    )
 
 
 def test_a_search_on_devices_brings_them_whatever_their_names_stand_for_now(tmp_path: Path) -> None:
@@ -281,14 +354,29 @@ def test_a_search_on_devices_brings_them_whatever_their_names_stand_for_now(tmp_
     device = hardware.records.device
     assert device is not None
     changed = replace(hardware.records, device=replace(device, title="what it was then"))
-    gone = replace(hardware, device="/gone/device.yaml", software="/gone/software.yaml", records=changed)
-    chosen = {"precision": Precision.FP16, "interleave": 2, "schedule": PipelineSchedule.INTERLEAVED, "global_batch_size": 4096}
+    gone = replace(
+        hardware, device="/gone/device.yaml", software="/gone/software.yaml", records=changed
+    )
+    chosen = {
+        "precision": Precision.FP16,
+        "interleave": 2,
+        "schedule": PipelineSchedule.INTERLEAVED,
+        "global_batch_size": 4096,
+    }
     path = search_result(tmp_path / "run", "bertlarge", hardware=gone, **chosen)
     found = asked_for(path=path)
-    assert found.hardware.device == changed.device and found.hardware.software == hardware.records.software
+    assert (
+        found.hardware.device == changed.device
+        and found.hardware.software == hardware.records.software
+    )
     assert found.hardware.cluster.num_devices == 64
     plan = single_plan(found)
-    assert (plan.pp, plan.interleave, plan.schedule, plan.precision) == (2, 2, PipelineSchedule.INTERLEAVED, Precision.FP16)
+    assert (plan.pp, plan.interleave, plan.schedule, plan.precision) == (
+        2,
+        2,
+        PipelineSchedule.INTERLEAVED,
+        Precision.FP16,
+    )
     named = asked_for({"device": "v100_32gb"}, path=path)
     assert (named.hardware.device, named.cluster) == (device, device.cluster)
     moved = asked_for({"device": "a100_80gb"}, path=path)
@@ -316,7 +404,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "width that divides no heads": ({"tp": 3}, "use one of 1, 2, 4, 8, 16"),
     "context that divides no sequence": ({"cp": 3}, "use a divisor of 512"),
     "experts of none": ({"ep": 2, "dp": 2}, "has no experts"),
-    "more devices than the cluster has": ({"dp": 8192}, "dp 8192 needs 8192 devices, dgx_a100 has 4096; possible with the rest"),
+    "more devices than the cluster has": (
+        {"dp": 8192},
+        "dp 8192 needs 8192 devices, dgx_a100 has 4096; possible with the rest",
+    ),
     "misspelled key": ({"micro_batch": 3}, "did you mean 'micro_batch_size'"),
     "several models": ({"model": ["bertlarge", "gpt2"]}, "non-empty text"),
     "unknown model": ({"model": "bertlagre"}, "unknown model 'bertlagre'"),
@@ -326,13 +417,28 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "zero degree": ({"tp": 0}, "whole number from 1"),
     "list for a number": ({"tp": [1, 2]}, "whole number"),
     "unknown precision": ({"precision": "int8"}, "fp16, bf16, fp8"),
-    "devices that do not divide": ({"devices": 10, "tp": 4}, "no multiple of tp 4 x pp 1 x cp 1 = 4; give --devices 8 or 12"),
-    "devices that do not agree": ({"devices": 16, "tp": 4, "dp": 2}, "tp 4 x pp 1 x cp 1 x dp 2 = 8; give --dp 4 or --devices 8"),
-    "1F1B of several chunks": ({"pp": 2, "interleave": 2, "schedule": "1f1b"}, "schedule 1f1b runs one chunk per stage"),
+    "devices that do not divide": (
+        {"devices": 10, "tp": 4},
+        "no multiple of tp 4 x pp 1 x cp 1 = 4; give --devices 8 or 12",
+    ),
+    "devices that do not agree": (
+        {"devices": 16, "tp": 4, "dp": 2},
+        "tp 4 x pp 1 x cp 1 x dp 2 = 8; give --dp 4 or --devices 8",
+    ),
+    "1F1B of several chunks": (
+        {"pp": 2, "interleave": 2, "schedule": "1f1b"},
+        "schedule 1f1b runs one chunk per stage",
+    ),
     "interleaved without chunks": ({"pp": 2, "schedule": "interleaved"}, "interleave 2 or more"),
-    "GPipe of several chunks": ({"pp": 2, "interleave": 2, "schedule": "gpipe"}, "schedule gpipe runs one chunk per stage"),
+    "GPipe of several chunks": (
+        {"pp": 2, "interleave": 2, "schedule": "gpipe"},
+        "schedule gpipe runs one chunk per stage",
+    ),
     "too few stages": ({"pp": 2, "stage_layers": [26]}, "stage_layers has 1 entries"),
-    "interleaving of one stage": ({"interleave": 2}, "needs pp and interleave of at least 2, given pp 1 and interleave 2"),
+    "interleaving of one stage": (
+        {"interleave": 2},
+        "needs pp and interleave of at least 2, given pp 1 and interleave 2",
+    ),
     "more chunks than blocks": (
         {"pp": 8, "interleave": 4, "global_batch_size": 8},
         "pp x interleave is 32, for 24 blocks; give at most 24",
@@ -342,14 +448,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("asked", "said"), BAD.values(), ids=BAD)
-def test_what_contradicts_itself_is_refused_from_flags_and_files(tmp_path: Path, asked: dict[str, Any], said: str) -> None:
+def test_what_contradicts_itself_is_refused_from_flags_and_files(
+    tmp_path: Path, asked: dict[str, Any], said: str
+) -> None:
     for above, path in ((asked, None), ({}, written(tmp_path, **(BERT | asked)))):
         with pytest.raises(InputError) as refused:
             asked_for(above, path=path)
         assert said in str(refused.value)
 
 
-NO_PLANS = ["[1, 2]", "just words", "{tp: [", "\x00", '{"tp": 1, "optimal": true}', '{"optimal": 1, "models": 3}']
+NO_PLANS = [
+    "[1, 2]",
+    "just words",
+    "{tp: [",
+    "\x00",
+    '{"tp": 1, "optimal": true}',
+    '{"optimal": 1, "models": 3}',
+]
 
 
 @pytest.mark.parametrize("name", ["plan.yaml", "plan.json"])
@@ -370,12 +485,22 @@ values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(settings_for(Mode.EVALUATE).keys) | st.text(), values, max_size=4))
+@given(
+    st.dictionaries(
+        st.sampled_from(settings_for(Mode.EVALUATE).keys) | st.text(), values, max_size=4
+    )
+)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_mapping_gives_a_plan_or_an_input_error(tmp_path: Path, asked: dict[str, Any]) -> None:
     (tmp_path / "any.yaml").write_text(yaml.safe_dump(BERT | asked))
-    (tmp_path / "any.json").write_text(json.dumps({"optimal": True, "models": {"bertlarge": {"plan": asked}}, "hardware": asked}))
-    for path, above in ((None, BERT | asked), (tmp_path / "any.yaml", {}), (tmp_path / "any.json", {"device": "a100_80gb"})):
+    (tmp_path / "any.json").write_text(
+        json.dumps({"optimal": True, "models": {"bertlarge": {"plan": asked}}, "hardware": asked})
+    )
+    for path, above in (
+        (None, BERT | asked),
+        (tmp_path / "any.yaml", {}),
+        (tmp_path / "any.json", {"device": "a100_80gb"}),
+    ):
         try:
             found = evaluate_request(path, above)
         except InputError as error:

@@ -10,9 +10,15 @@ from Validation.intervals import load_residuals
 
 def test_every_fit_is_to_runs_that_ship() -> None:
     sources = [each.source for each in load_residuals().sources]
-    shipped = [fit for fit in fitted_constants() if any(fit.constants in fitted_to(source) for source in sources)]
+    shipped = [
+        fit
+        for fit in fitted_constants()
+        if any(fit.constants in fitted_to(source) for source in sources)
+    ]
     others = [fit.constants for fit in fitted_constants() if fit not in shipped]
-    assert shipped and all("vTrain" in constants for constants in others)  # whose runs its authors publish
+    assert shipped and all(
+        "vTrain" in constants for constants in others
+    )  # whose runs its authors publish
 
 
 @pytest.mark.parametrize("source", ["", "NeMo 24.07", "a paper of 2031"])

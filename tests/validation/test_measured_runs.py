@@ -19,7 +19,13 @@ def written(tmp_path, *lines, header=HEADER, encoding="utf-8"):
 
 def test_an_empty_cell_is_not_said(tmp_path):
     (run,) = read_runs(written(tmp_path, "GPT,24,1024,A100,8,64,,1.5,,,"))
-    assert (run.layers, run.hidden, run.devices, run.global_batch, run.iteration_s) == (24, 1024, 8, 64.0, 1.5)
+    assert (run.layers, run.hidden, run.devices, run.global_batch, run.iteration_s) == (
+        24,
+        1024,
+        8,
+        64.0,
+        1.5,
+    )
     assert run.micro_batch_size is run.mfu is run.parameters is run.tp is run.heads is None
     assert run.zero == run.network == run.recompute == ""
     assert run.source == "runs.csv"
@@ -42,12 +48,23 @@ def test_words_where_a_count_belongs_are_listed(tmp_path, cell):
 def test_scales_and_units_are_understood(tmp_path):
     first, second = read_runs(
         written(
-            tmp_path, "GPT,24,1024,A100,8,4M tokens,2,60.1 s,43.5,175,8k", 'GPT,24,1024,A100,"1,024",1.5k,2,1.5,0.435,350M,2048'
+            tmp_path,
+            "GPT,24,1024,A100,8,4M tokens,2,60.1 s,43.5,175,8k",
+            'GPT,24,1024,A100,"1,024",1.5k,2,1.5,0.435,350M,2048',
         )
     )
     assert (first.global_batch, first.global_batch_in_tokens) == (4e6, True)
-    assert (first.iteration_s, first.mfu, first.parameters, first.sequence_length) == (60.1, 0.435, 175e9, 8192)
-    assert (second.devices, second.global_batch, second.global_batch_in_tokens) == (1024, 1500.0, False)
+    assert (first.iteration_s, first.mfu, first.parameters, first.sequence_length) == (
+        60.1,
+        0.435,
+        175e9,
+        8192,
+    )
+    assert (second.devices, second.global_batch, second.global_batch_in_tokens) == (
+        1024,
+        1500.0,
+        False,
+    )
     assert (second.mfu, second.parameters, second.sequence_length) == (0.435, 350e6, 2048)
 
 
@@ -65,9 +82,21 @@ def test_lines_are_numbered_as_in_the_file(tmp_path):
 
 
 def test_a_single_node_file_brings_its_facts(tmp_path):
-    path = written(tmp_path, "4,16,4,2048,16,24,1024,1,2,2,410.49", header=",".join(SINGLE_NODE_COLUMNS), encoding="utf-8-sig")
+    path = written(
+        tmp_path,
+        "4,16,4,2048,16,24,1024,1,2,2,410.49",
+        header=",".join(SINGLE_NODE_COLUMNS),
+        encoding="utf-8-sig",
+    )
     (run,) = read_runs(path)
-    assert (run.devices, run.global_batch, run.micro_batch_size, run.hidden, run.heads, run.layers) == (4, 16.0, 4, 2048, 16, 24)
+    assert (
+        run.devices,
+        run.global_batch,
+        run.micro_batch_size,
+        run.hidden,
+        run.heads,
+        run.layers,
+    ) == (4, 16.0, 4, 2048, 16, 24)
     assert (run.sequence_length, run.tp, run.dp, run.pp) == (1024, 1, 2, 2)
     assert run.iteration_s == pytest.approx(0.41049)
     assert (run.recompute, run.zero, run.precision, run.vocabulary) == ("full", "0", "fp16", 51200)
@@ -80,7 +109,10 @@ def test_a_single_node_file_brings_its_facts(tmp_path):
         ("GPT,24,1024,A100,8,64,-2,1.5,,,", "line 2, column micro_batch is '-2'"),
         ("GPT,24,1024,A100,8,64,2,-1.5,,,", "line 2, column measured_iter_time_s is '-1.5'"),
         ("GPT,24,1024,A100,inf,64,2,1.5,,,", "line 2, column n_gpus is 'inf'"),
-        ("GPT, with a comma,24,1024,A100,8,64,2,1.5,,,", "line 2 has 12 cells, column 12 has no name"),
+        (
+            "GPT, with a comma,24,1024,A100,8,64,2,1.5,,,",
+            "line 2 has 12 cells, column 12 has no name",
+        ),
         ('"GPT,24,1024,A100,8,64,2,1.5,,,', "line 2 is not CSV"),
     ],
 )
@@ -123,7 +155,9 @@ def test_columns_may_be_called_as_the_flags_are(tmp_path):
     own += ",iteration_s,cluster"
     line = "llama2,a100_80gb,8,4096,2,64,yes,1,1.5,dgx_a100"
     (run,) = read_runs(written(tmp_path, line, header=own))
-    published = "model,gpu,n_gpus,seq,micro_batch,global_batch,seq_parallel,zero,measured_iter_time_s"
+    published = (
+        "model,gpu,n_gpus,seq,micro_batch,global_batch,seq_parallel,zero,measured_iter_time_s"
+    )
     (same,) = read_runs(written(tmp_path, line.rpartition(",")[0], header=published))
     assert run == replace(same, cluster="dgx_a100")
     with pytest.raises(InputError, match=r"names column gpu \(also called device\) twice"):
@@ -132,9 +166,19 @@ def test_columns_may_be_called_as_the_flags_are(tmp_path):
 
 def test_layers_and_width_are_needed_only_where_no_model_is_named(tmp_path):
     with pytest.raises(InputError, match="line 1 lacks columns layers and hidden; the columns are"):
-        read_runs(written(tmp_path, "A100,8,64,1.5", header="gpu,n_gpus,global_batch,measured_iter_time_s"))
+        read_runs(
+            written(
+                tmp_path, "A100,8,64,1.5", header="gpu,n_gpus,global_batch,measured_iter_time_s"
+            )
+        )
 
 
 def test_a_table_names_no_other_file(tmp_path):
     with pytest.raises(InputError, match=r"line 2, column cluster is '\.\./x\.yaml'; give a name,"):
-        read_runs(written(tmp_path, "m,A100,8,64,1.5,../x.yaml", header="model,gpu,n_gpus,global_batch,iteration_s,cluster"))
+        read_runs(
+            written(
+                tmp_path,
+                "m,A100,8,64,1.5,../x.yaml",
+                header="model,gpu,n_gpus,global_batch,iteration_s,cluster",
+            )
+        )

@@ -33,12 +33,17 @@ def test_numbers_are_read(text, number):
     assert number_in(text) == pytest.approx(number)
 
 
-@pytest.mark.parametrize("text", ["", "auto", "1-2", "8x4", "8 x 4", "2 to 4", "2/4", "1..5", "3 2", "yes(v unknown)", "v3"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "auto", "1-2", "8x4", "8 x 4", "2 to 4", "2/4", "1..5", "3 2", "yes(v unknown)", "v3"],
+)
 def test_what_is_no_single_number_is_none(text):
     assert number_in(text) is None
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["{!r}", "{:.6e}", " {!r} "]))
+@given(
+    st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["{!r}", "{:.6e}", " {!r} "])
+)
 def test_every_printed_float_is_read_back(value, form):
     text = form.format(value)
     assert number_in(text) == float(text)

@@ -40,7 +40,10 @@ def test_devices_are_found_by_the_names_of_papers(gpu, name):
     assert HARDWARE.device_of(run_with(device=gpu or None)).name == name
 
 
-@pytest.mark.parametrize(("gpu", "words"), [("Ascend 910", "no device is known as 'Ascend 910'"), ("", "on which device")])
+@pytest.mark.parametrize(
+    ("gpu", "words"),
+    [("Ascend 910", "no device is known as 'Ascend 910'"), ("", "on which device")],
+)
 def test_other_devices_are_refused(gpu, words):
     with pytest.raises(InputError, match=words):
         HARDWARE.device_of(run_with(device=gpu or None))

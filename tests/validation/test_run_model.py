@@ -27,15 +27,24 @@ def found(**changes):
     """Of a typed run; a family that is not given is read from the model's name."""
     notes = Notes()
     if "model" in changes and "family" not in changes:
-        row = row_with(**{key: value for key, value in changes.items() if key not in ("family", "kv_heads")})
+        row = row_with(
+            **{key: value for key, value in changes.items() if key not in ("family", "kv_heads")}
+        )
         changes["family"] = translated(row, RULES, RunHardware(), Notes()).family
     run = run_with(**changes)
-    return dimensions_of(run, run.sequence_length, RULES, notes), {each.rule: each.value for each in notes.made()}
+    return dimensions_of(run, run.sequence_length, RULES, notes), {
+        each.rule: each.value for each in notes.made()
+    }
 
 
 def test_a_run_that_says_everything_needs_no_assumption():
     dimensions, notes = found()
-    assert (dimensions.family, dimensions.layers, dimensions.heads, dimensions.ffn) == ("gpt", 30, 32, 12288)
+    assert (dimensions.family, dimensions.layers, dimensions.heads, dimensions.ffn) == (
+        "gpt",
+        30,
+        32,
+        12288,
+    )
     assert not notes
 
 
@@ -90,7 +99,9 @@ def test_a_model_needs_depth_and_width(column):
         ("Llama-3.1 405B", 126, 16384, 128, 53248, 128256, 405e9, 8),
     ],
 )
-def test_kv_heads_follow_from_the_parameters(name, layers, hidden, heads, ffn, vocabulary, parameters, kv_heads):
+def test_kv_heads_follow_from_the_parameters(
+    name, layers, hidden, heads, ffn, vocabulary, parameters, kv_heads
+):
     dimensions, notes = found(
         model=name,
         layers=layers,
@@ -106,7 +117,15 @@ def test_kv_heads_follow_from_the_parameters(name, layers, hidden, heads, ffn, v
 
 
 def test_an_unknown_name_takes_the_family_whose_parameters_fit():
-    gated, notes = found(model="Falcon", layers=80, hidden=8192, heads=64, ffn=28672, vocabulary=32000, parameters=69e9)
+    gated, notes = found(
+        model="Falcon",
+        layers=80,
+        hidden=8192,
+        heads=64,
+        ffn=28672,
+        vocabulary=32000,
+        parameters=69e9,
+    )
     assert (gated.family, gated.kv_heads, notes["family"]) == ("llama", 8, "llama")
     plain, notes = found(model="Somebody's model", parameters=3.6e9)
     assert (plain.family, notes["family"]) == ("gpt", "gpt")
@@ -126,7 +145,9 @@ def test_what_is_missing_is_assumed_and_noted():
         found(heads=None, hidden=3000, ffn=12000)
 
 
-@pytest.mark.parametrize("name", ["gpt3-13b", "megatron-1t", "llama2-70b", "llama3-405b", "opt-30b", "bloom-560m"])
+@pytest.mark.parametrize(
+    "name", ["gpt3-13b", "megatron-1t", "llama2-70b", "llama3-405b", "opt-30b", "bloom-560m"]
+)
 def test_parameters_are_those_of_the_published_models(name):
     model = listed_models()[name]
     family = type(model).__name__.lower()
@@ -150,7 +171,9 @@ def test_parameters_are_those_of_the_published_models(name):
     sequence=st.integers(1, 65536),
     vocabulary=st.integers(1, 300_000),
 )
-def test_hardware_flops_are_equation_3_of_sc21_and_model_flops_those_of_korthikanti(layers, heads, samples, sequence, vocabulary):
+def test_hardware_flops_are_equation_3_of_sc21_and_model_flops_those_of_korthikanti(
+    layers, heads, samples, sequence, vocabulary
+):
     hidden = 128 * heads
     dimensions = Dimensions(
         family="gpt",
@@ -168,9 +191,13 @@ def test_hardware_flops_are_equation_3_of_sc21_and_model_flops_those_of_korthika
     hardware_flops = RULES.named_convention(FlopsConvention.HARDWARE)
     assert counted_flops(dimensions, samples, hardware_flops, "full") == pytest.approx(equation_3)
     assert counted_flops(dimensions, samples, hardware_flops, "none") == pytest.approx(model)
-    assert counted_flops(dimensions, samples, RULES.named_convention(FlopsConvention.MODEL), "full") == pytest.approx(model)
+    assert counted_flops(
+        dimensions, samples, RULES.named_convention(FlopsConvention.MODEL), "full"
+    ) == pytest.approx(model)
     selective = counted_flops(dimensions, samples, hardware_flops, "selective")
-    assert selective - model == pytest.approx(4 * layers * hidden * sequence * samples * sequence, rel=1e-6)
+    assert selective - model == pytest.approx(
+        4 * layers * hidden * sequence * samples * sequence, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,19 +220,29 @@ def test_what_a_paper_counts_is_what_a_trace_counts(name, extracted):
 
 def counted_exactly(model):
     """Whether it is of dimensions, and published with a count that nobody rounded."""
-    return not model.experts and model.published_parameter_count % 10**6 and dimensions_named(model) is not None
+    return (
+        not model.experts
+        and model.published_parameter_count % 10**6
+        and dimensions_named(model) is not None
+    )
 
 
-@pytest.mark.parametrize("name", [name for name, model in listed_models().items() if counted_exactly(model)])
+@pytest.mark.parametrize(
+    "name", [name for name, model in listed_models().items() if counted_exactly(model)]
+)
 def test_listed_models_have_the_parameters_that_their_dimensions_make(name):
     """But for biases, norms and positions, which are 2 % of the smallest of them."""
     model = find_model(name)
-    assert parameter_count(dimensions_named(model)) == pytest.approx(model.published_parameter_count, rel=0.02)
+    assert parameter_count(dimensions_named(model)) == pytest.approx(
+        model.published_parameter_count, rel=0.02
+    )
 
 
 def test_flops_of_parameters_alone_are_6_per_parameter_and_token():
     dimensions, _ = found()
-    flops = counted_flops(dimensions, 512, RULES.named_convention(FlopsConvention.PARAMETERS), "full")
+    flops = counted_flops(
+        dimensions, 512, RULES.named_convention(FlopsConvention.PARAMETERS), "full"
+    )
     assert flops == pytest.approx(6 * parameter_count(dimensions) * 512 * 2048)
 
 
@@ -232,9 +269,19 @@ def test_words_of_no_convention_name_none():
     assert RULES.convention("as logged") is None
 
 
-@pytest.mark.parametrize("name", ["llama2-70b", "bloom-176b", "megatron-1.7b", "bertlarge", "llama2-7b"])
+@pytest.mark.parametrize(
+    "name", ["llama2-70b", "bloom-176b", "megatron-1.7b", "bertlarge", "llama2-7b"]
+)
 def test_a_listed_model_needs_no_dimensions(rules, name):
-    run = run_with(model=name, layers=None, hidden=None, heads=None, ffn=None, vocabulary=None, sequence_length=None)
+    run = run_with(
+        model=name,
+        layers=None,
+        hidden=None,
+        heads=None,
+        ffn=None,
+        vocabulary=None,
+        sequence_length=None,
+    )
     notes = Notes()
     dimensions = dimensions_of(run, sequence_length_of(run), rules, notes)
     listed = find_model(name)

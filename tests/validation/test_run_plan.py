@@ -38,7 +38,14 @@ def read(device=None, **changes):
 def test_a_run_that_says_everything_has_one_plan_and_no_assumption():
     (candidate,), notes = plans_of(run_with())
     plan = candidate.plan
-    assert (plan.tp, plan.pp, plan.dp, plan.cp, plan.micro_batch_size, plan.global_batch_size) == (2, 1, 32, 1, 16, 512)
+    assert (plan.tp, plan.pp, plan.dp, plan.cp, plan.micro_batch_size, plan.global_batch_size) == (
+        2,
+        1,
+        32,
+        1,
+        16,
+        512,
+    )
     assert (plan.recompute, plan.zero_stage, plan.precision, plan.attention) == (
         Recompute.FULL,
         0,
@@ -87,11 +94,19 @@ def test_degrees_that_cannot_be_are_refused(given, words):
 
 @pytest.mark.parametrize(
     ("tokens", "sequence_length", "samples"),
-    [(4194304.0, 2048, 2048), (4e6, 4096, 1024), (16e6, 8192, 2048), (3e6, 2000, 1500), (5e6, 3000, 1667)],
+    [
+        (4194304.0, 2048, 2048),
+        (4e6, 4096, 1024),
+        (16e6, 8192, 2048),
+        (3e6, 2000, 1500),
+        (5e6, 3000, 1667),
+    ],
 )
 def test_a_batch_in_tokens_is_divided_by_the_sequence(tokens, sequence_length, samples):
     notes = Notes()
-    row = row_with(global_batch=tokens, global_batch_in_tokens=True, sequence_length=sequence_length)
+    row = row_with(
+        global_batch=tokens, global_batch_in_tokens=True, sequence_length=sequence_length
+    )
     assert translated(row, RULES, RunHardware(), notes).global_batch_samples == samples
     assert ("batch", str(samples)) in [(each.rule, each.value) for each in notes.made()]
 
@@ -121,7 +136,15 @@ def test_micro_batches_divide_a_replicas_share():
 )
 def test_interleaving_without_a_number_takes_the_fewest_equal_chunks(layers, pp, chunks):
     """The first four are those of SC'21's scripts, the fifth is Llama 3."""
-    changes = {"layers": layers, "pp": pp, "tp": 1, "dp": 1, "devices": pp, "micro_batch_size": 1, "parameters": None}
+    changes = {
+        "layers": layers,
+        "pp": pp,
+        "tp": 1,
+        "dp": 1,
+        "devices": pp,
+        "micro_batch_size": 1,
+        "parameters": None,
+    }
     run = read(interleave="yes(v unknown)", global_batch=2.0 * pp, **changes)
     assert run.interleave == fewest_chunks(layers, pp) == chunks
     (candidate,), _ = plans_of(run)
@@ -129,7 +152,15 @@ def test_interleaving_without_a_number_takes_the_fewest_equal_chunks(layers, pp,
 
 
 def test_interleaving_needs_micro_batches_in_multiples_of_the_stages():
-    changes = {"layers": 32, "pp": 4, "tp": 1, "dp": 1, "devices": 4, "micro_batch_size": 1, "parameters": None}
+    changes = {
+        "layers": 32,
+        "pp": 4,
+        "tp": 1,
+        "dp": 1,
+        "devices": 4,
+        "micro_batch_size": 1,
+        "parameters": None,
+    }
     assert read(interleave="yes", global_batch=6.0, **changes).interleave == 1
 
 
@@ -145,7 +176,16 @@ def test_embedding_and_head_count_in_one_way(layers, stages):
 
 @pytest.mark.parametrize(
     ("words", "chunks"),
-    [("3", 3), ("", None), ("-", None), ("no", 1), ("none (mostly)", 1), ("1", 1), ("yes (v=5)", 5), ("6 chunks", 6)],
+    [
+        ("3", 3),
+        ("", None),
+        ("-", None),
+        ("no", 1),
+        ("none (mostly)", 1),
+        ("1", 1),
+        ("yes (v=5)", 5),
+        ("6 chunks", 6),
+    ],
 )
 def test_interleaving_as_stated(words, chunks):
     run = read(pp=2, tp=1, dp=1, devices=2, interleave=words, global_batch=8.0, micro_batch_size=1)
@@ -156,10 +196,20 @@ def test_interleaving_as_stated(words, chunks):
 
 
 @pytest.mark.parametrize(
-    ("layers", "pp", "interleave", "stages"), [(70, 12, 1, (6,) * 12), (126, 16, 1, (8,) * 16), (126, 16, 2, (4,) * 32)]
+    ("layers", "pp", "interleave", "stages"),
+    [(70, 12, 1, (6,) * 12), (126, 16, 1, (8,) * 16), (126, 16, 2, (4,) * 32)],
 )
-def test_embedding_and_head_count_as_blocks_where_only_so_stages_are_equal(layers, pp, interleave, stages):
-    changes = {"layers": layers, "pp": pp, "tp": 1, "dp": 1, "devices": pp, "interleave": interleave}
+def test_embedding_and_head_count_as_blocks_where_only_so_stages_are_equal(
+    layers, pp, interleave, stages
+):
+    changes = {
+        "layers": layers,
+        "pp": pp,
+        "tp": 1,
+        "dp": 1,
+        "devices": pp,
+        "interleave": interleave,
+    }
     (candidate,), _ = plans_of(run_with(global_batch_samples=64, micro_batch_size=1, **changes))
     assert candidate.plan.stage_layers == stages
     assert [each.rule for each in candidate.choices] == ["stages"]
@@ -167,7 +217,9 @@ def test_embedding_and_head_count_as_blocks_where_only_so_stages_are_equal(layer
 
 @pytest.mark.parametrize(("layers", "pp"), [(96, 8), (78, 12), (30, 1), (2, 4)])
 def test_other_stages_are_left_to_the_framework(layers, pp):
-    run = run_with(layers=layers, pp=pp, tp=1, dp=1, devices=pp, global_batch_samples=64, micro_batch_size=1)
+    run = run_with(
+        layers=layers, pp=pp, tp=1, dp=1, devices=pp, global_batch_samples=64, micro_batch_size=1
+    )
     assert plan_of(run).stage_layers is None
 
 
@@ -252,11 +304,30 @@ def test_a_device_without_the_usual_precision_uses_another():
         ({"notes": "without flash attention", "framework": "NeMo"}, Attention.EAGER, True),
         ({"framework": "NeMo"}, Attention.FLASH, True),
         ({"framework": "Megatron-LM", "gpu": "H100-80GB-SXM"}, Attention.EAGER, False),
-        ({"framework": "Megatron-LM", "source": "MegaScale (Jiang et al., NSDI'24, arXiv 2402.15627)"}, Attention.EAGER, False),
-        ({"framework": "Megatron-LM", "source": "NSDI'24, with FlashAttention-2"}, Attention.FLASH, False),
-        ({"framework": "Megatron-LM", "source": "a paper of 2023", "notes": "--use-flash-attn"}, Attention.FLASH, False),
+        (
+            {
+                "framework": "Megatron-LM",
+                "source": "MegaScale (Jiang et al., NSDI'24, arXiv 2402.15627)",
+            },
+            Attention.EAGER,
+            False,
+        ),
+        (
+            {"framework": "Megatron-LM", "source": "NSDI'24, with FlashAttention-2"},
+            Attention.FLASH,
+            False,
+        ),
+        (
+            {"framework": "Megatron-LM", "source": "a paper of 2023", "notes": "--use-flash-attn"},
+            Attention.FLASH,
+            False,
+        ),
         ({"framework": "NeMo", "source": "no flash attention before 24.01"}, Attention.EAGER, True),
-        ({"framework": "Megatron-DeepSpeed", "source": "vTrain (MICRO'24)"}, Attention.EAGER, False),
+        (
+            {"framework": "Megatron-DeepSpeed", "source": "vTrain (MICRO'24)"},
+            Attention.EAGER,
+            False,
+        ),
         ({"framework": "", "source": "Korthikanti et al. 2022"}, Attention.EAGER, False),
         ({"framework": "llm-foundry"}, Attention.FLASH, False),
     ],
@@ -270,10 +341,19 @@ def test_what_frameworks_do_by_their_time(changes, attention, sequence_parallel)
 
 def test_megatron_of_2024_overlaps_nothing_that_it_does_not_say():
     notes = Notes()
-    run = translated(row_with(source="NSDI'24", precision="bf16", zero=""), RULES, RunHardware(), notes)
-    assert (run.software, run.overlap_gradients, run.overlap_tensor, run.zero_stage) == ("megatron_core_2024", False, False, 0)
+    run = translated(
+        row_with(source="NSDI'24", precision="bf16", zero=""), RULES, RunHardware(), notes
+    )
+    assert (run.software, run.overlap_gradients, run.overlap_tensor, run.zero_stage) == (
+        "megatron_core_2024",
+        False,
+        False,
+        0,
+    )
     assumed = {each.rule: each.value for each in notes.made()}
-    assert "attention eager" in assumed["defaults"] and "overlap_gradients off" in assumed["defaults"]
+    assert (
+        "attention eager" in assumed["defaults"] and "overlap_gradients off" in assumed["defaults"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -312,7 +392,9 @@ def test_kernels_of_attention_and_launches_that_block_are_read_from_notes(notes,
 def test_what_a_run_says_of_software_changes_it():
     software = load_software("llm_foundry_2023")
     assert AS_DESCRIBED.of(software) is software
-    said = SaidOfSoftware(gradient_bytes=4, attention_kernel="flash_2", blocking_launches=True).of(software)
+    said = SaidOfSoftware(gradient_bytes=4, attention_kernel="flash_2", blocking_launches=True).of(
+        software
+    )
     assert (
         said.gradient_bytes.value == 4.0
         and said.attention.name == "flash_2"

@@ -33,7 +33,12 @@ def skipped(source):
 
 def test_errors_are_means_over_runs():
     overall, (first, second) = statistics_of(
-        [result("a", "m", 10, 11, 0.2), result("a", "m", 10, 8, -0.4), result("b", "m", 2, 2), skipped("b")]
+        [
+            result("a", "m", 10, 11, 0.2),
+            result("a", "m", 10, 8, -0.4),
+            result("b", "m", 2, 2),
+            skipped("b"),
+        ]
     )
     assert (first.source, first.rows, first.skipped) == ("a", 2, 0)
     assert first.time_mape == pytest.approx(0.15)
@@ -74,8 +79,13 @@ def test_rank_correlation_needs_different_times():
     equal = [result("a", "m", 1.0, time) for time in (1.0, 2.0, 3.0)]
     assert statistics_of(equal)[0].spearman is None
     assert (
-        statistics_of([replace(each, predicted_s=1.0, measured_s=float(n)) for n, each in enumerate(equal, 1)])[0].spearman
+        statistics_of(
+            [replace(each, predicted_s=1.0, measured_s=float(n)) for n, each in enumerate(equal, 1)]
+        )[0].spearman
         is None
     )
-    ties = [result("a", "m", measured, predicted) for measured, predicted in ((1, 1), (2, 2), (2, 3), (3, 4))]
+    ties = [
+        result("a", "m", measured, predicted)
+        for measured, predicted in ((1, 1), (2, 2), (2, 3), (3, 4))
+    ]
     assert statistics_of(ties)[0].spearman == pytest.approx(0.9487, abs=1e-4)

@@ -51,7 +51,9 @@ def validated(path, graphs, device=None, cluster=None, software=None):
 
 def written(tmp_path, *changes):
     lines = [",".join(COLUMNS)]
-    lines += [",".join({**SMALL, **change}.get(column, "") for column in COLUMNS) for change in changes]
+    lines += [
+        ",".join({**SMALL, **change}.get(column, "") for column in COLUMNS) for change in changes
+    ]
     path = tmp_path / "runs.csv"
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
@@ -63,14 +65,17 @@ def by_source(report, words):
 
 
 def traced_once_each(path, traced, source, step):
-    """Of each source of a table the runs of every ``step``-th model, width and micro-batch size, which are traced one by one.
+    """Of each source of a table the runs of every ``step``-th model, width and micro-batch size,
+    which are traced one by one.
 
     The header, and rows with whether they are among those.
     """
     with path.open(encoding="utf-8-sig", newline="") as stream:
         header, *rows = csv.reader(stream)
     runs = [dict(zip(header, row, strict=True)) for row in rows]
-    keys = [(run[source] if source else "", tuple(run[column] for column in traced)) for run in runs]
+    keys = [
+        (run[source] if source else "", tuple(run[column] for column in traced)) for run in runs
+    ]
     of_each = groupby(sorted(set(keys)), key=lambda key: key[0])
     kept = {key for _, group in of_each for key in list(group)[::step]}
     return header, [(row, key in kept) for row, key in zip(rows, keys, strict=True)]
@@ -99,7 +104,9 @@ def shipped(request, graphs, tmp_path_factory):
 
 def test_the_runs_that_ship_are_all_predicted(shipped):
     assert shipped.overall.skipped == 0
-    assert {each.source for each in shipped.sources} == {each.run.source for each in read_runs(None, load_assumptions())}
+    assert {each.source for each in shipped.sources} == {
+        each.run.source for each in read_runs(None, load_assumptions())
+    }
     assert len(shipped.sources) >= 6
 
 
@@ -112,7 +119,8 @@ def test_published_runs_that_ship_are_met(shipped):
 
 
 def test_derived_times_are_those_of_the_papers_formula(graphs, tmp_path):
-    """SC'21's equation 3 for the 145.6B model: 96 B s l h^2 (1 + s/6h + V/16lh) over 148 TFLOP/s on 1,536 devices."""
+    """SC'21's equation 3 for the 145.6B model: 96 B s l h^2 (1 + s/6h + V/16lh) over 148 TFLOP/s on
+    1,536 devices."""
     header, rows = traced_once_each(PUBLISHED_RUNS, TRACED, "source", 1)
     (row,) = [row for row, _ in rows if row[1] == "Megatron 145.6B"]
     (run,) = validated(rewritten(tmp_path / "runs.csv", header, [row]), graphs).runs
@@ -137,7 +145,9 @@ def some_of(request, tmp_path):
 
 
 def test_shared_runs_are_met(shared_data, graphs, some_of):
-    path, rows = some_of(shared_data / "measured" / "training_runs.csv", ("hidden", "tp", "micro_batch"), "source")
+    path, rows = some_of(
+        shared_data / "measured" / "training_runs.csv", ("hidden", "tp", "micro_batch"), "source"
+    )
     report = validated(path, graphs)
     assert (report.overall.rows, report.overall.skipped) == (rows, 0) and rows > 25
     assert by_source(report, "Table 5").time_mape <= 0.04
@@ -168,7 +178,16 @@ def test_runs_that_cannot_be_predicted_are_skipped_with_their_reason(tmp_path, g
         ({"pp": "8", "n_gpus": "32"}, "pp x interleave is 8, for 4 blocks"),
         ({"precision": "fp8"}, "float8"),
         ({"params_B": "70"}, "70.0B"),
-        ({"micro_batch": "auto", "interleave": "yes(v unknown)", "recompute": "?", "zero": "FSDP", "global_batch": "0.016k"}, ""),
+        (
+            {
+                "micro_batch": "auto",
+                "interleave": "yes(v unknown)",
+                "recompute": "?",
+                "zero": "FSDP",
+                "global_batch": "0.016k",
+            },
+            "",
+        ),
     ]
     report = validated(written(tmp_path, *(changes for changes, _ in holes)), graphs)
     for run, (changes, words) in zip(report.runs, holes, strict=True):
@@ -186,7 +205,8 @@ def test_runs_that_cannot_be_predicted_are_skipped_with_their_reason(tmp_path, g
 def test_the_micro_batch_that_is_not_said_is_the_fastest_that_fits(tmp_path, graphs):
     sizes = ("1", "2", "4", "8", "")
     *said, unsaid = validated(
-        written(tmp_path, *({"micro_batch": size, "pp": "1", "n_gpus": "4"} for size in sizes)), graphs
+        written(tmp_path, *({"micro_batch": size, "pp": "1", "n_gpus": "4"} for size in sizes)),
+        graphs,
     ).runs
     fastest = min(said, key=lambda run: run.predicted_s)
     assert unsaid.predicted_s == fastest.predicted_s
@@ -199,7 +219,9 @@ def test_utilisation_and_flops_give_the_same_time(tmp_path, graphs):
         {"mfu_pct": "10"},
         {"mfu_pct": "0.1", "tflops_convention": "MFU"},
     ]
-    first, *others = validated(written(tmp_path, *({"measured_iter_time_s": "", **each} for each in told)), graphs).runs
+    first, *others = validated(
+        written(tmp_path, *({"measured_iter_time_s": "", **each} for each in told)), graphs
+    ).runs
     assert first.measured_s > 0
     assert [run.measured_s for run in others] == pytest.approx([first.measured_s] * 2)
 
@@ -207,10 +229,18 @@ def test_utilisation_and_flops_give_the_same_time(tmp_path, graphs):
 def test_devices_clusters_and_software_may_be_replaced(tmp_path, graphs):
     path = written(tmp_path, {}, {"gpu": "no device at all"})
     (usual, unknown) = validated(path, graphs).runs
-    assert (usual.plan.device, usual.plan.cluster, usual.plan.software) == ("a100_80gb", "dgx_a100", "megatron_2021")
+    assert (usual.plan.device, usual.plan.cluster, usual.plan.software) == (
+        "a100_80gb",
+        "dgx_a100",
+        "megatron_2021",
+    )
     assert unknown.skipped
     (given, also) = validated(path, graphs, "h100", "dgx_h100", "megatron_core").runs
-    assert (given.plan.device, given.plan.cluster, given.plan.software) == ("h100", "dgx_h100", "megatron_core")
+    assert (given.plan.device, given.plan.cluster, given.plan.software) == (
+        "h100",
+        "dgx_h100",
+        "megatron_core",
+    )
     assert given.predicted_s < usual.predicted_s
     assert also.predicted_s == given.predicted_s
     for names in (("no_such",), (None, "no_such"), (None, None, "no_such")):
@@ -227,7 +257,9 @@ def test_progress_is_told_of_every_run(tmp_path, graphs):
             counted.append((name, total))
             yield counted.append
 
-    validate(written(tmp_path, {}, {"gpu": ""}), None, None, None, graphs, Counting(), no_plan_of_ours)
+    validate(
+        written(tmp_path, {}, {"gpu": ""}), None, None, None, graphs, Counting(), no_plan_of_ours
+    )
     assert counted == [("measured runs", 2), 1, 1]
 
 
@@ -255,7 +287,13 @@ def test_json_holds_the_statistics_and_every_run(tmp_path, graphs):
 def test_tables_say_it_in_words(tmp_path, graphs, capsys):
     print_tables(report_tables(validated(written(tmp_path, {}, {"gpu": ""}), graphs)), sys.stdout)
     printed = capsys.readouterr().out
-    for words in ("made up in 2021", "predicted worst", "arithmetic", "it does not say on which device it ran", "overall"):
+    for words in (
+        "made up in 2021",
+        "predicted worst",
+        "arithmetic",
+        "it does not say on which device it ran",
+        "overall",
+    ):
         assert words in printed
     print_tables(report_tables(validated(written(tmp_path, {"gpu": ""}), graphs)), sys.stdout)
     assert "predicted worst" not in capsys.readouterr().out
@@ -323,17 +361,24 @@ def test_a_picture_without_its_library_says_what_to_install(tmp_path, graphs, mo
     )
 )
 def test_any_cells_give_a_plan_or_a_reason(cells, tmp_path_factory):
-    """Only a number that cannot be is an error of the file; everything else is a reason to skip the run, never a crash."""
+    """Only a number that cannot be is an error of the file; everything else is a reason to skip the
+    run, never a crash."""
     path = tmp_path_factory.mktemp("cells") / "runs.csv"
     with path.open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream).writerows([COLUMNS, [{**SMALL, **cells}.get(column, "") for column in COLUMNS]])
+        csv.writer(stream).writerows(
+            [COLUMNS, [{**SMALL, **cells}.get(column, "") for column in COLUMNS]]
+        )
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("Validation.pricing.RunPricer.best", _unpriced)
         try:
             report = validated(path, path.parent)
         except InputError as error:
-            line = re.search(r"\bline (\d+)\b", str(error))  # a cell of several lines moves those behind it
-            assert "no runs" in str(error) or (line and 2 <= int(line[1]) <= len(path.read_text(encoding="utf-8").splitlines()))
+            line = re.search(
+                r"\bline (\d+)\b", str(error)
+            )  # a cell of several lines moves those behind it
+            assert "no runs" in str(error) or (
+                line and 2 <= int(line[1]) <= len(path.read_text(encoding="utf-8").splitlines())
+            )
             return
     assert report.runs[0].reason
 
@@ -349,11 +394,14 @@ def test_typed_files_give_the_same_predictions(tmp_path, graphs):
     read = validate(table, None, None, None, graphs, SilentProgress(), no_plan_of_ours, typed)
     again = validated(typed, graphs)
     assert [run.reason for run in read.runs] == [""] * len(changes)
-    assert [(run.predicted_s, run.plan) for run in again.runs] == [(run.predicted_s, run.plan) for run in read.runs]
+    assert [(run.predicted_s, run.plan) for run in again.runs] == [
+        (run.predicted_s, run.plan) for run in read.runs
+    ]
 
 
 def test_a_micro_batch_that_cannot_be_interleaved_is_left_out(tmp_path, graphs):
-    """Of 6 micro-batches of 1 sequence and 3 of 2 on each replica only the first go over 2 stages in turn."""
+    """Of 6 micro-batches of 1 sequence and 3 of 2 on each replica only the first go over 2 stages
+    in turn."""
     change = {"micro_batch": "", "interleave": "2", "global_batch": "12"}
     (run,) = validated(written(tmp_path, change), graphs).runs
     assert (run.reason, run.plan.micro_batch_size, run.plan.interleave) == ("", 1, 2)
@@ -363,8 +411,13 @@ def test_a_micro_batch_that_cannot_be_interleaved_is_left_out(tmp_path, graphs):
 
 def test_a_value_that_typed_runs_have_not_is_refused_by_line_and_column(tmp_path, graphs):
     path = tmp_path / "typed.csv"
-    path.write_text("device,devices,global_batch_samples,iteration_s,recompute\na100_80gb,8,64,1.5,mostly\n")
-    with pytest.raises(InputError, match="line 2, column recompute is 'mostly'; give one of none, selective, full, or null"):
+    path.write_text(
+        "device,devices,global_batch_samples,iteration_s,recompute\na100_80gb,8,64,1.5,mostly\n"
+    )
+    with pytest.raises(
+        InputError,
+        match="line 2, column recompute is 'mostly'; give one of none, selective, full, or null",
+    ):
         validated(path, graphs)
 
 

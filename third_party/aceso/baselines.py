@@ -1,10 +1,12 @@
-"""The plans of simpler searches, under the same cost model: Megatron-LM's grid, uniform plans, and stages cut at layers alone.
+"""The plans of simpler searches, under the same cost model: Megatron-LM's grid, uniform plans, and
+stages cut at layers alone.
 
-Megatron-LM's grid: every stage the same tensor and data parallel degrees, layers split as evenly as they can be, everything
-within the layers recomputed or nothing. Uniform plans: every stage the same degrees and one rule of recomputation (nothing,
-what attention makes between its products, or the layers), cut between any two layers. Stages cut at layers alone, as Alpa's
-inter-operator pass forms them: each stage its own devices and one pair of degrees for all its operators, recomputed as a whole
-or not. The best of the last two by the same dynamic program as the search.
+Megatron-LM's grid: every stage the same tensor and data parallel degrees, layers split as evenly as
+they can be, everything within the layers recomputed or nothing. Uniform plans: every stage the same
+degrees and one rule of recomputation (nothing, what attention makes between its products, or the
+layers), cut between any two layers. Stages cut at layers alone, as Alpa's inter-operator pass forms
+them: each stage its own devices and one pair of degrees for all its operators, recomputed as a
+whole or not. The best of the last two by the same dynamic program as the search.
 """
 
 import itertools
@@ -37,7 +39,8 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Baseline:
-    """The best plan of a simpler search; absent with an infinite time where none fits the memory."""
+    """The best plan of a simpler search; absent with an infinite time where none fits the
+    memory."""
 
     plan: Plan | None
     iteration_s: float | None
@@ -47,14 +50,23 @@ class Baseline:
 
 def baselines(question: Question) -> dict[str, Baseline]:
     """The simpler searches by name."""
-    return {"megatron_grid": megatron_grid(question), "uniform": uniform_plan(question), "layer_stages": layer_stages(question)}
+    return {
+        "megatron_grid": megatron_grid(question),
+        "uniform": uniform_plan(question),
+        "layer_stages": layer_stages(question),
+    }
 
 
 def layer_edges(question: Question, chain: Chain) -> list[int]:
-    """First operators of the layers, with those before and behind them in the first and last; and the end."""
+    """First operators of the layers, with those before and behind them in the first and last; and
+    the end."""
     names = question.database.names
     firsts = {first for first, _ in question.database.model.family.layers}
-    starts = [at for at, row in enumerate(chain.rows) if names[row] in firsts or (not firsts and is_layer_start(names[row]))]
+    starts = [
+        at
+        for at, row in enumerate(chain.rows)
+        if names[row] in firsts or (not firsts and is_layer_start(names[row]))
+    ]
     return [0, *starts[1:], chain.length]
 
 
@@ -90,12 +102,18 @@ def _uniform_plans(question: Question, chain: Chain, edges: list[int]) -> Iterat
             for micro_batch in question.micro_batch_sizes:
                 if micro_batch % replicas or not database.measured(micro_batch // replicas, width):
                     continue
-                for flags in (np.zeros(chain.length, dtype=np.int64), recomputed_flags(question, chain)):
+                for flags in (
+                    np.zeros(chain.length, dtype=np.int64),
+                    recomputed_flags(question, chain),
+                ):
                     yield Plan(
                         database.model,
                         question.global_batch,
                         micro_batch,
-                        tuple(_stage(Choice(width, replicas, 0), flags[ends[at] : ends[at + 1]]) for at in range(stages)),
+                        tuple(
+                            _stage(Choice(width, replicas, 0), flags[ends[at] : ends[at + 1]])
+                            for at in range(stages)
+                        ),
                     )
 
 
@@ -104,11 +122,15 @@ def _stage(choice: Choice, flags: Integers) -> StagePlan:
 
 
 def recomputed_flags(question: Question, chain: Chain) -> Integers:
-    """(operators) 1 for what whole-layer recomputation repeats: all but embeddings and the last layers behind the body."""
+    """(operators) 1 for what whole-layer recomputation repeats: all but embeddings and the last
+    layers behind the body."""
     names = question.database.names
     return np.array(
         [
-            int(at < chain.body and not any(part in names[row] for part in NEVER_RECOMPUTED_BY_ACESO))
+            int(
+                at < chain.body
+                and not any(part in names[row] for part in NEVER_RECOMPUTED_BY_ACESO)
+            )
             for at, row in enumerate(chain.rows)
         ],
         dtype=np.int64,
@@ -131,7 +153,9 @@ def layer_stages(question: Question) -> Baseline:
     return Baseline(best, best_s if best else None, count, time.monotonic() - started)
 
 
-def _layer_plan(question: Question, chain: Chain, edges: list[int], micro_batch: int) -> tuple[Plan | None, int]:
+def _layer_plan(
+    question: Question, chain: Chain, edges: list[int], micro_batch: int
+) -> tuple[Plan | None, int]:
     """The best plan of one micro-batch size and the number of stages that were priced for it."""
     spaces = []
     devices = 1
@@ -141,34 +165,53 @@ def _layer_plan(question: Question, chain: Chain, edges: list[int], micro_batch:
             spaces.append(space)
         devices *= 2
     nothing, layers = np.zeros(chain.length, dtype=np.int64), recomputed_flags(question, chain)
-    return _best_cut(question, chain, edges, micro_batch, [Ways(space, _choices(space)) for space in spaces], (nothing, layers))
+    return _best_cut(
+        question,
+        chain,
+        edges,
+        micro_batch,
+        [Ways(space, _choices(space)) for space in spaces],
+        (nothing, layers),
+    )
 
 
 def uniform_plan(question: Question) -> Baseline:
-    """The best plan whose stages are whole layers and all alike in devices, degrees and rule of recomputation."""
+    """The best plan whose stages are whole layers and all alike in devices, degrees and rule of
+    recomputation."""
     started = time.monotonic()
     chain = question.chain()
     edges = _clustered(layer_edges(question, chain))
-    rules = [np.zeros(chain.length, dtype=np.int64), attention_flags(question, chain), recomputed_flags(question, chain)]
+    rules = [
+        np.zeros(chain.length, dtype=np.int64),
+        attention_flags(question, chain),
+        recomputed_flags(question, chain),
+    ]
     best, best_s, count = None, math.inf, 0
-    for micro_batch, stages in itertools.product(question.micro_batch_sizes, range(1, question.most_stages + 1)):
+    for micro_batch, stages in itertools.product(
+        question.micro_batch_sizes, range(1, question.most_stages + 1)
+    ):
         devices = question.devices // stages
         if question.devices % stages or devices > question.per_node or devices & (devices - 1):
             continue
         space = stage_space(question.database, chain, micro_batch, devices)
         for choice, rule in itertools.product(_choices(space) if space else (), rules):
             assert space is not None
-            plan, number = _best_cut(question, chain, edges, micro_batch, [Ways(space, (choice,))], (rule,))
+            plan, number = _best_cut(
+                question, chain, edges, micro_batch, [Ways(space, (choice,))], (rule,)
+            )
             count += number
             if plan is not None:
-                iteration_s = evaluate(plan, question.database, question.devices_per_node).iteration_s
+                iteration_s = evaluate(
+                    plan, question.database, question.devices_per_node
+                ).iteration_s
                 if iteration_s < best_s:
                     best, best_s = plan, iteration_s
     return Baseline(best, best_s if best else None, count, time.monotonic() - started)
 
 
 def attention_flags(question: Question, chain: Chain) -> Integers:
-    """(operators) 1 for scores, softmax, dropout and context of attention, as selective recomputation repeats them."""
+    """(operators) 1 for scores, softmax, dropout and context of attention, as selective
+    recomputation repeats them."""
     names = question.database.names
     again = {row for row, name in enumerate(names) if name.partition("-")[2].startswith(ATTENTION)}
     return np.array([int(row in again) for row in chain.rows], dtype=np.int64)
@@ -192,9 +235,15 @@ def _clustered(edges: list[int]) -> list[int]:
 
 
 def _best_cut(
-    question: Question, chain: Chain, edges: list[int], micro_batch: int, tried: Sequence[Ways], rules: Sequence[Integers]
+    question: Question,
+    chain: Chain,
+    edges: list[int],
+    micro_batch: int,
+    tried: Sequence[Ways],
+    rules: Sequence[Integers],
 ) -> tuple[Plan | None, int]:
-    """The best plan of stages between ``edges`` that run in one of the ways tried, and the number of stages priced for it.
+    """The best plan of stages between ``edges`` that run in one of the ways tried, and the number
+    of stages priced for it.
 
     Each stage is recomputed by one of the ``rules``, (operators) flags.
     """
@@ -213,13 +262,28 @@ def _best_cut(
                 for choice, (rule, flags) in itertools.product(tried[at].choices, enumerate(rules)):
                     count += 1
                     way = (choice, rule)
-                    _enter(question, chain, layout, prices, ways, at, space, first, length, part, way, flags[part])
+                    _enter(
+                        question,
+                        chain,
+                        layout,
+                        prices,
+                        ways,
+                        at,
+                        space,
+                        first,
+                        length,
+                        part,
+                        way,
+                        flags[part],
+                    )
     if not (prices < NEVER).any():
         return None, count
     number = question.global_batch // micro_batch
     machine = Machine(question.devices, question.per_node)
     high = float(prices[prices < NEVER].max())
-    met = best_partitions(prices, layout, machine, anywhere(layout, machine), number, (0.0, high), NEVER, EVEN).met
+    met = best_partitions(
+        prices, layout, machine, anywhere(layout, machine), number, (0.0, high), NEVER, EVEN
+    ).met
     if not met:
         return None, count
     stages = []
@@ -275,11 +339,19 @@ def _enter(
     limit = question.memory_limit_mib
     for flag in range(layout.flags):
         sends = flag // 2 if layout.flags == 4 else int(is_last)
-        us, mib = path_price(space.arrays, Stretch(rows, pairs, 0, flag % 2, sends, limit), chosen, flags)
+        us, mib = path_price(
+            space.arrays, Stretch(rows, pairs, 0, flag % 2, sends, limit), chosen, flags
+        )
         if us >= NEVER or mib > limit:
             return
-        _, more = path_price(space.arrays, Stretch(rows, pairs, 1, flag % 2, sends, limit), chosen, flags)
-        room = layout.behind if more <= mib else min(layout.behind, 1 + int((limit - mib) / (more - mib)))
+        _, more = path_price(
+            space.arrays, Stretch(rows, pairs, 1, flag % 2, sends, limit), chosen, flags
+        )
+        room = (
+            layout.behind
+            if more <= mib
+            else min(layout.behind, 1 + int((limit - mib) / (more - mib)))
+        )
         for behind in range(room):
             where = _place(layout, Cut(flag, at, behind, first, length))
             if us < prices[where]:

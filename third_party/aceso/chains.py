@@ -1,4 +1,5 @@
-"""The operators of a model in order, and which stretches of them are the same: repeated layers are priced once."""
+"""The operators of a model in order, and which stretches of them are the same: repeated layers are
+priced once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Chain:
-    """Rows of the files in the order of the model; ``body`` is where the operators behind the last repeated layer begin."""
+    """Rows of the files in the order of the model; ``body`` is where the operators behind the last
+    repeated layer begin."""
 
     rows: tuple[int, ...]
     body: int
@@ -56,7 +58,8 @@ def model_chain(model: Model, names: Sequence[str]) -> Chain:
 
 
 def first_alike(chain: Chain, longest: int) -> Integers:
-    """(operators) for each start the first start from which the same operators follow, up to ``longest`` or the body's end."""
+    """(operators) for each start the first start from which the same operators follow, up to
+    ``longest`` or the body's end."""
     found: Integers = _first_alike(chain.row_array, chain.body, longest)
     return found
 

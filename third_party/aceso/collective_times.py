@@ -13,7 +13,8 @@ MIB_PER_GIB = 1024.0
 def collective_us(database: Database, name: str, devices: int, size_mib: float) -> float | None:
     """Microseconds of a collective; absent where it was not measured over so many devices.
 
-    Below the smallest measured size it takes as long as that (its latency), above the largest in proportion.
+    Below the smallest measured size it takes as long as that (its latency), above the largest in
+    proportion.
     """
     found = database.collectives.get((name, devices))
     if found is None or not found.us_by_mib:
@@ -28,7 +29,8 @@ def collective_us(database: Database, name: str, devices: int, size_mib: float) 
 def all_reduce_us(database: Database, devices: int, size_mib: float) -> float:
     """Microseconds of an all-reduce within a node.
 
-    Where it was not measured it is a reduce-scatter and an all-gather of equal times; else a ring at the bandwidth of pairs.
+    Where it was not measured it is a reduce-scatter and an all-gather of equal times; else a ring
+    at the bandwidth of pairs.
     """
     if devices == 1 or size_mib <= 0:
         return 0.0
@@ -42,7 +44,8 @@ def all_reduce_us(database: Database, devices: int, size_mib: float) -> float:
 
 
 def pair_us(database: Database, size_mib: float, *, between_nodes: bool) -> float:
-    """Microseconds from one device to another, at the bandwidth measured for this size (in GiB/s, for powers of two of MiB)."""
+    """Microseconds from one device to another, at the bandwidth measured for this size (in GiB/s,
+    for powers of two of MiB)."""
     if size_mib <= 0:
         return 0.0
     bandwidths = database.between_nodes if between_nodes else database.within_node

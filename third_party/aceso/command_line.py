@@ -28,7 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     given = _parser().parse_args(arguments)
     try:
-        say(sys.stdout, _compared(given) if given.command == "compare" else [json.dumps(_answer(given))])
+        say(
+            sys.stdout,
+            _compared(given) if given.command == "compare" else [json.dumps(_answer(given))],
+        )
         sys.stdout.flush()
     except PhazeError as error:
         say(sys.stderr, [" ".join(str(error).split())])
@@ -44,7 +47,11 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
         plan = read_plan(given.plan)
         database = read_database(given.database, plan.model)
         priced = evaluate(plan, database, given.gpus_per_node).document()
-        return priced | _corrections(plan, database, given.gpus_per_node) if given.corrected else priced
+        return (
+            priced | _corrections(plan, database, given.gpus_per_node)
+            if given.corrected
+            else priced
+        )
     question = _question(given)
     find_place()  # before anything is compiled
     if given.command == "search":
@@ -80,10 +87,14 @@ def _compared(given: argparse.Namespace) -> list[str]:
 
     plans = given.plans or given.database.parent / "plans"  # where Aceso's data lie so
     if given.plans is not None and not given.plans.is_dir():
-        raise InputError(f"--plans {given.plans} is no folder; give one of Aceso's plan files, or leave it out")
+        raise InputError(
+            f"--plans {given.plans} is no folder; give one of Aceso's plan files, or leave it out"
+        )
     limits = Limits(given.time_limit, given.gap)
     cases = read_cases(given.cases)
-    answers = compare(cases, given.database, user_path(given.output), limits, plans if plans.is_dir() else None)
+    answers = compare(
+        cases, given.database, user_path(given.output), limits, plans if plans.is_dir() else None
+    )
     return [*markdown(answers), "", *rankings(answers)]
 
 
@@ -103,7 +114,13 @@ def _question(given: argparse.Namespace) -> Question:
     database = read_database(given.database, model)
     if database.unmeasured:
         unmeasured = "; ".join(database.unmeasured)
-        say(sys.stderr, [f"warning: {given.database} has nothing measured with {unmeasured}: no plan here uses that"])
+        say(
+            sys.stderr,
+            [
+                f"warning: {given.database} has nothing measured with {unmeasured}: no plan here "
+                "uses that"
+            ],
+        )
     return Question(
         database,
         given.gpus,
@@ -122,34 +139,86 @@ def _parser() -> argparse.ArgumentParser:
     price = commands.add_parser("evaluate", help="price a plan as Aceso's cost model does")
     price.add_argument("plan", type=Path, metavar="PLAN.json")
     price.add_argument(
-        "--corrected", action="store_true", help="also with what the cost model leaves out, and what each correction adds"
+        "--corrected",
+        action="store_true",
+        help="also with what the cost model leaves out, and what each correction adds",
     )
     find = commands.add_parser("search", help="find the fastest plan, with a bound on all plans")
     simple = commands.add_parser(
-        "baselines", help="find the plans of Megatron-LM's grid, uniform ones, and of stages cut at layers"
+        "baselines",
+        help="find the plans of Megatron-LM's grid, uniform ones, and of stages cut at layers",
     )
-    beside = commands.add_parser("compare", help="all methods on the cases of a file: seconds, bounds and what the search cost")
-    beside.add_argument("cases", type=Path, metavar="CASES.yaml", help="such as those of scripts/studies/aceso")
-    beside.add_argument("--output", required=True, metavar="FOLDER", help="of the tables; answers that are there are kept")
-    beside.add_argument("--plans", type=Path, metavar="FOLDER", help="of stored plans, default plans beside the database")
+    beside = commands.add_parser(
+        "compare",
+        help="all methods on the cases of a file: seconds, bounds and what the search cost",
+    )
+    beside.add_argument(
+        "cases", type=Path, metavar="CASES.yaml", help="such as those of scripts/studies/aceso"
+    )
+    beside.add_argument(
+        "--output",
+        required=True,
+        metavar="FOLDER",
+        help="of the tables; answers that are there are kept",
+    )
+    beside.add_argument(
+        "--plans",
+        type=Path,
+        metavar="FOLDER",
+        help="of stored plans, default plans beside the database",
+    )
     for command in (find, simple):
         command.add_argument("--model", required=True, metavar="NAME", help="gpt, t5 or resnet")
-        command.add_argument("--size", required=True, metavar="SIZE", help="as in the names of the files: 1_3B, scale-layer")
-        command.add_argument("--layers", type=_count, metavar="N", help="of a size that has any number, or another than its own")
+        command.add_argument(
+            "--size",
+            required=True,
+            metavar="SIZE",
+            help="as in the names of the files: 1_3B, scale-layer",
+        )
+        command.add_argument(
+            "--layers",
+            type=_count,
+            metavar="N",
+            help="of a size that has any number, or another than its own",
+        )
         command.add_argument("--gpus", type=_count, required=True, metavar="N")
         command.add_argument("--global-batch-size", type=_count, required=True, metavar="N")
-        command.add_argument("--memory-limit-mb", type=_positive, required=True, metavar="MB", help="of one GPU")
-        command.add_argument("--max-stages", type=_count, default=MOST_STAGES, metavar="N", help=f"default {MOST_STAGES}")
+        command.add_argument(
+            "--memory-limit-mb", type=_positive, required=True, metavar="MB", help="of one GPU"
+        )
+        command.add_argument(
+            "--max-stages",
+            type=_count,
+            default=MOST_STAGES,
+            metavar="N",
+            help=f"default {MOST_STAGES}",
+        )
     for command in (find, simple, beside):
         command.add_argument(
-            "--time-limit", type=_positive, default=TIME_LIMIT_S, metavar="S", help=f"seconds to search, default {TIME_LIMIT_S:g}"
+            "--time-limit",
+            type=_positive,
+            default=TIME_LIMIT_S,
+            metavar="S",
+            help=f"seconds to search, default {TIME_LIMIT_S:g}",
         )
-        command.add_argument("--gap", type=_fraction, default=0.0, metavar="X", help="relative, that is good enough; default 0")
+        command.add_argument(
+            "--gap",
+            type=_fraction,
+            default=0.0,
+            metavar="X",
+            help="relative, that is good enough; default 0",
+        )
     for command in (price, find, simple, beside):
-        command.add_argument("--database", type=Path, required=True, metavar="FOLDER", help="of profiled operators")
+        command.add_argument(
+            "--database", type=Path, required=True, metavar="FOLDER", help="of profiled operators"
+        )
     for command in (price, find, simple):
         command.add_argument(
-            "--gpus-per-node", type=_count, default=DEVICES_PER_NODE, metavar="N", help=f"default {DEVICES_PER_NODE}"
+            "--gpus-per-node",
+            type=_count,
+            default=DEVICES_PER_NODE,
+            metavar="N",
+            help=f"default {DEVICES_PER_NODE}",
         )
     return parser
 

@@ -1,4 +1,5 @@
-"""The cases of a comparison, from a YAML file: models, clusters, batches and the memory of a device."""
+"""The cases of a comparison, from a YAML file: models, clusters, batches and the memory of a
+device."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,17 +45,25 @@ def read_cases(path: Path) -> tuple[Case, ...]:
         or not document["cases"]
     ):
         raise InputError(f"{path} is no comparison; give a YAML file of {', '.join(sorted(KEYS))}")
-    return tuple(_case(each, document, f"{path}, case {at}") for at, each in enumerate(document["cases"], start=1))
+    return tuple(
+        _case(each, document, f"{path}, case {at}")
+        for at, each in enumerate(document["cases"], start=1)
+    )
 
 
 def _case(given: Any, document: dict[str, Any], source: str) -> Case:
     if not isinstance(given, dict) or not CASE_KEYS - {"layers"} <= set(given) <= CASE_KEYS:
-        raise InputError(f"{source} is no case; give {', '.join(sorted(CASE_KEYS - {'layers'}))}, and layers where they are free")
+        raise InputError(
+            f"{source} is no case; give {', '.join(sorted(CASE_KEYS - {'layers'}))}, and layers "
+            "where they are free"
+        )
 
     def whole(key: str, values: dict[str, Any]) -> int:
         value = values[key]
         if type(value) is not int or not 1 <= value <= MOST:
-            raise InputError(f"{source}: {key} is {value!r:.40}; give a whole number from 1 to {MOST}")
+            raise InputError(
+                f"{source}: {key} is {value!r:.40}; give a whole number from 1 to {MOST}"
+            )
         return value
 
     return Case(

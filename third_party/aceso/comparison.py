@@ -1,7 +1,9 @@
-"""Methods beside each other on the same cases: seconds of an iteration, a bound on them, and what the search cost.
+"""Methods beside each other on the same cases: seconds of an iteration, a bound on them, and what
+the search cost.
 
-Every answer is kept as it comes, in ``answers.jsonl`` of the output folder; one of the same case, limits, database and code is
-not asked for again, so a comparison that was interrupted goes on where it was.
+Every answer is kept as it comes, in ``answers.jsonl`` of the output folder; one of the same case,
+limits, database and code is not asked for again, so a comparison that was interrupted goes on where
+it was.
 """
 
 import csv
@@ -16,7 +18,14 @@ from pathlib import Path
 
 from Common.compile_time import CompileTime
 from Common.errors import ArtefactError, InfeasibleError, InputError
-from Common.files import append_line, artefact_bytes, check_writable, code_version, content_key, parse_json
+from Common.files import (
+    append_line,
+    artefact_bytes,
+    check_writable,
+    code_version,
+    content_key,
+    parse_json,
+)
 from Common.written_files import check_replaceable, write_outputs
 from third_party.aceso.baselines import Baseline, layer_stages, megatron_grid, uniform_plan
 from third_party.aceso.compared_cases import Case
@@ -51,10 +60,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a method says of a case; seconds None where it has no plan, ``bound_s`` that no plan is faster than.
+    """What a method says of a case; seconds None where it has no plan, ``bound_s`` that no plan is
+    faster than.
 
-    ``candidates`` are plans of the grid, or stages priced; None where the method does not count them. ``corrected_s``: the same
-    plan with what the cost model leaves out, None where that cannot be said.
+    ``candidates`` are plans of the grid, or stages priced; None where the method does not count
+    them. ``corrected_s``: the same plan with what the cost model leaves out, None where that cannot
+    be said.
     """
 
     model: str
@@ -75,7 +86,11 @@ class Answer:
     @property
     def gap(self) -> float | None:
         """Relative, between the plan and the bound."""
-        return None if self.iteration_s is None or self.bound_s is None else 1.0 - self.bound_s / self.iteration_s
+        return (
+            None
+            if self.iteration_s is None or self.bound_s is None
+            else 1.0 - self.bound_s / self.iteration_s
+        )
 
 
 @dataclass(frozen=True)
@@ -86,13 +101,18 @@ class _Found:
     candidates: int | None
 
 
-def compare(cases: Sequence[Case], folder: Path, output: Path, limits: Limits, plans: Path | None) -> list[Answer]:
-    """Answers of all methods on all cases, with the tables in ``output``; ``plans`` is a folder of Aceso's stored plans.
+def compare(
+    cases: Sequence[Case], folder: Path, output: Path, limits: Limits, plans: Path | None
+) -> list[Answer]:
+    """Answers of all methods on all cases, with the tables in ``output``; ``plans`` is a folder of
+    Aceso's stored plans.
 
     Raises:
         InputError: the folder has no database of a case, or nothing can be written.
     """
-    databases = [read_database(folder, find_model(case.model, case.size, case.layers)) for case in cases]
+    databases = [
+        read_database(folder, find_model(case.model, case.size, case.layers)) for case in cases
+    ]
     check_writable(output)
     check_replaceable(output, {TABLE: None, MARKDOWN: None}, force=False)
     stored = _stored(plans)
@@ -106,11 +126,21 @@ def compare(cases: Sequence[Case], folder: Path, output: Path, limits: Limits, p
                 if method == PUBLISHED and published is None:
                     continue
                 limited = asdict(limits) if method == SEARCH else {}
-                key = content_key(asdict(case), method, limited, data, code, published[0] if published else "")
+                key = content_key(
+                    asdict(case), method, limited, data, code, published[0] if published else ""
+                )
                 if key not in known:
-                    known[key] = _answer(case, database, method, limits, published[1] if published else None, key)
+                    known[key] = _answer(
+                        case, database, method, limits, published[1] if published else None, key
+                    )
                     append_line(output / KEPT, json.dumps(asdict(known[key])).encode() + b"\n", b"")
-                    logger.info("%s, %d GPUs, %s: %s s", case.name, case.devices, method, known[key].iteration_s)
+                    logger.info(
+                        "%s, %d GPUs, %s: %s s",
+                        case.name,
+                        case.devices,
+                        method,
+                        known[key].iteration_s,
+                    )
                 answers.append(known[key])
     finally:
         write_tables(answers, output)  # of what there is, where it was interrupted
@@ -140,7 +170,12 @@ def write_tables(answers: Iterable[Answer], output: Path) -> None:
     writer.writerow([*columns, "gap"])
     answers = list(answers)
     for each in answers:
-        writer.writerow(["" if value is None else value for value in (*(asdict(each)[name] for name in columns), each.gap)])
+        writer.writerow(
+            [
+                "" if value is None else value
+                for value in (*(asdict(each)[name] for name in columns), each.gap)
+            ]
+        )
     page = "\n".join([*markdown(answers), "", *rankings(answers), ""])
     write_outputs(output, {TABLE: text.getvalue().encode(), MARKDOWN: page.encode()})
 
@@ -148,7 +183,8 @@ def write_tables(answers: Iterable[Answer], output: Path) -> None:
 def markdown(answers: Sequence[Answer]) -> list[str]:
     """A row for every answer."""
     lines = [
-        "| model | GPUs | method | s | samples/s | bound, s | gap | search, CPU s | wall s | candidates | s, corrected |",
+        "| model | GPUs | method | s | samples/s | bound, s | gap | search, CPU s | wall s | "
+        "candidates | s, corrected |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in answers:
@@ -172,11 +208,16 @@ def markdown(answers: Sequence[Answer]) -> list[str]:
 
 
 def rankings(answers: Sequence[Answer]) -> list[str]:
-    """A row for every case: its methods from fastest to slowest, under Aceso's cost model and with the corrections.
+    """A row for every case: its methods from fastest to slowest, under Aceso's cost model and with
+    the corrections.
 
-    Plans that the corrections cannot price are left out of both; plans of one time stand beside each other with ``=``.
+    Plans that the corrections cannot price are left out of both; plans of one time stand beside
+    each other with ``=``.
     """
-    lines = ["| model | GPUs | under Aceso's model | with the corrections | order |", "|---|---|---|---|---|"]
+    lines = [
+        "| model | GPUs | under Aceso's model | with the corrections | order |",
+        "|---|---|---|---|---|",
+    ]
     cases: dict[tuple[str, str, int | None, int], list[Answer]] = {}
     for each in answers:
         if each.iteration_s is not None and each.corrected_s is not None:
@@ -185,7 +226,10 @@ def rankings(answers: Sequence[Answer]) -> list[str]:
         before = _order([(each.iteration_s or 0.0, each.method) for each in plans])
         after = _order([(each.corrected_s or 0.0, each.method) for each in plans])
         order = "same" if before == after else "changed"
-        lines.append(f"| {model} {size}{f', {layers} layers' if layers else ''} | {gpus} | {before} | {after} | {order} |")
+        lines.append(
+            f"| {model} {size}{f', {layers} layers' if layers else ''} | {gpus} | {before} | "
+            f"{after} | {order} |"
+        )
     return lines
 
 
@@ -201,7 +245,9 @@ def _number(value: float | None, digits: int = 5) -> str:
     return "" if value is None else f"{value:.{digits}g}"
 
 
-def _answer(case: Case, database: Database, method: str, limits: Limits, published: Plan | None, key: str) -> Answer:
+def _answer(
+    case: Case, database: Database, method: str, limits: Limits, published: Plan | None, key: str
+) -> Answer:
     question = Question(
         database,
         case.devices,
@@ -223,7 +269,11 @@ def _answer(case: Case, database: Database, method: str, limits: Limits, publish
                 cpu_s, wall_s = time.process_time() - cpu_started, time.monotonic() - started
             if compiling.seconds <= COMPILED_S:
                 break
-    iteration_s = None if found.plan is None else evaluate(found.plan, database, case.devices_per_node).iteration_s
+    iteration_s = (
+        None
+        if found.plan is None
+        else evaluate(found.plan, database, case.devices_per_node).iteration_s
+    )
     return Answer(
         case.model,
         case.size,
@@ -245,7 +295,9 @@ def _answer(case: Case, database: Database, method: str, limits: Limits, publish
 def _find(question: Question, method: str) -> _Found:
     if method != SEARCH:
         simple = BASELINES[method](question)
-        return _Found(simple.plan, None, "found" if simple.plan is not None else "nothing fits", simple.plans)
+        return _Found(
+            simple.plan, None, "found" if simple.plan is not None else "nothing fits", simple.plans
+        )
     try:
         best = search(question)
     except InfeasibleError as error:
@@ -272,12 +324,19 @@ def _stored(folder: Path | None) -> list[tuple[str, Plan]]:
     return found
 
 
-def _best_stored(case: Case, database: Database, stored: Sequence[tuple[str, Plan]]) -> tuple[str, Plan] | None:
+def _best_stored(
+    case: Case, database: Database, stored: Sequence[tuple[str, Plan]]
+) -> tuple[str, Plan] | None:
     """The fastest stored plan of a case that fits its memory."""
     best, best_s = None, float("inf")
     for name, plan in stored:
         same = (plan.model.family.name, plan.model.size, plan.devices, plan.global_batch)
-        if plan.model.layers != database.model.layers or same != (case.model, case.size, case.devices, case.global_batch):
+        if plan.model.layers != database.model.layers or same != (
+            case.model,
+            case.size,
+            case.devices,
+            case.global_batch,
+        ):
             continue
         priced = evaluate(plan, database, case.devices_per_node)
         if priced.memory_mib <= case.memory_limit_mib and priced.iteration_s < best_s:

@@ -1,4 +1,5 @@
-"""An iteration of a plan as Aceso's runtime runs it: its cost model with the corrections of ``corrections.yaml``."""
+"""An iteration of a plan as Aceso's runtime runs it: its cost model with the corrections of
+``corrections.yaml``."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,7 +11,12 @@ import numpy as np
 from Plans.pipeline.schedule import FloatArray, PipelineCosts, PipelineSchedule
 from Plans.pipeline.simulation import simulate
 from Plans.results import Breakdown
-from third_party.aceso.corrected_stages import CorrectedStage, corrected_stage, embedding_us, stage_work
+from third_party.aceso.corrected_stages import (
+    CorrectedStage,
+    corrected_stage,
+    embedding_us,
+    stage_work,
+)
 from third_party.aceso.corrections import NAMES, Mechanisms
 from third_party.aceso.database import Database
 from third_party.aceso.evaluation import DEVICES_PER_NODE, US, Evaluation, evaluate
@@ -22,7 +28,8 @@ NO_CORRECTIONS = Mechanisms(**dict.fromkeys(NAMES, False))
 
 @dataclass(frozen=True)
 class Corrected:
-    """What a plan takes: ``pipeline_s`` until the last backward pass, ``embedding_s`` after all stages have ended."""
+    """What a plan takes: ``pipeline_s`` until the last backward pass, ``embedding_s`` after all
+    stages have ended."""
 
     iteration_s: float
     pipeline_s: float
@@ -40,7 +47,8 @@ class Corrected:
         return max(stage.memory.reserved_mib for stage in self._first(devices))
 
     def document(self) -> dict[str, Any]:
-        """As the command line prints it; memory in MiB, facts of the device as ``DeviceFacts`` has them."""
+        """As the command line prints it; memory in MiB, facts of the device as ``DeviceFacts`` has
+        them."""
         return {
             "iteration_s": self.iteration_s,
             "pipeline_s": self.pipeline_s,
@@ -49,13 +57,17 @@ class Corrected:
             "stages": [
                 {key: value for key, value in asdict(stage).items() if key != "memory"}
                 | {"micro_batch_s": stage.micro_batch_s, "memory": asdict(stage.memory)}
-                | {"allocated_mb": stage.memory.allocated_mib, "reserved_mb": stage.memory.reserved_mib}
+                | {
+                    "allocated_mb": stage.memory.allocated_mib,
+                    "reserved_mb": stage.memory.reserved_mib,
+                }
                 for stage in self.stages
             ],
         }
 
     def breakdown(self) -> Breakdown:
-        """Where the seconds go on the busiest stage. What the other stages make it wait for is the bubble."""
+        """Where the seconds go on the busiest stage. What the other stages make it wait for is the
+        bubble."""
         stage = max(self.stages, key=lambda each: each.micro_batch_s)
         count = self.micro_batches
         parts = Breakdown(
@@ -78,7 +90,11 @@ class Corrected:
 
     def _first(self, devices: int | None) -> Sequence[CorrectedStage]:
         starts = itertools.accumulate((stage.devices for stage in self.stages), initial=0)
-        return [stage for stage, start in zip(self.stages, starts, strict=False) if devices is None or start < devices]
+        return [
+            stage
+            for stage, start in zip(self.stages, starts, strict=False)
+            if devices is None or start < devices
+        ]
 
 
 @dataclass(frozen=True)
@@ -101,10 +117,18 @@ def corrected(
     Raises:
         InputError: as ``evaluate``.
     """
-    return _corrected(plan, database, devices_per_node, which or Mechanisms(), evaluate(plan, database, devices_per_node))
+    return _corrected(
+        plan,
+        database,
+        devices_per_node,
+        which or Mechanisms(),
+        evaluate(plan, database, devices_per_node),
+    )
 
 
-def changes(plan: Plan, database: Database, devices_per_node: int = DEVICES_PER_NODE) -> tuple[Change, ...]:
+def changes(
+    plan: Plan, database: Database, devices_per_node: int = DEVICES_PER_NODE
+) -> tuple[Change, ...]:
     """What each mechanism adds, one after another from Aceso's cost model on.
 
     Raises:
@@ -120,7 +144,9 @@ def changes(plan: Plan, database: Database, devices_per_node: int = DEVICES_PER_
     return tuple(found)
 
 
-def _corrected(plan: Plan, database: Database, devices_per_node: int, which: Mechanisms, published: Evaluation) -> Corrected:
+def _corrected(
+    plan: Plan, database: Database, devices_per_node: int, which: Mechanisms, published: Evaluation
+) -> Corrected:
     work = stage_work(plan, database, devices_per_node, which, published)
     stages: list[CorrectedStage] = []
     for at in range(len(plan.stages)):
@@ -139,12 +165,16 @@ def _corrected(plan: Plan, database: Database, devices_per_node: int, which: Mec
 
 
 def _ends_s(stages: Sequence[CorrectedStage], micro_batches: int) -> FloatArray:
-    """When each stage has ended its last backward pass. Exchanges send both ways at once, so each direction counts once."""
+    """When each stage has ended its last backward pass. Exchanges send both ways at once, so each
+    direction counts once."""
     costs = PipelineCosts(
         pp=len(stages),
         forward_s=np.array([stage.forward_s + stage.resharding_s / 2 for stage in stages]),
         backward_s=np.array(
-            [stage.backward_s + stage.recompute_s + stage.accumulation_s + stage.resharding_s / 2 for stage in stages]
+            [
+                stage.backward_s + stage.recompute_s + stage.accumulation_s + stage.resharding_s / 2
+                for stage in stages
+            ]
         ),
         transfer_s=np.array([stage.send_s for stage in stages[:-1]]),
         backward_transfer_s=np.array([stage.receive_s for stage in stages[1:]]),

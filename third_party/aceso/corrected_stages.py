@@ -1,4 +1,5 @@
-"""One stage of a plan as Aceso's runtime runs it, and what stages exchange at the end of an iteration."""
+"""One stage of a plan as Aceso's runtime runs it, and what stages exchange at the end of an
+iteration."""
 
 import itertools
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from third_party.aceso.product_rates import MIB, DeviceFacts, device_facts
 
 @dataclass(frozen=True)
 class CorrectedStage:
-    """Seconds of a stage, per micro-batch and (``synchronisation_s``, ``optimizer_s``) per iteration, and its memory."""
+    """Seconds of a stage, per micro-batch and (``synchronisation_s``, ``optimizer_s``) per
+    iteration, and its memory."""
 
     devices: int
     forward_s: float
@@ -64,8 +66,11 @@ class StageWork:
         return self.plan.global_batch // self.plan.micro_batch
 
 
-def stage_work(plan: Plan, database: Database, devices_per_node: int, which: Mechanisms, published: Evaluation) -> StageWork:
-    """Gather what stages are priced from; ``published`` is Aceso's own price of the plan, which checks it."""
+def stage_work(
+    plan: Plan, database: Database, devices_per_node: int, which: Mechanisms, published: Evaluation
+) -> StageWork:
+    """Gather what stages are priced from; ``published`` is Aceso's own price of the plan, which
+    checks it."""
     rules = load_corrections()
     chain = operator_chain(plan.model, database.names)
     ends = list(itertools.accumulate((len(stage.choices) for stage in plan.stages), initial=0))
@@ -84,7 +89,12 @@ def stage_work(plan: Plan, database: Database, devices_per_node: int, which: Mec
 
 def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> CorrectedStage:
     """Price stage ``at``; the stage before it takes ``sent_before_s`` to send to it."""
-    stage, rows, price, which = work.plan.stages[at], work.rows[at], work.published.stages[at], work.which
+    stage, rows, price, which = (
+        work.plan.stages[at],
+        work.rows[at],
+        work.published.stages[at],
+        work.which,
+    )
     form = work.rules.format_of(work.plan.model.family.name)
     passed = _all_passes(work, rows, stage)
     recomputed = _all_passes(work, rows, stage, only=stage.recomputed)
@@ -101,16 +111,22 @@ def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> Corrected
         recompute_s=recomputed.forward_us * US,
         exchange_s=passed.exchange_us * US,
         resharding_s=price.resharding_us * US,
-        accumulation_s=us_per_parameter_byte * form.accumulate_bytes * US if which.accumulation else 0.0,
+        accumulation_s=us_per_parameter_byte * form.accumulate_bytes * US
+        if which.accumulation
+        else 0.0,
         send_s=send_s,
         receive_s=receive_s,
         synchronisation_s=synchronisation_us * US,
         optimizer_s=us_per_parameter_byte * form.step_bytes * US if which.optimizer else 0.0,
-        memory=held_memory(work.database, rows, stage, work.plan.micro_batch, in_flight, work.rules),
+        memory=held_memory(
+            work.database, rows, stage, work.plan.micro_batch, in_flight, work.rules
+        ),
     )
 
 
-def _all_passes(work: StageWork, rows: Sequence[int], stage: StagePlan, only: Sequence[bool] | None = None) -> Passes:
+def _all_passes(
+    work: StageWork, rows: Sequence[int], stage: StagePlan, only: Sequence[bool] | None = None
+) -> Passes:
     """Sums over the operators of a stage, or over those of ``only``."""
     forward = backward = exchange = 0.0
     for at, (row, choice) in enumerate(zip(rows, stage.choices, strict=True)):
@@ -127,31 +143,42 @@ def _send_us(work: StageWork, at: int) -> float:
     if at + 1 == len(work.plan.stages):
         return 0.0
     choice = work.plan.stages[at].choices[-1]
-    size = float(cell(work.database, work.rows[at][-1], work.plan.micro_batch // choice.dp, choice)[OUTPUT])
+    size = float(
+        cell(work.database, work.rows[at][-1], work.plan.micro_batch // choice.dp, choice)[OUTPUT]
+    )
     return pair_us(work.database, size, between_nodes=work.device_ends[at + 1] % work.per_node == 0)
 
 
 def _synchronisation_us(work: StageWork, rows: Sequence[int], stage: StagePlan) -> float:
-    """One all-reduce of the gradients of all operators with the same degrees, one group after another."""
+    """One all-reduce of the gradients of all operators with the same degrees, one group after
+    another."""
     sizes: dict[tuple[int, int], float] = {}
     for row, choice in zip(rows, stage.choices, strict=True):
         key = (choice.tp, choice.dp)
-        weights = float(cell(work.database, row, work.plan.micro_batch // choice.dp, choice)[WEIGHTS])
+        weights = float(
+            cell(work.database, row, work.plan.micro_batch // choice.dp, choice)[WEIGHTS]
+        )
         sizes[key] = sizes.get(key, 0.0) + weights
     return sum(all_reduce_us(work.database, dp, size) for (_, dp), size in sizes.items())
 
 
 def embedding_us(work: StageWork) -> float:
-    """Gradients of the shared embedding to its first holder and the sum back, from each other stage that holds it.
+    """Gradients of the shared embedding to its first holder and the sum back, from each other stage
+    that holds it.
 
-    It is the smallest of what these operators hold: some hold positions as well, which nobody shares.
+    It is the smallest of what these operators hold: some hold positions as well, which nobody
+    shares.
     """
     names = work.rules.families[work.plan.model.family.name].embedding
-    holders: dict[int, tuple[float, int]] = {}  # MiB of the whole operator, and over how many devices it is split
+    holders: dict[
+        int, tuple[float, int]
+    ] = {}  # MiB of the whole operator, and over how many devices it is split
     for stage, rows in enumerate(work.rows):
         for row, choice in zip(rows, work.plan.stages[stage].choices, strict=True):
             if work.database.names[row] in names and stage not in holders:
-                own_mib = float(cell(work.database, row, work.plan.micro_batch // choice.dp, choice)[WEIGHTS])
+                own_mib = float(
+                    cell(work.database, row, work.plan.micro_batch // choice.dp, choice)[WEIGHTS]
+                )
                 holders[stage] = own_mib * choice.tp, choice.tp
     if len(holders) < 2:
         return 0.0
@@ -159,6 +186,11 @@ def embedding_us(work: StageWork) -> float:
     (root, (_, parts)), *others = holders.items()
     node = work.device_ends[root] // work.per_node
     return sum(
-        2.0 * pair_us(work.database, shared_mib / min(parts, own), between_nodes=work.device_ends[stage] // work.per_node != node)
+        2.0
+        * pair_us(
+            work.database,
+            shared_mib / min(parts, own),
+            between_nodes=work.device_ends[stage] // work.per_node != node,
+        )
         for stage, (_, own) in others
     )

@@ -1,4 +1,5 @@
-"""What Aceso's cost model leaves out of the iterations that its runtime runs: the stated rules of ``corrections.yaml``."""
+"""What Aceso's cost model leaves out of the iterations that its runtime runs: the stated rules of
+``corrections.yaml``."""
 
 from dataclasses import dataclass, fields
 from functools import cache
@@ -9,7 +10,8 @@ from Common.records import read_yaml, to_record
 
 @dataclass(frozen=True)
 class Format:
-    """Bytes of one parameter: of its weight, moved per micro-batch and at the step, and held before and at the step."""
+    """Bytes of one parameter: of its weight, moved per micro-batch and at the step, and held before
+    and at the step."""
 
     bytes: int
     accumulate_bytes: int
@@ -52,7 +54,8 @@ class OperatorNames:
         return any(part in name for part in self.heads)
 
     def reduces_forward(self, name: str, algorithm: int) -> bool:
-        """Whether its all-reduce over tensor parallel devices belongs to the forward pass, not to the backward one."""
+        """Whether its all-reduce over tensor parallel devices belongs to the forward pass, not to
+        the backward one."""
         return any(part in name for part in self.split_by_rows) == (algorithm == 0)
 
     def output_is_read(self, name: str) -> bool:

@@ -1,4 +1,5 @@
-"""Aceso's folders as they are: operators in microseconds and MiB, collectives in milliseconds, GiB/s between devices."""
+"""Aceso's folders as they are: operators in microseconds and MiB, collectives in milliseconds,
+GiB/s between devices."""
 
 import csv
 import math
@@ -26,14 +27,18 @@ OPERATOR_COLUMNS = (
     "fwd_reserved",
     "bwd_reserved",
 )
-FORWARD, BACKWARD, INPUT, OUTPUT, WEIGHTS, ACTIVATIONS, FORWARD_RESERVED, BACKWARD_RESERVED = range(8)
+FORWARD, BACKWARD, INPUT, OUTPUT, WEIGHTS, ACTIVATIONS, FORWARD_RESERVED, BACKWARD_RESERVED = range(
+    8
+)
 FIELDS = 8
 SENTINEL = 1e7  # written for all values of an operator that failed while it was profiled
 COLLECTIVE_SENTINEL_MS = 1e6  # written for sizes that did not fit
 BANDWIDTH_SIZES = 11  # 1, 2, 4 ... 1024 MiB
 US_PER_MS = 1000.0
 _OPERATOR_FILE = re.compile(r"_mbs(\d{1,6})_tp(\d{1,4})_algo(\d{1,2})\.csv$")
-_COLLECTIVE_FILE = re.compile(r"_(all_gather|all_reduce|reduce_scatter|all_to_all)_(\d{1,4})gpus\.csv$")
+_COLLECTIVE_FILE = re.compile(
+    r"_(all_gather|all_reduce|reduce_scatter|all_to_all)_(\d{1,4})gpus\.csv$"
+)
 
 Values = NDArray[np.float64]
 
@@ -47,7 +52,8 @@ class Collective:
     us_by_mib: Mapping[int, float]
 
     def us(self, size_mib: float) -> float:
-        """Microseconds for a size as Aceso looks it up: its whole MiB, or one MiB less; infinite where neither was measured."""
+        """Microseconds for a size as Aceso looks it up: its whole MiB, or one MiB less; infinite
+        where neither was measured."""
         for key in (int(f"{size_mib:.0f}"), int(f"{size_mib - 1:.0f}")):
             found = self.us_by_mib.get(key)
             if found is not None:
@@ -59,10 +65,9 @@ class Collective:
 class Database:
     """Profiled operators and network of one machine, for one model.
 
-    Attributes:
-        names: operators in the order of the files, one row each.
-        micro_batch_sizes, tensor_parallel, algorithms: what was profiled, ascending.
-        values: (8 fields, operator, micro-batch size, tensor parallel width, algorithm), in us and MiB per device; not a number
+    Attributes: names: operators in the order of the files, one row each. micro_batch_sizes,
+        tensor_parallel, algorithms: what was profiled, ascending. values: (8 fields, operator,
+        micro-batch size, tensor parallel width, algorithm), in us and MiB per device; not a number
             where nothing was measured.
         within_node, between_nodes: GiB/s for 1, 2, 4 ... 1024 MiB.
     """
@@ -79,7 +84,8 @@ class Database:
     between_nodes: tuple[float, ...]
 
     def measured(self, micro_batch_size: int, width: int) -> bool:
-        """Whether all operators were measured at this micro-batch size and width (by the first algorithm)."""
+        """Whether all operators were measured at this micro-batch size and width (by the first
+        algorithm)."""
         if micro_batch_size not in self.micro_batch_sizes or width not in self.tensor_parallel:
             return False
         at = self.micro_batch_sizes.index(micro_batch_size), self.tensor_parallel.index(width)
@@ -87,15 +93,18 @@ class Database:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """With which micro-batch size, width and algorithm no operator was measured, though with each of these by itself some."""
+        """With which micro-batch size, width and algorithm no operator was measured, though with
+        each of these by itself some."""
         missing = np.argwhere(~np.isfinite(self.values).any(axis=(0, 1)))
         return tuple(
-            f"micro-batch {self.micro_batch_sizes[size]} at width {self.tensor_parallel[width]}, algorithm {self.algorithms[way]}"
+            f"micro-batch {self.micro_batch_sizes[size]} at width {self.tensor_parallel[width]}, "
+            f"algorithm {self.algorithms[way]}"
             for size, width, way in missing.tolist()
         )
 
     def transfer_us(self, size_mib: float, *, between_nodes: bool) -> float:
-        """Microseconds from one stage to the next, with Aceso's choice of the measured size (half the real one)."""
+        """Microseconds from one stage to the next, with Aceso's choice of the measured size (half
+        the real one)."""
         if size_mib <= 0:
             return 0.0
         bandwidths = self.between_nodes if between_nodes else self.within_node
@@ -111,12 +120,19 @@ def read_database(folder: Path, model: Model) -> Database:
         InputError: there is no such folder, it holds another model, or a file in it is damaged.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; give the folder of profiled operators (files *_mbs*_tp*_algo*.csv)")
+        raise InputError(
+            f"{folder} is not a folder; give the folder of profiled operators (files "
+            "*_mbs*_tp*_algo*.csv)"
+        )
     prefix = f"{model.family.name}_{model.files_size}"
     files = _matching(folder, prefix, _OPERATOR_FILE)
     if not files:
         held = sorted(
-            {_OPERATOR_FILE.sub("", path.name) for path in folder.glob("*_algo*.csv") if _OPERATOR_FILE.search(path.name)}
+            {
+                _OPERATOR_FILE.sub("", path.name)
+                for path in folder.glob("*_algo*.csv")
+                if _OPERATOR_FILE.search(path.name)
+            }
         )
         instead = nearest(prefix, held, "it holds " + (", ".join(held) or "none"))
         raise InputError(f"{folder} holds no measurements of {prefix}; {instead}")
@@ -126,7 +142,8 @@ def read_database(folder: Path, model: Model) -> Database:
     for key, table in tables.items():
         if tuple(table) != names:
             raise InputError(
-                f"{files[key]} lists other operators than the files beside it; profile {prefix} again into one folder"
+                f"{files[key]} lists other operators than the files beside it; profile {prefix} "
+                "again into one folder"
             )
     values = np.full((FIELDS, len(names), len(sizes), len(widths), len(algorithms)), np.nan)
     for (size, width, algorithm), table in tables.items():
@@ -167,7 +184,9 @@ def _number(text: str, path: Path, what: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        raise InputError(f"{path} has {text.strip()!r} for {what}; it must be a number of at least 0")
+        raise InputError(
+            f"{path} has {text.strip()!r} for {what}; it must be a number of at least 0"
+        )
     return value
 
 
@@ -176,13 +195,19 @@ def _operators(path: Path) -> dict[str, list[float]]:
     header, *rows = _rows(path, "an operator table") or [[]]
     if tuple(cell.strip() for cell in header) != OPERATOR_COLUMNS:
         raise InputError(
-            f"{path} does not begin with the columns {', '.join(OPERATOR_COLUMNS)}; give a folder that Aceso profiled"
+            f"{path} does not begin with the columns {', '.join(OPERATOR_COLUMNS)}; give a folder "
+            "that Aceso profiled"
         )
     table: dict[str, list[float]] = {}
     for row in rows:
         if len(row) < 1 + FIELDS or row[0] in table:
-            raise InputError(f"{path} has a damaged or repeated row for {row[0]!r}; profile this file again")
-        numbers = [_number(cell, path, f"{name} of {row[0]}") for cell, name in zip(row[1:], OPERATOR_COLUMNS[1:], strict=False)]
+            raise InputError(
+                f"{path} has a damaged or repeated row for {row[0]!r}; profile this file again"
+            )
+        numbers = [
+            _number(cell, path, f"{name} of {row[0]}")
+            for cell, name in zip(row[1:], OPERATOR_COLUMNS[1:], strict=False)
+        ]
         failed = any(number >= SENTINEL for number in numbers)
         table[row[0]] = [math.nan] * FIELDS if failed else numbers
     if not table:
@@ -209,7 +234,10 @@ def _collectives(folder: Path, prefix: str) -> dict[tuple[str, int], Collective]
 def _bandwidths(path: Path) -> tuple[float, ...]:
     rows = _rows(path, "the bandwidths between two devices")
     if len(rows) < 2 or len(rows[1]) != BANDWIDTH_SIZES:
-        raise InputError(f"{path} does not hold {BANDWIDTH_SIZES} bandwidths, of 1, 2, 4 ... 1024 MiB; measure it again")
+        raise InputError(
+            f"{path} does not hold {BANDWIDTH_SIZES} bandwidths, of 1, 2, 4 ... 1024 MiB; measure "
+            "it again"
+        )
     numbers = tuple(_number(cell, path, "a bandwidth") for cell in rows[1])
     if min(numbers) <= 0:
         raise InputError(f"{path} has a bandwidth of 0; measure it again")

@@ -1,4 +1,5 @@
-"""An iteration of a whole plan under Aceso's cost model: one-forward-one-backward, (B - 1) slowest stage + all stages once."""
+"""An iteration of a whole plan under Aceso's cost model: one-forward-one-backward, (B - 1) slowest
+stage + all stages once."""
 
 import itertools
 from dataclasses import asdict, dataclass
@@ -18,9 +19,8 @@ DEVICES_PER_NODE = 8
 class Evaluation:
     """What Aceso's cost model says of a plan.
 
-    Attributes:
-        iteration_s: the largest of ``stage_s``.
-        stage_s: what an iteration takes if this stage is the slowest, as Aceso's own output has it per stage.
+    Attributes: iteration_s: the largest of ``stage_s``. stage_s: what an iteration takes if this
+        stage is the slowest, as Aceso's own output has it per stage.
     """
 
     iteration_s: float
@@ -38,30 +38,43 @@ class Evaluation:
             "iteration_s": self.iteration_s,
             "stages": [
                 {"seconds": seconds, "memory_mb": stage.memory_mib, "micro_batch_s": stage.us * US}
-                | {key.replace("_us", "_s"): value * (US if key.endswith("_us") else 1.0) for key, value in asdict(stage).items()}
+                | {
+                    key.replace("_us", "_s"): value * (US if key.endswith("_us") else 1.0)
+                    for key, value in asdict(stage).items()
+                }
                 for seconds, stage in zip(self.stage_s, self.stages, strict=True)
             ],
         }
 
 
-def evaluate(plan: Plan, database: Database, devices_per_node: int = DEVICES_PER_NODE) -> Evaluation:
+def evaluate(
+    plan: Plan, database: Database, devices_per_node: int = DEVICES_PER_NODE
+) -> Evaluation:
     """Price a plan; a machine of fewer devices than one node has is taken for a node of its own.
 
-    Raises:
-        InputError: the plan is of another model than the database, has other operators, does not fit the nodes or
+    Raises: InputError: the plan is of another model than the database, has other operators, does
+        not fit the nodes or
             micro-batches, or asks for what was not measured.
     """
-    if (plan.model.family.name, plan.model.files_size) != (database.model.family.name, database.model.files_size):
+    if (plan.model.family.name, plan.model.files_size) != (
+        database.model.family.name,
+        database.model.files_size,
+    ):
         raise InputError(
-            f"the plan is of {plan.model.family.name} {plan.model.size}, the database of {database.model.family.name} "
+            f"the plan is of {plan.model.family.name} {plan.model.size}, the database of "
+            f"{database.model.family.name} "
             f"{database.model.size}; give the two of one model"
         )
     chain = operator_chain(plan.model, database.names)
     if plan.operators != len(chain):
-        raise InputError(f"the plan has {plan.operators} operators, the model {len(chain)}; give a plan of this model")
+        raise InputError(
+            f"the plan has {plan.operators} operators, the model {len(chain)}; give a plan of "
+            "this model"
+        )
     if plan.global_batch % plan.micro_batch:
         raise InputError(
-            f"the global batch {plan.global_batch} is not a whole number of micro-batches of {plan.micro_batch}; give one that is"
+            f"the global batch {plan.global_batch} is not a whole number of micro-batches of "
+            f"{plan.micro_batch}; give one that is"
         )
     per_node = min(devices_per_node, plan.devices)
     micro_batches = plan.global_batch // plan.micro_batch
@@ -72,8 +85,10 @@ def evaluate(plan: Plan, database: Database, devices_per_node: int = DEVICES_PER
         first, last = device_ends[at], device_ends[at + 1]
         if first // per_node != (last - 1) // per_node:
             raise InputError(
-                f"stage {at + 1} has GPUs {first} to {last - 1}, which are in more than one node of {per_node}; "
-                "Aceso's model prices stages within a node, so give --gpus-per-node as the plan needs it"
+                f"stage {at + 1} has GPUs {first} to {last - 1}, which are in more than one node "
+                f"of {per_node}; "
+                "Aceso's model prices stages within a node, so give --gpus-per-node as the plan "
+                "needs it"
             )
         prices.append(
             stage_price(

@@ -1,9 +1,11 @@
-"""The fastest stage of given operators within the memory limit: labels along its operators, with a proof.
+"""The fastest stage of given operators within the memory limit: labels along its operators, with a
+proof.
 
-A label is a way to run the operators so far: its time and everything that decides the memory in the end. It is dropped where a
-rest of any multiplier shows that it cannot end below the time that is asked for, and where another with the same last choice is
-as fast and cannot end with more memory. Where labels are too many, those that are slower by a little and need less memory stand
-for the faster ones too; how much that may hide is kept with them, so that the bound stays one.
+A label is a way to run the operators so far: its time and everything that decides the memory in the
+end. It is dropped where a rest of any multiplier shows that it cannot end below the time that is
+asked for, and where another with the same last choice is as fast and cannot end with more memory.
+Where labels are too many, those that are slower by a little and need less memory stand for the
+faster ones too; how much that may hide is kept with them, so that the bound stays one.
 """
 
 from typing import NamedTuple
@@ -21,13 +23,19 @@ Integers = NDArray[np.int64]
 
 ROOM = 4096  # labels at first
 KEPT_RESTS = 3  # multipliers of the memory limit whose rests are kept for the labels
-FIRST_SLACK, MORE_SLACK = 5e-4, 3.0  # how far above the bound labels are looked at, first and each further time
-US, LOW, MIB, WEIGHT, FORWARD, BACKWARD, SEGMENT, PEAK = range(8)  # of a label; LOW: no way that it stands for is faster
+FIRST_SLACK, MORE_SLACK = (
+    5e-4,
+    3.0,
+)  # how far above the bound labels are looked at, first and each further time
+US, LOW, MIB, WEIGHT, FORWARD, BACKWARD, SEGMENT, PEAK = range(
+    8
+)  # of a label; LOW: no way that it stands for is faster
 TIE = 1e-9
 
 
 class ExactStage(NamedTuple):
-    """No stage is faster than ``least_us`` (or than what was asked for); the fastest found takes ``us``, NEVER where none was."""
+    """No stage is faster than ``least_us`` (or than what was asked for); the fastest found takes
+    ``us``, NEVER where none was."""
 
     least_us: float
     us: float
@@ -38,12 +46,17 @@ class ExactStage(NamedTuple):
 
 @outer
 def exact_stage(
-    space: StageArrays, stretch: Stretch, densities: Floats, most_us: float, many: int, most_labels: int
+    space: StageArrays,
+    stretch: Stretch,
+    densities: Floats,
+    most_us: float,
+    many: int,
+    most_labels: int,
 ) -> ExactStage:
     """The fastest stage below ``most_us``.
 
-    Labels of one last choice beyond ``many`` are thinned; beyond ``most_labels`` of all together no more are looked at (0: what
-    the multipliers tell is all).
+    Labels of one last choice beyond ``many`` are thinned; beyond ``most_labels`` of all together no
+    more are looked at (0: what the multipliers tell is all).
     """
     n = len(stretch.rows)
     widths, choices = space.send_us.shape[2], space.base_us.shape[1]
@@ -52,12 +65,24 @@ def exact_stage(
     best_us, bound = NEVER, 0.0
     forward, backward = least_reserved(space, stretch)
     rests = np.empty((n, widths, choices, 2))
-    tried = np.empty((2 * MOST_TRIED, 3))  # multiplier, part of the weights that counts as reserved, bound
+    tried = np.empty(
+        (2 * MOST_TRIED, 3)
+    )  # multiplier, part of the weights that counts as reserved, bound
     dearest = densities[-1] / (stretch.behind + 1)
     count = 0
     for heavier in range(2):
         count, best_us = raise_bound(
-            rests, space, stretch, forward + backward, float(heavier), dearest, most_us, tried, count, best, best_us
+            rests,
+            space,
+            stretch,
+            forward + backward,
+            float(heavier),
+            dearest,
+            most_us,
+            tried,
+            count,
+            best,
+            best_us,
         )
         for i in range(count):
             bound = max(bound, tried[i, 2])
@@ -66,7 +91,9 @@ def exact_stage(
     if best_us <= bound * (1 + TIE) or not most_labels:
         return ExactStage(min(bound, best_us), best_us, best[0], best[1], 0)
     kept = np.empty((KEPT_RESTS + 2, n, widths, choices, 2))
-    terms = np.zeros((KEPT_RESTS + 2, 3))  # weight of time, multiplier, part of the weights that counts as reserved
+    terms = np.zeros(
+        (KEPT_RESTS + 2, 3)
+    )  # weight of time, multiplier, part of the weights that counts as reserved
     for j in range(KEPT_RESTS):
         top = 0
         for i in range(count):
@@ -78,11 +105,31 @@ def exact_stage(
     terms[KEPT_RESTS + 1, 1] = 1.0  # memory alone
     for j in range(KEPT_RESTS + 2):
         keep = terms[j, 1] * (stretch.behind + 1)
-        fill_rests(kept[j], space, stretch, terms[j, 0], keep, terms[j, 1] * (space.weight_copies + terms[j, 2]))
+        fill_rests(
+            kept[j],
+            space,
+            stretch,
+            terms[j, 0],
+            keep,
+            terms[j, 1] * (space.weight_copies + terms[j, 2]),
+        )
     slack, labels = FIRST_SLACK, 0
     while True:  # most labels are within a little of the bound: look no further than needed
         most = min(most_us, best_us, bound * (1.0 + slack))
-        low, us, more = _labels(space, stretch, kept, terms, forward, backward, most, bound, many, most_labels, choice, again)
+        low, us, more = _labels(
+            space,
+            stretch,
+            kept,
+            terms,
+            forward,
+            backward,
+            most,
+            bound,
+            many,
+            most_labels,
+            choice,
+            again,
+        )
         labels += more
         bound = max(bound, min(low, best_us))
         if us < best_us:
@@ -114,14 +161,22 @@ def _labels(
     widths, choices = rests.shape[2], rests.shape[3]
     states = widths * choices * 2
     u = stretch.rows[0]
-    made, made_state, made_parent = np.empty((ROOM, 8)), np.empty(ROOM, np.int64), np.empty(ROOM, np.int64)
+    made, made_state, made_parent = (
+        np.empty((ROOM, 8)),
+        np.empty(ROOM, np.int64),
+        np.empty(ROOM, np.int64),
+    )
     held_state, held_parent, held = np.empty(ROOM, np.int64), np.empty(ROOM, np.int64), 0
     begin = np.zeros(n + 1, np.int64)
     size = 0
     new = np.zeros(8)
     for c in range(choices):
         for r in range(2):
-            new[US] = space.base_us[u, c] + space.receive_us[stretch.receives, u, c] + r * space.recompute_us[u, c]
+            new[US] = (
+                space.base_us[u, c]
+                + space.receive_us[stretch.receives, u, c]
+                + r * space.recompute_us[u, c]
+            )
             new[LOW] = new[US]
             new[WEIGHT] = space.weights[u, c]
             new[MIB] = (stretch.behind + 1) * (space.activations[u, c] + space.inputs[u, c])
@@ -152,7 +207,10 @@ def _labels(
                             continue
                         if size == len(made):
                             made = _longer(made)
-                            made_state, made_parent = _longer_list(made_state), _longer_list(made_parent)
+                            made_state, made_parent = (
+                                _longer_list(made_state),
+                                _longer_list(made_parent),
+                            )
                         _set(made, size, new)
                         made_state[size] = (t * choices + d) * 2 + s
                         made_parent[size] = i
@@ -173,8 +231,12 @@ def _labels(
     low, us, best = most_us, NEVER, -1
     for i in range(count):
         state = held_state[begin[n - 1] + i]
-        sent = space.send_us[stretch.sends, stretch.rows[n - 1], state // (2 * choices), (state // 2) % choices]
-        memory = now[i, MIB] + now[i, PEAK] + max(now[i, FORWARD] + now[i, BACKWARD], now[i, WEIGHT])
+        sent = space.send_us[
+            stretch.sends, stretch.rows[n - 1], state // (2 * choices), (state // 2) % choices
+        ]
+        memory = (
+            now[i, MIB] + now[i, PEAK] + max(now[i, FORWARD] + now[i, BACKWARD], now[i, WEIGHT])
+        )
         if memory <= stretch.limit_mib:  # what it stands for ends with no less memory
             low = min(low, now[i, LOW] + sent)
             if now[i, US] + sent < us:
@@ -229,7 +291,8 @@ def _extend(
     d: int,
     s: int,
 ) -> None:
-    """The label after operator ``k`` with choice ``d`` and flag ``s``, from one with ``c`` and ``r`` before it."""
+    """The label after operator ``k`` with choice ``d`` and flag ``s``, from one with ``c`` and
+    ``r`` before it."""
     old = labels[at]
     u, v, p = stretch.rows[k - 1], stretch.rows[k], stretch.pairs[k]
     own = space.resharding_us[p, c, d] + space.base_us[v, d] + s * space.recompute_us[v, d]
@@ -238,7 +301,9 @@ def _extend(
     new[US] += own
     new[LOW] += own
     new[WEIGHT] += space.weights[v, d]
-    new[MIB] += (stretch.behind + 1) * space.activations[v, d] + space.weight_copies * space.weights[v, d]
+    new[MIB] += (stretch.behind + 1) * space.activations[
+        v, d
+    ] + space.weight_copies * space.weights[v, d]
     if k < len(stretch.rows) - 1:
         new[FORWARD] = max(old[FORWARD], space.forward_reserved[v, d])
         new[BACKWARD] = max(old[BACKWARD], space.backward_reserved[v, d])
@@ -269,15 +334,20 @@ def _may_end(
     for j in range(len(terms)):
         clock, multiplier, heavier = terms[j, 0], terms[j, 1], terms[j, 2]
         value = rests[j, k, t, c, r] + clock * label[LOW]
-        value += multiplier * (label[MIB] + label[PEAK] + (label[WEIGHT] if heavier else held) - limit_mib)
+        value += multiplier * (
+            label[MIB] + label[PEAK] + (label[WEIGHT] if heavier else held) - limit_mib
+        )
         if value > clock * most_us * (1.0 - TIE) + (1.0 - clock) * 1e-6:
             return False
     return True
 
 
 @inner
-def _undominated(labels: Floats, state: Integers, size: int, states: int, many: int, width: float) -> tuple[Integers, int]:
-    """Which labels stay, and how many, per state by time; lowers ``LOW`` of those that stand for others."""
+def _undominated(
+    labels: Floats, state: Integers, size: int, states: int, many: int, width: float
+) -> tuple[Integers, int]:
+    """Which labels stay, and how many, per state by time; lowers ``LOW`` of those that stand for
+    others."""
     begin = np.zeros(states + 1, np.int64)
     for i in range(size):
         begin[state[i] + 1] += 1
@@ -333,7 +403,8 @@ def _sort(order: Integers, spare: Integers, begin: int, end: int, labels: Floats
 
 @inner
 def _thinned(labels: Floats, kept: Integers, first: int, count: int, near: float) -> int:
-    """Let slower labels stand for faster ones that are within ``near`` us; returns the new count."""
+    """Let slower labels stand for faster ones that are within ``near`` us; returns the new
+    count."""
     write = count
     for x in range(count - 1, first - 1, -1):
         i = kept[x]
@@ -355,7 +426,9 @@ def _thinned(labels: Floats, kept: Integers, first: int, count: int, near: float
 @inner
 def _no_more_memory(labels: Floats, one: int, other: int) -> bool:
     """Whether a label ends with no more memory than another whatever follows."""
-    peak = max(0.0, labels[one, PEAK] - labels[other, PEAK], labels[one, SEGMENT] - labels[other, SEGMENT])
+    peak = max(
+        0.0, labels[one, PEAK] - labels[other, PEAK], labels[one, SEGMENT] - labels[other, SEGMENT]
+    )
     blocks = max(0.0, labels[one, FORWARD] - labels[other, FORWARD])
     blocks += max(0.0, labels[one, BACKWARD] - labels[other, BACKWARD])
     blocks = max(blocks, labels[one, WEIGHT] - labels[other, WEIGHT])

@@ -1,9 +1,11 @@
-"""What a device of a stage holds: from the tensors that backward passes read, freed as these go, and what the step adds.
+"""What a device of a stage holds: from the tensors that backward passes read, freed as these go,
+and what the step adds.
 
-A micro-batch in flight keeps the stage's input, the outputs and masks that a backward pass reads, and of a recomputed stretch
-its input, the residual stream beside it, and its output alone. While the last of them runs backward, its tensors are freed from
-the end of the stage on; an operator then needs beside them the gradients of its output and input, a new gradient of its weights,
-and its workspace.
+A micro-batch in flight keeps the stage's input, the outputs and masks that a backward pass reads,
+and of a recomputed stretch its input, the residual stream beside it, and its output alone. While
+the last of them runs backward, its tensors are freed from the end of the stage on; an operator then
+needs beside them the gradients of its output and input, a new gradient of its weights, and its
+workspace.
 """
 
 from collections.abc import Sequence
@@ -39,27 +41,40 @@ class HeldMemory:
     @property
     def allocated_mib(self) -> float:
         """The most that is allocated at once."""
-        return max(self.state_mib + self.kept_mib * self.in_flight + self.working_mib, self.step_mib)
+        return max(
+            self.state_mib + self.kept_mib * self.in_flight + self.working_mib, self.step_mib
+        )
 
     @property
     def reserved_mib(self) -> float:
-        """The most that the allocator holds: no block that activations left is large enough for the flat copy."""
+        """The most that the allocator holds: no block that activations left is large enough for the
+        flat copy."""
         return self.state_mib + self.kept_mib * self.in_flight + self.working_mib + self.copy_mib
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """An operator, or a recomputed stretch: MiB it keeps, and beyond what is kept up to its end while it runs backward."""
+    """An operator, or a recomputed stretch: MiB it keeps, and beyond what is kept up to its end
+    while it runs backward."""
 
     kept_mib: float
     working_mib: float
 
 
 def held_memory(
-    database: Database, rows: Sequence[int], stage: StagePlan, micro_batch: int, in_flight: int, rules: Corrections
+    database: Database,
+    rows: Sequence[int],
+    stage: StagePlan,
+    micro_batch: int,
+    in_flight: int,
+    rules: Corrections,
 ) -> HeldMemory:
-    """Memory of a stage that holds ``rows`` of the database; its choices were checked to be measured."""
-    values = [cell(database, row, micro_batch // choice.dp, choice) for row, choice in zip(rows, stage.choices, strict=True)]
+    """Memory of a stage that holds ``rows`` of the database; its choices were checked to be
+    measured."""
+    values = [
+        cell(database, row, micro_batch // choice.dp, choice)
+        for row, choice in zip(rows, stage.choices, strict=True)
+    ]
     names = [database.names[row] for row in rows]
     pieces = _pieces(names, values, stage.recomputed, rules)
     kept = peak = float(values[0][INPUT])
@@ -79,13 +94,22 @@ def held_memory(
     )
 
 
-def _pieces(names: Sequence[str], values: Sequence[Values], recomputed: Sequence[bool], rules: Corrections) -> list[_Piece]:
+def _pieces(
+    names: Sequence[str], values: Sequence[Values], recomputed: Sequence[bool], rules: Corrections
+) -> list[_Piece]:
     operators = rules.operators
-    outputs = [float(value[ACTIVATIONS]) * operators.output_share(name) for name, value in zip(names, values, strict=True)]
+    outputs = [
+        float(value[ACTIVATIONS]) * operators.output_share(name)
+        for name, value in zip(names, values, strict=True)
+    ]
 
     def beside(at: int) -> float:
         before = outputs[at - 1] if at else float(values[0][INPUT])
-        workspace = values[at][FORWARD_RESERVED] if any(part in names[at] for part in operators.workspaces) else 0.0
+        workspace = (
+            values[at][FORWARD_RESERVED]
+            if any(part in names[at] for part in operators.workspaces)
+            else 0.0
+        )
         return outputs[at] + before + float(values[at][WEIGHTS]) + float(workspace)
 
     def own(at: int) -> float:
@@ -107,8 +131,14 @@ def _pieces(names: Sequence[str], values: Sequence[Values], recomputed: Sequence
         kept = outputs[end - 1] if is_read else 0.0
         beside_it = 0.0
         creator = _residual_from(names, at, rules)
-        if creator is not None and creator not in counted and _is_within(names, recomputed, creator):
-            beside_it = outputs[creator]  # made within a recomputed stretch, so nothing else keeps it
+        if (
+            creator is not None
+            and creator not in counted
+            and _is_within(names, recomputed, creator)
+        ):
+            beside_it = outputs[
+                creator
+            ]  # made within a recomputed stretch, so nothing else keeps it
             counted.add(creator)
         again = most = 0.0
         for inner in range(at, end):
@@ -120,7 +150,8 @@ def _pieces(names: Sequence[str], values: Sequence[Values], recomputed: Sequence
 
 
 def _residual_from(names: Sequence[str], at: int, rules: Corrections) -> int | None:
-    """The operator whose output is the residual stream beside operator ``at``; None where there is none, or it is the input."""
+    """The operator whose output is the residual stream beside operator ``at``; None where there is
+    none, or it is the input."""
     for before in range(at - 1, 0, -1):
         if any(part in names[before] for part in rules.operators.additions):
             return None

@@ -1,8 +1,10 @@
-"""How fast the slowest stage of a plan can be at best, and where stages can begin in plans that are as fast.
+"""How fast the slowest stage of a plan can be at best, and where stages can begin in plans that are
+as fast.
 
-A stage gets no slower when operators are taken from it (``reaches``). So of all ways to cover the end of the model with some of
-the last devices in so many stages only the one that reaches back furthest matters, and of all ways to cover its beginning the one
-that reaches on furthest: whether any plan has all its stages within a limit, and where these may begin, are dynamic programs over
+A stage gets no slower when operators are taken from it (``reaches``). So of all ways to cover the
+end of the model with some of the last devices in so many stages only the one that reaches back
+furthest matters, and of all ways to cover its beginning the one that reaches on furthest: whether
+any plan has all its stages within a limit, and where these may begin, are dynamic programs over
 (stages behind, devices of the rest) with one number each. No price of a single stage is needed.
 """
 
@@ -20,8 +22,11 @@ CLOSE = 1e-3  # relative, between limits that are too low and those that may do
 ROUNDING = 1e-9  # relative, between times that are added up in another order
 
 
-def least_limit_us(choices: Choices, machine: Machine, most_stages: int, between_us: tuple[float, float]) -> float:
-    """A limit that no plan has all its stages within, as high as it is found; at least the first of ``between_us``.
+def least_limit_us(
+    choices: Choices, machine: Machine, most_stages: int, between_us: tuple[float, float]
+) -> float:
+    """A limit that no plan has all its stages within, as high as it is found; at least the first of
+    ``between_us``.
 
     The second is returned where not even that is enough.
     """
@@ -30,7 +35,11 @@ def least_limit_us(choices: Choices, machine: Machine, most_stages: int, between
         return high
     while high > low * (1.0 + CLOSE):
         middle = float(np.sqrt(low * high))
-        low, high = (low, middle) if _any(windows(choices, machine, most_stages, middle)) else (middle, high)
+        low, high = (
+            (low, middle)
+            if _any(windows(choices, machine, most_stages, middle))
+            else (middle, high)
+        )
     return low
 
 
@@ -46,7 +55,8 @@ def windows(choices: Choices, machine: Machine, most_stages: int, limit_us: floa
 def longest_stages(choices: Choices, chain: Chain, limit_us: float) -> Integers:
     """(device counts) operators that a stage of up to ``limit_us`` can have at most.
 
-    What comes before the tail of a stage has operators as they follow another start, too, from which a stage reaches so far.
+    What comes before the tail of a stage has operators as they follow another start, too, from
+    which a stage reaches so far.
     """
     starts = np.flatnonzero(first_alike(chain, chain.body) == np.arange(chain.length))
     found: Integers = _longest(choices, starts, limit_us * (1.0 + ROUNDING))
@@ -68,7 +78,8 @@ def _longest(choices: Choices, starts: Integers, limit_us: float) -> Integers:
 
 @outer
 def _lowest(choices: Choices, machine: Machine, behind: int, limit_us: float) -> Integers:
-    """(stages behind, devices + 1) the first operator that a rest of so many devices can begin with."""
+    """(stages behind, devices + 1) the first operator that a rest of so many devices can begin
+    with."""
     n = len(choices.rows)
     lowest = np.full((behind, machine.devices + 1), n + 1)
     reached = np.empty((len(choices.devices), n + 1), np.int64)
@@ -78,11 +89,16 @@ def _lowest(choices: Choices, machine: Machine, behind: int, limit_us: float) ->
             begin = machine.devices - rest
             for at in range(len(choices.devices)):
                 taken = choices.devices[at]
-                if taken > rest or begin // machine.per_node != (begin + taken - 1) // machine.per_node:
+                if (
+                    taken > rest
+                    or begin // machine.per_node != (begin + taken - 1) // machine.per_node
+                ):
                     continue
                 if (stage == 0) != (taken == rest):
                     continue
-                end = n if stage == 0 else max(1, lowest[stage - 1, rest - taken])  # it holds an operator, too
+                end = (
+                    n if stage == 0 else max(1, lowest[stage - 1, rest - taken])
+                )  # it holds an operator, too
                 if end > n:
                     continue
                 if reached[at, end] < 0:
@@ -94,7 +110,8 @@ def _lowest(choices: Choices, machine: Machine, behind: int, limit_us: float) ->
 
 @outer
 def _highest(choices: Choices, machine: Machine, behind: int, limit_us: float) -> Integers:
-    """(stages behind, devices + 1) the last operator up to which the devices before the rest can do all."""
+    """(stages behind, devices + 1) the last operator up to which the devices before the rest can do
+    all."""
     n = len(choices.rows)
     highest = np.full((behind, machine.devices + 1), -1)
     reached = np.empty((len(choices.devices), n), np.int64)

@@ -1,4 +1,5 @@
-"""The models that Aceso profiles: which operators follow each other, and what its cost model knows of an operator by its name."""
+"""The models that Aceso profiles: which operators follow each other, and what its cost model knows
+of an operator by its name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from Common.yaml_files import read_yaml
 
 SCALED = "scale-layer"  # the size that has any number of layers
 MOST_LAYERS = 4096
-SHARED_BUFFERS = frozenset({"enc-attention-softmax", "bn1"})  # write into a buffer that all such operators share
+SHARED_BUFFERS = frozenset(
+    {"enc-attention-softmax", "bn1"}
+)  # write into a buffer that all such operators share
 HELD_AND_HALF = "enc-attention-dropout"  # counted 1.5 times: its result and its mask
 NEVER_RECOMPUTED_BY_ACESO = ("embedding", "post-process")
 TUNABLE = {"resnet": ("conv", "downsample")}
@@ -47,7 +50,8 @@ class Family:
 
 @dataclass(frozen=True)
 class Model:
-    """One size of a family; ``layers`` is absent for Wide-ResNet, whose files list every operator."""
+    """One size of a family; ``layers`` is absent for Wide-ResNet, whose files list every
+    operator."""
 
     family: Family
     size: str
@@ -85,24 +89,36 @@ def families() -> dict[str, Family]:
 def find_model(name: str, size: str, layers: int | None = None) -> Model:
     """A model by the names of its files; ``layers`` other than its own where given.
 
-    Raises:
-        InputError: there is no such family, or the number of layers is missing, wrong or not to be chosen.
+    Raises: InputError: there is no such family, or the number of layers is missing, wrong or not to
+        be chosen.
     """
     known = families()
     if name not in known:
-        raise InputError(f"model '{name}' is not one that Aceso profiles; {nearest(name, known, 'give ' + ', '.join(known))}")
+        raise InputError(
+            f"model '{name}' is not one that Aceso profiles; "
+            f"{nearest(name, known, 'give ' + ', '.join(known))}"
+        )
     family = known[name]
     own = family.sizes.get(size, {}).get("num_layers")
     if not family.layers:
         if layers is not None:
-            raise InputError(f"the files of {name} list every operator, so --layers {layers} cannot be chosen; leave it out")
+            raise InputError(
+                f"the files of {name} list every operator, so --layers {layers} cannot be chosen; "
+                "leave it out"
+            )
         return Model(family, size, None)
     number = own if layers is None else layers
     if number is None:
         sizes = ", ".join(each for each in family.sizes if each != SCALED)
-        raise InputError(f"the number of layers of {name} {size} is not known; add --layers N, or give a size of {sizes}")
+        raise InputError(
+            f"the number of layers of {name} {size} is not known; add --layers N, or give a size "
+            f"of {sizes}"
+        )
     if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MOST_LAYERS:
-        raise InputError(f"{as_given(number)} layers are given; it must be a whole number from 1 to {MOST_LAYERS}")
+        raise InputError(
+            f"{as_given(number)} layers are given; it must be a whole number from 1 to "
+            f"{MOST_LAYERS}"
+        )
     return Model(family, size, number)
 
 
@@ -118,7 +134,8 @@ def operator_chain(model: Model, names: Sequence[str]) -> tuple[int, ...]:
     for first, last in model.family.layers:
         if first not in names or last not in names or names.index(last) < names.index(first):
             raise InputError(
-                f"the operators of {model.family.name} {model.size} lack '{first}' ... '{last}', which every layer has; "
+                f"the operators of {model.family.name} {model.size} lack '{first}' ... '{last}', "
+                "which every layer has; "
                 "give a database of this model"
             )
         begin, end = names.index(first), names.index(last) + 1

@@ -1,9 +1,12 @@
-"""The multiplier of the memory limit that bounds the time of one stage best, and ways to run the stage from the paths there.
+"""The multiplier of the memory limit that bounds the time of one stage best, and ways to run the
+stage from the paths there.
 
-For a multiplier m the least of time + m (memory - limit) is a bound; of the path that has it, this is a line in m that lies above
-the bounds of all m. Where the line of a path that needs too much meets that of one that fits, no bound is above it: the next m to
-try. The bound is best where that point is met. There both paths are as good, and operators may run as in either: the first ones
-as in one and the rest as in the other is a way whose time is near the bound, where a stage has many operators.
+For a multiplier m the least of time + m (memory - limit) is a bound; of the path that has it, this
+is a line in m that lies above the bounds of all m. Where the line of a path that needs too much
+meets that of one that fits, no bound is above it: the next m to try. The bound is best where that
+point is met. There both paths are as good, and operators may run as in either: the first ones as in
+one and the rest as in the other is a way whose time is near the bound, where a stage has many
+operators.
 """
 
 import numpy as np
@@ -11,7 +14,14 @@ from numpy.typing import NDArray
 
 from third_party.aceso.compiled import inner
 from third_party.aceso.spaces import NEVER, StageArrays
-from third_party.aceso.stage_paths import Stretch, best_path, fill_rests, first_value, path_price, path_terms
+from third_party.aceso.stage_paths import (
+    Stretch,
+    best_path,
+    fill_rests,
+    first_value,
+    path_price,
+    path_terms,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,15 +45,21 @@ def raise_bound(
     best: Integers,
     best_us: float,
 ) -> tuple[int, float]:
-    """Enter the multipliers that were tried; returns how many there are now, and the time of the fastest way that fits.
+    """Enter the multipliers that were tried; returns how many there are now, and the time of the
+    fastest way that fits.
 
-    ``heavier``: part of the weights that counts as reserved, else ``reserved_mib`` is. ``dearest``: no multiplier beyond it is
-    tried. ``tried`` (any number, 3): multiplier, ``heavier``, bound; none is added behind a bound above ``most_us``. ``best`` (2,
-    operators): choices and flags of the fastest way, written where a faster one is found.
+    ``heavier``: part of the weights that counts as reserved, else ``reserved_mib`` is. ``dearest``:
+    no multiplier beyond it is tried. ``tried`` (any number, 3): multiplier, ``heavier``, bound;
+    none is added behind a bound above ``most_us``. ``best`` (2, operators): choices and flags of
+    the fastest way, written where a faster one is found.
     """
     n = len(stretch.rows)
     limit_mib = stretch.limit_mib - (0.0 if heavier else reserved_mib)
-    path, light, dear = np.zeros((2, n), np.int64), np.zeros((2, n), np.int64), np.zeros((2, n), np.int64)
+    path, light, dear = (
+        np.zeros((2, n), np.int64),
+        np.zeros((2, n), np.int64),
+        np.zeros((2, n), np.int64),
+    )
     light_us = light_mib = dear_us = dear_mib = 0.0
     multiplier, meeting = 0.0, NEVER
     for step in range(MOST_TRIED):
@@ -58,7 +74,9 @@ def raise_bound(
         best_path(rests, space, stretch, keep, heavy, path[0], path[1])
         best_us = _enter(space, stretch, path, best, best_us)
         us, kept, weights, _, _ = path_terms(space, stretch, path[0], path[1])
-        over_mib = (stretch.behind + 1) * kept + (space.weight_copies + heavier) * weights - limit_mib
+        over_mib = (
+            (stretch.behind + 1) * kept + (space.weight_copies + heavier) * weights - limit_mib
+        )
         if over_mib > 0.0:
             dear_us, dear_mib = us, over_mib
             _copy(path, dear)
@@ -84,7 +102,9 @@ def raise_bound(
 
 
 @inner
-def _enter(space: StageArrays, stretch: Stretch, path: Integers, best: Integers, best_us: float) -> float:
+def _enter(
+    space: StageArrays, stretch: Stretch, path: Integers, best: Integers, best_us: float
+) -> float:
     us, mib = path_price(space, stretch, path[0], path[1])
     if mib <= stretch.limit_mib and us < best_us:
         _copy(path, best)
@@ -93,7 +113,14 @@ def _enter(space: StageArrays, stretch: Stretch, path: Integers, best: Integers,
 
 
 @inner
-def _crossed(space: StageArrays, stretch: Stretch, dear: Integers, light: Integers, best: Integers, best_us: float) -> float:
+def _crossed(
+    space: StageArrays,
+    stretch: Stretch,
+    dear: Integers,
+    light: Integers,
+    best: Integers,
+    best_us: float,
+) -> float:
     """The fastest of the ways that begin as one path and go on as the other."""
     n = len(stretch.rows)
     mixed = np.empty((2, n), np.int64)
@@ -112,7 +139,9 @@ def _crossed(space: StageArrays, stretch: Stretch, dear: Integers, light: Intege
 
 @inner
 def _copy(path: Integers, into: Integers) -> None:
-    for k in range(path.shape[1]):  # value by value: the compiler takes seconds for all at once, whose shapes it checks
+    for k in range(
+        path.shape[1]
+    ):  # value by value: the compiler takes seconds for all at once, whose shapes it checks
         into[0, k], into[1, k] = path[0, k], path[1, k]
 
 

@@ -1,9 +1,9 @@
 """The best way to cut a chain into stages of priced times, over every number of stages at once.
 
-A plan takes (B - 1) slowest stage + sum of all. For a limit on the slowest, the least sum is a dynamic program over (stages
-behind, first operator, devices of the rest); how many devices the rest has fixes where a stage lies, so that it stays within a
-node and pays for what crosses one. The best limit is found by branch and bound over it: the least sum does not grow with the
-limit.
+A plan takes (B - 1) slowest stage + sum of all. For a limit on the slowest, the least sum is a
+dynamic program over (stages behind, first operator, devices of the rest); how many devices the rest
+has fixes where a stage lies, so that it stays within a node and pays for what crosses one. The best
+limit is found by branch and bound over it: the least sum does not grow with the limit.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,8 @@ class Machine(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Where the rest of a plan may begin, by (stages behind its first, devices + 1): from ``lowest`` to ``highest`` operator."""
+    """Where the rest of a plan may begin, by (stages behind its first, devices + 1): from
+    ``lowest`` to ``highest`` operator."""
 
     lowest: Integers
     highest: Integers
@@ -46,7 +47,8 @@ def anywhere(layout: TableLayout, machine: Machine) -> Windows:
 
 @dataclass(frozen=True)
 class Cut:
-    """A stage of a partition: flag of the nodes it crosses, which number of devices, stages behind, first operator, length."""
+    """A stage of a partition: flag of the nodes it crosses, which number of devices, stages behind,
+    first operator, length."""
 
     flag: int
     at: int
@@ -70,7 +72,8 @@ class Partition:
 
 @dataclass(frozen=True)
 class Partitions:
-    """What the search over limits found: no partition takes less than ``bound_us``; all that were met, the best first.
+    """What the search over limits found: no partition takes less than ``bound_us``; all that were
+    met, the best first.
 
     ``least_limit_us``: no partition has all its stages at most this slow.
     """
@@ -90,18 +93,24 @@ def _flag(layout: TableLayout, machine: Machine, begin: int, count: int) -> int:
 
 @inner
 def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> Flags:
-    """(devices + 1, operators + 1) which prefixes so many of the first devices can cover, at most this slow."""
+    """(devices + 1, operators + 1) which prefixes so many of the first devices can cover, at most
+    this slow."""
     n = layout.operators
     reached = np.zeros((machine.devices + 1, n + 1), np.bool_)
     reached[0, 0] = True
     for begin in range(machine.devices):
         for at in range(len(layout.devices)):
             count = layout.devices[at]
-            if begin + count > machine.devices or begin // machine.per_node != (begin + count - 1) // machine.per_node:
+            if (
+                begin + count > machine.devices
+                or begin // machine.per_node != (begin + count - 1) // machine.per_node
+            ):
                 continue
             flag = _flag(layout, machine, begin, count)
             left = machine.devices - begin - count
-            behind = min(-(-left // machine.per_node), layout.behind - 1)  # at least: stages keep within a node
+            behind = min(
+                -(-left // machine.per_node), layout.behind - 1
+            )  # at least: stages keep within a node
             for first in range(n):
                 if not reached[begin, first]:
                     continue
@@ -121,9 +130,11 @@ def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: fl
 def least_sums(
     prices: Floats, layout: TableLayout, machine: Machine, windows: Windows, limit_us: float
 ) -> tuple[Floats, Integers]:
-    """Least sums (stages behind, devices + 1, operators + 1) of the rest from an operator on, and the first stage of each.
+    """Least sums (stages behind, devices + 1, operators + 1) of the rest from an operator on, and
+    the first stage of each.
 
-    A price of 0 is that of no stage. Of rests that no prefix reaches or that begin outside ``windows``, nothing is found.
+    A price of 0 is that of no stage. Of rests that no prefix reaches or that begin outside
+    ``windows``, nothing is found.
     """
     n = layout.operators
     reached = _reached(prices, layout, machine, limit_us)
@@ -136,7 +147,10 @@ def least_sums(
     if not reached[machine.devices, n]:
         return sums, stage
     span = n + 1
-    lowest, highest = np.empty(machine.devices + 1, np.int64), np.empty(machine.devices + 1, np.int64)
+    lowest, highest = (
+        np.empty(machine.devices + 1, np.int64),
+        np.empty(machine.devices + 1, np.int64),
+    )
     for behind in range(layout.behind):
         for rest in range(machine.devices + 1):  # where the rests that follow begin
             lowest[rest], highest[rest] = n, -1
@@ -148,11 +162,16 @@ def least_sums(
             begin = machine.devices - rest
             for at in range(len(layout.devices)):
                 count = layout.devices[at]
-                if count > rest or begin // machine.per_node != (begin + count - 1) // machine.per_node:
+                if (
+                    count > rest
+                    or begin // machine.per_node != (begin + count - 1) // machine.per_node
+                ):
                     continue
                 flag = _flag(layout, machine, begin, count)
                 after = rest - count
-                for first in range(min(n - 1, windows.highest[behind, rest]), windows.lowest[behind, rest] - 1, -1):
+                for first in range(
+                    min(n - 1, windows.highest[behind, rest]), windows.lowest[behind, rest] - 1, -1
+                ):
                     if not reached[begin, first]:
                         continue
                     best, found = sums[behind, rest, first], stage[behind, rest, first]
@@ -179,12 +198,15 @@ def least_sums(
 
 
 @outer
-def used_rows(sums: Floats, layout: TableLayout, machine: Machine, known: Flags) -> tuple[Integers, int]:
+def used_rows(
+    sums: Floats, layout: TableLayout, machine: Machine, known: Flags
+) -> tuple[Integers, int]:
     """Which rows of prices any partition may use, that are not ``known`` yet, and how many.
 
     Each: which number of devices, start, stages behind, whether it receives from another node.
 
-    ``known`` (device counts, starts, stages behind, 2) is filled. Stages without a rest that can be covered are left out.
+    ``known`` (device counts, starts, stages behind, 2) is filled. Stages without a rest that can be
+    covered are left out.
     """
     size = len(layout.devices) * len(layout.starts) * layout.behind * 2
     found = np.empty((size, 4), np.int64)
@@ -198,20 +220,31 @@ def used_rows(sums: Floats, layout: TableLayout, machine: Machine, known: Flags)
                     continue
                 for at in range(len(layout.devices)):
                     taken = layout.devices[at]
-                    if taken > rest or begin // machine.per_node != (begin + taken - 1) // machine.per_node:
+                    if (
+                        taken > rest
+                        or begin // machine.per_node != (begin + taken - 1) // machine.per_node
+                    ):
                         continue
                     if behind == 0 and taken != rest:
                         continue
                     start = layout.start_index[first]
                     if not known[at, start, behind, receives]:
                         known[at, start, behind, receives] = True
-                        found[count, 0], found[count, 1], found[count, 2], found[count, 3] = at, start, behind, receives
+                        found[count, 0], found[count, 1], found[count, 2], found[count, 3] = (
+                            at,
+                            start,
+                            behind,
+                            receives,
+                        )
                         count += 1
     return found, count
 
 
-def least_sum(prices: Floats, layout: TableLayout, machine: Machine, windows: Windows, limit_us: float) -> Partition | None:
-    """The partition of the least sum whose stages are at most ``limit_us`` slow; absent where there is none."""
+def least_sum(
+    prices: Floats, layout: TableLayout, machine: Machine, windows: Windows, limit_us: float
+) -> Partition | None:
+    """The partition of the least sum whose stages are at most ``limit_us`` slow; absent where there
+    is none."""
     sums, stage = least_sums(prices, layout, machine, windows, limit_us)
     totals = sums[:, machine.devices, 0]
     behind = int(totals.argmin())
@@ -243,8 +276,9 @@ def best_partitions(
 ) -> Partitions:
     """Bound on all partitions with a slowest stage between the two limits, to a relative tolerance.
 
-    ``windows``: of the upper limit. ``best_us``: of a plan that is known; what cannot be better is not looked at. Slower stages
-    than the upper limit cost ``micro_batches`` times as much at least, which counts in the bound.
+    ``windows``: of the upper limit. ``best_us``: of a plan that is known; what cannot be better is
+    not looked at. Slower stages than the upper limit cost ``micro_batches`` times as much at least,
+    which counts in the bound.
     """
     low, high = limits_us
     beyond = micro_batches * high
@@ -283,5 +317,6 @@ def best_partitions(
 
 
 def _bound(low_us: float, top: Partition, micro_batches: int) -> float:
-    """On all partitions whose slowest stage is above ``low_us`` and at most the slowest of ``top``, which has the least sum."""
+    """On all partitions whose slowest stage is above ``low_us`` and at most the slowest of ``top``,
+    which has the least sum."""
     return max((micro_batches - 1) * low_us + top.sum_us, micro_batches * low_us)

@@ -1,4 +1,5 @@
-"""Plans whose stages differ, operator by operator, read and written as Aceso's configuration files."""
+"""Plans whose stages differ, operator by operator, read and written as Aceso's configuration
+files."""
 
 import itertools
 import json
@@ -25,7 +26,8 @@ PER_OPERATOR = (
 
 @dataclass(frozen=True)
 class StagePlan:
-    """Consecutive operators on the same devices: how each runs, and whether its forward pass is repeated in backward."""
+    """Consecutive operators on the same devices: how each runs, and whether its forward pass is
+    repeated in backward."""
 
     devices: int
     choices: tuple[Choice, ...]
@@ -34,7 +36,8 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that Aceso's cost model prices; ``micro_batch`` is over all data parallel replicas."""
+    """Everything that Aceso's cost model prices; ``micro_batch`` is over all data parallel
+    replicas."""
 
     model: Model
     global_batch: int
@@ -68,19 +71,27 @@ def plan_from(document: Any, source: str) -> Plan:
         InputError: a key is missing or wrong, or the parts of the plan contradict each other.
     """
     if not isinstance(document, dict):
-        raise InputError(f"{source} holds {as_given(document)}; a plan is an object with keys such as num_stages, num_gpus")
+        raise InputError(
+            f"{source} holds {as_given(document)}; a plan is an object with keys such as "
+            "num_stages, num_gpus"
+        )
     layers = document.get("num_layers")
     number = None if isinstance(layers, list) else integer(layers, f"{source}: num_layers", 1, MOST)
     model = find_model(str(document.get("model_name")), str(document.get("model_size")), number)
     stages = _whole(document, "num_stages", source)
     gpus = _wholes(_list(document, "num_gpus", stages, source), f"{source}: num_gpus")
-    counts = _wholes(_list(document, "num_ops_in_each_stage", stages, source), f"{source}: num_ops_in_each_stage")
+    counts = _wholes(
+        _list(document, "num_ops_in_each_stage", stages, source), f"{source}: num_ops_in_each_stage"
+    )
     lists = [_list(document, key, stages, source) for key in PER_OPERATOR]
     return Plan(
         model,
         _whole(document, "global_batch_size", source),
         _whole(document, "micro_batch_size", source),
-        tuple(_stage(gpus[at], counts[at], [each[at] for each in lists], source) for at in range(stages)),
+        tuple(
+            _stage(gpus[at], counts[at], [each[at] for each in lists], source)
+            for at in range(stages)
+        ),
     )
 
 
@@ -97,22 +108,30 @@ def _whole(document: Mapping[str, Any], key: str, source: str) -> int:
 def _list(document: Mapping[str, Any], key: str, length: int, source: str) -> list[Any]:
     given = document.get(key)
     if not isinstance(given, list) or len(given) != length:
-        raise InputError(f"{source}: {key} must be a list with one entry for each of the {length} stages")
+        raise InputError(
+            f"{source}: {key} must be a list with one entry for each of the {length} stages"
+        )
     return given
 
 
 def _stage(devices: int, operators: int, parts: list[Any], source: str) -> StagePlan:
     for key, part in zip(PER_OPERATOR, parts, strict=True):
         if not isinstance(part, list) or len(part) != operators:
-            raise InputError(f"{source}: {key} must have one value for each of the {operators} operators of its stage")
+            raise InputError(
+                f"{source}: {key} must have one value for each of the {operators} operators of "
+                "its stage"
+            )
     widths, degrees, algorithms, recomputed = (
         [integer(value, f"{source}: {key}", least, most) for value in part]
-        for key, part, least, most in zip(PER_OPERATOR, parts, (1, 1, 0, 0), (MOST, MOST, MOST, 1), strict=True)
+        for key, part, least, most in zip(
+            PER_OPERATOR, parts, (1, 1, 0, 0), (MOST, MOST, MOST, 1), strict=True
+        )
     )
     for tp, dp in zip(widths, degrees, strict=True):
         if tp * dp != devices:
             raise InputError(
-                f"{source}: an operator has tensor parallel width {tp} and data parallel degree {dp} in a stage of {devices} "
+                f"{source}: an operator has tensor parallel width {tp} and data parallel degree "
+                f"{dp} in a stage of {devices} "
                 "GPUs; their product must be the number of GPUs"
             )
     choices = tuple(Choice(*each) for each in zip(widths, degrees, algorithms, strict=True))
@@ -131,11 +150,17 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "num_gpus": [stage.devices for stage in plan.stages],
         "checkpoint_activations": [any(stage.recomputed) for stage in plan.stages],
         "resharding_stages": [
-            plan.model.family.reshards and any(a != b for a, b in itertools.pairwise(_degrees(stage))) for stage in plan.stages
+            plan.model.family.reshards
+            and any(a != b for a, b in itertools.pairwise(_degrees(stage)))
+            for stage in plan.stages
         ],
         "num_ops_in_each_stage": [len(stage.choices) for stage in plan.stages],
-        "model_parallel_size_of_each_op": [[each.tp for each in stage.choices] for stage in plan.stages],
-        "data_parallel_size_of_each_op": [[each.dp for each in stage.choices] for stage in plan.stages],
+        "model_parallel_size_of_each_op": [
+            [each.tp for each in stage.choices] for stage in plan.stages
+        ],
+        "data_parallel_size_of_each_op": [
+            [each.dp for each in stage.choices] for stage in plan.stages
+        ],
         "recompute_ops": [[int(each) for each in stage.recomputed] for stage in plan.stages],
         "algo_of_each_op": [[each.algorithm for each in stage.choices] for stage in plan.stages],
     }

@@ -1,8 +1,9 @@
-"""Where the prices of stages lie: one row of all lengths per number of devices, crossed nodes, stages behind and first operator.
+"""Where the prices of stages lie: one row of all lengths per number of devices, crossed nodes,
+stages behind and first operator.
 
-Stretches of the same operators share their prices. Those that end behind the last repeated layer are kept apart, by their start.
-Rows of which nothing but the times is known are the same for any number of stages behind and are kept once, until a row gets
-memory of its own.
+Stretches of the same operators share their prices. Those that end behind the last repeated layer
+are kept apart, by their start. Rows of which nothing but the times is known are the same for any
+number of stages behind and are kept once, until a row gets memory of its own.
 """
 
 from collections.abc import Iterable
@@ -23,9 +24,10 @@ Integers = NDArray[np.int64]
 class TableLayout(NamedTuple):
     """Places of prices.
 
-    ``start_index`` (operators): which of the ``starts`` a stretch is priced as. ``longest`` (device counts): operators of the
-    longest stage; ``row_at`` (flags, device counts, stages behind, starts): where a row begins. ``flags``: 1, or 4 where a stage
-    may receive from (1) or send to (2) another node. Stages into the tail lie first, those of starts from ``tail_from`` on.
+    ``start_index`` (operators): which of the ``starts`` a stretch is priced as. ``longest`` (device
+    counts): operators of the longest stage; ``row_at`` (flags, device counts, stages behind,
+    starts): where a row begins. ``flags``: 1, or 4 where a stage may receive from (1) or send to
+    (2) another node. Stages into the tail lie first, those of starts from ``tail_from`` on.
     """
 
     operators: int
@@ -42,16 +44,27 @@ class TableLayout(NamedTuple):
     @property
     def tail_size(self) -> int:
         """Prices of stages into the tail."""
-        return self.flags * len(self.devices) * self.behind * (self.operators - self.tail_from) * (self.operators - self.body)
+        return (
+            self.flags
+            * len(self.devices)
+            * self.behind
+            * (self.operators - self.tail_from)
+            * (self.operators - self.body)
+        )
 
     @property
     def size(self) -> int:
         """Prices of all stages."""
-        return self.tail_size + self.flags * self.behind * len(self.starts) * int((self.longest + 1).sum())
+        return self.tail_size + self.flags * self.behind * len(self.starts) * int(
+            (self.longest + 1).sum()
+        )
 
 
-def table_layout(chain: Chain, devices: Integers, longest: Integers, behind: int, flags: int) -> TableLayout:
-    """Places for stages of up to ``longest`` operators and with fewer than ``behind`` stages behind them; no row has its own."""
+def table_layout(
+    chain: Chain, devices: Integers, longest: Integers, behind: int, flags: int
+) -> TableLayout:
+    """Places for stages of up to ``longest`` operators and with fewer than ``behind`` stages behind
+    them; no row has its own."""
     n = chain.length
     most = int(longest.max())
     first = first_alike(chain, most)
@@ -76,10 +89,13 @@ def table_layout(chain: Chain, devices: Integers, longest: Integers, behind: int
 
 @outer
 def place(layout: TableLayout, flag: int, at: int, behind: int, first: int, length: int) -> int:
-    """Where the price of a stage lies; ``at``: which number of devices, ``first``: its first operator."""
+    """Where the price of a stage lies; ``at``: which number of devices, ``first``: its first
+    operator."""
     if first + length <= layout.body:
         return int(layout.row_at[flag, at, behind, layout.start_index[first]]) + length
-    row = ((flag * len(layout.devices) + at) * layout.behind + behind) * (layout.operators - layout.tail_from)
+    row = ((flag * len(layout.devices) + at) * layout.behind + behind) * (
+        layout.operators - layout.tail_from
+    )
     ends = layout.operators - layout.body
     return int((row + first - layout.tail_from) * ends + first + length - layout.body - 1)
 
@@ -94,7 +110,8 @@ def number(layout: TableLayout, flag: int, at: int, behind: int, first: int, len
 
 @dataclass
 class PriceTable:
-    """Prices of stages, some of whose rows are their own; the others are shared between all numbers of stages behind."""
+    """Prices of stages, some of whose rows are their own; the others are shared between all numbers
+    of stages behind."""
 
     layout: TableLayout
     prices: Floats
@@ -113,11 +130,14 @@ class PriceTable:
     def spread_over_behind(self) -> None:
         """Give stages into the tail the prices of those with none behind."""
         layout = self.layout
-        tail = self.prices[: layout.tail_size].reshape(layout.flags, len(layout.devices), layout.behind, -1)
+        tail = self.prices[: layout.tail_size].reshape(
+            layout.flags, len(layout.devices), layout.behind, -1
+        )
         tail[:, :, 1:] = tail[:, :, :1]
 
     def give_own(self, rows: Integers) -> None:
-        """Give rows (number of devices, start, stages behind, receives) their own prices: those of fewer stages behind."""
+        """Give rows (number of devices, start, stages behind, receives) their own prices: those of
+        fewer stages behind."""
         self.used = int(_give_own(self.prices, self.layout, rows, self.own_from, self.used))
 
     def is_own(self, where: int) -> bool:

@@ -12,9 +12,24 @@ from numpy.typing import NDArray
 from third_party.aceso.chains import Chain
 from third_party.aceso.exact_stages import exact_stage
 from third_party.aceso.least_limits import longest_stages, windows
-from third_party.aceso.partitions import Cut, Machine, Partition, Windows, least_sum, least_sums, used_rows
+from third_party.aceso.partitions import (
+    Cut,
+    Machine,
+    Partition,
+    Windows,
+    least_sum,
+    least_sums,
+    used_rows,
+)
 from third_party.aceso.plans import StagePlan
-from third_party.aceso.price_tables import PriceTable, TableLayout, number, only_these, place, table_layout
+from third_party.aceso.price_tables import (
+    PriceTable,
+    TableLayout,
+    number,
+    only_these,
+    place,
+    table_layout,
+)
 from third_party.aceso.reaches import Choices, choices_of
 from third_party.aceso.relaxed_stages import Rows, bound_stages
 from third_party.aceso.spaces import NEVER, StageSpace
@@ -27,7 +42,12 @@ Integers = NDArray[np.int64]
 
 THREADS = 2
 MANY_LABELS = 20_000  # of one last choice, beyond which they are thinned
-LABELS = (0, 200_000, 2_000_000, 20_000_000)  # that pricing a stage may take, each time that a partition uses it again
+LABELS = (
+    0,
+    200_000,
+    2_000_000,
+    20_000_000,
+)  # that pricing a stage may take, each time that a partition uses it again
 COARSE = 4  # every so manieth multiplier is tried first
 EXACT = 1e-9
 LARGE = 4_000_000  # prices, beyond which bounds are made with half of the multipliers
@@ -37,7 +57,8 @@ STEPS = 12  # multipliers between the cheapest and the dearest memory that recom
 
 @dataclass(frozen=True)
 class Way:
-    """How a stage was found to run: for each operator a number of its choice, and whether it is recomputed."""
+    """How a stage was found to run: for each operator a number of its choice, and whether it is
+    recomputed."""
 
     us: float
     choice: Integers
@@ -46,10 +67,11 @@ class Way:
 
 @dataclass
 class Pricing:
-    """Bounds on the times of all stages that may be as fast as ``most_us``, and how the fastest of some of them run.
+    """Bounds on the times of all stages that may be as fast as ``most_us``, and how the fastest of
+    some of them run.
 
-    ``table``: no such stage is faster; beyond ``most_us`` nothing is said but that. ``ways`` and ``tries`` are by the numbers of
-    stages that are priced alike.
+    ``table``: no such stage is faster; beyond ``most_us`` nothing is said but that. ``ways`` and
+    ``tries`` are by the numbers of stages that are priced alike.
     """
 
     chain: Chain
@@ -61,21 +83,31 @@ class Pricing:
     table: PriceTable
     choices: Choices
     densities: Floats
-    known: tuple[NDArray[np.bool_], NDArray[np.bool_]]  # stages bounded with few and with all multipliers
+    known: tuple[
+        NDArray[np.bool_], NDArray[np.bool_]
+    ]  # stages bounded with few and with all multipliers
     ways: dict[int, Way] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
     seen: tuple[float, Windows] | None = None
 
     @classmethod
     def made(
-        cls, chain: Chain, spaces: tuple[StageSpace, ...], machine: Machine, limit_mib: float, most_stages: int, most_us: float
+        cls,
+        chain: Chain,
+        spaces: tuple[StageSpace, ...],
+        machine: Machine,
+        limit_mib: float,
+        most_stages: int,
+        most_us: float,
     ) -> "Pricing":
         """Prices that know nothing of memory yet."""
         choices = choices_of(spaces, chain, limit_mib, tried_multipliers(spaces)[::COARSE])
         devices = np.array([space.devices for space in spaces], dtype=np.int64)
         flags = 4 if machine.devices > machine.per_node else 1
         behind = min(most_stages, machine.devices)
-        layout = table_layout(chain, devices, longest_stages(choices, chain, most_us), behind, flags)
+        layout = table_layout(
+            chain, devices, longest_stages(choices, chain, most_us), behind, flags
+        )
         shape = (len(spaces), len(layout.starts), behind, 2)
         pricing = cls(
             chain,
@@ -127,7 +159,8 @@ class Pricing:
         )
 
     def tighten(self, limit_us: float) -> Partition | None:
-        """Bound with their memory all stages that partitions up to ``limit_us`` may use; the one of the least sum then."""
+        """Bound with their memory all stages that partitions up to ``limit_us`` may use; the one of
+        the least sum then."""
         fine, within = False, self.windows(limit_us)
         while True:
             sums, _ = least_sums(self.lower, self.layout, self.machine, within, limit_us)
@@ -137,7 +170,9 @@ class Pricing:
             if not count:
                 fine = True
                 continue
-            multipliers, ways = (self.densities[2::COARSE], 1) if not fine else (self.densities[1:], 2)
+            multipliers, ways = (
+                (self.densities[2::COARSE], 1) if not fine else (self.densities[1:], 2)
+            )
             if fine and self.layout.size > LARGE:  # all of them where a stage is priced
                 multipliers, ways = self.densities[4::COARSE], 1
             self.table.give_own(used[:count])
@@ -153,7 +188,8 @@ class Pricing:
                     done.result()
 
     def price(self, cuts: list[Cut], most_us: float, out_of_time: Callable[[], bool]) -> None:
-        """Price stages exactly where that is possible; what is slower than ``most_us`` is only known to be."""
+        """Price stages exactly where that is possible; what is slower than ``most_us`` is only
+        known to be."""
         with ThreadPoolExecutor(THREADS) as pool:
             for done in [pool.submit(self._price, cut, most_us, out_of_time) for cut in cuts]:
                 done.result()
@@ -163,7 +199,8 @@ class Pricing:
         return self.tries.get(self.number(cut), 0) < len(LABELS)
 
     def untried(self, cut: Cut) -> bool:
-        """Whether nothing but the first bounds are known of a stage, which more multipliers raise at little cost."""
+        """Whether nothing but the first bounds are known of a stage, which more multipliers raise
+        at little cost."""
         return self.number(cut) not in self.tries
 
     def beside(self, cut: Cut) -> Iterator[Cut]:
@@ -182,10 +219,19 @@ class Pricing:
             return
         which = self.number(cut)
         tried = self.tries.get(which, 0)
-        found = exact_stage(self.spaces[cut.at].arrays, self.stretch(cut), self.densities, most_us, MANY_LABELS, LABELS[tried])
+        found = exact_stage(
+            self.spaces[cut.at].arrays,
+            self.stretch(cut),
+            self.densities,
+            most_us,
+            MANY_LABELS,
+            LABELS[tried],
+        )
         is_exact = found.us <= found.least_us * (1.0 + EXACT)
         self.tries[which] = (
-            len(LABELS) if is_exact else min(tried + 1, len(LABELS) - 1 if found.least_us >= most_us else len(LABELS))
+            len(LABELS)
+            if is_exact
+            else min(tried + 1, len(LABELS) - 1 if found.least_us >= most_us else len(LABELS))
         )
         for behind in range(cut.behind, self.layout.behind):
             where = self.place(replace(cut, behind=behind))
@@ -221,7 +267,10 @@ class Pricing:
 
     def found_us(self, partition: Partition, micro_batches: int) -> float:
         """What a partition takes with the ways that were found; NEVER where one is missing."""
-        times = [self.ways[at].us if (at := self.number(cut)) in self.ways else NEVER for cut in partition.cuts]
+        times = [
+            self.ways[at].us if (at := self.number(cut)) in self.ways else NEVER
+            for cut in partition.cuts
+        ]
         return (micro_batches - 1) * max(times) + sum(times) if max(times) < NEVER else NEVER
 
     def best_found(self, limit_us: float) -> Partition | None:
@@ -252,7 +301,8 @@ class Pricing:
 
 
 def tried_multipliers(spaces: tuple[StageSpace, ...]) -> Floats:
-    """Us per MiB to try: none, from the cheapest memory that recomputation frees to beyond the dearest, and far more."""
+    """Us per MiB to try: none, from the cheapest memory that recomputation frees to beyond the
+    dearest, and far more."""
     ratios = [np.zeros(0)]
     for space in spaces:
         arrays = space.arrays
@@ -263,4 +313,6 @@ def tried_multipliers(spaces: tuple[StageSpace, ...]) -> Floats:
     if not flat.size:
         return np.array([0.0, 1.0, 10.0, 100.0, 1000.0])
     low, high = float(np.quantile(flat, 0.02)), float(flat.max())
-    return np.concatenate([[0.0], np.geomspace(0.5 * low, 2.0 * high, STEPS), [10.0 * high, 100.0 * high]])
+    return np.concatenate(
+        [[0.0], np.geomspace(0.5 * low, 2.0 * high, STEPS), [10.0 * high, 100.0 * high]]
+    )

@@ -1,11 +1,15 @@
-"""What a database tells of the device beyond its operators' times: memory bandwidth, and how power holds products back.
+"""What a database tells of the device beyond its operators' times: memory bandwidth, and how power
+holds products back.
 
 Three things that the profiler did are seen in its own tables and told apart here:
 
-- Where recent PyTorch ran it, backward passes lack the product of the weight gradient (they take as long as forward passes).
-- It repeats a product without pause, which a device at its power limit slows. With tensor parallelism one of two equal products
-  alternates with an all-reduce; less the all-reduce, it shows the rate with pauses.
-- Forward products ran on random numbers, backward ones on gradients that are mostly 0, which take less power.
+- Where recent PyTorch ran it, backward passes lack the product of the weight gradient (they take as
+  long as forward passes).
+- It repeats a product without pause, which a device at its power limit slows. With tensor
+  parallelism one of two equal products alternates with an all-reduce; less the all-reduce, it shows
+  the rate with pauses.
+- Forward products ran on random numbers, backward ones on gradients that are mostly 0, which take
+  less power.
 """
 
 from dataclasses import dataclass
@@ -17,7 +21,9 @@ from third_party.aceso.corrections import Corrections
 from third_party.aceso.database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
 
 MIB = 2.0**20
-LEAST_REMAINDER = 0.1  # of a pass that must be left when its all-reduce is taken off, or the difference is noise
+LEAST_REMAINDER = (
+    0.1  # of a pass that must be left when its all-reduce is taken off, or the difference is noise
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,8 @@ class DeviceFacts:
 
     @property
     def continuous_factor(self) -> float:
-        """How much faster than measured without pause on random numbers; one power limit causes both, so they do not multiply."""
+        """How much faster than measured without pause on random numbers; one power limit causes
+        both, so they do not multiply."""
         return max(self.pause_factor, self.data_factor)
 
     @property
@@ -50,7 +57,11 @@ class DeviceFacts:
 def device_facts(database: Database, rules: Corrections) -> DeviceFacts:
     """Read the facts from the tables of one model."""
     names = database.names
-    products = [row for row, name in enumerate(names) if _counts(database, row, rules) and not rules.operators.is_head(name)]
+    products = [
+        row
+        for row, name in enumerate(names)
+        if _counts(database, row, rules) and not rules.operators.is_head(name)
+    ]
     ratio = 1.0
     if products:
         narrow = database.values[:, :, :, 0, 0][:, products]
@@ -58,13 +69,20 @@ def device_facts(database: Database, rules: Corrections) -> DeviceFacts:
             ratio = _median(narrow[BACKWARD] / narrow[FORWARD], 2.0)
     both = ratio >= rules.both_products_above or not products
     data = (2.0 if both else 1.0) / ratio if products else 1.0
-    return DeviceFacts(_bandwidth(database, rules), both, max(1.0, _pause(database, rules)), max(1.0, data))
+    return DeviceFacts(
+        _bandwidth(database, rules), both, max(1.0, _pause(database, rules)), max(1.0, data)
+    )
 
 
 def _counts(database: Database, row: int, rules: Corrections) -> bool:
-    """Whether an operator is a product with weights; the first convolution has too few channels to be one of its size."""
+    """Whether an operator is a product with weights; the first convolution has too few channels to
+    be one of its size."""
     name = database.names[row]
-    return rules.operators.is_product(name) and name != "conv1" and bool(np.nanmax(database.values[WEIGHTS, row]) > 0)
+    return (
+        rules.operators.is_product(name)
+        and name != "conv1"
+        and bool(np.nanmax(database.values[WEIGHTS, row]) > 0)
+    )
 
 
 def _pause(database: Database, rules: Corrections) -> float:
@@ -74,7 +92,8 @@ def _pause(database: Database, rules: Corrections) -> float:
         return 1.0
     at = database.tensor_parallel.index(wide)
     without, alternating = (
-        database.values[:, names.index(name), :, at, 0] for name in (operators.without_pause, operators.with_pause)
+        database.values[:, names.index(name), :, at, 0]
+        for name in (operators.without_pause, operators.with_pause)
     )
     ratios = []
     for batch in range(len(database.micro_batch_sizes)):
@@ -86,7 +105,8 @@ def _pause(database: Database, rules: Corrections) -> float:
 
 
 def hidden_mib(database: Database, batch: int) -> float:
-    """MiB of the hidden state of the encoder, the input of its first layer norm, for the micro-batch size of this index."""
+    """MiB of the hidden state of the encoder, the input of its first layer norm, for the
+    micro-batch size of this index."""
     row = database.names.index("enc-1st-layernorm") if "enc-1st-layernorm" in database.names else 0
     return float(database.values[INPUT, row, batch, 0, 0])
 
@@ -100,11 +120,19 @@ def _bandwidth(database: Database, rules: Corrections) -> float:
             cells = database.values[:, row, :, 0, 0]
             size_mib = cells[ACTIVATIONS] * traffic.activations
             us = cells[BACKWARD if traffic.backward else FORWARD]
-            found += [(float(size), float(size * MIB / time)) for size, time in zip(size_mib, us, strict=True) if time > 0]
-    large = [rate for size, rate in found if size >= rules.least_traffic_mib] or [rate for _, rate in found]
+            found += [
+                (float(size), float(size * MIB / time))
+                for size, time in zip(size_mib, us, strict=True)
+                if time > 0
+            ]
+    large = [rate for size, rate in found if size >= rules.least_traffic_mib] or [
+        rate for _, rate in found
+    ]
     if large:
         return _median(np.array(large), 1.0)
-    cells = database.values[:, :, :, 0, 0]  # none of the known ones: all operators without weights, as what they read and leave
+    cells = database.values[
+        :, :, :, 0, 0
+    ]  # none of the known ones: all operators without weights, as what they read and leave
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = (cells[INPUT] + cells[ACTIVATIONS]) * MIB / cells[FORWARD]
     light = rates[cells[WEIGHTS] == 0]

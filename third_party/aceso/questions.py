@@ -34,18 +34,23 @@ class Question:
         if not 1 <= self.devices <= MOST_DEVICES:
             raise InputError(f"{self.devices} GPUs are asked for; give 1 to {MOST_DEVICES}")
         if not 1 <= self.most_stages <= MOST_STAGES_EVER:
-            raise InputError(f"up to {self.most_stages} stages are asked for; give 1 to {MOST_STAGES_EVER}")
+            raise InputError(
+                f"up to {self.most_stages} stages are asked for; give 1 to {MOST_STAGES_EVER}"
+            )
         if not self.micro_batch_sizes:
             sizes = ", ".join(map(str, self.database.micro_batch_sizes))
             raise InputError(
-                f"a global batch of {self.global_batch} is not a whole number of any profiled micro-batch ({sizes}); "
+                f"a global batch of {self.global_batch} is not a whole number of any profiled "
+                f"micro-batch ({sizes}); "
                 "give one that is"
             )
 
     @property
     def micro_batch_sizes(self) -> tuple[int, ...]:
         """The profiled micro-batch sizes that divide the global batch."""
-        return tuple(size for size in self.database.micro_batch_sizes if self.global_batch % size == 0)
+        return tuple(
+            size for size in self.database.micro_batch_sizes if self.global_batch % size == 0
+        )
 
     @property
     def per_node(self) -> int:

@@ -1,8 +1,10 @@
-"""How many operators a stage can hold within a time at most, as a bound that grows with every operator.
+"""How many operators a stage can hold within a time at most, as a bound that grows with every
+operator.
 
-What a stage receives, sends and keeps of its input is left out, and what its last operator keeps (which would be made again if
-the stage went on). All else only adds, so that no stage gets faster by more operators at either end, and the furthest reach from
-an operator says it of all stages that end or begin there. Memory is priced by multipliers as in ``relaxed_stages``.
+What a stage receives, sends and keeps of its input is left out, and what its last operator keeps
+(which would be made again if the stage went on). All else only adds, so that no stage gets faster
+by more operators at either end, and the furthest reach from an operator says it of all stages that
+end or begin there. Memory is priced by multipliers as in ``relaxed_stages``.
 """
 
 from typing import NamedTuple
@@ -20,7 +22,8 @@ Flags = NDArray[np.bool_]
 
 
 class Choices(NamedTuple):
-    """The arrays of ``StageArrays`` of all numbers of devices (D), as far as they are used; absent choices take forever."""
+    """The arrays of ``StageArrays`` of all numbers of devices (D), as far as they are used; absent
+    choices take forever."""
 
     devices: Integers  # (D)
     base_us: Floats  # (D, U, C)
@@ -39,8 +42,11 @@ class Choices(NamedTuple):
     limit_mib: float
 
 
-def choices_of(spaces: tuple[StageSpace, ...], chain: Chain, limit_mib: float, densities: Floats) -> Choices:
-    """The choices on every number of devices, side by side; stages keep to ``limit_mib`` by these multipliers."""
+def choices_of(
+    spaces: tuple[StageSpace, ...], chain: Chain, limit_mib: float, densities: Floats
+) -> Choices:
+    """The choices on every number of devices, side by side; stages keep to ``limit_mib`` by these
+    multipliers."""
     arrays = [space.arrays for space in spaces]
     most = max(each.base_us.shape[1] for each in arrays)
 
@@ -53,7 +59,10 @@ def choices_of(spaces: tuple[StageSpace, ...], chain: Chain, limit_mib: float, d
         return np.ascontiguousarray(np.stack(padded))
 
     def least(name: str) -> Floats:
-        found = [np.where(each.base_us < NEVER, getattr(each, name), NEVER).min(axis=1) for each in arrays]
+        found = [
+            np.where(each.base_us < NEVER, getattr(each, name), NEVER).min(axis=1)
+            for each in arrays
+        ]
         return np.ascontiguousarray(np.where(np.stack(found) < NEVER, np.stack(found), 0.0))
 
     return Choices(
@@ -77,11 +86,25 @@ def choices_of(spaces: tuple[StageSpace, ...], chain: Chain, limit_mib: float, d
 
 @inner
 def reach_back(choices: Choices, at: int, last: int, behind: int, limit_us: float) -> int:
-    """The first operator that a stage up to ``last`` may begin with; ``last`` + 1 where it cannot even hold that."""
+    """The first operator that a stage up to ``last`` may begin with; ``last`` + 1 where it cannot
+    even hold that."""
     found = 0
     for step in range(len(choices.densities)):
         for reserved in range(2 if choices.densities[step] > 0.0 else 1):
-            found = _chain(choices, at, last, found, -1, behind, choices.densities[step] / (behind + 1), reserved, limit_us) + 1
+            found = (
+                _chain(
+                    choices,
+                    at,
+                    last,
+                    found,
+                    -1,
+                    behind,
+                    choices.densities[step] / (behind + 1),
+                    reserved,
+                    limit_us,
+                )
+                + 1
+            )
     return found
 
 
@@ -91,7 +114,20 @@ def reach_on(choices: Choices, at: int, first: int, behind: int, limit_us: float
     found = len(choices.rows) - 1
     for step in range(len(choices.densities)):
         for reserved in range(2 if choices.densities[step] > 0.0 else 1):
-            found = _chain(choices, at, first, found, 1, behind, choices.densities[step] / (behind + 1), reserved, limit_us) - 1
+            found = (
+                _chain(
+                    choices,
+                    at,
+                    first,
+                    found,
+                    1,
+                    behind,
+                    choices.densities[step] / (behind + 1),
+                    reserved,
+                    limit_us,
+                )
+                - 1
+            )
     return found + 1
 
 
@@ -107,7 +143,8 @@ def _chain(
     reserved: int,
     limit_us: float,
 ) -> int:
-    """The first operator, from ``begin`` to ``end`` on the ``way`` forwards (1) or back (-1), that goes beyond the limit.
+    """The first operator, from ``begin`` to ``end`` on the ``way`` forwards (1) or back (-1), that
+    goes beyond the limit.
 
     One beyond ``end`` where none does.
     """
@@ -129,11 +166,17 @@ def _chain(
             all_plain = all_again = NEVER
             for d in range(count):
                 saved[d] = now[1, d]
-                if saves and way > 0:  # kept by the operator before, which this one makes again where both are recomputed
+                if (
+                    saves and way > 0
+                    # kept by the operator before, which this one makes again where both are
+                    # recomputed
+                ):
                     saved[d] -= keep * choices.activations[at, choices.rows[k - 1], d]
                 all_plain = min(all_plain, now[0, d], now[1, d])
                 all_again = min(all_again, now[0, d], saved[d])
-            ends = choices.rows[k - way] if way > 0 else u  # the last operator of a stage reserves nothing
+            ends = (
+                choices.rows[k - way] if way > 0 else u
+            )  # the last operator of a stage reserves nothing
             forward = max(forward, choices.least_forward[at, ends])
             backward = max(backward, choices.least_backward[at, ends])
         least = NEVER
@@ -147,7 +190,11 @@ def _chain(
             elif k != begin and not choices.free[p]:
                 plain = again = NEVER
                 for d in range(count):
-                    change = choices.resharding_us[at, p, d, c] if way > 0 else choices.resharding_us[at, p, c, d]
+                    change = (
+                        choices.resharding_us[at, p, d, c]
+                        if way > 0
+                        else choices.resharding_us[at, p, c, d]
+                    )
                     other = saved[d] - (kept if saves and way < 0 else 0.0)
                     plain = min(plain, change + min(now[0, d], now[1, d]))
                     again = min(again, change + min(now[0, d], other))
@@ -158,7 +205,11 @@ def _chain(
             after[1, c] = own + choices.recompute_us[at, u, c] + again
             least = min(least, min(after[0, c], after[1, c]) - (kept if way > 0 else 0.0))
         now, after = after, now
-        if least - multiplier * (choices.limit_mib - (forward + backward if reserved == 0 else 0.0)) > limit_us:
+        if (
+            least
+            - multiplier * (choices.limit_mib - (forward + backward if reserved == 0 else 0.0))
+            > limit_us
+        ):
             return k
         k += way
     return end + way

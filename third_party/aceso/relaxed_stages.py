@@ -1,11 +1,12 @@
 """Lower bounds on the time of every stage: its memory limit priced by a multiplier instead of kept.
 
-For a multiplier m >= 0 (us per MiB) no stage within the limit is faster than the least of time + m (memory - limit) over all
-choices and flags, where memory may be replaced by anything that is not larger. Time and such a memory add up over operators and
-neighbours, so the least is a shortest path over (choice, recomputed or not) of one operator after the other. The largest over
-several multipliers is kept. Reserved memory, max(largest forward + largest backward, weights), is replaced by its second part
-or by the least that its first part can be; the peak of what is recomputed at once by zero; the width at which the output is
-measured by the best one.
+For a multiplier m >= 0 (us per MiB) no stage within the limit is faster than the least of time + m
+(memory - limit) over all choices and flags, where memory may be replaced by anything that is not
+larger. Time and such a memory add up over operators and neighbours, so the least is a shortest path
+over (choice, recomputed or not) of one operator after the other. The largest over several
+multipliers is kept. Reserved memory, max(largest forward + largest backward, weights), is replaced
+by its second part or by the least that its first part can be; the peak of what is recomputed at
+once by zero; the width at which the output is measured by the best one.
 """
 
 from typing import NamedTuple
@@ -22,7 +23,8 @@ Integers = NDArray[np.int64]
 
 
 class Rows(NamedTuple):
-    """Stages to bound, all lengths of each at once: number of the start, stages behind, and whether the input crosses nodes."""
+    """Stages to bound, all lengths of each at once: number of the start, stages behind, and whether
+    the input crosses nodes."""
 
     start: Integers
     behind: Integers
@@ -44,8 +46,9 @@ def bound_stages(
 ) -> None:
     """Raise the prices of stages on ``devices[at]`` devices to their bounds.
 
-    ``densities``: us per MiB of what one micro-batch keeps, the multipliers times (stages behind + 1).
-    ``ways``: 1 where reserved memory is only replaced by the least of its first part, 2 where by either.
+    ``densities``: us per MiB of what one micro-batch keeps, the multipliers times (stages behind +
+    1). ``ways``: 1 where reserved memory is only replaced by the least of its first part, 2 where
+    by either.
     """
     choices = space.base_us.shape[1]
     sends = np.empty((2, len(space.base_us), choices))
@@ -106,7 +109,8 @@ def _chain(
     least_forward: Floats,
     least_backward: Floats,
 ) -> None:
-    """Bounds of all stages from one start; where a like start is as far from the tail, of those into the tail too."""
+    """Bounds of all stages from one start; where a like start is as far from the tail, of those
+    into the tail too."""
     choices = space.base_us.shape[1]
     keep = multiplier * (behind + 1)
     heavy = multiplier * (space.weight_copies + reserved)
@@ -132,18 +136,46 @@ def _chain(
         forward = max(forward, least_forward[rows[k]])
         backward = max(backward, least_backward[rows[k]])
         start = layout.body - length
-        if start > first and layout.start_index[start] == layout.start_index[first] and start >= layout.tail_from:
+        if (
+            start > first
+            and layout.start_index[start] == layout.start_index[first]
+            and start >= layout.tail_from
+        ):
             for c in range(choices):
                 forked[0, c], forked[1, c] = now[0, c], now[1, c]
             more_forward, more_backward = forward, backward
             for tail in range(layout.body, layout.operators):
                 if tail + 1 - start > layout.longest[at]:
                     break
-                _step(space, rows[tail - 1], rows[tail], pairs[tail], keep, heavy, forked, after, saved)
+                _step(
+                    space,
+                    rows[tail - 1],
+                    rows[tail],
+                    pairs[tail],
+                    keep,
+                    heavy,
+                    forked,
+                    after,
+                    saved,
+                )
                 for c in range(choices):
                     forked[0, c], forked[1, c] = after[0, c], after[1, c]
-                shift = multiplier * (limit_mib - (more_forward + more_backward if reserved == 0 else 0.0))
-                _write(prices, layout, at, behind, start, tail + 1 - start, flag, rows[tail], forked, sends, shift)
+                shift = multiplier * (
+                    limit_mib - (more_forward + more_backward if reserved == 0 else 0.0)
+                )
+                _write(
+                    prices,
+                    layout,
+                    at,
+                    behind,
+                    start,
+                    tail + 1 - start,
+                    flag,
+                    rows[tail],
+                    forked,
+                    sends,
+                    shift,
+                )
                 more_forward = max(more_forward, least_forward[rows[tail]])
                 more_backward = max(more_backward, least_backward[rows[tail]])
 
@@ -165,7 +197,9 @@ def _step(
     least_plain = least_recomputed = NEVER
     nothing = space.before_layer[pair]
     for c in range(choices):
-        saved[c] = min(now[0, c], now[1, c] - (0.0 if nothing else keep * space.activations[before, c]))
+        saved[c] = min(
+            now[0, c], now[1, c] - (0.0 if nothing else keep * space.activations[before, c])
+        )
         least_plain = min(least_plain, now[0, c], now[1, c])
         least_recomputed = min(least_recomputed, saved[c])
     for d in range(choices):

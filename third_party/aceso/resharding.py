@@ -1,7 +1,8 @@
 """How tensors lie between operators, and what changing that costs: Aceso's rules.
 
-A tensor lies over the devices of a stage as so many replicas, and so many parts along each of up to three axes. A change from
-one to the next is a split, an all-gather or an all-to-all over the ratio that changes.
+A tensor lies over the devices of a stage as so many replicas, and so many parts along each of up to
+three axes. A change from one to the next is a split, an all-gather or an all-to-all over the ratio
+that changes.
 """
 
 import math
@@ -18,7 +19,8 @@ Spread = tuple[int, int, int, int]  # replicas, parts along three axes
 
 @dataclass(frozen=True)
 class Choice:
-    """How an operator runs: width of tensor parallelism, data parallel degree, and which of its dimensions is split."""
+    """How an operator runs: width of tensor parallelism, data parallel degree, and which of its
+    dimensions is split."""
 
     tp: int
     dp: int
@@ -54,15 +56,21 @@ def spread(database: Database, operator: int, choice: Choice, *, of_input: bool)
 def resharding_us(
     database: Database, before: int, left: Choice, after: int, right: Choice, micro_batch: int
 ) -> tuple[float, float]:
-    """Forward and backward microseconds between two operators that follow each other; infinite where nothing was measured."""
+    """Forward and backward microseconds between two operators that follow each other; infinite
+    where nothing was measured."""
     if not database.model.family.reshards:
         return 0.0, 0.0
     source = spread(database, before, left, of_input=False)
     target = spread(database, after, right, of_input=True)
     if source is None or target is None or source == target:
         return 0.0, 0.0
-    at = database.micro_batch_sizes.index(micro_batch // right.dp), database.tensor_parallel.index(right.tp)
-    size = float(database.values[INPUT, after, at[0], at[1], database.algorithms.index(right.algorithm)])
+    at = (
+        database.micro_batch_sizes.index(micro_batch // right.dp),
+        database.tensor_parallel.index(right.tp),
+    )
+    size = float(
+        database.values[INPUT, after, at[0], at[1], database.algorithms.index(right.algorithm)]
+    )
     if source[0] > target[0]:
         return 0.0, _collective_us(database, "all_gather", source[0] // target[0], size)
     shrunk = [axis for axis in (1, 2, 3) if source[axis] > target[axis]]

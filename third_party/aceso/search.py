@@ -1,12 +1,15 @@
-"""The fastest plan under Aceso's cost model, with a bound that proves how far from the best it can be.
+"""The fastest plan under Aceso's cost model, with a bound that proves how far from the best it can
+be.
 
-Space: everything that a plan file can say. Micro-batches are the profiled ones that divide the global batch; a stage has 1, 2,
-4 ... devices of one node; operators of a stage may differ in tensor and data parallel degree, algorithm and recomputation.
+Space: everything that a plan file can say. Micro-batches are the profiled ones that divide the
+global batch; a stage has 1, 2, 4 ... devices of one node; operators of a stage may differ in tensor
+and data parallel degree, algorithm and recomputation.
 
-For every micro-batch all stages get a lower bound (``relaxed_stages``); the best partition under these bounds (``partitions``)
-is a bound on all plans. Its stages are then priced exactly (``exact_stages``), which raises their bounds and gives stages to
-build plans of, until the bound meets the best plan, time is up, or another micro-batch has the lowest bound. Plans are priced
-by ``evaluation``.
+For every micro-batch all stages get a lower bound (``relaxed_stages``); the best partition under
+these bounds (``partitions``) is a bound on all plans. Its stages are then priced exactly
+(``exact_stages``), which raises their bounds and gives stages to build plans of, until the bound
+meets the best plan, time is up, or another micro-batch has the lowest bound. Plans are priced by
+``evaluation``.
 """
 
 import logging
@@ -31,7 +34,9 @@ from third_party.aceso.spaces import NEVER, StageSpace, stage_space
 
 logger = logging.getLogger(__name__)
 
-FIRST_SLACK = 1.2  # how much slower than the least limit stages may be that have a place in the first tables
+FIRST_SLACK = (
+    1.2  # how much slower than the least limit stages may be that have a place in the first tables
+)
 GROWTH = 1.03  # of the limit on the slowest stage, until there is a partition
 NEAR = 1.004  # stages this much slower than the limit are still found
 MULTIPLIERS = 2  # every so manieth multiplier is used for the least limits
@@ -60,7 +65,11 @@ class Found:
     @property
     def status(self) -> str:
         """``optimal`` where bound and plan meet, else ``feasible``."""
-        return "optimal" if self.iteration_s - self.bound_s <= OPTIMAL * self.iteration_s else "feasible"
+        return (
+            "optimal"
+            if self.iteration_s - self.bound_s <= OPTIMAL * self.iteration_s
+            else "feasible"
+        )
 
 
 @dataclass
@@ -92,7 +101,8 @@ class Branch:
         return self.question.global_batch // self.micro_batch
 
     def prices(self, most_us: float, best_us: float) -> Pricing:
-        """Prices of stages up to ``most_us``, kept from before where they reach so far; no stage of a better plan is left out."""
+        """Prices of stages up to ``most_us``, kept from before where they reach so far; no stage of
+        a better plan is left out."""
         if self.pricing is None or self.pricing.most_us < most_us:
             question = self.question
             self.pricing = Pricing.made(
@@ -106,21 +116,25 @@ class Branch:
         return self.pricing
 
     def raise_limit(self, best_us: float) -> None:
-        """Raise limit and bound to what no plan is below, stages of ``best_us`` per iteration and slower left out."""
+        """Raise limit and bound to what no plan is below, stages of ``best_us`` per iteration and
+        slower left out."""
         question = self.question
         high = min(best_us / self.micro_batches, self.most_us)
         if self.limit_us < high:
             densities = tried_multipliers(self.spaces)[::MULTIPLIERS]
             choices = choices_of(self.spaces, self.chain, question.memory_limit_mib, densities)
             machine = Machine(question.devices, question.per_node)
-            self.limit_us = least_limit_us(choices, machine, question.most_stages, (self.limit_us, high))
+            self.limit_us = least_limit_us(
+                choices, machine, question.most_stages, (self.limit_us, high)
+            )
         self.bound_us = max(self.bound_us, self.micro_batches * self.limit_us)
         if self.limit_us >= self.most_us:  # slower than any stage
             self.bound_us = NEVER
 
 
 def branches(question: Question, chain: Chain) -> list[Branch]:
-    """The micro-batch sizes that divide the batch, each with the bound that its devices at their best give."""
+    """The micro-batch sizes that divide the batch, each with the bound that its devices at their
+    best give."""
     found = []
     for micro_batch in question.micro_batch_sizes:
         spaces = []
@@ -132,10 +146,22 @@ def branches(question: Question, chain: Chain) -> list[Branch]:
             devices *= 2
         if not spaces:
             continue
-        least = np.min([space.devices * space.arrays.base_us.min(axis=1) for space in spaces], axis=0)
+        least = np.min(
+            [space.devices * space.arrays.base_us.min(axis=1) for space in spaces], axis=0
+        )
         limit = float(least[chain.row_array].sum()) / question.devices * (1.0 - 1e-12)
         number = question.global_batch // micro_batch
-        found.append(Branch(question, chain, micro_batch, tuple(spaces), limit, number * limit, slowest_us(chain, spaces)))
+        found.append(
+            Branch(
+                question,
+                chain,
+                micro_batch,
+                tuple(spaces),
+                limit,
+                number * limit,
+                slowest_us(chain, spaces),
+            )
+        )
     return found
 
 
@@ -144,10 +170,14 @@ def slowest_us(chain: Chain, spaces: list[StageSpace]) -> float:
     total = 0.0
     for space in spaces:
         arrays = space.arrays
-        times = np.where(arrays.base_us < NEVER, arrays.base_us + arrays.recompute_us, 0.0).max(axis=1)
+        times = np.where(arrays.base_us < NEVER, arrays.base_us + arrays.recompute_us, 0.0).max(
+            axis=1
+        )
         changes = np.where(arrays.resharding_us < NEVER, arrays.resharding_us, 0.0)
         sends = np.where(arrays.send_us < NEVER, arrays.send_us, 0.0)
-        whole = times[chain.row_array].sum() + (chain.length * changes.max() if changes.size else 0.0)
+        whole = times[chain.row_array].sum() + (
+            chain.length * changes.max() if changes.size else 0.0
+        )
         total = max(total, float(whole + arrays.receive_us.max() + sends.max()))
     return total
 
@@ -172,7 +202,8 @@ class Search:
         return time.monotonic() - self.started - self.compiling.seconds
 
     def grow(self, branch: Branch, until_us: float) -> bool:
-        """Raise the limit until there is a partition (returns True), or the bound is above ``until_us``."""
+        """Raise the limit until there is a partition (returns True), or the bound is above
+        ``until_us``."""
         while True:
             most = self.best_us / branch.micro_batches
             limit = min(branch.limit_us * branch.growth(), most)
@@ -191,7 +222,8 @@ class Search:
                 return False
 
     def refine(self, branch: Branch) -> None:
-        """Price the stages of the best partitions once more, which raises the bound or finds a better plan."""
+        """Price the stages of the best partitions once more, which raises the bound or finds a
+        better plan."""
         number = branch.micro_batches
         high = branch.limit_us * branch.growth()
         if self.best_us < NEVER:
@@ -210,7 +242,9 @@ class Search:
         )
         branch.bound_us = max(branch.bound_us, found.bound_us)
         branch.limit_us = max(branch.limit_us, found.least_limit_us)
-        if found.bound_us >= number * high * (1.0 - CLOSE):  # slower stages are what the bound rests on
+        if found.bound_us >= number * high * (
+            1.0 - CLOSE
+        ):  # slower stages are what the bound rests on
             branch.window *= branch.window
         if branch.bound_us >= self.best_us:
             return
@@ -233,14 +267,28 @@ class Search:
                 self.consider(branch, pricing, of_found)
 
     def consider(self, branch: Branch, pricing: Pricing, partition: Partition) -> None:
-        """Take the plan of a partition if it is better than the best, at the price of the exact cost model."""
+        """Take the plan of a partition if it is better than the best, at the price of the exact
+        cost model."""
         if pricing.found_us(partition, branch.micro_batches) >= self.best_us:
             return
-        plan = Plan(self.question.database.model, self.question.global_batch, branch.micro_batch, pricing.stages(partition))
+        plan = Plan(
+            self.question.database.model,
+            self.question.global_batch,
+            branch.micro_batch,
+            pricing.stages(partition),
+        )
         priced = evaluate(plan, self.question.database, self.question.devices_per_node)
-        if priced.memory_mib <= self.question.memory_limit_mib and priced.iteration_s / US < self.best_us:
+        if (
+            priced.memory_mib <= self.question.memory_limit_mib
+            and priced.iteration_s / US < self.best_us
+        ):
             self.best, self.best_us = plan, priced.iteration_s / US
-            logger.info("micro-batch %d: %d stages, %.6g s", branch.micro_batch, len(plan.stages), priced.iteration_s)
+            logger.info(
+                "micro-batch %d: %d stages, %.6g s",
+                branch.micro_batch,
+                len(plan.stages),
+                priced.iteration_s,
+            )
 
 
 def search(question: Question) -> Found:
@@ -257,7 +305,13 @@ def _search(question: Question, compiling: CompileTime) -> Found:
     started = time.monotonic()
     open_branches = branches(question, question.chain())
     simple = megatron_grid(question)  # whatever the time, there is a plan
-    at_work = Search(question, started, compiling, simple.plan, NEVER if simple.iteration_s is None else simple.iteration_s / US)
+    at_work = Search(
+        question,
+        started,
+        compiling,
+        simple.plan,
+        NEVER if simple.iteration_s is None else simple.iteration_s / US,
+    )
     with ThreadPoolExecutor(THREADS) as pool:
         for done in [pool.submit(branch.raise_limit, at_work.best_us) for branch in open_branches]:
             done.result()
@@ -265,7 +319,10 @@ def _search(question: Question, compiling: CompileTime) -> Found:
     while not at_work.out_of_time():
         open_branches.sort(key=lambda each: each.bound_us)
         branch = open_branches[0]
-        if branch.bound_us >= min(NEVER, at_work.best_us * (1.0 - max(question.gap, OPTIMAL))) or branch.stuck:
+        if (
+            branch.bound_us >= min(NEVER, at_work.best_us * (1.0 - max(question.gap, OPTIMAL)))
+            or branch.stuck
+        ):
             break
         others = min((each.bound_us for each in open_branches[1:]), default=NEVER)
         if at_work.grow(branch, others * FURTHER):
@@ -280,10 +337,21 @@ def _search(question: Question, compiling: CompileTime) -> Found:
         )
     bound = min((each.bound_us for each in open_branches), default=NEVER)
     if at_work.best is None:
-        proven = "there is no plan" if bound >= NEVER else f"no plan was found in {question.time_limit_s:g} s"
+        proven = (
+            "there is no plan"
+            if bound >= NEVER
+            else f"no plan was found in {question.time_limit_s:g} s"
+        )
         raise InfeasibleError(
-            f"{proven} of up to {question.most_stages} stages within {question.memory_limit_mib:g} MB per GPU; "
+            f"{proven} of up to {question.most_stages} stages within "
+            f"{question.memory_limit_mib:g} MB per GPU; "
             "give more memory, GPUs, stages or time"
         )
     stages = sum(len(each.pricing.tries) for each in open_branches if each.pricing is not None)
-    return Found(at_work.best, at_work.best_us * US, min(bound, at_work.best_us) * US, at_work.seconds, stages)
+    return Found(
+        at_work.best,
+        at_work.best_us * US,
+        min(bound, at_work.best_us) * US,
+        at_work.seconds,
+        stages,
+    )

@@ -1,7 +1,9 @@
-"""What a stage of the search may do on a number of devices, as arrays for the compiled loops: one row per operator of the files.
+"""What a stage of the search may do on a number of devices, as arrays for the compiled loops: one
+row per operator of the files.
 
-The space holds everything that a plan file can say of a stage within one node: every operator its own tensor and data parallel
-degrees and algorithm (the second one on operators that have two), every flag of recomputation.
+The space holds everything that a plan file can say of a stage within one node: every operator its
+own tensor and data parallel degrees and algorithm (the second one on operators that have two),
+every flag of recomputation.
 """
 
 from typing import NamedTuple
@@ -32,7 +34,8 @@ Flags = NDArray[np.bool_]
 
 
 class StageArrays(NamedTuple):
-    """Operators (rows of the files, U) by choices (C) for one micro-batch and number of devices; us and MiB per device.
+    """Operators (rows of the files, U) by choices (C) for one micro-batch and number of devices; us
+    and MiB per device.
 
     Pairs (P) are the pairs of rows that follow each other anywhere in the model.
     """
@@ -49,8 +52,10 @@ class StageArrays(NamedTuple):
     width: Integers  # (C) which of the T widths
     resharding_us: Floats  # (P, C, C)
     free: Flags  # (P) no change between the two costs anything
-    before_layer: Flags  # (P) the first of the pair is kept as the input of a layer: recomputing both saves nothing
-    plain: Flags  # (U) its activations are counted once, and a run of recomputed operators may end behind it
+    # (P) the first of the pair is kept as the input of a layer: recomputing both saves nothing
+    before_layer: Flags
+    # (U) its activations are counted once, and a run of recomputed operators may end behind it
+    plain: Flags
     weight_copies: float  # MiB held per MiB of weights without what is reserved
 
 
@@ -75,16 +80,23 @@ def stage_choices(database: Database, micro_batch: int, devices: int) -> tuple[C
     )
 
 
-def stage_space(database: Database, chain: Chain, micro_batch: int, devices: int) -> StageSpace | None:
+def stage_space(
+    database: Database, chain: Chain, micro_batch: int, devices: int
+) -> StageSpace | None:
     """Everything that a stage on ``devices`` may do; absent where nothing was measured."""
     choices = stage_choices(database, micro_batch, devices)
     if not choices:
         return None
-    values = np.stack([_values(database, micro_batch, choice) for choice in choices], axis=2)  # (fields, U, C)
+    values = np.stack(
+        [_values(database, micro_batch, choice) for choice in choices], axis=2
+    )  # (fields, U, C)
     values = np.where(np.isfinite(values), values, 0.0)
     family = database.model.family
     possible = np.array(
-        [[_is_possible(database, micro_batch, row, choice) for choice in choices] for row in range(len(database.names))]
+        [
+            [_is_possible(database, micro_batch, row, choice) for choice in choices]
+            for row in range(len(database.names))
+        ]
     )
     factors = np.array([activation_factor(name) for name in database.names])
     widths = sorted({choice.tp for choice in choices})
@@ -92,7 +104,10 @@ def stage_space(database: Database, chain: Chain, micro_batch: int, devices: int
     pairs = chain.pairs
     resharding = np.array(
         [
-            [[sum(resharding_us(database, a, left, b, right, micro_batch)) for right in choices] for left in choices]
+            [
+                [sum(resharding_us(database, a, left, b, right, micro_batch)) for right in choices]
+                for left in choices
+            ]
             for a, b in pairs
         ]
     ).reshape(len(pairs), len(choices), len(choices))
@@ -104,8 +119,12 @@ def stage_space(database: Database, chain: Chain, micro_batch: int, devices: int
         inputs=np.ascontiguousarray(values[INPUT]),
         forward_reserved=np.ascontiguousarray(values[FORWARD_RESERVED]),
         backward_reserved=np.ascontiguousarray(values[BACKWARD_RESERVED]),
-        receive_us=np.array([_transfers(database, values[INPUT], between) for between in (False, True)]),
-        send_us=np.array([_sends(database, micro_batch, choices, widths, between) for between in (False, True)]),
+        receive_us=np.array(
+            [_transfers(database, values[INPUT], between) for between in (False, True)]
+        ),
+        send_us=np.array(
+            [_sends(database, micro_batch, choices, widths, between) for between in (False, True)]
+        ),
         width=np.array([widths.index(choice.tp) for choice in choices], dtype=np.int64),
         resharding_us=np.where(np.isfinite(resharding), resharding, NEVER),
         free=np.array([not change.any() for change in resharding], dtype=bool),
@@ -117,7 +136,10 @@ def stage_space(database: Database, chain: Chain, micro_batch: int, devices: int
 
 
 def _values(database: Database, micro_batch: int, choice: Choice) -> Floats:
-    size, width = database.micro_batch_sizes.index(micro_batch // choice.dp), database.tensor_parallel.index(choice.tp)
+    size, width = (
+        database.micro_batch_sizes.index(micro_batch // choice.dp),
+        database.tensor_parallel.index(choice.tp),
+    )
     return database.values[:, :, size, width, database.algorithms.index(choice.algorithm)]
 
 
@@ -128,11 +150,23 @@ def _is_possible(database: Database, micro_batch: int, row: int, choice: Choice)
 
 
 def _transfers(database: Database, sizes: Floats, between: bool) -> Floats:
-    return np.array([[database.transfer_us(float(size), between_nodes=between) for size in row] for row in sizes])
+    return np.array(
+        [
+            [database.transfer_us(float(size), between_nodes=between) for size in row]
+            for row in sizes
+        ]
+    )
 
 
-def _sends(database: Database, micro_batch: int, choices: tuple[Choice, ...], widths: list[int], between: bool) -> Floats:
-    """(U, T, C): the output has the last operator's rows and algorithm, and the width of the first."""
+def _sends(
+    database: Database,
+    micro_batch: int,
+    choices: tuple[Choice, ...],
+    widths: list[int],
+    between: bool,
+) -> Floats:
+    """(U, T, C): the output has the last operator's rows and algorithm, and the width of the
+    first."""
     table = np.full((len(database.names), len(widths), len(choices)), NEVER)
     for t, width in enumerate(widths):
         for c, choice in enumerate(choices):

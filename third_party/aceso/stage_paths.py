@@ -1,7 +1,8 @@
-"""Paths through the operators of one stage: the least that a rest of a stage can add, and what a whole path costs.
+"""Paths through the operators of one stage: the least that a rest of a stage can add, and what a
+whole path costs.
 
-Of a stage with multiplier m the value of a path is its time + m memory; ``rests`` holds the least value of what follows an
-operator.
+Of a stage with multiplier m the value of a path is its time + m memory; ``rests`` holds the least
+value of what follows an operator.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,8 @@ Integers = NDArray[np.int64]
 
 
 class Stretch(NamedTuple):
-    """The operators of one stage: their rows, which pair each ends, what lies behind, and whether nodes are crossed (0, 1)."""
+    """The operators of one stage: their rows, which pair each ends, what lies behind, and whether
+    nodes are crossed (0, 1)."""
 
     rows: Integers
     pairs: Integers
@@ -28,8 +30,11 @@ class Stretch(NamedTuple):
 
 
 @inner
-def fill_rests(rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float) -> None:
-    """Fill (operators, widths, choices, 2 flags) with the least that can follow an operator, for a width of the first one.
+def fill_rests(
+    rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float
+) -> None:
+    """Fill (operators, widths, choices, 2 flags) with the least that can follow an operator, for a
+    width of the first one.
 
     What is least: ``clock`` time + ``keep`` kept activations + ``heavy`` weights.
     """
@@ -45,7 +50,11 @@ def fill_rests(rests: Floats, space: StageArrays, stretch: Stretch, clock: float
         for t in range(widths):
             all_plain = all_again = NEVER
             for d in range(choices):
-                own = clock * space.base_us[v, d] + keep * space.activations[v, d] + heavy * space.weights[v, d]
+                own = (
+                    clock * space.base_us[v, d]
+                    + keep * space.activations[v, d]
+                    + heavy * space.weights[v, d]
+                )
                 plain[d] = own + rests[k + 1, t, d, 0]
                 again[d] = own + clock * space.recompute_us[v, d] + rests[k + 1, t, d, 1]
                 all_plain, all_again = min(all_plain, plain[d]), min(all_again, again[d])
@@ -64,7 +73,8 @@ def fill_rests(rests: Floats, space: StageArrays, stretch: Stretch, clock: float
 
 @inner
 def least_reserved(space: StageArrays, stretch: Stretch) -> tuple[float, float]:
-    """The least that the largest forward and the largest backward reserved MiB of a stage can be."""
+    """The least that the largest forward and the largest backward reserved MiB of a stage can
+    be."""
     forward = backward = 0.0
     for k in range(len(stretch.rows) - 1):
         u = stretch.rows[k]
@@ -78,7 +88,9 @@ def least_reserved(space: StageArrays, stretch: Stretch) -> tuple[float, float]:
 
 
 @inner
-def first_value(rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float) -> float:
+def first_value(
+    rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float
+) -> float:
     """The least value of a whole path."""
     least = NEVER
     u = stretch.rows[0]
@@ -89,13 +101,23 @@ def first_value(rests: Floats, space: StageArrays, stretch: Stretch, clock: floa
             + heavy * space.weights[u, c]
         )
         t = space.width[c]
-        least = min(least, own + rests[0, t, c, 0], own + clock * space.recompute_us[u, c] + rests[0, t, c, 1])
+        least = min(
+            least,
+            own + rests[0, t, c, 0],
+            own + clock * space.recompute_us[u, c] + rests[0, t, c, 1],
+        )
     return least
 
 
 @inner
 def best_path(
-    rests: Floats, space: StageArrays, stretch: Stretch, keep: float, heavy: float, choice: Integers, again: Integers
+    rests: Floats,
+    space: StageArrays,
+    stretch: Stretch,
+    keep: float,
+    heavy: float,
+    choice: Integers,
+    again: Integers,
 ) -> None:
     """Write the choices and flags of the path of the least value (with time at its full weight)."""
     least = NEVER
@@ -118,7 +140,10 @@ def best_path(
         least = NEVER
         for d in range(space.base_us.shape[1]):
             own = (
-                space.resharding_us[p, c, d] + space.base_us[v, d] + keep * space.activations[v, d] + heavy * space.weights[v, d]
+                space.resharding_us[p, c, d]
+                + space.base_us[v, d]
+                + keep * space.activations[v, d]
+                + heavy * space.weights[v, d]
             )
             for r in range(2):
                 value = own + r * space.recompute_us[v, d] + rests[k, t, d, r]
@@ -129,17 +154,22 @@ def best_path(
 
 
 @outer
-def path_price(space: StageArrays, stretch: Stretch, choice: Integers, again: Integers) -> tuple[float, float]:
+def path_price(
+    space: StageArrays, stretch: Stretch, choice: Integers, again: Integers
+) -> tuple[float, float]:
     """Microseconds and MiB of a path, as the cost model has them."""
     us, kept, weights, peak, reserved = path_terms(space, stretch, choice, again)
-    return us, space.weight_copies * weights + (stretch.behind + 1) * kept + peak + max(reserved, weights)
+    return us, space.weight_copies * weights + (stretch.behind + 1) * kept + peak + max(
+        reserved, weights
+    )
 
 
 @inner
 def path_terms(
     space: StageArrays, stretch: Stretch, choice: Integers, again: Integers
 ) -> tuple[float, float, float, float, float]:
-    """Microseconds of a path, and MiB that one micro-batch keeps, of weights, of what is recomputed at once, and reserved."""
+    """Microseconds of a path, and MiB that one micro-batch keeps, of weights, of what is recomputed
+    at once, and reserved."""
     n = len(stretch.rows)
     u = stretch.rows[0]
     us = space.receive_us[stretch.receives, u, choice[0]]
@@ -153,7 +183,10 @@ def path_terms(
         weights += space.weights[u, c]
         if k == n - 1:
             break
-        forward, backward = max(forward, space.forward_reserved[u, c]), max(backward, space.backward_reserved[u, c])
+        forward, backward = (
+            max(forward, space.forward_reserved[u, c]),
+            max(backward, space.backward_reserved[u, c]),
+        )
         p = stretch.pairs[k + 1]
         us += space.resharding_us[p, c, choice[k + 1]]
         if again[k] and again[k + 1]:

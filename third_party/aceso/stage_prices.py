@@ -1,8 +1,9 @@
 """Seconds and memory of one stage, exactly as Aceso's cost model has them (its oddities included).
 
-Oddities that are kept, since the predictions must be the published ones: the output of a stage is measured at the tensor parallel
-width of its first operator; the last operator counts nothing towards reserved memory; what is recomputed at the very end of a
-stage behind a shared buffer or attention dropout is never charged to the peak.
+Oddities that are kept, since the predictions must be the published ones: the output of a stage is
+measured at the tensor parallel width of its first operator; the last operator counts nothing
+towards reserved memory; what is recomputed at the very end of a stage behind a shared buffer or
+attention dropout is never charged to the peak.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,8 @@ from third_party.aceso.resharding import resharding_us
 
 @dataclass(frozen=True)
 class StagePrice:
-    """One stage: microseconds per micro-batch by what they are spent on, and MiB per device by what they hold."""
+    """One stage: microseconds per micro-batch by what they are spent on, and MiB per device by what
+    they hold."""
 
     forward_us: float
     backward_us: float
@@ -47,12 +49,26 @@ class StagePrice:
     @property
     def us(self) -> float:
         """Per micro-batch."""
-        return self.forward_us + self.backward_us + self.recompute_us + self.receive_us + self.send_us + self.resharding_us
+        return (
+            self.forward_us
+            + self.backward_us
+            + self.recompute_us
+            + self.receive_us
+            + self.send_us
+            + self.resharding_us
+        )
 
     @property
     def memory_mib(self) -> float:
         """Per device."""
-        return self.weights_mib + self.gradients_mib + self.optimizer_mib + self.kept_mib + self.working_mib + self.reserved_mib
+        return (
+            self.weights_mib
+            + self.gradients_mib
+            + self.optimizer_mib
+            + self.kept_mib
+            + self.working_mib
+            + self.reserved_mib
+        )
 
 
 def stage_price(
@@ -65,7 +81,8 @@ def stage_price(
     enters_node: bool,
     leaves_node: bool,
 ) -> StagePrice:
-    """Price a stage that holds ``operators`` (rows of the database) and has ``behind`` stages after it.
+    """Price a stage that holds ``operators`` (rows of the database) and has ``behind`` stages after
+    it.
 
     ``enters_node``, ``leaves_node``: whether its input and output cross from one node to another.
 
@@ -73,7 +90,10 @@ def stage_price(
         InputError: the plan asks for something that was not measured; names it.
     """
     rows = np.array(operators)
-    at = [_measured_at(database, micro_batch, choice.dp, choice.tp, choice.algorithm) for choice in stage.choices]
+    at = [
+        _measured_at(database, micro_batch, choice.dp, choice.tp, choice.algorithm)
+        for choice in stage.choices
+    ]
     sizes, widths, algorithms = (np.array(each) for each in zip(*at, strict=True))
     values = database.values[:, rows, sizes, widths, algorithms]
     _check_measured(database, rows, values, stage, micro_batch)
@@ -85,7 +105,9 @@ def stage_price(
     factors = np.array([activation_factor(database.names[row]) for row in rows])
     kept = float(values[INPUT, 0] + (values[ACTIVATIONS] * factors).sum()) - saved
     inner = values[:, :-1]
-    largest = float(inner[FORWARD_RESERVED].max(initial=0.0) + inner[BACKWARD_RESERVED].max(initial=0.0))
+    largest = float(
+        inner[FORWARD_RESERVED].max(initial=0.0) + inner[BACKWARD_RESERVED].max(initial=0.0)
+    )
     return StagePrice(
         forward_us=float(values[FORWARD].sum()),
         backward_us=float(values[BACKWARD].sum()),
@@ -102,11 +124,14 @@ def stage_price(
     )
 
 
-def _measured_at(database: Database, micro_batch: int, dp: int, tp: int, algorithm: int) -> tuple[int, int, int]:
+def _measured_at(
+    database: Database, micro_batch: int, dp: int, tp: int, algorithm: int
+) -> tuple[int, int, int]:
     rows, rest = divmod(micro_batch, dp)
     if rest:
         raise InputError(
-            f"micro-batches of {micro_batch} cannot be divided over {dp} replicas; give a plan whose degrees divide them"
+            f"micro-batches of {micro_batch} cannot be divided over {dp} replicas; give a plan "
+            "whose degrees divide them"
         )
     for value, known, what in (
         (rows, database.micro_batch_sizes, "micro-batches per replica of"),
@@ -115,18 +140,29 @@ def _measured_at(database: Database, micro_batch: int, dp: int, tp: int, algorit
     ):
         if value not in known:
             allowed = ", ".join(map(str, known))
-            raise InputError(f"the plan has {what} {value}, which {database.folder} did not profile; it has {allowed}")
-    return database.micro_batch_sizes.index(rows), database.tensor_parallel.index(tp), database.algorithms.index(algorithm)
+            raise InputError(
+                f"the plan has {what} {value}, which {database.folder} did not profile; it has "
+                f"{allowed}"
+            )
+    return (
+        database.micro_batch_sizes.index(rows),
+        database.tensor_parallel.index(tp),
+        database.algorithms.index(algorithm),
+    )
 
 
-def _check_measured(database: Database, rows: np.ndarray, values: np.ndarray, stage: StagePlan, micro_batch: int) -> None:
+def _check_measured(
+    database: Database, rows: np.ndarray, values: np.ndarray, stage: StagePlan, micro_batch: int
+) -> None:
     missing = np.flatnonzero(~np.isfinite(values).all(axis=0))
     if missing.size:
         at = int(missing[0])
         choice = stage.choices[at]
         raise InputError(
-            f"{database.folder} has no measurement of {database.names[rows[at]]} for {micro_batch // choice.dp} samples, "
-            f"tensor parallel width {choice.tp} and algorithm {choice.algorithm}; profile it, or give another plan"
+            f"{database.folder} has no measurement of {database.names[rows[at]]} for "
+            f"{micro_batch // choice.dp} samples, "
+            f"tensor parallel width {choice.tp} and algorithm {choice.algorithm}; profile it, or "
+            "give another plan"
         )
 
 
@@ -137,10 +173,13 @@ def _resharding(database: Database, rows: np.ndarray, stage: StagePlan, micro_ba
         left, right = stage.choices[at - 1], stage.choices[at]
         key = (rows[at - 1], left, rows[at], right)
         if key not in known:
-            known[key] = sum(resharding_us(database, int(rows[at - 1]), left, int(rows[at]), right, micro_batch))
+            known[key] = sum(
+                resharding_us(database, int(rows[at - 1]), left, int(rows[at]), right, micro_batch)
+            )
             if not np.isfinite(known[key]):
                 raise InputError(
-                    f"{database.folder} has no measured collective for the change before {database.names[rows[at]]} from tensor "
+                    f"{database.folder} has no measured collective for the change before "
+                    f"{database.names[rows[at]]} from tensor "
                     f"parallel width {left.tp} to {right.tp}; profile it, or give another plan"
                 )
         total += known[key]
@@ -150,7 +189,8 @@ def _resharding(database: Database, rows: np.ndarray, stage: StagePlan, micro_ba
 def _recomputed_memory(
     database: Database, rows: np.ndarray, activations: np.ndarray, recomputed: Sequence[bool]
 ) -> tuple[float, float]:
-    """MiB of activations that need not be kept, and the most that exists at once while a run of operators is recomputed."""
+    """MiB of activations that need not be kept, and the most that exists at once while a run of
+    operators is recomputed."""
     saved = segment = peak = 0.0
     for at in range(len(rows) - 1):
         if recomputed[at] and recomputed[at + 1]:

@@ -1,4 +1,5 @@
-"""The parameters that a configuration may give: their categories, units, ranges and defaults (``parameters.yaml``)."""
+"""The parameters that a configuration may give: their categories, units, ranges and defaults
+(``parameters.yaml``)."""
 
 from __future__ import annotations
 
@@ -34,8 +35,12 @@ class Category(StrEnum):
 
     @property
     def lookup_table(self) -> str:
-        """The table that its lookups are in where the configuration names none; empty for those without one."""
-        tables = {Category.TRAINING: "transformer_network_parameters", Category.ACCELERATOR: "accelerator_specifications"}
+        """The table that its lookups are in where the configuration names none; empty for those
+        without one."""
+        tables = {
+            Category.TRAINING: "transformer_network_parameters",
+            Category.ACCELERATOR: "accelerator_specifications",
+        }
         return tables.get(self, "")
 
 
@@ -64,14 +69,16 @@ class Parameter:
             number = "whole number" if self.whole else "number"
             unit = "" if self.kind is Kind.NUMBER else f" {self.kind.value}"
             raise InputError(
-                f"{name} is {written(value)}{unit}; it must be a {number} from {self.least:g} to {self.most:g}{unit}; correct it"
+                f"{name} is {written(value)}{unit}; it must be a {number} from {self.least:g} to "
+                f"{self.most:g}{unit}; correct it"
             )
         return value
 
 
 @cache
 def parameters() -> Mapping[str, Parameter]:
-    """All parameters that a configuration may give, by name: those of ``parameters.yaml``, then calculated ones."""
+    """All parameters that a configuration may give, by name: those of ``parameters.yaml``, then
+    calculated ones."""
     given: dict[str, Parameter] = {}
     for category, entries in read_yaml(Path(__file__).with_name("parameters.yaml")).items():
         for name, fields in entries.items():
@@ -80,7 +87,9 @@ def parameters() -> Mapping[str, Parameter]:
     for formula in (*TRANSFORMER_FORMULAS, *SYSTEM_FORMULAS):
         if formula.name not in given:
             category = _category_of_calculated(formula.name)
-            given[formula.name] = Parameter(formula.name, category, formula.kind, description=formula.description)
+            given[formula.name] = Parameter(
+                formula.name, category, formula.kind, description=formula.description
+            )
     return given
 
 
@@ -88,7 +97,10 @@ def parameters() -> Mapping[str, Parameter]:
 def calculable() -> frozenset[str]:
     """Names of the parameters that have a formula, under every correction."""
     by_corrections = {"zero_DP_overhead"}  # of the time model, yet a parameter
-    return frozenset(formula.name for formula in (*TRANSFORMER_FORMULAS, *SYSTEM_FORMULAS)) | by_corrections
+    return (
+        frozenset(formula.name for formula in (*TRANSFORMER_FORMULAS, *SYSTEM_FORMULAS))
+        | by_corrections
+    )
 
 
 def _category_of_calculated(name: str) -> Category:

@@ -18,31 +18,66 @@ from third_party.amped.corrections import NAMES
 from third_party.amped.estimate import TrainingTime, estimate
 from third_party.amped.lookup import shipped_tables, with_tables_of
 from third_party.amped.matrices import MatDims, compute_graph, gemm_breakdown, mat_dims
-from third_party.amped.reports import config_summary, run_document, run_text, search_document, search_text
+from third_party.amped.reports import (
+    config_summary,
+    run_document,
+    run_text,
+    search_document,
+    search_text,
+)
 from third_party.amped.search import optimize
 from third_party.amped.summary import SUMMARY_HEAD
 
 SUMMARY = "config_summary.txt"
 MOST_SHOWN = 10_000
-_ABOUT = "Time, breakdown and best parallelization of training a transformer, by AMPeD's model (ISPASS 2023)."
+_ABOUT = (
+    "Time, breakdown and best parallelization of training a transformer, by AMPeD's model "
+    "(ISPASS 2023)."
+)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m third_party.amped", description=_ABOUT)
     commands = parser.add_subparsers(dest="command", required=True)
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("config", metavar="CONFIG", help="config.json, or a config_summary.txt that an earlier run wrote")
     shared.add_argument(
-        "--lookup-tables", metavar="FILE", help="lookup_tables.json: rows beside, or in place of, those that ship"
+        "config",
+        metavar="CONFIG",
+        help="config.json, or a config_summary.txt that an earlier run wrote",
     )
-    shared.add_argument("--as-published", action="store_true", help="keep all published formulas, errors included")
     shared.add_argument(
-        "--keep", nargs="+", default=[], metavar="NAME", help=f"keep some as published; names: {', '.join(NAMES)}"
+        "--lookup-tables",
+        metavar="FILE",
+        help="lookup_tables.json: rows beside, or in place of, those that ship",
     )
-    shared.add_argument("--format", choices=("json", "text"), default="json", help="of the answer on standard output")
+    shared.add_argument(
+        "--as-published", action="store_true", help="keep all published formulas, errors included"
+    )
+    shared.add_argument(
+        "--keep",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help=f"keep some as published; names: {', '.join(NAMES)}",
+    )
+    shared.add_argument(
+        "--format",
+        choices=("json", "text"),
+        default="json",
+        help="of the answer on standard output",
+    )
     run = commands.add_parser("run", parents=[shared], help="training time of a configuration")
-    run.add_argument("--output", default="output_files", metavar="FOLDER", help="for the text files (output_files)")
-    run.add_argument("--timestamp", action="store_true", help="begin the files' names with the time, as AMPeD does")
+    run.add_argument(
+        "--output",
+        default="output_files",
+        metavar="FOLDER",
+        help="for the text files (output_files)",
+    )
+    run.add_argument(
+        "--timestamp",
+        action="store_true",
+        help="begin the files' names with the time, as AMPeD does",
+    )
     run.add_argument("--GEMM", dest="gemm", action="store_true", help="write gemm_breakdown.txt")
     run.add_argument("--compute_graph", action="store_true", help="write visual_graph.txt")
     run.add_argument(
@@ -52,10 +87,21 @@ def _parser() -> argparse.ArgumentParser:
         choices=[each.value for each in MatDims],
         help="write mat_dims.txt for DeepFlow (training: with CR or RC and names)",
     )
-    search = commands.add_parser("optimize", parents=[shared], help="best batch size and degrees of a configuration")
-    search.add_argument("--batch-sizes", nargs="+", type=int, default=[], metavar="B", help="to compare (those of batch_size)")
+    search = commands.add_parser(
+        "optimize", parents=[shared], help="best batch size and degrees of a configuration"
+    )
+    search.add_argument(
+        "--batch-sizes",
+        nargs="+",
+        type=int,
+        default=[],
+        metavar="B",
+        help="to compare (those of batch_size)",
+    )
     search.add_argument("--best", type=int, default=10, metavar="N", help="how many to print (10)")
-    search.add_argument("--ignore-memory", action="store_true", help="let needs exceed the accelerator's memory")
+    search.add_argument(
+        "--ignore-memory", action="store_true", help="let needs exceed the accelerator's memory"
+    )
     return parser
 
 
@@ -68,7 +114,11 @@ def _run(given: argparse.Namespace, configuration: Configuration, kept: Sequence
     if not _is_own(folder):
         refuse_replacing(folder, list(texts), "run of AMPeD's formulas")
     files = tuple(str(_write(folder / name, text)) for name, text in texts.items())
-    document = json.dumps(run_document(answer, files), indent=2) if given.format == "json" else run_text(answer, files)
+    document = (
+        json.dumps(run_document(answer, files), indent=2)
+        if given.format == "json"
+        else run_text(answer, files)
+    )
     say(sys.stdout, document.splitlines())
 
 
@@ -83,7 +133,10 @@ def _is_own(folder: Path) -> bool:
 
 def _texts(given: argparse.Namespace, answer: TrainingTime) -> dict[str, str]:
     """Content by name of each file to write."""
-    texts = {SUMMARY: config_summary(answer), "training_time_breakdown.txt": answer.breakdown.text()}
+    texts = {
+        SUMMARY: config_summary(answer),
+        "training_time_breakdown.txt": answer.breakdown.text(),
+    }
     if given.gemm:
         texts["gemm_breakdown.txt"] = gemm_breakdown(answer.table)
     if given.compute_graph:
@@ -101,8 +154,14 @@ def _write(path: Path, text: str) -> Path:
 def _optimize(given: argparse.Namespace, configuration: Configuration, kept: Sequence[str]) -> None:
     if not 1 <= given.best <= MOST_SHOWN:
         raise InputError(f"--best is {given.best}; give a whole number from 1 to {MOST_SHOWN:,}")
-    result = optimize(configuration, given.batch_sizes, kept, best=given.best, ignore_memory=given.ignore_memory)
-    document = json.dumps(search_document(result), indent=2) if given.format == "json" else search_text(result)
+    result = optimize(
+        configuration, given.batch_sizes, kept, best=given.best, ignore_memory=given.ignore_memory
+    )
+    document = (
+        json.dumps(search_document(result), indent=2)
+        if given.format == "json"
+        else search_text(result)
+    )
     say(sys.stdout, document.splitlines())
 
 
@@ -110,7 +169,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     given = _parser().parse_args(arguments)
     try:
-        tables = with_tables_of(user_path(given.lookup_tables)) if given.lookup_tables is not None else shipped_tables()
+        tables = (
+            with_tables_of(user_path(given.lookup_tables))
+            if given.lookup_tables is not None
+            else shipped_tables()
+        )
         configuration = read_configuration(user_path(given.config), tables)
         kept = NAMES if given.as_published else tuple(given.keep)
         (_run if given.command == "run" else _optimize)(given, configuration, kept)
@@ -119,7 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(sys.stderr, [" ".join(str(error).split())])
         return error.exit_status
     except MemoryError:
-        say(sys.stderr, ["out of memory; give fewer batch sizes, or use a machine with more memory"])
+        say(
+            sys.stderr, ["out of memory; give fewer batch sizes, or use a machine with more memory"]
+        )
         return PhazeError.exit_status
     except BrokenPipeError:  # the reader of our output has seen enough
         with Path(os.devnull).open("wb") as nowhere:

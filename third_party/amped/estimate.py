@@ -1,4 +1,5 @@
-"""The training time of one configuration, what each correction changes of it, and what the published formulas would have said."""
+"""The training time of one configuration, what each correction changes of it, and what the
+published formulas would have said."""
 
 from __future__ import annotations
 
@@ -65,20 +66,23 @@ class TrainingTime:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the accelerator's memory suffices; None where the configuration does not say how much there is."""
+        """Whether the accelerator's memory suffices; None where the configuration does not say how
+        much there is."""
         return bool(MEMORY.holds(self.table)) if has_memory(self.configuration) else None
 
 
 def estimate(configuration: Configuration, kept: Collection[str] = ()) -> TrainingTime:
     """The training time under all corrections but those ``kept`` as published.
 
-    Raises:
-        InputError: the configuration is incomplete or contradicts itself, or a correction is unknown.
+    Raises: InputError: the configuration is incomplete or contradicts itself, or a correction is
+        unknown.
     """
     corrections = applied(kept)
     table = build_table(configuration, corrections)
     check_mapping(table, configuration.source)
-    effects = tuple(Effect(each, _kept(configuration, {*kept, each.name}, table)) for each in corrections)
+    effects = tuple(
+        Effect(each, _kept(configuration, {*kept, each.name}, table)) for each in corrections
+    )
     try:
         as_published = _totals(build_table(configuration, ()))
     except InputError:
@@ -99,12 +103,17 @@ def _totals(table: ParameterTable) -> Totals:
 
 
 def estimate_training_time(
-    accelerator: str = "", transformer: str = "", configuration: str | Path = EXAMPLE, *, as_published: bool = False
+    accelerator: str = "",
+    transformer: str = "",
+    configuration: str | Path = EXAMPLE,
+    *,
+    as_published: bool = False,
 ) -> TrainingTime:
-    """The training time of a configuration file with the accelerator (and transformer) of these rows of the lookup tables.
+    """The training time of a configuration file with the accelerator (and transformer) of these
+    rows of the lookup tables.
 
-    ``estimate_training_time("H100 PCIe").days`` is that of GPT-3 175B on the shipped example's 128 nodes of 8; the example's
-    network stays as it is. Empty names leave the file's rows.
+    ``estimate_training_time("H100 PCIe").days`` is that of GPT-3 175B on the shipped example's 128
+    nodes of 8; the example's network stays as it is. Empty names leave the file's rows.
 
     Raises:
         InputError: there is no such row, or the file cannot be used.

@@ -1,4 +1,5 @@
-"""AMPeD's lookup tables: rows of values by name, ours (``lookup_tables.yaml``) and those of a user's file."""
+"""AMPeD's lookup tables: rows of values by name, ours (``lookup_tables.yaml``) and those of a
+user's file."""
 
 from __future__ import annotations
 
@@ -37,12 +38,16 @@ class LookupTables:
         """
         rows = self._found(self.tables, table, "lookup table", wanted_by)
         properties = self._found(rows, row, f"row of lookup table {table!r}:", wanted_by)
-        return self._found(properties, name, f"property of row {row!r} of lookup table {table!r}:", wanted_by)
+        return self._found(
+            properties, name, f"property of row {row!r} of lookup table {table!r}:", wanted_by
+        )
 
     def _found(self, among: Mapping[str, Any], name: str, what: str, wanted_by: str) -> Any:
         if name not in among:
             names = ", ".join(clipped(each, 60) for each in list(among)[:MOST_NAMED])
-            close = nearest(name, among, f"there are {names}; or add it to a file of --lookup-tables")
+            close = nearest(
+                name, among, f"there are {names}; or add it to a file of --lookup-tables"
+            )
             raise InputError(f"{wanted_by}: unknown {what} {as_given(name)}; {close}")
         return among[name]
 
@@ -62,11 +67,17 @@ def with_tables_of(path: Path) -> LookupTables:
     """
     document = read_json(path, "a JSON file of lookup tables")
     if not isinstance(document, dict):
-        raise InputError(f"{path} is not an object of lookup tables; give {{table: {{row: {{property: value}}}}}}")
+        raise InputError(
+            f"{path} is not an object of lookup tables; give {{table: {{row: {{property: "
+            "value}}}"
+        )
     check_ranges(document, str(path))
     merged = {name: dict(rows) for name, rows in shipped_tables().tables.items()}
     for table, rows in document.items():
         if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
-            raise InputError(f"{path}: lookup table {as_given(table)} is not made of rows; give {{row: {{property: value}}}}")
+            raise InputError(
+                f"{path}: lookup table {as_given(table)} is not made of rows; give {{row: "
+                "{property: value}}"
+            )
         merged.setdefault(table, {}).update(rows)
     return LookupTables(merged, str(path))

@@ -1,8 +1,9 @@
-"""The products of a layer: GEMM breakdown, compute graph as text, and matrix dimensions for DeepFlow.
+"""The products of a layer: GEMM breakdown, compute graph as text, and matrix dimensions for
+DeepFlow.
 
-AMPeD's own gemm_breakdown.txt and visual_graph.txt are not public, so their layout is ours. mat_dims.txt is that of DeepFlow's
-``scripts/mat_dims_amped.py``: a line "rows inner columns" for each of six products, of one replica's batch averaged over the
-stages.
+AMPeD's own gemm_breakdown.txt and visual_graph.txt are not public, so their layout is ours.
+mat_dims.txt is that of DeepFlow's ``scripts/mat_dims_amped.py``: a line "rows inner columns" for
+each of six products, of one replica's batch averaged over the stages.
 """
 
 from __future__ import annotations
@@ -55,13 +56,17 @@ class _Sizes:
         head = "hidden_layer_dimension_for_attention_sublayers"
         return cls(
             table.number("batch_size") * table.number("context"),
-            *(table.number(name) for name in ("dimensionality", "attention_heads", head, "summarization_len")),
+            *(
+                table.number(name)
+                for name in ("dimensionality", "attention_heads", head, "summarization_len")
+            ),
             *(table.number(f"hidden_layer_dimension_MLP_{which}") for which in (1, 2)),
         )
 
 
 def gemms(table: ParameterTable) -> tuple[Gemm, ...]:
-    """The products of a layer; their operations add up to those of attention and MLP in the time model."""
+    """The products of a layer; their operations add up to those of attention and MLP in the time
+    model."""
     s = _Sizes.of(table)
     return (
         Gemm("X.W=KQV", "query key value", s.tokens, s.width, s.head * s.heads, 3),
@@ -74,41 +79,60 @@ def gemms(table: ParameterTable) -> tuple[Gemm, ...]:
 
 
 def gemm_breakdown(table: ParameterTable) -> str:
-    """Text of gemm_breakdown.txt: each product with its operations and its part of the training's forward computation."""
+    """Text of gemm_breakdown.txt: each product with its operations and its part of the training's
+    forward computation."""
     products = gemms(table)
     seconds_per_mac = (
-        table.number("seconds_per_MAC") * table.number("mac_passes_forward") / table.number("number_of_accelerators_required")
+        table.number("seconds_per_MAC")
+        * table.number("mac_passes_forward")
+        / table.number("number_of_accelerators_required")
     )
     times = table.number("layer_batches")
     total = sum(product.macs for product in products)
     lines = [
         "GEMM BREAKDOWN",
         "",
-        "One layer and one global batch; forward (s) is of the whole training. Backward and updates have as many operations.",
+        "One layer and one global batch; forward (s) is of the whole training. Backward and "
+        "updates have as many operations.",
         "",
-        f"{'product':<12}{'rows':>16}{'inner':>10}{'columns':>10}{'times':>8}{'MACs':>26}{'share':>10}  forward (s)",
+        f"{'product':<12}{'rows':>16}{'inner':>10}{'columns':>10}{'times':>8}"
+        f"{'MACs':>26}{'share':>10}  forward (s)",
     ]
     for product in products:
         sizes = (
-            f"{written(product.rows):>16}{written(product.inner):>10}{written(product.columns):>10}{written(product.times):>8}"
+            f"{written(product.rows):>16}{written(product.inner):>10}"
+            f"{written(product.columns):>10}{written(product.times):>8}"
         )
         seconds = times * product.macs * seconds_per_mac
-        lines.append(f"{product.name:<12}{sizes}{written(product.macs):>26}{product.macs / total:>10.4%}  {seconds!r}")
-    lines.append(f"{'total':<12}{'':44}{written(total):>26}{1:>10.4%}  {times * total * seconds_per_mac!r}")
+        lines.append(
+            f"{product.name:<12}{sizes}{written(product.macs):>26}{product.macs / total:>10.4%}  "
+            f"{seconds!r}"
+        )
+    lines.append(
+        f"{'total':<12}{'':44}{written(total):>26}{1:>10.4%}  {times * total * seconds_per_mac!r}"
+    )
     return "\n".join(lines) + "\n"
 
 
 def compute_graph(table: ParameterTable) -> str:
-    """Text of visual_graph.txt: the operations of a layer in order, with shapes and what is communicated where."""
+    """Text of visual_graph.txt: the operations of a layer in order, with shapes and what is
+    communicated where."""
     s = _Sizes.of(table)
-    tp, pp, dp = (table.number(f"{name}_parallel_degree") for name in ("tensor", "pipeline", "data"))
+    tp, pp, dp = (
+        table.number(f"{name}_parallel_degree") for name in ("tensor", "pipeline", "data")
+    )
     rows = written(s.tokens)
     width, attention = written(s.width), written(s.head * s.heads)
     scores = f"{written(s.heads)} x [{rows} x {written(s.seen)}]"
-    all_reduce = f"all-reduce over {written(tp)} accelerators" if tp > 1 else "no communication (tensor parallel degree 1)"
+    all_reduce = (
+        f"all-reduce over {written(tp)} accelerators"
+        if tp > 1
+        else "no communication (tensor parallel degree 1)"
+    )
     steps = [
         f"X [{rows} x {width}]",
-        f"|-- Q = X.WQ, K = X.WK, V = X.WV   [{rows} x {attention}] each, {written(s.heads)} heads of {written(s.head)}",
+        f"|-- Q = X.WQ, K = X.WK, V = X.WV   [{rows} x {attention}] each, {written(s.heads)} "
+        f"heads of {written(s.head)}",
         f"|   R = Q.K   {scores}",
         "|   softmax(R)",
         f"|   Z = R.V   [{rows} x {attention}]",
@@ -123,7 +147,11 @@ def compute_graph(table: ParameterTable) -> str:
     ]
     if table.number("expert_flag"):
         experts = written(table.number("number_of_experts"))
-        steps.insert(8, f"|   (in every second layer: gate, all-to-all to {experts} experts, and back behind O2)")
+        steps.insert(
+            8,
+            f"|   (in every second layer: gate, all-to-all to {experts} experts, and back behind "
+            "O2)",
+        )
     layers = table.number("layers")
     head = [
         "COMPUTE GRAPH",
@@ -131,7 +159,8 @@ def compute_graph(table: ParameterTable) -> str:
         f"Rows are the tokens of a global batch; each of {written(dp)} replicas has its part.",
         f"{written(layers)} layers on {written(pp)} pipeline stages of {written(layers / pp)}; "
         f"between stages [{rows} x {width}] is sent.",
-        f"Behind the backward pass gradients of {written(table.number('number_of_parameters_per_layer'))} parameters a layer "
+        "Behind the backward pass gradients of "
+        f"{written(table.number('number_of_parameters_per_layer'))} parameters a layer "
         f"are summed over {written(dp)} replicas.",
         "",
     ]
@@ -139,7 +168,8 @@ def compute_graph(table: ParameterTable) -> str:
 
 
 def mat_dims(table: ParameterTable, variant: MatDims, kept: Collection[str] = ()) -> str:
-    """Text of mat_dims.txt: six lines "rows inner columns", of the training variant with CR or RC and the product's name."""
+    """Text of mat_dims.txt: six lines "rows inner columns", of the training variant with CR or RC
+    and the product's name."""
     s = _Sizes.of(table)
     own = s.tokens / table.number("data_parallel_degree") / table.number("pipeline_parallel_degree")
     attention = s.head * s.heads
@@ -165,5 +195,7 @@ def mat_dims(table: ParameterTable, variant: MatDims, kept: Collection[str] = ()
             "RC",
             "RC",
         )  # of weights: by columns, then rows; as DeepFlow's distributed products have it
-        lines = [f"{line} {split} {name}" for line, split, name in zip(lines, splits, names, strict=True)]
+        lines = [
+            f"{line} {split} {name}" for line, split, name in zip(lines, splits, names, strict=True)
+        ]
     return "\n".join(lines) + "\n"

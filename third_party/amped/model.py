@@ -1,4 +1,5 @@
-"""AMPeD's model of one configuration: the table of all its parameters and times, and which mappings make sense."""
+"""AMPeD's model of one configuration: the table of all its parameters and times, and which mappings
+make sense."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _MAPPED = (*DEGREE_NAMES, "batch_size")
 
 @dataclass(frozen=True)
 class Rule:
-    """What a mapping must obey: how far, elementwise, and how a refusal says it; ``{}`` are values of ``shown``."""
+    """What a mapping must obey: how far, elementwise, and how a refusal says it; ``{}`` are values
+    of ``shown``."""
 
     name: str
     holds: Callable[[ParameterTable], BoolArray]
@@ -45,13 +47,15 @@ DIVISIBILITY = (
         "data_parallel_degree divides batch_size",
         _divides("data_parallel_degree", "batch_size"),
         ("data_parallel_degree", "batch_size"),
-        "the data parallel degree {} does not divide the batch_size {}; change the degrees or the batch",
+        "the data parallel degree {} does not divide the batch_size {}; change the degrees or the "
+        "batch",
     ),
     Rule(
         "number_of_microbatches_per_minibatch divides minibatch_size",
         _divides("number_of_microbatches_per_minibatch", "minibatch_size"),
         ("number_of_microbatches_per_minibatch", "minibatch_size"),
-        "number_of_microbatches_per_minibatch {} does not divide the minibatch of {} sequences; give a divisor",
+        "number_of_microbatches_per_minibatch {} does not divide the minibatch of {} sequences; "
+        "give a divisor",
     ),
     Rule(
         "tensor_parallel_degree divides attention_heads",
@@ -80,19 +84,23 @@ def has_memory(configuration: Configuration) -> bool:
 
 
 def build_table(
-    configuration: Configuration, corrections: Iterable[Correction], instead: Mapping[str, ArrayLike] | None = None
+    configuration: Configuration,
+    corrections: Iterable[Correction],
+    instead: Mapping[str, ArrayLike] | None = None,
 ) -> ParameterTable:
-    """All parameters and times of a configuration under these corrections; ``instead`` replaces values of it, also by arrays.
+    """All parameters and times of a configuration under these corrections; ``instead`` replaces
+    values of it, also by arrays.
 
-    Raises:
-        InputError: several batch sizes are given, a value is missing, parameters form a cycle or leave the range of numbers.
+    Raises: InputError: several batch sizes are given, a value is missing, parameters form a cycle
+        or leave the range of numbers.
     """
     given: dict[str, ArrayLike] = {}
     for setting in configuration.settings:
         name = setting.parameter.name
         if len(setting.values) > 1 and name not in (instead or {}):
             raise InputError(
-                f"{configuration.source}: {name} lists {len(setting.values):,} values; give one, or ask for optimize, "
+                f"{configuration.source}: {name} lists {len(setting.values):,} values; give one, "
+                "or ask for optimize, "
                 "which compares them"
             )
         if setting.values:
@@ -108,22 +116,31 @@ def build_table(
 
 
 def check_counts(table: ParameterTable, source: str) -> None:
-    """The degrees inside a node must use all its accelerators, and all together those that the configuration names.
+    """The degrees inside a node must use all its accelerators, and all together those that the
+    configuration names.
 
     Raises:
         InputError: they multiply to another number.
     """
-    inside, between = table.number("accelerators_per_node_required"), table.number("number_of_nodes_required")
+    inside, between = (
+        table.number("accelerators_per_node_required"),
+        table.number("number_of_nodes_required"),
+    )
     per_node = table.number("number_of_accelerators_per_node")
     if inside != per_node:
         raise InputError(
-            f"{source}: the degrees inside a node ({_degrees(table, INTRA)}) multiply to {written(inside)}, but "
+            f"{source}: the degrees inside a node ({_degrees(table, INTRA)}) multiply to "
+            f"{written(inside)}, but "
             f"number_of_accelerators_per_node is {written(per_node)}; make them equal"
         )
-    for name, product in (("number_of_nodes", between), ("total_number_of_accelerators", inside * between)):
+    for name, product in (
+        ("number_of_nodes", between),
+        ("total_number_of_accelerators", inside * between),
+    ):
         if name in table.given and table.number(name) != product:
             raise InputError(
-                f"{source}: the degrees make for a {name} of {written(product)}, but it is given as "
+                f"{source}: the degrees make for a {name} of {written(product)}, but it is given "
+                "as "
                 f"{written(table.number(name))}; make them equal"
             )
 
@@ -137,7 +154,10 @@ def check_mapping(table: ParameterTable, source: str) -> None:
     check_counts(table, source)
     for rule in DIVISIBILITY:
         if not rule.holds(table):
-            raise InputError(f"{source}: {rule.sentence.format(*(written(table.number(name)) for name in rule.shown))}")
+            raise InputError(
+                f"{source}: "
+                f"{rule.sentence.format(*(written(table.number(name)) for name in rule.shown))}"
+            )
 
 
 def _degrees(table: ParameterTable, names: Iterable[str]) -> str:

@@ -1,7 +1,8 @@
-"""Values with units as AMPeD's files write them ("8 GB", "1.2 GHz", "300 GB/s", "5 us", "16 bits"), in a base unit of each kind.
+"""Values with units as AMPeD's files write them ("8 GB", "1.2 GHz", "300 GB/s", "5 us", "16 bits"),
+in a base unit of each kind.
 
-A number without a unit is in the base unit. Prefixes are decimal (kB, MB, GB) or binary (KiB, MiB, GiB); B is a byte, b or bit
-a bit.
+A number without a unit is in the base unit. Prefixes are decimal (kB, MB, GB) or binary (KiB, MiB,
+GiB); B is a byte, b or bit a bit.
 """
 
 import math
@@ -18,7 +19,10 @@ _TEXT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*",
 # Scales are decimal, so that "5 us" is the number 5e-6 and not its neighbour.
 _DECIMAL = {
     "": Decimal(1),
-    **{letter: Decimal(1000) ** power for letter, power in zip("kKMGTP", (1, 1, 2, 3, 4, 5), strict=True)},
+    **{
+        letter: Decimal(1000) ** power
+        for letter, power in zip("kKMGTP", (1, 1, 2, 3, 4, 5), strict=True)
+    },
 }
 _BINARY = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTP", start=1)}
 _PREFIXES = _DECIMAL | _BINARY
@@ -63,17 +67,24 @@ _SPOKEN = {
 def parse_quantity(given: object, kind: Kind, name: str) -> float:
     """``given``, a number or a text such as "8 GB", in the base unit of ``kind``.
 
-    Raises:
-        InputError: it is neither, its unit is unknown or of another kind, or it is endless or larger than ``LARGEST``; ``name``
+    Raises: InputError: it is neither, its unit is unknown or of another kind, or it is endless or
+        larger than ``LARGEST``; ``name``
             says what it is the value of.
     """
     wanted = f"give {_SPOKEN[kind]} such as {kind.example}"
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise InputError(f"{name} is {as_given(given)}; {wanted}")
-    number = _read(given, kind, f"{name} is {as_given(given)}", wanted) if isinstance(given, str) else _float(given)
+    number = (
+        _read(given, kind, f"{name} is {as_given(given)}", wanted)
+        if isinstance(given, str)
+        else _float(given)
+    )
     if not math.isfinite(number) or abs(number) > LARGEST:
         unit = "" if kind is Kind.NUMBER else f" {kind.value}"
-        raise InputError(f"{name} is {as_given(given)}; it must be a finite number of at most {LARGEST:g}{unit} in size")
+        raise InputError(
+            f"{name} is {as_given(given)}; it must be a finite number of at most "
+            f"{LARGEST:g}{unit} in size"
+        )
     return number
 
 

@@ -1,4 +1,5 @@
-"""What a person or another program reads of an answer: config_summary.txt, tables, JSON documents."""
+"""What a person or another program reads of an answer: config_summary.txt, tables, JSON
+documents."""
 
 from __future__ import annotations
 
@@ -19,38 +20,62 @@ from third_party.amped.table import ParameterTable
 from third_party.amped.time_formulas import TOTAL_S
 
 RECONSTRUCTED = (
-    "AMPeD's repository holds no code; its parameters and formulas are those of a public derivative (amped_deepflow) and of that "
-    "project's description of performance_model.py. They are as described there except what follows.",
-    "efficiency: 0.51 as in the copy that was described; AMPeD's fitted curve of the micro-batch size is not public. Marked "
-    "calculated it is limit x / (x + half size) of the micro-batch size x with efficiency_curve_limit and "
+    "AMPeD's repository holds no code; its parameters and formulas are those of a public "
+    "derivative (amped_deepflow) and of that "
+    "project's description of performance_model.py. They are as described there except what "
+    "follows.",
+    "efficiency: 0.51 as in the copy that was described; AMPeD's fitted curve of the micro-batch "
+    "size is not public. Marked "
+    "calculated it is limit x / (x + half size) of the micro-batch size x with "
+    "efficiency_curve_limit and "
     "efficiency_curve_half_size given; the bound of 0.91 is as described.",
-    "MoE all-to-all: reconstructed; n holders of experts (nodes or the accelerators of one node) each send (n - 1) / n of their "
+    "MoE all-to-all: reconstructed; n holders of experts (nodes or the accelerators of one node) "
+    "each send (n - 1) / n of their "
     "activations to the others; there and back in every second layer.",
-    "total MACs: reconstructed as those of forward and backward and weight updates; the peak as that at the weights' precision.",
+    "total MACs: reconstructed as those of forward and backward and weight updates; the peak as "
+    "that at the weights' precision.",
     "gemm_breakdown.txt and visual_graph.txt: our layout.",
 )
 
 
 def config_summary(answer: TrainingTime) -> str:
-    """Text of config_summary.txt: every parameter with its value, unit and origin, then corrections and reconstructions.
+    """Text of config_summary.txt: every parameter with its value, unit and origin, then corrections
+    and reconstructions.
 
-    A parameter's line begins "name : value", as the scripts of DeepFlow read it; ``summary`` reads the file back as a
-    configuration. Without commas and quotation marks, since those scripts read it as a table.
+    A parameter's line begins "name : value", as the scripts of DeepFlow read it; ``summary`` reads
+    the file back as a configuration. Without commas and quotation marks, since those scripts read
+    it as a table.
     """
     settings = {each.parameter.name: each for each in answer.configuration.settings}
-    rows = f"Transformer: {answer.configuration.transformer or 'own'} | Accelerator: {answer.configuration.accelerator or 'own'}"
+    rows = (
+        f"Transformer: {answer.configuration.transformer or 'own'} | Accelerator: "
+        f"{answer.configuration.accelerator or 'own'}"
+    )
     lines = [SUMMARY_HEAD, "", _plain(rows), ""]
     for category in Category:
-        names = [name for name, each in parameters().items() if each.category is category and name in _values(answer.table)]
-        names.sort(key=lambda name: name not in DEGREES)  # before names that end alike: scripts take the first
+        names = [
+            name
+            for name, each in parameters().items()
+            if each.category is category and name in _values(answer.table)
+        ]
+        names.sort(
+            key=lambda name: name not in DEGREES
+        )  # before names that end alike: scripts take the first
         width = max((len(name) for name in names), default=0) + 1
-        lines += [HEADINGS[category], *(_line(name, settings.get(name), answer.table, width) for name in names), ""]
+        lines += [
+            HEADINGS[category],
+            *(_line(name, settings.get(name), answer.table, width) for name in names),
+            "",
+        ]
     lines += ["# CORRECTIONS OF THE PUBLISHED FORMULAS"]
     for correction in CORRECTIONS:
         if correction.name in answer.kept:
             lines.append(f"# {correction.name}: kept as published: {correction.published}")
         else:
-            lines.append(f"# {correction.name}: published: {correction.published}; corrected: {correction.corrected}")
+            lines.append(
+                f"# {correction.name}: published: {correction.published}; corrected: "
+                f"{correction.corrected}"
+            )
     lines += ["", "# RECONSTRUCTED FORMULAS", *(f"# {each}" for each in RECONSTRUCTED)]
     return "\n".join(_plain(line) if line.startswith("#") else line for line in lines) + "\n"
 
@@ -74,7 +99,8 @@ def _plain(text: str) -> str:
 
 
 def run_document(answer: TrainingTime, files: tuple[str, ...]) -> dict[str, Any]:
-    """The answer as JSON: the numbers of the breakdown under its labels, parameters, times of a layer and batch, corrections."""
+    """The answer as JSON: the numbers of the breakdown under its labels, parameters, times of a
+    layer and batch, corrections."""
     table = answer.table
     known = parameters()
     names = [name for name in known if name in _values(table)]
@@ -110,16 +136,23 @@ def _totals(totals: Totals) -> dict[str, float]:
 
 def _effect(effect: Effect) -> dict[str, Any]:
     correction = effect.correction
-    described = {"name": correction.name, "published": correction.published, "corrected": correction.corrected}
+    described = {
+        "name": correction.name,
+        "published": correction.published,
+        "corrected": correction.corrected,
+    }
     return {**described, "if_kept_as_published": _totals(effect.kept)}
 
 
 def run_text(answer: TrainingTime, files: tuple[str, ...]) -> str:
-    """The answer for a person: the breakdown, memory, corrections with what each alone would say as published."""
+    """The answer for a person: the breakdown, memory, corrections with what each alone would say as
+    published."""
     lines = [answer.breakdown.text().rstrip("\n"), ""]
     fits = {None: "", True: ", which fits", False: ", which does not fit"}[answer.fits]
     available = f" of {size_text(answer.table.number('memory'))}" if answer.fits is not None else ""
-    lines.append(f"Memory of an accelerator: {size_text(answer.totals.memory_bytes)}{available}{fits}.")
+    lines.append(
+        f"Memory of an accelerator: {size_text(answer.totals.memory_bytes)}{available}{fits}."
+    )
     if answer.as_published is not None and answer.effects:
         lines.append(f"As published the whole would take {_days(answer.as_published.time_s)} days.")
     if answer.effects:
@@ -127,7 +160,10 @@ def run_text(answer: TrainingTime, files: tuple[str, ...]) -> str:
     for effect in answer.effects:
         name = effect.correction.name
         memory = size_text(effect.kept.memory_bytes)
-        lines.append(f"  {name:<18} {_days(effect.kept.time_s):>10} days  {memory:>9}  {effect.correction.published}")
+        lines.append(
+            f"  {name:<18} {_days(effect.kept.time_s):>10} days  {memory:>9}  "
+            f"{effect.correction.published}"
+        )
     if answer.kept:
         lines += ["", f"Kept as published: {', '.join(answer.kept)}."]
     return "\n".join([*lines, *(f"Written: {name}" for name in files)])
@@ -165,7 +201,11 @@ def _point(point: Permutation) -> dict[str, Any]:
         "total_time_days": point.time_s / SECONDS_PER_DAY,
         "batch_size": point.batch_size,
         **dict(zip(DEGREE_NAMES, point.degrees, strict=True)),
-        **{"data_parallel_degree": dp, "tensor_parallel_degree": tp, "pipeline_parallel_degree": pp},
+        **{
+            "data_parallel_degree": dp,
+            "tensor_parallel_degree": tp,
+            "pipeline_parallel_degree": pp,
+        },
         MEMORY_BYTES: point.memory_bytes,
     }
 
@@ -176,22 +216,29 @@ def search_text(result: SearchResult) -> str:
     lines = [
         "BEST PARALLELIZATIONS (inside x between nodes)",
         "",
-        f"{'rank':>4} {'days':>10} {'time':>12} {'batch':>8} {'dp':>11} {'tp':>11} {'pp':>11} {'memory':>10}",
+        f"{'rank':>4} {'days':>10} {'time':>12} {'batch':>8} {'dp':>11} {'tp':>11} {'pp':>11} "
+        f"{'memory':>10}",
     ]
     for rank, each in enumerate(result.best, start=1):
         inside, between = each.degrees[:3], each.degrees[3:]
-        degrees = " ".join(f"{f'{one} x {two}':>11}" for one, two in zip(inside, between, strict=True))
+        degrees = " ".join(
+            f"{f'{one} x {two}':>11}" for one, two in zip(inside, between, strict=True)
+        )
         memory = size_text(each.memory_bytes)
         lines.append(
-            f"{rank:>4} {_days(each.time_s):>10} {time_text(each.time_s):>12} {each.batch_size:>8} {degrees} {memory:>10}"
+            f"{rank:>4} {_days(each.time_s):>10} {time_text(each.time_s):>12} "
+            f"{each.batch_size:>8} {degrees} {memory:>10}"
         )
     sizes = len(certificate.batch_sizes)
     lines += [
         "",
-        f"{certificate.permutations:,} permutations: {sizes:,} batch size{'' if sizes == 1 else 's'} x "
-        f"{certificate.splits_inside:,} splits of {certificate.accelerators_per_node:,} accelerators x "
+        f"{certificate.permutations:,} permutations: {sizes:,} batch "
+        f"size{'' if sizes == 1 else 's'} x "
+        f"{certificate.splits_inside:,} splits of {certificate.accelerators_per_node:,} "
+        "accelerators x "
         f"{certificate.splits_between:,} splits of {certificate.nodes:,} nodes.",
         *(f"{each.permutations:,} of them break: {each.rule}." for each in certificate.excluded),
-        f"All {certificate.feasible:,} others were evaluated; the best takes {result.best[0].time_s!r} s.",
+        f"All {certificate.feasible:,} others were evaluated; the best takes "
+        f"{result.best[0].time_s!r} s.",
     ]
     return "\n".join(lines)

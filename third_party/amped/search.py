@@ -1,7 +1,9 @@
-"""All permutations of batch size and the six degrees, evaluated in one pass of the table over arrays.
+"""All permutations of batch size and the six degrees, evaluated in one pass of the table over
+arrays.
 
-The degrees inside a node multiply to its accelerators, those between nodes to the nodes; ``model.DIVISIBILITY`` and the memory
-decide which permutations are possible. AMPeD's ``optimization`` asks the same, one permutation at a time.
+The degrees inside a node multiply to its accelerators, those between nodes to the nodes;
+``model.DIVISIBILITY`` and the memory decide which permutations are possible. AMPeD's
+``optimization`` asks the same, one permutation at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from Common.errors import InfeasibleError, InputError
 from third_party.amped.catalogue import DEGREE_NAMES, parameters
 from third_party.amped.configuration import Configuration
 from third_party.amped.corrections import applied
-from third_party.amped.model import DIVISIBILITY, MEMORY, MEMORY_BYTES, Rule, build_table, has_memory
+from third_party.amped.model import (
+    DIVISIBILITY,
+    MEMORY,
+    MEMORY_BYTES,
+    Rule,
+    build_table,
+    has_memory,
+)
 from third_party.amped.table import ParameterTable
 from third_party.amped.time_formulas import TOTAL_S
 
@@ -27,7 +36,8 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Permutation:
-    """One feasible point: batch size (sequences), the six degrees in the order of ``DEGREE_NAMES``, seconds and bytes."""
+    """One feasible point: batch size (sequences), the six degrees in the order of ``DEGREE_NAMES``,
+    seconds and bytes."""
 
     batch_size: int
     degrees: tuple[int, ...]
@@ -37,11 +47,17 @@ class Permutation:
     @property
     def total(self) -> tuple[int, ...]:
         """Data, tensor and pipeline parallel degree over the whole system."""
-        return tuple(inside * between for inside, between in zip(self.degrees[:3], self.degrees[3:], strict=True))
+        return tuple(
+            inside * between
+            for inside, between in zip(self.degrees[:3], self.degrees[3:], strict=True)
+        )
 
     def instead(self) -> dict[str, float]:
         """What it sets in a configuration."""
-        return {"batch_size": float(self.batch_size), **dict(zip(DEGREE_NAMES, map(float, self.degrees), strict=True))}
+        return {
+            "batch_size": float(self.batch_size),
+            **dict(zip(DEGREE_NAMES, map(float, self.degrees), strict=True)),
+        }
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,8 @@ class Exclusion:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was searched: ``permutations`` = those that ``excluded`` counts + ``feasible``, each of which was evaluated."""
+    """What was searched: ``permutations`` = those that ``excluded`` counts + ``feasible``, each of
+    which was evaluated."""
 
     accelerators_per_node: int
     nodes: int
@@ -68,7 +85,8 @@ class Certificate:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The best permutations, quickest first, and the certificate; of equally quick ones those with the smaller batch first."""
+    """The best permutations, quickest first, and the certificate; of equally quick ones those with
+    the smaller batch first."""
 
     configuration: Configuration
     kept: tuple[str, ...]
@@ -80,7 +98,12 @@ def splits(number: int) -> IntArray:
     """All ordered triples of factors with this product, shape (triples, 3), in ascending order."""
     divisors = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
     divisors = sorted({*divisors, *(number // each for each in divisors)})
-    triples = [(one, two, number // one // two) for one in divisors for two in divisors if number // one % two == 0]
+    triples = [
+        (one, two, number // one // two)
+        for one in divisors
+        for two in divisors
+        if number // one % two == 0
+    ]
     return np.array(triples, dtype=np.int64)
 
 
@@ -92,14 +115,15 @@ def optimize(
     best: int = 10,
     ignore_memory: bool = False,
 ) -> SearchResult:
-    """The quickest trainings of a configuration's model on its accelerators, whatever its own degrees are.
+    """The quickest trainings of a configuration's model on its accelerators, whatever its own
+    degrees are.
 
-    Without ``batch_sizes`` those of the configuration. The accelerators are total_number_of_accelerators, or number_of_nodes
-    nodes, or as many as the configuration's degrees need.
+    Without ``batch_sizes`` those of the configuration. The accelerators are
+    total_number_of_accelerators, or number_of_nodes nodes, or as many as the configuration's
+    degrees need.
 
-    Raises:
-        InputError: the accelerators do not make whole nodes, a batch size cannot be, or they are more than ``MOST_PERMUTATIONS``.
-        InfeasibleError: no permutation obeys the rules.
+    Raises: InputError: the accelerators do not make whole nodes, a batch size cannot be, or they
+        are more than ``MOST_PERMUTATIONS``. InfeasibleError: no permutation obeys the rules.
     """
     per_node, nodes = _system(configuration)
     sizes = _batch_sizes(configuration, batch_sizes)
@@ -107,30 +131,50 @@ def optimize(
     count = len(sizes) * len(inside) * len(between)
     if count > MOST_PERMUTATIONS:
         raise InputError(
-            f"{configuration.source}: {count:,} permutations ({len(sizes)} batch sizes, {len(inside)} splits inside a node, "
-            f"{len(between)} between nodes) are more than {MOST_PERMUTATIONS:,}; give fewer batch sizes"
+            f"{configuration.source}: {count:,} permutations ({len(sizes)} batch sizes, "
+            f"{len(inside)} splits inside a node, "
+            f"{len(between)} between nodes) are more than {MOST_PERMUTATIONS:,}; give fewer batch "
+            "sizes"
         )
-    batch, first, second = (each.ravel() for each in np.indices((len(sizes), len(inside), len(between))))
+    batch, first, second = (
+        each.ravel() for each in np.indices((len(sizes), len(inside), len(between)))
+    )
     degrees = np.concatenate([inside[first], between[second]], axis=1)
     batches = np.array(sizes, dtype=np.int64)[batch]
-    columns = {name: degrees[:, place].astype(np.float64) for place, name in enumerate(DEGREE_NAMES)}
-    table = build_table(configuration, applied(kept), {"batch_size": batches.astype(np.float64), **columns})
-    rules = (*DIVISIBILITY, MEMORY) if has_memory(configuration) and not ignore_memory else DIVISIBILITY
+    columns = {
+        name: degrees[:, place].astype(np.float64) for place, name in enumerate(DEGREE_NAMES)
+    }
+    table = build_table(
+        configuration, applied(kept), {"batch_size": batches.astype(np.float64), **columns}
+    )
+    rules = (
+        (*DIVISIBILITY, MEMORY) if has_memory(configuration) and not ignore_memory else DIVISIBILITY
+    )
     feasible, excluded = _obeyed(table, rules, count)
-    certificate = Certificate(per_node, nodes, sizes, len(inside), len(between), count, excluded, int(feasible.sum()))
+    certificate = Certificate(
+        per_node, nodes, sizes, len(inside), len(between), count, excluded, int(feasible.sum())
+    )
     if not certificate.feasible:
-        raise InfeasibleError(f"{configuration.source}: none of the {count:,} permutations is possible; {_reasons(excluded)}")
+        raise InfeasibleError(
+            f"{configuration.source}: none of the {count:,} permutations is possible; "
+            f"{_reasons(excluded)}"
+        )
     times = np.broadcast_to(table[TOTAL_S], (count,))
     memory = np.broadcast_to(table[MEMORY_BYTES], (count,))
     places = np.flatnonzero(feasible)
     order = places[np.lexsort((places, batches[places], times[places]))][:best]
     found = tuple(
-        Permutation(int(batches[at]), tuple(map(int, degrees[at])), float(times[at]), float(memory[at])) for at in order
+        Permutation(
+            int(batches[at]), tuple(map(int, degrees[at])), float(times[at]), float(memory[at])
+        )
+        for at in order
     )
     return SearchResult(configuration, tuple(kept), found, certificate)
 
 
-def _obeyed(table: ParameterTable, rules: Sequence[Rule], count: int) -> tuple[NDArray[np.bool_], tuple[Exclusion, ...]]:
+def _obeyed(
+    table: ParameterTable, rules: Sequence[Rule], count: int
+) -> tuple[NDArray[np.bool_], tuple[Exclusion, ...]]:
     """Which permutations obey all rules, and how many each rule is the first to exclude."""
     possible = np.ones(count, dtype=np.bool_)
     excluded = []
@@ -142,15 +186,22 @@ def _obeyed(table: ParameterTable, rules: Sequence[Rule], count: int) -> tuple[N
 
 
 def _reasons(excluded: Sequence[Exclusion]) -> str:
-    counted = ", ".join(f"{each.permutations:,} break '{each.rule}'" for each in excluded if each.permutations)
+    counted = ", ".join(
+        f"{each.permutations:,} break '{each.rule}'" for each in excluded if each.permutations
+    )
     return f"{counted}; change the batch sizes, the nodes or the memory"
 
 
 def _batch_sizes(configuration: Configuration, asked: Sequence[int]) -> tuple[int, ...]:
     parameter = parameters()["batch_size"]
-    given = [parameter.parse(each, "--batch-sizes") for each in asked] or list(configuration.values("batch_size"))
+    given = [parameter.parse(each, "--batch-sizes") for each in asked] or list(
+        configuration.values("batch_size")
+    )
     if not given:
-        raise InputError(f"{configuration.source}: batch_size has no value; give one, a list of them, or --batch-sizes")
+        raise InputError(
+            f"{configuration.source}: batch_size has no value; give one, a list of them, or "
+            "--batch-sizes"
+        )
     return tuple(sorted({int(each) for each in given}))
 
 
@@ -159,21 +210,29 @@ def _system(configuration: Configuration) -> tuple[int, int]:
     source = configuration.source
     per_node = _single(configuration, "number_of_accelerators_per_node")
     if per_node is None:
-        raise InputError(f"{source}: number_of_accelerators_per_node has no value; add it to the configuration")
-    total, nodes = _single(configuration, "total_number_of_accelerators"), _single(configuration, "number_of_nodes")
+        raise InputError(
+            f"{source}: number_of_accelerators_per_node has no value; add it to the configuration"
+        )
+    total, nodes = (
+        _single(configuration, "total_number_of_accelerators"),
+        _single(configuration, "number_of_nodes"),
+    )
     if nodes is None and total is None:
         degrees = [_single(configuration, name) for name in DEGREE_NAMES]
         if None in degrees:
             raise InputError(
-                f"{source} says neither number_of_nodes nor total_number_of_accelerators nor all six degrees; add one of them"
+                f"{source} says neither number_of_nodes nor total_number_of_accelerators nor all "
+                "six degrees; add one of them"
             )
         total = math.prod(each for each in degrees if each is not None)
     if total is None:
         total = per_node * (nodes or 0)
     if total % per_node or (nodes is not None and nodes * per_node != total):
         raise InputError(
-            f"{source}: {total} accelerators are not the whole nodes of {per_node} that the configuration names; make "
-            "total_number_of_accelerators the product of number_of_nodes and number_of_accelerators_per_node"
+            f"{source}: {total} accelerators are not the whole nodes of {per_node} that the "
+            "configuration names; make "
+            "total_number_of_accelerators the product of number_of_nodes and "
+            "number_of_accelerators_per_node"
         )
     return per_node, total // per_node
 

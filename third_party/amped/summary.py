@@ -1,6 +1,8 @@
-"""``config_summary.txt`` read back: a configuration that says of each parameter what it was and where it came from.
+"""``config_summary.txt`` read back: a configuration that says of each parameter what it was and
+where it came from.
 
-The writer is ``reports.config_summary``. A line is ``name : value unit  # [origin] description``; what was calculated is again.
+The writer is ``reports.config_summary``. A line is ``name : value unit  # [origin] description``;
+what was calculated is again.
 """
 
 from __future__ import annotations
@@ -13,14 +15,19 @@ from Common.errors import InputError
 from third_party.amped.catalogue import Category
 
 SUMMARY_HEAD = "FULL CONFIGURATION"
-HEADINGS = {category: f"{number}: {category.replace('_', ' ').upper()}" for number, category in enumerate(Category, start=1)}
+HEADINGS = {
+    category: f"{number}: {category.replace('_', ' ').upper()}"
+    for number, category in enumerate(Category, start=1)
+}
 _LINE = re.compile(
-    r"(?P<name>\S+) *: (?P<value>[^#\n]*?) *# \[(?P<origin>given|looked up|calculated|default)\](?P<description>.*)"
+    r"(?P<name>\S+) *: (?P<value>[^#\n]*?) *# \[(?P<origin>given|looked "
+    r"up|calculated|default)\](?P<description>.*)"
 )
 
 
 def document_of_summary(text: str, source: str) -> dict[str, Any]:
-    """The configuration document of a summary's text: its values as given, except what was calculated.
+    """The configuration document of a summary's text: its values as given, except what was
+    calculated.
 
     Raises:
         InputError: a line of a category is none of a parameter.
@@ -38,10 +45,15 @@ def document_of_summary(text: str, source: str) -> dict[str, Any]:
             found = _LINE.fullmatch(line)
             if found is None:
                 raise InputError(
-                    f"{source}, line {number}: {clipped(repr(line), 100)} is no parameter; give a config_summary.txt as it was "
+                    f"{source}, line {number}: {clipped(repr(line), 100)} is no parameter; give a "
+                    "config_summary.txt as it was "
                     "written"
                 )
             described = {"description": found["description"].strip()}
-            known = {"calculated": True} if found["origin"] == "calculated" else {"value": found["value"]}
+            known = (
+                {"calculated": True}
+                if found["origin"] == "calculated"
+                else {"value": found["value"]}
+            )
             current[found["name"]] = {**known, **described}
     return document

@@ -1,6 +1,8 @@
-"""AMPeD's calculated parameters of the mapping, the system and the accelerator: degrees, nodes, bandwidths, peaks, memory.
+"""AMPeD's calculated parameters of the mapping, the system and the accelerator: degrees, nodes,
+bandwidths, peaks, memory.
 
-As published, from the same source as ``transformer_formulas``. Memory is in bytes here, where AMPeD has GB of 1e9 bytes.
+As published, from the same source as ``transformer_formulas``. Memory is in bytes here, where AMPeD
+has GB of 1e9 bytes.
 """
 
 import numpy as np
@@ -9,11 +11,19 @@ from third_party.amped.quantities import Kind
 from third_party.amped.table import Formula
 
 DEGREES = ("data_parallel_degree", "tensor_parallel_degree", "pipeline_parallel_degree")
-INTRA, INTER = tuple(f"intra_node_{name}" for name in DEGREES), tuple(f"inter_node_{name}" for name in DEGREES)
+INTRA, INTER = (
+    tuple(f"intra_node_{name}" for name in DEGREES),
+    tuple(f"inter_node_{name}" for name in DEGREES),
+)
 
 MAPPING = (
     *(
-        Formula(name, (inside, between), lambda inside, between: inside * between, description="inside times between nodes")
+        Formula(
+            name,
+            (inside, between),
+            lambda inside, between: inside * between,
+            description="inside times between nodes",
+        )
         for name, inside, between in zip(DEGREES, INTRA, INTER, strict=True)
     ),
     Formula("accelerators_per_node_required", INTRA, lambda dp, tp, pp: dp * tp * pp),
@@ -74,11 +84,17 @@ ACCELERATOR = (
         "efficiency",
         ("microbatch_size", "efficiency_curve_limit", "efficiency_curve_half_size"),
         _saturating,
-        description="share of the peak: limit x / (x + half size) of the micro-batch size x; at most 0.91 as published",
+        description="share of the peak: limit x / (x + half size) of the micro-batch size x; at "
+        "most 0.91 as published",
     ),
     Formula(
         "peak_compute_8bit_MACs",
-        ("frequency", "number_of_cores", "functional_units_per_core", "functional_unit_hardware_8bit_MAC_per_cycle"),
+        (
+            "frequency",
+            "number_of_cores",
+            "functional_units_per_core",
+            "functional_unit_hardware_8bit_MAC_per_cycle",
+        ),
         lambda frequency, cores, units, per_cycle: frequency * cores * units * per_cycle,
         description="multiply-accumulates per second",
     ),
@@ -130,10 +146,17 @@ MEMORY = (
     Formula(
         "min_required_memory_per_accelerator",
         (
-            *("weight_precision", "gradient_precision", "total_number_of_parameters_without_embedding", *_SHARDS),
+            *(
+                "weight_precision",
+                "gradient_precision",
+                "total_number_of_parameters_without_embedding",
+                *_SHARDS,
+            ),
             "required_memory_per_accelerator_activations",
         ),
-        lambda w, g, parameters, dp, tp, pp, activations: (w + g / 2) * parameters / (8 * dp * tp * pp) + activations,
+        lambda w, g, parameters, dp, tp, pp, activations: (
+            (w + g / 2) * parameters / (8 * dp * tp * pp) + activations
+        ),
         Kind.BYTES,
         "weights and half of the gradients and activations",
     ),

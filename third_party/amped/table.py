@@ -1,8 +1,10 @@
-"""A reactive table of parameters: values that are given, and declared functions of them that follow every change.
+"""A reactive table of parameters: values that are given, and declared functions of them that follow
+every change.
 
-Who depends on whom is declared by each ``Formula``, never found out by running it, so that a cycle, a missing value and an
-unknown name are refused by their names before anything is computed. Values are scalars or arrays of one shape: with arrays for
-some of the given ones, one pass computes all points of a search.
+Who depends on whom is declared by each ``Formula``, never found out by running it, so that a cycle,
+a missing value and an unknown name are refused by their names before anything is computed. Values
+are scalars or arrays of one shape: with arrays for some of the given ones, one pass computes all
+points of a search.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Formula:
-    """How a parameter is calculated: ``function`` of the values of ``inputs``, in their order, elementwise."""
+    """How a parameter is calculated: ``function`` of the values of ``inputs``, in their order,
+    elementwise."""
 
     name: str
     inputs: tuple[str, ...]
@@ -34,16 +37,23 @@ class Formula:
 
 
 class ParameterTable:
-    """Values by name. ``set`` changes one, and with it everything that depends on it and nothing else.
+    """Values by name. ``set`` changes one, and with it everything that depends on it and nothing
+    else.
 
-    Calculated are the ``targets`` and what they need. A given value stands in for the formula of its name.
+    Calculated are the ``targets`` and what they need. A given value stands in for the formula of
+    its name.
     """
 
-    def __init__(self, formulas: Mapping[str, Formula], given: Mapping[str, ArrayLike], targets: Iterable[str]) -> None:
+    def __init__(
+        self,
+        formulas: Mapping[str, Formula],
+        given: Mapping[str, ArrayLike],
+        targets: Iterable[str],
+    ) -> None:
         """Calculate the targets.
 
-        Raises:
-            InputError: the formulas that are needed form a cycle, need a value that is not given, or leave the range of numbers.
+        Raises: InputError: the formulas that are needed form a cycle, need a value that is not
+            given, or leave the range of numbers.
         """
         self._formulas = dict(formulas)
         self._targets = tuple(targets)
@@ -58,7 +68,10 @@ class ParameterTable:
             InputError: there is no such parameter among the given and the needed ones.
         """
         if name not in self._values:
-            raise InputError(f"unknown parameter {name!r}; {nearest(name, self._values, 'see those of config_summary.txt')}")
+            raise InputError(
+                f"unknown parameter {name!r}; "
+                f"{nearest(name, self._values, 'see those of config_summary.txt')}"
+            )
         return self._values[name]
 
     def number(self, name: str) -> float:
@@ -76,9 +89,11 @@ class ParameterTable:
         return self._order
 
     def set(self, **values: ArrayLike) -> tuple[str, ...]:
-        """Give parameters new values; returns the names of those that were calculated anew, in order.
+        """Give parameters new values; returns the names of those that were calculated anew, in
+        order.
 
-        A calculated parameter that is set stays as it is set. On a refusal the table stays as it was.
+        A calculated parameter that is set stays as it is set. On a refusal the table stays as it
+        was.
 
         Raises:
             InputError: a name is unknown, or as for a new table.
@@ -86,8 +101,14 @@ class ParameterTable:
         for name in values:
             if name not in self._values and name not in self._formulas:
                 known = {*self._values, *self._formulas}
-                raise InputError(f"unknown parameter {name!r}; {nearest(name, known, 'see those of config_summary.txt')}")
-        given = {**self._given, **{name: np.asarray(value, dtype=np.float64) for name, value in values.items()}}
+                raise InputError(
+                    f"unknown parameter {name!r}; "
+                    f"{nearest(name, known, 'see those of config_summary.txt')}"
+                )
+        given = {
+            **self._given,
+            **{name: np.asarray(value, dtype=np.float64) for name, value in values.items()},
+        }
         order = self._order if given.keys() == self._given.keys() else self._ordered(given)
         changed, affected = set(values), []
         for name in order:
@@ -110,33 +131,43 @@ class ParameterTable:
                 continue
             if name not in self._formulas:
                 reason = f", which {needed_by} needs," if needed_by else ""
-                raise InputError(f"parameter {name!r}{reason} has no value; add it to the configuration")
+                raise InputError(
+                    f"parameter {name!r}{reason} has no value; add it to the configuration"
+                )
             graph[name] = tuple(each for each in self._formulas[name].inputs if each not in given)
             pending.extend((each, name) for each in graph[name])
         try:
             return tuple(TopologicalSorter(graph).static_order())
         except CycleError as error:
             raise InputError(
-                f"parameters are calculated from each other: {_as_chain(error.args[1])}; give one of them a value"
+                f"parameters are calculated from each other: {_as_chain(error.args[1])}; give one "
+                "of them a value"
             ) from error
 
-    def _calculated(self, names: Iterable[str], known: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    def _calculated(
+        self, names: Iterable[str], known: Mapping[str, FloatArray]
+    ) -> dict[str, FloatArray]:
         values, new = dict(known), {}
         for name in names:
             formula = self._formulas[name]
             try:
                 with np.errstate(divide="raise", over="raise", invalid="raise"):
-                    result = np.asarray(formula.function(*(values[each] for each in formula.inputs)), dtype=np.float64)
+                    result = np.asarray(
+                        formula.function(*(values[each] for each in formula.inputs)),
+                        dtype=np.float64,
+                    )
             except FloatingPointError as error:
                 raise InputError(
-                    f"{name} cannot be calculated from {' and '.join(formula.inputs)}: {error}; give less extreme values"
+                    f"{name} cannot be calculated from {' and '.join(formula.inputs)}: {error}; "
+                    "give less extreme values"
                 ) from error
             values[name] = new[name] = result
         return new
 
 
 def _as_chain(cycle: list[str]) -> str:
-    """A cycle of ``graphlib`` (each node before those that depend on it) as "a -> b -> a", where a is calculated from b."""
+    """A cycle of ``graphlib`` (each node before those that depend on it) as "a -> b -> a", where a
+    is calculated from b."""
     around = cycle[:0:-1]
     first = around.index(min(around))
     return " -> ".join([*around[first:], *around[:first], around[first]])

@@ -1,9 +1,11 @@
-"""AMPeD's calculated parameters of the training itself: batches, multiply-accumulates, parameters of a layer and of the model.
+"""AMPeD's calculated parameters of the training itself: batches, multiply-accumulates, parameters
+of a layer and of the model.
 
-As published: the names and formulas are those of AMPeD's ``inputs.py`` in a derivative project (``amped_deepflow``), which is
-public where AMPeD's own repository holds a README alone. Operations and volumes are of one layer and one global batch. The
-formulas marked "ours" have no counterpart there; they let a configuration say what it knows and leave the rest. What
-``corrections`` replaces is there.
+As published: the names and formulas are those of AMPeD's ``inputs.py`` in a derivative project
+(``amped_deepflow``), which is public where AMPeD's own repository holds a README alone. Operations
+and volumes are of one layer and one global batch. The formulas marked "ours" have no counterpart
+there; they let a configuration say what it knows and leave the rest. What ``corrections`` replaces
+is there.
 """
 
 import numpy as np
@@ -11,8 +13,18 @@ import numpy as np
 from third_party.amped.table import Formula
 
 BATCHES = (
-    Formula("batch_size", ("minibatch_size", "data_parallel_degree"), lambda mini, dp: mini * dp, description="ours: sequences"),
-    Formula("minibatch_size", ("batch_size", "data_parallel_degree"), lambda batch, dp: batch / dp, description="sequences"),
+    Formula(
+        "batch_size",
+        ("minibatch_size", "data_parallel_degree"),
+        lambda mini, dp: mini * dp,
+        description="ours: sequences",
+    ),
+    Formula(
+        "minibatch_size",
+        ("batch_size", "data_parallel_degree"),
+        lambda batch, dp: batch / dp,
+        description="sequences",
+    ),
     Formula(
         "microbatch_size",
         ("minibatch_size", "number_of_microbatches_per_minibatch"),
@@ -25,10 +37,30 @@ BATCHES = (
         lambda pp: pp,
         description="as many as pipeline stages",
     ),
-    Formula("samples", ("tokens_to_train", "context"), lambda tokens, context: tokens / context, description="sequences"),
-    Formula("tokens_to_train", ("samples", "context"), lambda samples, context: samples * context, description="ours: tokens"),
-    Formula("number_of_batches", ("samples", "batch_size"), lambda samples, batch: samples / batch, description="iterations"),
-    Formula("summarization_len", ("context",), lambda context: context, description="ours: all tokens are attended to"),
+    Formula(
+        "samples",
+        ("tokens_to_train", "context"),
+        lambda tokens, context: tokens / context,
+        description="sequences",
+    ),
+    Formula(
+        "tokens_to_train",
+        ("samples", "context"),
+        lambda samples, context: samples * context,
+        description="ours: tokens",
+    ),
+    Formula(
+        "number_of_batches",
+        ("samples", "batch_size"),
+        lambda samples, batch: samples / batch,
+        description="iterations",
+    ),
+    Formula(
+        "summarization_len",
+        ("context",),
+        lambda context: context,
+        description="ours: all tokens are attended to",
+    ),
 )
 
 SIZES = (
@@ -56,9 +88,17 @@ SIZES = (
         lambda head: head,
         description="ours: width of one head",
     ),
-    Formula("hidden_layer_dimension_MLP_1", ("dimensionality",), lambda width: width, description="width into the MLP"),
     Formula(
-        "hidden_layer_dimension_MLP_2", ("dimensionality",), lambda width: 4 * width, description="ours: width within the MLP"
+        "hidden_layer_dimension_MLP_1",
+        ("dimensionality",),
+        lambda width: width,
+        description="width into the MLP",
+    ),
+    Formula(
+        "hidden_layer_dimension_MLP_2",
+        ("dimensionality",),
+        lambda width: 4 * width,
+        description="ours: width within the MLP",
     ),
 )
 
@@ -119,8 +159,17 @@ OPERATIONS = (
     ),
     Formula(
         "gating_MAC_operations",
-        ("context", "dimensionality", "batch_size", "expert_flag", "number_of_experts", "number_of_MoE_layers"),
-        lambda context, width, batch, flag, experts, layers: context * (width - 1) * batch * flag * experts * layers,
+        (
+            "context",
+            "dimensionality",
+            "batch_size",
+            "expert_flag",
+            "number_of_experts",
+            "number_of_MoE_layers",
+        ),
+        lambda context, width, batch, flag, experts, layers: (
+            context * (width - 1) * batch * flag * experts * layers
+        ),
         description="multiply-accumulates per batch of all MoE layers",
     ),
     Formula(
@@ -169,7 +218,14 @@ PARAMETERS = (
     *(Formula(name, ("dimensionality",), lambda width: width) for name in _WIDTHS),
     Formula(
         "number_of_parameters_per_layer",
-        (*_WIDTHS, "key_query_value_length", "attention_heads", *_MLP, "embedding_layer_parameters", "layers"),
+        (
+            *_WIDTHS,
+            "key_query_value_length",
+            "attention_heads",
+            *_MLP,
+            "embedding_layer_parameters",
+            "layers",
+        ),
         lambda q, k, v, o, b1, b2, s1, s2, head, heads, one, two, embedding, layers: (
             (q + k + v + o) * head * heads + b1 + b2 + s1 + s2 + 2 * two * one + embedding / layers
         ),
@@ -180,7 +236,12 @@ PARAMETERS = (
         ("number_of_parameters_per_layer", "layers"),
         lambda parameters, layers: parameters * layers,
     ),
-    Formula("number_of_MoE_layers", ("layers",), lambda layers: layers // 2, description="every second layer"),
+    Formula(
+        "number_of_MoE_layers",
+        ("layers",),
+        lambda layers: layers // 2,
+        description="every second layer",
+    ),
     Formula("expert_flag", ("number_of_experts",), lambda experts: np.where(experts > 1, 1.0, 0.0)),
     Formula(
         "number_of_gating_parameters",
@@ -200,7 +261,12 @@ PARAMETERS = (
     ),
     Formula(
         "total_number_of_parameters_without_embedding",
-        ("number_of_parameters_per_layer", "layers", "number_of_gating_parameters", "number_of_expert_parameters"),
+        (
+            "number_of_parameters_per_layer",
+            "layers",
+            "number_of_gating_parameters",
+            "number_of_expert_parameters",
+        ),
         lambda parameters, layers, gating, experts: parameters * layers + gating + experts,
         description="embedding included in spite of the name",
     ),
@@ -259,8 +325,18 @@ UTILISATION = (
     Formula("compute_intensity_weight_updates", (), lambda: 1 / 3, description="not in the time"),
     Formula("compute_intensity_NonLin_ops", (), lambda: 0.0, description="not in the time"),
     Formula("tile_block_size", (), lambda: 1.0, description="not in the time"),
-    Formula("bigger_tile_block_size", ("tile_block_size",), lambda tile: tile, description="ours; not in the time"),
-    Formula("main_mem_bw_A100", (), lambda: 350.0, description="as AMPeD has it, without a unit; not in the time"),
+    Formula(
+        "bigger_tile_block_size",
+        ("tile_block_size",),
+        lambda tile: tile,
+        description="ours; not in the time",
+    ),
+    Formula(
+        "main_mem_bw_A100",
+        (),
+        lambda: 350.0,
+        description="as AMPeD has it, without a unit; not in the time",
+    ),
 )
 
 TRANSFORMER_FORMULAS = (*BATCHES, *SIZES, *OPERATIONS, *PARAMETERS, *UTILISATION)

@@ -1,7 +1,9 @@
-"""Settings of ``phaze evaluate`` out of a configuration of accelerate, YAML: FSDP of both versions, DeepSpeed, Megatron-LM.
+"""Settings of ``phaze evaluate`` out of a configuration of accelerate, YAML: FSDP of both versions,
+DeepSpeed, Megatron-LM.
 
-It says how processes share the model. The model, its sequences and the micro-batch are arguments of a training script's own
-objects, so the command line gives them; ``--global-batch-size`` too where gradients are accumulated.
+It says how processes share the model. The model, its sequences and the micro-batch are arguments of
+a training script's own objects, so the command line gives them; ``--global-batch-size`` too where
+gradients are accumulated.
 """
 
 from __future__ import annotations
@@ -12,22 +14,60 @@ from dataclasses import dataclass, field, replace
 from Common.errors import InputError
 from Common.yaml_files import parse_yaml
 from Plans.offload import Offload
-from third_party.exports.deepspeed_reading import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE, own_gradients
-from third_party.exports.given_keys import flattened, is_off, known_keys, part, shown, truth, whole, written
+from third_party.exports.deepspeed_reading import (
+    INSTEAD_OF_DEEPSPEED,
+    OF_COMMAND_LINE,
+    own_gradients,
+)
+from third_party.exports.given_keys import (
+    flattened,
+    is_off,
+    known_keys,
+    part,
+    shown,
+    truth,
+    whole,
+    written,
+)
 from third_party.exports.launch_batches import accumulation, devices_of_a_replica
 from third_party.exports.launch_keys import LaunchReading
 
 PROGRAM = "accelerate"
 FORMATS = {"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
-STRATEGIES = {  # of FSDP 1, by name and number (torch.distributed.fsdp.ShardingStrategy), and the ZeRO stage of each
-    **{"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2},
+# of FSDP 1, by name and number (torch.distributed.fsdp.ShardingStrategy), and the ZeRO stage of
+# each
+STRATEGIES = {
+    **{
+        "FULL_SHARD": 3,
+        "SHARD_GRAD_OP": 2,
+        "NO_SHARD": 0,
+        "HYBRID_SHARD": 3,
+        "HYBRID_SHARD_ZERO2": 2,
+    },
     **{"1": 3, "2": 2, "3": 0, "4": 3, "5": 2},
 }
 HYBRID = ("HYBRID_SHARD", "HYBRID_SHARD_ZERO2", "4", "5")
-KINDS = ("NO", "MULTI_GPU", "MULTI_NPU", "MULTI_XPU", "MULTI_HPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_NEURON")
+KINDS = (
+    "NO",
+    "MULTI_GPU",
+    "MULTI_NPU",
+    "MULTI_XPU",
+    "MULTI_HPU",
+    "MULTI_MLU",
+    "MULTI_SDAA",
+    "MULTI_MUSA",
+    "MULTI_NEURON",
+)
 SHARING = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "TP")
 PARTS = ("fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config")
-MARKS = ("compute_environment", "num_processes", "num_machines", "machine_rank", "main_training_function", *PARTS)
+MARKS = (
+    "compute_environment",
+    "num_processes",
+    "num_machines",
+    "machine_rank",
+    "main_training_function",
+    *PARTS,
+)
 
 
 @dataclass
@@ -40,7 +80,8 @@ class _Given:
     accumulation: str = ""  # the key that says them
 
     def value(self, home: str, name: str) -> object:
-        """A value of a part; that of FSDP and Megatron-LM has the name of its part before its own."""
+        """A value of a part; that of FSDP and Megatron-LM has the name of its part before its
+        own."""
         return part(self.content, home, PROGRAM).get(name)
 
     def size(self, home: str, name: str) -> int:
@@ -51,21 +92,30 @@ class _Given:
 
 
 def recognises(content: object) -> bool:
-    """Whether parsed YAML has accelerate's marks: how processes share a model, and a key beside it that only it has."""
-    return isinstance(content, dict) and "distributed_type" in content and any(name in content for name in MARKS)
+    """Whether parsed YAML has accelerate's marks: how processes share a model, and a key beside it
+    that only it has."""
+    return (
+        isinstance(content, dict)
+        and "distributed_type" in content
+        and any(name in content for name in MARKS)
+    )
 
 
 def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchReading:
-    """The plan in ``text``, YAML, as settings of ``evaluate``, and what became of its keys; what cannot be known is left out.
+    """The plan in ``text``, YAML, as settings of ``evaluate``, and what became of its keys; what
+    cannot be known is left out.
 
     Settings ``given_besides`` say the micro-batch of which the file has a number.
 
-    Raises:
-        InputError: it is no YAML, has no mark of accelerate, or has values that accelerate does not take.
+    Raises: InputError: it is no YAML, has no mark of accelerate, or has values that accelerate does
+        not take.
     """
     content = parse_yaml(text, "the configuration")
     if not isinstance(content, dict) or not recognises(content):
-        raise InputError(f"the configuration has no distributed_type beside one of {', '.join(MARKS)}; give one of accelerate")
+        raise InputError(
+            f"the configuration has no distributed_type beside one of {', '.join(MARKS)}; give "
+            "one of accelerate"
+        )
     content = {str(key): value for key, value in content.items()}
     keys, known = flattened(content), known_keys("accelerate")
     known.check_spelling(keys)
@@ -73,11 +123,17 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     kind = str(content["distributed_type"] or "NO").strip("'\"").upper()
     kind = "NO" if kind == "FALSE" else kind  # YAML reads a bare NO as false
     if kind in ("MULTI_CPU", "XLA", "TPU") or truth(content.get("use_cpu"), "use_cpu"):
-        given.untold["use_cpu" if truth(content.get("use_cpu"), "use_cpu") else "distributed_type"] = (
-            "it trains on processors or by XLA, and is priced as replicas on the device that is given"
+        given.untold[
+            "use_cpu" if truth(content.get("use_cpu"), "use_cpu") else "distributed_type"
+        ] = (
+            "it trains on processors or by XLA, and is priced as replicas on the device that is "
+            "given"
         )
     elif kind not in (*KINDS, *SHARING):
-        raise InputError(f"distributed_type is {written(content.get('distributed_type'))}; give {', '.join((*KINDS, *SHARING))}")
+        raise InputError(
+            f"distributed_type is {written(content.get('distributed_type'))}; give "
+            f"{', '.join((*KINDS, *SHARING))}"
+        )
     found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1} | _axes(given)
     if kind == "FSDP":
         found |= _fsdp(given)
@@ -99,10 +155,14 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
 
 def _axes(given: _Given) -> dict[str, object]:
     home, prefix = "parallelism_config", "parallelism_config_"
-    sizes = {axis: given.size(home, f"{prefix}{axis}_size") for axis in ("tp", "cp", "sp", "dp_replicate", "dp_shard")}
+    sizes = {
+        axis: given.size(home, f"{prefix}{axis}_size")
+        for axis in ("tp", "cp", "sp", "dp_replicate", "dp_shard")
+    }
     if sizes["cp"] > 1 and sizes["sp"] > 1:
         raise InputError(
-            f"{home} has cp_size {sizes['cp']} and sp_size {sizes['sp']}, of which accelerate takes one; leave one out"
+            f"{home} has cp_size {sizes['cp']} and sp_size {sizes['sp']}, of which accelerate "
+            "takes one; leave one out"
         )
     older = given.size("tp_config", "tp_size")  # of accelerate 1.3 to 1.7
     found: dict[str, object] = {"tp": max(sizes["tp"], older), "cp": max(sizes["cp"], sizes["sp"])}
@@ -111,7 +171,9 @@ def _axes(given: _Given) -> dict[str, object]:
     elif sizes["cp"] > 1:
         way = str(given.value(home, f"{prefix}cp_comm_strategy") or "allgather")
         if way not in ("allgather", "alltoall"):
-            raise InputError(f"{home}.{prefix}cp_comm_strategy is {written(way)}; give allgather or alltoall")
+            raise InputError(
+                f"{home}.{prefix}cp_comm_strategy is {written(way)}; give allgather or alltoall"
+            )
         found["exchange"] = "gather" if way == "allgather" else "ring"
     if sizes["dp_replicate"] > 1 and sizes["dp_shard"] > 1:
         given.untold[f"{home}.{prefix}dp_replicate_size"] = (
@@ -129,15 +191,21 @@ def _fsdp(given: _Given) -> dict[str, object]:
         name = reshard.upper()  # the name that later versions give it
     if name not in STRATEGIES:
         raise InputError(
-            f"{home}.fsdp_sharding_strategy is {written(strategy or reshard)}; give {', '.join(list(STRATEGIES)[:5])}"
+            f"{home}.fsdp_sharding_strategy is {written(strategy or reshard)}; give "
+            f"{', '.join(list(STRATEGIES)[:5])}"
         )
     stage = STRATEGIES[name]
     if version > 1 and reshard is not None:
         stage = 3 if truth(reshard, f"{home}.fsdp_reshard_after_forward") else 2
     if name in HYBRID:
         path = "fsdp_sharding_strategy" if strategy is not None else "fsdp_reshard_after_forward"
-        given.untold[f"{home}.{path}"] = "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
-    sizes = [given.size("parallelism_config", f"parallelism_config_{axis}_size") for axis in ("dp_shard", "cp", "dp_replicate")]
+        given.untold[f"{home}.{path}"] = (
+            "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
+        )
+    sizes = [
+        given.size("parallelism_config", f"parallelism_config_{axis}_size")
+        for axis in ("dp_shard", "cp", "dp_replicate")
+    ]
     if sizes[0] * sizes[1] == 1 and sizes[2] > 1:  # replicas that hold everything
         stage = 0
     recomputed = given.flag(home, "fsdp_activation_checkpointing")
@@ -155,7 +223,9 @@ def _deepspeed(given: _Given) -> dict[str, object]:
         if "zero_stage" in given.besides:
             given.usual[f"{home}.deepspeed_config_file"] = OF_COMMAND_LINE
         else:
-            given.untold[f"{home}.deepspeed_config_file"] = f"the plan is in that file: {INSTEAD_OF_DEEPSPEED}"
+            given.untold[f"{home}.deepspeed_config_file"] = (
+                f"the plan is in that file: {INSTEAD_OF_DEEPSPEED}"
+            )
         if given.value(home, "zero_stage") is None:
             return {}
     stage = given.value(home, "zero_stage")
@@ -166,9 +236,13 @@ def _deepspeed(given: _Given) -> dict[str, object]:
     for name in ("offload_optimizer_device", "offload_param_device"):
         device = str(given.value(home, name) or "none").lower()
         if device not in ("cpu", "nvme", "none"):
-            raise InputError(f"{home}.{name} is {written(given.value(home, name))}; give cpu, nvme or none")
+            raise InputError(
+                f"{home}.{name} is {written(given.value(home, name))}; give cpu, nvme or none"
+            )
         if device == "nvme":
-            given.untold[f"{home}.{name}"] = "it lies on NVMe drives, and is priced as in host memory"
+            given.untold[f"{home}.{name}"] = (
+                "it lies on NVMe drives, and is priced as in host memory"
+            )
         held[name] = float(device != "none")
     _accumulated(given, home, "gradient_accumulation_steps")
     optimizer = held["offload_optimizer_device"] if stage else 0.0
@@ -178,16 +252,27 @@ def _deepspeed(given: _Given) -> dict[str, object]:
 
 def _megatron(given: _Given) -> dict[str, object]:
     home, prefix = "megatron_lm_config", "megatron_lm_"
-    names = {"tp": "tp_degree", "pp": "pp_degree", "cp": "context_parallel_size", "ep": "expert_model_parallel_size"}
-    found: dict[str, object] = {axis: given.size(home, prefix + name) for axis, name in names.items()}
-    found["sequence_parallel"] = given.flag(home, f"{prefix}sequence_parallelism") and found["tp"] != 1
+    names = {
+        "tp": "tp_degree",
+        "pp": "pp_degree",
+        "cp": "context_parallel_size",
+        "ep": "expert_model_parallel_size",
+    }
+    found: dict[str, object] = {
+        axis: given.size(home, prefix + name) for axis, name in names.items()
+    }
+    found["sequence_parallel"] = (
+        given.flag(home, f"{prefix}sequence_parallelism") and found["tp"] != 1
+    )
     distributed = given.value(home, f"{prefix}use_distributed_optimizer")
     found["zero_stage"] = int(truth(distributed, f"{home}.{prefix}use_distributed_optimizer"))
     recomputed = given.flag(home, f"{prefix}recompute_activations")
     asked = given.value(home, f"{prefix}recompute_granularity")
     granularity = str(asked or ("selective" if recomputed else "none"))
     if granularity not in ("none", "selective", "full"):
-        raise InputError(f"{home}.{prefix}recompute_granularity is {written(asked)}; give selective or full")
+        raise InputError(
+            f"{home}.{prefix}recompute_granularity is {written(asked)}; give selective or full"
+        )
     found["recompute"] = granularity
     backend = given.value(home, f"{prefix}attention_backend")
     found["attention"] = "eager" if backend in ("unfused", "local") else "flash"
@@ -206,7 +291,9 @@ def _precision(given: _Given, kind: str) -> dict[str, object]:
     if value is None and "fp16" in given.content:  # the key of accelerate before 0.8
         return {"precision": "fp16" if truth(given.content["fp16"], "fp16") else "fp32"}
     if value is None:
-        own = kind == "DEEPSPEED" and not is_off(given.value("deepspeed_config", "deepspeed_config_file"))
+        own = kind == "DEEPSPEED" and not is_off(
+            given.value("deepspeed_config", "deepspeed_config_file")
+        )
         return {} if own else {"precision": "fp32"}
     name = "no" if value is False else str(value).lower()  # YAML reads a bare no as false
     if name not in FORMATS:
@@ -221,7 +308,9 @@ def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
         return {}
     others = devices_of_a_replica(found)
     if devices % others:
-        raise InputError(f"num_processes {devices} is no multiple of tp x pp x cp, {others}; correct one of them")
+        raise InputError(
+            f"num_processes {devices} is no multiple of tp x pp x cp, {others}; correct one of them"
+        )
     dp = devices // others
     shares = part(given.content, "parallelism_config", PROGRAM)
     if not is_off(shares.get("parallelism_config_dp_shard_size")) or not is_off(
@@ -231,7 +320,8 @@ def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
         own = [given.size("parallelism_config", f"parallelism_config_{name}") for name in names]
         if own[0] * own[1] != dp:
             raise InputError(
-                f"num_processes {devices} is not dp_replicate_size {own[0]} x dp_shard_size {own[1]} x {others}; "
+                f"num_processes {devices} is not dp_replicate_size {own[0]} x dp_shard_size "
+                f"{own[1]} x {others}; "
                 "correct one of them"
             )
     return {"dp": dp}

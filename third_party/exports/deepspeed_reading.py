@@ -1,12 +1,13 @@
 """Settings of ``phaze evaluate`` out of a configuration of DeepSpeed, a JSON file.
 
-A value ``"auto"`` follows the convention of Hugging Face's Trainer, which fills it in from its own arguments: it is left out
-here, for the command line to say. So is the precision of a file that has any such value and names no format, since Trainer and
-accelerate give one then; DeepSpeed itself trains in fp32 what names none.
+A value ``"auto"`` follows the convention of Hugging Face's Trainer, which fills it in from its own
+arguments: it is left out here, for the command line to say. So is the precision of a file that has
+any such value and names no format, since Trainer and accelerate give one then; DeepSpeed itself
+trains in fp32 what names none.
 
-What an export wrote beside DeepSpeed's own keys, under ``phaze``, is read too: the model, its sequences, its replicas and whether
-blocks are recomputed. Files of others have no word for them; how many replicas there are is then what the product rule leaves,
-or the command line says.
+What an export wrote beside DeepSpeed's own keys, under ``phaze``, is read too: the model, its
+sequences, its replicas and whether blocks are recomputed. Files of others have no word for them;
+how many replicas there are is then what the product rule leaves, or the command line says.
 """
 
 from __future__ import annotations
@@ -23,13 +24,19 @@ from third_party.exports.launch_batches import ProductRule, given_number, replic
 from third_party.exports.launch_keys import KeyKind, LaunchReading
 
 PROGRAM = "DeepSpeed"
-INSTEAD_OF_DEEPSPEED = "give it with --from, or its stage with --zero-stage"  # of a file of DeepSpeed that another file names
+# of a file of DeepSpeed that another file names
+INSTEAD_OF_DEEPSPEED = "give it with --from, or its stage with --zero-stage"
 AUTO = "left open: the Trainer fills it in from its own arguments, here the command line does"
 OF_COMMAND_LINE = (
-    "it was not read; its stage is that of the command line, and nothing is held on the host unless --offload says so"
+    "it was not read; its stage is that of the command line, and nothing is held on "
+    "the host unless --offload says so"
 )
 MARKS = ("train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization")
-FORMATS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16"}  # keys with a switch ``enabled``, and the precision of each
+FORMATS = {
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "fp16",
+}  # keys with a switch ``enabled``, and the precision of each
 NAMES = {
     "bf16": "bf16",
     "bfp16": "bf16",
@@ -39,10 +46,15 @@ NAMES = {
     "fp32": "fp32",
     "float32": "fp32",
 }
-GRADIENTS, MOMENTS, STATE = ("gradient_dtype",), ("moment_dtype",), ("main_weight_dtype", "gradient_dtype")  # settings of a plan
+GRADIENTS, MOMENTS, STATE = (
+    ("gradient_dtype",),
+    ("moment_dtype",),
+    ("main_weight_dtype", "gradient_dtype"),
+)  # settings of a plan
 LARGE_TENSOR = 10**6  # parameters of the least matrix of a block, such as 1024 x 1024
 ADAM = ("adam", "adamw", "fusedadam", "cpuadam", "deepspeedcpuadam", "torchadam")
-NEAR_ADAM = {  # optimizers with Adam's two moments or fewer, which are priced as it where they are ignored
+# optimizers with Adam's two moments or fewer, which are priced as it where they are ignored
+NEAR_ADAM = {
     "onebitadam": "gradients are compressed to one bit behind a warm-up",
     "zerooneadam": "gradients are compressed to one bit behind a warm-up",
     "onebitlamb": "gradients are compressed to one bit behind a warm-up",
@@ -57,27 +69,36 @@ NEAR_ADAM = {  # optimizers with Adam's two moments or fewer, which are priced a
 
 
 def recognises(content: object) -> bool:
-    """Whether parsed JSON has the marks of such a file: a batch or ZeRO by DeepSpeed's names, or formats as it writes them."""
+    """Whether parsed JSON has the marks of such a file: a batch or ZeRO by DeepSpeed's names, or
+    formats as it writes them."""
     if not isinstance(content, dict):
         return False
     formats = [content[name] for name in FORMATS if name in content]
-    return any(name in content for name in MARKS) or any(isinstance(each, dict) and "enabled" in each for each in formats)
+    return any(name in content for name in MARKS) or any(
+        isinstance(each, dict) and "enabled" in each for each in formats
+    )
 
 
 def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchReading:
-    """The plan in ``text``, JSON, as settings of ``evaluate``, and what became of its keys; what cannot be known is left out.
+    """The plan in ``text``, JSON, as settings of ``evaluate``, and what became of its keys; what
+    cannot be known is left out.
 
     Settings ``given_besides`` say the devices among which the file's batch is shared out.
 
-    Raises:
-        InputError: it is no JSON object, has no mark of DeepSpeed, has values that DeepSpeed does not take, or a batch that
+    Raises: InputError: it is no JSON object, has no mark of DeepSpeed, has values that DeepSpeed
+        does not take, or a batch that
             says nothing without the number of devices.
     """
     content = parse_json(text, "the configuration")
     if not isinstance(content, dict):
-        raise InputError(f"the configuration holds {kind_of(content)}; DeepSpeed reads an object of keys")
+        raise InputError(
+            f"the configuration holds {kind_of(content)}; DeepSpeed reads an object of keys"
+        )
     if not recognises(content):
-        raise InputError(f"the configuration has none of DeepSpeed's keys {', '.join(MARKS)}, bf16 and fp16; give one that has")
+        raise InputError(
+            f"the configuration has none of DeepSpeed's keys {', '.join(MARKS)}, bf16 and fp16; "
+            "give one that has"
+        )
     given = flattened(content)
     known_keys("deepspeed").check_spelling(given)
     untold, usual = dict[str, str](), dict[str, str]()
@@ -95,7 +116,9 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     found |= _recomputed(content, own, tp, untold)
     found |= _optimizer(content, untold)
     if "tp_overlap_comm" in tensor:
-        found["overlap_tensor"] = truth(tensor["tp_overlap_comm"], "tensor_parallel.tp_overlap_comm")
+        found["overlap_tensor"] = truth(
+            tensor["tp_overlap_comm"], "tensor_parallel.tp_overlap_comm"
+        )
     taken = set[str]()
     found |= _formats_of_state(content, found.get("precision"), taken)
     found = own_gradients(found, given_besides or {}) | found
@@ -105,7 +128,11 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if (length := whole(own.get("sequence_length"), "phaze.sequence_length")) is not None:
         found["sequence_length"] = length
     known = known_keys("deepspeed")
-    usual |= {path: AUTO for path, value in given.items() if value == "auto" and known.kind_of(path, value)[0] is KeyKind.READ}
+    usual |= {
+        path: AUTO
+        for path, value in given.items()
+        if value == "auto" and known.kind_of(path, value)[0] is KeyKind.READ
+    }
     return known.reading(found, given, untold, taken, usual)
 
 
@@ -133,9 +160,21 @@ def _batches(
     dp = whole(own.get("dp"), "phaze.dp") or (None if left else rule.replicas)
     sizes: dict[str, object] = {} if dp is None else {"dp": dp}
     whole_batch = whole(own.get("global_batch_size"), "phaze.global_batch_size")
-    given_batch, replicas = given_number(given, "global_batch_size"), replicas_of(given, {**found, **sizes})
-    if batch and given_batch and replicas and micro is None and not left and "micro_batch_size" not in given:
-        rule = replace(rule, batch=given_batch * rule.tensor_parallel)  # shared out as the file's own would be
+    given_batch, replicas = (
+        given_number(given, "global_batch_size"),
+        replicas_of(given, {**found, **sizes}),
+    )
+    if (
+        batch
+        and given_batch
+        and replicas
+        and micro is None
+        and not left
+        and "micro_batch_size" not in given
+    ):
+        rule = replace(
+            rule, batch=given_batch * rule.tensor_parallel
+        )  # shared out as the file's own would be
         return sizes | rule.settings(replicas)
     if whole_batch or left or "global_batch_size" in given:
         sizes |= {"global_batch_size": whole_batch or batch, "micro_batch_size": micro}
@@ -151,64 +190,100 @@ def _batches(
 def _precision(content: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
     asked = {name: part(content, name, PROGRAM) for name in FORMATS}
     on = {
-        FORMATS[name] for name, switch in asked.items() if switch.get("enabled") != "auto" and truth(switch.get("enabled"), name)
+        FORMATS[name]
+        for name, switch in asked.items()
+        if switch.get("enabled") != "auto" and truth(switch.get("enabled"), name)
     }
     if len(on) > 1:
         raise InputError("fp16 and bf16 are both enabled, which DeepSpeed refuses; enable one")
     if on:
         return {"precision": on.pop()}
     left = any(switch.get("enabled") == "auto" for switch in asked.values())
-    by_trainer = not any(asked.values()) and "auto" in [value for value in given.values() if isinstance(value, str)]
+    by_trainer = not any(asked.values()) and "auto" in [
+        value for value in given.values() if isinstance(value, str)
+    ]
     return {} if left or by_trainer else {"precision": "fp32"}
 
 
 def _zero(content: Mapping[str, object], untold: dict[str, str]) -> dict[str, object]:
     zero = content.get("zero_optimization", {})
-    zero = {"stage": int(zero)} if isinstance(zero, bool) else part(content, "zero_optimization", PROGRAM)  # true is stage 1
+    zero = (
+        {"stage": int(zero)}
+        if isinstance(zero, bool)
+        else part(content, "zero_optimization", PROGRAM)
+    )  # true is stage 1
     stage = zero.get("stage", 0)
     if stage == "auto":
         return {}
     if stage not in (0, 1, 2, 3) or isinstance(stage, bool):
-        raise InputError(f"zero_optimization.stage is {shown(repr(stage))}; it must be 0, 1, 2 or 3")
+        raise InputError(
+            f"zero_optimization.stage is {shown(repr(stage))}; it must be 0, 1, 2 or 3"
+        )
     found: dict[str, object] = {"zero_stage": int(stage)}
     overlaps = zero.get("overlap_comm")
     if stage and overlaps != "auto":
-        found["overlap_gradients"] = stage == 3 if overlaps is None else truth(overlaps, "zero_optimization.overlap_comm")
+        found["overlap_gradients"] = (
+            stage == 3 if overlaps is None else truth(overlaps, "zero_optimization.overlap_comm")
+        )
     _whole_parameters(zero, stage, untold)
     optimizer = _on_host(zero, "offload_optimizer", "cpu_offload", untold) if stage else 0.0
     weights = _on_host(zero, "offload_param", "cpu_offload_param", untold) if stage == 3 else 0.0
     ratio = part(zero, "offload_optimizer", PROGRAM).get("ratio", 1.0)
     if optimizer and ratio != "auto":
         if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.0 <= ratio <= 1.0:
-            raise InputError(f"zero_optimization.offload_optimizer.ratio is {shown(repr(ratio))}; it must lie between 0 and 1")
+            raise InputError(
+                f"zero_optimization.offload_optimizer.ratio is {shown(repr(ratio))}; it must lie "
+                "between 0 and 1"
+            )
         optimizer = float(ratio)
     activations = part(content, "activation_checkpointing", PROGRAM).get("cpu_checkpointing")
-    held = Offload(optimizer, optimizer, weights, float(truth(activations, "activation_checkpointing.cpu_checkpointing")))
+    held = Offload(
+        optimizer,
+        optimizer,
+        weights,
+        float(truth(activations, "activation_checkpointing.cpu_checkpointing")),
+    )
     return found | ({"offload": list(held.terms)} if held else {})
 
 
 def _whole_parameters(zero: Mapping[str, object], stage: int, untold: dict[str, str]) -> None:
-    """A threshold above the tensors of a block leaves whole what stage 3 is said to share out; its default is 1e5."""
+    """A threshold above the tensors of a block leaves whole what stage 3 is said to share out; its
+    default is 1e5."""
     for name in ("stage3_param_persistence_threshold", "param_persistence_threshold"):
         threshold = zero.get(name, 0)
         if stage == 3 and isinstance(threshold, int | float) and threshold > LARGE_TENSOR:
-            untold[f"zero_optimization.{name}"] = "tensors of up to so many parameters stay whole on every device"
+            untold[f"zero_optimization.{name}"] = (
+                "tensors of up to so many parameters stay whole on every device"
+            )
 
 
 def _on_host(zero: Mapping[str, object], name: str, older: str, untold: dict[str, str]) -> float:
-    """1 where what ``name`` says lies in host memory, else 0; null and the device none are neither."""
-    device = part(zero, name, PROGRAM).get("device", "cpu" if truth(zero.get(older), older) else "none")
+    """1 where what ``name`` says lies in host memory, else 0; null and the device none are
+    neither."""
+    device = part(zero, name, PROGRAM).get(
+        "device", "cpu" if truth(zero.get(older), older) else "none"
+    )
     if device == "nvme":
-        untold[f"zero_optimization.{name}.device"] = "it lies on NVMe drives, and is priced as in host memory"
+        untold[f"zero_optimization.{name}.device"] = (
+            "it lies on NVMe drives, and is priced as in host memory"
+        )
     elif device != "cpu" and not is_off(device):
-        raise InputError(f"zero_optimization.{name}.device is {shown(repr(device))}; DeepSpeed takes cpu, nvme or none")
+        raise InputError(
+            f"zero_optimization.{name}.device is {shown(repr(device))}; DeepSpeed takes cpu, nvme "
+            "or none"
+        )
     return float(device in ("cpu", "nvme"))
 
 
-def _recomputed(content: Mapping[str, object], own: Mapping[str, object], tp: int, untold: dict[str, str]) -> dict[str, object]:
-    """Whether blocks are recomputed: by what an export says, else where any way to keep their inputs is asked for."""
+def _recomputed(
+    content: Mapping[str, object], own: Mapping[str, object], tp: int, untold: dict[str, str]
+) -> dict[str, object]:
+    """Whether blocks are recomputed: by what an export says, else where any way to keep their
+    inputs is asked for."""
     asked = part(content, "activation_checkpointing", PROGRAM)
-    parted = truth(asked.get("partition_activations"), "activation_checkpointing.partition_activations")
+    parted = truth(
+        asked.get("partition_activations"), "activation_checkpointing.partition_activations"
+    )
     if parted and tp > 1:
         untold["activation_checkpointing.partition_activations"] = (
             "inputs of recomputed blocks are cut over tensor-parallel devices"
@@ -217,7 +292,11 @@ def _recomputed(content: Mapping[str, object], own: Mapping[str, object], tp: in
         return {"recompute": own["recompute"]}
     ways = ("cpu_checkpointing", "contiguous_memory_optimization", "number_checkpoints")
     interval = part(content, "pipeline", PROGRAM).get("activation_checkpoint_interval")
-    return {"recompute": "full" if parted or not all(is_off(asked.get(way)) for way in ways) or not is_off(interval) else "none"}
+    return {
+        "recompute": "full"
+        if parted or not all(is_off(asked.get(way)) for way in ways) or not is_off(interval)
+        else "none"
+    }
 
 
 def _optimizer(content: Mapping[str, object], untold: dict[str, str]) -> dict[str, object]:
@@ -229,13 +308,16 @@ def _optimizer(content: Mapping[str, object], untold: dict[str, str]) -> dict[st
         momentum = part(optimizer, "params", PROGRAM).get("momentum")
         return {"optimizer": "sgd" if is_off(momentum) else "sgd_momentum"}
     if name != "auto":
-        untold["optimizer.type"] = NEAR_ADAM.get(name, "its state and step are not known, and it is priced as Adam")
+        untold["optimizer.type"] = NEAR_ADAM.get(
+            name, "its state and step are not known, and it is priced as Adam"
+        )
         return {"optimizer": "adam"}
     return {}
 
 
 def own_gradients(found: Mapping[str, object], given: Mapping[str, str]) -> dict[str, object]:
-    """The format in which it adds up gradients of bf16 weights where no key says so: fp32 only without ZeRO.
+    """The format in which it adds up gradients of bf16 weights where no key says so: fp32 only
+    without ZeRO.
 
     Source: ``DeepSpeedEngine.get_data_types`` (runtime/engine.py).
     """
@@ -244,22 +326,42 @@ def own_gradients(found: Mapping[str, object], given: Mapping[str, str]) -> dict
     return {} if precision != "bf16" else {"gradient_dtype": "fp32" if stage == "0" else "bf16"}
 
 
-def _formats_of_state(content: Mapping[str, object], precision: object, taken: set[str]) -> dict[str, object]:
-    """Formats of gradients, moments and the optimizer's weights, where plans have settings of them."""
+def _formats_of_state(
+    content: Mapping[str, object], precision: object, taken: set[str]
+) -> dict[str, object]:
+    """Formats of gradients, moments and the optimizer's weights, where plans have settings of
+    them."""
     found = dict[str, object]()
     asked: list[tuple[str, str | None, tuple[str, ...]]] = [
-        ("data_types.grad_accum_dtype", NAMES.get(str(part(content, "data_types", PROGRAM).get("grad_accum_dtype"))), GRADIENTS)
+        (
+            "data_types.grad_accum_dtype",
+            NAMES.get(str(part(content, "data_types", PROGRAM).get("grad_accum_dtype"))),
+            GRADIENTS,
+        )
     ]
     for name in ("bf16", "fp16"):
         switch = part(content, name, PROGRAM)
         asked += [
-            (f"{name}.{key}", name if not is_off(switch.get(key)) and truth(switch[key], f"{name}.{key}") else None, settings)
-            for key, settings in ((f"{name}_master_weights_and_grads", STATE), (f"{name}_optimizer_states", MOMENTS))
+            (
+                f"{name}.{key}",
+                name
+                if not is_off(switch.get(key)) and truth(switch[key], f"{name}.{key}")
+                else None,
+                settings,
+            )
+            for key, settings in (
+                (f"{name}_master_weights_and_grads", STATE),
+                (f"{name}_optimizer_states", MOMENTS),
+            )
         ]
     for path, dtype, settings in asked:
         if dtype is not None:
             found |= {setting: found.get(setting, dtype) for setting in settings}
             taken.add(path)
-    if NAMES.get(str(content.get("communication_data_type"))) == found.get("gradient_dtype", precision) is not None:
+    if (
+        NAMES.get(str(content.get("communication_data_type")))
+        == found.get("gradient_dtype", precision)
+        is not None
+    ):
         taken.add("communication_data_type")
     return found

@@ -1,8 +1,10 @@
-"""Keys of a launch file, written as paths, and what phaze makes of each by the list of its program (``known_keys/*.yaml``).
+"""Keys of a launch file, written as paths, and what phaze makes of each by the list of its program
+(``known_keys/*.yaml``).
 
-A list sorts the keys of one version of a program into those that its reader reads, those that change no price, and those that
-change time or memory in a way that no plan says, each with the reason and with the values that turn it off. ``part.*`` stands for
-every key of a part that has no line of its own.
+A list sorts the keys of one version of a program into those that its reader reads, those that
+change no price, and those that change time or memory in a way that no plan says, each with the
+reason and with the values that turn it off. ``part.*`` stands for every key of a part that has no
+line of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +23,18 @@ from third_party.exports.near_names import near_name
 
 AS_DESCRIBED = "the software is priced as it is described, whatever this says"
 HOME = Path(__file__).parent / "known_keys"
-OFF = (None, False, "auto", "none", "None", "no", "NO", "", (), 0)  # values that turn any key off, or leave it to the program
+OFF = (
+    None,
+    False,
+    "auto",
+    "none",
+    "None",
+    "no",
+    "NO",
+    "",
+    (),
+    0,
+)  # values that turn any key off, or leave it to the program
 LONGEST_VALUE = 60  # characters of a value that are shown
 DEEPEST = 50  # objects in each other
 MOST_KEYS = 20_000  # of a file; the largest configurations have some hundred
@@ -29,7 +42,8 @@ MOST_KEYS = 20_000  # of a file; the largest configurations have some hundred
 
 @dataclass(frozen=True)
 class Untold:
-    """Why a key changes the answer in a way that no plan says, and the values with which it does not."""
+    """Why a key changes the answer in a way that no plan says, and the values with which it does
+    not."""
 
     reason: str
     off: tuple[object, ...] = ()
@@ -74,10 +88,16 @@ class KnownKeys:
         listed = self.read | self.no_effect | self.usual | self.not_expressible.keys()
         for path, value in given.items():
             read = path in listed or self.kind_of(path, value)[0] is KeyKind.READ
-            near = None if read else near_name(path, left) or near_name(path, beside.get(path.rpartition(".")[0], ()))
+            near = (
+                None
+                if read
+                else near_name(path, left)
+                or near_name(path, beside.get(path.rpartition(".")[0], ()))
+            )
             if near is not None:
                 raise InputError(
-                    f"{path} is no key of {self.program} that is read; did you mean {near}? Correct it or leave it out"
+                    f"{path} is no key of {self.program} that is read; did you mean {near}? "
+                    "Correct it or leave it out"
                 )
 
     def reading(
@@ -90,13 +110,16 @@ class KnownKeys:
     ) -> LaunchReading:
         """``settings`` with every key that is ``given``.
 
-        ``untold`` are keys that no plan says as they are here, and why; ``taken`` those that one says as they are here, although
-        the list has them among those that none does; ``usual`` those priced as is usual, and what that is.
+        ``untold`` are keys that no plan says as they are here, and why; ``taken`` those that one
+        says as they are here, although the list has them among those that none does; ``usual``
+        those priced as is usual, and what that is.
         """
         keys = list[LaunchKey]()
         for path, value in given.items():
             reason = (untold or {}).get(path)
-            kind, why = self.kind_of(path, value) if reason is None else (KeyKind.NOT_EXPRESSIBLE, reason)
+            kind, why = (
+                self.kind_of(path, value) if reason is None else (KeyKind.NOT_EXPRESSIBLE, reason)
+            )
             if path in taken and reason is None:
                 kind, why = KeyKind.READ, ""
             if path in (usual or {}):
@@ -110,15 +133,20 @@ def known_keys(name: str) -> KnownKeys:
     """The list ``known_keys/NAME.yaml``."""
     content = read_yaml(HOME / f"{name}.yaml")
     untold = {
-        path: Untold(entry) if isinstance(entry, str) else Untold(entry["reason"], tuple(map(_frozen, entry["unless"])))
+        path: Untold(entry)
+        if isinstance(entry, str)
+        else Untold(entry["reason"], tuple(map(_frozen, entry["unless"])))
         for path, entry in content["not_expressible"].items()
     }
-    read, no_effect, usual = (frozenset(content.get(kind, ())) for kind in ("read", "no_effect", "priced_as_usual"))
+    read, no_effect, usual = (
+        frozenset(content.get(kind, ())) for kind in ("read", "no_effect", "priced_as_usual")
+    )
     return KnownKeys(content["program"], str(content["version"]), read, no_effect, usual, untold)
 
 
 def flattened(content: Mapping[str, object]) -> dict[str, object]:
-    """Every value of nested objects by its path, ``zero_optimization.stage``; an empty object is a value.
+    """Every value of nested objects by its path, ``zero_optimization.stage``; an empty object is a
+    value.
 
     Raises:
         InputError: there are more than ``MOST_KEYS``, or they are nested deeper than ``DEEPEST``.
@@ -128,13 +156,17 @@ def flattened(content: Mapping[str, object]) -> dict[str, object]:
     while waiting:
         path, value, depth = waiting.pop()
         if isinstance(value, Mapping) and value:
-            inner = [(f"{path}.{name}" if path else str(name), each, depth + 1) for name, each in value.items()]
+            inner = [
+                (f"{path}.{name}" if path else str(name), each, depth + 1)
+                for name, each in value.items()
+            ]
             waiting.extend(reversed(inner))
         elif path:
             found[path] = value
         if len(found) + len(waiting) > MOST_KEYS or depth > DEEPEST:
             raise InputError(
-                f"it has more than {MOST_KEYS:,} keys or {DEEPEST} levels, far more than any launch; give a smaller file"
+                f"it has more than {MOST_KEYS:,} keys or {DEEPEST} levels, far more than any "
+                "launch; give a smaller file"
             )
     return found
 
@@ -146,7 +178,13 @@ def is_off(value: object) -> bool:
 
 def shown(value: object) -> str:
     """A value as text of one line, cut where it is long."""
-    text = value if isinstance(value, str) else repr(value) if isinstance(value, list | dict) else str(value)
+    text = (
+        value
+        if isinstance(value, str)
+        else repr(value)
+        if isinstance(value, list | dict)
+        else str(value)
+    )
     return clipped(text, LONGEST_VALUE)
 
 
@@ -170,7 +208,8 @@ def part(content: Mapping[str, object], name: str, program: str) -> Mapping[str,
 
 
 def whole(value: object, name: str) -> int | None:
-    """A whole number of at least 1; None where it is absent or left to something else (``auto``, 0, null).
+    """A whole number of at least 1; None where it is absent or left to something else (``auto``, 0,
+    null).
 
     Raises:
         InputError: it is another value.

@@ -1,12 +1,15 @@
-"""Plans as ``TrainingArguments`` of Hugging Face's Trainer (transformers 5), with the file of what shares out the model.
+"""Plans as ``TrainingArguments`` of Hugging Face's Trainer (transformers 5), with the file of what
+shares out the model.
 
-ZeRO without tensor or context parallelism is DeepSpeed's, whose stages are the plan's exactly; tensor and context parallelism are
-accelerate's (``ParallelismConfig`` and FSDP2), which Trainer takes from ``accelerate launch``; without either, replicas are
-DistributedDataParallel's. What those cannot be told is refused as they refuse it. Stricter here: SGD with momentum outside
-DeepSpeed (Trainer's ``sgd`` has none) and activations in host memory (Trainer recomputes by torch's checkpoints, which stay).
+ZeRO without tensor or context parallelism is DeepSpeed's, whose stages are the plan's exactly;
+tensor and context parallelism are accelerate's (``ParallelismConfig`` and FSDP2), which Trainer
+takes from ``accelerate launch``; without either, replicas are DistributedDataParallel's. What those
+cannot be told is refused as they refuse it. Stricter here: SGD with momentum outside DeepSpeed
+(Trainer's ``sgd`` has none) and activations in host memory (Trainer recomputes by torch's
+checkpoints, which stay).
 
-DeepSpeed's file and the arguments say some things twice; Trainer refuses where they differ (``HfTrainerDeepSpeedConfig``), so
-both are written from the same values.
+DeepSpeed's file and the arguments say some things twice; Trainer refuses where they differ
+(``HfTrainerDeepSpeedConfig``), so both are written from the same values.
 """
 
 from __future__ import annotations
@@ -31,13 +34,15 @@ def by_deepspeed(launch: Launch) -> bool:
 
 @dataclass(frozen=True)
 class HfTrainer:
-    """Hugging Face's Trainer: ``arguments.py``, a file of accelerate or of DeepSpeed, and ``run.sh``."""
+    """Hugging Face's Trainer: ``arguments.py``, a file of accelerate or of DeepSpeed, and
+    ``run.sh``."""
 
     name: str = "hf_trainer"
     title: str = "Hugging Face Trainer"
 
     def inexpressible(self, launch: Launch) -> Inexpressible | None:
-        """See ``Exporter``; the docstring of this module lists where it asks for more than its libraries do."""
+        """See ``Exporter``; the docstring of this module lists where it asks for more than its
+        libraries do."""
         below = (DEEPSPEED if by_deepspeed(launch) else ACCELERATE).inexpressible(launch)
         if below is not None:
             return below
@@ -47,7 +52,9 @@ class HfTrainer:
         if degrees.offload.activations and not sharded(launch):
             return Inexpressible("it keeps activations on the device", (("offload", NO_OFFLOAD),))
         if degrees.offload.activations and by_deepspeed(launch):
-            return Inexpressible("it keeps activations on the device", (("offload", _without_activations(launch)),))
+            return Inexpressible(
+                "it keeps activations on the device", (("offload", _without_activations(launch)),)
+            )
         return None
 
     def files(self, launch: Launch) -> tuple[ExportedFile, ...]:
@@ -58,7 +65,11 @@ class HfTrainer:
             run = _torchrun(launch)
         else:
             found += [ExportedFile("accelerate.yaml", configuration(launch))]
-            run = script(launch, "train.py", "your training script, which gives arguments.arguments(...) to Trainer")
+            run = script(
+                launch,
+                "train.py",
+                "your training script, which gives arguments.arguments(...) to Trainer",
+            )
         return (*found, ExportedFile("run.sh", run, executable=True))
 
 
@@ -72,28 +83,45 @@ def _arguments(launch: Launch) -> str:
     deep = by_deepspeed(launch)
     recomputed = degrees.recompute is Recompute.FULL
     own = recomputed and (deep or not sharded(launch))
-    product = f"{degrees.micro_batches} x {degrees.micro_batch_size} x {degrees.dp} replicas = {degrees.global_batch_size}"
+    product = (
+        f"{degrees.micro_batches} x {degrees.micro_batch_size} x {degrees.dp} replicas = "
+        f"{degrees.global_batch_size}"
+    )
     optimizer = "adamw_torch" if degrees.optimizer == "adam" else "sgd"
     attention = "sdpa" if degrees.attention is Attention.FLASH else "eager"
     lines = [
         "output_dir=output_dir,",
-        f"per_device_train_batch_size={degrees.micro_batch_size},  # samples of a micro-batch of one replica",
+        f"per_device_train_batch_size={degrees.micro_batch_size},  # samples of a micro-batch of "
+        "one replica",
         f"gradient_accumulation_steps={degrees.micro_batches},  # {product}",
-        f"bf16={degrees.precision is Precision.BF16},  # products; optimizer and master weights are fp32",
+        f"bf16={degrees.precision is Precision.BF16},  # products; optimizer and master weights "
+        "are fp32",
         f"fp16={degrees.precision is Precision.FP16},",
         f"gradient_checkpointing={own},  # {_why_recomputed(recomputed, own)}",
         f'optim="{optimizer}",',
-        f"learning_rate={LEARNING_RATE!r},  # this and what follows is yours to give, the same in ds_config.json if there is one",
-        *("adam_beta1=0.9,", "adam_beta2=0.95,", "adam_epsilon=1e-8,", "weight_decay=0.1,", "max_grad_norm=1.0,"),
+        f"learning_rate={LEARNING_RATE!r},  # this and what follows is yours to give, the same in "
+        "ds_config.json if there is one",
+        *(
+            "adam_beta1=0.9,",
+            "adam_beta2=0.95,",
+            "adam_epsilon=1e-8,",
+            "weight_decay=0.1,",
+            "max_grad_norm=1.0,",
+        ),
     ]
     if deep:
         lines.append(f'deepspeed=str(HERE / "ds_config.json"),  # ZeRO {degrees.zero_stage}')
     else:
         each = degrees.zero_stage >= 2 and sharded(launch)
-        lines.append("# accelerate.yaml shares out the model; run.sh hands it to Trainer through accelerate launch")
+        lines.append(
+            "# accelerate.yaml shares out the model; run.sh hands it to Trainer through "
+            "accelerate launch"
+        )
         how = "after every micro-batch, as ZeRO 2 and 3 do" if each else "once, as ZeRO 0 and 1 do"
         lines.append(f"# gradients are reduced {how}")
-        lines.append(f'accelerator_config={{"gradient_accumulation_kwargs": {{"sync_each_batch": {each}}}}},')
+        lines.append(
+            f'accelerator_config={{"gradient_accumulation_kwargs": {{"sync_each_batch": {each}}}}},'
+        )
     body = "\n".join(" " * 8 + line for line in lines)
     plan = f', tp_plan="auto"  # of {degrees.tp} devices' if degrees.tp > 1 else ""
     return f'''\
@@ -121,7 +149,11 @@ def arguments(output_dir: str) -> TrainingArguments:
 def _why_recomputed(recomputed: bool, own: bool) -> str:
     if own:
         return "each block is computed again in the backward pass"
-    return "FSDP recomputes blocks itself, in accelerate.yaml" if recomputed else "nothing is computed twice"
+    return (
+        "FSDP recomputes blocks itself, in accelerate.yaml"
+        if recomputed
+        else "nothing is computed twice"
+    )
 
 
 def _torchrun(launch: Launch) -> str:
@@ -129,11 +161,17 @@ def _torchrun(launch: Launch) -> str:
     where = "--standalone"
     if launch.nodes > 1:
         lines += [
-            f"# start it on each of {launch.nodes} nodes with NODE_RANK 0 to {launch.nodes - 1} and the same MASTER_ADDR",
+            f"# start it on each of {launch.nodes} nodes with NODE_RANK 0 to {launch.nodes - 1} "
+            "and the same MASTER_ADDR",
             ': "${NODE_RANK:?number of this node}" "${MASTER_ADDR:?address of node 0}"',
         ]
-        where = '--node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}"'
-    lines.append("# train.py: your training script, which gives arguments.arguments(...) to Trainer")
+        where = (
+            '--node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port '
+            '"${MASTER_PORT:-29500}"'
+        )
+    lines.append(
+        "# train.py: your training script, which gives arguments.arguments(...) to Trainer"
+    )
     start = f"--nnodes {launch.nodes} --nproc-per-node {launch.processes_per_node}"
     lines.append(f'exec torchrun {start} {where} train.py "$@"')
     return "\n".join(lines) + "\n"

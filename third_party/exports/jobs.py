@@ -1,7 +1,7 @@
 """Job files around a launch: a batch script of Slurm, an indexed job of Kubernetes.
 
-Both start one process on every node, which starts one for each of its devices: ``NODE_RANK`` numbers the nodes, ``MASTER_ADDR``
-is the first of them, as the launch scripts take them.
+Both start one process on every node, which starts one for each of its devices: ``NODE_RANK``
+numbers the nodes, ``MASTER_ADDR`` is the first of them, as the launch scripts take them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from third_party.exports.launch import ExportedFile, Launch
 from third_party.exports.words import commented
 
 SCRIPTS: Mapping[str, str] = MappingProxyType(  # what starts a node, by program; others have none
-    {"megatron_lm": "launch.sh", "torchtitan": "run.sh", "accelerate": "run.sh", "hf_trainer": "run.sh"}
+    {
+        "megatron_lm": "launch.sh",
+        "torchtitan": "run.sh",
+        "accelerate": "run.sh",
+        "hf_trainer": "run.sh",
+    }
 )
 KINDS = ("slurm", "kubernetes")
 _SLURM = Template("""\
@@ -91,7 +96,10 @@ def check_job(kind: str, program: str) -> None:
     if kind not in KINDS:
         raise InputError(f"--job is {kind!r:.100}; give {' or '.join(KINDS)}")
     if program not in SCRIPTS:
-        raise InputError(f"--job {kind}: what is exported for {program} starts no nodes; export for {', '.join(SCRIPTS)}")
+        raise InputError(
+            f"--job {kind}: what is exported for {program} starts no nodes; export for "
+            f"{', '.join(SCRIPTS)}"
+        )
 
 
 def job_file(kind: str, program: str, launch: Launch) -> ExportedFile:
@@ -103,16 +111,21 @@ def job_file(kind: str, program: str, launch: Launch) -> ExportedFile:
     devices, each = launch.degrees.devices, launch.processes_per_node
     if launch.nodes * each != devices:
         raise InputError(
-            f"--job {kind}: the plan's {devices} devices are no whole number of nodes of {each}; change tp, pp, dp or cp so that "
+            f"--job {kind}: the plan's {devices} devices are no whole number of nodes of {each}; "
+            "change tp, pp, dp or cp so that "
             "they are"
         )
     words = {
-        "job": f"phaze-{re.sub('[^a-z0-9]+', '-', launch.plan.model.lower())[:40].strip('-')}".strip("-"),  # a name of DNS
+        "job": f"phaze-{re.sub('[^a-z0-9]+', '-', launch.plan.model.lower())[:40].strip('-')}".strip(
+            "-"
+        ),  # a name of DNS
         "nodes": launch.nodes,
         "devices": devices,
         "each": each,
         "script": SCRIPTS[program],
-        "told": commented(f"{launch.plan.model} on {devices} x {launch.device}, cluster {launch.cluster}"),
+        "told": commented(
+            f"{launch.plan.model} on {devices} x {launch.device}, cluster {launch.cluster}"
+        ),
     }
     if kind == "slurm":
         return ExportedFile("job.sbatch", _SLURM.substitute(words), executable=True)

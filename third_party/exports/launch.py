@@ -1,4 +1,5 @@
-"""What is exported, and what an export is: a plan with what surrounds it, and files that launch it."""
+"""What is exported, and what an export is: a plan with what surrounds it, and files that launch
+it."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ from third_party.exports.working import plan_work
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A plan to be launched. ``degrees`` is it by its degrees, ``layers`` are the names of the model's in execution order.
+    """A plan to be launched. ``degrees`` is it by its degrees, ``layers`` are the names of the
+    model's in execution order.
 
-    ``device`` and ``cluster`` are those that it was made for, in words; ``overlap_gradients`` and ``overlap_tensor`` what its
-    framework overlaps where the plan leaves it to that. ``iteration_s`` and ``memory_bytes`` are predicted, of the fullest stage.
-    Programs that run iterations ask for what it is made of: the ``pipeline`` of its passes and the ``priced`` plan.
+    ``device`` and ``cluster`` are those that it was made for, in words; ``overlap_gradients`` and
+    ``overlap_tensor`` what its framework overlaps where the plan leaves it to that. ``iteration_s``
+    and ``memory_bytes`` are predicted, of the fullest stage. Programs that run iterations ask for
+    what it is made of: the ``pipeline`` of its passes and the ``priced`` plan.
     """
 
     plan: Plan
@@ -64,7 +67,8 @@ class Launch:
 
     @cached_property
     def blocks_of_chunks(self) -> tuple[int, ...]:
-        """Repeated blocks in every chunk of the pipeline, in model order; embedding and head do not count."""
+        """Repeated blocks in every chunk of the pipeline, in model order; embedding and head do not
+        count."""
         ends = {self.layers[0], self.layers[-1]} if len(self.layers) > 1 else set[str]()
         return tuple(sum(layer not in ends for layer in chunk.layers) for chunk in self.plan.stages)
 
@@ -80,7 +84,8 @@ class ExportedFile:
 
 @dataclass(frozen=True)
 class Inexpressible:
-    """What a program cannot be told, in a sentence, and the settings (flags of ``evaluate``) of the nearest plan that it can."""
+    """What a program cannot be told, in a sentence, and the settings (flags of ``evaluate``) of the
+    nearest plan that it can."""
 
     what: str
     nearest: tuple[tuple[str, object], ...] = ()
@@ -96,4 +101,5 @@ class Exporter(Protocol):
         """What of ``launch`` the program cannot be told, the first of it; None where all can be."""
 
     def files(self, launch: Launch) -> tuple[ExportedFile, ...]:
-        """The files of ``launch``, which the program can be told. Every choice has a comment that says why."""
+        """The files of ``launch``, which the program can be told. Every choice has a comment that
+        says why."""

@@ -1,4 +1,5 @@
-"""Flags of a Megatron-LM command: what stands behind them, with variables put in and settings of the command line over them."""
+"""Flags of a Megatron-LM command: what stands behind them, with variables put in and settings of
+the command line over them."""
 
 from __future__ import annotations
 
@@ -32,12 +33,32 @@ SETTINGS = {  # of phaze evaluate that stand for a flag
 }
 MODEL_FLAGS = frozenset(
     {
-        *("num-layers", "hidden-size", "num-attention-heads", "kv-channels", "ffn-hidden-size", "max-position-embeddings"),
-        *("num-query-groups", "num-experts", "moe-router-topk", "moe-ffn-hidden-size", "vocab-size"),
+        *(
+            "num-layers",
+            "hidden-size",
+            "num-attention-heads",
+            "kv-channels",
+            "ffn-hidden-size",
+            "max-position-embeddings",
+        ),
+        *(
+            "num-query-groups",
+            "num-experts",
+            "moe-router-topk",
+            "moe-ffn-hidden-size",
+            "vocab-size",
+        ),
     }
 )
 LAUNCH_FLAGS = frozenset(
-    {"num-layers", "hidden-size", "micro-batch-size", "seq-length", "hybrid-layer-pattern", "encoder-num-layers"}
+    {
+        "num-layers",
+        "hidden-size",
+        "micro-batch-size",
+        "seq-length",
+        "hybrid-layer-pattern",
+        "encoder-num-layers",
+    }
 )
 _YAML_FLAG = re.compile(r"^[ \t]+['\"]?--[A-Za-z][\w-]*['\"]?[ \t]*:", re.MULTILINE)
 _YAML_ENTRY = re.compile(r"[ \t]+['\"]?--([A-Za-z][\w-]*)['\"]?[ \t]*:(.*)")
@@ -55,12 +76,14 @@ _OF_SLURM = {  # variables that Slurm sets, by flags of its directives
 
 @dataclass(frozen=True)
 class Flags:
-    """Flags of a command by name without dashes, with what follows each; the last of several holds, as in Megatron-LM.
+    """Flags of a command by name without dashes, with what follows each; the last of several holds,
+    as in Megatron-LM.
 
-    ``perhaps`` are those of a branch that may not run, ``repeated`` earlier values of flags, ``stray`` words that are no flags,
-    with why, ``excess`` those behind flags that take fewer. ``unsure`` are variables with values that they may have. ``unread``
-    are files that a script reads and that are not there. ``given`` are settings of the command line, which count before flags.
-    ``program`` is the Python file that is started, ``source`` the whole text.
+    ``perhaps`` are those of a branch that may not run, ``repeated`` earlier values of flags,
+    ``stray`` words that are no flags, with why, ``excess`` those behind flags that take fewer.
+    ``unsure`` are variables with values that they may have. ``unread`` are files that a script
+    reads and that are not there. ``given`` are settings of the command line, which count before
+    flags. ``program`` is the Python file that is started, ``source`` the whole text.
     """
 
     values: Mapping[str, tuple[str, ...]]
@@ -78,7 +101,8 @@ class Flags:
     asked: set[str] = field(default_factory=set)
 
     def check_spelling(self) -> None:
-        """Refuse a flag that nothing is known of and whose name is nearly that of one that is read, and words behind others.
+        """Refuse a flag that nothing is known of and whose name is nearly that of one that is read,
+        and words behind others.
 
         Raises:
             InputError: says which it may have been, or the words.
@@ -86,14 +110,20 @@ class Flags:
         known = known_arguments()
         for word in self.stray:
             if meant := flag_meant(word):
-                raise InputError(f"{word:.60} is no flag as it is written; write --{meant}, with two plain dashes and no quotes")
+                raise InputError(
+                    f"{word:.60} is no flag as it is written; write --{meant}, with two plain "
+                    "dashes and no quotes"
+                )
         for name in self.values:
             plain = name.replace("_", "-")
             if known.is_known(name):
                 continue
             near = near_name(plain, known.read)
             if near is not None:
-                raise InputError(f"--{name} is no flag that is read; did you mean --{near}? Correct it or leave it out")
+                raise InputError(
+                    f"--{name} is no flag that is read; did you mean --{near}? Correct it or "
+                    "leave it out"
+                )
         check_values(self.excess)
 
     def has(self, *names: str) -> bool:
@@ -133,12 +163,19 @@ class Flags:
             return default
         if not text:
             hidden = [word for word, why in self.stray.items() if why == NOT_SET]
-            perhaps = f" (what {' and '.join(hidden[:3])} hold{'s' * (len(hidden) == 1)} is not known)" if hidden else ""
-            raise InputError(f"the Megatron-LM command has no --{name}{perhaps}; add it{self.remedy(name)}")
+            perhaps = (
+                f" (what {' and '.join(hidden[:3])} hold{'s' * (len(hidden) == 1)} is not known)"
+                if hidden
+                else ""
+            )
+            raise InputError(
+                f"the Megatron-LM command has no --{name}{perhaps}; add it{self.remedy(name)}"
+            )
         if not re.fullmatch(r"[0-9]{1,12}", text) or int(text) < least:
             variable = ", or set the variable in it" if "$" in text else ""
             raise InputError(
-                f"--{name} of the Megatron-LM command is {self.said(text)}; give a whole number of at least {least} in at most "
+                f"--{name} of the Megatron-LM command is {self.said(text)}; give a whole number "
+                f"of at least {least} in at most "
                 f"12 digits{variable}{self.remedy(name)}"
             )
         return int(text)
@@ -147,7 +184,12 @@ class Flags:
         """A value as a refusal shows it, with what its variable may be."""
         variable = re.fullmatch(r"\$\{?(\w+)\}?", text)
         options = self.unsure.get(variable[1], ()) if variable is not None else ()
-        perhaps = f" ({' or '.join(f'{each:.20}' for each in options)}, by a branch or loop of the script)" if options else ""
+        perhaps = (
+            f" ({' or '.join(f'{each:.20}' for each in options)}, by a branch or loop of the "
+            "script)"
+            if options
+            else ""
+        )
         return f"{text!r:.60}{perhaps}"
 
     def remedy(self, name: str) -> str:
@@ -158,7 +200,8 @@ class Flags:
 
 
 def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | None]) -> Flags:
-    """Flags of the command that ``text`` launches Megatron-LM by, or of a YAML file of its arguments.
+    """Flags of the command that ``text`` launches Megatron-LM by, or of a YAML file of its
+    arguments.
 
     ``beside`` are texts of files that lie beside it, which a script may read.
 
@@ -170,12 +213,18 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
         excess = {name: words for name, words in found.items() if words and values_of(name) == 0}
         return Flags(found, excess=excess, given=given, source=text)
     directives = parsed(["sbatch", *_directives(text)]).sure
-    slurm = {variable: words[0] for name, words in directives.items() if words for variable in _OF_SLURM.get(name, ())}
+    slurm = {
+        variable: words[0]
+        for name, words in directives.items()
+        if words
+        for variable in _OF_SLURM.get(name, ())
+    }
     for whole in (False, True):
         script = script_of(text, beside, slurm, whole)
         if text.startswith("#!") and script.unended:
             raise InputError(
-                f"a quote or a bracket of the command in line {script.unended} never ends, which bash refuses; end it"
+                f"a quote or a bracket of the command in line {script.unended} never ends, which "
+                "bash refuses; end it"
             )
         commands = [parsed(words) for words in script.commands]
         launches = [each for each in commands if len(LAUNCH_FLAGS & each.sure.keys()) > 1]
@@ -187,10 +236,20 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
         launches = [parsed([word for words in script.commands for word in words])]
     if not launches:
         loose = parsed([*script.unused])
-        started = [each for each in commands if (each.program or each.perhaps or each.stray) and not loose.sure]
-        launches = [each for each in commands if each.sure.keys() & LAUNCH_FLAGS] or started[-1:] or [loose]
+        started = [
+            each
+            for each in commands
+            if (each.program or each.perhaps or each.stray) and not loose.sure
+        ]
+        launches = (
+            [each for each in commands if each.sure.keys() & LAUNCH_FLAGS]
+            or started[-1:]
+            or [loose]
+        )
         if loose.sure and launches[0] is not loose:
-            launches = [parsed([*(word for words in script.commands for word in words), *script.unused])]
+            launches = [
+                parsed([*(word for words in script.commands for word in words), *script.unused])
+            ]
         elif len(launches) > 1:  # one on each of several lines
             launches = [parsed([word for words in script.commands for word in words])]
     else:
@@ -214,7 +273,8 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
 
 
 def _directives(text: str) -> list[str]:
-    """Words of the lines for Slurm, which reads them up to the first command of a script or of a text within it."""
+    """Words of the lines for Slurm, which reads them up to the first command of a script or of a
+    text within it."""
     found, reads = list[str](), True
     for line in text.splitlines():
         directive = _DIRECTIVE.match(line)
@@ -226,7 +286,8 @@ def _directives(text: str) -> list[str]:
 
 
 def _of_yaml(text: str) -> dict[str, tuple[str, ...]]:
-    """Arguments of a YAML file whose keys are flags, such as those of Megatron-LM's own tests and of its model zoo.
+    """Arguments of a YAML file whose keys are flags, such as those of Megatron-LM's own tests and
+    of its model zoo.
 
     Read line by line, since some of these files give a flag twice; the last one holds.
     """

@@ -15,7 +15,8 @@ USUAL_WORDS = 32000  # of a vocabulary that is not given
 
 
 def expert_blocks(flags: Flags, layers: int) -> tuple[bool, ...]:
-    """Which blocks have experts, by --moe-layer-freq: every so many, or a list such as ``([0]*3+[1]*58)``.
+    """Which blocks have experts, by --moe-layer-freq: every so many, or a list such as
+    ``([0]*3+[1]*58)``.
 
     Raises:
         InputError: it is neither, or of another number of blocks.
@@ -29,7 +30,8 @@ def expert_blocks(flags: Flags, layers: int) -> tuple[bool, ...]:
         return tuple(block % found == 0 for block in range(layers))
     if not isinstance(found, list) or len(found) != layers or not {*found} <= {0, 1}:
         raise InputError(
-            f"--moe-layer-freq of the Megatron-LM command is {flags.said(text)}; give a number, or a list of 0 and 1 for each of "
+            f"--moe-layer-freq of the Megatron-LM command is {flags.said(text)}; give a number, "
+            "or a list of 0 and 1 for each of "
             f"{layers} blocks, or give --model"
         )
     return tuple(bool(each) for each in found)
@@ -42,7 +44,11 @@ def _listed(node: ast.expr) -> int | list[int] | None:
             return number
         case ast.List(elts=elements):
             items = [_listed(each) for each in elements]
-            return [each for each in items if isinstance(each, int)] if all(isinstance(each, int) for each in items) else None
+            return (
+                [each for each in items if isinstance(each, int)]
+                if all(isinstance(each, int) for each in items)
+                else None
+            )
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             first, second = _listed(left), _listed(right)
             return first + second if isinstance(first, list) and isinstance(second, list) else None
@@ -65,9 +71,14 @@ def mixture(shape: DecoderShape, pattern: Sequence[bool]) -> str:
 
 
 def _parameters(shape: DecoderShape, with_experts: int) -> int:
-    """Parameters where so many blocks have experts and the others MLPs, norms and biases left out."""
+    """Parameters where so many blocks have experts and the others MLPs, norms and biases left
+    out."""
     assert shape.experts is not None  # others have no such blocks
     experts, words = shape.experts, shape.vocabulary or USUAL_WORDS
     sizes = (shape.hidden, shape.heads, shape.kv_heads, shape.head_width, shape.ffn, words)
     matrices = DecoderMatrices(*sizes, gated=shape.gated, tied=shape.tied)
-    return matrices.total(shape.layers, with_experts, matrices.routed(experts.count, experts.ffn, experts.shared_width))
+    return matrices.total(
+        shape.layers,
+        with_experts,
+        matrices.routed(experts.count, experts.ffn, experts.shared_width),
+    )

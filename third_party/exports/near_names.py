@@ -14,7 +14,8 @@ _SAYING_LITTLE = frozenset({"size", "model", "per", "gpu", "num", "number", "of"
 def near_name(name: str, known: Iterable[str]) -> str | None:
     """The one of ``known`` names that ``name`` seems to mean; None where it is near none.
 
-    Words may be parted by dashes, underlines or points, and those that say little (size, model, ...) may lack.
+    Words may be parted by dashes, underlines or points, and those that say little (size, model,
+    ...) may lack.
     """
     names, telling = _sorted(frozenset(known))
     if name in names:

@@ -1,8 +1,8 @@
 """What the calls of a Python module make and change; nothing is run.
 
-Followed are functions of the module, and those that everybody knows: ``replace``, ``deepcopy``, ``setattr``, ``vars``,
-``dict.update`` and the like. Any other call makes a record by its name; where it is no class it may change the records that are
-given to it, and these are marked so.
+Followed are functions of the module, and those that everybody knows: ``replace``, ``deepcopy``,
+``setattr``, ``vars``, ``dict.update`` and the like. Any other call makes a record by its name;
+where it is no class it may change the records that are given to it, and these are marked so.
 """
 
 from __future__ import annotations
@@ -12,8 +12,24 @@ import copy
 from collections.abc import Mapping
 
 from third_party.exports.python_changes import ABSENT
-from third_party.exports.python_expressions import LONGEST_RANGE, MOST_PARTS, Ended, Expressions, Function, Method, Scope
-from third_party.exports.python_values import UNTOLD, Expression, Made, dotted, possible, records_in, unknown
+from third_party.exports.python_expressions import (
+    LONGEST_RANGE,
+    MOST_PARTS,
+    Ended,
+    Expressions,
+    Function,
+    Method,
+    Scope,
+)
+from third_party.exports.python_values import (
+    UNTOLD,
+    Expression,
+    Made,
+    dotted,
+    possible,
+    records_in,
+    unknown,
+)
 
 ENDS = ("exit", "sys.exit", "quit", "os._exit")
 LOOKS = (
@@ -32,7 +48,16 @@ LOOKS = (
     "format",
     "bool",
 )
-LOOKERS = ("logger", "logging", "log", "warnings", "wandb", "json", "yaml", "pprint")  # whose functions change nothing given
+LOOKERS = (
+    "logger",
+    "logging",
+    "log",
+    "warnings",
+    "wandb",
+    "json",
+    "yaml",
+    "pprint",
+)  # whose functions change nothing given
 READS = (
     "get_",
     "to_",
@@ -90,7 +115,12 @@ class Calls(Expressions):
         return self._known(call, tuple(callee.text.split(".")), given, named, scope)
 
     def _known(
-        self, call: ast.Call, words: tuple[str, ...], given: list[object], named: dict[str, object], scope: Scope
+        self,
+        call: ast.Call,
+        words: tuple[str, ...],
+        given: list[object],
+        named: dict[str, object],
+        scope: Scope,
     ) -> object:
         """A call of a function or a class that is not the module's."""
         first = given[0] if given else None
@@ -108,21 +138,38 @@ class Calls(Expressions):
             return None
         if text == "getattr" and len(given) >= 2 and isinstance(given[1], str):
             found = self._attribute(call, first, given[1])
-            return Expression(f"an expression in line {call.lineno}", possible(found)) if isinstance(found, Expression) else found
+            return (
+                Expression(f"an expression in line {call.lineno}", possible(found))
+                if isinstance(found, Expression)
+                else found
+            )
         if text == "vars" and given:
             return self._attribute(call, first, "__dict__")
-        if text in ("globals", "locals") and not given and (text == "globals" or scope.outer is None):
+        if (
+            text in ("globals", "locals")
+            and not given
+            and (text == "globals" or scope.outer is None)
+        ):
             return scope.module.names
         if text == "dict":
             return self._new_dictionary(call, given, named)
-        if text == "range" and (ends := [each for each in given if isinstance(each, int)]) == given and 0 not in ends[2:]:
+        if (
+            text == "range"
+            and (ends := [each for each in given if isinstance(each, int)]) == given
+            and 0 not in ends[2:]
+        ):
             rounds = range(*ends) if 1 <= len(ends) <= 3 else range(0)
             if 0 < len(rounds) <= LONGEST_RANGE:
                 return self.bounded(call, list(rounds))
         if text in ("list", "tuple") and len(given) == 1 and isinstance(first, list):
             return self.bounded(call, list(first))
         if last in ("replace", "evolve", "__replace__") and isinstance(first, Made):
-            return self._noted(Made(first.name, first.values | named, list(first.positional), call.lineno, id(call)), first)
+            return self._noted(
+                Made(
+                    first.name, first.values | named, list(first.positional), call.lineno, id(call)
+                ),
+                first,
+            )
         if last in ("deepcopy", "copy") and len(given) == 1 and not isinstance(first, Expression):
             return self._copy(call, first, deep=last == "deepcopy")
         name = words[-2] if last == "Config" and len(words) > 1 else last
@@ -145,9 +192,18 @@ class Calls(Expressions):
         self.step(_weight(value))
         if isinstance(value, Made):
             inner = copy.deepcopy(value) if deep else value
-            return self._noted(Made(value.name, dict(inner.values), list(inner.positional), call.lineno, id(call)), value)
+            return self._noted(
+                Made(value.name, dict(inner.values), list(inner.positional), call.lineno, id(call)),
+                value,
+            )
         if isinstance(value, list | dict):
-            made = copy.deepcopy(value) if deep else list(value) if isinstance(value, list) else dict(value)
+            made = (
+                copy.deepcopy(value)
+                if deep
+                else list(value)
+                if isinstance(value, list)
+                else dict(value)
+            )
             return self.bounded(call, made)
         return value
 
@@ -159,8 +215,16 @@ class Calls(Expressions):
             self.changes.put(self.copied, str(id(original)), True)
         return made
 
-    def hand_over(self, who: str, line: int, given: list[object], named: Mapping[str, object], keeps: bool = False) -> None:
-        """Give a call its arguments, which may change them unless it ``keeps`` them, as a class does; functions may be called."""
+    def hand_over(
+        self,
+        who: str,
+        line: int,
+        given: list[object],
+        named: Mapping[str, object],
+        keeps: bool = False,
+    ) -> None:
+        """Give a call its arguments, which may change them unless it ``keeps`` them, as a class
+        does; functions may be called."""
         values = [*given, *named.values()]
         for each in possible(*values):
             self._sized.append(each)
@@ -177,14 +241,19 @@ class Calls(Expressions):
         else:
             self.touch(home, f"{'.'.join(_named(call.func))}(...)", call.lineno)
 
-    def _new_dictionary(self, call: ast.Call, given: list[object], named: dict[str, object]) -> object:
+    def _new_dictionary(
+        self, call: ast.Call, given: list[object], named: dict[str, object]
+    ) -> object:
         made = dict[str, object]()
         if self.bounded(call, made) is made and given:
             self.update(made, given[0], call)
         return self.bounded(call, made | named)
 
-    def _method(self, call: ast.Call, home: object, name: str, given: list[object], named: dict[str, object]) -> object:
-        """``converter.build()`` is the converter, and ``converter.convert(model)`` the model with it."""
+    def _method(
+        self, call: ast.Call, home: object, name: str, given: list[object], named: dict[str, object]
+    ) -> object:
+        """``converter.build()`` is the converter, and ``converter.convert(model)`` the model with
+        it."""
         first = given[0] if given else None
         if isinstance(home, Made):
             if name == "build":
@@ -199,20 +268,33 @@ class Calls(Expressions):
             if name == "__setattr__" and len(given) == 2:
                 self._set_by_name(call, home, first, given[1])
                 return None
-        if isinstance(home, dict) and (found := self._of_dictionary(call, home, name, given, named)) is not ABSENT:
+        if (
+            isinstance(home, dict)
+            and (found := self._of_dictionary(call, home, name, given, named)) is not ABSENT
+        ):
             return found
         grown = [first] if name == "append" else first if name == "extend" else None
         if isinstance(home, list) and len(given) == 1 and isinstance(grown, list):
             self.extend(home, grown)
             return None
         who = ".".join(_named(call.func))
-        if not name.startswith(READS) and name not in ("items", "keys", "values", "copy", "get", "index", "count"):
+        if not name.startswith(READS) and name not in (
+            "items",
+            "keys",
+            "values",
+            "copy",
+            "get",
+            "index",
+            "count",
+        ):
             self.touch(home, f"{who}(...)", call.lineno)
         if not name.startswith(READS) and not who.startswith(LOOKERS):
             self.hand_over(who, call.lineno, given, named)
         return unknown(call, home, *given, *named.values())
 
-    def _set_by_method(self, home: Made, method: Method, given: list[object], named: Mapping[str, object]) -> Made:
+    def _set_by_method(
+        self, home: Made, method: Method, given: list[object], named: Mapping[str, object]
+    ) -> Made:
         order = list(dict.fromkeys(parameter for parameter, _, _ in method))
         values = {**dict(zip(order, given, strict=False)), **named}
         for parameter, argument, default in method:
@@ -222,7 +304,12 @@ class Calls(Expressions):
         return home
 
     def _of_dictionary(
-        self, call: ast.Call, home: dict[str, object], name: str, given: list[object], named: dict[str, object]
+        self,
+        call: ast.Call,
+        home: dict[str, object],
+        name: str,
+        given: list[object],
+        named: dict[str, object],
     ) -> object:
         """What a method of a dictionary returns; ``ABSENT`` where that is not known."""
         first = given[0] if given else None
@@ -245,7 +332,9 @@ class Calls(Expressions):
                 return home[first] if first in home else given[1] if len(given) > 1 else None
             case "setdefault" if told and isinstance(first, str):
                 if first not in home:
-                    self.changes.put(home, first, self._fitting(home, given[1] if len(given) > 1 else None))
+                    self.changes.put(
+                        home, first, self._fitting(home, given[1] if len(given) > 1 else None)
+                    )
                 return home[first]
             case "pop" if told and isinstance(first, str):
                 found = home.get(first, given[1] if len(given) > 1 else None)

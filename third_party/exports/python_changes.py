@@ -1,4 +1,5 @@
-"""Changes that parts of a module make which may run or not: each is tried and taken back, and where they differ none is known."""
+"""Changes that parts of a module make which may run or not: each is tried and taken back, and where
+they differ none is known."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class _Parts(list[object]):
 
 @dataclass(frozen=True)
 class Change:
-    """What stands under a key of a home, of a list under no key, behind a way, and what may have stood there on it."""
+    """What stands under a key of a home, of a list under no key, behind a way, and what may have
+    stood there on it."""
 
     home: Home
     key: str
@@ -42,11 +44,14 @@ class _Journal:
     broken: bool  # it may end anywhere
     before: Outcome = field(default_factory=dict)
     passed: dict[tuple[int, str], object] = field(default_factory=dict)
-    born: dict[int, Home] = field(default_factory=dict)  # homes that were made since; no other way knows them
+    born: dict[int, Home] = field(
+        default_factory=dict
+    )  # homes that were made since; no other way knows them
 
 
 class Changes:
-    """Writes names of scopes, keys of records and dictionaries, and lists, so that they can be taken back."""
+    """Writes names of scopes, keys of records and dictionaries, and lists, so that they can be
+    taken back."""
 
     def __init__(self) -> None:
         self._open = list[_Journal]()
@@ -79,7 +84,9 @@ class Changes:
         journal = self._open.pop()
         after = dict[tuple[int, str], Change]()
         for place, change in journal.before.items():
-            after[place] = Change(change.home, change.key, _at(change.home, change.key), journal.passed[place])
+            after[place] = Change(
+                change.home, change.key, _at(change.home, change.key), journal.passed[place]
+            )
         for change in journal.before.values():
             _set(change.home, change.key, change.value)
         for home in journal.born.values():
@@ -87,9 +94,12 @@ class Changes:
         return after
 
     def settle(self, outcomes: Iterable[Outcome], where: str = "a branch") -> None:
-        """Go on behind ways of which one was taken: what they leave different is not known, and a value of ``where``."""
+        """Go on behind ways of which one was taken: what they leave different is not known, and a
+        value of ``where``."""
         ways = list(outcomes)
-        for place, (home, key) in {place: (each.home, each.key) for way in ways for place, each in way.items()}.items():
+        for place, (home, key) in {
+            place: (each.home, each.key) for way in ways for place, each in way.items()
+        }.items():
             for way in ways:
                 if place in way:
                     self._pass(home, key, way[place].passed)
@@ -108,11 +118,14 @@ class Changes:
             journal, place = self._open[-1], (id(home), key)
             if place not in journal.before:
                 journal.before[place] = Change(home, key, _at(home, key), None)
-            journal.passed[place] = _joined(key, "a branch", journal.passed.get(place, value), value)
+            journal.passed[place] = _joined(
+                key, "a branch", journal.passed.get(place, value), value
+            )
 
 
 def _joined(key: str, where: str, value: object, other: object) -> object:
-    """As ``joined``; parts of a list are compared as they stood there, and what is untold once stays so."""
+    """As ``joined``; parts of a list are compared as they stood there, and what is untold once
+    stays so."""
     if isinstance(value, _Parts) and isinstance(other, _Parts):
         parts = len(value) == len(other) and all(map(same, value, other))
         return value if parts else _Parts([joined(list(value), list(other), where)])

@@ -1,6 +1,7 @@
 """Values of the expressions of a Python module, and what its statements assign; nothing is run.
 
-Followed are constants, arithmetic, comparisons, attributes, keys and parts; calls are those of ``python_calls``.
+Followed are constants, arithmetic, comparisons, attributes, keys and parts; calls are those of
+``python_calls``.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ COMPARISONS: Mapping[type[ast.cmpop], Callable[[object, object], object]] = {
     ast.In: lambda part, home: part in home,  # type: ignore[operator]
     ast.NotIn: lambda part, home: part not in home,  # type: ignore[operator]
 }
-Method = tuple[tuple[str, str, object], ...]  # parameters of a method in their order, what each sets, and to what if left out
+Method = tuple[
+    tuple[str, str, object], ...
+]  # parameters of a method in their order, what each sets, and to what if left out
 
 
 class Returned(Exception):  # noqa: N818 it ends a function, and is no error
@@ -72,7 +75,9 @@ class Scope:
 
     names: dict[str, object] = field(default_factory=dict)
     outer: Scope | None = None
-    elsewhere: dict[str, Scope] = field(default_factory=dict)  # names that are declared global or nonlocal
+    elsewhere: dict[str, Scope] = field(
+        default_factory=dict
+    )  # names that are declared global or nonlocal
 
     def find(self, name: str) -> object:
         """The value of a name; absent where it has none here."""
@@ -121,7 +126,9 @@ class Expressions(ABC):
     def __init__(self, methods: Mapping[str, Method], parts: Collection[str]) -> None:
         self.changes = Changes()
         self.made = list[Made]()  # in the order in which calls make them
-        self.copied: dict[str, object] = {}  # by identity, records of which another is made, surely where it is true
+        self.copied: dict[
+            str, object
+        ] = {}  # by identity, records of which another is made, surely where it is true
         self.given: dict[str, object] = {}  # records that are given to a call
         self._methods = methods
         self._parts = parts
@@ -132,7 +139,8 @@ class Expressions(ABC):
 
     @abstractmethod
     def call(self, function: Function, given: list[object], named: Mapping[str, object]) -> object:
-        """What a function of the module returns; an argument ``UNTOLD`` is any that is not given else."""
+        """What a function of the module returns; an argument ``UNTOLD`` is any that is not given
+        else."""
 
     @abstractmethod
     def called(self, call: ast.Call, scope: Scope) -> object:
@@ -146,7 +154,10 @@ class Expressions(ABC):
         """
         self._steps += count
         if self._steps > MOST_STEPS:
-            raise InputError(f"following it takes more than {MOST_STEPS:,} steps; write the values of one configuration out")
+            raise InputError(
+                f"following it takes more than {MOST_STEPS:,} steps; write the values of one "
+                "configuration out"
+            )
 
     def maybe(self, run: Callable[[], None]) -> None:
         """Follow what may run or not."""
@@ -198,7 +209,8 @@ class Expressions(ABC):
         return self._other(node, scope)
 
     def assign(self, target: ast.expr, value: object, scope: Scope) -> None:
-        """Give a name, an attribute, a key or a part a value; several where a value may stand in several records."""
+        """Give a name, an attribute, a key or a part a value; several where a value may stand in
+        several records."""
         match target:
             case ast.Name(id=name):
                 self.changes.put(scope.home(name), name, value)
@@ -214,7 +226,9 @@ class Expressions(ABC):
                 known = isinstance(value, list) and len(value) == len(parts)
                 starred = any(isinstance(part, ast.Starred) for part in parts)
                 for index, part in enumerate(parts):
-                    inner = value[index] if isinstance(value, list) and known and not starred else None
+                    inner = (
+                        value[index] if isinstance(value, list) and known and not starred else None
+                    )
                     other = Expression("a part of a value", possible(*self.parts_of(value)))
                     self.assign(part, inner if known and not starred else other, scope)
             case ast.Starred(value=inner):
@@ -247,18 +261,29 @@ class Expressions(ABC):
                         self.touch(home, "del", target.lineno)
             case ast.Attribute(value=place, attr=name):
                 homes, sure = self._homes(place, scope)
-                self._set_attribute(homes, sure, name, Expression(f"deleted in line {target.lineno}"))
+                self._set_attribute(
+                    homes, sure, name, Expression(f"deleted in line {target.lineno}")
+                )
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 for part in parts:
                     self.delete(part, scope)
 
     def touch(self, value: object, who: str, line: int) -> None:
-        """Mark records, dictionaries and lists that ``who`` may change in a way that nobody knows."""
+        """Mark records, dictionaries and lists that ``who`` may change in a way that nobody
+        knows."""
         for each in possible(value):
             if isinstance(each, Made):
-                self.changes.put(each.values, UNTOLD, Expression(f"{who} in line {line} may change {each.name} in a way"))
+                self.changes.put(
+                    each.values,
+                    UNTOLD,
+                    Expression(f"{who} in line {line} may change {each.name} in a way"),
+                )
             elif isinstance(each, dict):
-                self.changes.put(each, UNTOLD, Expression(f"{who} in line {line} may change what is unpacked in a way"))
+                self.changes.put(
+                    each,
+                    UNTOLD,
+                    Expression(f"{who} in line {line} may change what is unpacked in a way"),
+                )
             elif isinstance(each, list):
                 for part in each:
                     if isinstance(part, Made):
@@ -276,8 +301,16 @@ class Expressions(ABC):
 
     def update(self, home: dict[str, object], other: object, node: ast.expr | ast.stmt) -> None:
         """Change a dictionary as its method of this name does."""
-        pairs = [pair for pair in other if isinstance(pair, list) and len(pair) == 2] if isinstance(other, list) else []
-        if isinstance(other, list) and len(pairs) == len(other) and all(isinstance(pair[0], str) for pair in pairs):
+        pairs = (
+            [pair for pair in other if isinstance(pair, list) and len(pair) == 2]
+            if isinstance(other, list)
+            else []
+        )
+        if (
+            isinstance(other, list)
+            and len(pairs) == len(other)
+            and all(isinstance(pair[0], str) for pair in pairs)
+        ):
             other = {pair[0]: pair[1] for pair in pairs}
         if not isinstance(other, dict):
             self.touch(home, "an update", node.lineno)
@@ -294,11 +327,17 @@ class Expressions(ABC):
                 self.changes.put_parts(home, [*home, value])
 
     def bounded(self, node: ast.expr, made: Home) -> object:
-        """A list or a dictionary that was made, unless lists in lists make it too long to write out."""
+        """A list or a dictionary that was made, unless lists in lists make it too long to write
+        out."""
         parts = made if isinstance(made, list) else list(made.values())
         self.step(len(parts) // FREE_PARTS)
-        size = 1 + sum(self._sizes.get(id(each), 1 + len(each)) if isinstance(each, list | dict) else 1 for each in parts)
-        if size > MOST_PARTS or any(isinstance(each, list | dict) and id(each) not in self._sizes for each in parts):
+        size = 1 + sum(
+            self._sizes.get(id(each), 1 + len(each)) if isinstance(each, list | dict) else 1
+            for each in parts
+        )
+        if size > MOST_PARTS or any(
+            isinstance(each, list | dict) and id(each) not in self._sizes for each in parts
+        ):
             return unknown(node, *parts)
         self._inside |= {id(each) for each in parts if isinstance(each, list | dict)}
         self._sizes[id(made)] = size
@@ -307,10 +346,13 @@ class Expressions(ABC):
         return made
 
     def _fitting(self, home: Home, value: object) -> object:
-        """A value that is put into a list or a dictionary, unless that grows too long where it stands."""
+        """A value that is put into a list or a dictionary, unless that grows too long where it
+        stands."""
         grown = self._sizes.get(id(value), MOST_PARTS) if isinstance(value, list | dict) else 1
         size = self._sizes.get(id(home), len(home)) + grown
-        if size > MOST_PARTS or (id(home) in self._inside and (grown > 1 or len(home) > LONGEST_INSIDE)):
+        if size > MOST_PARTS or (
+            id(home) in self._inside and (grown > 1 or len(home) > LONGEST_INSIDE)
+        ):
             return Expression("a long value", possible(value))
         if id(home) in self._sizes:
             self._sizes[id(home)] = size
@@ -335,16 +377,23 @@ class Expressions(ABC):
         return possible(*found), sure and not any(isinstance(each, Expression) for each in found)
 
     def _made_part(self, home: Made, name: str) -> object:
-        """A part of a record; one that was not written out is made as if it had always been there."""
+        """A part of a record; one that was not written out is made as if it had always been
+        there."""
         if name not in home.values or home.values[name] is None:
             part = home.values[name] = Made(name)
             self.changes.born_in(home.values, part.values)
         return home.values[name]
 
-    def _set_attribute(self, homes: tuple[object, ...], sure: bool, name: str, value: object) -> None:
+    def _set_attribute(
+        self, homes: tuple[object, ...], sure: bool, name: str, value: object
+    ) -> None:
         for home in homes:
             if isinstance(home, Made):
-                self.changes.put(home.values, name, value if sure else joined(home.values.get(name, ABSENT), value))
+                self.changes.put(
+                    home.values,
+                    name,
+                    value if sure else joined(home.values.get(name, ABSENT), value),
+                )
 
     def _set_part(self, home: object, key: object, value: object, node: ast.expr) -> None:
         if isinstance(home, dict) and isinstance(key, str):
@@ -357,7 +406,11 @@ class Expressions(ABC):
             self.touch(home, "an assignment", node.lineno)
 
     def _unary(self, node: ast.expr, op: ast.unaryop, value: object) -> object:
-        if isinstance(op, ast.USub) and isinstance(value, int | float) and not isinstance(value, bool):
+        if (
+            isinstance(op, ast.USub)
+            and isinstance(value, int | float)
+            and not isinstance(value, bool)
+        ):
             return -value
         truth = truth_of(value)
         return not truth if isinstance(op, ast.Not) and truth is not None else unknown(node)
@@ -371,7 +424,9 @@ class Expressions(ABC):
         if isinstance(op, ast.Add) and isinstance(left, str) and isinstance(right, str):
             return left + right if len(left) + len(right) <= MOST_CHARACTERS else unknown(node)
         work = ARITHMETIC.get(type(op))
-        numbers = all(isinstance(each, int | float) and abs(each) < MOST_NUMBER for each in (left, right))
+        numbers = all(
+            isinstance(each, int | float) and abs(each) < MOST_NUMBER for each in (left, right)
+        )
         if work is None or not numbers:
             return unknown(node, left, right)
         try:
@@ -380,11 +435,20 @@ class Expressions(ABC):
             return unknown(node)
 
     def _compared(self, node: ast.expr, op: ast.cmpop, left: object, right: object) -> object:
-        if any(isinstance(each, Expression | Made | Function) or possible(each) for each in (left, right)):
-            plain = isinstance(right, list | dict) and UNTOLD not in right and isinstance(left, str | int | float)
+        if any(
+            isinstance(each, Expression | Made | Function) or possible(each)
+            for each in (left, right)
+        ):
+            plain = (
+                isinstance(right, list | dict)
+                and UNTOLD not in right
+                and isinstance(left, str | int | float)
+            )
             if not plain or not isinstance(op, ast.In | ast.NotIn):
                 return unknown(node)
-            if isinstance(right, list) and any(isinstance(part, Expression | Made | Function) for part in right):
+            if isinstance(right, list) and any(
+                isinstance(part, Expression | Made | Function) for part in right
+            ):
                 return unknown(node)
         try:
             return bool(COMPARISONS[type(op)](left, right))
@@ -392,7 +456,8 @@ class Expressions(ABC):
             return unknown(node)
 
     def _either(self, either: bool, parts: list[ast.expr], scope: Scope) -> object:
-        """``a or b`` where ``either``, else ``a and b``: behind a part that may end it, the others may run or not."""
+        """``a or b`` where ``either``, else ``a and b``: behind a part that may end it, the others
+        may run or not."""
         value: object = None
         for index, part in enumerate(parts):
             value = self.value(part, scope)
@@ -430,12 +495,16 @@ class Expressions(ABC):
                 made.append(self.value(part, scope))
                 continue
             inner = self.value(part.value, scope)
-            made += inner if isinstance(inner, list) else [unknown(part.value, *self.parts_of(inner))]
+            made += (
+                inner if isinstance(inner, list) else [unknown(part.value, *self.parts_of(inner))]
+            )
             if len(made) > MOST_PARTS:
                 return unknown(node)
         return self.bounded(node, made)
 
-    def _dictionary(self, node: ast.expr, keys: list[ast.expr | None], values: list[ast.expr], scope: Scope) -> object:
+    def _dictionary(
+        self, node: ast.expr, keys: list[ast.expr | None], values: list[ast.expr], scope: Scope
+    ) -> object:
         found = dict[str, object]()
         for key, value in zip(keys, values, strict=True):
             name = None if key is None else self.value(key, scope)
@@ -457,25 +526,40 @@ class Expressions(ABC):
                 return home.values
             if name in self._parts and name not in home.values:
                 return self._made_part(home, name)
-            return home.values[name] if name in home.values and UNTOLD not in home.values else unknown(node)
-        return unknown(node, *(each.values if name == "__dict__" else each.values.get(name) for each in records))
+            return (
+                home.values[name]
+                if name in home.values and UNTOLD not in home.values
+                else unknown(node)
+            )
+        return unknown(
+            node,
+            *(each.values if name == "__dict__" else each.values.get(name) for each in records),
+        )
 
     def _part(self, node: ast.expr, home: object, key: object) -> object:
         if isinstance(home, dict) and isinstance(key, str) and key in home and UNTOLD not in home:
             return home[key]
         plain = isinstance(home, list) and not any(isinstance(part, Expression) for part in home)
-        if plain and isinstance(home, list) and isinstance(key, int) and -len(home) <= key < len(home):
+        if (
+            plain
+            and isinstance(home, list)
+            and isinstance(key, int)
+            and -len(home) <= key < len(home)
+        ):
             return home[key]
         return unknown(node, *self.parts_of(home))
 
     def _other(self, node: ast.expr, scope: Scope) -> object:
-        """An expression that is not followed; what is called within may be called or not, any number of times."""
+        """An expression that is not followed; what is called within may be called or not, any
+        number of times."""
         inner, found = Scope(outer=scope), list[object]()
         for each in ast.walk(node):
             self.step()
             if isinstance(each, ast.comprehension):
                 for name in (part for part in ast.walk(each.target) if isinstance(part, ast.Name)):
-                    inner.names[name.id] = Expression(name.id, possible(*self.parts_of(self.value(each.iter, inner))))
+                    inner.names[name.id] = Expression(
+                        name.id, possible(*self.parts_of(self.value(each.iter, inner)))
+                    )
             elif isinstance(each, ast.NamedExpr):
                 self.assign(each.target, Expression("a value of an expression"), scope)
 
@@ -491,5 +575,7 @@ def _inside(node: ast.AST) -> Iterator[ast.expr]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             yield child
-        elif not isinstance(child, ast.expr_context | ast.operator | ast.cmpop | ast.boolop | ast.unaryop):
+        elif not isinstance(
+            child, ast.expr_context | ast.operator | ast.cmpop | ast.boolop | ast.unaryop
+        ):
             yield from _inside(child)

@@ -1,9 +1,10 @@
 """What a Python module would make of its configurations, by its syntax tree: nothing is run.
 
-Its statements are followed in their order, and those of the functions that are called: names, attributes of records, keys of
-dictionaries and parts of lists keep what is known of them. Of a branch, a loop or a handler that may run or not each way is
-tried, and what the ways leave different is an ``Expression`` behind them, as is all that the text does not say. The work is
-bounded, whatever calls whatever.
+Its statements are followed in their order, and those of the functions that are called: names,
+attributes of records, keys of dictionaries and parts of lists keep what is known of them. Of a
+branch, a loop or a handler that may run or not each way is tried, and what the ways leave different
+is an ``Expression`` behind them, as is all that the text does not say. The work is bounded,
+whatever calls whatever.
 """
 
 from __future__ import annotations
@@ -19,14 +20,23 @@ from typing import TypeVar
 from Common.errors import InputError
 from third_party.exports.python_calls import Calls
 from third_party.exports.python_changes import ABSENT, Outcome
-from third_party.exports.python_expressions import Ended, Function, Method, Returned, Scope, truth_of
+from third_party.exports.python_expressions import (
+    Ended,
+    Function,
+    Method,
+    Returned,
+    Scope,
+    truth_of,
+)
 from third_party.exports.python_values import UNTOLD, Expression, Made, joined, possible, records_in
 
 DEEPEST = 40  # functions that call each other
 LONGEST_LOOP = 200  # rounds that are followed one by one
 _T = TypeVar("_T")
 Statements = list[ast.stmt]
-Rest = tuple[Statements, ...]  # what follows a statement in the function, in its block and in those around it
+Rest = tuple[
+    Statements, ...
+]  # what follows a statement in the function, in its block and in those around it
 
 
 def _nothing() -> None:
@@ -43,13 +53,15 @@ class _Way:
 
 @dataclass(frozen=True)
 class _Records:
-    """Records that calls made, and those that are ``left``: nothing has them any more but a copy."""
+    """Records that calls made, and those that are ``left``: nothing has them any more but a
+    copy."""
 
     made: list[Made]
     left: list[Made]
 
     def of(self, names: Collection[str]) -> list[Made]:
-        """Those of classes ``names``; what one call makes several times is one, with the values that are always the same."""
+        """Those of classes ``names``; what one call makes several times is one, with the values
+        that are always the same."""
         left, found = {id(each) for each in self.left}, dict[int, Made]()
         for each in self.made:
             if each.name not in names or id(each) in left:
@@ -58,8 +70,16 @@ class _Records:
             if before is not each:
                 keys = {**before.values, **each.values}
                 where = f"a call that is made several times, in line {each.line}"
-                values = {key: joined(before.values.get(key, ABSENT), each.values.get(key, ABSENT), where) for key in keys}
-                values |= {key: value for made in (before, each) for key, value in made.values.items() if key == UNTOLD}
+                values = {
+                    key: joined(before.values.get(key, ABSENT), each.values.get(key, ABSENT), where)
+                    for key in keys
+                }
+                values |= {
+                    key: value
+                    for made in (before, each)
+                    for key, value in made.values.items()
+                    if key == UNTOLD
+                }
                 found[each.place] = Made(each.name, values, each.positional, each.line, each.place)
         return list(found.values())
 
@@ -67,11 +87,9 @@ class _Records:
 class Module(Calls):
     """The functions, names and records of a module, as far as its text says them.
 
-    Args:
-        tree: the module.
-        main: whether it is run as a script, and not imported.
-        methods: of records, by name, and what they set.
-        parts: names of the parts of a record that are records themselves, with their defaults where they are not written out.
+    Args: tree: the module. main: whether it is run as a script, and not imported. methods: of
+        records, by name, and what they set. parts: names of the parts of a record that are records
+        themselves, with their defaults where they are not written out.
 
     Raises:
         InputError: it cannot be followed within the bounds.
@@ -95,7 +113,8 @@ class Module(Calls):
         self._at_top = self._used(0)
 
     def functions(self, private: bool = False) -> tuple[str, ...]:
-        """Names of functions that need no argument, without those that begin with an underscore unless ``private``."""
+        """Names of functions that need no argument, without those that begin with an underscore
+        unless ``private``."""
         return tuple(
             name
             for name, each in self._functions().items()
@@ -106,7 +125,8 @@ class Module(Calls):
         )
 
     def returned(self, name: str) -> object:
-        """What the function ``name`` returns when it is called without arguments; those that it needs are not known.
+        """What the function ``name`` returns when it is called without arguments; those that it
+        needs are not known.
 
         Raises:
             InputError: it cannot be followed within the bounds.
@@ -114,15 +134,18 @@ class Module(Calls):
         return self._alone(name, copy.deepcopy)
 
     def records(self, names: Collection[str]) -> list[Made]:
-        """Records of classes ``names`` that the module makes as its statements are followed, each as it is at the end.
+        """Records of classes ``names`` that the module makes as its statements are followed, each
+        as it is at the end.
 
-        A record of which a changed copy was made is none where nothing else got it. What one call makes several times, in a loop,
-        is one record, of which only the values are known that are always the same.
+        A record of which a changed copy was made is none where nothing else got it. What one call
+        makes several times, in a loop, is one record, of which only the values are known that are
+        always the same.
         """
         return self._at_top.of(names)
 
     def records_of_functions(self, names: Collection[str]) -> list[Made]:
-        """``records``, and those of functions that no other function of the module calls, which somebody else may call.
+        """``records``, and those of functions that no other function of the module calls, which
+        somebody else may call.
 
         Functions that need arguments are asked only where there are no others.
 
@@ -143,7 +166,8 @@ class Module(Calls):
         return found
 
     def constant(self, name: str) -> object:
-        """A name at the top of the module at its end; an ``Expression`` where there is none that can be told."""
+        """A name at the top of the module at its end; an ``Expression`` where there is none that
+        can be told."""
         return self._top.names.get(name, Expression(name))
 
     def has(self, name: str) -> bool:
@@ -151,7 +175,8 @@ class Module(Calls):
         return name in self._top.names
 
     def call(self, function: Function, given: list[object], named: Mapping[str, object]) -> object:
-        """What a function of the module returns; an argument ``UNTOLD`` is any that is not given else."""
+        """What a function of the module returns; an argument ``UNTOLD`` is any that is not given
+        else."""
         self.step()
         self._followed.add(function.name)
         if self._depth >= DEEPEST:
@@ -163,11 +188,17 @@ class Module(Calls):
         if isinstance(function.node, ast.Lambda):
             return self.value(function.node.body, scope)
         body = function.node.body
-        lazy = any(isinstance(each, ast.Yield | ast.YieldFrom) for statement in body for each in ast.walk(statement))
+        lazy = any(
+            isinstance(each, ast.Yield | ast.YieldFrom)
+            for statement in body
+            for each in ast.walk(statement)
+        )
         self._depth += 1
         try:
             if lazy:
-                self._repeated(lambda: self._run(body, scope), broken=True, where=f"{function.name}(...)")
+                self._repeated(
+                    lambda: self._run(body, scope), broken=True, where=f"{function.name}(...)"
+                )
                 return Expression(f"what {function.name}(...) yields")
             self._run(body, scope)
         except Returned as returned:
@@ -178,22 +209,32 @@ class Module(Calls):
         return None
 
     def _functions(self) -> dict[str, ast.FunctionDef]:
-        found = {name: each.node for name, each in self._top.names.items() if isinstance(each, Function)}
-        return {name: node for name, node in found.items() if isinstance(node, ast.FunctionDef) and node.name == name}
+        found = {
+            name: each.node for name, each in self._top.names.items() if isinstance(each, Function)
+        }
+        return {
+            name: node
+            for name, node in found.items()
+            if isinstance(node, ast.FunctionDef) and node.name == name
+        }
 
     def _alone(self, name: str, take: Callable[[object], _T]) -> _T | None:
-        """What ``take`` makes of what a function returns, which is called alone: what it changes is as before then."""
+        """What ``take`` makes of what a function returns, which is called alone: what it changes is
+        as before then."""
         function, found = self._top.names[name], list[_T]()
         if not isinstance(function, Function):
             return None
         self.changes.begin()
         self._kept = []
-        self._guarded(f"the function {name}", lambda: found.append(take(self.call(function, [], {}))))
+        self._guarded(
+            f"the function {name}", lambda: found.append(take(self.call(function, [], {})))
+        )
         self.changes.take_back()
         return found[0] if found else None
 
     def _used(self, start: int) -> _Records:
-        """The records that calls made since ``start``, and those of them of which only a copy is used, at this point."""
+        """The records that calls made since ``start``, and those of them of which only a copy is
+        used, at this point."""
         held = {id(each) for each in records_in([self._top.names, *self._kept], perhaps=True)}
         made, left = self.made[start:], list[Made]()
         given = {each.name for each in made if self.given.get(str(id(each))) is True}
@@ -209,27 +250,40 @@ class Module(Calls):
         except Ended:
             return
         except RecursionError as error:
-            raise InputError(f"{what} is nested too deeply to be followed; write its values out") from error
+            raise InputError(
+                f"{what} is nested too deeply to be followed; write its values out"
+            ) from error
 
-    def _parameters(self, function: Function, given: list[object], named: Mapping[str, object]) -> dict[str, object]:
+    def _parameters(
+        self, function: Function, given: list[object], named: Mapping[str, object]
+    ) -> dict[str, object]:
         arguments, home = function.node.args, function.scope
         places = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
         by_name = [each.arg for each in arguments.kwonlyargs]
         found: dict[str, object] = {name: Expression(name) for name in (*places, *by_name)}
         if UNTOLD not in named:
-            defaults = zip(places[len(places) - len(arguments.defaults) :], arguments.defaults, strict=True)
+            defaults = zip(
+                places[len(places) - len(arguments.defaults) :], arguments.defaults, strict=True
+            )
             found |= {name: self.value(node, home) for name, node in defaults}
             keywords = zip(by_name, arguments.kw_defaults, strict=True)
             found |= {name: self.value(node, home) for name, node in keywords if node is not None}
-        found |= dict(zip(places, given, strict=False)) | {name: value for name, value in named.items() if name in found}
+        found |= dict(zip(places, given, strict=False)) | {
+            name: value for name, value in named.items() if name in found
+        }
         if arguments.vararg is not None:
-            found[arguments.vararg.arg] = Expression(arguments.vararg.arg) if UNTOLD in named else list(given[len(places) :])
+            found[arguments.vararg.arg] = (
+                Expression(arguments.vararg.arg) if UNTOLD in named else list(given[len(places) :])
+            )
         if arguments.kwarg is not None:
-            found[arguments.kwarg.arg] = {name: value for name, value in named.items() if name not in found}
+            found[arguments.kwarg.arg] = {
+                name: value for name, value in named.items() if name not in found
+            }
         return found
 
     def _run(self, body: Statements, scope: Scope, after: Rest = ()) -> None:
-        """Follow statements. ``after`` is what follows them in the function, for a way that may leave it early."""
+        """Follow statements. ``after`` is what follows them in the function, for a way that may
+        leave it early."""
         for index, statement in enumerate(body):
             self.step()
             self._statement(statement, scope, lambda: (body[index + 1 :], *after))  # noqa: B023 asked for at once
@@ -258,7 +312,11 @@ class Module(Calls):
             case ast.FunctionDef(name=name):
                 self.changes.put(scope.home(name), name, Function(statement, scope))
             case ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
-                self.changes.put(scope.home(name), name, Expression(name, named=isinstance(statement, ast.ClassDef)))
+                self.changes.put(
+                    scope.home(name),
+                    name,
+                    Expression(name, named=isinstance(statement, ast.ClassDef)),
+                )
             case ast.Import() | ast.ImportFrom():
                 self._import(statement, scope)
             case ast.Global(names=names):
@@ -275,7 +333,11 @@ class Module(Calls):
                 if known is None:
                     self._ways(statement, [_Way([then]), _Way([otherwise])], scope, rest)
                 else:
-                    self._run(then if known else otherwise, scope, rest() if self._may_return(statement) else ())
+                    self._run(
+                        then if known else otherwise,
+                        scope,
+                        rest() if self._may_return(statement) else (),
+                    )
             case ast.With(items=items, body=inner) | ast.AsyncWith(items=items, body=inner):
                 stops = False
                 for item in items:
@@ -305,13 +367,23 @@ class Module(Calls):
             ):
                 for handler in handlers:
                     if handler.name:
-                        self.changes.put(scope.home(handler.name), handler.name, Expression(handler.name))
-                self._try(statement, (otherwise, last), [handler.body for handler in handlers], scope, rest)
+                        self.changes.put(
+                            scope.home(handler.name), handler.name, Expression(handler.name)
+                        )
+                self._try(
+                    statement,
+                    (otherwise, last),
+                    [handler.body for handler in handlers],
+                    scope,
+                    rest,
+                )
             case ast.Match(subject=subject, cases=cases):
                 value = self.value(subject, scope)
                 for name in _captured(cases):
                     self.changes.put(scope.home(name), name, Expression(name, possible(value)))
-                self._ways(statement, [*(_Way([case.body]) for case in cases), _Way([])], scope, rest)
+                self._ways(
+                    statement, [*(_Way([case.body]) for case in cases), _Way([])], scope, rest
+                )
             case ast.Pass() | ast.Break() | ast.Continue() | ast.AnnAssign():
                 pass
             case _:
@@ -319,8 +391,11 @@ class Module(Calls):
                     if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                         self.assign(each, Expression(each.id), scope)
 
-    def _ways(self, statement: ast.stmt, ways: list[_Way], scope: Scope, rest: Callable[[], Rest]) -> None:
-        """Follow each of several ways of which one is taken; where one may leave the function, with all that follows."""
+    def _ways(
+        self, statement: ast.stmt, ways: list[_Way], scope: Scope, rest: Callable[[], Rest]
+    ) -> None:
+        """Follow each of several ways of which one is taken; where one may leave the function, with
+        all that follows."""
         leaves = self._may_return(statement)
         follow = rest() if leaves else ()
         outcomes, values = list[Outcome](), list[object]()
@@ -346,7 +421,9 @@ class Module(Calls):
         if leaves:
             value = reduce(joined, values)
             raise Returned(
-                Expression("a value that a branch returns", possible(value)) if isinstance(value, Expression) else value
+                Expression("a value that a branch returns", possible(value))
+                if isinstance(value, Expression)
+                else value
             )
 
     def _run_all(self, bodies: Rest, scope: Scope) -> None:
@@ -354,9 +431,19 @@ class Module(Calls):
             self._run(body, scope, bodies[index + 1 :])
 
     def _for(
-        self, statement: ast.stmt, target: ast.expr, parts: object, body: Statements, scope: Scope, rest: Callable[[], Rest]
+        self,
+        statement: ast.stmt,
+        target: ast.expr,
+        parts: object,
+        body: Statements,
+        scope: Scope,
+        rest: Callable[[], Rest],
     ) -> None:
-        plain = not any(isinstance(each, ast.Return | ast.Break | ast.Continue) for inner in body for each in ast.walk(inner))
+        plain = not any(
+            isinstance(each, ast.Return | ast.Break | ast.Continue)
+            for inner in body
+            for each in ast.walk(inner)
+        )
         if isinstance(parts, dict) and UNTOLD not in parts:
             parts = list(parts)
         if plain and isinstance(parts, list) and len(parts) <= LONGEST_LOOP:
@@ -372,9 +459,14 @@ class Module(Calls):
 
         self._loop(statement, again, scope, rest)
 
-    def _loop(self, statement: ast.stmt, run: Callable[[], None], scope: Scope, rest: Callable[[], Rest]) -> None:
-        """Follow a loop of any number of rounds; where it may leave the function, what follows it may run or not."""
-        broken = any(isinstance(each, ast.Return | ast.Break | ast.Continue) for each in ast.walk(statement))
+    def _loop(
+        self, statement: ast.stmt, run: Callable[[], None], scope: Scope, rest: Callable[[], Rest]
+    ) -> None:
+        """Follow a loop of any number of rounds; where it may leave the function, what follows it
+        may run or not."""
+        broken = any(
+            isinstance(each, ast.Return | ast.Break | ast.Continue) for each in ast.walk(statement)
+        )
         self._repeated(run, broken, _where(statement))
         if self._may_return(statement):
 
@@ -384,7 +476,8 @@ class Module(Calls):
             self._ways(statement, [_Way([]), _Way([], leave)], scope, rest)
 
     def _repeated(self, run: Callable[[], None], broken: bool, where: str) -> None:
-        """Follow what runs any number of times, or ends anywhere: what it changes is not known, in its own next round neither."""
+        """Follow what runs any number of times, or ends anywhere: what it changes is not known, in
+        its own next round neither."""
         for _ in range(2):
             self._tried(run, broken, where)
 
@@ -407,17 +500,27 @@ class Module(Calls):
         scope: Scope,
         rest: Callable[[], Rest],
     ) -> None:
-        """Follow a body and what is ``behind`` it, without an exception and in any case; or a part of it and a handler."""
+        """Follow a body and what is ``behind`` it, without an exception and in any case; or a part
+        of it and a handler."""
         whole, last = [statement.body, *behind], behind[1]
         if not handlers:
             for index, body in enumerate(whole):
-                self._run(body, scope, (*whole[index + 1 :], *rest()) if self._may_return(statement) else ())
+                self._run(
+                    body,
+                    scope,
+                    (*whole[index + 1 :], *rest()) if self._may_return(statement) else (),
+                )
             return
 
         def broken() -> None:
             self._tried(lambda: self._run(statement.body, scope), True, _where(statement))
 
-        self._ways(statement, [_Way(whole), *(_Way([handler, last], broken) for handler in handlers)], scope, rest)
+        self._ways(
+            statement,
+            [_Way(whole), *(_Way([handler, last], broken) for handler in handlers)],
+            scope,
+            rest,
+        )
 
     def _import(self, statement: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         for alias in statement.names:
@@ -441,7 +544,9 @@ class Module(Calls):
             while waiting and not found:
                 each = waiting.pop()
                 found = isinstance(each, ast.Return)
-                if each is statement or not isinstance(each, ast.FunctionDef | ast.Lambda | ast.ClassDef | ast.AsyncFunctionDef):
+                if each is statement or not isinstance(
+                    each, ast.FunctionDef | ast.Lambda | ast.ClassDef | ast.AsyncFunctionDef
+                ):
                     waiting += ast.iter_child_nodes(each)
             self._returns[id(statement)] = found
         return self._returns[id(statement)]

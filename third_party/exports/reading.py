@@ -1,4 +1,5 @@
-"""What a run or a plan file asks to be launched, and the nearest plan that a program can be told."""
+"""What a run or a plan file asks to be launched, and the nearest plan that a program can be
+told."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ MOST_CHANGES = 8  # of a plan until a program can be told it
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """The nearest plan that a program can be told: what was changed, why, and how much longer an iteration of it takes."""
+    """The nearest plan that a program can be told: what was changed, why, and how much longer an
+    iteration of it takes."""
 
     launch: Launch
     changes: tuple[tuple[str, object], ...] = ()
@@ -29,19 +31,27 @@ class Nearest:
     slower: float = 0.0
 
 
-def launch_of(path: Path, given: Mapping[str, object], run_code: frozenset[str] | None = frozenset()) -> Launch:
-    """The plan of ``path``, a plan file, a best.json or the folder of a run, with ``given`` settings of the command line.
+def launch_of(
+    path: Path, given: Mapping[str, object], run_code: frozenset[str] | None = frozenset()
+) -> Launch:
+    """The plan of ``path``, a plan file, a best.json or the folder of a run, with ``given``
+    settings of the command line.
 
     Raises:
         InputError: there is no plan, it cannot be priced, or its stages differ.
     """
     file = path / BEST if path.is_dir() else path
     request = evaluate_request(file, given, run_code)
-    if request.output is None:  # what is exported goes to a folder of its own, and graphs to where those of the run are
-        request = replace(request, output=place_of(file.parent) if file.name == BEST else cached_folders().run)
+    if (
+        request.output is None
+    ):  # what is exported goes to a folder of its own, and graphs to where those of the run are
+        request = replace(
+            request, output=place_of(file.parent) if file.name == BEST else cached_folders().run
+        )
     if request.stages is not None:
         raise InputError(
-            f"the stages of the plan in {file} differ in more than their layers, which no program here can be told; give a plan "
+            f"the stages of the plan in {file} differ in more than their layers, which no program "
+            "here can be told; give a plan "
             "of stages alike"
         )
     made = prepared(request)
@@ -49,9 +59,13 @@ def launch_of(path: Path, given: Mapping[str, object], run_code: frozenset[str] 
 
 
 def nearest(
-    exporter: Exporter, path: Path, given: Mapping[str, object], run_code: frozenset[str] | None = frozenset()
+    exporter: Exporter,
+    path: Path,
+    given: Mapping[str, object],
+    run_code: frozenset[str] | None = frozenset(),
 ) -> Nearest:
-    """The plan of ``path``, changed as little as ``exporter`` asks until it can be told; as it is where it can.
+    """The plan of ``path``, changed as little as ``exporter`` asks until it can be told; as it is
+    where it can.
 
     Raises:
         InputError: the plan cannot be read, or no change makes it one that the program can be told.
@@ -60,14 +74,19 @@ def nearest(
     changes, reasons = dict[str, object](), list[str]()
     for _ in range(MOST_CHANGES):
         if (refused := exporter.inexpressible(launch)) is None:
-            slower = (launch.iteration_s or 0.0) / first.iteration_s - 1.0 if first.iteration_s else 0.0
+            slower = (
+                (launch.iteration_s or 0.0) / first.iteration_s - 1.0 if first.iteration_s else 0.0
+            )
             return Nearest(launch, tuple(changes.items()), tuple(reasons), slower)
         reasons.append(refused.what)
         if not refused.nearest:
             break
         changes |= dict(refused.nearest)
         launch = launch_of(path, {**given, **changes}, run_code)
-    raise InputError(f"{exporter.title} cannot be told this plan: {reasons[-1]}; there is no plan near it that it can")
+    raise InputError(
+        f"{exporter.title} cannot be told this plan: {reasons[-1]}; there is no plan near it that "
+        "it can"
+    )
 
 
 def _launch(found: Evaluation, made: PreparedPlan) -> Launch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from GraphExtractor.models.base import LanguageModelFamily
 from GraphExtractor.models.bloom import Bloom
@@ -28,7 +29,8 @@ class Positions(StrEnum):
 
 @dataclass(frozen=True)
 class Experts:
-    """``count`` experts of width ``ffn`` in a block, of which a token meets ``chosen``; all meet ``shared_width`` besides."""
+    """``count`` experts of width ``ffn`` in a block, of which a token meets ``chosen``; all meet
+    ``shared_width`` besides."""
 
     count: int
     chosen: int
@@ -38,7 +40,8 @@ class Experts:
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """A decoder of ``layers`` blocks. ``head_width`` is that of a head of queries; ``vocabulary`` is not padded."""
+    """A decoder of ``layers`` blocks. ``head_width`` is that of a head of queries; ``vocabulary``
+    is not padded."""
 
     family: str
     layers: int
@@ -59,28 +62,46 @@ class DecoderShape:
 
 
 def decoder_shape(model: str) -> DecoderShape | None:
-    """That of a model by its name; None where it is no decoder of blocks alike, such as one of images, or of latent attention."""
+    """That of a model by its name; None where it is no decoder of blocks alike, such as one of
+    images, or of latent attention."""
     family = find_model(model)
     if not isinstance(family, LanguageModelFamily | Opt) or isinstance(family, DeepseekV3):
         return None
     heads = family.heads
     common = (family.layers, family.hidden, heads, family.kv_heads or heads)
-    like_llama = {"positions": Positions.ROTARY, "gated": True, "activation": "silu", "biases": False}
+    like_llama: dict[str, Any] = {
+        "positions": Positions.ROTARY,
+        "gated": True,
+        "activation": "silu",
+        "biases": False,
+    }
     match family:
         case Qwen3Moe():
             experts = Experts(family.experts, family.chosen, family.ffn)
             rest = (family.width_of_heads, family.ffn, family.vocabulary)
-            return DecoderShape("qwen3_moe", *common, *rest, tied=False, query_norm=True, experts=experts, **like_llama)  # type: ignore[arg-type]
+            return DecoderShape(
+                "qwen3_moe",
+                *common,
+                *rest,
+                tied=False,
+                query_norm=True,
+                experts=experts,
+                **like_llama,
+            )
         case Qwen3():
             rest = (family.width_of_heads, family.ffn, family.vocabulary)
-            return DecoderShape("qwen3", *common, *rest, tied=family.tied, query_norm=True, **like_llama)  # type: ignore[arg-type]
+            return DecoderShape(
+                "qwen3", *common, *rest, tied=family.tied, query_norm=True, **like_llama
+            )
         case Mixtral():
             experts = Experts(family.experts, family.chosen, family.ffn)
             rest = (family.width_of_heads, family.ffn, family.vocabulary)
-            return DecoderShape("mixtral", *common, *rest, tied=False, experts=experts, **like_llama)  # type: ignore[arg-type]
+            return DecoderShape(
+                "mixtral", *common, *rest, tied=False, experts=experts, **like_llama
+            )
         case Llama():
             rest = (family.width_of_heads, family.ffn, family.vocabulary)
-            return DecoderShape("llama", *common, *rest, tied=family.tied, **like_llama)  # type: ignore[arg-type]
+            return DecoderShape("llama", *common, *rest, tied=family.tied, **like_llama)
         case Gpt() | Opt() | Bloom() | Mpt():
             own = isinstance(family, Gpt | Opt)
             return DecoderShape(

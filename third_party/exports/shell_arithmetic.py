@@ -1,4 +1,5 @@
-"""Whole-number arithmetic of bash, ``$((A * B))``, computed from assigned variables; nothing is run."""
+"""Whole-number arithmetic of bash, ``$((A * B))``, computed from assigned variables; nothing is
+run."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 def value_of(text: str, variable: Callable[[str], str | None]) -> int | None:
-    """The value of an expression of whole numbers, + - * / % **, comparisons and brackets; None of any other or unknown one."""
+    """The value of an expression of whole numbers, + - * / % **, comparisons and brackets; None of
+    any other or unknown one."""
     plain = _OCTAL.sub(r"0o\1", _NAME.sub(r"\1", text.strip()))
     if len(plain) > LONGEST:
         return None
@@ -62,19 +64,35 @@ def _value(node: ast.expr, variable: Callable[[str], str | None]) -> int | None:
         case ast.Name(id=name):
             text = (variable(name) or "").strip()
             octal = re.fullmatch(r"0+([0-7]{1,18})", text)
-            found = int(octal[1], 8) if octal is not None else int(text) if _WHOLE.fullmatch(text) else None
+            found = (
+                int(octal[1], 8)
+                if octal is not None
+                else int(text)
+                if _WHOLE.fullmatch(text)
+                else None
+            )
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             inner = _value(operand, variable)
             found = None if inner is None else -inner
-        case ast.Compare(left=left, ops=[compared], comparators=[right]) if type(compared) in _COMPARED:
+        case ast.Compare(left=left, ops=[compared], comparators=[right]) if (
+            type(compared) in _COMPARED
+        ):
             both = _value(left, variable), _value(right, variable)
-            found = None if both[0] is None or both[1] is None else int(_COMPARED[type(compared)](both[0], both[1]))
+            found = (
+                None
+                if both[0] is None or both[1] is None
+                else int(_COMPARED[type(compared)](both[0], both[1]))
+            )
         case ast.BinOp(left=left, op=operation, right=right):
             ends = _value(left, variable), _value(right, variable)
             if ends[0] is None or ends[1] is None:
                 return None
             if isinstance(operation, ast.Pow):
-                found = ends[0] ** ends[1] if 0 <= ends[1] <= MOST_POWER and abs(ends[0]) < LARGEST else None
+                found = (
+                    ends[0] ** ends[1]
+                    if 0 <= ends[1] <= MOST_POWER and abs(ends[0]) < LARGEST
+                    else None
+                )
             elif type(operation) in _OPERATIONS:
                 found = _OPERATIONS[type(operation)](ends[0], ends[1])
     return found if found is not None and abs(found) < LARGEST else None

@@ -1,4 +1,5 @@
-"""Assignments of bash: values, items of lists and of lists by keys, and arithmetic that changes variables."""
+"""Assignments of bash: values, items of lists and of lists by keys, and arithmetic that changes
+variables."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _UNSET = re.compile(rf"({NAME})\[(.*)\]", re.DOTALL)
 
 @dataclass
 class Assignments(Branches):
-    """Variables that assignments change; one of which it is not known what it comes to is its own name put in."""
+    """Variables that assignments change; one of which it is not known what it comes to is its own
+    name put in."""
 
     def give(self, assignment: Assignment) -> None:
         """Go over an assignment."""
@@ -27,12 +29,19 @@ class Assignments(Branches):
             self._scalar(assignment)
 
     def let(self, expression: str) -> None:
-        """``NAME = A * B``, ``NAME += 1`` or ``NAME++`` of ((...)) and let; a value that cannot be computed is not known."""
+        """``NAME = A * B``, ``NAME += 1`` or ``NAME++`` of ((...)) and let; a value that cannot be
+        computed is not known."""
         changed = _CHANGED.fullmatch(expression)
         if changed is None:
             return
         name, how, right = changed[1] or changed[4], changed[2] or "", changed[3] or ""
-        made = f"{name} {changed[5][0]} 1" if changed[4] else f"{name} {how} ({right})" if how else right
+        made = (
+            f"{name} {changed[5][0]} 1"
+            if changed[4]
+            else f"{name} {how} ({right})"
+            if how
+            else right
+        )
         result = self.computed(made)
         self.assign(name, f"${{{name}}}" if result is None else str(result))
 
@@ -45,13 +54,18 @@ class Assignments(Branches):
         elif assignment.index is not None:
             self._item(name, assignment, value)
         elif assignment.grows:
-            grown: Value = [*before[:-1], before[-1] + value] if isinstance(before, list) and before else f"{before or ''}{value}"
+            grown: Value = (
+                [*before[:-1], before[-1] + value]
+                if isinstance(before, list) and before
+                else f"{before or ''}{value}"
+            )
             self.assign(name, grown)
         else:
             self.assign(name, value)
 
     def _item(self, name: str, assignment: Assignment, value: str) -> None:
-        """Give one item of a list; the list is not known where it is not known which one, or where items before are missing."""
+        """Give one item of a list; the list is not known where it is not known which one, or where
+        items before are missing."""
         assert assignment.index is not None
         before = self.values.get(name)
         items = list(before) if isinstance(before, list) else [before] if before is not None else []
@@ -59,17 +73,28 @@ class Assignments(Branches):
         if at is None or at > len(items) or before == f"${{{name}}}":
             self.assign(name, f"${{{name}}}")
         else:
-            items[at : at + 1] = [items[at] + value if assignment.grows and at < len(items) else value]
+            items[at : at + 1] = [
+                items[at] + value if assignment.grows and at < len(items) else value
+            ]
             self.assign(name, items)
 
     def _list(self, assignment: Assignment) -> None:
         assert assignment.items is not None
-        items = [text for token in assignment.items if isinstance(token, Word) for text in self.fields(token)]
+        items = [
+            text
+            for token in assignment.items
+            if isinstance(token, Word)
+            for text in self.fields(token)
+        ]
         before = self.values.get(assignment.name)
         if assignment.name in self.maps or any(re.match(r"\[[^\]]*\]=", item) for item in items):
             self._map(assignment.name, items)
             return
-        if assignment.grows and isinstance(before, list) and all(frame.runs is not None for frame in self.frames):
+        if (
+            assignment.grows
+            and isinstance(before, list)
+            and all(frame.runs is not None for frame in self.frames)
+        ):
             before += items  # in place: nothing else has it
             items = before
         elif assignment.grows:

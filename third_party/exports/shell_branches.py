@@ -1,4 +1,5 @@
-"""Branches and loops of a bash script: which of them run, and what variables come to behind those of which that is not known."""
+"""Branches and loops of a bash script: which of them run, and what variables come to behind those
+of which that is not known."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ MOST_DEPTH = 100  # of compound commands
 
 @dataclass
 class Frame:
-    """A compound command: ``runs`` is its branch (None: perhaps), ``decided`` whether one before certainly did."""
+    """A compound command: ``runs`` is its branch (None: perhaps), ``decided`` whether one before
+    certainly did."""
 
     kind: str  # if, case, loop, group or single
     runs: bool | None
@@ -39,7 +41,8 @@ class Outside:
 
 @dataclass
 class Branches(Conditions):
-    """Variables within compound commands: ``frames`` are those that are open, ``condition`` is what the innermost awaits."""
+    """Variables within compound commands: ``frames`` are those that are open, ``condition`` is what
+    the innermost awaits."""
 
     frames: list[Frame] = field(default_factory=list)
     condition: list[tuple[bool | None, str]] = field(default_factory=list)
@@ -61,7 +64,10 @@ class Branches(Conditions):
             InputError: too many are open.
         """
         if len(self.frames) >= MOST_DEPTH:
-            raise InputError(f"the commands are nested more than {MOST_DEPTH} deep; give the command that is run alone")
+            raise InputError(
+                f"the commands are nested more than {MOST_DEPTH} deep; give the command that is "
+                "run alone"
+            )
         self.frames.append(frame)
 
     def begin_branch(self) -> None:

@@ -11,7 +11,9 @@ from fnmatch import fnmatchcase
 from third_party.exports.shell_variables import MAYBE, Variables
 from third_party.exports.shell_words import Operator, PartKind, Token, Word
 
-FROM_OUTSIDE = re.compile(r"(SLURM|PBS|LSB|OMPI|PMI|MASTER|RANK|LOCAL_RANK|NODE|WORLD_SIZE|HOST|USER|HOME|PWD|PATH)\w*")
+FROM_OUTSIDE = re.compile(
+    r"(SLURM|PBS|LSB|OMPI|PMI|MASTER|RANK|LOCAL_RANK|NODE|WORLD_SIZE|HOST|USER|HOME|PWD|PATH)\w*"
+)
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _COMPARED: dict[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
@@ -25,7 +27,8 @@ _COMPARED: dict[str, Callable[[int, int], bool]] = {
 
 @dataclass
 class Conditions(Variables):
-    """Variables, and what tests of them come to; ``assumed`` are those that tests took as not set."""
+    """Variables, and what tests of them come to; ``assumed`` are those that tests took as not
+    set."""
 
     assumed: dict[str, None] = field(default_factory=dict)
     open_test: bool = False  # [[ without its ]], which && and || divide
@@ -37,11 +40,18 @@ class Conditions(Variables):
         texts = list[str]()
         for part in token.parts:
             text = self.part(part)
-            if part.kind is PartKind.COMMAND or (part.kind is PartKind.ARITHMETIC and text.startswith("$(")):
+            if part.kind is PartKind.COMMAND or (
+                part.kind is PartKind.ARITHMETIC and text.startswith("$(")
+            ):
                 return None
             if part.kind is PartKind.VARIABLE and text.startswith("$"):
                 name = re.sub(r"\W.*", "", part.text) or part.text
-                if name in self.unsure or FROM_OUTSIDE.fullmatch(name) or name in self.values or name in "?$!":
+                if (
+                    name in self.unsure
+                    or FROM_OUTSIDE.fullmatch(name)
+                    or name in self.values
+                    or name in "?$!"
+                ):
                     return None
                 self.assumed[name] = None
                 text = "0" if part.text == "#" else ""
@@ -70,7 +80,9 @@ class Conditions(Variables):
         ends = words[-1].plain in ("]", "]]")
         self.open_test = (head == "[[" or self.open_test) and not ends
         body = words[1:] if head in ("[", "[[", "test") else words
-        operators = any(isinstance(token, Operator) for token in tokens)  # comparisons of texts by their order
+        operators = any(
+            isinstance(token, Operator) for token in tokens
+        )  # comparisons of texts by their order
         return None if operators else self._compared(body[:-1] if ends else body)
 
     def _compared(self, words: list[Word]) -> bool | None:
@@ -81,7 +93,11 @@ class Conditions(Variables):
             name = words[1].plain
             if name not in self.values and not FROM_OUTSIDE.fullmatch(name):
                 self.assumed[name] = None
-            return None if name not in self.values and FROM_OUTSIDE.fullmatch(name) else name in self.values
+            return (
+                None
+                if name not in self.values and FROM_OUTSIDE.fullmatch(name)
+                else name in self.values
+            )
         if len(words) == 2 and words[0].plain in ("-z", "-n"):
             text = self.known(words[1])
             return None if text is None else (text == "") == (words[0].plain == "-z")
@@ -96,7 +112,10 @@ class Conditions(Variables):
         if how in ("==", "=", "!="):
             return fnmatchcase(left, right) == (how != "!=")
         if how in _COMPARED:
-            first, second = (int(each) if _NUMBER.fullmatch(each) else 0 if each == "" else None for each in (left, right))
+            first, second = (
+                int(each) if _NUMBER.fullmatch(each) else 0 if each == "" else None
+                for each in (left, right)
+            )
             return None if first is None or second is None else _COMPARED[how](first, second)
         return None
 
@@ -107,9 +126,13 @@ def combined(conditions: Sequence[tuple[bool | None, str]]) -> bool | None:
     how = ";"
     for met, following in conditions:
         if how == "&&":
-            found = False if found is False or met is False else None if None in (found, met) else True
+            found = (
+                False if found is False or met is False else None if None in (found, met) else True
+            )
         elif how == "||":
-            found = True if found is True or met is True else None if None in (found, met) else False
+            found = (
+                True if found is True or met is True else None if None in (found, met) else False
+            )
         else:
             found = met
         how = following
@@ -119,5 +142,9 @@ def combined(conditions: Sequence[tuple[bool | None, str]]) -> bool | None:
 def arithmetic_of(tokens: Sequence[Token]) -> str | None:
     """The expression of a command ``((...))``; None of any other."""
     only = tokens[0] if len(tokens) == 1 else None
-    alone = isinstance(only, Word) and len(only.parts) == 1 and only.parts[0].kind is PartKind.ARITHMETIC
+    alone = (
+        isinstance(only, Word)
+        and len(only.parts) == 1
+        and only.parts[0].kind is PartKind.ARITHMETIC
+    )
     return only.parts[0].text if alone and isinstance(only, Word) else None

@@ -11,8 +11,11 @@ _BLANKS = " \t\n"
 _WITH_WORD = "adinNptu"  # flags of read and mapfile behind which a word stands
 
 
-def assigned_by(words: Sequence[str], text: str | None, separators: str | None) -> Mapping[str, Value | None]:
-    """Values of the variables that a ``read``, ``mapfile`` or ``readarray`` names, None where it is not known.
+def assigned_by(
+    words: Sequence[str], text: str | None, separators: str | None
+) -> Mapping[str, Value | None]:
+    """Values of the variables that a ``read``, ``mapfile`` or ``readarray`` names, None where it is
+    not known.
 
     ``text`` is its input (None: unknown), ``separators`` the IFS that it is given (None: blanks).
     """
@@ -33,7 +36,9 @@ def assigned_by(words: Sequence[str], text: str | None, separators: str | None) 
         lines = None if text is None or flags.keys() - {"t"} else text.splitlines()
         return dict.fromkeys(names[-1:], lines)
     listed = flags.get("a")
-    names = [name for name in ([listed] if listed else names or ["REPLY"]) if NAME_ALONE.fullmatch(name)]
+    names = [
+        name for name in ([listed] if listed else names or ["REPLY"]) if NAME_ALONE.fullmatch(name)
+    ]
     if text is None or flags.keys() & set("nNu") or flags.get("d", "") != "":
         return dict.fromkeys(names)
     held = text if "d" in flags else text.partition("\n")[0]

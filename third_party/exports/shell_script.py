@@ -1,8 +1,10 @@
-"""The commands of a bash script with variables put in, as if it were started with no arguments in an empty environment.
+"""The commands of a bash script with variables put in, as if it were started with no arguments in
+an empty environment.
 
-Nothing is run. Conditions of assigned variables are decided; what stands in a branch or loop of which it is not known whether it
-runs is marked with ``MAYBE`` and ``SURE`` where it adds words to a text, and is unknown where it gives other values. Functions
-are gone over where they are called, and scripts where they are started.
+Nothing is run. Conditions of assigned variables are decided; what stands in a branch or loop of
+which it is not known whether it runs is marked with ``MAYBE`` and ``SURE`` where it adds words to a
+text, and is unknown where it gives other values. Functions are gone over where they are called, and
+scripts where they are started.
 """
 
 from __future__ import annotations
@@ -28,19 +30,25 @@ _WRITING = ("cat", "echo", "tee")
 _SHELLS = re.compile(r"(?:.*/)?(?:ba|z|da)?sh")
 _QUEUED = re.compile(r"(?:.*/)?sbatch")
 _SOURCES = (".", "source")
-_PATH = re.compile(r"(?:[^/]*[$`][^/]*/|\./)*((?:[\w.-]+/)*?)([\w.-]+)")  # within the script's folder, or of an unknown one
+_PATH = re.compile(
+    r"(?:[^/]*[$`][^/]*/|\./)*((?:[\w.-]+/)*?)([\w.-]+)"
+)  # within the script's folder, or of an unknown one
 _OF_SYSTEM = ("/etc/", "/opt/", "/usr/", "~")
-_SHELL_SET_UP = re.compile(r"conda|/bin/activate|bashrc|profile|modules?/|setvars")  # of environments of programs
+_SHELL_SET_UP = re.compile(
+    r"conda|/bin/activate|bashrc|profile|modules?/|setvars"
+)  # of environments of programs
 _GIVEN = re.compile(rf"({NAME})=(.*)", re.DOTALL)
 _ARGUMENT_NAMES = (ARGUMENTS, "#", *ARGUMENT_DIGITS)
 
 
 @dataclass(frozen=True)
 class Script:
-    """``commands`` by their words; ``variables`` at the end, ``unsure`` ones with values that they may have.
+    """``commands`` by their words; ``variables`` at the end, ``unsure`` ones with values that they
+    may have.
 
-    ``unused`` are texts of variables that no command has. ``assumed`` are variables that conditions took as not set, ``unread``
-    files that it reads and that do not lie beside it. ``unended`` is the line with a quote or bracket that never ends (0: none).
+    ``unused`` are texts of variables that no command has. ``assumed`` are variables that conditions
+    took as not set, ``unread`` files that it reads and that do not lie beside it. ``unended`` is
+    the line with a quote or bracket that never ends (0: none).
     """
 
     commands: tuple[tuple[str, ...], ...]
@@ -60,8 +68,9 @@ def script_of(
 ) -> Script:
     """What a script or any other text with commands in it says.
 
-    ``beside`` are texts of files that lie beside it, by name; ``environment`` are variables that it begins with. With ``whole``,
-    functions that nothing calls and texts that nothing reads are commands, too.
+    ``beside`` are texts of files that lie beside it, by name; ``environment`` are variables that it
+    begins with. With ``whole``, functions that nothing calls and texts that nothing reads are
+    commands, too.
 
     Raises:
         InputError: its variables or its functions grow beyond all measure.
@@ -85,7 +94,8 @@ def _unmarked(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Other:
-    """Another script: words ``before`` it, which are of each of its commands, its text, and what it is started with.
+    """Another script: words ``before`` it, which are of each of its commands, its text, and what it
+    is started with.
 
     ``name`` is its own where the command says one.
     """
@@ -98,7 +108,8 @@ class _Other:
 
 @dataclass
 class _Interpreter(Statements):
-    """``files`` are those that the script writes, None where it is not known what; ``left_over`` texts that nothing has read."""
+    """``files`` are those that the script writes, None where it is not known what; ``left_over``
+    texts that nothing has read."""
 
     beside: Callable[[str], str | None] = lambda name: None
     commands: list[tuple[str, ...]] = field(default_factory=list)
@@ -109,7 +120,9 @@ class _Interpreter(Statements):
     called: set[str] = field(default_factory=set)
     running: list[str] = field(default_factory=list)
     locals: list[dict[str, Value | None]] = field(default_factory=list)
-    floors: list[int] = field(default_factory=list)  # open compound commands where each running function was called
+    floors: list[int] = field(
+        default_factory=list
+    )  # open compound commands where each running function was called
     files: dict[str, str | None] = field(default_factory=dict)
     left_over: dict[str, None] = field(default_factory=dict)
     piped: str | None = None  # what the command before writes into this one
@@ -117,8 +130,18 @@ class _Interpreter(Statements):
     def script(self, unended: int) -> Script:
         """What all that was gone over says."""
         texts = {name: flat(value) for name, value in self.values.items()}
-        unused = tuple(text for name, text in texts.items() if name not in self.used and "--" in text)
-        return Script(tuple(self.commands), texts, self.unsure, unused, tuple(self.assumed), tuple(self.unread), unended)
+        unused = tuple(
+            text for name, text in texts.items() if name not in self.used and "--" in text
+        )
+        return Script(
+            tuple(self.commands),
+            texts,
+            self.unsure,
+            unused,
+            tuple(self.assumed),
+            tuple(self.unread),
+            unended,
+        )
 
     def go_over_the_rest(self) -> None:
         """Go over functions that nothing calls and texts that nothing reads."""
@@ -138,7 +161,9 @@ class _Interpreter(Statements):
             return
         text = piped if command.source is None else self.file(self.text(command.source))
         text = text if command.input is None else self.text(command.input)
-        self._command(command, None if text is None else text + "\n" * (not text.endswith("\n")), ended == "|")
+        self._command(
+            command, None if text is None else text + "\n" * (not text.endswith("\n")), ended == "|"
+        )
         for each in command.assignments:
             if FROM_OUTSIDE.fullmatch(each.name):  # tells the program its processes
                 self.give(each)
@@ -149,7 +174,8 @@ class _Interpreter(Statements):
         computed = [word for word in command.words if not NAME_ALONE.fullmatch(word.plain)]
         names = [*(each.name for each in command.assignments), *alone]
         if self.locals and (
-            command.declaring == "local" or (command.declaring in ("declare", "typeset") and "g" not in command.flags)
+            command.declaring == "local"
+            or (command.declaring in ("declare", "typeset") and "g" not in command.flags)
         ):
             for name in names:
                 self.locals[-1].setdefault(name, self.values.get(name))
@@ -165,7 +191,8 @@ class _Interpreter(Statements):
             self._declare_computed(command.declaring, word)
 
     def _declare_computed(self, declaring: str, word: Word) -> None:
-        """``export "$name=4"`` and ``export $(cat file)``; what is not known from the file is noted."""
+        """``export "$name=4"`` and ``export $(cat file)``; what is not known from the file is
+        noted."""
         for text in self.fields(word):
             name, equals, value = text.partition("=")
             if equals and NAME_ALONE.fullmatch(name):
@@ -175,12 +202,17 @@ class _Interpreter(Statements):
                 self.unread[f"{declaring} {text}"] = None
 
     def _command(self, command: SimpleCommand, text: str | None, pipes: bool) -> None:
-        """A command that is no assignment; ``text`` is what it reads, and it ``pipes`` into the next one."""
+        """A command that is no assignment; ``text`` is what it reads, and it ``pipes`` into the
+        next one."""
         words = command.words
         head = words[0].plain
         expression = arithmetic_of(words)
         if expression is not None or head == "let":
-            for each in [self.text(word) for word in words[1:]] if expression is None else expression.split(","):
+            for each in (
+                [self.text(word) for word in words[1:]]
+                if expression is None
+                else expression.split(",")
+            ):
                 self.let(each.strip())
         elif head == "unset":
             for word in words[1:]:
@@ -200,7 +232,9 @@ class _Interpreter(Statements):
             self.status = code == "0" if self.returned and code.isdecimal() else None
         elif head in _FROM_INPUT:
             own = [self.text(each.value) for each in command.assignments if each.name == "IFS"]
-            for name, value in assigned_by(self._fields(words), text, own[0] if own else None).items():
+            for name, value in assigned_by(
+                self._fields(words), text, own[0] if own else None
+            ).items():
                 self.assign(name, f"${{{name}}}" if value is None else value)
         elif head in ("printf", "getopts") and (name := self._named(words)):
             self.assign(name, f"${{{name}}}")
@@ -214,7 +248,9 @@ class _Interpreter(Statements):
         name = words[2].plain if len(words) > 2 else ""
         return name if NAME_ALONE.fullmatch(name) else ""
 
-    def _program(self, made: tuple[str, ...], command: SimpleCommand, text: str | None, pipes: bool) -> None:
+    def _program(
+        self, made: tuple[str, ...], command: SimpleCommand, text: str | None, pipes: bool
+    ) -> None:
         """A function, a program or another script by its words."""
         if made[0] in self.functions and made[0] not in self.running:
             self._call(made, command.assignments)
@@ -251,7 +287,8 @@ class _Interpreter(Statements):
             self.assign(ARGUMENTS, "$@")  # how often is not known
 
     def _call(self, made: tuple[str, ...], assignments: Iterable[Assignment]) -> None:
-        """Go over a function with what it is given; variables that it has of its own are as before afterwards.
+        """Go over a function with what it is given; variables that it has of its own are as before
+        afterwards.
 
         Raises:
             InputError: functions that call each other grow beyond all measure.
@@ -260,7 +297,10 @@ class _Interpreter(Statements):
         self.called.add(name)
         self.run += len(body) + 1
         if self.run > MOST_RUN:
-            raise InputError(f"calls of {name:.40} and other functions are more than {MOST_RUN:,} words; write the command out")
+            raise InputError(
+                f"calls of {name:.40} and other functions are more than {MOST_RUN:,} words; write "
+                "the command out"
+            )
         arguments = {each: self.values.get(each) for each in _ARGUMENT_NAMES}
         own = {each.name: self.values.get(each.name) for each in assignments}
         for assignment in assignments:
@@ -285,8 +325,11 @@ class _Interpreter(Statements):
 
     # files
 
-    def _writes(self, made: tuple[str, ...], command: SimpleCommand, text: str | None, pipes: bool) -> bool:
-        """Whether a command only writes a text, to a file or to the next command; its files are noted."""
+    def _writes(
+        self, made: tuple[str, ...], command: SimpleCommand, text: str | None, pipes: bool
+    ) -> bool:
+        """Whether a command only writes a text, to a file or to the next command; its files are
+        noted."""
         if made[0] not in _WRITING:
             return False
         if made[0] == "cat" and len(made) > 1:
@@ -309,9 +352,14 @@ class _Interpreter(Statements):
         return True
 
     def _write(self, name: str, text: str | None, appends: bool) -> None:
-        """Note what is in a file: where it is not known whether it is written, it is not known what is in it."""
+        """Note what is in a file: where it is not known whether it is written, it is not known what
+        is in it."""
         before = self.files.get(name, "" if appends else None)
-        made = None if text is None or (before is None and appends) else (before or "") * appends + text
+        made = (
+            None
+            if text is None or (before is None and appends)
+            else (before or "") * appends + text
+        )
         if before and made != before:
             self.left_over.pop(before, None)
         if self.certain or name not in self.files:
@@ -334,7 +382,8 @@ class _Interpreter(Statements):
         return self.beside(base) if text is None else text
 
     def _source(self, name: str) -> None:
-        """Read a file that the script reads, where it is known; one of the system's says nothing of a launch."""
+        """Read a file that the script reads, where it is known; one of the system's says nothing of
+        a launch."""
         text = self.file(name) if self.sourced < MOST_SOURCED else None
         if text is not None:
             self.sourced += 1
@@ -346,7 +395,8 @@ class _Interpreter(Statements):
             self.unread[name] = None
 
     def _other(self, made: tuple[str, ...], text: str | None) -> _Other | None:
-        """The other script that a command starts, which may be the ``text`` that it reads; None where it is not known."""
+        """The other script that a command starts, which may be the ``text`` that it reads; None
+        where it is not known."""
         shell = next((place for place, word in enumerate(made) if _SHELLS.fullmatch(word)), None)
         if _QUEUED.fullmatch(made[0]):
             for at, word in enumerate(made):
@@ -357,7 +407,14 @@ class _Interpreter(Statements):
             script = self._script(made[0])
             return None if script is None else _Other((), script, made[1:])
         before = made[:shell]
-        place = next((at for at in range(shell + 1, len(made)) if made[at] == "-c" or not made[at].startswith("-")), len(made))
+        place = next(
+            (
+                at
+                for at in range(shell + 1, len(made))
+                if made[at] == "-c" or not made[at].startswith("-")
+            ),
+            len(made),
+        )
         behind = made[place + 1 :]
         if place == len(made):
             return None if text is None else _Other(before, text)
@@ -371,7 +428,8 @@ class _Interpreter(Statements):
         return self.file(name) if name.endswith((".sh", ".slurm", ".sbatch")) else None
 
     def _run(self, other: _Other, assignments: Iterable[Assignment]) -> None:
-        """Go over another script, which knows what is exported; its commands are those of this one, too."""
+        """Go over another script, which knows what is exported; its commands are those of this one,
+        too."""
         self.sourced += 1
         known = {
             name: value
@@ -387,19 +445,24 @@ class _Interpreter(Statements):
             beside=self.file,
             left=self.left,
             sourced=self.sourced,
-            functions={name: body for name, body in self.functions.items() if name in self.exported},
+            functions={
+                name: body for name, body in self.functions.items() if name in self.exported
+            },
         )
         inner.go_over(tokens_of(other.text))
         self.left, self.sourced = inner.left, inner.sourced
         self.commands += [(*other.before, *command) for command in inner.commands]
         self.unread |= inner.unread
         self.assumed |= inner.assumed
-        self.unsure |= {name: options for name, options in inner.unsure.items() if name not in self.values}
+        self.unsure |= {
+            name: options for name, options in inner.unsure.items() if name not in self.values
+        }
         self.left_over |= inner.left_over
 
 
 def _environment(words: Iterable[str]) -> dict[str, Value]:
-    """Variables that words before a script give it: of ``env``, ``mpirun -x`` and Slurm's ``--export``."""
+    """Variables that words before a script give it: of ``env``, ``mpirun -x`` and Slurm's
+    ``--export``."""
     texts = [each for word in words for each in word.removeprefix("--export=").split(",")]
     found = [_GIVEN.fullmatch(text) for text in texts]
     return {each[1]: each[2] for each in found if each is not None}

@@ -1,4 +1,5 @@
-"""Simple commands of bash by their assignments, words and redirections, and bodies of functions; nothing is run."""
+"""Simple commands of bash by their assignments, words and redirections, and bodies of functions;
+nothing is run."""
 
 from __future__ import annotations
 
@@ -14,12 +15,28 @@ FROM_TEXT = ("<<", "<<-", "<<<")  # what stands behind them is the input itself
 _ASSIGNED = re.compile(rf"({NAME})(\+?)=", re.DOTALL)
 _ITEM = re.compile(rf"({NAME})\[", re.DOTALL)
 _ITEM_ENDS = re.compile(r"\](\+?)=", re.DOTALL)
-_BEFORE_COMMANDS = ("then", "do", "else", "elif", "if", "while", "until", "{", "}", "!", "time", "fi", "done", "esac")
+_BEFORE_COMMANDS = (
+    "then",
+    "do",
+    "else",
+    "elif",
+    "if",
+    "while",
+    "until",
+    "{",
+    "}",
+    "!",
+    "time",
+    "fi",
+    "done",
+    "esac",
+)
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """``name=value``, ``name[index]=value`` or, with ``items``, ``name=(items)``; it ``grows`` by ``+=``."""
+    """``name=value``, ``name[index]=value`` or, with ``items``, ``name=(items)``; it ``grows`` by
+    ``+=``."""
 
     name: str
     value: Word
@@ -30,9 +47,11 @@ class Assignment:
 
 @dataclass(frozen=True)
 class SimpleCommand:
-    """A command without reserved words: ``assignments`` before its ``words``, or those that it declares by ``declaring``.
+    """A command without reserved words: ``assignments`` before its ``words``, or those that it
+    declares by ``declaring``.
 
-    It reads the text ``input`` or the file ``source``, and writes the file ``output``, to whose end where it ``appends``.
+    It reads the text ``input`` or the file ``source``, and writes the file ``output``, to whose end
+    where it ``appends``.
     """
 
     assignments: tuple[Assignment, ...]
@@ -51,7 +70,8 @@ def plain(token: Token) -> str:
 
 
 def statements(tokens: Sequence[Token], start: int = 0) -> Iterator[tuple[list[Token], str, int]]:
-    """Statements from ``start`` on, what ended each, and the place behind that; lines within lists are joined."""
+    """Statements from ``start`` on, what ended each, and the place behind that; lines within lists
+    are joined."""
     statement: list[Token] = []
     depth = 0
     for place in range(start, len(tokens)):
@@ -71,7 +91,8 @@ def statements(tokens: Sequence[Token], start: int = 0) -> Iterator[tuple[list[T
 
 
 def body_of(tokens: Sequence[Token], place: int) -> tuple[Sequence[Token], int] | None:
-    """The body of a function that begins at ``place``, and the place behind it; None where there is none."""
+    """The body of a function that begins at ``place``, and the place behind it; None where there is
+    none."""
     while place < len(tokens) and tokens[place] == Operator("\n"):
         place += 1
     first = tokens[place] if place < len(tokens) else Operator("")
@@ -123,8 +144,13 @@ def simple_command(tokens: Sequence[Token]) -> SimpleCommand:
             if made is not None:
                 following = tokens[place] if place < len(tokens) else None
                 if isinstance(following, Operator) and following.text == "=(":
-                    end = next((at for at in range(place, len(tokens)) if tokens[at] == Operator(")")), len(tokens))
-                    made = Assignment(made.name, made.value, made.grows, items=tokens[place + 1 : end])
+                    end = next(
+                        (at for at in range(place, len(tokens)) if tokens[at] == Operator(")")),
+                        len(tokens),
+                    )
+                    made = Assignment(
+                        made.name, made.value, made.grows, items=tokens[place + 1 : end]
+                    )
                     place = end + 1
                 assignments.append(made)
                 continue
@@ -132,7 +158,9 @@ def simple_command(tokens: Sequence[Token]) -> SimpleCommand:
                 flags += token.plain
                 continue
         words.append(token)
-    return SimpleCommand(tuple(assignments), tuple(words), declaring, flags, given, source, output, appends)
+    return SimpleCommand(
+        tuple(assignments), tuple(words), declaring, flags, given, source, output, appends
+    )
 
 
 def _assignment(word: Word) -> Assignment | None:
@@ -147,7 +175,9 @@ def _assignment(word: Word) -> Assignment | None:
     if item is None:
         return None
     for at, part in enumerate(word.parts):
-        ends = _ITEM_ENDS.search(part.text) if part.kind is PartKind.TEXT and not part.quoted else None
+        ends = (
+            _ITEM_ENDS.search(part.text) if part.kind is PartKind.TEXT and not part.quoted else None
+        )
         if ends is not None:
             before = (*word.parts[:at], Part(PartKind.TEXT, part.text[: ends.start()]))
             index = _behind(Word(before), 0, item.end())

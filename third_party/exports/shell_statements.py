@@ -1,4 +1,5 @@
-"""Statements of a bash script in order: reserved words, functions that it has, and commands that perhaps run."""
+"""Statements of a bash script in order: reserved words, functions that it has, and commands that
+perhaps run."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _TESTS = ("[", "[[", "test", "true", "false")
 
 @dataclass
 class Statements(Assignments):
-    """``functions`` are bodies by name; ``returned`` is whether what is gone over has ended, ``status`` its success."""
+    """``functions`` are bodies by name; ``returned`` is whether what is gone over has ended,
+    ``status`` its success."""
 
     functions: dict[str, Sequence[Token]] = field(default_factory=dict)
     returned: bool = False
@@ -44,7 +46,11 @@ class Statements(Assignments):
             if self.returned:
                 return None
             named = len(statement) > 1 and plain(statement[0]) == "function"
-            name = plain(statement[1] if named else statement[-1]) if named or (ended == "()" and statement) else ""
+            name = (
+                plain(statement[1] if named else statement[-1])
+                if named or (ended == "()" and statement)
+                else ""
+            )
             begins = behind + 1 - len(statement) if named and len(statement) > 2 else behind
             body = body_of(tokens, begins) if name else None
             if body is None:
@@ -110,11 +116,17 @@ class Statements(Assignments):
             frame.awaits = False
             return False
         place = next((at for at, each in enumerate(tokens) if _ends_pattern(each)), None)
-        self.patterns.append((self.known(tokens[place or 0]) or "").removesuffix(")" if place is not None else ""))
+        self.patterns.append(
+            (self.known(tokens[place or 0]) or "").removesuffix(")" if place is not None else "")
+        )
         if place is None and ended != ")":  # one of several, a|b)
             return True
         patterns, self.patterns, frame.awaits = self.patterns, [], False
-        met = None if frame.subject is None else any(fnmatchcase(frame.subject, each) for each in patterns)
+        met = (
+            None
+            if frame.subject is None
+            else any(fnmatchcase(frame.subject, each) for each in patterns)
+        )
         frame.covers = frame.covers or met is True or "*" in patterns
         frame.runs = False if frame.decided else None if met and frame.branches else met
         frame.decided = frame.decided or met is True
@@ -148,13 +160,19 @@ class Statements(Assignments):
             self._end_pattern()
 
     def _is_test(self, tokens: list[Token]) -> bool:
-        return self.open_test or plain(tokens[plain(tokens[0]) == "!" :][0] if len(tokens) > 1 else tokens[0]) in _TESTS
+        return (
+            self.open_test
+            or plain(tokens[plain(tokens[0]) == "!" :][0] if len(tokens) > 1 else tokens[0])
+            in _TESTS
+        )
 
     def _status_of(self, tokens: list[Token], ended: str) -> bool | None:
         """Go over a command; whether it succeeds, which programs are taken to do."""
         inverted = plain(tokens[0]) == "!"
         self.status = True
-        own = ended in ("|", "|&", "&") or self.in_pipe  # a process of its own, which changes nothing here
+        own = (
+            ended in ("|", "|&", "&") or self.in_pipe
+        )  # a process of its own, which changes nothing here
         self.in_pipe = ended in ("|", "|&")
         before = dict(self.values) if own else {}
         self.execute(tokens[inverted:], ended)
@@ -170,14 +188,22 @@ class Statements(Assignments):
         first, frame.runs = frame.runs, frame.runs if frame.branches or frame.decided else True
         met = self._status_of(tokens, ended)
         frame.runs = first
-        return met if plain(tokens[-1]) in self.functions or plain(tokens[0]) in self.functions else None
+        return (
+            met
+            if plain(tokens[-1]) in self.functions or plain(tokens[0]) in self.functions
+            else None
+        )
 
     def _loop(self, tokens: list[Token]) -> None:
         """``for name in words``: one word is a value, several are not known."""
         name = plain(tokens[0]) if tokens else ""
-        words = [text for each in tokens[2:] if isinstance(each, Word) for text in self.fields(each)]
+        words = [
+            text for each in tokens[2:] if isinstance(each, Word) for text in self.fields(each)
+        ]
         once = len(words) == 1 and not words[0].startswith(("$", "`"))
-        self.enter(Frame("loop", True if once else False if len(tokens) > 2 and not words else None))
+        self.enter(
+            Frame("loop", True if once else False if len(tokens) > 2 and not words else None)
+        )
         if NAME_ALONE.fullmatch(name):
             if once:
                 self.assign(name, words[0])
@@ -188,4 +214,9 @@ class Statements(Assignments):
 
 def _ends_pattern(token: Token) -> bool:
     last = token.parts[-1] if isinstance(token, Word) else None
-    return last is not None and last.kind is PartKind.TEXT and not last.quoted and last.text.endswith(")")
+    return (
+        last is not None
+        and last.kind is PartKind.TEXT
+        and not last.quoted
+        and last.text.endswith(")")
+    )

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from Common.errors import InputError
 from third_party.exports.shell_arithmetic import LONGEST as LONGEST_EXPRESSION
 from third_party.exports.shell_arithmetic import value_of
-from third_party.exports.shell_words import NAME, Operator, Part, PartKind, Word, parts_of, tokens_of
+from third_party.exports.shell_words import (
+    NAME,
+    Operator,
+    Part,
+    PartKind,
+    Word,
+    parts_of,
+    tokens_of,
+)
 
 MAYBE, SURE = "\x01", "\x02"  # around words of a branch that may not run
 LONGEST = 100_000  # characters of a value that is put in; a longer one is left as the script has it
@@ -17,22 +25,29 @@ MOST = 50_000_000  # characters put in for variables, of a whole script
 MOST_DEFAULTS = 20  # of defaults within defaults
 MOST_NESTED = 20  # of commands put in within commands put in
 MOST_OPTIONS = 4  # values of a variable that a refusal names
-_TO_PUT_IN = re.compile(r"\$(?:\{[^}]*[\[#]|\{?[0-9#])")  # in an expression: arguments, lengths and items of lists
+_TO_PUT_IN = re.compile(
+    r"\$(?:\{[^}]*[\[#]|\{?[0-9#])"
+)  # in an expression: arguments, lengths and items of lists
 ARRAY_END = ("@", "*")
 ARGUMENT_DIGITS = tuple("123456789")
 ARGUMENTS = "@"  # the list of what a script was started with
 Value = str | list[str]
-_VARIABLE = re.compile(rf"({NAME}|[0-9@*#?$!-])(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
+_VARIABLE = re.compile(
+    rf"({NAME}|[0-9@*#?$!-])(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?(?:(:?[-=+?])(.*))?", re.DOTALL
+)
 _LENGTH = re.compile(rf"#({NAME}|[@*])(?:\[([@*])\])?")
-_PUT_IN = re.compile(r"\$\{[^{}]*\}|\$\(\(.*\)\)|\$\([^()]*\)|`[^`]*`", re.DOTALL)  # of which it is not known what it comes to
+_PUT_IN = re.compile(
+    r"\$\{[^{}]*\}|\$\(\(.*\)\)|\$\([^()]*\)|`[^`]*`", re.DOTALL
+)  # of which it is not known what it comes to
 
 
 @dataclass
 class Variables:
-    """Values by name; ``unsure`` are those of variables of which it is not known which one they have.
+    """Values by name; ``unsure`` are those of variables of which it is not known which one they
+    have.
 
-    ``used`` are variables whose values some word has, ``left`` the characters that may still be put in. ``maps`` are lists by
-    keys, each item of which is a variable ``name[key]``.
+    ``used`` are variables whose values some word has, ``left`` the characters that may still be put
+    in. ``maps`` are lists by keys, each item of which is a variable ``name[key]``.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -50,7 +65,8 @@ class Variables:
         self.values[name] = value
 
     def merged(self, name: str, options: list[Value], before: Value | None) -> Value:
-        """The value of a variable behind branches of which one may have run; ``before`` is that ahead of them."""
+        """The value of a variable behind branches of which one may have run; ``before`` is that
+        ahead of them."""
         first = options[0]
         if first == f"${{{name}}}" and name in self.unsure:
             return first
@@ -61,7 +77,11 @@ class Variables:
             words = " ".join(dict.fromkeys(each for each in grown if each))
             marked = f"{MAYBE} {words} {SURE}"
             return [*before, marked] if isinstance(before, list) else f"{before or ''} {marked}"
-        if isinstance(before, str) and before and all(isinstance(each, str) and each.endswith(before) for each in options):
+        if (
+            isinstance(before, str)
+            and before
+            and all(isinstance(each, str) and each.endswith(before) for each in options)
+        ):
             ahead = " ".join(flat(each).removesuffix(before) for each in options)
             return f"{MAYBE} {ahead} {SURE} {before}"
         if before is None and all("--" in flat(each) for each in options):
@@ -74,7 +94,8 @@ class Variables:
         return "".join(self.part(part) for part in word.parts)
 
     def fields(self, word: Word) -> list[str]:
-        """A word with variables put in; several where an unquoted variable holds several, or a list is put in."""
+        """A word with variables put in; several where an unquoted variable holds several, or a list
+        is put in."""
         found, joined = list[str](), False
         for part in word.parts:
             items = self._items(part)
@@ -116,15 +137,22 @@ class Variables:
         return self._variable(part, depth)
 
     def _printed(self, text: str) -> str | None:
-        """What a command put in prints, where it is one that only says its words, a number or a file; None of any other."""
+        """What a command put in prints, where it is one that only says its words, a number or a
+        file; None of any other."""
         if not text.startswith(("$(", "`")):
             return None
         inner = tokens_of(text[1:-1] if text.startswith("`") else text[2:-1])
         words = [each for each in inner if isinstance(each, Word)]
-        operators = [each.text for each in inner if isinstance(each, Operator) and each.text != "\n"]
+        operators = [
+            each.text for each in inner if isinstance(each, Operator) and each.text != "\n"
+        ]
         if operators == ["<"] and len(words) == 1:
             return self.file(self.text(words[0]))
-        if len(operators) == 1 and operators[0].startswith("<<") and [word.plain for word in words[:-1]] == ["cat"]:
+        if (
+            len(operators) == 1
+            and operators[0].startswith("<<")
+            and [word.plain for word in words[:-1]] == ["cat"]
+        ):
             return self.text(words[-1]).rstrip("\n")
         if operators:
             return None
@@ -150,13 +178,15 @@ class Variables:
         return None
 
     def computed(self, text: str) -> int | None:
-        """The value of an expression, with arguments, lengths and items of lists put in; None where it is not known."""
+        """The value of an expression, with arguments, lengths and items of lists put in; None where
+        it is not known."""
         if len(text) <= LONGEST_EXPRESSION and _TO_PUT_IN.search(text):
             text = "".join(self.part(each) for each in parts_of(text, True))
         return value_of(text, self.number)
 
     def place_of(self, index: str, items: Sequence[str]) -> int | None:
-        """The place of a list that an index means; None where it is not known, or lies before the list."""
+        """The place of a list that an index means; None where it is not known, or lies before the
+        list."""
         found = self.computed(index)
         place = None if found is None else found + len(items) * (found < 0)
         return place if place is not None and place >= 0 else None
@@ -180,7 +210,11 @@ class Variables:
             item = self.values.get(f"{name}[{self._default(index, depth)}]")
             value = None if item is None else flat(item)
         elif isinstance(value, list):
-            at = None if index in ARRAY_END else self.place_of(self._default(index or "0", depth), value)
+            at = (
+                None
+                if index in ARRAY_END
+                else self.place_of(self._default(index or "0", depth), value)
+            )
             items = value if index in ARRAY_END else [] if at is None else value[at : at + 1]
             value = " ".join(items) if items else None
         elif index not in (None, "0", *ARRAY_END):
@@ -194,7 +228,12 @@ class Variables:
                 return as_written
             self._spend(len(value))
             return value
-        if value is None and not how and name in ARGUMENT_DIGITS and isinstance(self.values.get(ARGUMENTS), list):
+        if (
+            value is None
+            and not how
+            and name in ARGUMENT_DIGITS
+            and isinstance(self.values.get(ARGUMENTS), list)
+        ):
             return ""  # it was started with fewer words
         if how and how[-1] in "-=":
             made = self._default(default, depth)
@@ -206,11 +245,19 @@ class Variables:
     def _length(self, text: str) -> str | None:
         """How many items or characters a variable has, ``#name``; None where it is not known."""
         asked = _LENGTH.fullmatch(text)
-        value = None if asked is None else self.values.get(ARGUMENTS if asked[1] in ARRAY_END else asked[1])
+        value = (
+            None
+            if asked is None
+            else self.values.get(ARGUMENTS if asked[1] in ARRAY_END else asked[1])
+        )
         if asked is None or value is None or _PUT_IN.search(flat(value)):
             return None
         self.used.add(asked[1])
-        return str(len(value) if isinstance(value, list) == bool(asked[2]) or asked[1] in ARRAY_END else len(flat(value)))
+        return str(
+            len(value)
+            if isinstance(value, list) == bool(asked[2]) or asked[1] in ARRAY_END
+            else len(flat(value))
+        )
 
     def _default(self, text: str, depth: int) -> str:
         return "".join(self.part(each, depth + 1) for each in parts_of(text.replace("'", ""), True))
@@ -218,16 +265,21 @@ class Variables:
     def _spend(self, size: int) -> None:
         self.left -= size
         if self.left < 0:
-            raise InputError(f"the variables of the command put in are more than {MOST:,} characters; write their values out")
+            raise InputError(
+                f"the variables of the command put in are more than {MOST:,} characters; write "
+                "their values out"
+            )
 
 
 def _place(used: re.Match[str]) -> tuple[str, str | None]:
-    """Name and index of a variable that is put in; ``$@`` and ``$*`` are the list of arguments, whole."""
+    """Name and index of a variable that is put in; ``$@`` and ``$*`` are the list of arguments,
+    whole."""
     return (ARGUMENTS, used[2] or used[1]) if used[1] in ARRAY_END else (used[1], used[2])
 
 
 def _short(text: str) -> str:
-    """A command put in as it is shown: by its first word where it holds flags, which are not those of the command around it."""
+    """A command put in as it is shown: by its first word where it holds flags, which are not those
+    of the command around it."""
     if "--" not in text:
         return text
     opened, closed = ("`", "`") if text.startswith("`") else (text[:2], ")")
@@ -246,7 +298,13 @@ def _growth(before: Value | None, after: Value) -> str | None:
     if isinstance(before, list):
         return " ".join(after[len(before) :]) if list(after[: len(before)]) == before else None
     assert isinstance(after, str)
-    grown = after.removeprefix(before) if after.startswith(before) else after.strip().removeprefix(before.strip())
-    worth = after.strip().startswith(before.strip()) and (grown[:1] in ("", " ", MAYBE) or not before.strip())
+    grown = (
+        after.removeprefix(before)
+        if after.startswith(before)
+        else after.strip().removeprefix(before.strip())
+    )
+    worth = after.strip().startswith(before.strip()) and (
+        grown[:1] in ("", " ", MAYBE) or not before.strip()
+    )
     words = "--" in grown or " " in before.strip()  # of a command, not letters behind a value
     return grown if worth and (not grown or words) else None

@@ -1,7 +1,9 @@
-"""Words of bash: quotes, comments, continued lines and what is to be put in are known; nothing is run.
+"""Words of bash: quotes, comments, continued lines and what is to be put in are known; nothing is
+run.
 
-Every character is looked at a bounded number of times, whatever the text holds. A quote that never ends is taken to end with
-its line, and what follows is read anew from the next line. A text within the script (``<<END``) is the word behind its operator.
+Every character is looked at a bounded number of times, whatever the text holds. A quote that never
+ends is taken to end with its line, and what follows is read anew from the next line. A text within
+the script (``<<END``) is the word behind its operator.
 """
 
 from __future__ import annotations
@@ -18,7 +20,18 @@ RESTARTS = 3  # behind lines with a quote that never ends; then each line is rea
 NAME = r"[A-Za-z_]\w*"
 NAME_ALONE = re.compile(NAME)
 _BLANK = " \t\r"
-_BEFORE_COMMANDS = ("if", "elif", "while", "until", "for", "then", "else", "do", "!", "{")  # reserved words
+_BEFORE_COMMANDS = (
+    "if",
+    "elif",
+    "while",
+    "until",
+    "for",
+    "then",
+    "else",
+    "do",
+    "!",
+    "{",
+)  # reserved words
 _OPERATORS = (";;", "&&", "||", "|&", ";", "&", "|")
 _REDIRECTED = re.compile(r"[0-9]*(?:<<<|<<-?|>>|>\||[<>]&?)")
 _PLACEHOLDER = re.compile(r"<[A-Za-z_][^<>\n|;&]*>")  # <path to data>
@@ -58,12 +71,15 @@ class Word:
     def plain(self) -> str:
         """Its text where nothing is put in or quoted, else empty: reserved words are such."""
         only = self.parts[0] if len(self.parts) == 1 else None
-        return only.text if only is not None and only.kind is PartKind.TEXT and not only.quoted else ""
+        return (
+            only.text if only is not None and only.kind is PartKind.TEXT and not only.quoted else ""
+        )
 
 
 @dataclass(frozen=True)
 class Operator:
-    """What stands between words: ``;``, a line's end, ``&&``, ``=(`` of a list, ``()`` of a function, ...; or a redirection."""
+    """What stands between words: ``;``, a line's end, ``&&``, ``=(`` of a list, ``()`` of a
+    function, ...; or a redirection."""
 
     text: str
 
@@ -77,7 +93,8 @@ class _UnendedError(Exception):
 
 @dataclass(frozen=True)
 class Lexed:
-    """Words and operators of a script; ``unended`` is the line with a quote or a bracket that never ends (0: none)."""
+    """Words and operators of a script; ``unended`` is the line with a quote or a bracket that never
+    ends (0: none)."""
 
     tokens: list[Token]
     unended: int = 0
@@ -143,7 +160,9 @@ class _Lexer:
     _literal: int = 0  # brackets open within the word
     _begun: bool = False  # whether the statement has words
     _after: int = 0  # the place behind the quoted text that was read last
-    _texts: list[int] = field(default_factory=list)  # operators of this line behind whose line a text stands
+    _texts: list[int] = field(
+        default_factory=list
+    )  # operators of this line behind whose line a text stands
 
     def run(self) -> None:
         """Read to the end."""
@@ -223,10 +242,16 @@ class _Lexer:
             self._end_word()
             self.tokens.append(Operator("=("))
             return place + 1
-        if self.text.startswith("((", place) and not self._parts and (not self._begun or self._behind_reserved()):
+        if (
+            self.text.startswith("((", place)
+            and not self._parts
+            and (not self._begun or self._behind_reserved())
+        ):
             end = _closed(self.text, place + 2, ")")
             if self.text.startswith(")", end):
-                self._parts.append(Part(PartKind.ARITHMETIC, self.text[place + 2 : end - 1].strip()))
+                self._parts.append(
+                    Part(PartKind.ARITHMETIC, self.text[place + 2 : end - 1].strip())
+                )
                 return end + 1
         function = _NO_PARAMETERS.match(self.text, place)
         if function is not None and (self._parts or self._begun):
@@ -265,7 +290,8 @@ class _Lexer:
         return redirected.end()
 
     def _text_within(self, operator: int, place: int) -> int:
-        """Put the text that begins at ``place`` behind its operator, and give the place behind it; without an end it is none."""
+        """Put the text that begins at ``place`` behind its operator, and give the place behind it;
+        without an end it is none."""
         word = self.tokens[operator + 1] if operator + 1 < len(self.tokens) else None
         if not isinstance(word, Word):
             return place
@@ -299,8 +325,11 @@ class _Lexer:
                 found[line[2], False].append(line.start())
         return found
 
-    def inside_quotes(self, place: int | None, quoted: bool, literal: bool = False) -> Iterator[Part]:
-        """Parts up to the quote that ends them; up to the end of the text, whose quotes may be ``literal``, for no ``place``."""
+    def inside_quotes(
+        self, place: int | None, quoted: bool, literal: bool = False
+    ) -> Iterator[Part]:
+        """Parts up to the quote that ends them; up to the end of the text, whose quotes may be
+        ``literal``, for no ``place``."""
         text, at, whole = self.text, place or 0, place is None
         while True:
             if at >= len(text):
@@ -322,7 +351,11 @@ class _Lexer:
             elif char == "\\":
                 following = text[at + 1 : at + 2]
                 if following != "\n":
-                    yield Part(PartKind.TEXT, following if following in '\\"$`' else "\\" + following, quoted)
+                    yield Part(
+                        PartKind.TEXT,
+                        following if following in '\\"$`' else "\\" + following,
+                        quoted,
+                    )
                 at += 2
             else:
                 part, at = self._put_in(at, quoted)
@@ -366,7 +399,11 @@ def _joined(parts: list[Part]) -> tuple[Part, ...]:
     found: list[Part] = []
     for part in parts:
         last = found[-1] if found else None
-        if last is not None and last.kind is part.kind is PartKind.TEXT and last.quoted == part.quoted:
+        if (
+            last is not None
+            and last.kind is part.kind is PartKind.TEXT
+            and last.quoted == part.quoted
+        ):
             found[-1] = Part(PartKind.TEXT, last.text + part.text, part.quoted)
         else:
             found.append(part)
@@ -381,7 +418,8 @@ def _found(text: str, char: str, place: int) -> int:
 
 
 def _closed(text: str, place: int, bracket: str) -> int:
-    """The place behind the ``bracket`` that ends what begins at ``place``; brackets and quotes within are counted."""
+    """The place behind the ``bracket`` that ends what begins at ``place``; brackets and quotes
+    within are counted."""
     open_ones = [bracket]
     while open_ones:
         if place >= len(text):

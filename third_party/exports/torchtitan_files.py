@@ -1,6 +1,8 @@
-"""The text of a plan for torchtitan 0.3.0: the Python module that is its configuration, and the script that starts it.
+"""The text of a plan for torchtitan 0.3.0: the Python module that is its configuration, and the
+script that starts it.
 
-Sizes of the model are constants at the top of the module, so that ``torchtitan_reading`` finds them again.
+Sizes of the model are constants at the top of the module, so that ``torchtitan_reading`` finds them
+again.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ SCHEDULES = {  # names of torch.distributed.pipelining.schedules.get_schedule_cl
     PipelineSchedule.ONE_F_ONE_B: "1F1B",
     PipelineSchedule.INTERLEAVED: "Interleaved1F1B",
 }
-THETA = {"llama": 500_000.0, "qwen3": 1_000_000.0, "qwen3_moe": 1_000_000.0, "mixtral": 1_000_000.0}  # of published models
+THETA = {
+    "llama": 500_000.0,
+    "qwen3": 1_000_000.0,
+    "qwen3_moe": 1_000_000.0,
+    "mixtral": 1_000_000.0,
+}  # of published models
 EPSILON = {"llama": 1e-5, "qwen3": 1e-6, "qwen3_moe": 1e-6, "mixtral": 1e-5}
 
 
@@ -25,15 +32,22 @@ def parts_of(launch: Launch) -> tuple[tuple[str, ...], ...]:
     """Names of the modules of every chunk, as torchtitan's decoders call them."""
     names = {launch.layers[0]: ("tok_embeddings",), launch.layers[-1]: ("norm", "lm_head")}
     names |= {layer: (f"layers.{index}",) for index, layer in enumerate(launch.layers[1:-1])}
-    return tuple(tuple(name for layer in chunk.layers for name in names[layer]) for chunk in launch.plan.stages)
+    return tuple(
+        tuple(name for layer in chunk.layers for name in names[layer])
+        for chunk in launch.plan.stages
+    )
 
 
 def launcher(launch: Launch) -> str:
-    """``run.sh``: torchrun on one node; of several each is given its number and the address of the first."""
+    """``run.sh``: torchrun on one node; of several each is given its number and the address of the
+    first."""
     nodes = launch.nodes
     lines = [
         "#!/usr/bin/env bash",
-        commented(f"# Trains {launch.plan.model} on {launch.degrees.devices} x {launch.device} ({launch.cluster})."),
+        commented(
+            f"# Trains {launch.plan.model} on {launch.degrees.devices} x {launch.device} "
+            f"({launch.cluster})."
+        ),
         "# For torchtitan 0.3.0.",
         "set -euo pipefail",
         'cd "$(dirname "$0")"',
@@ -43,11 +57,15 @@ def launcher(launch: Launch) -> str:
     where = "--standalone"
     if nodes > 1:
         lines += [
-            f"# start it on each of {nodes} nodes with NODE_RANK 0 to {nodes - 1} and the same MASTER_ADDR",
+            f"# start it on each of {nodes} nodes with NODE_RANK 0 to {nodes - 1} and the same "
+            "MASTER_ADDR",
             ': "${NODE_RANK:?number of this node}" "${MASTER_ADDR:?address of node 0}"',
         ]
         # static rendezvous, which keeps the numbers of nodes and with them the order of groups
-        where = '--node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}"'
+        where = (
+            '--node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port '
+            '"${MASTER_PORT:-29500}"'
+        )
     lines.append(
         f"exec torchrun --nnodes {nodes} --nproc-per-node {launch.processes_per_node} {where} \\\n"
         '    -m torchtitan.train --module phaze_plan --config plan "$@"'
@@ -56,36 +74,74 @@ def launcher(launch: Launch) -> str:
 
 
 def module(launch: Launch) -> str:
-    """``phaze_plan.py``: the model of the plan's sizes, and ``plan()``, which returns ``Trainer.Config``."""
+    """``phaze_plan.py``: the model of the plan's sizes, and ``plan()``, which returns
+    ``Trainer.Config``."""
     shape = launch.shape
     assert shape is not None  # refused else
-    return "\n\n\n".join([_head(launch, shape), _norm_and_blocks(shape), _specification(launch, shape), _plan(launch)]) + "\n"
+    return (
+        "\n\n\n".join(
+            [
+                _head(launch, shape),
+                _norm_and_blocks(shape),
+                _specification(launch, shape),
+                _plan(launch),
+            ]
+        )
+        + "\n"
+    )
 
 
 def _head(launch: Launch, shape: DecoderShape) -> str:
     degrees = launch.degrees
-    predicted = "" if launch.iteration_s is None else f" Predicted: {launch.iteration_s:.4g} s per iteration."
+    predicted = (
+        ""
+        if launch.iteration_s is None
+        else f" Predicted: {launch.iteration_s:.4g} s per iteration."
+    )
     like_llama, experts = shape.family == "llama", shape.experts
     folder, model = ("llama3", "Llama3") if like_llama else ("qwen3", "Qwen3")
     helpers = ["get_attention_config", "make_gqa_config"]
-    helpers += ["make_moe_config", "make_routed_experts_config", "make_router_config"] if experts else ["make_ffn_config"]
-    float8 = "Float8LinearConverter, Float8GroupedExpertsConverter" if experts else "Float8LinearConverter"
+    helpers += (
+        ["make_moe_config", "make_routed_experts_config", "make_router_config"]
+        if experts
+        else ["make_ffn_config"]
+    )
+    float8 = (
+        "Float8LinearConverter, Float8GroupedExpertsConverter"
+        if experts
+        else "Float8LinearConverter"
+    )
     imports = [
         "from functools import partial",
         "",
         "import torch.nn as nn",
         "from torchtitan.components.loss import CrossEntropyLoss",
-        f"from torchtitan.components.optimizer import default_adamw{', register_moe_load_balancing_hook' if experts else ''}",
-        *([f"from torchtitan.components.quantization import {float8}"] if degrees.precision is Precision.FP8 else []),
+        "from torchtitan.components.optimizer import "
+        f"default_adamw{', register_moe_load_balancing_hook' if experts else ''}",
+        *(
+            [f"from torchtitan.components.quantization import {float8}"]
+            if degrees.precision is Precision.FP8
+            else []
+        ),
         "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
-        *(["from torchtitan.distributed.activation_checkpoint import FullAC"] if degrees.recompute is not Recompute.NONE else []),
+        *(
+            ["from torchtitan.distributed.activation_checkpoint import FullAC"]
+            if degrees.recompute is not Recompute.NONE
+            else []
+        ),
         "from torchtitan.distributed.pipeline_parallel import pipeline_llm",
         "from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader",
-        f"from torchtitan.models.common import {'ComplexRoPE' if like_llama else 'CosSinRoPE'}, Embedding, Linear, RMSNorm",
+        f"from torchtitan.models.common import {'ComplexRoPE' if like_llama else 'CosSinRoPE'}, "
+        "Embedding, Linear, RMSNorm",
         f"from torchtitan.models.common.config_utils import {', '.join(sorted(helpers))}",
-        *(["from torchtitan.models.common.param_init import skip_param_init"] if shape.tied else []),
+        *(
+            ["from torchtitan.models.common.param_init import skip_param_init"]
+            if shape.tied
+            else []
+        ),
         f"from torchtitan.models.{folder}.model import {model}Model, {model}TransformerBlock",
-        f"from torchtitan.models.{folder}.parallelize import parallelize_{'llama' if like_llama else 'qwen3'}",
+        f"from torchtitan.models.{folder}.parallelize import "
+        f"parallelize_{'llama' if like_llama else 'qwen3'}",
         "from torchtitan.protocols.model_spec import ModelSpec",
         "from torchtitan.trainer import Trainer",
     ]
@@ -103,7 +159,8 @@ def _head(launch: Launch, shape: DecoderShape) -> str:
     }
     return "\n".join(
         [
-            f'"""A plan by phaze for torchtitan 0.3.0, loaded with --module phaze_plan --config plan.{predicted}"""',
+            '"""A plan by phaze for torchtitan 0.3.0, loaded with --module phaze_plan --config '
+            f'plan.{predicted}"""',
             "",
             *imports,
             "",
@@ -167,7 +224,11 @@ dim=HEAD_WIDTH, max_seq_len=SEQUENCE, theta={THETA[shape.family]!r}),
 def _specification(launch: Launch, shape: DecoderShape) -> str:
     like_llama, experts = shape.family == "llama", shape.experts
     model = "Llama3Model" if like_llama else "Qwen3Model"
-    embedding = '{"weight": skip_param_init}' if shape.tied else '{"weight": partial(nn.init.normal_, std=0.02)}'
+    embedding = (
+        '{"weight": skip_param_init}'
+        if shape.tied
+        else '{"weight": partial(nn.init.normal_, std=0.02)}'
+    )
     float8 = ""
     if launch.degrees.precision is Precision.FP8:
         # the head and the router stay in bf16, as predicted
@@ -177,7 +238,10 @@ def _specification(launch: Launch, shape: DecoderShape) -> str:
     model = linear.build().convert(model)
 """
         if experts:
-            float8 += "    model = Float8GroupedExpertsConverter.Config(model_compile_enabled=True).build().convert(model)\n"
+            float8 += (
+                "    model = "
+                "Float8GroupedExpertsConverter.Config(model_compile_enabled=True).build().convert(model)\n"
+            )
     hook = "register_moe_load_balancing_hook" if experts else "None"
     return f"""\
 def _model() -> ModelSpec:
@@ -206,12 +270,17 @@ def _model() -> ModelSpec:
 
 def _plan(launch: Launch) -> str:
     degrees = launch.degrees
-    # without sequence parallelism there are only all-reduces, which neither async TP nor phaze's prediction overlaps
+    # without sequence parallelism there are only all-reduces, which neither async TP nor phaze's
+    # prediction overlaps
     overlapped = launch.overlap_tensor and degrees.tp > 1 and degrees.sequence_parallel
     compiled = degrees.precision is Precision.FP8 or overlapped
     why = "blocks stay as they are written"
     if compiled:
-        why = "float8's casts are fused only when compiled" if degrees.precision is Precision.FP8 else "compiled for async TP"
+        why = (
+            "float8's casts are fused only when compiled"
+            if degrees.precision is Precision.FP8
+            else "compiled for async TP"
+        )
     checkpoint = "FullAC.Config(),  # each block is computed again in the backward pass"
     if degrees.recompute is Recompute.NONE:
         checkpoint = "None,  # nothing is computed twice"
@@ -243,12 +312,17 @@ def _training(launch: Launch) -> str:
     pipelined = degrees.pp > 1
     local = degrees.global_batch_size // degrees.dp if pipelined else degrees.micro_batch_size
     how = (
-        f"all {degrees.micro_batches} micro-batches of a replica go through the pipeline in one step"
+        f"all {degrees.micro_batches} micro-batches of a replica go through the pipeline in one "
+        "step"
         if pipelined
         else f"a micro-batch; gradients of {degrees.micro_batches} are accumulated"
     )
     width = "float32" if degrees.precision is Precision.FP32 else "bfloat16"
-    host = "the step then runs on the host" if degrees.offload else "weights, gradients and optimizer state stay on devices"
+    host = (
+        "the step then runs on the host"
+        if degrees.offload
+        else "weights, gradients and optimizer state stay on devices"
+    )
     return f"""\
         training=TrainingConfig(
             seq_len=SEQUENCE,
@@ -271,33 +345,45 @@ def _parallelism(launch: Launch) -> str:
     elif not shards:
         reshard = "ZeRO 0: replicas hold everything and sum gradients after each backward pass"
     elif degrees.pp > 1:
-        reshard = "ZeRO 1: in a pipeline weights and gradients stay whole until the last micro-batch"
+        reshard = (
+            "ZeRO 1: in a pipeline weights and gradients stay whole until the last micro-batch"
+        )
     elif always:
         reshard = "ZeRO 3: weights are gathered for each forward and each backward pass"
     else:
-        reshard = "ZeRO 2: weights stay gathered from a forward to its backward pass, once per micro-batch"
+        reshard = (
+            "ZeRO 2: weights stay gathered from a forward to its backward pass, once per "
+            "micro-batch"
+        )
     lines = [
         f"data_parallel_replicate_degree={1 if shards else degrees.dp},",
         f"data_parallel_shard_degree={degrees.dp if shards else 1},",
         f"# {reshard}",
         f'fsdp_reshard_after_forward="{"always" if always else "never"}",',
         f"tensor_parallel_degree={degrees.tp},",
-        "# the only backend that torch 2.13 runs with all of these; the default, spmd_types, needs a later torch",
+        "# the only backend that torch 2.13 runs with all of these; the default, spmd_types, "
+        "needs a later torch",
         'spmd_backend="partial_dtensor",',
-        f"enable_sequence_parallel={degrees.sequence_parallel},  # tokens around norms are cut over the tensor-parallel devices",
+        f"enable_sequence_parallel={degrees.sequence_parallel},  # tokens around norms are cut "
+        "over the tensor-parallel devices",
         f"context_parallel_degree={degrees.cp},",
-        'context_parallel_load_balancer="headtail",  # each device has an early and a late part of the causal mask',
+        'context_parallel_load_balancer="headtail",  # each device has an early and a late part '
+        "of the causal mask",
         f"expert_parallel_degree={degrees.ep},",
         f"pipeline_parallel_degree={degrees.pp},",
     ]
     if degrees.pp > 1:
         name = SCHEDULES[degrees.schedule]
         lines += [
-            f'pipeline_parallel_schedule="{name}",  # {degrees.interleave} chunk{"s"[: degrees.interleave > 1]} per stage',
+            f'pipeline_parallel_schedule="{name}",  # {degrees.interleave} '
+            f"chunk{'s'[: degrees.interleave > 1]} per stage",
             f"pipeline_parallel_microbatch_size={degrees.micro_batch_size},",
             "# the plan's stages as they are; the command line cannot give this list",
             "module_fqns_per_model_part=[",
-            *("    [" + ", ".join(f'"{module}"' for module in part) + "]," for part in parts_of(launch)),
+            *(
+                "    [" + ", ".join(f'"{module}"' for module in part) + "],"
+                for part in parts_of(launch)
+            ),
             "],",
         ]
     body = "\n".join(" " * 12 + line for line in lines)

@@ -1,7 +1,8 @@
-"""Words of others (names of models, devices, clusters and their tiers) in exported files: none says more than a name there.
+"""Words of others (names of models, devices, clusters and their tiers) in exported files: none says
+more than a name there.
 
-Every name that is not ours goes through one of these, or through ``repr`` in Python and ``json.dumps`` in JSON; a test reads the
-exporters for names that do not.
+Every name that is not ours goes through one of these, or through ``repr`` in Python and
+``json.dumps`` in JSON; a test reads the exporters for names that do not.
 """
 
 import html
@@ -12,7 +13,8 @@ _MARKS = {ord(each): f"&#{ord(each)};" for each in "`|[]*"}
 
 
 def commented(text: str) -> str:
-    """A name in a comment of a script, YAML or Python, or in a docstring: on one line, whatever it holds, and ending none."""
+    """A name in a comment of a script, YAML or Python, or in a docstring: on one line, whatever it
+    holds, and ending none."""
     return _UNSAFE.sub("?", text)
 
 
@@ -23,4 +25,8 @@ def in_markdown(text: str) -> str:
 
 def in_code_of_markdown(text: str) -> str:
     """A word between backticks in the cell of a table."""
-    return _UNSAFE.sub(lambda found: found[0] if found[0] in '"\\' else "?", text).replace("`", "'").replace("|", "\\|")
+    return (
+        _UNSAFE.sub(lambda found: found[0] if found[0] in '"\\' else "?", text)
+        .replace("`", "'")
+        .replace("|", "\\|")
+    )

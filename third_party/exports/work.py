@@ -1,4 +1,5 @@
-"""What the devices of a plan do in an iteration: operations and bytes of its passes, and what they send to each other."""
+"""What the devices of a plan do in an iteration: operations and bytes of its passes, and what they
+send to each other."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ class Members(StrEnum):
 class Traffic:
     """Collectives of one kind among the same devices, together.
 
-    ``payload_bytes`` is as in ``Collective``: the size of the whole tensor, of an all-to-all what one device holds. Of their
-    seconds ``exposed_s`` add to a pass or an iteration, ``hidden_s`` pass beside computation.
+    ``payload_bytes`` is as in ``Collective``: the size of the whole tensor, of an all-to-all what
+    one device holds. Of their seconds ``exposed_s`` add to a pass or an iteration, ``hidden_s``
+    pass beside computation.
     """
 
     kind: CollectiveKind
@@ -38,10 +40,11 @@ class Traffic:
 
 @dataclass(frozen=True)
 class PassWork:
-    """One pass of a micro-batch through a chunk, on one of its devices; a backward pass with what is recomputed.
+    """One pass of a micro-batch through a chunk, on one of its devices; a backward pass with what
+    is recomputed.
 
-    ``flops`` are those of matrix products, ``moved_bytes`` what its operators read and write. Weights are gathered before it,
-    layers communicate in it, gradients are reduced behind it.
+    ``flops`` are those of matrix products, ``moved_bytes`` what its operators read and write.
+    Weights are gathered before it, layers communicate in it, gradients are reduced behind it.
     """
 
     flops: float
@@ -53,7 +56,8 @@ class PassWork:
 
 @dataclass(frozen=True)
 class Message:
-    """What one device of a chunk sends to its like of a neighbouring chunk; ``gathered_bytes`` (0: nothing) are gathered there.
+    """What one device of a chunk sends to its like of a neighbouring chunk; ``gathered_bytes`` (0:
+    nothing) are gathered there.
 
     The latter by the tensor-parallel group, where each of its devices sends a part.
     """
@@ -64,7 +68,8 @@ class Message:
 
 @dataclass(frozen=True)
 class ChunkWork:
-    """A chunk of the model: its passes, and what they send to the next chunk and to the one before (None: there is none)."""
+    """A chunk of the model: its passes, and what they send to the next chunk and to the one before
+    (None: there is none)."""
 
     forward: PassWork
     backward: PassWork
@@ -74,7 +79,8 @@ class ChunkWork:
 
 @dataclass(frozen=True)
 class StageWork:
-    """A stage once per iteration: gradients that are reduced, updated weights that are gathered, parameters on a device."""
+    """A stage once per iteration: gradients that are reduced, updated weights that are gathered,
+    parameters on a device."""
 
     parameters: float
     reductions: tuple[Traffic, ...] = ()
@@ -83,7 +89,8 @@ class StageWork:
 
 @dataclass(frozen=True)
 class PlanWork:
-    """``chunks`` in model order, ``stages``, and the gradients of ``tied`` parameters that the ends of the pipeline add up."""
+    """``chunks`` in model order, ``stages``, and the gradients of ``tied`` parameters that the ends
+    of the pipeline add up."""
 
     chunks: tuple[ChunkWork, ...]
     stages: tuple[StageWork, ...]

@@ -4,9 +4,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from third_party.transformer_perf_estimates.case_files import QUESTION, read_configuration, read_training
-from third_party.transformer_perf_estimates.configurations import Configuration, Configurations, Strategy, Training
-from third_party.transformer_perf_estimates.corrections import AS_PUBLISHED, CORRECTED, Correction, Corrections
+from third_party.transformer_perf_estimates.case_files import (
+    QUESTION,
+    read_configuration,
+    read_training,
+)
+from third_party.transformer_perf_estimates.configurations import (
+    Configuration,
+    Configurations,
+    Strategy,
+    Training,
+)
+from third_party.transformer_perf_estimates.corrections import (
+    AS_PUBLISHED,
+    CORRECTED,
+    Correction,
+    Corrections,
+)
 from third_party.transformer_perf_estimates.estimates import Estimate, OperatorEstimate, estimate_at
 from third_party.transformer_perf_estimates.search import best_of
 from third_party.transformer_perf_estimates.spaces import space
@@ -16,7 +30,8 @@ Answer = dict[str, Any]
 
 
 def evaluated(case: Mapping[str, Any], folder: Path, as_published: bool) -> Answer:
-    """The configuration of a case, priced; with what the published formulas say of it beside, unless they were asked for.
+    """The configuration of a case, priced; with what the published formulas say of it beside,
+    unless they were asked for.
 
     Raises:
         InputError: the case cannot be.
@@ -28,27 +43,39 @@ def evaluated(case: Mapping[str, Any], folder: Path, as_published: bool) -> Answ
         return estimate_at(estimate(training, configurations, corrections), 0)
 
     answer = priced(AS_PUBLISHED if as_published else CORRECTED)
-    written = _question(case) | _outcome(training, answer) | {"layers": [_layer(each) for each in answer.operators]}
+    written = (
+        _question(case)
+        | _outcome(training, answer)
+        | {"layers": [_layer(each) for each in answer.operators]}
+    )
     if not as_published:
         published = priced(AS_PUBLISHED)
         alone = {str(each): priced(AS_PUBLISHED | {each}) for each in Correction}
         written["as_published"] = _brief(published) | {
-            "corrections": {name: _brief(one) for name, one in alone.items() if _brief(one) != _brief(published)}
+            "corrections": {
+                name: _brief(one) for name, one in alone.items() if _brief(one) != _brief(published)
+            }
         }
     return written
 
 
 def searched(case: Mapping[str, Any], folder: Path, as_published: bool, top: int) -> Answer:
-    """The best configurations of a case's space and how many there are; with the best of the published formulas beside.
+    """The best configurations of a case's space and how many there are; with the best of the
+    published formulas beside.
 
     Raises:
         InputError: the case cannot be, or its space is too large.
     """
     training = read_training(case, folder)
     configurations = space(training)
-    found = best_of(estimate(training, configurations, AS_PUBLISHED if as_published else CORRECTED), top)
+    found = best_of(
+        estimate(training, configurations, AS_PUBLISHED if as_published else CORRECTED), top
+    )
     best = [_outcome(training, estimate_at(found.estimates, int(place))) for place in found.best]
-    written = _question(case) | {"candidates": found.candidates, "feasible_candidates": found.feasible}
+    written = _question(case) | {
+        "candidates": found.candidates,
+        "feasible_candidates": found.feasible,
+    }
     written |= best[0] if best else dict.fromkeys(("config", "nv", "t", "mem", "stats"))
     written["best"] = best
     if not as_published:
@@ -77,9 +104,13 @@ def compared(
     Raises:
         InputError: the case cannot be, or nothing of ours stands for it.
     """
-    # Our own search needs the rooms of the house, which the formulas of transformer-perf-estimates do without.
+    # Our own search needs the rooms of the house, which the formulas of transformer-perf-estimates
+    # do without.
     from third_party.transformer_perf_estimates.comparison import compare
-    from third_party.transformer_perf_estimates.comparison_report import comparison_document, comparison_lines
+    from third_party.transformer_perf_estimates.comparison_report import (
+        comparison_document,
+        comparison_lines,
+    )
     from third_party.transformer_perf_estimates.own_requests import OwnQuestion
 
     training = read_training(case, folder)
@@ -87,10 +118,15 @@ def compared(
     comparison = compare(question, micro_batch_sizes, AS_PUBLISHED if as_published else CORRECTED)
     title = (
         f"{case.get('model_name', question.model)}, {training.strategy}: {training.gpus:,} x "
-        f"{case.get('system_name', question.hardware.device)}, {training.nvlink_size} in a fast domain, "
+        f"{case.get('system_name', question.hardware.device)}, {training.nvlink_size} in a fast "
+        "domain, "
         f"global batch {training.global_batch:,}"
     )
-    return _question(case) | comparison_document(comparison) | {"table": comparison_lines(comparison, title)}
+    return (
+        _question(case)
+        | comparison_document(comparison)
+        | {"table": comparison_lines(comparison, title)}
+    )
 
 
 def _question(case: Mapping[str, Any]) -> Answer:

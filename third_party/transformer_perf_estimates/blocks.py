@@ -1,4 +1,5 @@
-"""The operators of one layer in their order: feed-forward block, then attention block, under each strategy."""
+"""The operators of one layer in their order: feed-forward block, then attention block, under each
+strategy."""
 
 import numpy as np
 
@@ -30,7 +31,9 @@ def layer(strategy: Strategy, shards: Shards, matrix_over_vector: float) -> tupl
     return _layer_1d(strategy, shards, matrix_over_vector)
 
 
-def _layer_1d(strategy: Strategy, shards: Shards, matrix_over_vector: float) -> tuple[Operator, ...]:
+def _layer_1d(
+    strategy: Strategy, shards: Shards, matrix_over_vector: float
+) -> tuple[Operator, ...]:
     """Weights over tp1, column then row; tokens over tp2, and between the products over both."""
     model, tp1 = shards.model, shards.tp1
     both, rows = tp1 * shards.tp2, shards.rows(shards.tp2)
@@ -39,10 +42,16 @@ def _layer_1d(strategy: Strategy, shards: Shards, matrix_over_vector: float) -> 
     width = np.full_like(tp1, model.hidden)
     scattered = Message(Collective.GATHER, Axis.TP1, rows * width)
     after, tokens = shards.rows(both), shards.rows(both) * width
-    feed_forward_bias, attention_bias = bias("fc2-bias", after, width), bias("vproj-bias", after, width)
+    feed_forward_bias, attention_bias = (
+        bias("fc2-bias", after, width),
+        bias("vproj-bias", after, width),
+    )
     if Correction.BIAS_SHARDS not in shards.corrections:
         if strategy is Strategy.ONE_D:
-            feed_forward_bias, attention_bias = bias("fc2-bias", rows, width), bias("vproj-bias", rows, width)
+            feed_forward_bias, attention_bias = (
+                bias("fc2-bias", rows, width),
+                bias("vproj-bias", rows, width),
+            )
         else:
             attention_bias = bias("vproj-bias", rows, hidden)
     return (

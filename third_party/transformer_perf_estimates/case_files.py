@@ -1,8 +1,10 @@
-"""Case files: which training, and for ``evaluate`` which configuration; everything that cannot be is refused with one sentence.
+"""Case files: which training, and for ``evaluate`` which configuration; everything that cannot be
+is refused with one sentence.
 
-``{"cases": [{strategy, model_name, system_name, nvlink_size, n_gpus, global_batch_size, config, nv}]}``, a list of cases or one.
-Models and systems by their published names; ``model`` and ``system`` instead hold an object with the keys of its files, a name,
-or the path of such a file, taken from the folder of the case file. Keys of answers, as in golden files, may be there too.
+``{"cases": [{strategy, model_name, system_name, nvlink_size, n_gpus, global_batch_size, config,
+nv}]}``, a list of cases or one. Models and systems by their published names; ``model`` and
+``system`` instead hold an object with the keys of its files, a name, or the path of such a file,
+taken from the folder of the case file. Keys of answers, as in golden files, may be there too.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,13 +17,42 @@ from Common.files import read_json
 from Common.ranges import check_ranges
 from Common.suggestions import nearest
 from third_party.transformer_perf_estimates.configurations import Configuration, Strategy, Training
-from third_party.transformer_perf_estimates.models import TransformerModel, published_model, read_model
-from third_party.transformer_perf_estimates.systems import MOST_IN_DOMAIN, System, published_system, read_system
+from third_party.transformer_perf_estimates.models import (
+    TransformerModel,
+    published_model,
+    read_model,
+)
+from third_party.transformer_perf_estimates.systems import (
+    MOST_IN_DOMAIN,
+    System,
+    published_system,
+    read_system,
+)
 from third_party.transformer_perf_estimates.values import mapping_of, refuse_unknown, whole
 
 MOST_GPUS, MOST_BATCH = 2**24, 2**24
-QUESTION = ("strategy", "model_name", "model", "system_name", "system", "nvlink_size", "n_gpus", "global_batch_size")
-ANSWER = ("config", "nv", "t", "mem", "stats", "layers", "candidates", "feasible_candidates", "best", "as_published")
+QUESTION = (
+    "strategy",
+    "model_name",
+    "model",
+    "system_name",
+    "system",
+    "nvlink_size",
+    "n_gpus",
+    "global_batch_size",
+)
+ANSWER = (
+    "config",
+    "nv",
+    "t",
+    "mem",
+    "stats",
+    "layers",
+    "candidates",
+    "feasible_candidates",
+    "best",
+    "as_published",
+)
 KNOWN = frozenset((*QUESTION, *ANSWER))
 Found = TypeVar("Found", TransformerModel, System)
 
@@ -36,8 +67,12 @@ def read_case_file(path: Path) -> list[dict[str, Any]]:
     if isinstance(document, dict) and "cases" in document:
         document = document["cases"]
     cases = document if isinstance(document, list) else [document]
-    if not cases or not all(isinstance(case, dict) and not case.keys().isdisjoint(KNOWN) for case in cases):
-        raise InputError(f'{path} does not hold cases; give {{"cases": [...]}} with an object for each')
+    if not cases or not all(
+        isinstance(case, dict) and not case.keys().isdisjoint(KNOWN) for case in cases
+    ):
+        raise InputError(
+            f'{path} does not hold cases; give {{"cases": [...]}} with an object for each'
+        )
     for case in cases:
         check_ranges(case, str(path))
     return cases
@@ -55,21 +90,31 @@ def read_training(case: Mapping[str, Any], folder: Path) -> Training:
     given = case.get("strategy")
     if given not in tuple(Strategy):
         known = "', '".join(Strategy)
-        instead = nearest(given, Strategy, f"give '{known}'") if isinstance(given, str) else f"give '{known}'"
+        instead = (
+            nearest(given, Strategy, f"give '{known}'")
+            if isinstance(given, str)
+            else f"give '{known}'"
+        )
         raise InputError(f"strategy is {as_given(given)}; {instead}")
     system = _named(case, "system", folder, published_system, read_system)
     return Training(
         strategy=Strategy(given),
         model=_named(case, "model", folder, published_model, read_model),
         system=system,
-        nvlink_size=whole(case.get("nvlink_size", system.nvlink_size), "nvlink_size", 1, MOST_IN_DOMAIN),
+        nvlink_size=whole(
+            case.get("nvlink_size", system.nvlink_size), "nvlink_size", 1, MOST_IN_DOMAIN
+        ),
         gpus=whole(case.get("n_gpus"), "n_gpus", 1, MOST_GPUS),
         global_batch=whole(case.get("global_batch_size"), "global_batch_size", 1, MOST_BATCH),
     )
 
 
 def _named(
-    case: Mapping[str, Any], key: str, folder: Path, published: Callable[[str], Found], read: Callable[[Any, str], Found]
+    case: Mapping[str, Any],
+    key: str,
+    folder: Path,
+    published: Callable[[str], Found],
+    read: Callable[[Any, str], Found],
 ) -> Found:
     given = case.get(key, case.get(f"{key}_name"))
     if given is None:
@@ -87,12 +132,15 @@ def _named(
 def read_configuration(case: Mapping[str, Any], training: Training) -> Configuration:
     """The configuration of a case.
 
-    Raises:
-        InputError: a key is missing or wrong, degrees do not divide what they split or do not multiply to the GPUs, panels do not
+    Raises: InputError: a key is missing or wrong, degrees do not divide what they split or do not
+        multiply to the GPUs, panels do not
             divide, or shares of the fast domain do not fill it.
     """
     one_d, two_d = (training.strategy is each for each in (Strategy.ONE_D, Strategy.TWO_D))
-    degrees, domain = mapping_of(case.get("config"), "config", "dp, pp, mbs"), mapping_of(case.get("nv"), "nv", "nv_dp, nv_pp")
+    degrees, domain = (
+        mapping_of(case.get("config"), "config", "dp, pp, mbs"),
+        mapping_of(case.get("nv"), "nv", "nv_dp, nv_pp"),
+    )
     axes = ("tp",) if one_d else ("tp1", "tp2")
     refuse_unknown(degrees, ("dp", "tp", *axes, "pp", "mbs", *(("nb",) if two_d else ())), "config")
     refuse_unknown(domain, (*(f"nv_{axis}" for axis in axes), "nv_dp", "nv_pp"), "nv")
@@ -116,35 +164,57 @@ def read_configuration(case: Mapping[str, Any], training: Training) -> Configura
         nv_dp=share("nv_dp"),
     )
     if degrees.get("tp", configuration.tp) != configuration.tp:
-        raise InputError(f"config: tp is {as_given(degrees['tp'])}, but tp1 x tp2 is {configuration.tp}; give one of them right")
+        raise InputError(
+            f"config: tp is {as_given(degrees['tp'])}, but tp1 x tp2 is {configuration.tp}; give "
+            "one of them right"
+        )
     _check_degrees(training, configuration)
     _check_shares(training, configuration)
     return configuration
 
 
 def _check_degrees(training: Training, configuration: Configuration) -> None:
-    model, strategy, tp1, tp2 = training.model, training.strategy, configuration.tp1, configuration.tp2
+    model, strategy, tp1, tp2 = (
+        training.model,
+        training.strategy,
+        configuration.tp1,
+        configuration.tp2,
+    )
     names = ("tp", "tp2") if strategy is Strategy.ONE_D else ("tp1", "tp2")
     product = configuration.tp * configuration.pp * configuration.dp
     if product != training.gpus:
         spelled = names[0] if strategy is Strategy.ONE_D else "tp1 x tp2"
         raise InputError(
-            f"config: {spelled} x pp x dp is {product}, but n_gpus is {training.gpus}; give degrees that multiply to it"
+            f"config: {spelled} x pp x dp is {product}, but n_gpus is {training.gpus}; give "
+            "degrees that multiply to it"
         )
     _check_divides(names[0], tp1, model.heads, "the heads")
     _check_divides(names[0], tp1, model.hidden, "the width e")
     _check_divides("pp", configuration.pp, model.layers, "the layers")
     _check_divides("dp", configuration.dp, training.global_batch, "global_batch_size")
-    _check_divides("mbs", configuration.micro_batch, training.global_batch // configuration.dp, "the batch of a replica")
+    _check_divides(
+        "mbs",
+        configuration.micro_batch,
+        training.global_batch // configuration.dp,
+        "the batch of a replica",
+    )
     parts = tp2 if strategy is Strategy.TWO_D else configuration.tp
-    spelled = {Strategy.ONE_D: "tp", Strategy.SEQUENCE: "tp1 x tp2", Strategy.TWO_D: "tp2"}[strategy]
-    _check_divides(spelled, parts, configuration.micro_batch * model.sequence_length, "the tokens of a micro-batch")
+    spelled = {Strategy.ONE_D: "tp", Strategy.SEQUENCE: "tp1 x tp2", Strategy.TWO_D: "tp2"}[
+        strategy
+    ]
+    _check_divides(
+        spelled,
+        parts,
+        configuration.micro_batch * model.sequence_length,
+        "the tokens of a micro-batch",
+    )
     if strategy is Strategy.TWO_D:
         _check_divides("tp2", tp2, model.hidden, "the width e")
         _check_divides("nb", configuration.panels, model.hidden, "the width e")
         if configuration.panels < max(tp1, tp2):
             raise InputError(
-                f"config: nb is {configuration.panels}; give at least {max(tp1, tp2)}, so that a panel lies on one row and column"
+                f"config: nb is {configuration.panels}; give at least {max(tp1, tp2)}, so that a "
+                "panel lies on one row and column"
             )
 
 
@@ -169,6 +239,7 @@ def _check_shares(training: Training, configuration: Configuration) -> None:
     wanted = min(training.gpus, training.nvlink_size)
     if product != wanted:
         raise InputError(
-            f"nv: the shares multiply to {product}, which {'overfills' if product > wanted else 'does not fill'} "
+            f"nv: the shares multiply to {product}, which "
+            f"{'overfills' if product > wanted else 'does not fill'} "
             f"the fast domain; give shares that multiply to {wanted}"
         )

@@ -1,15 +1,16 @@
-"""Seconds of collectives on two tiers of a network: rings within fast domains (NVLink) and between them (InfiniBand).
+"""Seconds of collectives on two tiers of a network: rings within fast domains (NVLink) and between
+them (InfiniBand).
 
-A group of n devices has t of them in each fast domain, so it spans n / t domains. With the reached bandwidths bf of NVLink and
-bs of a network card, and latencies lf and ls, a message of V GB takes
+A group of n devices has t of them in each fast domain, so it spans n / t domains. With the reached
+bandwidths bf of NVLink and bs of a network card, and latencies lf and ls, a message of V GB takes
 
     latency       ls (n / t - 1) + lf (n - n / t)
     t = 1         latency + c V / bs
     t = n         latency + c V / bf
     else          latency + max(c V / (cards t bs), c V / bf)
 
-with c = (n - 1) / n for all-gather and reduce-scatter, 1 for broadcast and reduce. All of it is linear in V, so a group is
-described by its latencies and its seconds for each GB.
+with c = (n - 1) / n for all-gather and reduce-scatter, 1 for broadcast and reduce. All of it is
+linear in V, so a group is described by its latencies and its seconds for each GB.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """Times of messages in groups of devices; all arrays of the shape of the groups, nothing for groups of one."""
+    """Times of messages in groups of devices; all arrays of the shape of the groups, nothing for
+    groups of one."""
 
     latency_s: FloatArray
     gather_s_per_gb: FloatArray
@@ -46,12 +48,17 @@ class Ring:
         return self.all_reduce_latency_s + self.all_reduce_s_per_gb * volume_gb
 
 
-def ring(system: System, devices: FloatArray, in_domain: FloatArray, corrections: Corrections) -> Ring:
-    """The ring over groups of ``devices``, ``in_domain`` of them (which divides) in each fast domain."""
+def ring(
+    system: System, devices: FloatArray, in_domain: FloatArray, corrections: Corrections
+) -> Ring:
+    """The ring over groups of ``devices``, ``in_domain`` of them (which divides) in each fast
+    domain."""
     domains = devices / in_domain
     slow, fast = 1.0 / system.ib_reached_gb_per_s, 1.0 / system.nvlink_reached_gb_per_s
     mixed = np.maximum(slow / (system.nics_per_gpu * in_domain), fast)
-    s_per_gb = np.where(in_domain == 1.0, slow, np.where(domains == 1.0, fast, mixed)) * (devices > 1.0)
+    s_per_gb = np.where(in_domain == 1.0, slow, np.where(domains == 1.0, fast, mixed)) * (
+        devices > 1.0
+    )
     gather = s_per_gb * ((devices - 1.0) / devices)
     latency = system.ib_latency_s * (domains - 1.0) + system.nvlink_latency_s * (devices - domains)
     both = Correction.ALL_REDUCE in corrections

@@ -1,4 +1,5 @@
-"""A question under both physics: the best plan of each, each of them priced by the other, and where their seconds go."""
+"""A question under both physics: the best plan of each, each of them priced by the other, and where
+their seconds go."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ from Studies.evaluation import evaluation_of, prepared
 from Studies.problem import hardware_report
 from Studies.request import Request, StatedChunks
 from Studies.search_run import search_context
-from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SIZES, Configuration, Configurations
+from third_party.transformer_perf_estimates.configurations import (
+    MICRO_BATCH_SIZES,
+    Configuration,
+    Configurations,
+)
 from third_party.transformer_perf_estimates.corrections import CORRECTED, Corrections
 from third_party.transformer_perf_estimates.estimates import Estimate, estimate_at
 from third_party.transformer_perf_estimates.own_parts import GIGA, Parts, own_parts, published_parts
@@ -30,7 +35,8 @@ from third_party.transformer_perf_estimates.totals import estimate
 
 @dataclass(frozen=True)
 class Price:
-    """An iteration under one physics: seconds, bytes of the fullest GPU, whether it fits, and where both go."""
+    """An iteration under one physics: seconds, bytes of the fullest GPU, whether it fits, and where
+    both go."""
 
     seconds: float
     memory_bytes: float
@@ -40,7 +46,8 @@ class Price:
 
 @dataclass(frozen=True)
 class PricedPlan:
-    """A plan under both; where one of them cannot express it None, with the reason. ``stages`` are its layers by stage."""
+    """A plan under both; where one of them cannot express it None, with the reason. ``stages`` are
+    its layers by stage."""
 
     configuration: Configuration | None
     plan: Plan | None
@@ -56,7 +63,8 @@ class PricedPlan:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best plan of transformer-perf-estimates and ours, None where nothing fits, with what was compared for them."""
+    """The best plan of transformer-perf-estimates and ours, None where nothing fits, with what was
+    compared for them."""
 
     question: OwnQuestion
     candidates: int
@@ -122,7 +130,9 @@ def _of_own(question: OwnQuestion, result: SearchResult, corrections: Correction
         configuration = question.configuration_of(best.plan.as_uniform(held))
     except InputError as error:
         return PricedPlan(None, plan, None, ours, str(error))
-    theirs = estimate_at(estimate(question.training, Configurations.of([configuration]), corrections), 0)
+    theirs = estimate_at(
+        estimate(question.training, Configurations.of([configuration]), corrections), 0
+    )
     return PricedPlan(configuration, plan, _published_price(question, theirs), ours)
 
 
@@ -137,8 +147,14 @@ def _own_price(request: Request) -> tuple[Plan, Price]:
     plan, records = prepared(request), request.hardware
     assert records.device is not None  # a question names one
     answer = evaluation_of(request, plan)
-    iteration, device = answer.iteration, DeviceModel(records.device, records.software, request.precision.matrix_format)
-    fits, parts = iteration.status is Status.FEASIBLE, own_parts(plan, iteration, device).without_residues()
+    iteration, device = (
+        answer.iteration,
+        DeviceModel(records.device, records.software, request.precision.matrix_format),
+    )
+    fits, parts = (
+        iteration.status is Status.FEASIBLE,
+        own_parts(plan, iteration, device).without_residues(),
+    )
     return answer.plan, Price(iteration.iteration_s, iteration.memory_bytes, fits, parts)
 
 

@@ -35,11 +35,15 @@ MEMORY = {
 }
 NAME = "transformer-perf-estimates"
 WHAT_DIFFERS = (
-    f"{NAME}: 20 us and 80% of the peak for every operator, whole attention matrices, equal stages, gathered inputs of products "
-    "kept by every device, dropout masks kept, 2-byte gradients, the optimizer's step free, tensor-parallel messages hidden by "
+    f"{NAME}: 20 us and 80% of the peak for every operator, whole attention matrices, equal "
+    "stages, gathered inputs of products "
+    "kept by every device, dropout masks kept, 2-byte gradients, the optimizer's step free, "
+    "tensor-parallel messages hidden by "
     "SUMMA alone.",
-    "ours: what each operator of a traced step reaches on the device, half the scores under a causal mask, embedding, head and "
-    "loss, stages cut where it is fastest, inputs gathered again for the backward pass, gradients, and messages hidden behind "
+    "ours: what each operator of a traced step reaches on the device, half the scores under a "
+    "causal mask, embedding, head and "
+    "loss, stages cut where it is fastest, inputs gathered again for the backward pass, "
+    "gradients, and messages hidden behind "
     "products, as the framework has them, its reserve and temporaries in memory.",
 )
 
@@ -66,7 +70,11 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 def _plan_document(each: PricedPlan | None) -> dict[str, Any] | None:
     if each is None:
         return None
-    held = () if each.plan is None else tuple(layer for stage in each.plan.stages for layer in stage.layers)
+    held = (
+        ()
+        if each.plan is None
+        else tuple(layer for stage in each.plan.stages for layer in stage.layers)
+    )
     return {
         "configuration": None if each.configuration is None else vars(each.configuration),
         "plan": None if each.plan is None else plan_mapping(each.plan.as_uniform(held)),
@@ -80,7 +88,12 @@ def _price_document(price: Price | None) -> dict[str, Any] | None:
     if price is None:
         return None
     parts = {field.name: float(getattr(price.parts, field.name)) for field in fields(Parts)}
-    return {"seconds": price.seconds, "memory_bytes": price.memory_bytes, "feasible": price.feasible, "parts": parts}
+    return {
+        "seconds": price.seconds,
+        "memory_bytes": price.memory_bytes,
+        "feasible": price.feasible,
+        "parts": parts,
+    }
 
 
 def comparison_lines(comparison: Comparison, title: str) -> list[str]:
@@ -100,9 +113,16 @@ def comparison_lines(comparison: Comparison, title: str) -> list[str]:
         proven = "proven" if comparison.proven else "not proven"
         lines += [f"ours: {proven} among micro-batches of {sizes} ({comparison.question.model})"]
     lines += [f"{name}: {each.refused}" for name, each in found if each.refused]
-    lines += [words for _, each in found for words in _untried_panels(comparison.question.training, each)]
+    lines += [
+        words for _, each in found for words in _untried_panels(comparison.question.training, each)
+    ]
     for name, each in found:
-        lines += ["", f"where the best plan of {name} spends its time and memory", "", *aligned(list(_parts(each)), words=1)]
+        lines += [
+            "",
+            f"where the best plan of {name} spends its time and memory",
+            "",
+            *aligned(list(_parts(each)), words=1),
+        ]
     return [*lines, "", *WHAT_DIFFERS]
 
 
@@ -113,7 +133,9 @@ def _row(training: Training, each: PricedPlan) -> tuple[str, str, str, str, str]
 def _cells(price: Price | None) -> tuple[str, str]:
     if price is None:
         return "-", "-"
-    return number(price.seconds), f"{number(price.memory_bytes / GIGA)}{'' if price.feasible else ' (no)'}"
+    return number(
+        price.seconds
+    ), f"{number(price.memory_bytes / GIGA)}{'' if price.feasible else ' (no)'}"
 
 
 def _plan_text(training: Training, each: PricedPlan) -> str:
@@ -121,15 +143,24 @@ def _plan_text(training: Training, each: PricedPlan) -> str:
         assert each.plan is not None
         return f"{len(each.plan.stages)} stages, {each.plan.group_order}"
     text = configuration_text(training, each.configuration)
-    inner = {len(stage.layers) for stage in each.plan.stages[1:-1]} if each.plan is not None else set()
+    inner = (
+        {len(stage.layers) for stage in each.plan.stages[1:-1]} if each.plan is not None else set()
+    )
     return f"{text}, unequal stages" if len(inner) > 1 else text
 
 
 def configuration_text(training: Training, each: Configuration) -> str:
     """Degrees, with those of a fast domain behind a slash."""
     second = "" if training.strategy is Strategy.ONE_D else f" x tp2 {each.tp2}/{each.nv_tp2}"
-    degrees = f"tp {each.tp1}/{each.nv_tp1}{second} x pp {each.pp}/{each.nv_pp} x dp {each.dp}/{each.nv_dp}"
-    panels = f", {each.panels} panel{'s' if each.panels > 1 else ''}" if training.strategy is Strategy.TWO_D else ""
+    degrees = (
+        f"tp {each.tp1}/{each.nv_tp1}{second} x pp {each.pp}/{each.nv_pp} x dp "
+        f"{each.dp}/{each.nv_dp}"
+    )
+    panels = (
+        f", {each.panels} panel{'s' if each.panels > 1 else ''}"
+        if training.strategy is Strategy.TWO_D
+        else ""
+    )
     return f"{degrees}, micro-batch {each.micro_batch}{panels}"
 
 
@@ -141,7 +172,8 @@ def _untried_panels(training: Training, each: PricedPlan) -> Iterator[str]:
     tried = [int(count) for count in panel_counts(training, configuration.tp1, configuration.tp2)]
     if configuration.panels not in tried:
         yield (
-            f"ours: {NAME} tries {', '.join(map(str, tried))} panels on {configuration.tp1} x {configuration.tp2} GPUs; "
+            f"ours: {NAME} tries {', '.join(map(str, tried))} panels on {configuration.tp1} x "
+            f"{configuration.tp2} GPUs; "
             f"its formulas price {configuration.panels} all the same"
         )
 
@@ -151,14 +183,18 @@ def _parts(each: PricedPlan) -> Iterator[tuple[str, ...]]:
     prices = (each.published, each.own)
     for name, label in PARTS.items():
         yield from _part(label, _values(prices, name), 1.0)
-    yield from _part("iteration", [None if price is None else price.seconds for price in prices], 1.0)
+    yield from _part(
+        "iteration", [None if price is None else price.seconds for price in prices], 1.0
+    )
     for name, label in HIDDEN.items():
         yield from _part(label, _values(prices, name), 1.0)
     yield ("",) * 4
     yield ("GB", "", "", "")
     for name, label in MEMORY.items():
         yield from _part(label, _values(prices, name), GIGA)
-    yield from _part("fullest GPU", [None if price is None else price.memory_bytes for price in prices], GIGA)
+    yield from _part(
+        "fullest GPU", [None if price is None else price.memory_bytes for price in prices], GIGA
+    )
 
 
 def _values(prices: Sequence[Price | None], part: str) -> list[float | None]:
@@ -170,7 +206,11 @@ def _part(label: str, values: Sequence[float | None], unit: float) -> Iterator[t
     if not any(values):
         return
     there, here = (None if value is None else value / unit for value in values)
-    yield (label, *("-" if value is None else number(value) for value in (there, here)), _difference(there, here))
+    yield (
+        label,
+        *("-" if value is None else number(value) for value in (there, here)),
+        _difference(there, here),
+    )
 
 
 def _difference(there: float | None, here: float | None) -> str:

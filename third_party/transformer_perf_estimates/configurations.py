@@ -12,7 +12,11 @@ from third_party.transformer_perf_estimates.models import TransformerModel
 from third_party.transformer_perf_estimates.systems import System
 
 IntArray = NDArray[np.int64]
-MICRO_BATCH_SIZES = (1, 2, 4)  # that our own search compares unless told: each needs training graphs of its own
+MICRO_BATCH_SIZES = (
+    1,
+    2,
+    4,
+)  # that our own search compares unless told: each needs training graphs of its own
 
 
 class Strategy(StrEnum):
@@ -40,7 +44,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Degrees, micro-batch (sequences), SUMMA panels, and how many GPUs of each degree share a fast domain (``nv_``)."""
+    """Degrees, micro-batch (sequences), SUMMA panels, and how many GPUs of each degree share a fast
+    domain (``nv_``)."""
 
     tp1: int
     tp2: int
@@ -61,7 +66,8 @@ class Configuration:
 
 @dataclass(frozen=True, eq=False)
 class LayerLayouts:
-    """Layouts of one layer for one micro-batch, on which nothing but time between layers depends; arrays (layouts,)."""
+    """Layouts of one layer for one micro-batch, on which nothing but time between layers depends;
+    arrays (layouts,)."""
 
     tp1: IntArray
     tp2: IntArray
@@ -76,7 +82,8 @@ class LayerLayouts:
 
 @dataclass(frozen=True, eq=False)
 class Configurations:
-    """Many configurations: each a layout of its layers, by its place in ``layouts``, and what is around it; (configurations,)."""
+    """Many configurations: each a layout of its layers, by its place in ``layouts``, and what is
+    around it; (configurations,)."""
 
     layouts: LayerLayouts
     layout: IntArray
@@ -113,7 +120,10 @@ class Configurations:
 
         return Configurations(
             layouts=LayerLayouts(
-                **{name: column(name) for name in ("tp1", "tp2", "micro_batch", "panels", "nv_tp1", "nv_tp2")},
+                **{
+                    name: column(name)
+                    for name in ("tp1", "tp2", "micro_batch", "panels", "nv_tp1", "nv_tp2")
+                },
             ),
             layout=np.arange(len(given)),
             **{name: column(name) for name in ("pp", "dp", "nv_pp", "nv_dp")},

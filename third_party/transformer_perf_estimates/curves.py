@@ -1,7 +1,9 @@
-"""Curves over the number of GPUs: the best of every case of a product of lists, as a table for people and as CSV.
+"""Curves over the number of GPUs: the best of every case of a product of lists, as a table for
+people and as CSV.
 
-The CSV has the columns that ``phaze report SWEEP --beside FILE.csv`` reads: whose answer it is, settings of ours that ask the
-same (model, device, fast domain, global batch), devices and seconds. Where nothing fits there is no row.
+The CSV has the columns that ``phaze report SWEEP --beside FILE.csv`` reads: whose answer it is,
+settings of ours that ask the same (model, device, fast domain, global batch), devices and seconds.
+Where nothing fits there is no row.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ from typing import Any
 from Common.errors import InputError
 from Common.numbers import number
 from third_party.transformer_perf_estimates.case_files import QUESTION, read_training
-from third_party.transformer_perf_estimates.comparison_report import NAME, aligned, configuration_text
+from third_party.transformer_perf_estimates.comparison_report import (
+    NAME,
+    aligned,
+    configuration_text,
+)
 from third_party.transformer_perf_estimates.configurations import Training
 from third_party.transformer_perf_estimates.corrections import AS_PUBLISHED, CORRECTED, Corrections
 from third_party.transformer_perf_estimates.estimates import Estimate, estimate_at
@@ -34,9 +40,11 @@ COLUMNS = ("source", "model", "device", "fast_domain", "global_batch_size", "dev
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The best of a space under the corrected and under the published formulas, None where nothing fits.
+    """The best of a space under the corrected and under the published formulas, None where nothing
+    fits.
 
-    ``model`` and ``device`` are those of ours that stand for its own; where none does, what the case calls them.
+    ``model`` and ``device`` are those of ours that stand for its own; where none does, what the
+    case calls them.
     """
 
     training: Training
@@ -59,7 +67,10 @@ def cases_of(case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             raise InputError(f"{key} is an empty list; give a value, or several")
     count = math.prod(map(len, lists.values()))
     if count > MOST_CASES:
-        raise InputError(f"the lists have {count:,} combinations, at most {MOST_CASES:,} are searched at once; give shorter ones")
+        raise InputError(
+            f"the lists have {count:,} combinations, at most {MOST_CASES:,} are searched at once; "
+            "give shorter ones"
+        )
     for values in product(*lists.values()):
         yield {**case, **dict(zip(lists, values, strict=True))}
 
@@ -109,7 +120,18 @@ def curve_csv(points: Iterable[CurvePoint]) -> str:
 def curve_lines(points: Iterable[CurvePoint]) -> list[str]:
     """The points as a table."""
     rows: list[tuple[str, ...]] = [
-        ("layout", "model", "system", "best plan", "fast domain", "GPUs", "batch", "s", "GB", "s as published")
+        (
+            "layout",
+            "model",
+            "system",
+            "best plan",
+            "fast domain",
+            "GPUs",
+            "batch",
+            "s",
+            "GB",
+            "s as published",
+        )
     ]
     for point in points:
         asked, best = point.training, point.corrected
@@ -118,7 +140,9 @@ def curve_lines(points: Iterable[CurvePoint]) -> list[str]:
                 str(asked.strategy),
                 point.model,
                 point.system,
-                configuration_text(asked, best.configuration) if best is not None else "nothing fits",
+                configuration_text(asked, best.configuration)
+                if best is not None
+                else "nothing fits",
                 *(f"{count:,}" for count in (asked.nvlink_size, asked.gpus, asked.global_batch)),
                 "-" if best is None else number(best.seconds),
                 "-" if best is None else number(best.memory_gb),

@@ -1,4 +1,5 @@
-"""One configuration with everything that is known of it: what arrays of ``totals`` hold at one place."""
+"""One configuration with everything that is known of it: what arrays of ``totals`` hold at one
+place."""
 
 from dataclasses import dataclass
 
@@ -9,7 +10,8 @@ from third_party.transformer_perf_estimates.totals import Estimates
 
 @dataclass(frozen=True)
 class OperatorEstimate:
-    """An operator of one layer, for one micro-batch on one GPU; messages are those that stay exposed."""
+    """An operator of one layer, for one micro-batch on one GPU; messages are those that stay
+    exposed."""
 
     name: str
     forward_tflop: float
@@ -24,7 +26,8 @@ class OperatorEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """An iteration: seconds that add up to ``seconds``, and GB that add up to ``memory_gb``, of one GPU."""
+    """An iteration: seconds that add up to ``seconds``, and GB that add up to ``memory_gb``, of one
+    GPU."""
 
     configuration: Configuration
     feasible: bool

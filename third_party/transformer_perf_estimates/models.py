@@ -49,7 +49,9 @@ def read_model(document: Any, source: str) -> TransformerModel:
 def published_models() -> dict[str, TransformerModel]:
     """The published models by name."""
     path = Path(__file__).with_name("models.yaml")
-    return {name: read_model(document, f"{path}: {name}") for name, document in read_yaml(path).items()}
+    return {
+        name: read_model(document, f"{path}: {name}") for name, document in read_yaml(path).items()
+    }
 
 
 def published_model(name: str) -> TransformerModel:

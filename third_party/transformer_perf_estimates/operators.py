@@ -1,8 +1,8 @@
 """What one operator of a layer computes, reads, keeps and sends: on one GPU, for one micro-batch.
 
-Formulas and names are those of transformer-perf-estimates (arXiv 2410.00273). Sizes are already those of one GPU: ``rows``
-tokens of the micro-batch (b l'), widths e' and f' after sharding. All arrays have the shape of the layouts, (layouts,), and so
-do results.
+Formulas and names are those of transformer-perf-estimates (arXiv 2410.00273). Sizes are already
+those of one GPU: ``rows`` tokens of the micro-batch (b l'), widths e' and f' after sharding. All
+arrays have the shape of the layouts, (layouts,), and so do results.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,8 @@ class Operator:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Layouts of a layer: how many devices share each dimension, and sizes after sharding; arrays (layouts,)."""
+    """Layouts of a layer: how many devices share each dimension, and sizes after sharding; arrays
+    (layouts,)."""
 
     model: TransformerModel
     micro_batch: FloatArray  # sequences
@@ -89,9 +90,14 @@ class Shards:
 
 
 def linear(
-    name: str, rows: FloatArray, inputs: FloatArray, outputs: FloatArray, sent: tuple[Message | None, Message | None]
+    name: str,
+    rows: FloatArray,
+    inputs: FloatArray,
+    outputs: FloatArray,
+    sent: tuple[Message | None, Message | None],
 ) -> Operator:
-    """A product with a weight matrix on one side of a tensor parallel pair, and its message forward and backward."""
+    """A product with a weight matrix on one side of a tensor parallel pair, and its message forward
+    and backward."""
     forward, backward = (() if each is None else (each,) for each in sent)
     activations, weights = rows * (inputs + outputs), inputs * outputs
     return Operator(
@@ -117,7 +123,9 @@ def linear_summa(name: str, shards: Shards, inputs: int, outputs: int) -> Operat
     weights = Message(Collective.BROADCAST, Axis.TP2, of_weights)
     return Operator(
         name,
-        Pass(2.0 * rows * of_weights, of_rows + of_weights + partial, messages=(activations, weights)),
+        Pass(
+            2.0 * rows * of_weights, of_rows + of_weights + partial, messages=(activations, weights)
+        ),
         Pass(
             of_rows * (2.0 * columns - 1.0) + of_weights * (2.0 * rows - 1.0),
             2.0 * (of_weights + partial + of_rows),
@@ -138,7 +146,12 @@ def bias(name: str, rows: FloatArray, width: FloatArray) -> Operator:
 
 def gelu(name: str, elements: FloatArray) -> Operator:
     """GELU."""
-    return Operator(name, Pass(8.0 * elements, 2.0 * elements), Pass(13.0 * elements, 3.0 * elements), kept=elements)
+    return Operator(
+        name,
+        Pass(8.0 * elements, 2.0 * elements),
+        Pass(13.0 * elements, 3.0 * elements),
+        kept=elements,
+    )
 
 
 def dropout(name: str, elements: FloatArray) -> Operator:
@@ -148,42 +161,65 @@ def dropout(name: str, elements: FloatArray) -> Operator:
 
 
 def norm(name: str, shards: Shards, parts: FloatArray) -> Operator:
-    """Layer normalisation of whole tokens, split over ``parts`` devices; those of TP1 gather their sequence behind it."""
+    """Layer normalisation of whole tokens, split over ``parts`` devices; those of TP1 gather their
+    sequence behind it."""
     rows, width = shards.rows(parts), float(shards.model.hidden)
     gathered = (Message(Collective.GATHER, Axis.TP1, shards.rows(shards.tp2) * width),)
     return Operator(
         name,
         Pass(9.0 * rows * width, 2.0 * (rows * width + rows + width), messages=gathered),
-        Pass(8.0 * rows * width + 4.0 * rows * (width - 1.0), 5.0 * rows * width + 2.0 * width, messages=gathered),
+        Pass(
+            8.0 * rows * width + 4.0 * rows * (width - 1.0),
+            5.0 * rows * width + 2.0 * width,
+            messages=gathered,
+        ),
         weights=np.full_like(rows, 2.0 * width),
         kept=rows * width,
     )
 
 
 def norm_2d(name: str, shards: Shards) -> Operator:
-    """Layer normalisation of tokens split over tp2 whose features are split over tp1: statistics are all-reduced."""
-    model, rows, features = shards.model, shards.rows(shards.tp2), shards.split(shards.model.hidden, shards.tp1)
-    width = features if Correction.NORM_WIDTH in shards.corrections else np.floor(model.sequence_length / shards.tp1)
+    """Layer normalisation of tokens split over tp2 whose features are split over tp1: statistics
+    are all-reduced."""
+    model, rows, features = (
+        shards.model,
+        shards.rows(shards.tp2),
+        shards.split(shards.model.hidden, shards.tp1),
+    )
+    width = (
+        features
+        if Correction.NORM_WIDTH in shards.corrections
+        else np.floor(model.sequence_length / shards.tp1)
+    )
     forward = Message(Collective.ALL_REDUCE, Axis.TP1, 2.0 * rows)
     tokens = shards.micro_batch * model.sequence_length / shards.tp2
     backward = Message(Collective.ALL_REDUCE, Axis.TP1, 2.0 * (features + tokens))
     return Operator(
         name,
         Pass(9.0 * rows * width, 2.0 * (rows * width + rows + width), messages=(forward,)),
-        Pass(8.0 * rows * width + 4.0 * rows * (width - 1.0), 5.0 * rows * width + 2.0 * width, messages=(backward,)),
+        Pass(
+            8.0 * rows * width + 4.0 * rows * (width - 1.0),
+            5.0 * rows * width + 2.0 * width,
+            messages=(backward,),
+        ),
         weights=2.0 * width,
         kept=rows * width,
     )
 
 
 def fused_attention(name: str, shards: Shards, matrix_over_vector: float) -> Operator:
-    """Tiled attention of the device's tokens (rows, over tp2) on all tokens, for its heads (over tp1); scores are not kept.
+    """Tiled attention of the device's tokens (rows, over tp2) on all tokens, for its heads (over
+    tp1); scores are not kept.
 
-    Keys and values are gathered over TP2, again for backward, and their gradients scattered. Operations that do not run on tensor
-    cores count ``matrix_over_vector`` times, so that they take the time of the vector units.
+    Keys and values are gathered over TP2, again for backward, and their gradients scattered.
+    Operations that do not run on tensor cores count ``matrix_over_vector`` times, so that they take
+    the time of the vector units.
     """
     length, width = float(shards.model.sequence_length), shards.model.hidden / shards.model.heads
-    tokens, sets = shards.tokens(shards.tp2), shards.micro_batch * shards.split(shards.model.heads, shards.tp1)
+    tokens, sets = (
+        shards.tokens(shards.tp2),
+        shards.micro_batch * shards.split(shards.model.heads, shards.tp1),
+    )
     scores, rows, columns = sets * tokens * length, sets * tokens * width, sets * length * width
     logits, attended = scores * (2.0 * width - 1.0), rows * (2.0 * length - 1.0)
     of_columns = columns * (2.0 * tokens - 1.0)  # gradients of keys, and of values

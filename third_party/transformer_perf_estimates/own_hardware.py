@@ -1,8 +1,10 @@
-"""A system as a device and a cluster of ours: its own numbers wherever it has them, those of one of our devices for the rest.
+"""A system as a device and a cluster of ours: its own numbers wherever it has them, those of one of
+our devices for the rest.
 
-Of the system are peak, bandwidth and capacity of the memory, bandwidths, efficiencies and latencies of both tiers of the network,
-and the size of a fast domain. Of the device are what operators reach of peak and bandwidth, launches, and what the framework
-reserves; of its usual cluster what starting a collective takes and how the library runs it.
+Of the system are peak, bandwidth and capacity of the memory, bandwidths, efficiencies and latencies
+of both tiers of the network, and the size of a fast domain. Of the device are what operators reach
+of peak and bandwidth, launches, and what the framework reserves; of its usual cluster what starting
+a collective takes and how the library runs it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ ELEMENT_GB, TFLOP = 2e-9, 1e-12  # of what our 16-bit formats can answer
 
 @dataclass(frozen=True)
 class OwnHardware:
-    """Settings of a request that say the device, by name with other sizes, and the cluster by value."""
+    """Settings of a request that say the device, by name with other sizes, and the cluster by
+    value."""
 
     device: str
     memory_size_gib: float
@@ -47,19 +50,21 @@ def stands_for() -> dict[str, Any]:
 def own_hardware(training: Training, device: str | None = None) -> OwnHardware:
     """The hardware of a question; ``device`` is that of ours whose efficiencies it shall have.
 
-    Raises:
-        InputError: the system counts in other units than ours, or none of our devices stands for it and none was given.
+    Raises: InputError: the system counts in other units than ours, or none of our devices stands
+        for it and none was given.
     """
     system = training.system
     if (system.element_gb, system.tflop) != (ELEMENT_GB, TFLOP):
         raise InputError(
-            f"element_size is {system.element_gb:g} and flops_units {system.tflop:g}; under our own physics numbers have two "
+            f"element_size is {system.element_gb:g} and flops_units {system.tflop:g}; under our "
+            "own physics numbers have two "
             f"bytes and operations are counted one by one: give {ELEMENT_GB:g} and {TFLOP:g}"
         )
     name = device or own_device(system)
     if name is None:
         raise InputError(
-            "none of our devices stands for this system, whose numbers do not say what operators reach of the peak; name one "
+            "none of our devices stands for this system, whose numbers do not say what operators "
+            "reach of the peak; name one "
             "that does with --device, such as a100_80gb, h200 or b200"
         )
     base = load_device(name)
@@ -76,15 +81,21 @@ def own_hardware(training: Training, device: str | None = None) -> OwnHardware:
 def own_device(system: System) -> str | None:
     """Our device of the generation of a published system; None for any other."""
     alike = replace(system, nvlink_size=None)
-    names = [name for name, each in published_systems().items() if replace(each, nvlink_size=None) == alike]
+    names = [
+        name
+        for name, each in published_systems().items()
+        if replace(each, nvlink_size=None) == alike
+    ]
     return str(stands_for()["devices"][names[0]]) if names else None
 
 
 def _cluster(training: Training, base: Cluster) -> Cluster:
-    """Two tiers with the numbers of the system, or one where that joins all GPUs; what it does not say is of ``base``."""
+    """Two tiers with the numbers of the system, or one where that joins all GPUs; what it does not
+    say is of ``base``."""
     if len(base.tiers) != 2 or any(tier.topology is not Topology.SWITCH for tier in base.tiers):
         raise InputError(
-            f"the cluster {base.name} is not one of fast domains under a switch; name a device that lives in such a one with "
+            f"the cluster {base.name} is not one of fast domains under a switch; name a device "
+            "that lives in such a one with "
             "--device, such as a100_80gb, h200 or b200"
         )
     system, gpus = training.system, training.gpus
@@ -110,9 +121,15 @@ def _cluster(training: Training, base: Cluster) -> Cluster:
         tiers = (outer,)
     elif gpus % training.nvlink_size:
         raise InputError(
-            f"n_gpus is {gpus}, no whole number of fast domains of {training.nvlink_size}; give a multiple of it, "
+            f"n_gpus is {gpus}, no whole number of fast domains of {training.nvlink_size}; give a "
+            "multiple of it, "
             "or an nvlink_size that divides n_gpus"
         )
     else:
         tiers = (inner, outer)
-    return replace(base, name=f"{training.nvlink_size} GPUs in a fast domain", num_devices=max(gpus, 2), tiers=tiers)
+    return replace(
+        base,
+        name=f"{training.nvlink_size} GPUs in a fast domain",
+        num_devices=max(gpus, 2),
+        tiers=tiers,
+    )

@@ -1,4 +1,5 @@
-"""Where an iteration's seconds and a GPU's bytes go, in parts that both physics have, or one of them alone."""
+"""Where an iteration's seconds and a GPU's bytes go, in parts that both physics have, or one of
+them alone."""
 
 from __future__ import annotations
 
@@ -16,14 +17,18 @@ from third_party.transformer_perf_estimates.timing import PEAK_REACHED, START_UP
 
 GIGA = 1e9
 ROUNDING = 1e-12  # of a total: what sums and differences of its parts leave where there is nothing
-ATTENTION = "fusedla"  # the operator of transformer-perf-estimates that holds it, without projections
+ATTENTION = (
+    "fusedla"  # the operator of transformer-perf-estimates that holds it, without projections
+)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds that add up to the iteration, but for what is hidden, and bytes that add up to the memory of the fullest GPU.
+    """Seconds that add up to the iteration, but for what is hidden, and bytes that add up to the
+    memory of the fullest GPU.
 
-    ``layers`` are the transformer's, ``ends`` embedding, head and loss with all that they take of the busiest stage.
+    ``layers`` are the transformer's, ``ends`` embedding, head and loss with all that they take of
+    the busiest stage.
     """
 
     products_s: float  # arithmetic of the layers but attention's
@@ -47,7 +52,11 @@ class Parts:
     @property
     def seconds(self) -> float:
         """Their sum."""
-        names = (each.name for each in fields(self) if each.name.endswith("_s") and not each.name.startswith("hidden"))
+        names = (
+            each.name
+            for each in fields(self)
+            if each.name.endswith("_s") and not each.name.startswith("hidden")
+        )
         return float(sum(getattr(self, name) for name in names))
 
     @property
@@ -56,20 +65,31 @@ class Parts:
         return self.state_bytes + self.kept_bytes + self.workspace_bytes + self.reserved_bytes
 
     def without_residues(self) -> Parts:
-        """The same with what is zero but for rounding, beside the seconds or bytes altogether, as zero."""
+        """The same with what is zero but for rounding, beside the seconds or bytes altogether, as
+        zero."""
         totals = {"_s": self.seconds, "_bytes": self.held_bytes}
-        least = {each.name: ROUNDING * totals[each.name[each.name.rindex("_") :]] for each in fields(self)}
-        return replace(self, **{name: 0.0 for name, limit in least.items() if abs(getattr(self, name)) <= limit})
+        least = {
+            each.name: ROUNDING * totals[each.name[each.name.rindex("_") :]]
+            for each in fields(self)
+        }
+        return replace(
+            self,
+            **{name: 0.0 for name, limit in least.items() if abs(getattr(self, name)) <= limit},
+        )
 
 
 def published_parts(each: Estimate, system: System) -> Parts:
-    """Parts of an estimate; what it hides of messages it does not tell, and exposed memory time it does not tell by operator."""
+    """Parts of an estimate; what it hides of messages it does not tell, and exposed memory time it
+    does not tell by operator."""
     (attention,) = (one for one in each.operators if one.name == ATTENTION)
     passes = each.tflop / sum(one.forward_tflop + one.backward_tflop for one in each.operators)
     starts_s = passes * 2 * START_UP_S * len(each.operators)
     tflop = attention.forward_tflop + attention.backward_tflop
     attention_s = passes * tflop / (PEAK_REACHED * system.matrix_tflop_per_s)
-    sent_s = {one.name: passes * (one.forward_messages_s + one.backward_messages_s) for one in each.operators}
+    sent_s = {
+        one.name: passes * (one.forward_messages_s + one.backward_messages_s)
+        for one in each.operators
+    }
     context_s = sent_s.pop(ATTENTION)
     return Parts(
         products_s=each.arithmetic_s - starts_s - attention_s,
@@ -93,14 +113,20 @@ def published_parts(each: Estimate, system: System) -> Parts:
 
 
 def own_parts(plan: PreparedPlan, iteration: Iteration, device: DeviceModel) -> Parts:
-    """Parts of an iteration of ``plan``, on the stage that is busiest, whose device prices attention by itself."""
+    """Parts of an iteration of ``plan``, on the stage that is busiest, whose device prices
+    attention by itself."""
     costs, many, told = plan.costs, iteration.micro_batches_per_pipeline, iteration.breakdown
     priced = PricedPlan(plan.degrees, costs, plan.machine)
     held = layers_of(priced, busiest_stage(priced))
     ends = [layer for layer in held if layer in (0, len(costs.sizes.sequence) - 1)]
     passes = (costs.forward, costs.backward)
-    of_ends = [summed_parts(each, 0, [costs.sizes.sequence[layer] for layer in ends], priced.rates.slower) for each in passes]
-    distinct = [costs.graph.layers[costs.graph.sequence[layer]] for layer in held if layer not in ends]
+    of_ends = [
+        summed_parts(each, 0, [costs.sizes.sequence[layer] for layer in ends], priced.rates.slower)
+        for each in passes
+    ]
+    distinct = [
+        costs.graph.layers[costs.graph.sequence[layer]] for layer in held if layer not in ends
+    ]
     attention_s = many * sum(
         device.operator_time(operator).arithmetic_s
         for layer in distinct

@@ -1,9 +1,10 @@
 """A question, and configurations of it, as requests of ours; and plans of ours as configurations.
 
-The search has the choices of transformer-perf-estimates: its degrees, its numbers of panels, micro-batches that divide evenly,
-nothing recomputed, no interleaving, optimizer states sharded over replicas (ZeRO-1), sequence parallelism wherever weights are
-split along one axis, gathered keys and values, and every way to share out the fast domain. How layers lie on stages is chosen:
-our models have an embedding and a head, so that equal stages are none.
+The search has the choices of transformer-perf-estimates: its degrees, its numbers of panels,
+micro-batches that divide evenly, nothing recomputed, no interleaving, optimizer states sharded over
+replicas (ZeRO-1), sequence parallelism wherever weights are split along one axis, gathered keys and
+values, and every way to share out the fast domain. How layers lie on stages is chosen: our models
+have an embedding and a head, so that equal stages are none.
 """
 
 from __future__ import annotations
@@ -26,9 +27,18 @@ from Studies.annotations import Mode
 from Studies.hardware import HardwareFiles
 from Studies.request import Request, StatedChunks
 from Studies.resolve import resolve
-from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SIZES, Configuration, Strategy, Training
+from third_party.transformer_perf_estimates.configurations import (
+    MICRO_BATCH_SIZES,
+    Configuration,
+    Strategy,
+    Training,
+)
 from third_party.transformer_perf_estimates.models import TransformerModel, published_models
-from third_party.transformer_perf_estimates.own_hardware import OwnHardware, own_hardware, stands_for
+from third_party.transformer_perf_estimates.own_hardware import (
+    OwnHardware,
+    own_hardware,
+    stands_for,
+)
 from third_party.transformer_perf_estimates.spaces import space
 
 SOURCE = "the case under our own physics"
@@ -37,7 +47,8 @@ CLUSTER = "of-the-system"  # what the cluster is called, which is known by value
 
 @dataclass(frozen=True)
 class OwnQuestion:
-    """A question of transformer-perf-estimates with what of ours answers it: a model by name, and hardware."""
+    """A question of transformer-perf-estimates with what of ours answers it: a model by name, and
+    hardware."""
 
     training: Training
     model: str
@@ -45,7 +56,8 @@ class OwnQuestion:
 
     @staticmethod
     def of(training: Training, model: str | None = None, device: str | None = None) -> OwnQuestion:
-        """The question of ``training``; ``model`` and ``device`` are those of ours that stand for its own, if not the usual ones.
+        """The question of ``training``; ``model`` and ``device`` are those of ours that stand for
+        its own, if not the usual ones.
 
         Raises:
             InputError: they do not, or nothing of ours does.
@@ -57,36 +69,60 @@ class OwnQuestion:
     def search_request(self, micro_batch_sizes: Sequence[int] = MICRO_BATCH_SIZES) -> Request:
         """The search of the best plan.
 
-        Raises:
-            InputError: no configuration has such a micro-batch, or our model cannot have any of the layouts.
+        Raises: InputError: no configuration has such a micro-batch, or our model cannot have any of
+            the layouts.
         """
         found = space(self.training)
         layouts, two_d = found.layouts, self.training.strategy is Strategy.TWO_D
-        batches = [int(each) for each in np.unique(layouts.micro_batch) if each in micro_batch_sizes]
+        batches = [
+            int(each) for each in np.unique(layouts.micro_batch) if each in micro_batch_sizes
+        ]
         if not batches:
             raise InputError(
-                f"no configuration of the case has a micro-batch of {', '.join(map(str, micro_batch_sizes))} sequences; "
+                "no configuration of the case has a micro-batch of "
+                f"{', '.join(map(str, micro_batch_sizes))} sequences; "
                 "name others with --micro-batch-size"
             )
-        rows, widths = ([int(each) for each in np.unique(degrees)] for degrees in (layouts.tp2, layouts.tp1))
+        rows, widths = (
+            [int(each) for each in np.unique(degrees)] for degrees in (layouts.tp2, layouts.tp1)
+        )
         tokens = self.training.model.sequence_length
         settings: dict[str, Any] = {
-            "tp": [each for each in widths if two_d or tokens % each == 0],  # ours split the tokens of each sequence evenly
+            "tp": [
+                each for each in widths if two_d or tokens % each == 0
+            ],  # ours split the tokens of each sequence evenly
             "pp": [int(each) for each in np.unique(found.pp)],
             "micro_batch_size": batches,
-            "group_order": [GroupOrder.TIERS.value if len(self.hardware.cluster.tiers) > 1 else GroupOrder.DATA_INNER.value],
+            "group_order": [
+                GroupOrder.TIERS.value
+                if len(self.hardware.cluster.tiers) > 1
+                else GroupOrder.DATA_INNER.value
+            ],
             "devices": self.training.gpus,
         }
         match self.training.strategy:
             case Strategy.ONE_D:
                 settings |= {"layout": [LayoutName.ONE_D.value], "sequence_parallel": [True]}
             case Strategy.SEQUENCE:
-                settings |= {"layout": [LayoutName.ONE_D.value, LayoutName.SEQUENCE.value], "sequence_parallel": [True]}
-                settings |= {"cp": [each for each in rows if each > 1] or [1], "exchange": ["gather"]}
+                settings |= {
+                    "layout": [LayoutName.ONE_D.value, LayoutName.SEQUENCE.value],
+                    "sequence_parallel": [True],
+                }
+                settings |= {
+                    "cp": [each for each in rows if each > 1] or [1],
+                    "exchange": ["gather"],
+                }
             case Strategy.TWO_D:
                 family = find_model(self.model)
-                panels = [int(each) for each in np.unique(layouts.panels) if panels_fit(int(each), family)]
-                settings |= {"layout": [LayoutName.TWO_D.value], "tp2": rows, "panels": panels or [1], "exchange": ["gather"]}
+                panels = [
+                    int(each) for each in np.unique(layouts.panels) if panels_fit(int(each), family)
+                ]
+                settings |= {
+                    "layout": [LayoutName.TWO_D.value],
+                    "tp2": rows,
+                    "panels": panels or [1],
+                    "exchange": ["gather"],
+                }
         return self._resolved(settings, Mode.SEARCH)
 
     def request_of(self, configuration: Configuration) -> Request:
@@ -101,11 +137,15 @@ class OwnQuestion:
             "pp": each.pp,
             "dp": each.dp,
             "micro_batch_size": each.micro_batch,
-            "group_order": str(self._assignment(each)) if len(self.hardware.cluster.tiers) > 1 else GroupOrder.DATA_INNER.value,
+            "group_order": str(self._assignment(each))
+            if len(self.hardware.cluster.tiers) > 1
+            else GroupOrder.DATA_INNER.value,
         }
         if strategy is Strategy.TWO_D:
             settings |= {"layout": LayoutName.TWO_D.value, "tp2": each.tp2}
-            settings |= {"panels": each.panels} if each.tp > 1 else {}  # of one GPU a product is no several
+            settings |= (
+                {"panels": each.panels} if each.tp > 1 else {}
+            )  # of one GPU a product is no several
         else:
             settings |= {"sequence_parallel": each.tp1 > 1, "cp": each.tp2}
             settings |= {"layout": LayoutName.SEQUENCE.value} if each.tp2 > 1 else {}
@@ -124,7 +164,8 @@ class OwnQuestion:
         )
 
     def configuration_of(self, plan: UniformPlan) -> Configuration:
-        """A plan of ours as a configuration, with its own number of panels; of its stages only how many there are.
+        """A plan of ours as a configuration, with its own number of panels; of its stages only how
+        many there are.
 
         Raises:
             InputError: its devices do not share out the fast domain as configurations do.
@@ -132,9 +173,15 @@ class OwnQuestion:
         shares = self._shares(plan)
         second = plan.tp2 if self.training.strategy is Strategy.TWO_D else plan.cp
         layouts = space(self.training).layouts
-        alike = (layouts.tp1 == plan.tp) & (layouts.tp2 == second) & (layouts.micro_batch == plan.micro_batch_size)
+        alike = (
+            (layouts.tp1 == plan.tp)
+            & (layouts.tp2 == second)
+            & (layouts.micro_batch == plan.micro_batch_size)
+        )
         if not alike.any():
-            raise InputError(f"transformer-perf-estimates has no configuration of tp {plan.tp} x {second}")
+            raise InputError(
+                f"transformer-perf-estimates has no configuration of tp {plan.tp} x {second}"
+            )
         return Configuration(
             tp1=plan.tp,
             tp2=second,
@@ -159,7 +206,8 @@ class OwnQuestion:
             shares = dict.fromkeys(AXES, 1)
         if math.prod(shares.values()) != size:
             raise InputError(
-                f"the plan has {math.prod(shares.values())} of its devices in a fast domain of {size}, which configurations of "
+                f"the plan has {math.prod(shares.values())} of its devices in a fast domain of "
+                f"{size}, which configurations of "
                 "transformer-perf-estimates fill"
             )
         return shares
@@ -184,14 +232,23 @@ class OwnQuestion:
         asked = {key: [value] if mode is Mode.SEARCH else value for key, value in once.items()}
         return self.resolved(asked | dict(settings), mode)
 
-    def resolved(self, settings: Mapping[str, Any], mode: Mode, chunk_layers: StatedChunks | None = None) -> Request:
+    def resolved(
+        self, settings: Mapping[str, Any], mode: Mode, chunk_layers: StatedChunks | None = None
+    ) -> Request:
         """A request of ``settings`` on top of those that all have in common.
 
         Raises:
             InputError: they contradict each other, the model or the hardware.
         """
         files = HardwareFiles({("cluster", CLUSTER): self.hardware.cluster})
-        return resolve({}, self._base_settings() | dict(settings), mode, source=SOURCE, files=files, chunk_layers=chunk_layers)
+        return resolve(
+            {},
+            self._base_settings() | dict(settings),
+            mode,
+            source=SOURCE,
+            files=files,
+            chunk_layers=chunk_layers,
+        )
 
 
 def own_model(model: TransformerModel) -> str:
@@ -214,6 +271,7 @@ def _check_sizes(name: str, model: TransformerModel) -> None:
         given = getattr(family, ours, None)
         if given != size:
             raise InputError(
-                f"{as_given(name)} cannot stand for the model of the case: its {ours} is {given}, that of the case ({theirs}) is "
+                f"{as_given(name)} cannot stand for the model of the case: its {ours} is {given}, "
+                f"that of the case ({theirs}) is "
                 f"{size}; name a model of the same sizes with --model, or leave it out"
             )

@@ -1,4 +1,5 @@
-"""The best configurations of a whole space: shortest iterations among those that fit, proven by pricing every one."""
+"""The best configurations of a whole space: shortest iterations among those that fit, proven by
+pricing every one."""
 
 from dataclasses import dataclass
 
@@ -12,7 +13,8 @@ from third_party.transformer_perf_estimates.totals import Estimates, estimate
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """A priced space; ``best`` are places of the best configurations that fit, the shortest iteration first."""
+    """A priced space; ``best`` are places of the best configurations that fit, the shortest
+    iteration first."""
 
     estimates: Estimates
     best: IntArray
@@ -38,7 +40,8 @@ def search(training: Training, top: int = 1, corrections: Corrections = CORRECTE
 
 
 def best_of(estimates: Estimates, top: int) -> Search:
-    """The ``top`` best of priced configurations; of equally long iterations those that come first."""
+    """The ``top`` best of priced configurations; of equally long iterations those that come
+    first."""
     fitting = np.flatnonzero(estimates.feasible)
     seconds = estimates.seconds[fitting]
     if 0 < top < len(fitting):

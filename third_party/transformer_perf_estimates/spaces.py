@@ -1,12 +1,13 @@
 """Every configuration transformer-perf-estimates tries for a training, under its own rules.
 
-tp1         divides the GPUs, the heads and the width e; leaves at least 128 features (1D: of 3 e, the queries, keys and values)
-tp2         divides the GPUs that are left; leaves at least 128 tokens; 2D: divides e. 1D: 1
-pp          divides the layers and the GPUs that are left
-dp          is what is left, and divides the global batch
-micro-batch divides the batch of a replica; its tokens divide by the GPUs they are split over (2D: tp2, else tp1 tp2)
-panels      2D: max(tp1, tp2) times powers of two that divide e and leave panels of 512 or more; the first where none does
-nv          shares of the fast domain, one of each degree that divides it: with the domain's size as their product, or all of
+tp1         divides the GPUs, the heads and the width e; leaves at least 128 features (1D: of 3 e,
+the queries, keys and values) tp2         divides the GPUs that are left; leaves at least 128
+tokens; 2D: divides e. 1D: 1 pp          divides the layers and the GPUs that are left dp
+is what is left, and divides the global batch micro-batch divides the batch of a replica; its tokens
+divide by the GPUs they are split over (2D: tp2, else tp1 tp2) panels      2D: max(tp1, tp2) times
+powers of two that divide e and leave panels of 512 or more; the first where none does nv
+shares of the fast domain, one of each degree that divides it: with the domain's size as their
+product, or all of
             every degree where everything fits into one domain
 """
 
@@ -16,7 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from Common.errors import InputError
-from third_party.transformer_perf_estimates.configurations import Configurations, IntArray, LayerLayouts, Strategy, Training
+from third_party.transformer_perf_estimates.configurations import (
+    Configurations,
+    IntArray,
+    LayerLayouts,
+    Strategy,
+    Training,
+)
 
 LEAST_FEATURES = LEAST_TOKENS = 128
 LEAST_PANEL = 512
@@ -25,7 +32,8 @@ MOST_CONFIGURATIONS = 10_000_000  # some 2 GB
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Tensor parallel degrees with what depends on them alone: (micro-batch, panels) pairs, ascending; arrays (choices,)."""
+    """Tensor parallel degrees with what depends on them alone: (micro-batch, panels) pairs,
+    ascending; arrays (choices,)."""
 
     tp1: int
     tp2: int
@@ -35,7 +43,8 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """Degrees of all four kinds, by the place of their grid, and the places of its choices that the replica's batch allows."""
+    """Degrees of all four kinds, by the place of their grid, and the places of its choices that the
+    replica's batch allows."""
 
     grid: int
     pp: int
@@ -63,7 +72,8 @@ def space(training: Training) -> Configurations:
 def _refuse_too_many(count: int, what: str) -> None:
     if count > MOST_CONFIGURATIONS:
         raise InputError(
-            f"the space has {count:,} {what}, at most {MOST_CONFIGURATIONS:,} are searched at once; "
+            f"the space has {count:,} {what}, at most {MOST_CONFIGURATIONS:,} are searched at "
+            "once; "
             "give fewer GPUs, a smaller fast domain or a batch with fewer divisors"
         )
 
@@ -79,7 +89,9 @@ def _grids(training: Training) -> list[Grid]:
             parts = tp2 if training.strategy is Strategy.TWO_D else tp1 * tp2
             allowed = batches[batches % (parts // math.gcd(parts, model.sequence_length)) == 0]
             panels = panel_counts(training, tp1, tp2)
-            found.append(Grid(tp1, tp2, np.repeat(allowed, len(panels)), np.tile(panels, len(allowed))))
+            found.append(
+                Grid(tp1, tp2, np.repeat(allowed, len(panels)), np.tile(panels, len(allowed)))
+            )
     return found
 
 
@@ -89,7 +101,9 @@ def _second_degrees(training: Training, tp1: int) -> list[int]:
     left = training.gpus // tp1
     if training.strategy is Strategy.TWO_D:
         left = math.gcd(left, training.model.hidden)
-    return [each for each in divisors(left) if training.model.sequence_length // each >= LEAST_TOKENS]
+    return [
+        each for each in divisors(left) if training.model.sequence_length // each >= LEAST_TOKENS
+    ]
 
 
 def panel_counts(training: Training, tp1: int, tp2: int) -> IntArray:
@@ -114,11 +128,16 @@ def _cells(training: Training, place: int, grid: Grid) -> list[Cell]:
 
 def _shares(training: Training, grids: list[Grid], cells: list[Cell]) -> tuple[IntArray, IntArray]:
     """Cells (rows,) with shares of the fast domain (rows, 4), in the order tp1, tp2, pp, dp."""
-    degrees = np.array([(grids[each.grid].tp1, grids[each.grid].tp2, each.pp, each.dp) for each in cells], dtype=np.int64)
+    degrees = np.array(
+        [(grids[each.grid].tp1, grids[each.grid].tp2, each.pp, each.dp) for each in cells],
+        dtype=np.int64,
+    )
     if not cells or training.gpus <= training.nvlink_size:
         return np.arange(len(cells)), degrees.reshape(-1, 4)
     shares = np.array(_factorisations(training.nvlink_size), dtype=np.int64)
-    _refuse_too_many(len(cells) * len(shares), "combinations of degrees and shares of the fast domain")
+    _refuse_too_many(
+        len(cells) * len(shares), "combinations of degrees and shares of the fast domain"
+    )
     cell, share = np.nonzero((degrees[:, None, :] % shares == 0).all(axis=2))
     return cell, shares[share]
 
@@ -132,11 +151,16 @@ def _factorisations(size: int) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def _configurations(grids: list[Grid], cells: list[Cell], cell: IntArray, shares: IntArray, counts: IntArray) -> Configurations:
-    """Rows of (cell, share) times the choices of the cell; layouts are the choices of a grid times its shares of tp1 and tp2."""
+def _configurations(
+    grids: list[Grid], cells: list[Cell], cell: IntArray, shares: IntArray, counts: IntArray
+) -> Configurations:
+    """Rows of (cell, share) times the choices of the cell; layouts are the choices of a grid times
+    its shares of tp1 and tp2."""
     grid = np.array([each.grid for each in cells], dtype=np.int64)[cell]
     most = int(shares[:, :2].max()) + 1
-    _, first, placed = np.unique((grid * most + shares[:, 0]) * most + shares[:, 1], return_index=True, return_inverse=True)
+    _, first, placed = np.unique(
+        (grid * most + shares[:, 0]) * most + shares[:, 1], return_index=True, return_inverse=True
+    )
     of_grid, nv_tp1, nv_tp2 = grid[first], shares[first, 0], shares[first, 1]  # by placed grid
     sizes = np.array([len(each.micro_batch) for each in grids], dtype=np.int64)[of_grid]
     begins = np.cumsum(sizes) - sizes

@@ -1,4 +1,5 @@
-"""Systems: the GPU and the two tiers of its network, as transformer-perf-estimates describes them."""
+"""Systems: the GPU and the two tiers of its network, as transformer-perf-estimates describes
+them."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +10,12 @@ from Common.echo import as_given
 from Common.errors import InputError
 from Common.suggestions import nearest
 from Common.yaml_files import read_yaml
-from third_party.transformer_perf_estimates.values import mapping_of, positive, refuse_unknown, whole
+from third_party.transformer_perf_estimates.values import (
+    mapping_of,
+    positive,
+    refuse_unknown,
+    whole,
+)
 
 _UNUSED = ("vector_flops_fp32", "summa_nb")  # of its files; panels are searched
 MOST_IN_DOMAIN = 2**16
@@ -62,7 +68,12 @@ _KEYS = {  # of its JSON -> field
     "mask_element_size": "mask_gb",
     "flops_units": "tflop",
 }
-_DEFAULTS = {"nic_factor": 1.0, "element_size": 2e-9, "mask_element_size": 1e-9, "flops_units": 1e-12}
+_DEFAULTS = {
+    "nic_factor": 1.0,
+    "element_size": 2e-9,
+    "mask_element_size": 1e-9,
+    "flops_units": 1e-12,
+}
 _MAY_BE_ZERO = ("nvlink_latency", "ib_latency")
 _SHARES = ("nvlink_eff", "ib_eff")
 
@@ -77,23 +88,35 @@ def read_system(document: Any, source: str) -> System:
     refuse_unknown(given, (*_KEYS, *_UNUSED, "nvlink_size", "empirical"), source)
     if given.get("empirical", False) is not False:
         raise InputError(
-            f"{source}: empirical is {as_given(given['empirical'])}; it must be false, its measurements are not published"
+            f"{source}: empirical is {as_given(given['empirical'])}; it must be false, its "
+            "measurements are not published"
         )
     fields: dict[str, Any] = {}
     for key, field in _KEYS.items():
-        value = positive(given.get(key, _DEFAULTS.get(key)), f"{source}: {key}", zero=key in _MAY_BE_ZERO)
+        value = positive(
+            given.get(key, _DEFAULTS.get(key)), f"{source}: {key}", zero=key in _MAY_BE_ZERO
+        )
         if key in _SHARES and value > 1.0:
-            raise InputError(f"{source}: {key} is {value:g}; it must be a share of the bandwidth, at most 1")
+            raise InputError(
+                f"{source}: {key} is {value:g}; it must be a share of the bandwidth, at most 1"
+            )
         fields[field] = value
     size = given.get("nvlink_size")
-    return System(nvlink_size=None if size is None else whole(size, f"{source}: nvlink_size", 1, MOST_IN_DOMAIN), **fields)
+    return System(
+        nvlink_size=None
+        if size is None
+        else whole(size, f"{source}: nvlink_size", 1, MOST_IN_DOMAIN),
+        **fields,
+    )
 
 
 @cache
 def published_systems() -> dict[str, System]:
     """The published systems by name."""
     path = Path(__file__).with_name("systems.yaml")
-    return {name: read_system(document, f"{path}: {name}") for name, document in read_yaml(path).items()}
+    return {
+        name: read_system(document, f"{path}: {name}") for name, document in read_yaml(path).items()
+    }
 
 
 def published_system(name: str) -> System:

@@ -1,9 +1,9 @@
-"""Seconds of a layer: each operator a roofline of arithmetic and memory, with its messages behind it or panel by panel beside it.
+"""Seconds of a layer: each operator a roofline of arithmetic and memory, with its messages behind
+it or panel by panel beside it.
 
-    arithmetic    20 us + operations / (0.8 peak), of tensor cores or vector units
-    memory        bytes / bandwidth
-    operator      max(arithmetic, memory) + messages
-    in panels     s = time of the messages of one panel; max(arithmetic, memory) + s + max(panels s - max(arithmetic, memory), 0)
+    arithmetic    20 us + operations / (0.8 peak), of tensor cores or vector units memory
+    bytes / bandwidth operator      max(arithmetic, memory) + messages in panels     s = time of the
+    messages of one panel; max(arithmetic, memory) + s + max(panels s - max(arithmetic, memory), 0)
 
 The constants are the published ones.
 """
@@ -16,7 +16,14 @@ from third_party.transformer_perf_estimates.blocks import PIPELINE_INPUT, layer
 from third_party.transformer_perf_estimates.collectives import FloatArray, Ring, ring
 from third_party.transformer_perf_estimates.configurations import LayerLayouts, Training, floats
 from third_party.transformer_perf_estimates.corrections import Corrections
-from third_party.transformer_perf_estimates.operators import Axis, Collective, Message, Operator, Pass, Shards
+from third_party.transformer_perf_estimates.operators import (
+    Axis,
+    Collective,
+    Message,
+    Operator,
+    Pass,
+    Shards,
+)
 
 START_UP_S, PEAK_REACHED = 20e-6, 0.8
 
@@ -68,7 +75,9 @@ def layer_times(training: Training, layouts: LayerLayouts, corrections: Correcti
     }
     operators = tuple(
         _operator_times(training, each, panels, rings)
-        for each in layer(training.strategy, shards, system.matrix_tflop_per_s / system.vector_tflop_per_s)
+        for each in layer(
+            training.strategy, shards, system.matrix_tflop_per_s / system.vector_tflop_per_s
+        )
     )
     return LayerTimes(
         operators=operators,
@@ -81,20 +90,30 @@ def layer_times(training: Training, layouts: LayerLayouts, corrections: Correcti
     )
 
 
-def _operator_times(training: Training, operator: Operator, panels: FloatArray, rings: dict[Axis, Ring]) -> OperatorTimes:
+def _operator_times(
+    training: Training, operator: Operator, panels: FloatArray, rings: dict[Axis, Ring]
+) -> OperatorTimes:
     system, none = training.system, np.zeros_like(panels)
 
     def times(one: Pass) -> PassTimes:
         peak = system.matrix_tflop_per_s if operator.on_tensor_cores else system.vector_tflop_per_s
         arithmetic = START_UP_S + one.operations * (system.tflop / (PEAK_REACHED * peak))
-        memory = (one.traffic * system.element_gb + one.masks * system.mask_gb) / system.hbm_gb_per_s
+        memory = (
+            one.traffic * system.element_gb + one.masks * system.mask_gb
+        ) / system.hbm_gb_per_s
         busy = np.maximum(arithmetic, memory)
         if operator.in_panels:
-            panel = _total([_message_s(each, system.element_gb / panels, rings) for each in one.messages])
+            panel = _total(
+                [_message_s(each, system.element_gb / panels, rings) for each in one.messages]
+            )
             messages = panel + np.maximum(panel * panels - busy, 0.0)
         else:
-            messages = _total([none, *(_message_s(each, system.element_gb, rings) for each in one.messages)])
-        return PassTimes(busy + messages, arithmetic, np.maximum(memory - arithmetic, 0.0), messages)
+            messages = _total(
+                [none, *(_message_s(each, system.element_gb, rings) for each in one.messages)]
+            )
+        return PassTimes(
+            busy + messages, arithmetic, np.maximum(memory - arithmetic, 0.0), messages
+        )
 
     return OperatorTimes(
         name=operator.name,
@@ -107,7 +126,9 @@ def _operator_times(training: Training, operator: Operator, panels: FloatArray, 
     )
 
 
-def _message_s(message: Message, element_gb: FloatArray | float, rings: dict[Axis, Ring]) -> FloatArray:
+def _message_s(
+    message: Message, element_gb: FloatArray | float, rings: dict[Axis, Ring]
+) -> FloatArray:
     group, volume_gb = rings[message.axis], message.elements * element_gb
     match message.collective:
         case Collective.GATHER:

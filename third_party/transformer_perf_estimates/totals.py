@@ -2,13 +2,15 @@
 
 With L / pp layers on a stage and m micro-batches,
 
-    t           (forward + backward) m L / pp + t_pp + bubble + t_dp
-    t_pp        2 m times a stage-to-stage message, the mean over the pp - 1 links, of which pp / nv_pp - 1 leave a fast domain
-    bubble      (pp - 1) / m of layers and t_pp
-    t_dp        weights of one layer reduce-scattered and gathered, T1 each, and of every further layer on the stage what a
-                pass of one layer does not hide, T1 + max(T1 - pass, 0) (L / pp - 1); over dp, in seqp over dp tp2
-    memory      weights, as many gradients, 6 / dp (in seqp 6 / (dp tp2)) of the weights for the optimizer, and kept
-                activations of min(pp, m) micro-batches; fits where it is at most the capacity
+    t           (forward + backward) m L / pp + t_pp + bubble + t_dp t_pp        2 m times a
+    stage-to-stage message, the mean over the pp - 1 links, of which pp / nv_pp - 1 leave a fast
+    domain bubble      (pp - 1) / m of layers and t_pp t_dp        weights of one layer
+    reduce-scattered and gathered, T1 each, and of every further layer on the stage what a
+                pass of one layer does not hide, T1 + max(T1 - pass, 0) (L / pp - 1); over dp, in
+                seqp over dp tp2
+    memory      weights, as many gradients, 6 / dp (in seqp 6 / (dp tp2)) of the weights for the
+                optimizer, and kept activations of min(pp, m) micro-batches; fits where it is at
+                most the capacity
 """
 
 from dataclasses import dataclass
@@ -17,7 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from third_party.transformer_perf_estimates.collectives import FloatArray, neighbour_s, ring
-from third_party.transformer_perf_estimates.configurations import Configurations, Strategy, Training, floats
+from third_party.transformer_perf_estimates.configurations import (
+    Configurations,
+    Strategy,
+    Training,
+    floats,
+)
 from third_party.transformer_perf_estimates.corrections import CORRECTED, Correction, Corrections
 from third_party.transformer_perf_estimates.timing import LayerTimes, layer_times
 
@@ -26,7 +33,8 @@ OPTIMIZER_COPIES = 6.0  # fp32 master weights and two moments: 12 bytes for each
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Iterations of a training under ``configurations``; arrays (configurations,), of ``layer`` (layouts,)."""
+    """Iterations of a training under ``configurations``; arrays (configurations,), of ``layer``
+    (layouts,)."""
 
     training: Training
     configurations: Configurations
@@ -47,8 +55,11 @@ class Estimates:
         return self.memory_gb <= self.training.system.hbm_capacity_gb
 
 
-def estimate(training: Training, configurations: Configurations, corrections: Corrections = CORRECTED) -> Estimates:
-    """Price all ``configurations`` of a training; which of them are sensible is for ``spaces`` and ``cases`` to know."""
+def estimate(
+    training: Training, configurations: Configurations, corrections: Corrections = CORRECTED
+) -> Estimates:
+    """Price all ``configurations`` of a training; which of them are sensible is for ``spaces`` and
+    ``cases`` to know."""
     system, layouts, layout = training.system, configurations.layouts, configurations.layout
     layer = layer_times(training, layouts, corrections)
     pp, dp = floats(configurations.pp), floats(configurations.dp)
@@ -58,12 +69,17 @@ def estimate(training: Training, configurations: Configurations, corrections: Co
     weights_gb = layer.weights_gb[layout]
     replicas, in_domain = dp, floats(configurations.nv_dp)
     if training.strategy is Strategy.SEQUENCE:
-        replicas, in_domain = dp * floats(layouts.tp2)[layout], in_domain * floats(layouts.nv_tp2)[layout]
+        replicas, in_domain = (
+            dp * floats(layouts.tp2)[layout],
+            in_domain * floats(layouts.nv_tp2)[layout],
+        )
 
     once_s = ring(system, replicas, in_domain, corrections).gather_s(weights_gb)
     late_s = np.maximum(once_s - forward_s, 0.0) + np.maximum(once_s - backward_s, 0.0)
     data_parallel_s = 2.0 * once_s + late_s * (per_stage - 1.0)
-    message_s = _stage_message_s(training, configurations, layer.stage_input_gb[layout], corrections)
+    message_s = _stage_message_s(
+        training, configurations, layer.stage_input_gb[layout], corrections
+    )
     pipeline_s = 2.0 * micro_batches * message_s
     passes = micro_batches * per_stage
     busy_s = (forward_s + backward_s) * passes + pipeline_s
@@ -88,7 +104,10 @@ def estimate(training: Training, configurations: Configurations, corrections: Co
 
 
 def _stage_message_s(
-    training: Training, configurations: Configurations, volume_gb: FloatArray, corrections: Corrections
+    training: Training,
+    configurations: Configurations,
+    volume_gb: FloatArray,
+    corrections: Corrections,
 ) -> FloatArray:
     """Mean seconds of sending a micro-batch to the next stage."""
     pp, in_domain = floats(configurations.pp), floats(configurations.nv_pp)

@@ -17,7 +17,9 @@ def mapping_of(document: Any, source: str, keys: str) -> Mapping[str, Any]:
         InputError: it is something else.
     """
     if not isinstance(document, dict):
-        raise InputError(f"{source} is {as_given(document)}; it must be an object with keys such as {keys}")
+        raise InputError(
+            f"{source} is {as_given(document)}; it must be an object with keys such as {keys}"
+        )
     return document
 
 
@@ -31,7 +33,8 @@ def refuse_unknown(given: Mapping[str, Any], known: Iterable[str], source: str) 
     for key in given:
         if key not in known:
             raise InputError(
-                f"{source}: '{clipped(key)}' is not a known key; {nearest(key, known, 'known are ' + ', '.join(known))}"
+                f"{source}: '{clipped(key)}' is not a known key; "
+                f"{nearest(key, known, 'known are ' + ', '.join(known))}"
             )
 
 
@@ -50,7 +53,10 @@ def positive(value: Any, name: str, *, zero: bool = False) -> float:
         or value < 0
         or not (value or zero)
     ):
-        raise InputError(f"{name} is {as_given(value)}; it must be a number {'of at least 0' if zero else 'above 0'}")
+        raise InputError(
+            f"{name} is {as_given(value)}; it must be a number "
+            f"{'of at least 0' if zero else 'above 0'}"
+        )
     return float(value)
 
 

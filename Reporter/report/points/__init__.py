@@ -1,1 +1,2 @@
-"""The page of many points, of sweeps or runs: curves, bars, heat maps, fronts, a table, and the best in sentences."""
+"""The page of many points, of sweeps or runs: curves, bars, heat maps, fronts, a table, and the
+best in sentences."""

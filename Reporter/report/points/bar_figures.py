@@ -1,4 +1,5 @@
-"""Bars of points: where the time of an iteration goes, and what fills the memory of the fullest device against what it has."""
+"""Bars of points: where the time of an iteration goes, and what fills the memory of the fullest
+device against what it has."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ BAR, ROW = 13, 32  # pixels: a bar, and the room of one with its label above it
 
 @dataclass(frozen=True, eq=False)
 class Bar:
-    """A stacked bar: its label, its amounts by part, and what stands behind it. Without parts that says why."""
+    """A stacked bar: its label, its amounts by part, and what stands behind it. Without parts that
+    says why."""
 
     point: int
     name: str
@@ -46,13 +48,25 @@ def time_figure(points: PointSet) -> Figure | None:
     if not any(bar.parts for bar in bars):
         return None
     unit = unit_for(max(bar.total for bar in bars))
-    terms = [term for term in TERMS if any(bar.parts.get(term, 0.0) > NEGLIGIBLE * bar.total for bar in bars if bar.parts)]
+    terms = [
+        term
+        for term in TERMS
+        if any(bar.parts.get(term, 0.0) > NEGLIGIBLE * bar.total for bar in bars if bar.parts)
+    ]
     scaled = [
-        Bar(b.point, b.name, {part_text(t): b.parts.get(t, 0.0) * unit.per_second for t in terms} if b.parts else {}, b.text)
+        Bar(
+            b.point,
+            b.name,
+            {part_text(t): b.parts.get(t, 0.0) * unit.per_second for t in terms} if b.parts else {},
+            b.text,
+        )
         for b in bars
     ]
     roles = {part_text(term): TERMS[term] for term in terms}
-    caption = "Parts of an iteration that add up to it; what runs hidden beside computation is not among them."
+    caption = (
+        "Parts of an iteration that add up to it; what runs hidden beside computation is "
+        "not among them."
+    )
     return Figure(
         "iteration-by-point",
         "Where the time of an iteration goes",
@@ -64,7 +78,8 @@ def time_figure(points: PointSet) -> Figure | None:
 
 
 def memory_figure(points: PointSet, details: Sequence[Details]) -> Figure | None:
-    """What a device of the fullest stage holds, a bar per point and model, against the memory it has."""
+    """What a device of the fullest stage holds, a bar per point and model, against the memory it
+    has."""
     drawn = drawn_points(points)
     chosen = {point.number for point in drawn}
     known = {each.point.number: each for each in details}
@@ -82,11 +97,16 @@ def memory_figure(points: PointSet, details: Sequence[Details]) -> Figure | None
     parts = [part for part in MEMORY_PARTS if any(bar.parts.get(part, 0.0) > 0.0 for bar in bars)]
     shown = [bar for bar in bars if bar.point in chosen]
     least, most = min(capacities.values()), max(capacities.values())
-    given = f"{number(least)} GiB" if least == most else f"{number(least)} to {number(most)} GiB, by point"
+    given = (
+        f"{number(least)} GiB"
+        if least == most
+        else f"{number(least)} to {number(most)} GiB, by point"
+    )
     return Figure(
         "memory-by-point",
         "Memory of the fullest stage",
-        f"What a device of the fullest stage holds; the upright mark is what it has, {given}.{_left_out(points, drawn)}",
+        "What a device of the fullest stage holds; the upright mark is what it has, "
+        f"{given}.{_left_out(points, drawn)}",
         _stacked(shown, {part: MEMORY_PARTS[part] for part in parts}, "GiB per device", capacities),
         len(shown) * (len(parts) + 3),
         _memory_table(bars, parts, capacities),
@@ -94,10 +114,13 @@ def memory_figure(points: PointSet, details: Sequence[Details]) -> Figure | None
 
 
 def drawn_points(points: PointSet) -> list[ReadPoint]:
-    """All points where these are few, else an even choice by objective, the best and those without a plan among them."""
+    """All points where these are few, else an even choice by objective, the best and those without
+    a plan among them."""
     if len(points.points) <= MOST_BARS:
         return list(points.points)
-    ordered = sorted(points.points, key=lambda point: -((point.result.value or 0.0) if point.result else 0.0))
+    ordered = sorted(
+        points.points, key=lambda point: -((point.result.value or 0.0) if point.result else 0.0)
+    )
     places = {round(place * (len(ordered) - 1) / (MOST_BARS - 1)) for place in range(MOST_BARS)}
     chosen = {ordered[place].number for place in places}
     return [point for point in points.points if point.number in chosen]
@@ -106,11 +129,18 @@ def drawn_points(points: PointSet) -> list[ReadPoint]:
 def _left_out(points: PointSet, chosen: Sequence[ReadPoint]) -> str:
     if len(chosen) == len(points.points):
         return ""
-    return f" {len(chosen)} of {len(points.points):,} points are drawn, an even choice by what they reach; the table has all."
+    return (
+        f" {len(chosen)} of {len(points.points):,} points are drawn, an even choice by what "
+        "they reach; the table has all."
+    )
 
 
 def _name(points: PointSet, point: ReadPoint, model: str = "") -> str:
-    several = f", {label(model)}" if model and point.result is not None and len(point.result.plans) > 1 else ""
+    several = (
+        f", {label(model)}"
+        if model and point.result is not None and len(point.result.plans) > 1
+        else ""
+    )
     return f"{point.number}: {point_label(points, point)}{several}"
 
 
@@ -130,10 +160,17 @@ def _memory_bars(points: PointSet, point: ReadPoint, own: Details | None) -> Ite
     for model, parts in own.memories.items():
         sizes = {part: size / GIB for part, size in parts.items()}
         total = sum(parts.values())
-        yield Bar(point.number, _name(points, point, model), sizes, f"{gib(total)} ({share(total / own.capacity_bytes)})")
+        yield Bar(
+            point.number,
+            _name(points, point, model),
+            sizes,
+            f"{gib(total)} ({share(total / own.capacity_bytes)})",
+        )
 
 
-def _stacked(bars: Sequence[Bar], roles: dict[str, str], title: str, limits: dict[int, float] | None) -> dict[str, Any]:
+def _stacked(
+    bars: Sequence[Bar], roles: dict[str, str], title: str, limits: dict[int, float] | None
+) -> dict[str, Any]:
     """Bars under their labels, so that a phone has room for both."""
     import altair as alt
 
@@ -145,7 +182,12 @@ def _stacked(bars: Sequence[Bar], roles: dict[str, str], title: str, limits: dic
         for place, part in enumerate(names)
         if bar.parts.get(part, 0.0) > 0.0
     ]
-    data = inline_data(("point", "bar", "part", "position", "amount", "share"), rows, words={"bar", "part"}, exact=True)
+    data = inline_data(
+        ("point", "bar", "part", "position", "amount", "share"),
+        rows,
+        words={"bar", "part"},
+        exact=True,
+    )
     ends = inline_data(
         ("point", "bar", "total", "text", "limit"),
         ((bar.point, bar.name, bar.total, bar.text, (limits or {}).get(bar.point)) for bar in bars),
@@ -153,8 +195,15 @@ def _stacked(bars: Sequence[Bar], roles: dict[str, str], title: str, limits: dic
         exact=True,
     )
     longest = max([bar.total for bar in bars] + list((limits or {}).values()))
-    x = alt.X("amount:Q", title=title, stack="zero", scale=alt.Scale(domain=[0, longest], nice=False))
-    y = alt.Y("bar:N", sort=order, axis=None, scale=alt.Scale(domain=order, paddingInner=0.0, paddingOuter=0.0))
+    x = alt.X(
+        "amount:Q", title=title, stack="zero", scale=alt.Scale(domain=[0, longest], nice=False)
+    )
+    y = alt.Y(
+        "bar:N",
+        sort=order,
+        axis=None,
+        scale=alt.Scale(domain=order, paddingInner=0.0, paddingOuter=0.0),
+    )
     colours = alt.Scale(domain=names, range=[colour(roles[part]) for part in names])
     tooltip = [
         alt.Tooltip("bar:N", title="point"),
@@ -169,7 +218,9 @@ def _stacked(bars: Sequence[Bar], roles: dict[str, str], title: str, limits: dic
             x=x,
             y=y,
             order=alt.Order("position:Q"),
-            color=alt.Color("part:N", title=None, scale=colours, legend=alt.Legend(offset=BELOW_LEGEND)),
+            color=alt.Color(
+                "part:N", title=None, scale=colours, legend=alt.Legend(offset=BELOW_LEGEND)
+            ),
             tooltip=tooltip,
         )
     )
@@ -177,16 +228,26 @@ def _stacked(bars: Sequence[Bar], roles: dict[str, str], title: str, limits: dic
     halo = {"stroke": colour("page"), "strokeWidth": 3}
     layers = [
         drawn,
-        base.mark_text(align="left", baseline="bottom", yOffset=0, limit=330, color=colour("muted"), tooltip=None).encode(
-            x=alt.datum(0), y=y, text="bar:N"
-        ),
+        base.mark_text(
+            align="left",
+            baseline="bottom",
+            yOffset=0,
+            limit=330,
+            color=colour("muted"),
+            tooltip=None,
+        ).encode(x=alt.datum(0), y=y, text="bar:N"),
         *(
-            base.mark_text(align="left", dx=5, yOffset=8, tooltip=None, **look).encode(x=alt.X("total:Q"), y=y, text="text:N")
+            base.mark_text(align="left", dx=5, yOffset=8, tooltip=None, **look).encode(
+                x=alt.X("total:Q"), y=y, text="text:N"
+            )
             for look in (halo, {})
         ),
     ]
     if limits:
-        tip = [alt.Tooltip("bar:N", title="point"), alt.Tooltip("limit:Q", title="memory of a device, GiB", format=",.5~r")]
+        tip = [
+            alt.Tooltip("bar:N", title="point"),
+            alt.Tooltip("limit:Q", title="memory of a device, GiB", format=",.5~r"),
+        ]
         fits = base.transform_filter("isValid(datum.limit)")
         layers.insert(
             1,
@@ -203,7 +264,10 @@ def _time_table(bars: Sequence[Bar], terms: Sequence[str]) -> PageTable:
         (
             bar.name,
             number(bar.total * unit.per_second, FINE_DIGITS) if bar.parts else bar.text,
-            *(number(bar.parts.get(term, 0.0) * unit.per_second) if bar.parts else "" for term in terms),
+            *(
+                number(bar.parts.get(term, 0.0) * unit.per_second) if bar.parts else ""
+                for term in terms
+            ),
         )
         for bar in bars
     ]
@@ -211,7 +275,9 @@ def _time_table(bars: Sequence[Bar], terms: Sequence[str]) -> PageTable:
     return table(f"Parts of an iteration by point, {unit.name}", columns, rows, words={"point"})
 
 
-def _memory_table(bars: Sequence[Bar], parts: Sequence[str], capacities: dict[int, float]) -> PageTable:
+def _memory_table(
+    bars: Sequence[Bar], parts: Sequence[str], capacities: dict[int, float]
+) -> PageTable:
     rows = [
         (
             bar.name,

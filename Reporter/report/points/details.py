@@ -19,7 +19,8 @@ from Studies.tables import axis_column
 
 @dataclass(frozen=True)
 class FrontDesign:
-    """A design on the front of a point, for one model, with what it has of the axes of the front besides throughput."""
+    """A design on the front of a point, for one model, with what it has of the axes of the front
+    besides throughput."""
 
     model: str
     throughput_samples_per_s: float
@@ -30,7 +31,8 @@ class FrontDesign:
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """Of a point with a plan: bytes of a device of the fullest stage by model and part, of ``capacity_bytes``, and its front."""
+    """Of a point with a plan: bytes of a device of the fullest stage by model and part, of
+    ``capacity_bytes``, and its front."""
 
     point: ReadPoint
     capacity_bytes: float
@@ -38,8 +40,11 @@ class Details:
     front: tuple[FrontDesign, ...] = ()
 
 
-def details_of(points: PointSet, on_point: Callable[[], None] = lambda: None) -> tuple[Details, ...]:
-    """The details of every point whose run can be read; ``on_point`` is called after each. One run is held at a time."""
+def details_of(
+    points: PointSet, on_point: Callable[[], None] = lambda: None
+) -> tuple[Details, ...]:
+    """The details of every point whose run can be read; ``on_point`` is called after each. One run
+    is held at a time."""
     found = []
     for point in points.points:
         run = point.open() if point.feasible else None
@@ -58,9 +63,17 @@ def _details(point: ReadPoint, run: FinishedRun, best: DesignPoint) -> Details:
 
 def _front(run: FinishedRun) -> tuple[FrontDesign, ...]:
     front, axes = run.designs[run.designs["on_front"]], other_axes(run.manifest.front)
-    amounts = zip(*(front[axis_column(front, axis)].tolist() for axis in axes), strict=True) if axes else repeat(())
-    columns = (front[column].tolist() for column in ("model", "throughput_samples_per_s", "hbm_bytes"))
+    amounts = (
+        zip(*(front[axis_column(front, axis)].tolist() for axis in axes), strict=True)
+        if axes
+        else repeat(())
+    )
+    columns = (
+        front[column].tolist() for column in ("model", "throughput_samples_per_s", "hbm_bytes")
+    )
     return tuple(
         FrontDesign(str(model), throughput, dict(zip(axes, mine, strict=True)), size / GIB, chip)
-        for model, throughput, size, chip, mine in zip(*columns, chip_text(front), amounts, strict=bool(axes))
+        for model, throughput, size, chip, mine in zip(
+            *columns, chip_text(front), amounts, strict=bool(axes)
+        )
     )

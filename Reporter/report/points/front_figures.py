@@ -1,4 +1,5 @@
-"""Fronts of several models, runs or settings over each other: the most throughput for an area, for energy, or for other axes."""
+"""Fronts of several models, runs or settings over each other: the most throughput for an area, for
+energy, or for other axes."""
 
 from __future__ import annotations
 
@@ -33,9 +34,12 @@ class FrontStep:
 
 
 def front_figures(points: PointSet, details: Sequence[Details]) -> tuple[Figure, ...]:
-    """Fronts over each axis that all points have fronts of; none of points on devices that exist, whose area nobody states."""
+    """Fronts over each axis that all points have fronts of; none of points on devices that exist,
+    whose area nobody states."""
     series = _series(points, details)
-    return tuple(_figure(front_of(series, partial(_amount, axis)), axis) for axis in axes_of(details))
+    return tuple(
+        _figure(front_of(series, partial(_amount, axis)), axis) for axis in axes_of(details)
+    )
 
 
 def axes_of(details: Sequence[Details]) -> tuple[FrontAxis, ...]:
@@ -48,20 +52,28 @@ def _amount(axis: FrontAxis, design: FrontDesign) -> float:
     return design.amounts[axis]
 
 
-def front_of(series: dict[str, list[tuple[int, FrontDesign]]], of: Callable[[FrontDesign], float]) -> list[FrontStep]:
-    """Of every series the designs that no other one of it beats with as little of ``of``, the least first."""
+def front_of(
+    series: dict[str, list[tuple[int, FrontDesign]]], of: Callable[[FrontDesign], float]
+) -> list[FrontStep]:
+    """Of every series the designs that no other one of it beats with as little of ``of``, the least
+    first."""
     found = []
     for name, designs in series.items():
         most = 0.0
-        for point, design in sorted(designs, key=lambda each: (of(each[1]), -each[1].throughput_samples_per_s)):
+        for point, design in sorted(
+            designs, key=lambda each: (of(each[1]), -each[1].throughput_samples_per_s)
+        ):
             if design.throughput_samples_per_s > most:
                 most = design.throughput_samples_per_s
                 found.append(FrontStep(name, point, of(design), design))
     return found
 
 
-def _series(points: PointSet, details: Sequence[Details]) -> dict[str, list[tuple[int, FrontDesign]]]:
-    """Designs by what was asked: a series per model and value of the axes that say what a point is about."""
+def _series(
+    points: PointSet, details: Sequence[Details]
+) -> dict[str, list[tuple[int, FrontDesign]]]:
+    """Designs by what was asked: a series per model and value of the axes that say what a point is
+    about."""
     keys = [key for key in points.axes if key in QUESTION and key != MODEL]
     models = {design.model for each in details for design in each.front}
     room = max(1, len(SERIES) * len(DASHES) // max(1, len(models)))
@@ -70,7 +82,11 @@ def _series(points: PointSet, details: Sequence[Details]) -> dict[str, list[tupl
     for each in details:
         settings = settings_label(each.point, keys)
         for design in each.front:
-            name = ", ".join(filter(None, [label(design.model) if len(models) > 1 or not settings else "", settings]))
+            name = ", ".join(
+                filter(
+                    None, [label(design.model) if len(models) > 1 or not settings else "", settings]
+                )
+            )
             found.setdefault(name, []).append((each.point.number, design))
     return found
 
@@ -81,17 +97,43 @@ def _figure(steps: Sequence[FrontStep], axis: FrontAxis) -> Figure:
     title = WORDS[axis].title
     labels = list(dict.fromkeys(step.series for step in steps))
     rows = [
-        (step.series, step.point, step.across, step.design.throughput_samples_per_s, step.design.chip, step.design.hbm_gib)
+        (
+            step.series,
+            step.point,
+            step.across,
+            step.design.throughput_samples_per_s,
+            step.design.chip,
+            step.design.hbm_gib,
+        )
         for step in steps
     ]
-    data = inline_data(("series", "point", "across", "throughput", "chip", "hbm"), rows, words={"series", "chip"}, exact=True)
+    data = inline_data(
+        ("series", "point", "across", "throughput", "chip", "hbm"),
+        rows,
+        words={"series", "chip"},
+        exact=True,
+    )
     legend = series_legend(labels)
     colours = [colour(SERIES[place % len(SERIES)]) for place in range(len(labels))]
     coded = {
-        "color": alt.Color("series:N", title=None, sort=labels, scale=alt.Scale(domain=labels, range=colours), legend=legend)
+        "color": alt.Color(
+            "series:N",
+            title=None,
+            sort=labels,
+            scale=alt.Scale(domain=labels, range=colours),
+            legend=legend,
+        )
     }
-    dashes = [DASHES[place % len(DASHES)] for place in range(len(labels))]  # so that equal fronts show through each other
-    dash = alt.StrokeDash("series:N", title=None, sort=labels, scale=alt.Scale(domain=labels, range=dashes), legend=legend)
+    dashes = [
+        DASHES[place % len(DASHES)] for place in range(len(labels))
+    ]  # so that equal fronts show through each other
+    dash = alt.StrokeDash(
+        "series:N",
+        title=None,
+        sort=labels,
+        scale=alt.Scale(domain=labels, range=dashes),
+        legend=legend,
+    )
     dashed = {**coded, "strokeDash": dash}
     x = alt.X("across:Q", title=title, scale=alt.Scale(zero=axis is FrontAxis.AREA))
     y = alt.Y("throughput:Q", title=SAMPLES, scale=alt.Scale(zero=True))
@@ -109,7 +151,8 @@ def _figure(steps: Sequence[FrontStep], axis: FrontAxis) -> Figure:
     )
     equal = " Equal fronts lie over each other." if len(labels) > 1 else ""
     caption = (
-        f"The most samples per second that a design with so much or less reaches, of all on the fronts of the points.{equal}"
+        "The most samples per second that a design with so much or less reaches, of all on "
+        f"the fronts of the points.{equal}"
     )
     return Figure(
         f"fronts-{axis}",
@@ -141,7 +184,9 @@ def _table(steps: Sequence[FrontStep], axis: FrontAxis) -> PageTable:
     kept = (
         rows
         if len(rows) <= TABLE_ROWS
-        else [rows[round(place * (len(rows) - 1) / (TABLE_ROWS - 1))] for place in range(TABLE_ROWS)]
+        else [
+            rows[round(place * (len(rows) - 1) / (TABLE_ROWS - 1))] for place in range(TABLE_ROWS)
+        ]
     )
     some = "" if kept is rows else f", {len(kept)} of {len(rows):,}"
     return table(

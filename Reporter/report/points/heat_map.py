@@ -1,4 +1,5 @@
-"""Heat maps over any two axes of which there are several values: menus choose the axes and what is shown."""
+"""Heat maps over any two axes of which there are several values: menus choose the axes and what is
+shown."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ NOTHING = "×"
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """The best of the points with two values: places count from 0 in the order of the axes' values."""
+    """The best of the points with two values: places count from 0 in the order of the axes'
+    values."""
 
     across: int
     up: int
@@ -49,11 +51,16 @@ def grids_of(points: PointSet) -> tuple[Grid, ...]:
     found = []
     for pair in list(combinations(points.axes, 2))[:MOST_PAIRS]:
         up, across = sorted(pair, key=lambda key: len(points.values(key)))
-        places = [{str(value): place for place, value in enumerate(points.values(key))} for key in (across, up)]
+        places = [
+            {str(value): place for place, value in enumerate(points.values(key))}
+            for key in (across, up)
+        ]
         cells = []
         for series in grouped(points.points, (across, up)):
             first = series.points[0]
-            cells.append(Cell(places[0][str(first.value(across))], places[1][str(first.value(up))], series))
+            cells.append(
+                Cell(places[0][str(first.value(across))], places[1][str(first.value(up))], series)
+            )
         if all(len({(cell.across, cell.up)[way] for cell in cells}) > 1 for way in (0, 1)):
             found.append(Grid(across, up, tuple(cells)))
     return tuple(found)
@@ -86,12 +93,23 @@ def heat_map(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | None:
     data = inline_data(columns, rows, words=words, exact=True)
     names, measures = [grid.name for grid in grids], [outcome.name for outcome in outcomes]
     menus = [
-        alt.param(name="choose_grid", value=names[0], bind=alt.binding_select(options=names, name="axes")),
-        alt.param(name="choose_measure", value=measures[0], bind=alt.binding_select(options=measures, name="value")),
+        alt.param(
+            name="choose_grid", value=names[0], bind=alt.binding_select(options=names, name="axes")
+        ),
+        alt.param(
+            name="choose_measure",
+            value=measures[0],
+            bind=alt.binding_select(options=measures, name="value"),
+        ),
     ]
-    chosen = alt.Chart(data).transform_filter("datum.grid == choose_grid && datum.measure == choose_measure")
+    chosen = alt.Chart(data).transform_filter(
+        "datum.grid == choose_grid && datum.measure == choose_measure"
+    )
     across = alt.X(
-        "across:N", title=None, sort=alt.EncodingSortField("across_place", op="min"), axis=alt.Axis(labelOverlap="greedy")
+        "across:N",
+        title=None,
+        sort=alt.EncodingSortField("across_place", op="min"),
+        axis=alt.Axis(labelOverlap="greedy"),
     )
     up = alt.Y(
         "up:N",
@@ -114,7 +132,10 @@ def heat_map(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | None:
         .mark_rect(color=colour("panel"), stroke=colour("rule"))
         .encode(x=across, y=up, tooltip=tooltip),
         fits.mark_rect(stroke=colour("page"), strokeWidth=1).encode(
-            x=across, y=up, color=alt.Color("value:Q", title=None, scale=ramp, legend=legend), tooltip=tooltip
+            x=across,
+            y=up,
+            color=alt.Color("value:Q", title=None, scale=ramp, legend=legend),
+            tooltip=tooltip,
         ),
         chosen.transform_filter("datum.best")
         .mark_rect(filled=False, stroke=colour("accent"), strokeWidth=3)
@@ -136,24 +157,36 @@ def heat_map(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | None:
     )
     chart = alt.layer(*layers).add_params(*menus).properties(title=title)
     caption = (
-        "Each cell is the best of the points with these two values, by what was maximised; the frame marks the best of all. "
-        f"The menus choose the axes and what is shown. {NOTHING}: no point with these values has a plan."
+        "Each cell is the best of the points with these two values, by what was maximised; the "
+        "frame marks the best of all. "
+        f"The menus choose the axes and what is shown. {NOTHING}: no point with these values has "
+        "a plan."
     )
-    return Figure("heat-map", "Two axes at a time", caption, sized(chart, HEIGHT), 2 * max(len(grid.cells) for grid in grids))
+    return Figure(
+        "heat-map",
+        "Two axes at a time",
+        caption,
+        sized(chart, HEIGHT),
+        2 * max(len(grid.cells) for grid in grids),
+    )
 
 
 def _rows(points: PointSet, grid: Grid, outcome: Outcome) -> Iterator[tuple[object, ...]]:
     reached = {id(cell): _value(cell, outcome) for cell in grid.cells}
     known = [value for value in reached.values() if value is not None]
     best = [cell.series.best for cell in grid.cells]
-    most = max((point.result.value or 0.0 for point in best if point and point.result), default=None)
+    most = max(
+        (point.result.value or 0.0 for point in best if point and point.result), default=None
+    )
     written = len(points.values(grid.across)) <= MOST_WRITTEN
     for cell in grid.cells:
         value, point = reached[id(cell)], cell.series.best
         is_best = point is not None and point.result is not None and point.result.value == most
         text = NOTHING if value is None else outcome.text(value)
         tone = "none" if value is None else _tone(value, known)
-        design = infeasible_text(cell.series.points[0]) if point is None else f"point {point.number}"
+        design = (
+            infeasible_text(cell.series.points[0]) if point is None else f"point {point.number}"
+        )
         yield (
             *(grid.name, outcome.name),
             shown(grid.across, points.values(grid.across)[cell.across]),

@@ -14,10 +14,22 @@ from Studies.sweep.points_read import PointSet, ReadPoint
 from Studies.sweep.table import value_text
 
 MODEL, DEVICES, BATCH = "model", "devices", "global_batch_size"
-BY_NAME = frozenset({MODEL, "device", "chip", "cluster", "software", "design_space", "technology"})  # values say what they are
-# What a point is asked about. The best of a group has these in common; the other axes are choices, among which it is the best.
+BY_NAME = frozenset(
+    {MODEL, "device", "chip", "cluster", "software", "design_space", "technology"}
+)  # values say what they are
+# What a point is asked about. The best of a group has these in common; the other axes are choices,
+# among which it is the best.
 QUESTION = BY_NAME | {
-    *("sequence_length", "hbm_size", "memory_size", "memory_bandwidth", "peak_flops", "fast_domain", DEVICES, BATCH),
+    *(
+        "sequence_length",
+        "hbm_size",
+        "memory_size",
+        "memory_bandwidth",
+        "peak_flops",
+        "fast_domain",
+        DEVICES,
+        BATCH,
+    ),
     *("optimizer", "precision", "attention", "objective"),
 }
 TITLES = {
@@ -64,7 +76,11 @@ class Series:
     @property
     def best(self) -> ReadPoint | None:
         """The one with the largest objective, the first of equal ones; None where nothing fits."""
-        return max(self.feasible, key=lambda point: (point.result.value or 0.0) if point.result else 0.0, default=None)
+        return max(
+            self.feasible,
+            key=lambda point: (point.result.value or 0.0) if point.result else 0.0,
+            default=None,
+        )
 
 
 def title_of(key: str) -> str:
@@ -96,7 +112,8 @@ def settings_label(point: ReadPoint, keys: Iterable[str]) -> str:
 
 
 def point_label(points: PointSet, point: ReadPoint) -> str:
-    """What tells a point from the others: its values of the axes in a sweep, the name of its folder among runs."""
+    """What tells a point from the others: its values of the axes in a sweep, the name of its folder
+    among runs."""
     settings = settings_label(point, points.axes)
     if points.sweep:
         return settings or f"point {point.number}"
@@ -113,7 +130,8 @@ def grouped(points: Iterable[ReadPoint], keys: Sequence[str]) -> list[Series]:
 
 
 def fewer_axes(points: PointSet, keys: Sequence[str], most: int) -> tuple[str, ...]:
-    """``keys`` without as many of them as it takes for at most ``most`` groups: numbers of many values go first."""
+    """``keys`` without as many of them as it takes for at most ``most`` groups: numbers of many
+    values go first."""
     left = list(keys)
 
     def many(key: str) -> tuple[bool, int]:

@@ -17,7 +17,8 @@ ITERATION = "seconds per iteration"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A number that points with a plan have: its name with its unit, how to find it and how to write it."""
+    """A number that points with a plan have: its name with its unit, how to find it and how to
+    write it."""
 
     name: str
     of: Callable[[ReadPoint], float | None]
@@ -26,13 +27,20 @@ class Outcome:
 
 
 def plan_of(point: ReadPoint) -> PlanRow | None:
-    """The plan of a point that has one: of several models there are several, and no number of one is that of the point."""
-    return point.result.plans[0] if point.result is not None and len(point.result.plans) == 1 else None
+    """The plan of a point that has one: of several models there are several, and no number of one
+    is that of the point."""
+    return (
+        point.result.plans[0] if point.result is not None and len(point.result.plans) == 1 else None
+    )
 
 
 def unit_of(points: PointSet) -> str:
     """The unit of what was maximised; where points differ in it, no unit."""
-    units = {unit_of_result(point.result) for point in points.points if point.result is not None and point.result.objective}
+    units = {
+        unit_of_result(point.result)
+        for point in points.points
+        if point.result is not None and point.result.objective
+    }
     return units.pop() if len(units) == 1 else "objective"
 
 
@@ -41,7 +49,9 @@ def outcomes_of(points: PointSet) -> tuple[Outcome, ...]:
     unit = unit_of(points)
     found = [Outcome(unit, _value, _fine)]
     if unit != UNITS[Objective.THROUGHPUT]:
-        found.append(Outcome(UNITS[Objective.THROUGHPUT], _of_plan("throughput_samples_per_s"), _fine))
+        found.append(
+            Outcome(UNITS[Objective.THROUGHPUT], _of_plan("throughput_samples_per_s"), _fine)
+        )
     found += [
         Outcome(ITERATION, _of_plan("time_per_batch_s"), time_text, "less"),
         Outcome("MFU", _of_plan("model_flops_utilization"), mfu_share),
@@ -49,7 +59,9 @@ def outcomes_of(points: PointSet) -> tuple[Outcome, ...]:
         Outcome("joules per sample", _of_plan("energy_per_sample_j"), _fine, "less"),
         Outcome("area of a chip, mm²", _area, _fine, "less"),
     ]
-    return tuple(each for each in found if any(each.of(point) is not None for point in points.points))
+    return tuple(
+        each for each in found if any(each.of(point) is not None for point in points.points)
+    )
 
 
 def _fine(value: float) -> str:

@@ -36,11 +36,22 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
     feasible = [point for point in points.points if point.feasible]
     if len(points.axes) < 2 or len(feasible) < 2:
         return None
-    ordered = sorted(points.points, key=lambda point: (point.result.value or 0.0) if point.result else 0.0)
+    ordered = sorted(
+        points.points, key=lambda point: (point.result.value or 0.0) if point.result else 0.0
+    )
     step = max(1, -(-len(ordered) // MOST_LINES))
     chosen = ordered[::-1][::step][::-1]  # the best among them, and drawn last
     rows = [
-        (point.number, point_label(points, point), position, stop.axis, stop.place, stop.text, _value(point), _state(point))
+        (
+            point.number,
+            point_label(points, point),
+            position,
+            stop.axis,
+            stop.place,
+            stop.text,
+            _value(point),
+            _state(point),
+        )
         for point in chosen
         for position, stop in enumerate(_stops(points, feasible, outcomes, point))
     ]
@@ -50,11 +61,17 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
         words={"label", "axis", "text", "state"},
         exact=True,
     )
-    axes = [title_of(key) for key in points.axes] + [outcome.name for outcome in _varying(feasible, outcomes)]
+    axes = [title_of(key) for key in points.axes] + [
+        outcome.name for outcome in _varying(feasible, outcomes)
+    ]
     wrapped = {name: "\n".join(textwrap.wrap(name, LABEL)) for name in axes}
-    marks = inline_data(("axis", "place", "text"), _marks(points, feasible, outcomes), words={"axis", "text"})
+    marks = inline_data(
+        ("axis", "place", "text"), _marks(points, feasible, outcomes), words={"axis", "text"}
+    )
     padding = 6 + LINE * max(text.count("\n") for text in wrapped.values())
-    names = "{" + ", ".join(f"{_quoted(name)}: {_quoted(text)}" for name, text in wrapped.items()) + "}"
+    names = (
+        "{" + ", ".join(f"{_quoted(name)}: {_quoted(text)}" for name, text in wrapped.items()) + "}"
+    )
     lines = alt.Axis(
         labelExpr=f"split({names}[datum.label], '\\n')",
         labelOverlap=False,
@@ -64,7 +81,13 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
         orient="top",
         labelPadding=padding,
     )
-    x = alt.X("axis:N", title=None, sort=axes, scale=alt.Scale(type="point", domain=axes, padding=0.35), axis=lines)
+    x = alt.X(
+        "axis:N",
+        title=None,
+        sort=axes,
+        scale=alt.Scale(type="point", domain=axes, padding=0.35),
+        axis=lines,
+    )
     y = alt.Y("place:Q", title=None, axis=None, scale=alt.Scale(domain=[-0.03, 1.03], nice=False))
     tooltip = [
         alt.Tooltip("label:N", title="point"),
@@ -73,7 +96,10 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
         alt.Tooltip("state:N", title="ended"),
     ]
     base = alt.Chart(data)
-    fits, others = base.transform_filter("isValid(datum.value)"), base.transform_filter("!isValid(datum.value)")
+    fits, others = (
+        base.transform_filter("isValid(datum.value)"),
+        base.transform_filter("!isValid(datum.value)"),
+    )
     ramp = alt.Color(
         "value:Q",
         title=outcomes[0].name,
@@ -81,30 +107,51 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
         legend=alt.Legend(type="gradient", gradientLength=220),
     )
     chart = alt.layer(
-        alt.Chart(marks).mark_line(color=colour("rule"), strokeWidth=1).encode(x=x, y=y, detail="axis:N"),
+        alt.Chart(marks)
+        .mark_line(color=colour("rule"), strokeWidth=1)
+        .encode(x=x, y=y, detail="axis:N"),
         others.mark_line(color=colour("faint"), strokeDash=[3, 3], strokeWidth=1).encode(
             x=x, y=y, detail="point:N", order="position:Q"
         ),
-        fits.mark_line(strokeWidth=1.6, opacity=0.75).encode(x=x, y=y, detail="point:N", order="position:Q", color=ramp),
+        fits.mark_line(strokeWidth=1.6, opacity=0.75).encode(
+            x=x, y=y, detail="point:N", order="position:Q", color=ramp
+        ),
         base.mark_point(size=40, opacity=0, filled=True).encode(x=x, y=y, tooltip=tooltip),
         *(
-            alt.Chart(marks).mark_text(align="left", dx=5, fontSize=10, tooltip=None, **look).encode(x=x, y=y, text="text:N")
+            alt.Chart(marks)
+            .mark_text(align="left", dx=5, fontSize=10, tooltip=None, **look)
+            .encode(x=x, y=y, text="text:N")
             for look in ({"stroke": colour("page"), "strokeWidth": 3}, {})
         ),
     )
     few = (
         ""
         if len(chosen) == len(ordered)
-        else f" {len(chosen)} of {len(ordered):,} points are drawn, an even choice by what they reach."
+        else f" {len(chosen)} of {len(ordered):,} points are drawn, an even choice by what they "
+        "reach."
     )
-    without = " Dashed lines, which end at the settings, are points without a plan." if len(feasible) < len(points.points) else ""
-    caption = f"A line is a point: it passes every axis at its value, coloured by {outcomes[0].name}.{without}{few}"
+    without = (
+        " Dashed lines, which end at the settings, are points without a plan."
+        if len(feasible) < len(points.points)
+        else ""
+    )
+    caption = (
+        "A line is a point: it passes every axis at its value, coloured by "
+        f"{outcomes[0].name}.{without}{few}"
+    )
     spec = sized(chart, HEIGHT)
-    spec["padding"] = {"left": 5, "top": 5, "right": 45, "bottom": 5}  # for what is written beside the last axis
+    spec["padding"] = {
+        "left": 5,
+        "top": 5,
+        "right": 45,
+        "bottom": 5,
+    }  # for what is written beside the last axis
     return Figure("parallel-coordinates", "All axes at once", caption, spec, 2 * len(rows))
 
 
-def _stops(points: PointSet, feasible: Sequence[ReadPoint], outcomes: Sequence[Outcome], point: ReadPoint) -> Iterator[_Stop]:
+def _stops(
+    points: PointSet, feasible: Sequence[ReadPoint], outcomes: Sequence[Outcome], point: ReadPoint
+) -> Iterator[_Stop]:
     for key in points.axes:
         values = [str(value) for value in points.values(key)]
         place = values.index(str(point.value(key))) / (len(values) - 1)
@@ -117,7 +164,9 @@ def _stops(points: PointSet, feasible: Sequence[ReadPoint], outcomes: Sequence[O
                 yield _Stop(outcome.name, (value - least) / (most - least), outcome.text(value))
 
 
-def _marks(points: PointSet, feasible: Sequence[ReadPoint], outcomes: Sequence[Outcome]) -> Iterator[tuple[str, float, str]]:
+def _marks(
+    points: PointSet, feasible: Sequence[ReadPoint], outcomes: Sequence[Outcome]
+) -> Iterator[tuple[str, float, str]]:
     """What is written beside the axes: of settings all values where they are few, else the ends."""
     for key in points.axes:
         values = points.values(key)
@@ -132,7 +181,11 @@ def _marks(points: PointSet, feasible: Sequence[ReadPoint], outcomes: Sequence[O
 
 def _varying(feasible: Sequence[ReadPoint], outcomes: Sequence[Outcome]) -> list[Outcome]:
     """The outcomes that differ between points, as many as a phone has room for."""
-    found = [outcome for outcome in outcomes if len({outcome.of(point) for point in feasible} - {None}) > 1]
+    found = [
+        outcome
+        for outcome in outcomes
+        if len({outcome.of(point) for point in feasible} - {None}) > 1
+    ]
     return found[:MOST_OUTCOMES]
 
 

@@ -1,4 +1,5 @@
-"""The report of many points: the best of each group in sentences, then every figure that the points have data for."""
+"""The report of many points: the best of each group in sentences, then every figure that the points
+have data for."""
 
 from __future__ import annotations
 
@@ -28,9 +29,13 @@ def no_link(point: object) -> str:
 
 
 def points_report(
-    points: PointSet, link: Link = no_link, on_point: Callable[[], None] = lambda: None, beside: Sequence[Section] = ()
+    points: PointSet,
+    link: Link = no_link,
+    on_point: Callable[[], None] = lambda: None,
+    beside: Sequence[Section] = (),
 ) -> Report:
-    """The page of ``points``; ``link`` is the address of a point's own report, ``on_point`` is called as each is read.
+    """The page of ``points``; ``link`` is the address of a point's own report, ``on_point`` is
+    called as each is read.
 
     ``beside`` stands behind the curves: what others answer.
     """
@@ -41,7 +46,12 @@ def points_report(
         _subtitle(points),
         answer_of(points),
         tuple(_numbers(points, outcomes)),
-        (Reasons("The best of each group" if len(groups) > 1 else "The best", tuple(each.words for each in groups)),),
+        (
+            Reasons(
+                "The best of each group" if len(groups) > 1 else "The best",
+                tuple(each.words for each in groups),
+            ),
+        ),
         tuple(_sections(points, outcomes, details, link, beside)),
     )
 
@@ -54,7 +64,11 @@ def _subtitle(points: PointSet) -> str:
 
 
 def _numbers(points: PointSet, outcomes: Sequence[Outcome]) -> Iterator[KeyNumber]:
-    yield KeyNumber("points", number(len(points.points)), f"{number(sum(point.feasible for point in points.points))} with a plan")
+    yield KeyNumber(
+        "points",
+        number(len(points.points)),
+        f"{number(sum(point.feasible for point in points.points))} with a plan",
+    )
     best = Series("", points.points).best
     if best is None:
         return
@@ -64,25 +78,35 @@ def _numbers(points: PointSet, outcomes: Sequence[Outcome]) -> Iterator[KeyNumbe
         f"point {best.number}: {point_label(points, best)}",
     )
     for outcome in outcomes[1:]:
-        known = [(value, point) for point in points.points if (value := outcome.of(point)) is not None]
+        known = [
+            (value, point) for point in points.points if (value := outcome.of(point)) is not None
+        ]
         if not outcome.better or not known or (outcome.name == ITERATION and BATCH in points.axes):
             continue  # iterations of other batches do not compare
         choose = max if outcome.better == "more" else min
         value, point = choose(known, key=lambda each: each[0])
         yield KeyNumber(
-            f"{'most' if outcome.better == 'more' else 'least'} {outcome.name}", outcome.text(value), f"point {point.number}"
+            f"{'most' if outcome.better == 'more' else 'least'} {outcome.name}",
+            outcome.text(value),
+            f"point {point.number}",
         )
 
 
 def _sections(
-    points: PointSet, outcomes: Sequence[Outcome], details: Sequence[Details], link: Link, beside: Sequence[Section]
+    points: PointSet,
+    outcomes: Sequence[Outcome],
+    details: Sequence[Details],
+    link: Link,
+    beside: Sequence[Section],
 ) -> Iterator[Section]:
     for kind in Scaling:
         curves = curves_of(points, kind)
         figures = scaling_figures(curves)
         if figures:
             yield Section(
-                f"{kind.value}-scaling", f"{kind.value.capitalize()} scaling", (Part("", scaling_words(curves), figures),)
+                f"{kind.value}-scaling",
+                f"{kind.value.capitalize()} scaling",
+                (Part("", scaling_words(curves), figures),),
             )
     yield from beside
     heat = heat_map(points, outcomes)
@@ -90,7 +114,10 @@ def _sections(
         yield Section("heat-map", "Two axes at a time", (Part("", (), (heat,)),))
     time = time_figure(points)
     if time is not None:
-        designed = any(point.result is not None and point.result.accelerator is not None for point in points.points)
+        designed = any(
+            point.result is not None and point.result.accelerator is not None
+            for point in points.points
+        )
         words = (ALONG_THE_CRITICAL_PATH,) if designed else ()
         yield Section("time", "Where the time of an iteration goes", (Part("", words, (time,)),))
     memory = memory_figure(points, details)
@@ -98,7 +125,9 @@ def _sections(
         yield Section("memory", "Memory of the fullest stage", (Part("", (), (memory,)),))
     fronts = front_figures(points, details)
     if fronts:
-        yield Section("fronts", f"Fronts of {front_words(axes_of(details))}", (Part("", (), fronts),))
+        yield Section(
+            "fronts", f"Fronts of {front_words(axes_of(details))}", (Part("", (), fronts),)
+        )
     parallel: Figure | None = parallel_figure(points, outcomes)
     if parallel is not None:
         yield Section("parallel", "All axes at once", (Part("", (), (parallel,)),))

@@ -1,4 +1,5 @@
-"""The table of all points, a row each and one more for each further model, with links to the points' own reports."""
+"""The table of all points, a row each and one more for each further model, with links to the
+points' own reports."""
 
 from __future__ import annotations
 
@@ -22,8 +23,12 @@ def points_table(points: PointSet, link: Link) -> PageTable:
     objective = unit_of(points)
     settings = tuple(title_of(key) for key in points.axes)
     own = () if points.sweep else ("run",)
-    chips = any(point.result is not None and point.result.accelerator is not None for point in points.points)
-    several = any(point.result is not None and len(point.result.plans) > 1 for point in points.points)
+    chips = any(
+        point.result is not None and point.result.accelerator is not None for point in points.points
+    )
+    several = any(
+        point.result is not None and len(point.result.plans) > 1 for point in points.points
+    )
     columns = (
         "point",
         *own,
@@ -48,21 +53,41 @@ def points_table(points: PointSet, link: Link) -> PageTable:
     rows: list[tuple[str, ...]] = []
     links: list[str] = []
     for point in points.points:
-        plans: Sequence[PlanRow | None] = point.result.plans if point.result is not None and point.result.plans else (None,)
+        plans: Sequence[PlanRow | None] = (
+            point.result.plans if point.result is not None and point.result.plans else (None,)
+        )
         for place, plan in enumerate(plans):
-            cells = dict(_cells(points, point, plan, objective)) if place == 0 else dict(_plan_cells(plan))
+            cells = (
+                dict(_cells(points, point, plan, objective))
+                if place == 0
+                else dict(_plan_cells(plan))
+            )
             if place == 0:
                 cells |= dict(_plan_cells(plan))
             rows.append(tuple(cells.get(column, "") for column in columns))
             links.append(link(point) if place == 0 else "")
-    words = {"run", "plan of", "accelerator", "recomputation of the plan", "largest part", "ended", "why"}
-    texts = {
-        title_of(key) for key in points.axes if key in BY_NAME or any(isinstance(value, str) for value in points.values(key))
+    words = {
+        "run",
+        "plan of",
+        "accelerator",
+        "recomputation of the plan",
+        "largest part",
+        "ended",
+        "why",
     }
-    return PageTable("All points", columns, tuple(rows), frozenset(words | texts), links=tuple(links))
+    texts = {
+        title_of(key)
+        for key in points.axes
+        if key in BY_NAME or any(isinstance(value, str) for value in points.values(key))
+    }
+    return PageTable(
+        "All points", columns, tuple(rows), frozenset(words | texts), links=tuple(links)
+    )
 
 
-def _cells(points: PointSet, point: ReadPoint, plan: PlanRow | None, objective: str) -> Iterator[tuple[str, str]]:
+def _cells(
+    points: PointSet, point: ReadPoint, plan: PlanRow | None, objective: str
+) -> Iterator[tuple[str, str]]:
     yield "point", str(point.number)
     yield "run", point.source
     for key in points.axes:

@@ -1,4 +1,5 @@
-"""Curves over the number of devices: strong scaling, where the batch stays, and weak scaling, where it grows with the devices."""
+"""Curves over the number of devices: strong scaling, where the batch stays, and weak scaling, where
+it grows with the devices."""
 
 from __future__ import annotations
 
@@ -23,9 +24,11 @@ class Scaling(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A point of a curve; seconds, samples per second and efficiency are None where nothing fits on so many ``devices``.
+    """A point of a curve; seconds, samples per second and efficiency are None where nothing fits on
+    so many ``devices``.
 
-    ``efficiency`` is samples per second and device over that of the fewest devices that fit, the ideal ones follow from those.
+    ``efficiency`` is samples per second and device over that of the fewest devices that fit, the
+    ideal ones follow from those.
     """
 
     point: ReadPoint
@@ -48,7 +51,8 @@ class Curve:
 
 
 def curves_of(points: PointSet, kind: Scaling) -> tuple[Curve, ...]:
-    """The curves of one kind: of all other axes a curve each, where these are few, else the best of their choices."""
+    """The curves of one kind: of all other axes a curve each, where these are few, else the best of
+    their choices."""
     keys = [key for key in points.axes if key not in (DEVICES, BATCH)]
     found = _curves(points, keys, kind)
     if len(found) > MOST_CURVES:
@@ -61,10 +65,18 @@ def curves_of(points: PointSet, kind: Scaling) -> tuple[Curve, ...]:
 
 def _curves(points: PointSet, keys: list[str] | tuple[str, ...], kind: Scaling) -> list[Curve]:
     batches = {point.value(BATCH) for point in points.points} - {None}
-    batch = batches.pop() if len(batches) == 1 else None  # which a point that failed need not say itself
-    found = [curve for series in grouped(points.points, keys) for curve in _of_series(series, kind, batch)]
+    batch = (
+        batches.pop() if len(batches) == 1 else None
+    )  # which a point that failed need not say itself
+    found = [
+        curve
+        for series in grouped(points.points, keys)
+        for curve in _of_series(series, kind, batch)
+    ]
     several = len(found) > 1
-    return found if several else [replace(curve, label=curve.label or "all points") for curve in found]
+    return (
+        found if several else [replace(curve, label=curve.label or "all points") for curve in found]
+    )
 
 
 def _of_series(series: Series, kind: Scaling, batch: int | None) -> Iterator[Curve]:
@@ -72,12 +84,26 @@ def _of_series(series: Series, kind: Scaling, batch: int | None) -> Iterator[Cur
     steps = [step for point in series.points if (step := _step(point, batch)) is not None]
     constant: dict[float, list[Step]] = {}
     for step in steps:
-        constant.setdefault(step.batch if kind is Scaling.STRONG else step.batch / step.devices, []).append(step)
-    curves = {value: several for value, several in sorted(constant.items()) if len({step.devices for step in several}) > 1}
+        constant.setdefault(
+            step.batch if kind is Scaling.STRONG else step.batch / step.devices, []
+        ).append(step)
+    curves = {
+        value: several
+        for value, several in sorted(constant.items())
+        if len({step.devices for step in several}) > 1
+    }
     for value, several in curves.items():
-        what = f"batch {number(value)}" if kind is Scaling.STRONG else f"{number(value)} samples per device"
+        what = (
+            f"batch {number(value)}"
+            if kind is Scaling.STRONG
+            else f"{number(value)} samples per device"
+        )
         name = [series.label] if series.label else []
-        yield Curve(kind, ", ".join([*name, what] if len(constant) > 1 or not name else name), _with_ideal(several))
+        yield Curve(
+            kind,
+            ", ".join([*name, what] if len(constant) > 1 or not name else name),
+            _with_ideal(several),
+        )
 
 
 def _step(point: ReadPoint, common: int | None) -> Step | None:
@@ -107,7 +133,9 @@ def _with_ideal(steps: Iterable[Step]) -> tuple[Step, ...]:
             step,
             ideal_throughput=per_device * step.devices,
             ideal_time_s=step.batch / (per_device * step.devices),
-            efficiency=None if step.throughput is None else step.throughput / step.devices / per_device,
+            efficiency=None
+            if step.throughput is None
+            else step.throughput / step.devices / per_device,
         )
         for step in ordered
     )

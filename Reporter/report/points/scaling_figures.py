@@ -1,4 +1,5 @@
-"""Figures of scaling: time, throughput and efficiency over the number of devices, with what ideal scaling would be."""
+"""Figures of scaling: time, throughput and efficiency over the number of devices, with what ideal
+scaling would be."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ TOLD = 4  # curves of which all are told in words
 SHAPES = ("circle", "square", "triangle-up", "diamond")
 WHICH = {
     Scaling.STRONG: "Strong scaling: the global batch stays the same along a curve.",
-    Scaling.WEAK: "Weak scaling: the global batch grows with the devices, the samples per device stay the same along a curve.",
+    Scaling.WEAK: "Weak scaling: the global batch grows with the devices, the samples per device "
+    "stay the same along a curve.",
 }
 
 
@@ -37,14 +39,34 @@ class _Measure:
 
 
 MEASURES = (
-    _Measure("time", "Time of an iteration", "seconds per iteration", lambda step: step.time_s, lambda step: step.ideal_time_s),
-    _Measure("throughput", "Throughput", SAMPLES, lambda step: step.throughput, lambda step: step.ideal_throughput),
-    _Measure("efficiency", "Efficiency", "of the ideal", lambda step: step.efficiency, lambda step: 1.0, logarithmic=False),
+    _Measure(
+        "time",
+        "Time of an iteration",
+        "seconds per iteration",
+        lambda step: step.time_s,
+        lambda step: step.ideal_time_s,
+    ),
+    _Measure(
+        "throughput",
+        "Throughput",
+        SAMPLES,
+        lambda step: step.throughput,
+        lambda step: step.ideal_throughput,
+    ),
+    _Measure(
+        "efficiency",
+        "Efficiency",
+        "of the ideal",
+        lambda step: step.efficiency,
+        lambda step: 1.0,
+        logarithmic=False,
+    ),
 )
 
 
 def scaling_figures(curves: Sequence[Curve]) -> tuple[Figure, ...]:
-    """Time, throughput and efficiency of the curves of one kind; none where fewer than two steps fit on any of them."""
+    """Time, throughput and efficiency of the curves of one kind; none where fewer than two steps
+    fit on any of them."""
     if not any(sum(step.throughput is not None for step in curve.steps) > 1 for curve in curves):
         return ()
     return tuple(_figure(curves, measure) for measure in MEASURES)
@@ -53,10 +75,13 @@ def scaling_figures(curves: Sequence[Curve]) -> tuple[Figure, ...]:
 def scaling_words(curves: Sequence[Curve]) -> tuple[str, ...]:
     """What kind of scaling it is, and how far each curve keeps to the ideal."""
     (kind,) = {curve.kind for curve in curves}
-    kept = sorted(filter(_reached, curves), key=lambda curve: -(_reached(curve)[-1].efficiency or 0.0))
+    kept = sorted(
+        filter(_reached, curves), key=lambda curve: -(_reached(curve)[-1].efficiency or 0.0)
+    )
     told = kept if len(kept) <= TOLD else [kept[0], kept[-1]]
     some = (
-        f"Of {len(kept)} curves, that which keeps closest to the ideal and that which falls furthest behind:"
+        f"Of {len(kept)} curves, that which keeps closest to the ideal and that which falls "
+        "furthest behind:"
         if told is not kept
         else ""
     )
@@ -65,7 +90,9 @@ def scaling_words(curves: Sequence[Curve]) -> tuple[str, ...]:
 
 def _reached(curve: Curve) -> tuple[Step, ...]:
     """The steps that fit, where there are several."""
-    found = tuple(step for step in curve.steps if step.throughput is not None and step.efficiency is not None)
+    found = tuple(
+        step for step in curve.steps if step.throughput is not None and step.efficiency is not None
+    )
     return found if len(found) > 1 else ()
 
 
@@ -74,10 +101,16 @@ def _kept(curve: Curve) -> str:
     first, last = reached[0], reached[-1]
     times = number((last.throughput or 0.0) / (first.throughput or 1.0), 3)
     without = [f"{step.devices:,}" for step in curve.steps if step.throughput is None]
-    unfit = f" Nothing fits, or the search ended without an answer, with {', '.join(without)} devices." if without else ""
+    unfit = (
+        f" Nothing fits, or the search ended without an answer, with {', '.join(without)} devices."
+        if without
+        else ""
+    )
     return (
-        f"{curve.label}: {number(last.devices / first.devices, 3)} times the devices ({first.devices:,} to "
-        f"{last.devices:,}) bring {times} times the samples per second, {percent(last.efficiency or 0.0)} of the ideal.{unfit}"
+        f"{curve.label}: {number(last.devices / first.devices, 3)} times the devices "
+        f"({first.devices:,} to "
+        f"{last.devices:,}) bring {times} times the samples per second, "
+        f"{percent(last.efficiency or 0.0)} of the ideal.{unfit}"
     )
 
 
@@ -109,7 +142,11 @@ def _figure(curves: Sequence[Curve], measure: _Measure) -> Figure:
         scale=alt.Scale(type="log", base=2, nice=False, padding=14),
         axis=alt.Axis(values=counts, format=",d", labelOverlap="greedy"),
     )
-    scale = alt.Scale(type="log", nice=False, padding=10) if measure.logarithmic else alt.Scale(zero=True)
+    scale = (
+        alt.Scale(type="log", nice=False, padding=10)
+        if measure.logarithmic
+        else alt.Scale(zero=True)
+    )
     axis = (
         alt.Axis(format=".0%")
         if not measure.logarithmic
@@ -119,23 +156,42 @@ def _figure(curves: Sequence[Curve], measure: _Measure) -> Figure:
     legend = series_legend(labels)
     colours = [colour(SERIES[place % len(SERIES)]) for place in range(len(curves))]
     coded: dict[str, Any] = {
-        "color": alt.Color("curve:N", title=None, sort=labels, scale=alt.Scale(domain=labels, range=colours), legend=legend),
+        "color": alt.Color(
+            "curve:N",
+            title=None,
+            sort=labels,
+            scale=alt.Scale(domain=labels, range=colours),
+            legend=legend,
+        ),
     }
     forms = [SHAPES[place // len(SERIES) % len(SHAPES)] for place in range(len(curves))]
     if len(curves) > len(SERIES):
-        coded["shape"] = alt.Shape("curve:N", title=None, sort=labels, scale=alt.Scale(domain=labels, range=forms), legend=legend)
+        coded["shape"] = alt.Shape(
+            "curve:N",
+            title=None,
+            sort=labels,
+            scale=alt.Scale(domain=labels, range=forms),
+            legend=legend,
+        )
     tooltip = [
         alt.Tooltip("curve:N", title="curve"),
         alt.Tooltip("devices:Q", format=","),
-        alt.Tooltip("value:Q", title=measure.unit, format=",.5~r" if measure.logarithmic else ".1%"),
+        alt.Tooltip(
+            "value:Q", title=measure.unit, format=",.5~r" if measure.logarithmic else ".1%"
+        ),
         alt.Tooltip("ideal:Q", title="ideal", format=",.5~r" if measure.logarithmic else ".0%"),
         alt.Tooltip("batch:Q", title="global batch", format=","),
         alt.Tooltip("plan:N", title="plan"),
     ]
     base = alt.Chart(data)
-    fits, fails = base.transform_filter("isValid(datum.value)"), base.transform_filter("!isValid(datum.value)")
+    fits, fails = (
+        base.transform_filter("isValid(datum.value)"),
+        base.transform_filter("!isValid(datum.value)"),
+    )
     line_colour = {"color": coded["color"]}
-    dashed = base.transform_filter("isValid(datum.ideal)").mark_line(strokeDash=[4, 4], strokeWidth=1, opacity=0.65)
+    dashed = base.transform_filter("isValid(datum.ideal)").mark_line(
+        strokeDash=[4, 4], strokeWidth=1, opacity=0.65
+    )
     ideal = alt.Y("ideal:Q", title=measure.unit, scale=scale, axis=axis)
     flat = kind is Scaling.WEAK and measure.name == "time"
     layers = [
@@ -146,11 +202,16 @@ def _figure(curves: Sequence[Curve], measure: _Measure) -> Figure:
     crosses = ""
     if any(step.throughput is None for curve in curves for step in curve.steps):
         crosses = " Crosses at the foot are points without a plan."
-        why = [alt.Tooltip("curve:N"), alt.Tooltip("devices:Q", format=","), alt.Tooltip("status:N")]
+        why = [
+            alt.Tooltip("curve:N"),
+            alt.Tooltip("devices:Q", format=","),
+            alt.Tooltip("status:N"),
+        ]
         cross = fails.mark_point(shape="cross", angle=45, size=70, filled=True, opacity=1)
         layers.append(cross.encode(x=x, y=alt.value(HEIGHT - 7), tooltip=why, **line_colour))
     caption = (
-        f"{WHICH[kind]} Dashed: ideal scaling from the fewest devices that fit{', a time that stays' if flat else ''}.{crosses}"
+        f"{WHICH[kind]} Dashed: ideal scaling from the fewest devices that "
+        f"fit{', a time that stays' if flat else ''}.{crosses}"
     )
     return Figure(
         f"{kind.value}-scaling-{measure.name}",
@@ -180,7 +241,17 @@ def scaling_table(curves: Sequence[Curve]) -> PageTable:
         for curve in curves
         for step in curve.steps
     ]
-    columns = ("curve", "devices", "global batch", "iteration", "samples/s", "ideal", "efficiency", "plan", "point")
+    columns = (
+        "curve",
+        "devices",
+        "global batch",
+        "iteration",
+        "samples/s",
+        "ideal",
+        "efficiency",
+        "plan",
+        "point",
+    )
     (kind,) = {curve.kind for curve in curves}
     return table(f"{kind.value.capitalize()} scaling", columns, rows, words={"curve", "plan"})
 
@@ -191,4 +262,8 @@ def _status(step: Step) -> str:
 
 def _plan(step: Step) -> str:
     plan = plan_of(step.point)
-    return "" if plan is None else f"{degrees_text(plan)}, micro-batch {plan.micro_batch_size}, {plan.recompute}"
+    return (
+        ""
+        if plan is None
+        else f"{degrees_text(plan)}, micro-batch {plan.micro_batch_size}, {plan.recompute}"
+    )

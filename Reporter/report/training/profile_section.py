@@ -25,12 +25,16 @@ WAYS = {
 assert set(WAYS.values()) == set(SERIES)
 
 
-def profile_section(database: ProfileDatabase, prices: SourceCounts | None, models: Sequence[str]) -> Section:
-    """The section of a run on a profiled machine; of its operators those of ``models`` are shown."""
+def profile_section(
+    database: ProfileDatabase, prices: SourceCounts | None, models: Sequence[str]
+) -> Section:
+    """The section of a run on a profiled machine; of its operators those of ``models`` are
+    shown."""
     machine = database.machine
     mine = [row for row in database.operators if row.model in models]
     words = [
-        f"{machine.description}: {len(mine)} distinct operators of this model were measured, {len(database.collectives)} "
+        f"{machine.description}: {len(mine)} distinct operators of this model were measured, "
+        f"{len(database.collectives)} "
         f"exchanges between processes, {len(database.passes)} whole passes through layers."
     ]
     if prices is not None:
@@ -47,7 +51,14 @@ def _operators(rows: Sequence[OperatorRow]) -> PageTable:
         (
             _name(row),
             row.operator.phase.value,
-            " x ".join(str(size) for size in (row.operator.gemms[0].m, row.operator.gemms[0].k, row.operator.gemms[0].n))
+            " x ".join(
+                str(size)
+                for size in (
+                    row.operator.gemms[0].m,
+                    row.operator.gemms[0].k,
+                    row.operator.gemms[0].n,
+                )
+            )
             if row.operator.gemms
             else "",
             str(row.tp),
@@ -58,7 +69,9 @@ def _operators(rows: Sequence[OperatorRow]) -> PageTable:
         for row in slowest
     )
     which = f"the {len(slowest)} longest of {len(rows)}" if len(slowest) < len(rows) else "all"
-    return table(f"Measured operators, {which}", columns, cells, words={"operator", "pass", "m x k x n"})
+    return table(
+        f"Measured operators, {which}", columns, cells, words={"operator", "pass", "m x k x n"}
+    )
 
 
 def _name(row: OperatorRow) -> str:
@@ -67,7 +80,8 @@ def _name(row: OperatorRow) -> str:
 
 
 def _exchanges(rows: Sequence[CollectiveRow]) -> Figure:
-    """Seconds of exchanges over their bytes, in the largest group that was measured; messages go between two."""
+    """Seconds of exchanges over their bytes, in the largest group that was measured; messages go
+    between two."""
     import altair as alt
 
     largest = max(row.group_size for row in rows)
@@ -76,14 +90,24 @@ def _exchanges(rows: Sequence[CollectiveRow]) -> Figure:
     data = inline_data(
         ("kind", "bytes", "ms", "size"),
         (
-            (row.kind.value.replace("_", " "), row.payload_bytes, 1e3 * row.timing.seconds, size_text(row.payload_bytes))
+            (
+                row.kind.value.replace("_", " "),
+                row.payload_bytes,
+                1e3 * row.timing.seconds,
+                size_text(row.payload_bytes),
+            )
             for row in drawn
         ),
         words={"kind", "size"},
     )
-    scale = alt.Scale(domain=[kind.value.replace("_", " ") for kind in kinds], range=[colour(WAYS[kind]) for kind in kinds])
+    scale = alt.Scale(
+        domain=[kind.value.replace("_", " ") for kind in kinds],
+        range=[colour(WAYS[kind]) for kind in kinds],
+    )
     base = alt.Chart(data).encode(
-        x=alt.X("bytes:Q", title="bytes", scale=alt.Scale(type="log"), axis=alt.Axis(format=".2~s")),
+        x=alt.X(
+            "bytes:Q", title="bytes", scale=alt.Scale(type="log"), axis=alt.Axis(format=".2~s")
+        ),
         y=alt.Y("ms:Q", title="ms", scale=alt.Scale(type="log")),
         color=alt.Color("kind:N", title=None, scale=scale),
     )
@@ -92,7 +116,9 @@ def _exchanges(rows: Sequence[CollectiveRow]) -> Figure:
         alt.Tooltip("size:N", title="of"),
         alt.Tooltip("ms:Q", title="ms", format=".4~r"),
     ]
-    chart = alt.layer(base.mark_line(), base.mark_point(filled=True, size=30).encode(tooltip=tooltip))
+    chart = alt.layer(
+        base.mark_line(), base.mark_point(filled=True, size=30).encode(tooltip=tooltip)
+    )
     columns = ("exchange", "processes", "bytes", "takes", "spread")
     cells = (
         (
@@ -106,4 +132,6 @@ def _exchanges(rows: Sequence[CollectiveRow]) -> Figure:
     )
     caption = f"Between {largest} processes; messages go from one to another."
     shown = table("Exchanges between processes", columns, cells, words={"exchange"})
-    return Figure("exchanges", "Exchanges between processes", caption, sized(chart, 240), len(drawn), shown)
+    return Figure(
+        "exchanges", "Exchanges between processes", caption, sized(chart, 240), len(drawn), shown
+    )

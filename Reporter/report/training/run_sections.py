@@ -1,4 +1,5 @@
-"""What the page of a run has beside the search: the machine that was profiled for it, and the training of its plan."""
+"""What the page of a run has beside the search: the machine that was profiled for it, and the
+training of its plan."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Training:
 
 
 def trainings_of(run: FinishedRun, points: Sequence[PointsOfModel]) -> tuple[Training, ...]:
-    """That of the plan whose stages differ, which is trained where there is one, else those of the plans of stages alike."""
+    """That of the plan whose stages differ, which is trained where there is one, else those of the
+    plans of stages alike."""
     answer = run.result.heterogeneous
     if answer is not None and answer.best is not None:
         trained = trained_run(run.folder, answer.best.plan)
@@ -35,10 +37,17 @@ def trainings_of(run: FinishedRun, points: Sequence[PointsOfModel]) -> tuple[Tra
     return tuple(Training(trained, pipeline) for trained, pipeline in found if trained is not None)
 
 
-def measured_sections(points: Sequence[PointsOfModel], trainings: Sequence[Training]) -> Iterator[Section]:
-    """Of the machine, where it was profiled and its database is still there, and of what was trained."""
-    prices = next((each.plan.price_sources for each in points if each.plan.price_sources is not None), None)
+def measured_sections(
+    points: Sequence[PointsOfModel], trainings: Sequence[Training]
+) -> Iterator[Section]:
+    """Of the machine, where it was profiled and its database is still there, and of what was
+    trained."""
+    prices = next(
+        (each.plan.price_sources for each in points if each.plan.price_sources is not None), None
+    )
     if prices is not None and profile_folder(prices.database) is not None:
-        yield profile_section(read_database(prices.database), prices, [each.model for each in points])
+        yield profile_section(
+            read_database(prices.database), prices, [each.model for each in points]
+        )
     for each in trainings:
         yield from training_sections(each.trained.record, each.trained.job, each.predicted)

@@ -1,4 +1,5 @@
-"""Charts of a trained plan's stages: processor time, where a step goes, and memory, measured beside predicted."""
+"""Charts of a trained plan's stages: processor time, where a step goes, and memory, measured beside
+predicted."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ ACTIVITIES = {  # what a step goes on: the role of its colour
 
 @dataclass(frozen=True)
 class Bar:
-    """A part of a bar: ``row`` of the chart, whether it was measured or predicted, what it is, and how much."""
+    """A part of a bar: ``row`` of the chart, whether it was measured or predicted, what it is, and
+    how much."""
 
     row: str
     which: str
@@ -38,7 +40,9 @@ def loss_figure(steps: Sequence[StepRecord]) -> Figure:
     """The loss of every step."""
     import altair as alt
 
-    data = inline_data(("step", "loss", "norm"), ((step.step, step.loss, step.gradient_norm) for step in steps))
+    data = inline_data(
+        ("step", "loss", "norm"), ((step.step, step.loss, step.gradient_norm) for step in steps)
+    )
     line = alt.Chart(data).encode(
         x=alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1)),
         y=alt.Y("loss:Q", title="loss", scale=alt.Scale(zero=False)),
@@ -49,12 +53,23 @@ def loss_figure(steps: Sequence[StepRecord]) -> Figure:
         alt.Tooltip("norm:Q", title="norm of the gradients", format=".4~r"),
     ]
     chart = alt.layer(
-        line.mark_line(color=colour("mark")), line.mark_point(color=colour("mark"), filled=True, size=30).encode(tooltip=tooltip)
+        line.mark_line(color=colour("mark")),
+        line.mark_point(color=colour("mark"), filled=True, size=30).encode(tooltip=tooltip),
     )
     columns = ("step", "loss", "norm of the gradients", "seconds")
-    rows = ((str(each.step), f"{each.loss:.6f}", number(each.gradient_norm), f"{each.wall_s:.4f}") for each in steps)
+    rows = (
+        (str(each.step), f"{each.loss:.6f}", number(each.gradient_norm), f"{each.wall_s:.4f}")
+        for each in steps
+    )
     caption = "Mean loss over the rows of every step."
-    return Figure("losses", "Loss", caption, sized(chart, 200), len(steps), table("Steps", columns, rows, words=()))
+    return Figure(
+        "losses",
+        "Loss",
+        caption,
+        sized(chart, 200),
+        len(steps),
+        table("Steps", columns, rows, words=()),
+    )
 
 
 def processor_figure(stages: Sequence[StageRecord]) -> Figure | None:
@@ -74,10 +89,19 @@ def processor_figure(stages: Sequence[StageRecord]) -> Figure | None:
         return None
     unit = unit_for(max(bar.value for bar in bars))
     caption = (
-        "Seconds of the processor in one step, without waiting: processes that share a core wait for it, which no prediction of "
+        "Seconds of the processor in one step, without waiting: processes that share a core wait "
+        "for it, which no prediction of "
         "their work holds."
     )
-    return _stacked("stage-seconds", "Processor time of the passes", caption, bars, unit.per_second, unit.name, _errors(stages))
+    return _stacked(
+        "stage-seconds",
+        "Processor time of the passes",
+        caption,
+        bars,
+        unit.per_second,
+        unit.name,
+        _errors(stages),
+    )
 
 
 def _errors(stages: Sequence[StageRecord]) -> PageTable:
@@ -94,11 +118,18 @@ def _errors(stages: Sequence[StageRecord]) -> PageTable:
     rows = []
     for each in stages:
         measured, predicted = each.measured, each.predicted
-        values = (measured.forward_processor_s, predicted.forward_s, measured.backward_processor_s, predicted.backward_s)
+        values = (
+            measured.forward_processor_s,
+            predicted.forward_s,
+            measured.backward_processor_s,
+            predicted.backward_s,
+        )
         cells = ["" if value is None else number(1e3 * value) for value in values]
         error = each.processor_error
         off = "" if error is None else f"{error:+.1%}"
-        rows.append((str(each.stage + 1), layer_range(each.layers), f"{each.dp} x {each.tp}", *cells, off))
+        rows.append(
+            (str(each.stage + 1), layer_range(each.layers), f"{each.dp} x {each.tp}", *cells, off)
+        )
     return table("Processor time of a step", columns, rows, words={"layers"})
 
 
@@ -107,19 +138,30 @@ def step_figure(stages: Sequence[StageRecord]) -> Figure:
     bars = list(_activities(stages))
     unit = unit_for(max(bar.value for bar in bars))
     caption = (
-        "Seconds of a step by the clock on the wall. Waiting for tensors of other stages is idle; communication is adding up "
-        "parts of products, gradients and norms, with waiting for the slowest of those who take part."
+        "Seconds of a step by the clock on the wall. Waiting for tensors of other stages is idle; "
+        "communication is adding up "
+        "parts of products, gradients and norms, with waiting for the slowest of those who take "
+        "part."
     )
     columns = ("stage", "", *(f"{what} {unit.name}" for what in ACTIVITIES))
     rows = []
     for each in stages:
         for which in (MEASURED, PREDICTED):
-            found = {bar.what: bar.value for bar in bars if bar.row == f"stage {each.stage + 1}" and bar.which == which}
+            found = {
+                bar.what: bar.value
+                for bar in bars
+                if bar.row == f"stage {each.stage + 1}" and bar.which == which
+            }
             if found:
-                cells = (number(found[what] * unit.per_second) if what in found else "" for what in ACTIVITIES)
+                cells = (
+                    number(found[what] * unit.per_second) if what in found else ""
+                    for what in ACTIVITIES
+                )
                 rows.append((str(each.stage + 1), which, *cells))
     shown = table("What each stage does in a step", columns, rows, words={""})
-    return _stacked("step-seconds", "Where a step goes", caption, bars, unit.per_second, unit.name, shown)
+    return _stacked(
+        "step-seconds", "Where a step goes", caption, bars, unit.per_second, unit.name, shown
+    )
 
 
 def _activities(stages: Sequence[StageRecord]) -> Iterator[Bar]:
@@ -144,7 +186,15 @@ def memory_figure(stages: Sequence[StageRecord]) -> Figure:
         )
         if value is not None
     ]
-    columns = ("stage", "weights and optimizer MiB", "predicted", "activations MiB", "predicted ", "process MiB", "predicted  ")
+    columns = (
+        "stage",
+        "weights and optimizer MiB",
+        "predicted",
+        "activations MiB",
+        "predicted ",
+        "process MiB",
+        "predicted  ",
+    )
     rows = (
         (
             str(each.stage + 1),
@@ -163,8 +213,10 @@ def memory_figure(stages: Sequence[StageRecord]) -> Figure:
         for each in stages
     )
     caption = (
-        "What the fullest process of each stage keeps: weights, gradients and optimizer state, and the most that passes in "
-        "flight left for their backward passes. The table also has the whole process, with the libraries in it."
+        "What the fullest process of each stage keeps: weights, gradients and optimizer state, "
+        "and the most that passes in "
+        "flight left for their backward passes. The table also has the whole process, with the "
+        "libraries in it."
     )
     shown = table("Memory", columns, rows, words=())
     return _stacked("memory", "Memory of a process", caption, bars, 1.0, "MiB", shown, MEMORY)
@@ -203,7 +255,9 @@ def _stacked(
             y=alt.Y("row:N", title=None, sort=rows),
             yOffset=alt.YOffset("which:N", sort=ways),
             color=alt.Color("what:N", title=None, scale=colours),
-            opacity=alt.Opacity("which:N", title=None, scale=alt.Scale(domain=ways, range=[1.0, 0.55])),
+            opacity=alt.Opacity(
+                "which:N", title=None, scale=alt.Scale(domain=ways, range=[1.0, 0.55])
+            ),
             order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("row:N", title="of"),

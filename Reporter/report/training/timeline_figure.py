@@ -1,4 +1,5 @@
-"""The last step of a training as a timeline: what each process did, above what was predicted of its stage."""
+"""The last step of a training as a timeline: what each process did, above what was predicted of its
+stage."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ _PREDICTED = {"gradient synchronisation": "synchronise", "optimizer": "update"}
 
 @dataclass(frozen=True)
 class Drawn:
-    """Something in a row from ``start_s`` to ``end_s``; ``micro_batch`` from 1, where it is of one."""
+    """Something in a row from ``start_s`` to ``end_s``; ``micro_batch`` from 1, where it is of
+    one."""
 
     row: str
     what: str
@@ -43,7 +45,9 @@ class Drawn:
     micro_batch: int | None = None
 
 
-def timeline_figure(processes: Sequence[ProcessRecord], predicted: PipelineReport | None) -> Figure | None:
+def timeline_figure(
+    processes: Sequence[ProcessRecord], predicted: PipelineReport | None
+) -> Figure | None:
     """None where nothing was traced, or too much to draw."""
     import altair as alt
 
@@ -75,7 +79,11 @@ def timeline_figure(processes: Sequence[ProcessRecord], predicted: PipelineRepor
             x=alt.X("start:Q", title=unit.name, scale=alt.Scale(zero=True)),
             x2="end:Q",
             y=alt.Y("row:N", title=None, sort=rows, axis=alt.Axis(grid=False, ticks=False)),
-            color=alt.Color("what:N", title=None, scale=alt.Scale(domain=kinds, range=[colour(ROLES[kind]) for kind in kinds])),
+            color=alt.Color(
+                "what:N",
+                title=None,
+                scale=alt.Scale(domain=kinds, range=[colour(ROLES[kind]) for kind in kinds]),
+            ),
             tooltip=[
                 alt.Tooltip("row:N", title="of"),
                 alt.Tooltip("what:N", title="what"),
@@ -85,17 +93,30 @@ def timeline_figure(processes: Sequence[ProcessRecord], predicted: PipelineRepor
             ],
         )
     )
-    caption = "The last step of every process by the clock on the wall, and below it the predicted pipeline; grey is waiting."
-    return Figure("timeline", "Timeline of a step", caption, sized(chart, ROW * len(rows)), len(drawn))
+    caption = (
+        "The last step of every process by the clock on the wall, and below it the "
+        "predicted pipeline; grey is waiting."
+    )
+    return Figure(
+        "timeline", "Timeline of a step", caption, sized(chart, ROW * len(rows)), len(drawn)
+    )
 
 
 def _measured(processes: Sequence[ProcessRecord]) -> Iterator[Drawn]:
     last = max((span.step for process in processes for span in process.spans), default=0)
-    spans = [(process, span) for process in processes for span in process.spans if span.step == last]
+    spans = [
+        (process, span) for process in processes for span in process.spans if span.step == last
+    ]
     begun = min((span.start_ns for _, span in spans), default=0)
     several = {process.stage for process in processes if process.replica or process.part}
-    for process, span in sorted(spans, key=lambda each: (each[0].rank, each[1].start_ns, -each[1].end_ns)):
-        which = f", replica {process.replica + 1}, part {process.part + 1}" if process.stage in several else ""
+    for process, span in sorted(
+        spans, key=lambda each: (each[0].rank, each[1].start_ns, -each[1].end_ns)
+    ):
+        which = (
+            f", replica {process.replica + 1}, part {process.part + 1}"
+            if process.stage in several
+            else ""
+        )
         yield Drawn(
             row=f"measured: stage {process.stage + 1}{which}",
             what=_NAMES.get(span.activity, span.activity.value),
@@ -110,4 +131,6 @@ def _predicted_parts(predicted: PipelineReport | None) -> Iterator[Drawn]:
         return
     for each in timeline_of(predicted).segments:
         what = _PREDICTED.get(each.what, each.what)
-        yield Drawn(f"predicted: stage {each.stage}", what, each.start_s, each.end_s, each.micro_batch)
+        yield Drawn(
+            f"predicted: stage {each.stage}", what, each.start_s, each.end_s, each.micro_batch
+        )

@@ -1,4 +1,5 @@
-"""Devices by the names that papers, drivers and clouds give them: one rule, and aliases that no two devices share."""
+"""Devices by the names that papers, drivers and clouds give them: one rule, and aliases that no two
+devices share."""
 
 import pytest
 from hypothesis import given
@@ -56,17 +57,31 @@ def test_published_words_find_their_device(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["A100 PCIe", "H100 NVL", "GeForce RTX 4090 Laptop GPU", "H800", "V1000", "NVIDIA", "8x", "A100 or H100", ""]
+    "text",
+    [
+        "A100 PCIe",
+        "H100 NVL",
+        "GeForce RTX 4090 Laptop GPU",
+        "H800",
+        "V1000",
+        "NVIDIA",
+        "8x",
+        "A100 or H100",
+        "",
+    ],
 )
 def test_what_no_name_is_as_a_whole_is_refused_with_the_known_ones(text: str) -> None:
     with pytest.raises(
-        InputError, match=r"no device is known as .*; known are a100_40gb, .*v100s_pcie_32gb, or give a YAML file"
+        InputError,
+        match=r"no device is known as .*; known are a100_40gb, .*v100s_pcie_32gb, or give a YAML "
+        r"file",
     ):
         device_of_run(text)
 
 
 def test_no_words_for_one_device_are_words_for_another() -> None:
-    """Aliases are compared as they are looked up, so one may differ from another only where a lookup tells them apart."""
+    """Aliases are compared as they are looked up, so one may differ from another only where a
+    lookup tells them apart."""
     meant: dict[str, set[str]] = {}
     for name in device_names():
         for text in (name, *load_device(name).aliases):
@@ -77,7 +92,8 @@ def test_no_words_for_one_device_are_words_for_another() -> None:
 
 @pytest.mark.parametrize("name", device_names())
 def test_the_title_of_a_device_or_an_alias_says_which_it_is(name: str) -> None:
-    """What a driver prints is the title without the memory, or an alias; makers in front change nothing."""
+    """What a driver prints is the title without the memory, or an alias; makers in front change
+    nothing."""
     for alias in load_device(name).aliases:
         for words in (
             alias.replace("-", " "),

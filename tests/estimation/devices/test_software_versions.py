@@ -12,7 +12,16 @@ from Estimator.devices.gemm import attention_share, attention_time, product_time
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.devices.software import NEWEST, Software
 from Estimator.hardware_files import hardware_names
-from GraphExtractor.graph import Gemm, Operand, OperandRole, Operator, OperatorKind, Phase, VectorWork, Yields
+from GraphExtractor.graph import (
+    Gemm,
+    Operand,
+    OperandRole,
+    Operator,
+    OperatorKind,
+    Phase,
+    VectorWork,
+    Yields,
+)
 
 H100, A100 = load_device("h100"), load_device("a100_80gb")
 CORE = load_software("megatron_core")
@@ -38,34 +47,57 @@ def product(gemm: Gemm = LARGE, yields: Yields = Yields.OUTPUT, *vector: VectorW
     )
 
 
-def seconds(device: Device, software: Software, operator: Operator, number_format: str = "bfloat16") -> float:
+def seconds(
+    device: Device, software: Software, operator: Operator, number_format: str = "bfloat16"
+) -> float:
     return DeviceModel(device, software, number_format).operator_time(operator).device_s
 
 
 @pytest.mark.parametrize("number_format", ["bfloat16", "float8"])
 def test_libraries_of_before_reach_less_on_a_device_that_was_young(number_format: str) -> None:
     bare = replace(CORE, quantisation=None)
-    by_year = [seconds(H100, replace(bare, year=year), product(), number_format) for year in (2022, 2023, 2024, 2025, NEWEST)]
-    assert by_year == sorted(by_year, reverse=True) and by_year[0] == by_year[1] > by_year[3] == by_year[4]
+    by_year = [
+        seconds(H100, replace(bare, year=year), product(), number_format)
+        for year in (2022, 2023, 2024, 2025, NEWEST)
+    ]
+    assert (
+        by_year == sorted(by_year, reverse=True)
+        and by_year[0] == by_year[1] > by_year[3] == by_year[4]
+    )
     oldest, stated = (
         H100.matrix.libraries[0].products[number_format].value,
         product_time(LARGE, H100, number_format, 2).arithmetic_s,
     )
-    assert product_time(LARGE, H100, number_format, 2, year=2023).arithmetic_s == pytest.approx(stated / oldest)
-    assert seconds(A100, replace(bare, year=2021), product()) == seconds(A100, bare, product())  # it was not young
+    assert product_time(LARGE, H100, number_format, 2, year=2023).arithmetic_s == pytest.approx(
+        stated / oldest
+    )
+    assert seconds(A100, replace(bare, year=2021), product()) == seconds(
+        A100, bare, product()
+    )  # it was not young
 
 
 def test_attention_takes_the_kernel_of_the_framework() -> None:
     triton, flash, cudnn = load_software("llm_foundry_2023"), load_software("pytorch_fsdp"), CORE
-    assert triton.attention is not None and flash.attention is not None and cudnn.attention is not None
+    assert (
+        triton.attention is not None and flash.attention is not None and cudnn.attention is not None
+    )
     attention = attention_operator(0, 2, 16, 1024, 128)
     for device in (A100, H100):
         mine = attention_share(device, triton.attention, backward=False)
-        assert mine == pytest.approx(device.matrix.attention_forward.value * triton.attention.forward.value)
-        assert seconds(device, triton, attention) > seconds(device, replace(triton, attention=None), attention)
+        assert mine == pytest.approx(
+            device.matrix.attention_forward.value * triton.attention.forward.value
+        )
+        assert seconds(device, triton, attention) > seconds(
+            device, replace(triton, attention=None), attention
+        )
     stated = H100.matrix.attention_kernels["cudnn"]
-    assert attention_share(H100, cudnn.attention, backward=True) == stated.backward.value  # as the device says
-    assert attention_share(A100, cudnn.attention, backward=True) == A100.matrix.attention_backward.value
+    assert (
+        attention_share(H100, cudnn.attention, backward=True) == stated.backward.value
+    )  # as the device says
+    assert (
+        attention_share(A100, cudnn.attention, backward=True)
+        == A100.matrix.attention_backward.value
+    )
 
 
 def test_an_eager_framework_runs_each_function_behind_a_product_by_itself() -> None:
@@ -76,7 +108,10 @@ def test_an_eager_framework_runs_each_function_behind_a_product_by_itself() -> N
     alone = seconds(A100, eager, product()), seconds(A100, joined, product())
     assert alone[0] == alone[1]
     assert seconds(A100, joined, product(LARGE, Yields.OUTPUT, *rotary)) == alone[1]
-    moved_s = sum(traffic_bytes(work.function, elements, 2) for work in rotary) / A100.memory.stream_bytes_per_s()
+    moved_s = (
+        sum(traffic_bytes(work.function, elements, 2) for work in rotary)
+        / A100.memory.stream_bytes_per_s()
+    )
     more_s = seconds(A100, eager, product(LARGE, Yields.OUTPUT, *rotary)) - alone[0]
     assert more_s == pytest.approx(moved_s + len(rotary) * A100.launch.gap.value)
 
@@ -86,7 +121,9 @@ def test_a_first_bias_is_the_librarys_also_where_kernels_are_eager() -> None:
     added, residual = VectorWork("add", elements), VectorWork("add", elements)
     biased = product(LARGE, Yields.OUTPUT, added, residual)
     biased = replace(biased, reads=(*biased.reads, tensor(LARGE.n), tensor(LARGE.m, LARGE.n)))
-    one_s = traffic_bytes("add", elements, 2) / A100.memory.stream_bytes_per_s() + A100.launch.gap.value
+    one_s = (
+        traffic_bytes("add", elements, 2) / A100.memory.stream_bytes_per_s() + A100.launch.gap.value
+    )
     assert seconds(A100, eager, biased) - seconds(A100, eager, product()) == pytest.approx(one_s)
 
 
@@ -94,7 +131,11 @@ def test_inputs_of_products_in_fp8_are_cast_once_each() -> None:
     assert CORE.quantisation is not None
     bare, cast = replace(CORE, quantisation=None), LARGE.m * LARGE.k * CORE.quantisation.value
     cast_s = cast / H100.memory.stream_bytes_per_s() + H100.launch.gap.value
-    for yields, times in ((Yields.OUTPUT, 1), (Yields.INPUT_GRADIENT, 1), (Yields.WEIGHT_GRADIENT, 0)):
+    for yields, times in (
+        (Yields.OUTPUT, 1),
+        (Yields.INPUT_GRADIENT, 1),
+        (Yields.WEIGHT_GRADIENT, 0),
+    ):
         operator = product(LARGE, yields)
         more_s = seconds(H100, CORE, operator, "float8") - seconds(H100, bare, operator, "float8")
         assert more_s == pytest.approx(times * cast_s, abs=1e-12)
@@ -114,12 +155,20 @@ def test_software_never_has_libraries_newer_than_its_name_says(name: str) -> Non
     assert not stated or software.year == stated[0]
 
 
-@pytest.mark.parametrize(("width", "computed"), [(64, 64), (72, 96), (80, 96), (128, 128), (144, 160), (320, 320)])
+@pytest.mark.parametrize(
+    ("width", "computed"), [(64, 64), (72, 96), (80, 96), (128, 128), (144, 160), (320, 320)]
+)
 def test_heads_are_padded_to_a_width_that_the_kernel_has(width: int, computed: int) -> None:
     flash = load_software("pytorch_fsdp").attention
     assert flash is not None
-    scores, values = Gemm(batch=16, m=2048, n=2048, k=width), Gemm(batch=16, m=2048, n=width, k=2048)
-    taken, bare = (attention_time([scores, values], A100, "bfloat16", 0.0, None, False, each) for each in (flash, None))
+    scores, values = (
+        Gemm(batch=16, m=2048, n=2048, k=width),
+        Gemm(batch=16, m=2048, n=width, k=2048),
+    )
+    taken, bare = (
+        attention_time([scores, values], A100, "bfloat16", 0.0, None, False, each)
+        for each in (flash, None)
+    )
     assert taken.arithmetic_s == pytest.approx(bare.arithmetic_s * computed / width, rel=1e-12)
 
 
@@ -129,10 +178,13 @@ def test_functions_that_a_framework_makes_of_several_kernels_move_what_all_of_th
     norm = replace(product(), kind=OperatorKind.REDUCTION, gemms=(), reads=rows, writes=rows)
     norm = replace(norm, vector=(VectorWork("rms_norm", 4096 * 4096),))
     one, several = (
-        DeviceModel(H100, each, "bfloat16").operator_time(norm) for each in (replace(composed, composed={}), composed)
+        DeviceModel(H100, each, "bfloat16").operator_time(norm)
+        for each in (replace(composed, composed={}), composed)
     )
     made = composed.composed["rms_norm"]
-    assert several.memory_s == pytest.approx(made.bytes.value * 4096 * 4096 / H100.memory.stream_bytes_per_s(), rel=1e-12)
+    assert several.memory_s == pytest.approx(
+        made.bytes.value * 4096 * 4096 / H100.memory.stream_bytes_per_s(), rel=1e-12
+    )
     assert several.memory_s > 5 * one.memory_s
     assert several.launch_s == pytest.approx(made.kernels.value * one.launch_s)
     assert several.host_s == pytest.approx(made.kernels.value * one.host_s)

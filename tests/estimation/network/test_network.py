@@ -12,7 +12,11 @@ from Estimator.network.cluster import Cluster, Tier
 from Estimator.network.collectives import collective_s, wire_bytes
 from GraphExtractor.graph import CollectiveKind
 
-ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+)
 TIERED = Cluster("tiered", 64, (Tier("inner", 8, 1e11, 1e-6), Tier("outer", 64, 1e10, 5e-6)))
 DEGREES = st.sampled_from([1, 2, 4, 8, 16, 32, 64])
 
@@ -30,13 +34,18 @@ def test_ring_on_a_flat_network_without_latency(flat_cluster: Cluster, size: int
 def test_tree_wins_where_latency_rules() -> None:
     flat = Cluster("flat", 64, (Tier("only", 64, 1e10, 5e-6),))
     assert collective_s(ALL_REDUCE, 8, 64, 1, flat) == pytest.approx(2 * (8 / 1e10 + 6 * 5e-6))
-    assert collective_s(ALL_REDUCE, 1e9, 64, 1, flat) == pytest.approx(2 * (63 / 64 * 1e9 / 1e10 + 63 * 5e-6))
+    assert collective_s(ALL_REDUCE, 1e9, 64, 1, flat) == pytest.approx(
+        2 * (63 / 64 * 1e9 / 1e10 + 63 * 5e-6)
+    )
 
 
 def test_what_passes_around_a_ring_takes_every_step_of_it() -> None:
-    """No tree brings it sooner: each device has all parts, one after another, and starts each message."""
+    """No tree brings it sooner: each device has all parts, one after another, and starts each
+    message."""
     flat = Cluster("flat", 64, (Tier("only", 64, 1e10, 5e-6, start_s=3e-6),))
-    assert collective_s(CollectiveKind.PASS, 8, 64, 1, flat) == pytest.approx(63 * (3e-6 + 5e-6) + 63 / 64 * 8 / 1e10)
+    assert collective_s(CollectiveKind.PASS, 8, 64, 1, flat) == pytest.approx(
+        63 * (3e-6 + 5e-6) + 63 / 64 * 8 / 1e10
+    )
     assert collective_s(ALL_GATHER, 8, 64, 1, flat) == pytest.approx(3e-6 + 6 * 5e-6 + 8 / 1e10)
 
 
@@ -53,7 +62,9 @@ def test_group_across_nodes_is_hierarchical() -> None:
 
 
 @given(st.floats(0, 1e12), DEGREES, DEGREES, st.sampled_from(CollectiveKind))
-def test_more_bytes_or_slower_links_never_help(payload: float, size: int, stride: int, kind: CollectiveKind) -> None:
+def test_more_bytes_or_slower_links_never_help(
+    payload: float, size: int, stride: int, kind: CollectiveKind
+) -> None:
     if (size - 1) * stride >= TIERED.num_devices:
         return
     seconds = collective_s(kind, payload, size, stride, TIERED)
@@ -66,7 +77,9 @@ def test_more_bytes_or_slower_links_never_help(payload: float, size: int, stride
 
 
 def test_group_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(InputError, match=r"16 devices, 8 apart, do not fit on the 64 of cluster tiered"):
+    with pytest.raises(
+        InputError, match=r"16 devices, 8 apart, do not fit on the 64 of cluster tiered"
+    ):
         collective_s(ALL_REDUCE, 1.0, 16, 8, TIERED)
 
 

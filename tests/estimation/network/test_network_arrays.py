@@ -31,7 +31,9 @@ def groups_on(draw: st.DrawFn, cluster: Cluster) -> list[Group]:
 
 
 @given(st.data(), clusters(), KINDS)
-def test_each_of_many_groups_costs_what_it_does_by_hand(data: st.DataObject, cluster: Cluster, kind: CollectiveKind) -> None:
+def test_each_of_many_groups_costs_what_it_does_by_hand(
+    data: st.DataObject, cluster: Cluster, kind: CollectiveKind
+) -> None:
     groups = data.draw(groups_on(cluster))
     sizes, strides, first = (np.array(column) for column in zip(*groups, strict=True))
     costs = collective_costs_of(kind, sizes, strides, cluster, first)
@@ -42,15 +44,24 @@ def test_each_of_many_groups_costs_what_it_does_by_hand(data: st.DataObject, clu
             assert set(found.values()) == {(0.0, 0.0)}
             continue
         wanted = costs_by_hand(kind, size, stride, cluster, start)
-        assert found == {name: pytest.approx(cost, rel=1e-12, abs=0) for name, cost in wanted.items()}
-        alone = {each.algorithm: (each.fixed_s, each.per_byte_s) for each in collective_costs(kind, size, stride, cluster, start)}
+        assert found == {
+            name: pytest.approx(cost, rel=1e-12, abs=0) for name, cost in wanted.items()
+        }
+        alone = {
+            each.algorithm: (each.fixed_s, each.per_byte_s)
+            for each in collective_costs(kind, size, stride, cluster, start)
+        }
         assert found == alone
 
 
 @given(st.data(), clusters(), KINDS)
-def test_the_fastest_algorithm_sets_the_seconds(data: st.DataObject, cluster: Cluster, kind: CollectiveKind) -> None:
+def test_the_fastest_algorithm_sets_the_seconds(
+    data: st.DataObject, cluster: Cluster, kind: CollectiveKind
+) -> None:
     groups = data.draw(groups_on(cluster))
-    payloads = data.draw(st.lists(st.just(0.0) | st.floats(1e-3, 1e12), min_size=len(groups), max_size=len(groups)))
+    payloads = data.draw(
+        st.lists(st.just(0.0) | st.floats(1e-3, 1e12), min_size=len(groups), max_size=len(groups))
+    )
     sizes, strides, first = (np.array(column) for column in zip(*groups, strict=True))
     seconds = collective_costs_of(kind, sizes, strides, cluster, first).seconds(np.array(payloads))
     wanted = [
@@ -64,7 +75,9 @@ def test_groups_start_at_device_0_unless_they_say_otherwise() -> None:
     cluster = load_cluster("dgx_a100")
     sizes, strides = np.array([3, 3]), np.array([2, 2])
     seconds = collective_costs_of(ALL_REDUCE, sizes, strides, cluster).seconds(np.array([1e9, 1e9]))
-    across = collective_costs_of(ALL_REDUCE, sizes, strides, cluster, np.array([0, 6])).seconds(np.array([1e9, 1e9]))
+    across = collective_costs_of(ALL_REDUCE, sizes, strides, cluster, np.array([0, 6])).seconds(
+        np.array([1e9, 1e9])
+    )
     assert seconds[0] == seconds[1] == across[0] < across[1] / 5
 
 
@@ -74,7 +87,11 @@ def test_an_algorithm_that_no_group_can_use_is_left_out() -> None:
     assert set(inside.algorithms) == {"ring", "short ring"}
     mixed = collective_costs_of(ALL_REDUCE, np.array([2, 16, 1]), np.array([1, 1, 1]), cluster)
     tree = mixed.algorithms.index("tree")
-    assert np.isinf(mixed.fixed_s[tree, 0]) and np.isfinite(mixed.fixed_s[tree, 1]) and mixed.fixed_s[tree, 2] == 0
+    assert (
+        np.isinf(mixed.fixed_s[tree, 0])
+        and np.isfinite(mixed.fixed_s[tree, 1])
+        and mixed.fixed_s[tree, 2] == 0
+    )
 
 
 def test_payloads_of_many_tensors() -> None:
@@ -94,12 +111,25 @@ def test_an_algorithm_prices_arrays_of_bytes() -> None:
 @pytest.mark.parametrize(
     ("sizes", "strides", "first", "message"),
     [
-        ([8, 513], [8, 8], [0, 0], "513 devices, 8 apart, do not fit on the 4096 of cluster dgx_a100"),
+        (
+            [8, 513],
+            [8, 8],
+            [0, 0],
+            "513 devices, 8 apart, do not fit on the 4096 of cluster dgx_a100",
+        ),
         ([8, 8], [8, 8], [0, 4088], "8 devices, 8 apart, do not fit"),
         ([8, 0], [8, 8], [0, 0], "0 devices, 8 apart, do not fit"),
         ([8, 8], [8, 0], [0, 0], "8 devices, 0 apart, do not fit"),
     ],
 )
-def test_groups_that_do_not_fit_are_refused(sizes: list[int], strides: list[int], first: list[int], message: str) -> None:
+def test_groups_that_do_not_fit_are_refused(
+    sizes: list[int], strides: list[int], first: list[int], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
-        collective_costs_of(ALL_REDUCE, np.array(sizes), np.array(strides), load_cluster("dgx_a100"), np.array(first))
+        collective_costs_of(
+            ALL_REDUCE,
+            np.array(sizes),
+            np.array(strides),
+            load_cluster("dgx_a100"),
+            np.array(first),
+        )

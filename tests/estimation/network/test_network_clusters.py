@@ -1,4 +1,5 @@
-"""Cluster files: every number has a source, bad ones are refused, a part of a cluster is a cluster."""
+"""Cluster files: every number has a source, bad ones are refused, a part of a cluster is a
+cluster."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,24 +55,58 @@ def test_a_part_of_a_cluster() -> None:
 @pytest.mark.parametrize(
     ("name", "edit", "message"),
     [
-        ("perlmutter", lambda d: d["tiers"][0].update(efficiency=1.2), r"tiers\.0\.efficiency is 1\.2; it must be above 0"),
-        ("perlmutter", lambda d: d["tiers"][0]["short"].update(efficiency=0.0), r"tiers\.0\.short\.efficiency is 0"),
+        (
+            "perlmutter",
+            lambda d: d["tiers"][0].update(efficiency=1.2),
+            r"tiers\.0\.efficiency is 1\.2; it must be above 0",
+        ),
+        (
+            "perlmutter",
+            lambda d: d["tiers"][0]["short"].update(efficiency=0.0),
+            r"tiers\.0\.short\.efficiency is 0",
+        ),
         ("perlmutter", lambda d: d["tiers"][1].update(start_s=-1.0), r"tiers\.1\.start_s is -1"),
-        ("perlmutter", lambda d: d["tiers"][1].update(relay_stall=-1.0), r"tiers\.1\.relay_stall is -1"),
-        ("perlmutter", lambda d: d["tiers"][1].update(inner_latency_s=-1.0), r"tiers\.1\.inner_latency_s is -1"),
+        (
+            "perlmutter",
+            lambda d: d["tiers"][1].update(relay_stall=-1.0),
+            r"tiers\.1\.relay_stall is -1",
+        ),
+        (
+            "perlmutter",
+            lambda d: d["tiers"][1].update(inner_latency_s=-1.0),
+            r"tiers\.1\.inner_latency_s is -1",
+        ),
         (
             "perlmutter",
             lambda d: d["tiers"][1].update(topology="mesh"),
             r"tiers\.1\.topology is mesh; it must be switch or torus",
         ),
-        ("perlmutter", lambda d: d["tiers"][1].update(topology="star"), r"tiers\.1\.topology.*star"),
-        ("perlmutter", lambda d: d["library"].update(tree_efficiency=0.0), r"library\.tree_efficiency is 0"),
-        ("perlmutter", lambda d: d["library"].update(copy_share=-0.1), r"library\.copy_share is -0\.1"),
-        ("perlmutter", lambda d: d["tiers"][0]["efficiency"].pop("source"), r"tiers\.0\.efficiency"),
+        (
+            "perlmutter",
+            lambda d: d["tiers"][1].update(topology="star"),
+            r"tiers\.1\.topology.*star",
+        ),
+        (
+            "perlmutter",
+            lambda d: d["library"].update(tree_efficiency=0.0),
+            r"library\.tree_efficiency is 0",
+        ),
+        (
+            "perlmutter",
+            lambda d: d["library"].update(copy_share=-0.1),
+            r"library\.copy_share is -0\.1",
+        ),
+        (
+            "perlmutter",
+            lambda d: d["tiers"][0]["efficiency"].pop("source"),
+            r"tiers\.0\.efficiency",
+        ),
         ("perlmutter", lambda d: d["tiers"][0].update(colour="red"), "colour is not a known key"),
     ],
 )
-def test_bad_clusters_are_refused(tmp_path: Path, name: str, edit: Callable[[Any], object], message: str) -> None:
+def test_bad_clusters_are_refused(
+    tmp_path: Path, name: str, edit: Callable[[Any], object], message: str
+) -> None:
     content = yaml.safe_load((HARDWARE / "clusters" / f"{name}.yaml").read_text())
     edit(content)
     path = tmp_path / "bad.yaml"
@@ -83,6 +118,7 @@ def test_bad_clusters_are_refused(tmp_path: Path, name: str, edit: Callable[[Any
 def test_plain_numbers_are_read_too(tmp_path: Path) -> None:
     path = tmp_path / "plain.yaml"
     path.write_text(
-        "name: plain\nnum_devices: 8\ntiers: [{name: a, group_size: 8, bandwidth_bytes_per_s: 1.0, latency_s: 0.5}]\n"
+        "name: plain\nnum_devices: 8\ntiers: [{name: a, group_size: 8, bandwidth_bytes_per_s: "
+        "1.0, latency_s: 0.5}]\n"
     )
     assert load_cluster(str(path)) == Cluster("plain", 8, (Tier("a", 8, 1.0, 0.5),))

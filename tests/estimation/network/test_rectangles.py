@@ -38,8 +38,13 @@ def test_neighbours_cost_what_their_rectangle_does(name: str, kind: CollectiveKi
     parts = parts_of(sizes, strides, np.full(len(sizes), 2**31), cluster.block_sizes, cluster.rings)
     even = parts.all(axis=0)
     assert even.any()
-    strided = collective_costs_of(kind, sizes[even], strides[even], cluster).seconds(PAYLOADS + np.zeros(even.sum()))
-    assert np.array_equal(strided, rectangle_costs_of(kind, parts[:, even], cluster).seconds(PAYLOADS + np.zeros(even.sum())))
+    strided = collective_costs_of(kind, sizes[even], strides[even], cluster).seconds(
+        PAYLOADS + np.zeros(even.sum())
+    )
+    assert np.array_equal(
+        strided,
+        rectangle_costs_of(kind, parts[:, even], cluster).seconds(PAYLOADS + np.zeros(even.sum())),
+    )
 
 
 @given(
@@ -49,10 +54,17 @@ def test_neighbours_cost_what_their_rectangle_does(name: str, kind: CollectiveKi
     before=st.integers(0, 11),
     turn=st.integers(0, 3),
 )
-def test_parts_are_what_counting_says(blocks: list[int], size: int, stride: int, before: int, turn: int) -> None:
-    """Of groups that start where a contiguous numbering puts them; where counts differ from block to block there are none."""
-    cluster = Cluster("counted", 10**4, tuple(Tier(str(block), block, 1e9, 1e-6) for block in blocks))
-    (parts,) = parts_of(np.array([size]), np.array([stride]), np.array([2**31]), cluster.block_sizes).T.tolist()
+def test_parts_are_what_counting_says(
+    blocks: list[int], size: int, stride: int, before: int, turn: int
+) -> None:
+    """Of groups that start where a contiguous numbering puts them; where counts differ from block
+    to block there are none."""
+    cluster = Cluster(
+        "counted", 10**4, tuple(Tier(str(block), block, 1e9, 1e-6) for block in blocks)
+    )
+    (parts,) = parts_of(
+        np.array([size]), np.array([stride]), np.array([2**31]), cluster.block_sizes
+    ).T.tolist()
     members = before % stride + turn * size * stride + stride * np.arange(size)
     if 0 in parts:
         return
@@ -66,8 +78,13 @@ def test_parts_are_what_counting_says(blocks: list[int], size: int, stride: int,
 @given(parts=st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=4))
 def test_the_next_stage_is_in_another_block_when_the_last_one_is_full(parts: list[int]) -> None:
     column = np.array(parts)[:, None]
-    digits = np.array(np.unravel_index(np.arange(math.prod(parts)), parts[::-1]))[::-1]  # innermost tier first
-    crossed = [int(np.flatnonzero(digits[:, stage] != digits[:, stage + 1]).max()) for stage in range(digits.shape[1] - 1)]
+    digits = np.array(np.unravel_index(np.arange(math.prod(parts)), parts[::-1]))[
+        ::-1
+    ]  # innermost tier first
+    crossed = [
+        int(np.flatnonzero(digits[:, stage] != digits[:, stage + 1]).max())
+        for stage in range(digits.shape[1] - 1)
+    ]
     assert carried_tiers(column)[0].tolist() == crossed
     assert int(outermost_tiers(column)[0]) == max(crossed, default=0)
 
@@ -75,12 +92,18 @@ def test_the_next_stage_is_in_another_block_when_the_last_one_is_full(parts: lis
 def test_more_in_a_node_is_faster_where_nodes_are() -> None:
     cluster = load_cluster("dgx_a100")
     shapes = [(1, 16), (2, 8), (4, 4), (8, 2)]
-    seconds = [min(cost.seconds(1e9) for cost in rectangle_costs(CollectiveKind.ALL_REDUCE, shape, cluster)) for shape in shapes]
+    seconds = [
+        min(
+            cost.seconds(1e9) for cost in rectangle_costs(CollectiveKind.ALL_REDUCE, shape, cluster)
+        )
+        for shape in shapes
+    ]
     assert seconds == sorted(seconds, reverse=True)
 
 
 def test_rectangles_over_two_tiers_take_what_was_measured(shared_data: Path) -> None:
-    """NCCL on Perlmutter: so many GPUs in each of so many nodes; the manual says 4.4 % of long messages, 7.6 % of all."""
+    """NCCL on Perlmutter: so many GPUs in each of so many nodes; the manual says 4.4 % of long
+    messages, 7.6 % of all."""
     samples = read_collectives(shared_data / "layouts" / "nccl_perlmutter_measured.csv")
     cluster = load_cluster("perlmutter")
     errors, long = [], []

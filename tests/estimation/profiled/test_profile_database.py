@@ -1,4 +1,5 @@
-"""Databases of measured operators on disk: what is written is read, in both forms, and what is damaged is refused."""
+"""Databases of measured operators on disk: what is written is read, in both forms, and what is
+damaged is refused."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +28,10 @@ def test_a_row_is_read_as_it_was_written(operator, timing, tp) -> None:
     kept = replace(row(operator), timing=timing, tp=tp)
     columns = operator_columns(kept)
     assert operator_row(columns, "here") == kept
-    texts = {name: repr(value) if isinstance(value, float) else str(value) for name, value in columns.items()}
+    texts = {
+        name: repr(value) if isinstance(value, float) else str(value)
+        for name, value in columns.items()
+    }
     assert operator_row(texts, "here") == kept
 
 
@@ -43,7 +47,9 @@ def test_a_database_is_read_as_it_was_written(packed: bool, tmp_path: Path) -> N
     assert database.collectives == COLLECTIVES and database.passes == PASSES
 
 
-def test_what_is_measured_after_packing_counts_too_and_the_last_row_of_an_operator_holds(tmp_path: Path) -> None:
+def test_what_is_measured_after_packing_counts_too_and_the_last_row_of_an_operator_holds(
+    tmp_path: Path,
+) -> None:
     written(tmp_path)
     pack_tables(tmp_path)
     before = read_database(tmp_path)
@@ -52,13 +58,17 @@ def test_what_is_measured_after_packing_counts_too_and_the_last_row_of_an_operat
     database = read_database(tmp_path)
     assert database.digest != before.digest
     assert len(database.operators) == len(OPERATORS) + 1
-    assert {each.operator: each.timing.seconds for each in database.operators}[anonymous(OPERATORS[0])] == 7.0
+    assert {each.operator: each.timing.seconds for each in database.operators}[
+        anonymous(OPERATORS[0])
+    ] == 7.0
     pack_tables(tmp_path)
     assert read_database(tmp_path).operators == database.operators
 
 
 @pytest.mark.parametrize("left", [0, 1, 30, -1])
-def test_a_line_that_a_killed_process_left_unfinished_is_passed_over_and_replaced(left: int, tmp_path: Path) -> None:
+def test_a_line_that_a_killed_process_left_unfinished_is_passed_over_and_replaced(
+    left: int, tmp_path: Path
+) -> None:
     written(tmp_path)
     path = tmp_path / "operators.csv"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -107,13 +117,18 @@ def text(name: str, content: bytes) -> Callable[[Path], object]:
         (text("operators.csv", b"\x00\n"), "control character"),
         (text("operators.parquet", b"PAR1 not really"), "operators.parquet is no table"),
         (
-            text("collectives.csv", b"op,size_bytes,num_nodes,gpus_per_node,seconds,spread_s,repeats\ngossip,8,1,2,1,0,1\n"),
+            text(
+                "collectives.csv",
+                b"op,size_bytes,num_nodes,gpus_per_node,seconds,spread_s,repeats\ngossip,8,1,2,1,0,1\n",
+            ),
             "op is",
         ),
         (text("passes.csv", b"phase,operators\nsideways,3\n"), "phase is 'sideways'"),
     ],
 )
-def test_damaged_and_foreign_files_are_refused_in_a_sentence(damage, said: str, tmp_path: Path) -> None:
+def test_damaged_and_foreign_files_are_refused_in_a_sentence(
+    damage, said: str, tmp_path: Path
+) -> None:
     written(tmp_path)
     damage(tmp_path)
     with pytest.raises(InputError, match="(?s)" + said.replace("(", r"\(")) as refusal:

@@ -1,4 +1,5 @@
-"""Prices from what was measured: exactly that where it was, growing with the work between and beyond, and marked as such."""
+"""Prices from what was measured: exactly that where it was, growing with the work between and
+beyond, and marked as such."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -109,10 +110,14 @@ def test_what_a_framework_adds_is_found_in_passes_and_counted_as_launches(tmp_pa
     model, operator = model_of(tmp_path), OPERATORS[0]
     costs = model.price(OperatorGraph((operator,), ())).alone
     assert costs.launch_s[0, 0] == pytest.approx(5e-6 + 0.1 * seconds_of(operator), rel=1e-6)
-    assert (costs.arithmetic_s + costs.memory_s)[0, 0] == pytest.approx(seconds_of(operator), rel=1e-12)
+    assert (costs.arithmetic_s + costs.memory_s)[0, 0] == pytest.approx(
+        seconds_of(operator), rel=1e-12
+    )
 
 
-def test_waits_before_passes_cost_what_most_models_paid_for_them(folder: Path, tmp_path: Path) -> None:
+def test_waits_before_passes_cost_what_most_models_paid_for_them(
+    folder: Path, tmp_path: Path
+) -> None:
     assert model_of(folder).pass_starts == PassStarts()
     rows = [
         replace(each, model=model, start_s=start_s * (2 if each.phase is Phase.BACKWARD else 1))
@@ -126,7 +131,9 @@ def test_waits_before_passes_cost_what_most_models_paid_for_them(folder: Path, t
     assert model_of(tmp_path).pass_starts == found
 
 
-def test_a_recomputed_layer_costs_what_most_of_those_measured_did(folder: Path, tmp_path: Path) -> None:
+def test_a_recomputed_layer_costs_what_most_of_those_measured_did(
+    folder: Path, tmp_path: Path
+) -> None:
     assert model_of(folder).run_again_s == 0.0
     rows = [
         replace(each, again_s=again_s if each.phase is Phase.BACKWARD else None)
@@ -158,12 +165,17 @@ def test_the_network_is_that_of_the_measured_exchanges(folder: Path) -> None:
     assert cluster.num_devices == 8
     for size, group in ((2**20, 2), (2**24, 4)):
         measured_s = 1e-4 + 2 * (group - 1) / group * size / 1e9
-        assert collective_s(CollectiveKind.ALL_REDUCE, size, group, 1, cluster) == pytest.approx(measured_s, rel=0.25)
+        assert collective_s(CollectiveKind.ALL_REDUCE, size, group, 1, cluster) == pytest.approx(
+            measured_s, rel=0.25
+        )
 
 
 def test_a_number_format_that_was_not_measured_is_refused(folder: Path) -> None:
     device = load_device(str(folder))
-    with pytest.raises(InputError, match="no operators measured in bfloat16, only in float32; give --precision fp32"):
+    with pytest.raises(
+        InputError,
+        match="no operators measured in bfloat16, only in float32; give --precision fp32",
+    ):
         operator_model(device, load_software(device.software), "bfloat16")
 
 
@@ -198,7 +210,10 @@ def test_held_out_rows_of_a_regular_machine_are_predicted() -> None:
 def test_a_database_of_other_models_alone_is_refused(folder: Path) -> None:
     model = model_of(folder)
     other = product(17, 65, 129)
-    with pytest.raises(InputError, match=r"was measured for by_hand, and has no operator of gpt2; add it with 'phaze profile"):
+    with pytest.raises(
+        InputError,
+        match=r"was measured for by_hand, and has no operator of gpt2; add it with 'phaze profile",
+    ):
         check_model(model, "gpt2", [other])
     check_model(model, "by_hand", [other])
     check_model(model, "gpt2", [other, OPERATORS[0]])

@@ -1,4 +1,5 @@
-"""A variational autoencoder of images: strided and transposed convolutions, a sampled code, two losses."""
+"""A variational autoencoder of images: strided and transposed convolutions, a sampled code, two
+losses."""
 
 import torch
 from torch import nn

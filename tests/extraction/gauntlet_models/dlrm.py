@@ -1,4 +1,5 @@
-"""Recommendation: dense features through an MLP, categories through tables, products of all pairs, another MLP."""
+"""Recommendation: dense features through an MLP, categories through tables, products of all pairs,
+another MLP."""
 
 from itertools import pairwise
 
@@ -23,7 +24,9 @@ class DLRM(nn.Module):
 
     def forward(self, dense, categories):
         x = self.bottom(dense)
-        vectors = torch.stack([x, *(table(categories[:, index]) for index, table in enumerate(self.tables))], dim=1)
+        vectors = torch.stack(
+            [x, *(table(categories[:, index]) for index, table in enumerate(self.tables))], dim=1
+        )
         products = torch.bmm(vectors, vectors.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
         return self.top(torch.cat([x, products], dim=1)).squeeze(1)
 
@@ -33,7 +36,10 @@ def build():
 
 
 def example_inputs(micro_batch_size):
-    return {"dense": torch.randn(micro_batch_size, 13), "categories": torch.zeros(micro_batch_size, 4, dtype=torch.long)}
+    return {
+        "dense": torch.randn(micro_batch_size, 13),
+        "categories": torch.zeros(micro_batch_size, 4, dtype=torch.long),
+    }
 
 
 def loss(scores):

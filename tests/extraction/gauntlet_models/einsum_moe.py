@@ -1,4 +1,5 @@
-"""Experts by einsum, as in Mesh TensorFlow: a capacity for each expert, tokens dispatched and combined by products."""
+"""Experts by einsum, as in Mesh TensorFlow: a capacity for each expert, tokens dispatched and
+combined by products."""
 
 import torch
 from torch import nn
@@ -51,4 +52,6 @@ def example_inputs(micro_batch_size, sequence_length=32):
 
 
 def loss(logits):
-    return functional.cross_entropy(logits.flatten(0, 1), torch.zeros(logits.shape[:2].numel(), dtype=torch.long))
+    return functional.cross_entropy(
+        logits.flatten(0, 1), torch.zeros(logits.shape[:2].numel(), dtype=torch.long)
+    )

@@ -1,4 +1,5 @@
-"""A graph network: messages along edges, gathered and added up by node, batches of equal graphs side by side."""
+"""A graph network: messages along edges, gathered and added up by node, batches of equal graphs
+side by side."""
 
 import torch
 from torch import nn
@@ -10,7 +11,9 @@ NODES, EDGES = 20, 60
 class Messages(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.message = nn.Sequential(nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, width))
+        self.message = nn.Sequential(
+            nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, width)
+        )
         self.update = nn.Sequential(nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, width))
 
     def forward(self, x, edges):

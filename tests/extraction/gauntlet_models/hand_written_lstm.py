@@ -1,4 +1,5 @@
-"""A language model with an LSTM written out: one product of all gates per step, and states handed on."""
+"""A language model with an LSTM written out: one product of all gates per step, and states handed
+on."""
 
 import torch
 from torch import nn
@@ -8,7 +9,10 @@ from torch.nn import functional
 class Lstm(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.inputs, self.states = nn.Linear(width, 4 * width), nn.Linear(width, 4 * width, bias=False)
+        self.inputs, self.states = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(width, 4 * width, bias=False),
+        )
 
     def forward(self, x):
         h = c = torch.zeros_like(x[:, 0])

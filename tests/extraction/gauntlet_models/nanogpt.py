@@ -15,7 +15,10 @@ class Block(nn.Module):
 
     def forward(self, x):
         b, t, c = x.size()
-        q, k, v = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).split(c, dim=2))
+        q, k, v = (
+            part.view(b, t, self.heads, -1).transpose(1, 2)
+            for part in self.c_attn(self.ln_1(x)).split(c, dim=2)
+        )
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.c_proj(y.transpose(1, 2).reshape(b, t, c))
         return x + self.c_out(functional.gelu(self.c_fc(self.ln_2(x))))

@@ -9,12 +9,16 @@ class Translator(nn.Module):
     def __init__(self, vocabulary=300, width=64):
         super().__init__()
         self.source, self.target = nn.Embedding(vocabulary, width), nn.Embedding(vocabulary, width)
-        self.transformer = nn.Transformer(width, 4, 3, 3, 128, dropout=0.0, batch_first=True, norm_first=True)
+        self.transformer = nn.Transformer(
+            width, 4, 3, 3, 128, dropout=0.0, batch_first=True, norm_first=True
+        )
         self.head = nn.Linear(width, vocabulary)
 
     def forward(self, source, target):
         mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
-        x = self.transformer(self.source(source), self.target(target), tgt_mask=mask, tgt_is_causal=True)
+        x = self.transformer(
+            self.source(source), self.target(target), tgt_mask=mask, tgt_is_causal=True
+        )
         return self.head(x)
 
 
@@ -28,4 +32,6 @@ def example_inputs(micro_batch_size, sequence_length=32):
 
 
 def loss(logits):
-    return functional.cross_entropy(logits.flatten(0, 1), torch.zeros(logits.shape[:2].numel(), dtype=torch.long))
+    return functional.cross_entropy(
+        logits.flatten(0, 1), torch.zeros(logits.shape[:2].numel(), dtype=torch.long)
+    )

@@ -1,4 +1,5 @@
-"""Two towers trained to agree: a convolutional one for images, a transformer for texts, and a learned temperature."""
+"""Two towers trained to agree: a convolutional one for images, a transformer for texts, and a
+learned temperature."""
 
 import torch
 from torch import nn
@@ -20,8 +21,13 @@ class Towers(nn.Module):
             nn.Linear(32, width),
         )
         self.tokens = nn.Embedding(300, width)
-        self.text = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 4, 128, batch_first=True, dropout=0.0), 3)
-        self.logit_scale, self.logit_bias = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(1))
+        self.text = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(width, 4, 128, batch_first=True, dropout=0.0), 3
+        )
+        self.logit_scale, self.logit_bias = (
+            nn.Parameter(torch.ones(())),
+            nn.Parameter(torch.zeros(1)),
+        )
 
     def forward(self, batch):
         image = functional.normalize(self.image(batch["image"]), dim=-1)

@@ -8,7 +8,9 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(500, 64)
-        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 6)
+        self.encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 6
+        )
         self.head = nn.Linear(64, 500)
 
     def forward(self, ids):
@@ -24,4 +26,6 @@ def example_inputs(micro_batch_size, sequence_length=32):
 
 
 def loss(output):
-    return nn.functional.cross_entropy(output.flatten(0, 1), torch.zeros(output.shape[:2].numel(), dtype=torch.long))
+    return nn.functional.cross_entropy(
+        output.flatten(0, 1), torch.zeros(output.shape[:2].numel(), dtype=torch.long)
+    )

@@ -17,8 +17,17 @@ class Hybrid(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem = nn.Sequential(ConvBlock(3, 8), ConvBlock(8, 16), ConvBlock(16, 32))
-        self.position, self.token = nn.Parameter(torch.zeros(1, 16, 32)), nn.Parameter(torch.zeros(1, 1, 32))
-        layer = {"d_model": 32, "nhead": 4, "dim_feedforward": 64, "batch_first": True, "norm_first": True}
+        self.position, self.token = (
+            nn.Parameter(torch.zeros(1, 16, 32)),
+            nn.Parameter(torch.zeros(1, 1, 32)),
+        )
+        layer = {
+            "d_model": 32,
+            "nhead": 4,
+            "dim_feedforward": 64,
+            "batch_first": True,
+            "norm_first": True,
+        }
         self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(**layer) for _ in range(6))
         self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, 10)
 

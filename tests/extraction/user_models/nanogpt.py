@@ -1,4 +1,5 @@
-"""A small GPT in the manner of nanoGPT: fused projections, widths taken from inputs, tied head, loss inside the module."""
+"""A small GPT in the manner of nanoGPT: fused projections, widths taken from inputs, tied head,
+loss inside the module."""
 
 import math
 from dataclasses import dataclass
@@ -29,10 +30,13 @@ class Attention(nn.Module):
     def forward(self, x):
         b, t, c = x.size()
         q, k, v = (
-            part.view(b, t, self.n_head, c // self.n_head).transpose(1, 2) for part in self.c_attn(x).split(self.n_embd, 2)
+            part.view(b, t, self.n_head, c // self.n_head).transpose(1, 2)
+            for part in self.c_attn(x).split(self.n_embd, 2)
         )
         dropout = self.dropout if self.training else 0
-        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=None, dropout_p=dropout, is_causal=True)
+        y = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=None, dropout_p=dropout, is_causal=True
+        )
         return self.resid_dropout(self.c_proj(y.transpose(1, 2).contiguous().view(b, t, c)))
 
 
@@ -41,7 +45,10 @@ class Block(nn.Module):
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(config.width), nn.LayerNorm(config.width)
         self.attn = Attention(config)
-        self.c_fc, self.c_proj = nn.Linear(config.width, 4 * config.width), nn.Linear(4 * config.width, config.width)
+        self.c_fc, self.c_proj = (
+            nn.Linear(config.width, 4 * config.width),
+            nn.Linear(4 * config.width, config.width),
+        )
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x):
@@ -76,7 +83,9 @@ class GPT(nn.Module):
         for block in self.transformer.h:
             x = block(x)
         logits = self.lm_head(self.transformer.ln_f(x))
-        return logits, functional.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+        return logits, functional.cross_entropy(
+            logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1
+        )
 
 
 def build():

@@ -1,4 +1,5 @@
-"""A residual network of stages of bottlenecks, and its rates taken from values while it is built."""
+"""A residual network of stages of bottlenecks, and its rates taken from values while it is
+built."""
 
 import torch
 from torch import nn
@@ -8,12 +9,19 @@ class Bottleneck(nn.Module):
     def __init__(self, inner, width, stride, rate):
         super().__init__()
         self.conv1, self.bn1 = nn.Conv2d(inner, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = (
+            nn.Conv2d(width, width, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(width),
+        )
         self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
         self.relu = nn.ReLU(inplace=True)
         self.rate = rate
         same = stride == 1 and inner == 4 * width
-        self.downsample = None if same else nn.Sequential(nn.Conv2d(inner, 4 * width, 1, stride), nn.BatchNorm2d(4 * width))
+        self.downsample = (
+            None
+            if same
+            else nn.Sequential(nn.Conv2d(inner, 4 * width, 1, stride), nn.BatchNorm2d(4 * width))
+        )
 
     def forward(self, x):
         shortcut = x if self.downsample is None else self.downsample(x)
@@ -32,7 +40,9 @@ class ResNet(nn.Module):
         for stage, depth in enumerate(depths):
             blocks = []
             for block in range(depth):
-                blocks.append(Bottleneck(inner, width << stage, 2 if stage and not block else 1, rates[stage]))
+                blocks.append(
+                    Bottleneck(inner, width << stage, 2 if stage and not block else 1, rates[stage])
+                )
                 inner = 4 * (width << stage)
             setattr(self, f"layer{stage + 1}", nn.Sequential(*blocks))
         self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(inner, 10)

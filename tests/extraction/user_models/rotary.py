@@ -1,4 +1,5 @@
-"""Complex rotary positions, attention written out, grouped queries, a gated MLP, and a short plan for tensor parallelism."""
+"""Complex rotary positions, attention written out, grouped queries, a gated MLP, and a short plan
+for tensor parallelism."""
 
 import torch
 from torch import nn
@@ -24,10 +25,14 @@ class Attention(nn.Module):
         super().__init__()
         self.head_width, self.repeats = width // heads, heads // kv_heads
         self.wq, self.wo = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
-        self.wk, self.wv = (nn.Linear(width, kv_heads * self.head_width, bias=False) for _ in range(2))
+        self.wk, self.wv = (
+            nn.Linear(width, kv_heads * self.head_width, bias=False) for _ in range(2)
+        )
 
     def forward(self, x, frequencies, mask):
-        q, k, v = (linear(x).unflatten(-1, (-1, self.head_width)) for linear in (self.wq, self.wk, self.wv))
+        q, k, v = (
+            linear(x).unflatten(-1, (-1, self.head_width)) for linear in (self.wq, self.wk, self.wv)
+        )
         q, k = rotated(q, frequencies), rotated(k, frequencies)
         k, v = (part.repeat_interleave(self.repeats, 2) for part in (k, v))
         scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) * self.head_width**-0.5 + mask

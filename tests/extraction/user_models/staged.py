@@ -34,7 +34,9 @@ class UNet(nn.Module):
         pairs = list(zip(widths[:-1], widths[1:], depths, strict=True))
         self.stem = nn.Conv2d(3, widths[0], 3, padding=1)
         self.down = nn.ModuleList(Stage(nn.Conv2d(a, b, 2, 2), b, depth) for a, b, depth in pairs)
-        self.up = nn.ModuleList(Stage(nn.ConvTranspose2d(b, a, 2, 2), a, depth) for a, b, depth in reversed(pairs))
+        self.up = nn.ModuleList(
+            Stage(nn.ConvTranspose2d(b, a, 2, 2), a, depth) for a, b, depth in reversed(pairs)
+        )
         self.mix = nn.ModuleList(nn.Conv2d(2 * a, a, 1) for a, _, _ in reversed(pairs))
         self.out = nn.Conv2d(widths[0], 4, 1)
 

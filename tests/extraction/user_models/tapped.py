@@ -8,7 +8,9 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(100, 32)
-        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True) for _ in range(8))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(32, 4, 64, batch_first=True) for _ in range(8)
+        )
         self.head = nn.Linear(32, 100)
 
     def forward(self, ids):

@@ -8,7 +8,9 @@ class Tower(nn.Module):
     def __init__(self, width, layers):
         super().__init__()
         self.embedding = nn.Embedding(100, width)
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(width, 4, 2 * width, batch_first=True) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 4, 2 * width, batch_first=True) for _ in range(layers)
+        )
         self.out = nn.Linear(width, 32)
 
     def forward(self, ids):

@@ -9,10 +9,14 @@ class DoubleConv(nn.Module):
     def __init__(self, inner, outer):
         super().__init__()
         self.first = nn.Sequential(
-            nn.Conv2d(inner, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU(inplace=True)
+            nn.Conv2d(inner, outer, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outer),
+            nn.ReLU(inplace=True),
         )
         self.second = nn.Sequential(
-            nn.Conv2d(outer, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU(inplace=True)
+            nn.Conv2d(outer, outer, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outer),
+            nn.ReLU(inplace=True),
         )
 
     def forward(self, x):
@@ -45,8 +49,12 @@ class UNet(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.inc = DoubleConv(3, width)
-        self.down1, self.down2, self.down3 = (Down(width << level, width << level + 1) for level in range(3))
-        self.up1, self.up2, self.up3 = (Up(width << level + 1, width << level) for level in (2, 1, 0))
+        self.down1, self.down2, self.down3 = (
+            Down(width << level, width << level + 1) for level in range(3)
+        )
+        self.up1, self.up2, self.up3 = (
+            Up(width << level + 1, width << level) for level in (2, 1, 0)
+        )
         self.outc = nn.Conv2d(width, 2, 1)
 
     def forward(self, x):
@@ -66,4 +74,6 @@ def example_inputs(micro_batch_size):
 
 
 def loss(output):
-    return functional.cross_entropy(output, torch.zeros(len(output), *output.shape[2:], dtype=torch.long))
+    return functional.cross_entropy(
+        output, torch.zeros(len(output), *output.shape[2:], dtype=torch.long)
+    )

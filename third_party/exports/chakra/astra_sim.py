@@ -1,7 +1,8 @@
-"""The files beside execution traces with which ASTRA-sim runs them: system, network, memory, communicators.
+"""The files beside execution traces with which ASTRA-sim runs them: system, network, memory,
+communicators.
 
-Keys as in ASTRA-sim's ``examples`` (system/native_collectives/HGX-H100-validated.json, network/analytical, remote_memory), whose
-values for what no plan says are taken over.
+Keys as in ASTRA-sim's ``examples`` (system/native_collectives/HGX-H100-validated.json,
+network/analytical, remote_memory), whose values for what no plan says are taken over.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _BLOCKS = {  # its building blocks; a hypercube's own links are as many as a swi
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dimension of ASTRA-sim's network: ``count`` neighbours, and what each of their links does."""
+    """A dimension of ASTRA-sim's network: ``count`` neighbours, and what each of their links
+    does."""
 
     tier: Tier
     count: int
@@ -43,7 +45,8 @@ class Dimension:
 
     @property
     def bandwidth(self) -> float:
-        """Of a link, as ASTRA-sim counts GB/s: what long messages reach of the device's bandwidth, divided over its links."""
+        """Of a link, as ASTRA-sim counts GB/s: what long messages reach of the device's bandwidth,
+        divided over its links."""
         return self.tier.bandwidth_bytes_per_s * self.tier.efficiency / self.links / GIB
 
     @property
@@ -55,9 +58,13 @@ class Dimension:
 def dimensions(plan: UniformPlan, cluster: Cluster) -> tuple[Dimension, ...]:
     """The tiers over which the ranks of ``plan`` lie, innermost first.
 
-    Where their number is no whole number of blocks, ASTRA-sim has no such network: then all lie on the outermost tier they need.
+    Where their number is no whole number of blocks, ASTRA-sim has no such network: then all lie on
+    the outermost tier they need.
     """
-    positions = [outer.group_size // inner for outer, inner in zip(cluster.tiers, cluster.block_sizes, strict=True)]
+    positions = [
+        outer.group_size // inner
+        for outer, inner in zip(cluster.tiers, cluster.block_sizes, strict=True)
+    ]
     order = plan.group_order
     if isinstance(order, Assignment):
         counts = list(order.over(len(cluster.tiers)).occupied)
@@ -70,8 +77,17 @@ def dimensions(plan: UniformPlan, cluster: Cluster) -> tuple[Dimension, ...]:
         outermost = max(place for place, count in enumerate(counts) if count > 1)
         counts = [plan.devices if place == outermost else 1 for place in range(len(counts))]
     every = zip(cluster.tiers, counts, positions, strict=True)
-    used = tuple(Dimension(tier, count, tier.directions(joined)) for tier, count, joined in every if count > 1)
-    return tuple(Dimension(each.tier, each.count, 1 if each.tier.topology is Topology.HYPERCUBE else each.links) for each in used)
+    used = tuple(
+        Dimension(tier, count, tier.directions(joined))
+        for tier, count, joined in every
+        if count > 1
+    )
+    return tuple(
+        Dimension(
+            each.tier, each.count, 1 if each.tier.topology is Topology.HYPERCUBE else each.links
+        )
+        for each in used
+    )
 
 
 def network_file(of: tuple[Dimension, ...]) -> str:
@@ -85,7 +101,8 @@ def network_file(of: tuple[Dimension, ...]) -> str:
             commented(f"# Tiers, innermost first: {', '.join(each.tier.name for each in of)}."),
             f"topology: {row([each.block for each in of])}",
             f"npus_count: {row([str(each.count) for each in of])}",
-            "# Of one link; ASTRA-sim counts 2^30 bytes as a GB. What long messages reach of the peak (efficiency) is in it.",
+            "# Of one link; ASTRA-sim counts 2^30 bytes as a GB. What long messages reach of the "
+            "peak (efficiency) is in it.",
             f"bandwidth: {row([f'{each.bandwidth:.6g}' for each in of])}  # GB/s",
             f"latency: {row([f'{each.latency_ns:.6g}' for each in of])}  # ns",
             "",
@@ -94,7 +111,8 @@ def network_file(of: tuple[Dimension, ...]) -> str:
 
 
 def system_file(machine: Machine, of: tuple[Dimension, ...]) -> str:
-    """The system, JSON: collectives as rings over every dimension, durations of computation as predicted (no roofline)."""
+    """The system, JSON: collectives as rings over every dimension, durations of computation as
+    predicted (no roofline)."""
     rings = ["ring"] * len(of)
     system = {
         "scheduling-policy": "LIFO",

@@ -39,7 +39,9 @@ class Traces:
         if launch.pipeline is None or launch.work is None:
             raise ValueError("the passes of the plan have not been priced")
         ranks = Ranks(launch.degrees)
-        iteration = Iteration.of(launch.pipeline, launch.work, {members: ranks.size(members) for members in Members})
+        iteration = Iteration.of(
+            launch.pipeline, launch.work, {members: ranks.size(members) for members in Members}
+        )
         stages = tuple(stage_nodes(iteration, stage) for stage in range(launch.degrees.pp))
         traces = Traces(ranks, stages, Communicators(ranks))
         return traces.timed() if sum(map(len, stages)) <= MOST_REPLAYED else traces
@@ -51,19 +53,28 @@ class Traces:
         return sum(map(len, self.stages)) * (plan.devices // plan.pp)
 
     def timed(self) -> Traces:
-        """The same, every node with when it starts: the ranks of a stage are alike, so one of each stage tells."""
+        """The same, every node with when it starts: the ranks of a stage are alike, so one of each
+        stage tells."""
         column = [self.ranks.peer(0, stage) for stage in range(self.ranks.plan.pp)]
         end_s = replay({rank: tuple(self.nodes(rank)) for rank in column}).end_s
 
         def timed(rank: int, each: StageNode) -> StageNode:
             node = each.node
-            if node.type is NodeType.RECEIVE:  # asked for when all before it is finished, however long it takes to come
-                start_s = max((end_s[rank, before] for before in (*node.data_deps, *node.ctrl_deps)), default=0.0)
+            if (
+                node.type is NodeType.RECEIVE
+            ):  # asked for when all before it is finished, however long it takes to come
+                start_s = max(
+                    (end_s[rank, before] for before in (*node.data_deps, *node.ctrl_deps)),
+                    default=0.0,
+                )
             else:
                 start_s = end_s[rank, node.id] - node.duration_s
             return replace(each, node=replace(node, start_micros=round(max(start_s, 0.0) * 1e6)))
 
-        stages = (tuple(timed(rank, each) for each in nodes) for rank, nodes in zip(column, self.stages, strict=True))
+        stages = (
+            tuple(timed(rank, each) for each in nodes)
+            for rank, nodes in zip(column, self.stages, strict=True)
+        )
         return replace(self, stages=tuple(stages), communicators=Communicators(self.ranks))
 
     def nodes(self, rank: int) -> Iterator[Node]:
@@ -84,7 +95,10 @@ class Traces:
         shared = [[node_bytes(each.node) for each in nodes] for nodes in self.stages]
         for rank in range(self.ranks.plan.devices):
             stage = self.ranks.stage_of(rank)
-            messages = (message + of_rank(node) for message, node in zip(shared[stage], self.nodes(rank), strict=True))
+            messages = (
+                message + of_rank(node)
+                for message, node in zip(shared[stage], self.nodes(rank), strict=True)
+            )
             yield ExportedFile(f"{PREFIX}.{rank}.et", trace_bytes(messages))
 
 
@@ -95,19 +109,24 @@ class Chakra:
     title = "Chakra and ASTRA-sim"
 
     def inexpressible(self, launch: Launch) -> Inexpressible | None:
-        """Plans of so many ranks or nodes that nobody would want the files, or whose passes have not been priced."""
+        """Plans of so many ranks or nodes that nobody would want the files, or whose passes have
+        not been priced."""
         plan = launch.degrees
         if launch.pipeline is None or launch.work is None or launch.machine is None:
             return Inexpressible("what its passes take has not been predicted")
         if plan.devices == 1:
             return Inexpressible("it runs on one device, which has nobody to communicate with")
         if plan.devices > MOST_RANKS:
-            what = f"it has {plan.devices:,} ranks with a trace each, and at most {MOST_RANKS:,} are written"
+            what = (
+                f"it has {plan.devices:,} ranks with a trace each, and at most {MOST_RANKS:,} "
+                "are written"
+            )
             return Inexpressible(what, _fewer_replicas(plan))
         passes = 2 * plan.micro_batches * plan.interleave * plan.devices
         if passes > MOST_PASSES:
             return Inexpressible(
-                f"its ranks run {passes:,} passes of {plan.micro_batches:,} micro-batches, and traces hold up to {MOST_PASSES:,}"
+                f"its ranks run {passes:,} passes of {plan.micro_batches:,} micro-batches, and "
+                f"traces hold up to {MOST_PASSES:,}"
             )
         return None
 
@@ -140,13 +159,17 @@ def _replayed(traces: Traces) -> Replay | None:
 
 
 def _fewer_replicas(plan: UniformPlan) -> tuple[tuple[str, object], ...]:
-    """The settings of as many replicas as are written, each with the samples that it had; none where one is too many."""
+    """The settings of as many replicas as are written, each with the samples that it had; none
+    where one is too many."""
     each = plan.inner_devices * plan.pp
     if not isinstance(plan.group_order, str):
         return ()
     for dp in range(min(MOST_RANKS // each, plan.dp), 0, -1):
         if dp * plan.cp % plan.ep == 0:
-            return ("dp", dp), ("global_batch_size", plan.micro_batches * plan.micro_batch_size * dp)
+            return ("dp", dp), (
+                "global_batch_size",
+                plan.micro_batches * plan.micro_batch_size * dp,
+            )
     return ()
 
 

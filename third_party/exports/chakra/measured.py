@@ -1,8 +1,9 @@
 """Chakra execution traces of a run that was measured: what ran on the device of a rank, and when.
 
-Nodes of the host (``is_cpu_op``) only say what was launched by whom. mlcommons' converter of traces of PyTorch names kernels as
-CUDA does, writes the shapes of what they read and, in many versions, neither a version nor when they start: then they run as soon
-as what they depend on is finished, one at a time on each stream.
+Nodes of the host (``is_cpu_op``) only say what was launched by whom. mlcommons' converter of traces
+of PyTorch names kernels as CUDA does, writes the shapes of what they read and, in many versions,
+neither a version nor when they start: then they run as soon as what they depend on is finished, one
+at a time on each stream.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from itertools import islice
 from Common.errors import InputError
 from third_party.exports.chakra import wire
 from third_party.exports.chakra.trace import VERSION, NodeFields, NodeType, attribute
-from Validation.traced_kernels import COMMUNICATION, MESSAGES, PRODUCTS, ProductShape, TracedKernel, part_of, product_of
+from Validation.traced_kernels import (
+    COMMUNICATION,
+    MESSAGES,
+    PRODUCTS,
+    ProductShape,
+    TracedKernel,
+    part_of,
+    product_of,
+)
 
 STEP = "ProfilerStep#"
 DAMAGED = "it is no Chakra execution trace, or damaged"
@@ -29,7 +38,9 @@ _PART_OF: Mapping[int, str] = {
     NodeType.RECEIVE: MESSAGES,
     NodeType.COLLECTIVE: COMMUNICATION,
 }  # of others by their names
-_OF_METADATA = frozenset({"schema", "pid", "time", "start_ts", "finish_ts"})  # of which a converter writes some
+_OF_METADATA = frozenset(
+    {"schema", "pid", "time", "start_ts", "finish_ts"}
+)  # of which a converter writes some
 
 
 @dataclass(frozen=True)
@@ -49,15 +60,21 @@ def measured_kernels(content: bytes) -> MeasuredKernels:
     nodes = _read(content)
     on_device = [node for node in nodes if node.type in _TYPES and not node.number("is_cpu_op")]
     if not on_device:
-        raise InputError("the trace has no node of a device (is_cpu_op false); give one of a run, linked with its device's trace")
+        raise InputError(
+            "the trace has no node of a device (is_cpu_op false); give one of a run, linked with "
+            "its device's trace"
+        )
     if not any(node.duration_micros for node in on_device):
         raise InputError(
-            "no node of the trace says how long it took (duration_micros): it is one for a simulator; give a trace of a run"
+            "no node of the trace says how long it took (duration_micros): it is one for a "
+            "simulator; give a trace of a run"
         )
     begins = _begins_us(nodes, on_device)
     by_id = {node.id: node for node in nodes}
     kernels = tuple(_kernel(node, begins[node.id], by_id) for node in on_device)
-    return MeasuredKernels(kernels, len({node.name for node in nodes if node.name.startswith(STEP)}))
+    return MeasuredKernels(
+        kernels, len({node.name for node in nodes if node.name.startswith(STEP)})
+    )
 
 
 def _read(content: bytes) -> tuple[NodeFields, ...]:
@@ -70,11 +87,19 @@ def _read(content: bytes) -> tuple[NodeFields, ...]:
     except InputError as error:
         raise InputError(f"{DAMAGED}: {error}") from error
     if len(nodes) > MOST_NODES:
-        raise InputError(f"the trace has more than {MOST_NODES:,} nodes, which is too large; give one of fewer iterations")
+        raise InputError(
+            f"the trace has more than {MOST_NODES:,} nodes, which is too large; give one of fewer "
+            "iterations"
+        )
     if len(ids) < len(nodes):
-        raise InputError(f"{DAMAGED}: {len(nodes) - len(ids)} of its nodes have the number of another one; export it again")
+        raise InputError(
+            f"{DAMAGED}: {len(nodes) - len(ids)} of its nodes have the number of another one; "
+            "export it again"
+        )
     if latest > MOST_MICROS:
-        raise InputError(f"{DAMAGED}: a node of it ends after {latest:.3g} microseconds; export it again")
+        raise InputError(
+            f"{DAMAGED}: a node of it ends after {latest:.3g} microseconds; export it again"
+        )
     return nodes
 
 
@@ -102,31 +127,42 @@ def _kernel(node: NodeFields, begin_us: float, by_id: Mapping[int, NodeFields]) 
 
 
 def _product(node: NodeFields, by_id: Mapping[int, NodeFields]) -> ProductShape | None:
-    """The product of a kernel by what it reads and the operator that launched it, one of those that it depends on."""
+    """The product of a kernel by what it reads and the operator that launched it, one of those that
+    it depends on."""
     try:
         shapes = ast.literal_eval(node.input_shapes or "None")
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     operators = (by_id[each].name for each in (*node.ctrl_deps, *node.data_deps) if each in by_id)
-    return next((found for name in operators if (found := product_of(name, shapes)) is not None), None)
+    return next(
+        (found for name in operators if (found := product_of(name, shapes)) is not None), None
+    )
 
 
 def _begins_us(nodes: Sequence[NodeFields], on_device: Sequence[NodeFields]) -> dict[int, float]:
-    """When every node starts: as it says, or where none of the device says so by what it depends on."""
+    """When every node starts: as it says, or where none of the device says so by what it depends
+    on."""
     if any(node.start_micros for node in on_device) or len(on_device) == 1:
         return {node.id: float(node.start_micros) for node in nodes}
     return _by_dependencies(nodes)
 
 
 def _by_dependencies(nodes: Sequence[NodeFields]) -> dict[int, float]:
-    """Earliest starts: what a node needs is finished, and so is what came before it on its stream or thread.
+    """Earliest starts: what a node needs is finished, and so is what came before it on its stream
+    or thread.
 
     Raises:
         InputError: nodes depend on each other.
     """
     by_id = {node.id: node for node in nodes}
-    needed = {node.id: {each for each in node.data_deps if each in by_id and each != node.id} for node in nodes}
-    left, children = {number: len(each) for number, each in needed.items()}, defaultdict[int, list[int]](list)
+    needed = {
+        node.id: {each for each in node.data_deps if each in by_id and each != node.id}
+        for node in nodes
+    }
+    left, children = (
+        {number: len(each) for number, each in needed.items()},
+        defaultdict[int, list[int]](list),
+    )
     for number, each in needed.items():
         for before in each:
             children[before].append(number)
@@ -144,6 +180,9 @@ def _by_dependencies(nodes: Sequence[NodeFields]) -> dict[int, float]:
             if not left[child]:
                 heapq.heappush(ready, (max(ends[each] for each in needed[child]), child))
     if len(ends) < len(nodes):
-        what = f"{len(nodes) - len(ends)} of its nodes depend on each other and none says when it starts"
+        what = (
+            f"{len(nodes) - len(ends)} of its nodes depend on each other and none says when it "
+            "starts"
+        )
         raise InputError(f"{DAMAGED}: {what}; export it again")
     return {number: float(end - by_id[number].duration_micros) for number, end in ends.items()}

@@ -1,4 +1,5 @@
-"""Where the ranks of a plan lie: their stage, the groups in which they communicate, their like in other stages."""
+"""Where the ranks of a plan lie: their stage, the groups in which they communicate, their like in
+other stages."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ Levels = tuple[GroupLevel, ...]
 class Ranks:
     """The ranks of ``plan``, numbered so that the innermost groups of its order are neighbours.
 
-    An assignment to tiers fills each tier with the axes in the order in which it names them, so that a block of a tier is a range
-    of ranks there, too.
+    An assignment to tiers fills each tier with the axes in the order in which it names them, so
+    that a block of a tier is a range of ranks there, too.
     """
 
     plan: UniformPlan
@@ -39,14 +40,19 @@ class Ranks:
         return rank + self._offset(stage) - self._offset(self.stage_of(rank))
 
     def group(self, rank: int, members: Members) -> tuple[int, ...]:
-        """The ranks, ascending, with which ``rank`` communicates among ``members``, itself among them."""
+        """The ranks, ascending, with which ``rank`` communicates among ``members``, itself among
+        them."""
         if members is Members.EVERYONE:
             return tuple(range(self.plan.devices))
         if members is Members.ENDS:
             return tuple(sorted({self.peer(rank, 0), self.peer(rank, self.plan.pp - 1)}))
         levels = self._levels[members]
         first = rank - sum(rank // level.stride % level.size * level.stride for level in levels)
-        return tuple(sorted(first + sum(offsets) for offsets in product(*(level.offsets for level in levels))))
+        return tuple(
+            sorted(
+                first + sum(offsets) for offsets in product(*(level.offsets for level in levels))
+            )
+        )
 
     def size(self, members: Members) -> int:
         """Ranks in a group of ``members``."""
@@ -91,7 +97,9 @@ class Ranks:
         assert isinstance(order, Assignment)
         found: dict[Members, list[GroupLevel]] = {members: [] for members in Members}
         stride = 1
-        for tp, tp2, cp, dp, pp, ep in zip(order.tp, order.tp2, order.cp, order.dp, order.pp, order.ep, strict=True):
+        for tp, tp2, cp, dp, pp, ep in zip(
+            order.tp, order.tp2, order.cp, order.dp, order.pp, order.ep, strict=True
+        ):
             rows = stride * tp
             copies = rows * tp2
             found[Members.TENSOR].append(GroupLevel(tp, stride))
@@ -106,7 +114,8 @@ class Ranks:
 
 
 class Communicators:
-    """Numbers of the groups that communicate, from 1 on in the order in which they are first asked for: 0 is ASTRA-sim's own."""
+    """Numbers of the groups that communicate, from 1 on in the order in which they are first asked
+    for: 0 is ASTRA-sim's own."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -114,7 +123,8 @@ class Communicators:
         self._known = dict[tuple[int, Members], str]()
 
     def name(self, rank: int, members: Members) -> str:
-        """The number of the group of ``rank`` among ``members``, as a text; the same ranks have one number."""
+        """The number of the group of ``rank`` among ``members``, as a text; the same ranks have one
+        number."""
         known = self._known.get((rank, members))
         if known is None:
             group = self._ranks.group(rank, members)

@@ -1,8 +1,10 @@
-"""How long an iteration takes by its execution traces: their dependencies alone, and the durations that they state.
+"""How long an iteration takes by its execution traces: their dependencies alone, and the durations
+that they state.
 
-A node starts when all it depends on is finished; computation of a rank runs one at a time, in the order in which it can start. A
-message arrives when it is sent, at the earliest when it is asked for; a collective starts when all its ranks have come to it, the
-n-th of a group on one rank being the n-th on the others.
+A node starts when all it depends on is finished; computation of a rank runs one at a time, in the
+order in which it can start. A message arrives when it is sent, at the earliest when it is asked
+for; a collective starts when all its ranks have come to it, the n-th of a group on one rank being
+the n-th on the others.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ MessageKey = tuple[int, int, int]  # sender, receiver, tag
 
 @dataclass(frozen=True)
 class Replay:
-    """When every node of every rank ends, seconds from the start; ``iteration_s`` is the last one of all."""
+    """When every node of every rank ends, seconds from the start; ``iteration_s`` is the last one
+    of all."""
 
     end_s: Mapping[Place, float]
 
@@ -41,11 +44,14 @@ def replay(ranks: Mapping[int, Sequence[Node]]) -> Replay:
 
 
 class _Simulation:
-    """Events in the order of their times; of one time in that of ranks and ids, so that every replay is the same."""
+    """Events in the order of their times; of one time in that of ranks and ids, so that every
+    replay is the same."""
 
     def __init__(self, ranks: Mapping[int, Sequence[Node]]) -> None:
         self._nodes = {(rank, node.id): node for rank, nodes in ranks.items() for node in nodes}
-        self._left = {place: len({*node.data_deps, *node.ctrl_deps}) for place, node in self._nodes.items()}
+        self._left = {
+            place: len({*node.data_deps, *node.ctrl_deps}) for place, node in self._nodes.items()
+        }
         self._children = defaultdict[Place, list[Place]](list)
         for (rank, number), node in self._nodes.items():
             for parent in {*node.data_deps, *node.ctrl_deps}:
@@ -83,7 +89,10 @@ class _Simulation:
         if len(self._end_s) < len(self._nodes):
             rank, number = min(place for place in self._nodes if place not in self._end_s)
             count = len(self._nodes) - len(self._end_s)
-            raise PhazeError(f"{count} nodes never end, first node {number} of rank {rank}: {self._nodes[rank, number].name}")
+            raise PhazeError(
+                f"{count} nodes never end, first node {number} of rank {rank}: "
+                f"{self._nodes[rank, number].name}"
+            )
         return Replay(self._end_s)
 
     def _ready(self, place: Place, now_s: float) -> None:

@@ -1,7 +1,8 @@
 """Execution traces of schema 0.0.4: nodes, and the files that hold those of a rank.
 
-Source: mlcommons/chakra, ``schema/protobuf/et_def.proto`` (numbers of fields, types and collectives), and the attributes that its
-feeder and ASTRA-sim read, in the types in which they read them.
+Source: mlcommons/chakra, ``schema/protobuf/et_def.proto`` (numbers of fields, types and
+collectives), and the attributes that its feeder and ASTRA-sim read, in the types in which they read
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from third_party.exports.chakra import wire
 
 VERSION = "0.0.4"
 
-_NODE_ID, _NODE_NAME, _NODE_TYPE, _CTRL_DEPS, _DATA_DEPS, _START, _DURATION, _INPUTS, _ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 8, 10
+_NODE_ID, _NODE_NAME, _NODE_TYPE, _CTRL_DEPS, _DATA_DEPS, _START, _DURATION, _INPUTS, _ATTRIBUTE = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+)
 _SHAPES = 2  # of what a node reads
 _NAME, _DOUBLE, _INT32, _INT64, _UINT64, _BOOL, _STRING = 1, 3, 7, 9, 13, 27, 29
 
@@ -43,11 +54,12 @@ class CollectiveType(IntEnum):
 class Node:
     """A node of one rank.
 
-    ``data_deps`` must all be finished before it starts; those of them that only keep the order of its device are ``ctrl_deps``
-    too. ``duration_s`` is exact, ``start_micros`` and ``duration_micros`` what the schema has room for; a receiver starts when it
-    asks. ``tensor_size`` are the bytes that it reads and writes, ``num_ops`` its floating-point operations. ``comm_size`` are
-    bytes of a message, or of what a rank gives to a collective: its part of what is gathered, all of what is reduced. ``group``
-    names a communicator.
+    ``data_deps`` must all be finished before it starts; those of them that only keep the order of
+    its device are ``ctrl_deps`` too. ``duration_s`` is exact, ``start_micros`` and
+    ``duration_micros`` what the schema has room for; a receiver starts when it asks.
+    ``tensor_size`` are the bytes that it reads and writes, ``num_ops`` its floating-point
+    operations. ``comm_size`` are bytes of a message, or of what a rank gives to a collective: its
+    part of what is gathered, all of what is reduced. ``group`` names a communicator.
     """
 
     id: int
@@ -69,10 +81,12 @@ class Node:
 
 
 def node_bytes(node: Node) -> bytes:
-    """``node`` as a message of the schema but for what only its rank has, which ``of_rank`` adds behind it."""
+    """``node`` as a message of the schema but for what only its rank has, which ``of_rank`` adds
+    behind it."""
     attributes = [
         wire.text(_NAME, "is_cpu_op") + wire.whole(_BOOL, 0),
-        wire.text(_NAME, "duration_s") + wire.double(_DOUBLE, node.duration_s),  # ours: readers pass over others' attributes
+        wire.text(_NAME, "duration_s")
+        + wire.double(_DOUBLE, node.duration_s),  # ours: readers pass over others' attributes
     ]
     if node.type is NodeType.COMPUTE:
         attributes.append(wire.text(_NAME, "num_ops") + wire.whole(_INT64, node.num_ops))
@@ -96,14 +110,18 @@ def node_bytes(node: Node) -> bytes:
 
 
 def of_rank(node: Node) -> bytes:
-    """The fields of ``node`` that differ from rank to rank; a message goes on with them as if they had stood in it."""
+    """The fields of ``node`` that differ from rank to rank; a message goes on with them as if they
+    had stood in it."""
     if node.type is NodeType.COLLECTIVE:
-        return wire.content(_ATTRIBUTE, wire.text(_NAME, "pg_name") + wire.text(_STRING, node.group))
+        return wire.content(
+            _ATTRIBUTE, wire.text(_NAME, "pg_name") + wire.text(_STRING, node.group)
+        )
     if node.type is NodeType.COMPUTE:
         return b""
     numbers = {"comm_src": node.comm_src, "comm_dst": node.comm_dst, "comm_tag": node.comm_tag}
     return b"".join(
-        wire.content(_ATTRIBUTE, wire.text(_NAME, name) + wire.whole(_INT32, value)) for name, value in numbers.items()
+        wire.content(_ATTRIBUTE, wire.text(_NAME, name) + wire.whole(_INT32, value))
+        for name, value in numbers.items()
     )
 
 
@@ -120,9 +138,14 @@ def read_trace(content: bytes) -> tuple[Node, ...]:
     """
     messages = wire.read_framed(content)
     metadata = wire.read_fields(next(messages, b""))
-    version = next((field.content.decode(errors="replace") for field in metadata if field.number == 1), "")
+    version = next(
+        (field.content.decode(errors="replace") for field in metadata if field.number == 1), ""
+    )
     if version != VERSION:
-        raise InputError(f"an execution trace says version {version!r:.40}, {VERSION} is read; write it again with that one")
+        raise InputError(
+            f"an execution trace says version {version!r:.40}, {VERSION} is read; write it again "
+            "with that one"
+        )
     return tuple(map(_node, messages))
 
 
@@ -138,10 +161,18 @@ class NodeFields:
     @staticmethod
     def of(message: bytes) -> NodeFields:
         """The fields of ``message``; a repeated field may come in parts."""
-        single, deps, attributes = dict[int, wire.Field](), defaultdict[int, tuple[int, ...]](tuple), dict[str, wire.Field]()
+        single, deps, attributes = (
+            dict[int, wire.Field](),
+            defaultdict[int, tuple[int, ...]](tuple),
+            dict[str, wire.Field](),
+        )
         for field in wire.read_fields(message):
             if field.number in (_CTRL_DEPS, _DATA_DEPS):
-                more = (field.value,) if isinstance(field.value, int) else wire.read_packed(field.content)
+                more = (
+                    (field.value,)
+                    if isinstance(field.value, int)
+                    else wire.read_packed(field.content)
+                )
                 deps[field.number] += more
             elif field.number == _ATTRIBUTE:
                 attributes |= attribute(field.content)
@@ -157,7 +188,11 @@ class NodeFields:
     @property
     def name(self) -> str:
         """What it is called."""
-        return self.single[_NODE_NAME].content.decode(errors="replace") if _NODE_NAME in self.single else ""
+        return (
+            self.single[_NODE_NAME].content.decode(errors="replace")
+            if _NODE_NAME in self.single
+            else ""
+        )
 
     @property
     def type(self) -> int:
@@ -178,7 +213,10 @@ class NodeFields:
     def input_shapes(self) -> str:
         """Shapes of what it reads, a list of lists as text; empty where they are not said."""
         fields = wire.read_fields(self.single[_INPUTS].content) if _INPUTS in self.single else ()
-        return next((field.content.decode(errors="replace") for field in fields if field.number == _SHAPES), "")
+        return next(
+            (field.content.decode(errors="replace") for field in fields if field.number == _SHAPES),
+            "",
+        )
 
     def number(self, name: str) -> int | None:
         """The whole number that the attribute ``name`` is; None where it has none."""
@@ -215,11 +253,15 @@ def _node(message: bytes) -> Node:
             start_micros=fields.start_micros,
         )
     except (KeyError, ValueError) as error:
-        raise InputError(f"a node of an execution trace has no or another {error}; it is of another program") from error
+        raise InputError(
+            f"a node of an execution trace has no or another {error}; it is of another program"
+        ) from error
 
 
 def attribute(message: bytes) -> Iterator[tuple[str, wire.Field]]:
     """The name and the value of an attribute."""
     fields = tuple(wire.read_fields(message))
-    name = next((field.content.decode(errors="replace") for field in fields if field.number == _NAME), "")
+    name = next(
+        (field.content.decode(errors="replace") for field in fields if field.number == _NAME), ""
+    )
     yield from ((name, value) for value in fields if value.number != _NAME)

@@ -1,7 +1,8 @@
 """Protocol Buffers on the wire, as far as execution traces need it: both directions.
 
-Encoding: https://protobuf.dev/programming-guides/encoding. A message is a sequence of fields, in any order; unset ones are left
-out; ``framed`` messages stand one after another, each behind its length.
+Encoding: https://protobuf.dev/programming-guides/encoding. A message is a sequence of fields, in
+any order; unset ones are left out; ``framed`` messages stand one after another, each behind its
+length.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class WireType(IntEnum):
 
 @dataclass(frozen=True)
 class Field:
-    """A field that was read: its number and its value, a whole number or the bytes of anything else."""
+    """A field that was read: its number and its value, a whole number or the bytes of anything
+    else."""
 
     number: int
     value: int | bytes
@@ -40,7 +42,10 @@ class Field:
             InputError: it is none.
         """
         if isinstance(self.value, bytes):
-            raise InputError(f"field {self.number} of a message is no whole number; it is damaged, or of another schema")
+            raise InputError(
+                f"field {self.number} of a message is no whole number; it is damaged, or of "
+                "another schema"
+            )
         return self.value
 
     @property
@@ -51,14 +56,20 @@ class Field:
             InputError: it is a whole number.
         """
         if isinstance(self.value, int):
-            raise InputError(f"field {self.number} of a message is a whole number; it is damaged, or of another schema")
+            raise InputError(
+                f"field {self.number} of a message is a whole number; it is damaged, or of "
+                "another schema"
+            )
         return self.value
 
     @property
     def double(self) -> float:
         """The value of a double."""
         if len(self.content) != 8:
-            raise InputError(f"field {self.number} of a message is no double; it is damaged, or of another schema")
+            raise InputError(
+                f"field {self.number} of a message is no double; it is damaged, or of another "
+                "schema"
+            )
         return float(struct.unpack("<d", self.content)[0])
 
 
@@ -128,7 +139,9 @@ def read_fields(message: bytes) -> Iterator[Field]:
         elif kind in (WireType.FIXED64, WireType.FIXED32):
             length = 8 if kind == WireType.FIXED64 else 4
         else:
-            raise InputError(f"a message has a field of wire type {kind}, which there is not; it is damaged")
+            raise InputError(
+                f"a message has a field of wire type {kind}, which there is not; it is damaged"
+            )
         if at + length > len(message):
             raise _cut_off()
         yield Field(number, message[at : at + length])

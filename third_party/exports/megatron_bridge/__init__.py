@@ -1,7 +1,9 @@
-"""Megatron Bridge: a recipe, a Python module with a function that returns the ``ConfigContainer`` of a plan.
+"""Megatron Bridge: a recipe, a Python module with a function that returns the ``ConfigContainer``
+of a plan.
 
-Names are those of megatron-bridge 0.3.1 (bridge/training/config.py, bridge/models/gpt_provider.py), which trains with
-Megatron-Core 0.16; so it can be told what Megatron-LM can, but for rank orders, which it has only without experts and contexts.
+Names are those of megatron-bridge 0.3.1 (bridge/training/config.py, bridge/models/gpt_provider.py),
+which trains with Megatron-Core 0.16; so it can be told what Megatron-LM can, but for rank orders,
+which it has only without experts and contexts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from third_party.exports.megatron_lm.limits import first_limit, pipeline_inner
 
 @dataclass(frozen=True)
 class MegatronBridge:
-    """Writes ``phaze_recipe.py``; refuses what Megatron-LM is not told either, and some rank orders more."""
+    """Writes ``phaze_recipe.py``; refuses what Megatron-LM is not told either, and some rank orders
+    more."""
 
     name: str = "megatron_bridge"
     title: str = "Megatron Bridge"
@@ -26,7 +29,8 @@ class MegatronBridge:
         refused = first_limit(launch)
         if refused is None and pipeline_inner(launch) and launch.degrees.cp > 1:
             return Inexpressible(
-                "its rank order with the pipeline inside the replicas is not for context or expert parallelism",
+                "its rank order with the pipeline inside the replicas is not for context or "
+                "expert parallelism",
                 (("group_order", GroupOrder.DATA_INNER.value),),
             )
         return refused

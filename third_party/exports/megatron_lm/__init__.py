@@ -1,4 +1,5 @@
-"""Megatron-LM: a script that starts ``pretrain_gpt.py`` under torchrun with all that the plan means."""
+"""Megatron-LM: a script that starts ``pretrain_gpt.py`` under torchrun with all that the plan
+means."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ FILE = "launch.sh"
 
 @dataclass(frozen=True)
 class MegatronLM:
-    """Writes ``launch.sh`` for Megatron-LM core_v0.16.1 and later; stricter than it where it fails only as it runs."""
+    """Writes ``launch.sh`` for Megatron-LM core_v0.16.1 and later; stricter than it where it fails
+    only as it runs."""
 
     name: str = "megatron_lm"
     title: str = "Megatron-LM"
