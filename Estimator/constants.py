@@ -15,11 +15,11 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from Common.errors import InputError
-from Common.quantities import QuantityError, in_unit, is_measured, unit_of_key
-from Common.suggestions import nearest
 from Estimator.chips.technology import CapacityTable
 from Estimator.quantity import Quantity, UncertainQuantity
+from phaze_common.errors import InputError
+from phaze_common.quantities import QuantityError, in_unit, is_measured, unit_of_key
+from phaze_common.suggestions import nearest
 
 Record = TypeVar("Record")
 EVERY = "*"

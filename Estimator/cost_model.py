@@ -13,10 +13,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from Common.errors import PhazeError
 from Estimator.chips.accelerator import IntArray
 from Estimator.chips.technology import FloatArray
 from GraphExtractor.graph import OperatorGraph
+from phaze_common.errors import PhazeError
 
 Seconds = TypeVar("Seconds", float, FloatArray)
 
@@ -96,7 +96,7 @@ class OperatorCostModel(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """Hash of all inputs of the model, for keys of caches; the code is not in it
-        (``Common.files.code_version``)."""
+        (``phaze_common.files.code_version``)."""
 
     @abstractmethod
     def price(

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from Common.errors import InputError
-from Common.numbers import share
 from Estimator.chips.technology import FloatArray
 from GraphExtractor.graph import LayerGraph, ModelGraph, Operator, OperatorGraph, Recompute
+from phaze_common.errors import InputError
+from phaze_common.numbers import share
 
 logger = logging.getLogger(__name__)
 

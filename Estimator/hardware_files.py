@@ -10,11 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-from Common.errors import InputError
-from Common.file_formats import CLUSTER, PLATFORM, TECHNOLOGY, VECTOR_FUNCTIONS
-from Common.records import read_yaml, to_record
-from Common.refusals import FileRefusals
-from Common.suggestions import nearest
 from Estimator.chips.accelerator import Dataflow, Platform, VectorFunctions
 from Estimator.chips.process import process_problems
 from Estimator.chips.technology import CapacityTable, Quantity, Technology, units_of
@@ -22,6 +17,11 @@ from Estimator.network.cluster import Cluster, ShortProtocol, Tier, Topology
 from Estimator.profiled.device import profiled_cluster
 from Estimator.profiled.machine import profile_folder
 from Estimator.quantity import quantity_problems
+from phaze_common.errors import InputError
+from phaze_common.file_formats import CLUSTER, PLATFORM, TECHNOLOGY, VECTOR_FUNCTIONS
+from phaze_common.records import read_yaml, to_record
+from phaze_common.refusals import FileRefusals
+from phaze_common.suggestions import nearest
 
 LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = (
     2**20,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_origin, get_type_hints
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import torch
 from torch.nn import functional
 from torch.nn.modules import transformer
 
-from Common.errors import InputError
 from GraphExtractor.context_parallel import UNSHARED, SharedTokens, gather_keys
 from GraphExtractor.custom_operators import define
 from GraphExtractor.graph import Attention, KeyExchange
 from GraphExtractor.head_exchange import heads_for_tokens, own_heads, tokens_for_heads
 from GraphExtractor.torch_internals import annotate
+from phaze_common.errors import InputError
 
 logger = logging.getLogger(__name__)
 _OURS = "_phaze_mask"

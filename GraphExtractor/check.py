@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from Common.numbers import number
 from GraphExtractor.graph import (
     LayerGraph,
     ModelGraph,
@@ -17,6 +16,7 @@ from GraphExtractor.graph import (
     Yields,
 )
 from GraphExtractor.models.base import ModelFamily
+from phaze_common.numbers import number
 
 logger = logging.getLogger(__name__)
 

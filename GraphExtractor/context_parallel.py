@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from Common.errors import InputError
 from GraphExtractor.custom_operators import define
 from GraphExtractor.graph import (
     GraphKey,
@@ -29,6 +28,7 @@ from GraphExtractor.graph import (
     OperatorKind,
 )
 from GraphExtractor.head_exchange import of_size
+from phaze_common.errors import InputError
 
 
 @dataclass(frozen=True)

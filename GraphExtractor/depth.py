@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from Common.errors import InputError
 from GraphExtractor.graph import LayerTensor, ModelGraph, SharedTensor
 from GraphExtractor.replication import summed_shared
+from phaze_common.errors import InputError
 
 
 def with_layers(graph: ModelGraph, layers: int) -> ModelGraph:

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from Common.errors import InputError
 from GraphExtractor.experts import exchanged, gathered_rows, summed_rows, tokens_by_expert
 from GraphExtractor.graph import GraphKey
+from phaze_common.errors import InputError
 
 _NAME = "phaze_shares"
 

@@ -9,8 +9,6 @@ from functools import partial
 
 import torch
 
-from Common.errors import InputError, PhazeError
-from Common.requirements import check_versions
 from GraphExtractor.attention import register_attention
 from GraphExtractor.check import check_structure
 from GraphExtractor.context_parallel import SharedTokens, check_tokens_apart
@@ -40,6 +38,8 @@ from GraphExtractor.torch_internals import no_init_weights, quiet_transformers
 from GraphExtractor.tracing import TracedStep, substituted_operators, trace_step
 from GraphExtractor.two_axes import shard_twice
 from GraphExtractor.widths import check_key
+from phaze_common.errors import InputError, PhazeError
+from phaze_common.requirements import check_versions
 
 logger = logging.getLogger(__name__)
 

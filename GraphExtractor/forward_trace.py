@@ -21,8 +21,6 @@ import torch
 from torch.fx import Node
 from torch.nn import functional
 
-from Common.errors import InputError
-from Common.requirements import check_versions
 from GraphExtractor import custom_operators
 from GraphExtractor.custom_operators import define
 from GraphExtractor.extract import default_dtype
@@ -42,6 +40,8 @@ from GraphExtractor.torch_internals import (
     traceback,
 )
 from GraphExtractor.tracing import Stamper
+from phaze_common.errors import InputError
+from phaze_common.requirements import check_versions
 
 ATTENTION = "sdpa"  # of Hugging Face models: torch's own function
 _TORCH_ATTENTION = (

@@ -10,12 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from Common.choices import Attention as Attention
-from Common.choices import KeyExchange as KeyExchange
-from Common.choices import Recompute as Recompute
-from Common.choices import StageCuts as StageCuts
-from Common.choices import TensorLayout as TensorLayout
-from Common.file_formats import GRAPH
 from GraphExtractor.names import label
 from GraphExtractor.operator_records import DTYPE_BYTES as DTYPE_BYTES
 from GraphExtractor.operator_records import Collective as Collective
@@ -30,6 +24,12 @@ from GraphExtractor.operator_records import OperatorKind as OperatorKind
 from GraphExtractor.operator_records import Phase as Phase
 from GraphExtractor.operator_records import VectorWork as VectorWork
 from GraphExtractor.operator_records import Yields as Yields
+from phaze_common.choices import Attention as Attention
+from phaze_common.choices import KeyExchange as KeyExchange
+from phaze_common.choices import Recompute as Recompute
+from phaze_common.choices import StageCuts as StageCuts
+from phaze_common.choices import TensorLayout as TensorLayout
+from phaze_common.file_formats import GRAPH
 
 SCHEMA_VERSION = GRAPH.version
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from Common.errors import InputError
 from GraphExtractor.custom_operators import communicate, define, own_part
 from GraphExtractor.graph import CollectiveGroup
+from phaze_common.errors import InputError
 
 
 def of_size(x: torch.Tensor, heads: int, length: int) -> torch.Tensor:

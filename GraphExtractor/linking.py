@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from torch.fx import Node
 
-from Common.errors import PhazeError
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.user_lines import line_of
 from GraphExtractor.values import ValueTable, is_bookkeeping, is_view, operator_name
+from phaze_common.errors import PhazeError
 
 
 def operator_nodes(step: TracedStep) -> tuple[Node, ...]:

@@ -11,14 +11,14 @@ from concurrent.futures import BrokenExecutor
 from functools import partial
 from pathlib import Path
 
-from Common.errors import PhazeError
-from Common.processes import in_processes
-from Common.progress import Advance
 from GraphExtractor.check import warn_of
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.permission import CodePermission
 from GraphExtractor.storage import load_or_extract, load_stored
+from phaze_common.errors import PhazeError
+from phaze_common.processes import in_processes
+from phaze_common.progress import Advance
 
 logger = logging.getLogger(__name__)
 

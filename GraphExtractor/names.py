@@ -9,8 +9,8 @@ import hashlib
 import re
 from pathlib import Path
 
-from Common.errors import InputError
-from Common.files import user_path
+from phaze_common.errors import InputError
+from phaze_common.files import user_path
 
 MODULE_SUFFIX = ".py"  # a module of the user's own
 CONFIG_SUFFIX = ".json"  # a Hugging Face configuration

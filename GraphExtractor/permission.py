@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from Common.errors import InputError
-from Common.run_files import MANIFEST
 from GraphExtractor.names import MODULE_SUFFIX, absolute_path
+from phaze_common.errors import InputError
+from phaze_common.run_files import MANIFEST
 
 EVERY_FILE = (
     None  # as the files that may be run: whoever calls from Python names the models themselves

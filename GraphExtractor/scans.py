@@ -20,9 +20,9 @@ from unittest.mock import patch
 import torch
 from torch.nn import functional
 
-from Common.errors import InputError
 from GraphExtractor.custom_operators import define
 from GraphExtractor.delta_rule import channel_delta_rule, gated_delta_rule
+from phaze_common.errors import InputError
 
 GATES = MappingProxyType({"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1})
 # tokens between the states that the kernel of mamba-ssm keeps for its backward pass

@@ -1,9 +1,9 @@
 """Embedding tables whose module says ``sparse=True``: their gradient is that of the rows that were
 read, and no other.
 
-What such gradients take of memory, network and optimizer is told in ``Plans.stage_price``. Sums of
-bags of rows (``EmbeddingBag``) are one operator, which reads the rows and writes the sums.
-Importing this module registers the operators with torch.
+What such gradients take of memory, network and optimizer is told in
+``Estimator.plans.stage_price``. Sums of bags of rows (``EmbeddingBag``) are one operator, which
+reads the rows and writes the sums. Importing this module registers the operators with torch.
 """
 
 from __future__ import annotations

@@ -10,20 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from Common.errors import ArtefactError, InputError, StaleArtefactError
-from Common.file_formats import GRAPH, KEY, FormatError
-from Common.files import (
-    code_version,
-    content_key,
-    library_version,
-    load_or_set_aside,
-    pack,
-    parse_json,
-    unpack,
-    write_atomically,
-)
-from Common.records import from_json, to_json
-from Common.sealed import sealed, unsealed
 from GraphExtractor.check import check_structure, warn_of
 from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import (
@@ -39,6 +25,20 @@ from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.permission import CodePermission
 from GraphExtractor.widths import check_key
+from phaze_common.errors import ArtefactError, InputError, StaleArtefactError
+from phaze_common.file_formats import GRAPH, KEY, FormatError
+from phaze_common.files import (
+    code_version,
+    content_key,
+    library_version,
+    load_or_set_aside,
+    pack,
+    parse_json,
+    unpack,
+    write_atomically,
+)
+from phaze_common.records import from_json, to_json
+from phaze_common.sealed import sealed, unsealed
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from Common.errors import PhazeError
+from phaze_common.errors import PhazeError
 
 try:
     from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks

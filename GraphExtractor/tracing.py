@@ -17,8 +17,6 @@ from typing import Any
 import torch
 from torch.nn.modules import module as module_hooks
 
-from Common.errors import InputError, PhazeError
-from Common.progress import said_while
 from GraphExtractor.attention import whole_operators
 from GraphExtractor.checkpoints import CHECKPOINTS, Checkpoint, CheckpointedPart
 from GraphExtractor.context_parallel import UNSHARED, SharedTokens
@@ -40,6 +38,8 @@ from GraphExtractor.torch_internals import (
     traceback,
 )
 from GraphExtractor.user_lines import line_of, remember_lines
+from phaze_common.errors import InputError, PhazeError
+from phaze_common.progress import said_while
 
 logger = logging.getLogger(__name__)
 _PRODUCTS = frozenset(

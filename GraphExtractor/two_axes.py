@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from Common.errors import PhazeError
 from GraphExtractor.custom_operators import FusedRmsNorm, communicate, define
 from GraphExtractor.divided_norms import DividedNorm
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import TensorParallelPlan
 from GraphExtractor.summa import SummaLinear
 from GraphExtractor.tensor_parallel import ShardsItself, divided
+from phaze_common.errors import PhazeError
 
 _gather_ids = define(
     "gather_ids",

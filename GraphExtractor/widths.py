@@ -2,9 +2,9 @@
 
 import math
 
-from Common.errors import InputError
 from GraphExtractor.graph import DTYPE_BYTES, Attention, GraphKey, KeyExchange, TensorLayout
 from GraphExtractor.models.base import ModelFamily, TransformerFamily
+from phaze_common.errors import InputError
 
 SHOWN = 16  # divisors listed in a refusal
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import Objective
-from Common.files import content_key
 from Estimator.chips.accelerator import AcceleratorSet, Variant
 from Estimator.chips.cost import G_PER_KG, Prices, service_s
 from Estimator.chips.design_space import DesignSpace
 from Estimator.chips.own_links import own_links
 from Estimator.network.cluster import Cluster
 from Estimator.network.own_links import over_links
+from phaze_common.choices import Objective
+from phaze_common.files import content_key
 from Solver.purchase import Purchase, cluster_switches_usd
 
 FloatArray = NDArray[np.float64]
@@ -299,7 +299,7 @@ class ChipFigures:
         """What is maximised, of configurations with this throughput in samples per second and
         joules per sample.
 
-        Monotone in the criteria that ``Solver.search.pursuit`` names for it, which pruning relies
+        Monotone in the criteria that ``Solver.designs.pursuit`` names for it, which pruning relies
         on. Per dollar are samples over what all devices cost in the time that a sample takes,
         written off over the years of service, and the electricity of a sample; costs and carbon per
         token are told as tokens per dollar and per kilogram. Of what is bought ``throughput`` is

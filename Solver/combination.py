@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import Combine
+from phaze_common.choices import Combine
 
 FloatArray = NDArray[np.float64]
 

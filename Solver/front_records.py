@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from Common.choices import FrontAxis
 from Estimator.chips.accelerator import Accelerator
+from phaze_common.choices import FrontAxis
 
 
 @dataclass(frozen=True)

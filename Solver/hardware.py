@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.files import code_version, content_key
-from Common.records import to_json
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.design_space import DesignSpace, ReferenceChip
 from Estimator.chips.latency_table import load_or_populate, populate_estimates
@@ -25,28 +23,30 @@ from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
+from Estimator.plans.bytes_beside import BytesBeside
+from Estimator.plans.device_costs import DeviceCosts
+from Estimator.plans.groups import LayerGroups
+from Estimator.plans.layer_costs import GraphNetwork, LayerCosts, step_operators
+from Estimator.plans.plan import Precision
+from Estimator.plans.rates import Machine, device_machine
+from Estimator.plans.stage_totals import StageTimes
 from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
 from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Operator, Recompute
-from Plans.bytes_beside import BytesBeside
-from Plans.device_costs import DeviceCosts
-from Plans.groups import LayerGroups
-from Plans.layer_costs import GraphNetwork, LayerCosts, step_operators
-from Plans.plan import Precision
-from Plans.rates import Machine, device_machine
-from Plans.stage_totals import StageTimes
+from phaze_common.files import code_version, content_key
+from phaze_common.records import to_json
 from Solver.chip_figures import ChipFigures, purchase_of, with_links_of
+from Solver.designs.layer_times import attributed_layer_costs, chip_layer_costs
+from Solver.designs.network_times import PassNetwork
+from Solver.designs.schedule_times import ScheduledGraph, scheduled_graph
 from Solver.schedule.solver import Effort, ScheduleSolver
-from Solver.search.layer_times import attributed_layer_costs, chip_layer_costs
-from Solver.search.network_times import PassNetwork
-from Solver.search.schedule_times import ScheduledGraph, scheduled_graph
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _ROOT = Path(__file__).resolve().parent.parent
 PRICING_ROOMS = tuple(
-    _ROOT / room for room in ("Estimator", "Plans", "Solver")
+    _ROOT / room for room in ("Estimator", "Solver")
 )  # whose code decides a price
 
 

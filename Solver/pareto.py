@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.compiled import outer
+from Estimator.plans.compiled import outer
 
 Values = NDArray[
     np.float64

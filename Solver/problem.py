@@ -4,13 +4,13 @@ maximised."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from Common.choices import Combine, FrontAxis
-from Common.choices import Objective as Objective
+from Estimator.plans.plan import UniformPlan
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.permission import CodePermission
-from Plans.plan import UniformPlan
+from phaze_common.choices import Combine, FrontAxis
+from phaze_common.choices import Objective as Objective
 from Solver.combination import Combination
-from Solver.plan_search.space import PlanSpace
+from Solver.plans.space import PlanSpace
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import ClassVar
 
-from Common.choices import Combine
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
 from Estimator.coverage import PricedByBytes
 from Estimator.devices.device import Device
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
+from Estimator.plans.placement import Placement
+from Estimator.plans.plan import Plan, UniformPlan, plan_mapping
+from Estimator.plans.results import Breakdown, PipelineReport, StageReport, Status, TimeInterval
 from Estimator.profiled.sources import SourceCounts
-from Plans.placement import Placement
-from Plans.plan import Plan, UniformPlan, plan_mapping
-from Plans.results import Breakdown, PipelineReport, StageReport, Status, TimeInterval
+from phaze_common.choices import Combine
 from Solver.chip_records import ChipReport
 from Solver.front_records import ModelFront
 from Solver.problem import Objective
@@ -198,7 +198,7 @@ class ModelPlan:
     plan: Plan
     expert: ExpertReport | None = None
     speedup_over_expert: float | None = None
-    all_scores_flops_utilization: float | None = None  # as in ``Plans.results.Iteration``
+    all_scores_flops_utilization: float | None = None  # as in ``Estimator.plans.results.Iteration``
     layout: str = "1d"
     tp2: int = 1
     exchange: str = "gather"

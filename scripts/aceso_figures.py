@@ -17,13 +17,13 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 if str(REPOSITORY) not in sys.path:  # started as a file
     sys.path.insert(0, str(REPOSITORY))
 
-from Common.echo import say  # noqa: E402
-from Common.errors import InputError, PhazeError  # noqa: E402
-from Common.files import read_text  # noqa: E402
-from Reporter.report.charts import series_legend, sized, with_names  # noqa: E402
-from Reporter.report.export import write_figures  # noqa: E402
-from Reporter.report.figures import Figure, Part, Report, Section, inline_data  # noqa: E402
-from Reporter.report.theme import SERIES, colour  # noqa: E402
+from phaze.report.pages.charts import series_legend, sized, with_names  # noqa: E402
+from phaze.report.pages.export import write_figures  # noqa: E402
+from phaze.report.pages.figures import Figure, Part, Report, Section, inline_data  # noqa: E402
+from phaze.report.pages.theme import SERIES, colour  # noqa: E402
+from phaze_common.echo import say  # noqa: E402
+from phaze_common.errors import InputError, PhazeError  # noqa: E402
+from phaze_common.files import read_text  # noqa: E402
 from third_party.aceso.comparison import METHODS, SEARCH, TABLE  # noqa: E402
 
 HEIGHT = 260

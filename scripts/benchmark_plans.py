@@ -18,21 +18,21 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from Estimator.plans.groups import layer_groups
+from Estimator.plans.iteration import price_iteration
+from Estimator.plans.layer_costs import LayerCosts
+from Estimator.plans.many import evaluate_many
+from Estimator.plans.plan import UniformPlan
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.storage import load_or_extract
-from Plans.groups import layer_groups
-from Plans.iteration import price_iteration
-from Plans.layer_costs import LayerCosts
-from Plans.many import evaluate_many
-from Plans.plan import UniformPlan
+from phaze.library import evaluate_many as many_plans
+from phaze.library import run_solver, study
+from phaze.settings.problem import hardware_of, plan_space
+from phaze.settings.resolve import resolve
 from Solver.hardware import Hardware
-from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans
-from Solver.plan_search.shape_plans import ShapePlans
-from Solver.plan_search.space import PlanSpace
-from Studies.library import evaluate_many as many_plans
-from Studies.library import run_solver, study
-from Studies.problem import hardware_of, plan_space
-from Studies.resolve import resolve
+from Solver.plans.best_plan import BestPlan, ConfigurationPlans
+from Solver.plans.shape_plans import ShapePlans
+from Solver.plans.space import PlanSpace
 
 CLUSTER = {"device": "a100_80gb", "devices": 1024}
 QUESTION = CLUSTER | {

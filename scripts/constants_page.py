@@ -35,7 +35,7 @@ def main() -> None:
 
 def page() -> str:
     """The page, room by room and file by file."""
-    from Validation.fitted import fitted_constants
+    from phaze.validation.fitted import fitted_constants
 
     fits = "".join(
         f"- {each.constants} ({each.of}), to runs whose source has `{each.pattern}`\n"
@@ -59,7 +59,7 @@ def page() -> str:
 
 def _constants(path: Path) -> Iterator[tuple[str, str, str]]:
     """Name, value with unit and range, and source of each constant of a file."""
-    from Common.records import read_yaml
+    from phaze_common.records import read_yaml
 
     yield from _within(read_yaml(path), "")
 

@@ -34,7 +34,7 @@ TOLERANCE = 1e-3
 INTRODUCTION = """# Models that people bring
 
 Every row is a model as somebody might bring it: a configuration of transformers, small but with the traps of real ones,
-or a module of one's own (`tests/extraction/gauntlet_models/`). FLOPs are compared with `torch.utils.flop_counter` on the
+or a module of one's own (`tests/GraphExtractor/gauntlet_models/`). FLOPs are compared with `torch.utils.flop_counter` on the
 unchanged model with real tensors, attention and experts written out; parameters with the module's own, exactly.
 Written by `scripts/gauntlet.py --markdown docs/models.md`.
 """
@@ -106,11 +106,11 @@ def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
         sys.path.append(place)
     count = import_module("gauntlet_reference").count
 
-    from Common.errors import InputError
     from GraphExtractor.check import product_flops
     from GraphExtractor.extract import extract_graph
     from GraphExtractor.graph import GraphKey
     from GraphExtractor.models.registry import find_model
+    from phaze_common.errors import InputError
 
     path = str(case.file)
     if case.file is None:

@@ -1,5 +1,5 @@
-"""The cases of the gauntlet (``tests/extraction/gauntlet_models``): configurations of transformers,
-and modules in files."""
+"""The cases of the gauntlet (``tests/GraphExtractor/gauntlet_models``): configurations of
+transformers, and modules in files."""
 
 import math
 from collections.abc import Mapping, Sequence

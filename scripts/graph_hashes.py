@@ -103,10 +103,10 @@ def _configured(folder: Path) -> Iterator[tuple[str, "GraphKey"]]:
 def _hash(key: "GraphKey") -> str:
     """Of the graph without the place of its model's file; where there is none, the kind of error
     and what is said."""
-    from Common.errors import PhazeError
-    from Common.records import to_json
     from GraphExtractor.extract import extract_graph
     from GraphExtractor.models.registry import find_model
+    from phaze_common.errors import PhazeError
+    from phaze_common.records import to_json
 
     numpy.random.seed(0)  # models that mask at random draw how much
     try:

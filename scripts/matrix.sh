@@ -13,7 +13,7 @@ combinations=(
     3.13:2.14.1:5.24.0
 )
 if [[ $# -gt 0 ]]; then combinations=("$@"); fi
-read -ra tests <<<"${PHAZE_MATRIX_TESTS:-tests/extraction tests/exports tests/conformance}"
+read -ra tests <<<"${PHAZE_MATRIX_TESTS:-tests/extraction tests/phaze/exports tests/conformance}"
 every=${PHAZE_MATRIX_GRAPHS:-1}
 
 work=$(mktemp -d)

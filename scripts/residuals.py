@@ -1,4 +1,4 @@
-"""Write Validation/residuals.yaml: how far predictions are off the runs that ship, source by
+"""Write phaze/validation/residuals.yaml: how far predictions are off the runs that ship, source by
 source.
 
     .venv/bin/python scripts/residuals.py
@@ -20,11 +20,11 @@ def main() -> None:
     """Predict the runs that ship and write the residuals."""
     import json
 
-    from Common.progress import SilentProgress
-    from Common.records import to_json
-    from Studies.folders import folders_of
-    from Validation.intervals import RESIDUALS, load_residuals, residuals_of
-    from Validation.run import validate
+    from phaze.settings.folders import folders_of
+    from phaze.validation.intervals import RESIDUALS, load_residuals, residuals_of
+    from phaze.validation.run import validate
+    from phaze_common.progress import SilentProgress
+    from phaze_common.records import to_json
 
     def unpriced(plan: Path, database: Path) -> None:
         raise AssertionError("runs that ship have no plan files")

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from traces import TraceStore
 
-from Common.compiled_code import find_place
-from Common.logs import PACKAGES
 from GraphExtractor.graph import Attention, GraphKey, ModelGraph
 from GraphExtractor.models.registry import find_model
+from phaze_common.compiled_code import find_place
+from phaze_common.logs import PACKAGES
+from tests.builders.traces import TraceStore
 
-pytest_plugins = ["distribution", "processes"]
+pytest_plugins = ["tests.builders.distribution", "tests.builders.processes"]
 
 find_place()  # before anything is compiled, and for the processes that tests start
 # Python keeps its bytecode too, whatever the environment says: a hundred processes would each
@@ -27,25 +27,16 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 THOROUGH = "PHAZE_THOROUGH"  # environment variable that stands for --thorough
-TRACING = {  # folders and files whose tests trace models, and so need torch in any case
+# folders and files whose tests trace models, and so need torch in any case
+TRACING = {
     "docs",
-    "explain",
-    "exports",
-    "extraction",
-    "frontdoor",
-    "library",
-    "plan_search",
-    "report",
-    "runtime",
-    "search",
-    "sweep",
+    "phaze",
+    "GraphExtractor",
+    "designs",
+    "plans",
     "test_reference_pages.py",
     "test_traces.py",
     "test_transformer_perf_estimates_compare.py",
-    "trace",
-    "plans",
-    "training",
-    "validation",
 }
 
 Extract = Callable[..., ModelGraph]

@@ -13,12 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distribution import pytest_xdist_make_scheduler
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import finished
 from test_processes import is_running
 from xdist.dsession import DSession
+
+from tests.builders.distribution import pytest_xdist_make_scheduler
+from tests.builders.processes import finished
 
 TESTS = Path(__file__).resolve().parent
 PLUGINS = "-p no:faulthandler -p xdist -p processes -p distribution"

@@ -15,27 +15,13 @@ from pathlib import Path
 import pytest
 
 import phaze
-from FrontDoor.arguments import mode_parsers
-from Studies.annotations import Mode
-from Studies.plan_table import COLUMNS
-from Studies.request import settings_for
+from phaze.cli.arguments import mode_parsers
+from phaze.settings.annotations import Mode
+from phaze.settings.plan_table import COLUMNS
+from phaze.settings.request import settings_for
 
-REPOSITORY = Path(phaze.__file__).resolve().parent
-ROOMS = (
-    *(
-        "Common",
-        "Estimator",
-        "GraphExtractor",
-        "Plans",
-        "Solver",
-        "Runtime",
-        "Validation",
-        "Studies",
-        "Reporter",
-        "FrontDoor",
-    ),
-    "third_party",
-)
+REPOSITORY = Path(phaze.__file__).resolve().parents[1]
+ROOMS = ("phaze", "phaze_common", "GraphExtractor", "Estimator", "Solver", "third_party")
 
 READERS = {  # what reads without bounds, or takes what is no number and the last of two equal keys
     *(
@@ -71,39 +57,39 @@ READERS = {  # what reads without bounds, or takes what is no number and the las
     *("zipfile.ZipFile", "torch.load", "lzma.open", "bz2.open"),
 }
 MAY_READ = {
-    "Common/files.py read_bytes open": "the bounded reader of what people name",
-    "Common/files.py read_packed gzip.open": "the bounded reader of what people name, unpacked "
+    "phaze_common/files.py read_bytes open": "the bounded reader of what people name",
+    "phaze_common/files.py read_packed gzip.open": "the bounded reader of what people name, unpacked "
     "within its bound",
-    "Common/files.py artefact_bytes open": "the bounded reader of what phaze keeps",
-    "Common/files.py unpack gzip.open": "the bounded reader of packed artefacts",
-    "Common/files.py code_version read_bytes": "sources of phaze",
-    "Common/files.py append_line open": "a table of phaze's own, whose last line is looked at",
-    "Common/files.py write_atomically open": "the atomic writer, which makes a new file",
-    "Common/written_files.py _begins open": "no more than the head of a file",
-    "Common/json_text.py parse_json json.loads": "the reader of JSON",
-    "Common/arrays.py read_arrays np.load": "of bytes read within bounds, without pickle, "
+    "phaze_common/files.py artefact_bytes open": "the bounded reader of what phaze keeps",
+    "phaze_common/files.py unpack gzip.open": "the bounded reader of packed artefacts",
+    "phaze_common/files.py code_version read_bytes": "sources of phaze",
+    "phaze_common/files.py append_line open": "a table of phaze's own, whose last line is looked at",
+    "phaze_common/files.py write_atomically open": "the atomic writer, which makes a new file",
+    "phaze_common/written_files.py _begins open": "no more than the head of a file",
+    "phaze_common/json_text.py parse_json json.loads": "the reader of JSON",
+    "phaze_common/arrays.py read_arrays np.load": "of bytes read within bounds, without pickle, "
     "unpacked within them",
-    "Common/parquet.py read_parquet pq.ParquetFile": "the reader of parquet, of bytes read within "
+    "phaze_common/parquet.py read_parquet pq.ParquetFile": "the reader of parquet, of bytes read within "
     "bounds",
-    "Common/requirements.py _lines read_text": "pyproject.toml of phaze",
-    "Common/requirements.py _lines tomllib.loads": "pyproject.toml of phaze",
-    "Common/kept_code.py _read read_bytes": "compiled code in a folder that only its owner can "
+    "phaze_common/requirements.py _lines read_text": "pyproject.toml of phaze",
+    "phaze_common/requirements.py _lines tomllib.loads": "pyproject.toml of phaze",
+    "phaze_common/kept_code.py _read read_bytes": "compiled code in a folder that only its owner can "
     "write",
-    "Common/kept_code.py _load_index pickle.loads": "as numba keeps it, after its digest and in "
+    "phaze_common/kept_code.py _load_index pickle.loads": "as numba keeps it, after its digest and in "
     "its owner's folder",
-    "Common/kept_code.py _load_data pickle.loads": "as numba keeps it, after its digest and in "
+    "phaze_common/kept_code.py _load_data pickle.loads": "as numba keeps it, after its digest and in "
     "its owner's folder",
-    "Common/file_formats.py stamped_json json.loads": "what phaze has just written",
-    "Runtime/training/launch.py _watched pickle.loads": "what its own process wrote into a pipe",
-    "Studies/robust/sampled_space.py": "designs that are open, no files",
-    "FrontDoor/exit_status.py _prepare_streams open": "the device that takes everything",
-    "FrontDoor/listing.py _comment read_text": "hardware that ships",
+    "phaze_common/file_formats.py stamped_json json.loads": "what phaze has just written",
+    "phaze/runtime/training/launch.py _watched pickle.loads": "what its own process wrote into a pipe",
+    "phaze/studies/robust/sampled_space.py": "designs that are open, no files",
+    "phaze/cli/exit_status.py _prepare_streams open": "the device that takes everything",
+    "phaze/cli/listing.py _comment read_text": "hardware that ships",
     "GraphExtractor/sources/hf_files.py": "sources of the installed transformers",
-    "Reporter/report/page.py _template read_text": "templates of phaze",
-    "Runtime/profiling/this_machine.py": "what the system says of itself",
-    "Runtime/profiling/run.py _locked open": "a lock",
+    "phaze/report/pages/page.py _template read_text": "templates of phaze",
+    "phaze/runtime/profiling/this_machine.py": "what the system says of itself",
+    "phaze/runtime/profiling/run.py _locked open": "a lock",
     "third_party/amped/command_line.py _is_own open": "no more than the first line",
-    "Common/toml_text.py parse_toml tomllib.loads": "the reader of TOML",
+    "phaze_common/toml_text.py parse_toml tomllib.loads": "the reader of TOML",
 }
 
 WRITERS = {  # what replaces a file without asking whose it is
@@ -134,18 +120,18 @@ WRITERS = {  # what replaces a file without asking whose it is
     ),
 }
 MAY_WRITE = {
-    "Common/written_files.py write_outputs write_atomically": "the guarded writer",
+    "phaze_common/written_files.py write_outputs write_atomically": "the guarded writer",
     "GraphExtractor/storage.py": "graphs by their content",
-    "Solver/search/best_known.py": "what parts of a search tell each other",
-    "Studies/kept_answers.py": "answers by their content",
-    "Studies/robust/records.py": "robust.json of a run; what is no answer is set aside before",
-    "Studies/run_directory.py": "files of a run, after check_replaceable",
-    "Studies/training_time/run.py": "files of a training time, after check_replaceable",
-    "Studies/sweep/": "tables and points of a sweep, after refuse_replacing",
+    "Solver/designs/best_known.py": "what parts of a search tell each other",
+    "phaze/runs/kept_answers.py": "answers by their content",
+    "phaze/studies/robust/records.py": "robust.json of a run; what is no answer is set aside before",
+    "phaze/runs/run_directory.py": "files of a run, after check_replaceable",
+    "phaze/studies/training_time/run.py": "files of a training time, after check_replaceable",
+    "phaze/studies/sweep/": "tables and points of a sweep, after refuse_replacing",
     "Estimator/profiled/": "a database that profile made, after _check_machine; tables are made "
     "in memory",
-    "Runtime/training/checkpoints.py": "checkpoints in a folder of their own",
-    "FrontDoor/calibrate.py": "refuses every file that is there, unless --force",
+    "phaze/runtime/training/checkpoints.py": "checkpoints in a folder of their own",
+    "phaze/cli/calibrate.py": "refuses every file that is there, unless --force",
     "third_party/amped/command_line.py": "after refuse_replacing",
     "third_party/aceso/comparison.py": "answers that are kept, a line each",
 }
@@ -174,7 +160,7 @@ GUARDS_OF_PATHS = {  # flags that name a place, by mode, and what keeps what is 
         "compare output",
     },
     "refuse_replacing": {"sweep output"},
-    "Common.written_files": {
+    "phaze_common.written_files": {
         *(
             "export output",
             "report output",
@@ -271,7 +257,7 @@ def test_every_reader_is_bounded() -> None:
         for each in passing(READERS, is_our_own)
         if not each.endswith((".open rows", "_screen.py open"))
     ]
-    house = {"read_text", "read_bytes"}  # of Common.files by name: calls without an object
+    house = {"read_text", "read_bytes"}  # of phaze_common.files by name: calls without an object
     bare = {
         f"{path} {function} {call.func.id}"
         for path, tree in sources()
@@ -312,9 +298,7 @@ def test_words_of_others_pass_their_writer_in_every_template() -> None:
                     yield text
             yield from unguarded(child, guarded=inside)
 
-    templates = [
-        (path, tree) for path, tree in sources() if path.startswith("third_party/exports/")
-    ]
+    templates = [(path, tree) for path, tree in sources() if path.startswith("phaze/exports/")]
     assert len(templates) > 20
     found = {path: list(unguarded(tree, guarded=False)) for path, tree in templates}
     assert not {path: each for path, each in found.items() if each}
@@ -329,7 +313,7 @@ def test_every_flag_that_names_a_place_has_its_guard() -> None:
     found = {f"{mode} {flag}" for mode, names in flags.items() for flag in names & places}
     listed = {each for group in GUARDS_OF_PATHS.values() for each in group}
     assert found == listed, "flags that name a place, and the guards that are known of such flags"
-    forced = {each.partition(" ")[0] for each in GUARDS_OF_PATHS["Common.written_files"]}
+    forced = {each.partition(" ")[0] for each in GUARDS_OF_PATHS["phaze_common.written_files"]}
     assert {mode for mode, names in flags.items() if "force" in names} == forced | {"calibrate"}
 
 

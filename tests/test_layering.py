@@ -1,4 +1,4 @@
-"""Imports run one way through the rooms: read from the code, imports inside functions and for type
+"""Imports run one way through the house: read from the code, imports inside functions and for type
 checkers alone included."""
 
 import ast
@@ -6,47 +6,52 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# From the door to what stands under everything; a room imports from later lines only, rooms of one
-# line not from each other.
+# From the command line to what stands under everything; a package imports from later lines only,
+# packages of one line not from each other. A longer name is a package of its own.
 ORDER = (
-    ("phaze",),
-    ("FrontDoor",),
-    ("Reporter",),
-    ("Studies",),
-    ("Solver", "Validation", "Runtime"),
-    ("Plans",),
+    ("phaze.cli",),
+    ("phaze.report",),
+    ("phaze.python_words",),
+    ("phaze.library",),
+    ("phaze.studies",),
+    ("phaze.validation",),
+    ("phaze.exports", "phaze.runtime"),
+    ("phaze.runs",),
+    ("phaze.settings",),
+    ("Solver",),
+    ("Estimator.plans",),
     ("Estimator",),
     ("GraphExtractor",),
-    ("Common",),
+    ("phaze_common",),
 )
-LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+LEVEL = {package: level for level, packages in enumerate(ORDER) for package in packages}
 BRIDGES, SCRIPTS = "third_party", "scripts"
-EVERY_ROOM = (*LEVEL, BRIDGES, SCRIPTS)
-KNOW_TORCH = {"GraphExtractor", "Runtime"}
+FOLDERS = sorted({package.partition(".")[0] for package in LEVEL} | {BRIDGES, SCRIPTS})
+ROOT = ("phaze", "phaze.__main__")  # load what they name when it is asked for
+KNOW_TORCH = {"GraphExtractor", "phaze.runtime"}
 OF_TORCH = {"torch", "torchvision", "transformers"}
 LOADERS = {"import_module", "__import__"}
 
-# The one import that runs the other way: names of ``Studies.library`` are also those of
-# ``Solver.search``, loaded on first use.
-ALLOWED = {"Solver/search/__init__.py": {"Studies"}}
+# Imports the other way: names from before 0.2, and the one registry of other tools' readers.
+ALLOWED = {"Solver.search": {"phaze"}, "phaze.validation.bridges": {BRIDGES}}
 
 
 @dataclass(frozen=True)
 class Import:
-    """A package that a module imports, and whether that happens as soon as the module itself is
-    imported."""
+    """A module or name that a module imports, and whether that happens as soon as the module itself
+    is imported."""
 
-    package: str
+    name: str
     at_once: bool
 
 
 def imports_of(source: str, package: str = "") -> set[Import]:
-    """Outermost packages that ``source``, a module directly in the dotted ``package``, imports
-    anywhere in it.
+    """Dotted names that ``source``, a module directly in the dotted ``package``, imports.
 
     In a module that imports what is only known when it runs, every text that could be the name of a
     module of ours counts.
@@ -65,22 +70,18 @@ def imports_of(source: str, package: str = "") -> set[Import]:
         for name in _imported(node, package)
     }
     if any(_is_loader(node) for node in ast.walk(tree)):
-        texts = [
-            node.value
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        ]
-        found |= {Import(text.partition(".")[0], False) for text in texts if _names_a_module(text)}
+        texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+        found |= {Import(t, False) for t in texts if isinstance(t, str) and _names_a_module(t)}
     return found
 
 
 def _imported(node: ast.AST, package: str) -> set[str]:
     if isinstance(node, ast.Import):
-        return {alias.name.partition(".")[0] for alias in node.names}
+        return {alias.name for alias in node.names}
     if isinstance(node, ast.ImportFrom):
-        return {
-            (package if node.level else str(node.module)).partition(".")[0]
-        }  # relative ones stay in their room
+        home = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+        base = ".".join([*home, *filter(None, [node.module])])
+        return {f"{base}.{alias.name}" for alias in node.names}
     return set()
 
 
@@ -99,105 +100,112 @@ def _is_for_type_checkers(node: ast.AST) -> bool:
 
 
 def _names_a_module(text: str) -> bool:
-    return text.partition(".")[0] in {*EVERY_ROOM, *OF_TORCH} and all(
-        part.isidentifier() for part in text.split(".")
-    )
+    parts = text.split(".")
+    return parts[0] in {*FOLDERS, *OF_TORCH} and all(part.isidentifier() for part in parts)
 
 
-def may_import(room: str, other: str) -> bool:
-    """Whether a module of ``room`` may import one of ``other``, both rooms of ours."""
-    if room in (other, SCRIPTS):
+def package_of(name: str) -> str:
+    """The longest package of ``ORDER`` that holds a dotted name, else its outermost package."""
+    held = [each for each in LEVEL if name == each or name.startswith(f"{each}.")]
+    return max(held, key=len, default=name.partition(".")[0])
+
+
+def may_import(package: str, other: str) -> bool:
+    """Whether a module of ``package`` may import one of ``other``, both packages of ours."""
+    if package in (other, SCRIPTS):
         return True
-    if other == BRIDGES:
-        return (
-            room in LEVEL and LEVEL[room] <= LEVEL["Solver"]
-        )  # whoever writes or reads other people's files, inside functions
-    if other == SCRIPTS or other not in LEVEL:
+    if other not in LEVEL:
         return False
-    return LEVEL[other] > (LEVEL["Reporter"] if room == BRIDGES else LEVEL[room])
-
-
-def modules(room: str) -> list[Path]:
-    files = (
-        [REPOSITORY / f"{room}.py"]
-        if (REPOSITORY / f"{room}.py").exists()
-        else sorted((REPOSITORY / room).rglob("*.py"))
-    )
-    return [path.relative_to(REPOSITORY) for path in files]
+    return LEVEL[other] > (LEVEL["phaze.report"] if package == BRIDGES else LEVEL[package])
 
 
 @cache
-def read(path: Path) -> set[Import]:
+def modules() -> dict[str, Path]:
+    """Every module of ours by its dotted name."""
+    files = (
+        path.relative_to(REPOSITORY)
+        for each in FOLDERS
+        for path in Path(REPOSITORY, each).rglob("*.py")
+    )
+    return {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+
+
+@cache
+def read(module: str) -> set[Import]:
+    path = modules()[module]
     return imports_of((REPOSITORY / path).read_text(encoding="utf-8"), ".".join(path.parts[:-1]))
 
 
+@cache
 def wrong_way() -> dict[str, set[str]]:
-    """Every import against the order: file -> rooms."""
+    """Every import against the order: module -> packages."""
     found: dict[str, set[str]] = {}
-    for room in EVERY_ROOM:
-        for path in modules(room):
-            ours = {each.package for each in read(path)} & set(EVERY_ROOM)
-            if wrong := {other for other in ours if not may_import(room, other)}:
-                found[path.as_posix()] = wrong
+    for module in set(modules()) - set(ROOT):
+        others = {package_of(each.name) for each in read(module)}
+        ours = {each for each in others if each.partition(".")[0] in FOLDERS}
+        if wrong := {each for each in ours if not may_import(package_of(module), each)}:
+            found[module] = wrong
     return found
 
 
 def test_imports_run_one_way() -> None:
-    new = {path: rooms - ALLOWED.get(path, set()) for path, rooms in wrong_way().items()}
-    assert {path: rooms for path, rooms in new.items() if rooms} == {}
+    new = {module: found - ALLOWED.get(module, set()) for module, found in wrong_way().items()}
+    assert {module: found for module, found in new.items() if found} == {}
 
 
 def test_what_was_put_right_is_taken_off_the_list() -> None:
-    found = wrong_way()
-    mended = {path: rooms - found.get(path, set()) for path, rooms in ALLOWED.items()}
-    assert {path: rooms for path, rooms in mended.items() if rooms} == {}
+    assert {each: found for each, found in wrong_way().items() if each in ALLOWED} == ALLOWED
+
+
+def test_no_module_needs_itself() -> None:
+    known = modules()
+    arrows = nx.DiGraph()
+    for module in known:
+        for each in read(module):
+            other = each.name if each.name in known else each.name.rpartition(".")[0]
+            if other in known and other != module:
+                arrows.add_edge(module, other)
+    circles = [sorted(each) for each in nx.strongly_connected_components(arrows) if len(each) > 1]
+    assert circles == []
 
 
 def test_only_those_who_trace_and_run_models_know_torch() -> None:
-    rooms = (room for room in EVERY_ROOM if room not in KNOW_TORCH)
     knowing = {
-        str(path): found
-        for room in rooms
-        for path in modules(room)
-        if (found := {e.package for e in read(path)} & OF_TORCH)
+        package_of(module)
+        for module in modules()
+        if OF_TORCH & {each.name.partition(".")[0] for each in read(module)}
     }
-    assert knowing == {}
-    assert any(
-        OF_TORCH & {each.package for each in read(path)} for path in modules("GraphExtractor")
-    )
+    assert knowing == KNOW_TORCH
 
 
-def test_bridges_are_only_imported_when_they_are_used() -> None:
-    others = (path for room in LEVEL for path in modules(room))
-    assert [str(path) for path in others if Import(BRIDGES, at_once=True) in read(path)] == []
-
-
-def test_every_room_is_in_the_order() -> None:
-    assert {path.parent.name for path in REPOSITORY.glob("*/__init__.py")} <= {*EVERY_ROOM}
-    assert all(modules(room) for room in EVERY_ROOM if room != "Runtime")
+def test_every_package_is_in_the_order() -> None:
+    assert {path.parent.name for path in REPOSITORY.glob("*/__init__.py")} <= {*FOLDERS}
+    assert {package_of(module) for module in modules()} == {*LEVEL, "phaze", BRIDGES, SCRIPTS}
 
 
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("import Solver.results as results, json", {Import("Solver", True), Import("json", True)}),
-        ("from Plans.plan import Plan", {Import("Plans", True)}),
-        ("if TYPE_CHECKING:\n    from Studies import study", {Import("Studies", False)}),
-        ("if typing.TYPE_CHECKING:\n    import Studies", {Import("Studies", False)}),
+        (
+            "import Solver.results as results, json",
+            {Import("Solver.results", True), Import("json", True)},
+        ),
+        ("from Estimator.plans.plan import Plan", {Import("Estimator.plans.plan.Plan", True)}),
+        ("if TYPE_CHECKING:\n    from phaze import cli", {Import("phaze.cli", False)}),
+        ("if typing.TYPE_CHECKING:\n    import phaze.cli", {Import("phaze.cli", False)}),
         ("def f():\n    class A:\n        import torch", {Import("torch", False)}),
         ("class A:\n    import torch", {Import("torch", True)}),
         ("try:\n    import torch\nexcept ImportError:\n    pass", {Import("torch", True)}),
         ("async def f():\n    import torch", {Import("torch", False)}),
         (
             "from importlib import import_module\nimport_module('Solver.results')",
-            {Import("importlib", True), Import("Solver", False)},
+            {Import("importlib.import_module", True), Import("Solver.results", False)},
         ),
         (
-            "HOMES = {'a': 'Studies.library'}\ndef f(n):\n    return "
-            "importlib.import_module(HOMES[n])",
-            {Import("Studies", False)},
+            "HOMES = {'a': 'phaze.library'}\ndef f(n):\n    return importlib.import_module(HOMES[n])",
+            {Import("phaze.library", False)},
         ),
-        ("HOMES = {'a': 'Studies.library'}", set()),
+        ("HOMES = {'a': 'phaze.library'}", set()),
         ("__import__('torch')", {Import("torch", False)}),
         ("load('torch')", set()),
         ("import_module('Solver. And more')", set()),
@@ -207,31 +215,47 @@ def test_imports_are_found_wherever_they_stand(source: str, found: set[Import]) 
     assert imports_of(source) == found
 
 
-def test_imports_from_beside_and_above_are_of_the_own_room() -> None:
-    assert imports_of("from . import a\nfrom .b import c\nfrom ..d import e", "Solver.search") == {
-        Import("Solver", True)
-    }
+def test_imports_of_neighbours_are_told_by_their_whole_name() -> None:
+    source = "from . import a\nfrom .b import c\nfrom ..d import e"
+    names = {each.name for each in imports_of(source, "Solver.designs")}
+    assert names == {"Solver.designs.a", "Solver.designs.b.c", "Solver.d.e"}
 
 
 @pytest.mark.parametrize(
-    ("room", "other", "allowed"),
+    ("package", "other", "allowed"),
     [
-        ("phaze", "FrontDoor", True),
-        ("FrontDoor", "Common", True),
-        ("Studies", "Solver", True),
-        ("Studies", "Reporter", False),
-        ("Solver", "Validation", False),
-        ("Validation", "Plans", True),
-        ("Plans", "Solver", False),
-        ("Common", "GraphExtractor", False),
-        ("third_party", "Studies", True),
-        ("third_party", "Reporter", False),
-        ("Studies", "third_party", True),
-        ("Estimator", "third_party", False),
-        ("scripts", "Reporter", True),
-        ("Studies", "scripts", False),
+        ("phaze.cli", "phaze_common", True),
+        ("phaze.studies", "Solver", True),
+        ("phaze.studies", "phaze.report", False),
+        ("phaze.exports", "phaze.runtime", False),
+        ("phaze.validation", "phaze.exports", True),
+        ("Solver", "phaze.settings", False),
+        ("phaze.validation", "Estimator.plans", True),
+        ("Estimator.plans", "Solver", False),
+        ("Estimator", "Estimator.plans", False),
+        ("phaze_common", "GraphExtractor", False),
+        ("third_party", "phaze.studies", True),
+        ("third_party", "phaze.report", False),
+        ("phaze.studies", "third_party", False),
+        ("scripts", "phaze.report", True),
+        ("phaze.studies", "scripts", False),
         ("third_party", "scripts", False),
     ],
 )
-def test_the_order_is_what_it_says(room: str, other: str, allowed: bool) -> None:
-    assert may_import(room, other) == allowed
+def test_the_order_is_what_it_says(package: str, other: str, allowed: bool) -> None:
+    assert may_import(package, other) == allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("Estimator.plans.plan.Plan", "Estimator.plans"),
+        ("Estimator.plans", "Estimator.plans"),
+        ("Estimator.planning", "Estimator"),
+        ("phaze.cli.main.main", "phaze.cli"),
+        ("phaze.study", "phaze"),
+        ("json.tool", "json"),
+    ],
+)
+def test_the_longest_package_holds_a_name(name: str, package: str) -> None:
+    assert package_of(name) == package

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from FrontDoor.doctor import OLDEST_PYTHON
-from FrontDoor.doctor import ROOMS as NAMES
+from phaze.cli.doctor import OLDEST_PYTHON
+from phaze.cli.doctor import ROOMS as NAMES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NOT_SHIPPED = {"tests", "scripts", "notebooks", "docs"}
@@ -209,8 +209,8 @@ def test_what_is_installed_works_in_an_empty_folder_and_writes_below_it(
 def test_another_package_of_our_name_is_told_in_one_sentence(
     installed: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "Common").mkdir()
-    (tmp_path / "Common" / "__init__.py").touch()
+    (tmp_path / "phaze_common").mkdir()
+    (tmp_path / "phaze_common" / "__init__.py").touch()
     environment = os.environ | {
         "PYTHONPATH": f"{tmp_path}{os.pathsep}{installed}",
         "PYTHONSAFEPATH": "1",

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import ended, finished, programs, started
+
+from tests.builders.processes import ended, finished, programs, started
 
 TESTS = Path(__file__).resolve().parent
 ENDLESS = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from traces import TraceStore
 
-from Common.errors import InputError
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.bert import Bert
 from GraphExtractor.models.registry import find_model
+from phaze_common.errors import InputError
+from tests.builders.traces import TraceStore
 
 KEY = GraphKey("bertbase", 1, 128, 1)
 

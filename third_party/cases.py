@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from Common.echo import as_given, say
-from Common.errors import InputError, PhazeError
-from Common.files import read_json
-from Common.ranges import check_ranges
+from phaze_common.echo import as_given, say
+from phaze_common.errors import InputError, PhazeError
+from phaze_common.files import read_json
+from phaze_common.ranges import check_ranges
 
 Solve = Callable[[dict[str, Any]], dict[str, Any]]
 

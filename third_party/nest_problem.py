@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 
 FloatArray = NDArray[np.float64]
 

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.echo import as_given
-from Common.errors import InputError
+from phaze_common.echo import as_given
+from phaze_common.errors import InputError
 from third_party.cases import integer
 
 FloatArray = NDArray[np.float64]

@@ -16,8 +16,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from Common.echo import as_given
-from Common.errors import InputError
+from phaze_common.echo import as_given
+from phaze_common.errors import InputError
 from third_party.cases import integer
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def schedule_case(graph_json: Mapping[str, Any]) -> dict[str, Any]:
         InputError: a key is missing or has an impossible value, or the graph is cyclic.
         SolverError: the solver failed.
     """
-    from Plans.results import Status
+    from Estimator.plans.results import Status
     from Solver.schedule import check_schedule, solver_named
 
     problem, ids = _problem(graph_json)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from Common.errors import InputError
 from Estimator.chips.process import DieProcess
+from phaze_common.errors import InputError
 
 BISECTIONS = 60
 GHZ = 1e9

@@ -4,13 +4,13 @@ import json
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from Common.errors import InputError
-from Common.files import read_json
-from Common.numbers import number
-from Common.records import to_record
 from Estimator.chips.accelerator import COLUMNS, Accelerator, AcceleratorSet
 from Estimator.chips.area import UM2_PER_MM2
 from Estimator.chips.design_space_files import LARGEST_VALUE
+from phaze_common.errors import InputError
+from phaze_common.files import read_json
+from phaze_common.numbers import number
+from phaze_common.records import to_record
 
 LARGEST_BUFFER_OR_AREA = 2.0**40  # bytes, um2: far beyond any chip, far from overflow
 

@@ -23,16 +23,16 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from Common.errors import InputError
-from Common.file_formats import PRICES
-from Common.records import read_yaml, to_record
-from Common.units import GB
 from Estimator.chips.die import DieParts, added
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.process import DieProcess
 from Estimator.chips.technology import FloatArray
 from Estimator.hardware_files import hardware_path
 from Estimator.quantity import UncertainQuantity, quantity_problems
+from phaze_common.errors import InputError
+from phaze_common.file_formats import PRICES
+from phaze_common.records import read_yaml, to_record
+from phaze_common.units import GB
 
 MM2_PER_CM2 = 100.0
 HOURS_PER_YEAR = 8766.0

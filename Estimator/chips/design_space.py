@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InputError
-from Common.units import MIB
 from Estimator.chips.accelerator import (
     SIZES,
     STANDARD,
@@ -28,6 +26,8 @@ from Estimator.chips.limit_refusals import refuse_none_left
 from Estimator.chips.own_links import own_links
 from Estimator.chips.space_part import WHOLE, SpacePart, part_numbers
 from Estimator.chips.whole_chip import WholeChips, whole_chips
+from phaze_common.errors import InputError
+from phaze_common.units import MIB
 
 GIGA = 1e9
 LARGEST_GRID = 5_000_000  # combinations of axis values, which bounds memory to about 2 GiB

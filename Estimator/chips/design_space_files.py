@@ -7,11 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from Common.errors import InputError
-from Common.file_formats import CHIP, DESIGN_SPACE
-from Common.files import beside
-from Common.records import read_yaml, to_record
-from Common.refusals import FileRefusals
 from Estimator.chips.accelerator import Accelerator, Platform
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits
 from Estimator.chips.clock import maximum_frequency_hz
@@ -40,6 +35,11 @@ from Estimator.hardware_files import (
     load_vector_functions,
     require,
 )
+from phaze_common.errors import InputError
+from phaze_common.file_formats import CHIP, DESIGN_SPACE
+from phaze_common.files import beside
+from phaze_common.records import read_yaml, to_record
+from phaze_common.refusals import FileRefusals
 
 LEAST_GHZ = 1e-3  # of a clock: a megahertz
 PRICES = "datacenter_2025"  # where none are given

@@ -9,10 +9,6 @@ from typing import Protocol
 
 import numpy as np
 
-from Common.arrays import read_arrays, write_arrays
-from Common.errors import ArtefactError, InputError
-from Common.files import code_version, content_key, load_or_set_aside
-from Common.records import to_json
 from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform, TensorCores
 from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.part_prices import Lookup, Parts, Priced, piece_times
@@ -35,6 +31,10 @@ from Estimator.cost_model import (
     collective_positions,
 )
 from GraphExtractor.graph import DTYPE_BYTES, ModelGraph, OperatorGraph
+from phaze_common.arrays import read_arrays, write_arrays
+from phaze_common.errors import ArtefactError, InputError
+from phaze_common.files import code_version, content_key, load_or_set_aside
+from phaze_common.records import to_json
 
 logger = logging.getLogger(__name__)
 
@@ -141,8 +141,8 @@ class LatencyTable(OperatorCostModel):
         These have shape (collectives,), or (collectives, rows) where accelerators have different
         links. Operators take what their parts do (``Estimator.chips.part_prices``), products of 2D
         layouts in so many ``panels``; a collective takes its time on the network whatever the mode.
-        What is streamed costs joules, and seconds beyond these that ``Solver.search.network_times``
-        adds.
+        What is streamed costs joules, and seconds beyond these that
+        ``Solver.designs.network_times`` adds.
 
         Raises:
             InputError: the table was made for other graphs.

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from Common.errors import InputError
 from Estimator.chips.chip_limits import ChipLimits, Stated
 from Estimator.chips.whole_chip import WholeChips
+from phaze_common.errors import InputError
 
 DIGITS = 4  # of the least value, which is rounded up
 

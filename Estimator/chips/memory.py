@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from Common.units import GIB
 from Estimator.quantity import Quantity, UncertainQuantity
+from phaze_common.units import GIB
 
 
 @dataclass(frozen=True)

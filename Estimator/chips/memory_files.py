@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from Common.errors import InputError
-from Common.file_formats import MEMORY
-from Common.records import read_yaml, to_record
 from Estimator.chips.memory import Memory, MemorySystem
 from Estimator.hardware_files import hardware_path
 from Estimator.quantity import quantity_problems
+from phaze_common.errors import InputError
+from phaze_common.file_formats import MEMORY
+from phaze_common.records import read_yaml, to_record
 
 MOST_STACKS = 64
 

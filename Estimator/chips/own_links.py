@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from Common.errors import InputError
-from Common.quantities import QuantityError, in_unit
-from Common.units import GB
+from phaze_common.errors import InputError
+from phaze_common.quantities import QuantityError, in_unit
+from phaze_common.units import GB
 
 MOST_LINKS, MOST_BYTES_PER_S = 4096, 1e15
 _TEXT = re.compile(r"\s*(?P<count>[^x×]*?)\s*[x×]\s*(?P<each>.*?)\s*")

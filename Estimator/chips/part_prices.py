@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InputError
 from Estimator.chips.accelerator import AcceleratorSet, IntArray
 from Estimator.chips.signatures import DistinctWork, operator_signature
 from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import PieceTimes
 from GraphExtractor.graph import OperatorGraph
+from phaze_common.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from Common.errors import InputError
 from Estimator.quantity import UncertainQuantity
+from phaze_common.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from typing import Annotated
 
 import numpy as np
 
-from Common.errors import InputError
-from Common.records import read_yaml, to_record
 from Estimator.chips.accelerator import AcceleratorSet
 from Estimator.chips.area import UM2_PER_MM2
 from Estimator.chips.clock import at_frequency
@@ -28,6 +26,8 @@ from Estimator.chips.technology import CapacityTable, FloatArray, Technology
 from Estimator.chips.tensor_core import JOULES_PER_PJ, REGISTER_ACCESSES_PER_MAC
 from Estimator.hardware_files import hardware_names, hardware_path, load_technology
 from Estimator.quantity import Quantity, quantity_problems
+from phaze_common.errors import InputError
+from phaze_common.records import read_yaml, to_record
 
 SPACES = {
     "foundry_5nm": "today_5nm",

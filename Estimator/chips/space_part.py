@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,7 +4,7 @@ Rows x columns processing elements hold one operand (a *fold* of it) while anoth
 It is double-buffered: the next fold loads while the current one streams, so that filling and
 draining is paid once. SCALE-Sim 3 has no such buffer, and its folds load, stream and drain each by
 itself, so it takes as long for a single fold and longer for several; ZigZag has the buffer and no
-filling or draining. ``tests/estimation/test_other_cost_models.py`` has what comes out.
+filling or draining. ``tests/Estimator/test_other_cost_models.py`` has what comes out.
 """
 
 from dataclasses import dataclass

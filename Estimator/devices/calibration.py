@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from Common.errors import InputError
 from Estimator.devices.calibration_aceso import read_aceso_operators
 from Estimator.devices.calibration_fit import fit, unknowns
 from Estimator.devices.calibration_tables import (
@@ -24,6 +23,7 @@ from Estimator.devices.calibration_tables import (
 from Estimator.devices.device import Calibration, Device, Evidence, Libraries
 from Estimator.devices.files import load_software
 from Estimator.devices.isolated import isolated_s
+from phaze_common.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from Common.errors import InputError
-from Common.files import read_text
-from Common.ranges import positive_number
 from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable
 from Estimator.devices.isolated import IsolatedOperator, Stream
 from GraphExtractor.graph import DTYPE_BYTES, Gemm
+from phaze_common.errors import InputError
+from phaze_common.files import read_text
+from phaze_common.ranges import positive_number
 
 FILES = "gpt_*_algo0.csv"
 FILE_NAME = re.compile(r"gpt_(.+)_mbs(\d+)_tp(\d+)_algo0\.csv")

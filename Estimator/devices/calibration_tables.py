@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from Common.errors import InputError
-from Common.files import read_text
-from Common.ranges import positive_number
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.isolated import IsolatedOperator, Stream
 from GraphExtractor.graph import DTYPE_BYTES, Gemm
+from phaze_common.errors import InputError
+from phaze_common.files import read_text
+from phaze_common.ranges import positive_number
 
 GEMM = "gemm"
 COLUMNS = ("operator", "batch", "m", "k", "n", "rows", "row_length", "dtype", "seconds")

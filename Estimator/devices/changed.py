@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from Common.errors import InputError
-from Common.numbers import number
-from Common.units import GIB
 from Estimator.chips.technology import Quantity
 from Estimator.devices.device import Device
+from phaze_common.errors import InputError
+from phaze_common.numbers import number
+from phaze_common.units import GIB
 
 GIGA, TERA = 1e9, 1e12
 SIXTEEN_BITS = (

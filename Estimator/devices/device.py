@@ -6,10 +6,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated
 
-from Common.choices import Precision
-from Common.errors import InputError
 from Estimator.chips.technology import Quantity
 from Estimator.devices.functions import WHOLE_FUNCTIONS
+from phaze_common.choices import Precision
+from phaze_common.errors import InputError
 
 PRECISIONS = MappingProxyType({each.matrix_format: each.value for each in Precision})
 

@@ -8,11 +8,6 @@ from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
-from Common.errors import InputError
-from Common.file_formats import ATTENTION, CONTENTION, DEVICE, SOFTWARE
-from Common.files import beside
-from Common.records import read_yaml, to_record
-from Common.refusals import FileRefusals
 from Estimator.chips.technology import Quantity, units_of
 from Estimator.devices.device import (
     AttentionShares,
@@ -34,6 +29,11 @@ from Estimator.network.contention import ACTIVITIES, Contention
 from Estimator.profiled.device import profiled_device
 from Estimator.profiled.machine import profile_folder
 from GraphExtractor.graph import Phase
+from phaze_common.errors import InputError
+from phaze_common.file_formats import ATTENTION, CONTENTION, DEVICE, SOFTWARE
+from phaze_common.files import beside
+from phaze_common.records import read_yaml, to_record
+from phaze_common.refusals import FileRefusals
 
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 ROUNDED = 1e-4  # to which errors of fits are written

@@ -10,9 +10,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from Common.errors import InputError
-from Common.files import content_key
-from Common.records import to_json
 from Estimator.chips.accelerator import IntArray
 from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, PricedOperators
@@ -32,6 +29,9 @@ from GraphExtractor.graph import (
     Yields,
 )
 from GraphExtractor.score_mask import mask_of
+from phaze_common.errors import InputError
+from phaze_common.files import content_key
+from phaze_common.records import to_json
 
 SOFTMAX = ("softmax", "softmax_backward")
 REDUCED_FORMATS = {

@@ -4,10 +4,10 @@ year."""
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from Common.choices import Precision
 from Estimator.network.contention import Contention
 from Estimator.quantity import Quantity
 from GraphExtractor.graph import Keeping
+from phaze_common.choices import Precision
 
 NEWEST = 9999  # year of software whose libraries are those that devices state
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from Common.errors import InputError
 from Estimator.network.calibration_errors import (
     LARGE_BYTES,
     NetworkErrors,
@@ -23,6 +22,7 @@ from Estimator.network.calibration_tables import CollectiveSample
 from Estimator.network.cluster import Cluster, CollectiveLibrary, FloatArray, ShortProtocol, Tier
 from Estimator.network.crossings import crossings
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.errors import InputError
 
 LARGE_WEIGHT = 2.0  # messages of the size that training sends most of the time count double
 OUTLIER = 0.3  # logarithmic errors beyond this count linearly

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from Common.errors import InputError
-from Common.files import read_text
-from Common.ranges import positive_number
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.errors import InputError
+from phaze_common.files import read_text
+from phaze_common.ranges import positive_number
 
 SECONDS_PER_MICROSECOND = 1e-6
 SIZE_COLUMNS = ("size_bytes", "size")

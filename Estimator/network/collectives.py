@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from Common.errors import InputError
 from Estimator.network.cluster import Cluster, IntArray
 from Estimator.network.costs import AlgorithmCost, AlgorithmCosts, CollectiveCosts
 from Estimator.network.crossings import Crossings, crossings, rectangle_crossings
@@ -21,6 +20,7 @@ from Estimator.network.exchange import library_exchange_costs, textbook_exchange
 from Estimator.network.library import library_costs
 from Estimator.network.textbook import textbook_costs
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.errors import InputError
 
 
 def collective_s(

@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.echo import clipped
-from Common.errors import InputError
-from Common.files import read_text
 from Estimator.network.contention import ACTIVITIES, Activity, joint_s
+from phaze_common.echo import clipped
+from phaze_common.errors import InputError
+from phaze_common.files import read_text
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from Common.errors import InputError
 from Estimator.chips.own_links import OwnLinks
 from Estimator.network.cluster import Cluster, Topology
+from phaze_common.errors import InputError
 
 _MEANT = {
     Topology.SWITCH: "a switch",

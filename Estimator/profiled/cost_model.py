@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from Common.errors import InputError
-from Common.files import content_key
 from Estimator.devices.device import Device
 from Estimator.devices.operator_cost import DeviceModel, InPieces, KernelTime, PassStarts
 from Estimator.devices.software import Software
@@ -19,6 +17,8 @@ from Estimator.profiled.overhead import Overhead, overhead_of, pass_starts_of, r
 from Estimator.profiled.rows import PROBE, OperatorRow, anonymous, gradient_bytes
 from Estimator.profiled.sources import PriceSource, SourceCounts
 from GraphExtractor.graph import Operator, OperatorKind
+from phaze_common.errors import InputError
+from phaze_common.files import content_key
 
 
 @dataclass(frozen=True)

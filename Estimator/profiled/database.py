@@ -17,10 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from Common.errors import ArtefactError, InputError
-from Common.files import append_line, artefact_bytes, read_text, write_atomically
-from Common.parquet import MAX_FILE_BYTES, read_parquet
-from Common.sealed import digest_of
 from Estimator.profiled.machine import MACHINE, MachineRecord, profile_folder, read_machine
 from Estimator.profiled.rows import (
     CollectiveRow,
@@ -34,6 +30,10 @@ from Estimator.profiled.rows import (
     pass_columns,
     pass_row,
 )
+from phaze_common.errors import ArtefactError, InputError
+from phaze_common.files import append_line, artefact_bytes, read_text, write_atomically
+from phaze_common.parquet import MAX_FILE_BYTES, read_parquet
+from phaze_common.sealed import digest_of
 
 Row = TypeVar("Row", OperatorRow, CollectiveRow, PassRow)
 OPERATORS, COLLECTIVES, PASSES = "operators", "collectives", "passes"

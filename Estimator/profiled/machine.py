@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from Common import file_formats
-from Common.errors import InputError
-from Common.files import write_atomically
-from Common.records import read_yaml, to_record
+from phaze_common import file_formats
+from phaze_common.errors import InputError
+from phaze_common.files import write_atomically
+from phaze_common.records import read_yaml, to_record
 
 MACHINE = "machine.yaml"
 LONGEST_NAME = 100

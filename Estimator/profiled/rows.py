@@ -11,10 +11,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from Common.errors import InputError
-from Common.json_text import parse_json
-from Common.records import from_json
 from GraphExtractor.graph import DTYPE_BYTES, Gemm, Operator, OperatorKind, Phase, Yields
+from phaze_common.errors import InputError
+from phaze_common.json_text import parse_json
+from phaze_common.records import from_json
 
 Columns = Mapping[str, object]
 NOTHING = Gemm(0, 0, 0, 0)

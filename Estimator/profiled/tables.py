@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from Common.errors import InputError
 from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, measured_function
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.isolated import IsolatedOperator
@@ -12,6 +11,7 @@ from Estimator.network.calibration_tables import CollectiveSample
 from Estimator.profiled.database import ProfileDatabase
 from Estimator.profiled.rows import OperatorRow, dtype_of
 from GraphExtractor.graph import DTYPE_BYTES, CollectiveKind, OperatorKind, Phase
+from phaze_common.errors import InputError
 
 FITTED = frozenset(
     {CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER}

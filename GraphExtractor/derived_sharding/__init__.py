@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 from torch.fx import Node
 
-from Common.errors import InputError, PhazeError
 from GraphExtractor.derived_sharding.facts import StepFacts
 from GraphExtractor.derived_sharding.pairs import Pairs, Refusal, find_pairs
 from GraphExtractor.derived_sharding.propagation import Propagation
@@ -26,6 +25,7 @@ from GraphExtractor.derived_sharding.specs import Demand, Obstacle
 from GraphExtractor.torch_internals import OpOverload
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import operator_name
+from phaze_common.errors import InputError, PhazeError
 
 __all__ = ["OWN_PART", "shard_traced"]
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from Common.errors import PhazeError
 from GraphExtractor import custom_operators as _registers_operators  # noqa: F401 - torch.ops.phaze
 from GraphExtractor.derived_sharding.layout_rules import piece_sizes, slice_range
 from GraphExtractor.derived_sharding.propagation import Propagation
@@ -18,6 +17,7 @@ from GraphExtractor.derived_sharding.specs import MIXED, PARTIAL, Shard, Spec, l
 from GraphExtractor.torch_internals import pytree
 from GraphExtractor.tracing import NodeOrigin, TracedStep
 from GraphExtractor.values import argument, operator_name
+from phaze_common.errors import PhazeError
 
 # marks slices that start at another place on every device: ``rank`` times their length further
 OWN_PART = "own_part"

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
-from Common.numbers import number
 from GraphExtractor.layer_modules import LayerModules
+from phaze_common.numbers import number
 
 if TYPE_CHECKING:
     import torch

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from Common.choices import TensorLayout
 from GraphExtractor.models.base import (
     CrossEntropy,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
 )
+from phaze_common.choices import TensorLayout
 
 if TYPE_CHECKING:
     import torch

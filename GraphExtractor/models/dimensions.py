@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from Common.errors import InputError
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 from GraphExtractor.models.bert import Bert, MegatronBert
 from GraphExtractor.models.bloom import Bloom
@@ -25,6 +24,7 @@ from GraphExtractor.models.opt import Opt
 from GraphExtractor.models.qwen3 import Qwen3
 from GraphExtractor.models.qwen3_moe import Qwen3Moe
 from GraphExtractor.models.resnet_dimensions import FAMILY as RESNET
+from phaze_common.errors import InputError
 
 SHARED_LAYERS = (
     4  # blocks of the trace that models differing only in depth share: two ends and two between

@@ -12,13 +12,13 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from Common.errors import InputError
-from Common.suggestions import suggested
 from GraphExtractor import models
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import Dimensions, parse_dimensions
 from GraphExtractor.models.resnet_dimensions import ResNetDimensions, parse_resnet
 from GraphExtractor.names import CONFIG_SUFFIX, absolute_path, holds_model, is_path
+from phaze_common.errors import InputError
+from phaze_common.suggestions import suggested
 
 
 @cache

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from Common.errors import InputError
 from GraphExtractor.models.base import CrossEntropy, ModelFamily
 from GraphExtractor.sources.config_values import InexpressibleError
+from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch

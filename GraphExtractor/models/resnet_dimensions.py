@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from Common.errors import InputError
 from GraphExtractor.models.resnet import CLASSES, IMAGE_SIDE, ResNet
+from phaze_common.errors import InputError
 
 FAMILY = "resnet"
 EXAMPLE = f"{FAMILY}:depths=3x4x6x3,base=64"

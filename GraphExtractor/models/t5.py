@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from Common.choices import KeyExchange
-from Common.errors import InputError
 from GraphExtractor.models.base import (
     CrossEntropy,
     ModelFamily,
@@ -17,6 +15,8 @@ from GraphExtractor.models.base import (
     TransformerFamily,
     token_ids,
 )
+from phaze_common.choices import KeyExchange
+from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from Common.errors import InputError
 from GraphExtractor.models.base import (
     CrossEntropy,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
 )
+from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from Common.echo import clipped
-from Common.errors import InputError
+from phaze_common.echo import clipped
+from phaze_common.errors import InputError
 
 # the first that a key matches holds: modules that are made one by one, then axes of tensors
 _BOUNDS = (

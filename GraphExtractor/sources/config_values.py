@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 
 LONGEST_DEFAULT = (
     8192  # tokens: positions that a released model allows are no length that it was trained with

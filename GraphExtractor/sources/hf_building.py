@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from Common.echo import as_given
-from Common.errors import InputError
 from GraphExtractor.attention import with_masks
 from GraphExtractor.expert_shares import share_experts
 from GraphExtractor.known_values import KnownValues, with_value
 from GraphExtractor.sources.building import MixedProducts, as_fake, built_on_fake, shapes_only
 from GraphExtractor.sources.config_values import ConfigValues, HuggingFaceForm
-from GraphExtractor.sources.hf_config import named_architecture
-from GraphExtractor.sources.hf_files import default_values, rotates_by_sections
+from GraphExtractor.sources.hf_files import default_values, named_architecture, rotates_by_sections
 from GraphExtractor.sources.hf_inputs import Reader
 from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss, tensors_in
 from GraphExtractor.sources.token_loops import MOST_STEPS, OF_CHUNKS, SHORTER, TokenLoops
 from GraphExtractor.sources.user_errors import users_code
 from GraphExtractor.torch_internals import unset_fake_temporarily
+from phaze_common.echo import as_given
+from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     from GraphExtractor.graph import GraphKey

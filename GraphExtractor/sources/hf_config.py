@@ -13,10 +13,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from Common.echo import kind_of
-from Common.errors import InputError
-from Common.files import read_json
-from Common.suggestions import nearest
 from GraphExtractor.layer_modules import LayerModules, find_layer_modules
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
 from GraphExtractor.sources.config_bounds import check_sizes
@@ -28,13 +24,17 @@ from GraphExtractor.sources.config_values import (
     with_floats,
 )
 from GraphExtractor.sources.hf_files import (
-    architecture_name,
     default_values,
     forward_parameters,
     known_model_types,
+    named_architecture,
     places_tokens_behind_padding,
     stacks_experts,
 )
+from phaze_common.echo import kind_of
+from phaze_common.errors import InputError
+from phaze_common.files import read_json
+from phaze_common.suggestions import nearest
 
 if TYPE_CHECKING:
     import torch
@@ -174,17 +174,6 @@ def _experts(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:
     told = [part for part in parts if not any(part.get(name) is False for name in _WITH_EXPERTS)]
     found = (part[key] for part in told for key in _EXPERTS if type(part.get(key)) is int)
     return next((count for count in found if count > 1), 0), stacked
-
-
-def named_architecture(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str | None:
-    """The class that a configuration names first, else the most usual one of its type."""
-    named = values.get("architectures")
-    if named:
-        name = named[0] if isinstance(named, list) else named
-        return name if isinstance(name, str) else None
-    return architecture_name(
-        str(values["model_type"]), bool({**defaults, **values}.get("is_encoder_decoder"))
-    )
 
 
 def _checked(family: ModelFamily, path: str) -> ModelFamily:

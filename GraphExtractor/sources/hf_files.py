@@ -211,3 +211,14 @@ def _mentions(model_type: str, words: str) -> bool:
         return words in _file("modeling", model_type).read_text(encoding="utf-8")
     except OSError:
         return False
+
+
+def named_architecture(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str | None:
+    """The class that a configuration names first, else the most usual one of its type."""
+    named = values.get("architectures")
+    if named:
+        name = named[0] if isinstance(named, list) else named
+        return name if isinstance(name, str) else None
+    return architecture_name(
+        str(values["model_type"]), bool({**defaults, **values}.get("is_encoder_decoder"))
+    )

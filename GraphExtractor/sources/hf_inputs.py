@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from Common.errors import InputError
-from Common.numbers import number
+from phaze_common.errors import InputError
+from phaze_common.numbers import number
 
 if TYPE_CHECKING:
     from GraphExtractor.graph import GraphKey

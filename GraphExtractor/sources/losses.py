@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from Common.errors import InputError
 from GraphExtractor.torch_internals import pytree
+from phaze_common.errors import InputError
 
 
 def own_loss(output: Any) -> torch.Tensor | None:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from Common.errors import InputError
-from Common.files import read_bytes
 from GraphExtractor.models.base import TensorParallelPlan
+from phaze_common.errors import InputError
+from phaze_common.files import read_bytes
 
 FUNCTIONS = {
     "build": "build() returns the torch.nn.Module",

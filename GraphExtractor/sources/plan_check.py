@@ -4,9 +4,9 @@ from fnmatch import fnmatch
 
 import torch
 
-from Common.errors import InputError
 from GraphExtractor.models.base import TensorParallelPlan
 from GraphExtractor.sources.model_file import PLAN
+from phaze_common.errors import InputError
 
 
 def check_plan(model: torch.nn.Module, plan: TensorParallelPlan, tp: int, path: str) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.nn.modules import module as module_hooks
 
-from Common.progress import said_while
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.replication import Representatives
 from GraphExtractor.torch_internals import TorchDispatchMode, pytree
+from phaze_common.progress import said_while
 
 _PREVIOUS = -1
 _OWN = -2

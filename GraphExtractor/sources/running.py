@@ -15,13 +15,13 @@ from unittest.mock import patch
 import torch
 from torch.nn import functional
 
-from Common.errors import InputError
 from GraphExtractor.models.base import CrossEntropy
 from GraphExtractor.sources.building import as_fake, built_on_fake, made_on_fake, shapes_only
 from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss
 from GraphExtractor.sources.token_loops import OWN_CODE, TokenLoops
 from GraphExtractor.sources.user_errors import users_code
 from GraphExtractor.torch_internals import pytree
+from phaze_common.errors import InputError
 
 logger = logging.getLogger(__name__)
 _PACKAGE = "phaze_user"

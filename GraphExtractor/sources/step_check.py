@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import torch
 from torch.fx import Node
 
-from Common.errors import InputError
 from GraphExtractor.graph import DTYPE_BYTES
 from GraphExtractor.torch_internals import OpOverload
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.user_lines import line_of
 from GraphExtractor.values import is_view, tensors_of
+from phaze_common.errors import InputError
 
 
 def check_step(step: TracedStep, model: str) -> None:

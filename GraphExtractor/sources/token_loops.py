@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from Common.errors import InputError
 from GraphExtractor import delta_rule
+from phaze_common.errors import InputError
 
 MOST_STEPS = 96  # of a loop that is traced step by step; beyond, tracing takes minutes
 _TORCH = str(Path(torch.__file__).parent)

@@ -12,8 +12,6 @@ from traceback import extract_tb
 
 import torch
 
-from Common.echo import in_words_of_files
-from Common.errors import InputError, PhazeError
 from GraphExtractor.torch_internals import (
     FAKE_TENSOR_LOG,
     DataDependentOutputException,
@@ -21,6 +19,8 @@ from GraphExtractor.torch_internals import (
     GuardOnDataDependentSymNode,
     UnsupportedOperatorException,
 )
+from phaze_common.echo import in_words_of_files
+from phaze_common.errors import InputError, PhazeError
 
 _LONGEST_MESSAGE = 240
 _CHATTY = (FAKE_TENSOR_LOG, "transformers")

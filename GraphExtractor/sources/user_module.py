@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from Common.errors import InputError
 from GraphExtractor.layer_modules import LayerModules, find_layer_modules
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan
 from GraphExtractor.sources.model_file import read_model_file
+from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch

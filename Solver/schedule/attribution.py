@@ -18,8 +18,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import SolverError
 from Estimator.pass_parts import OperatorParts, PassParts
+from phaze_common.errors import SolverError
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.structure import TYPE_BITS, closure
 from Solver.schedule.timeline import SIMULTANEOUS

@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.arrays import unique_rows
-from Common.errors import InputError
-from Common.threads import threads
+from phaze_common.arrays import unique_rows
+from phaze_common.errors import InputError
+from phaze_common.threads import threads
 from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, bound_many
 from Solver.schedule.problem import ScheduleStructure
 from Solver.schedule.search import search_many

@@ -17,7 +17,7 @@ best weights (a linear program) and a hundred times faster.
 
 import numpy as np
 
-from Plans.compiled import outer
+from Estimator.plans.compiled import outer
 from Solver.schedule.tables import Floats, Ints, Tables
 
 WEIGHTINGS = 3  # weightings kept per instance, for the bound and for pruning

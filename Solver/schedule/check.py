@@ -10,7 +10,7 @@ buffer.
 from collections.abc import Iterator
 from itertools import combinations
 
-from Common.errors import SolverError
+from phaze_common.errors import SolverError
 from Solver.schedule.problem import Assignment, CoreType, Mode, Schedule, ScheduleProblem
 
 TOLERANCE = 1e-6  # relative to the makespan, as the ILP solvers' feasibility tolerances allow

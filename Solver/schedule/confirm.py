@@ -3,7 +3,7 @@ where Gurobi cannot."""
 
 import logging
 
-from Common.errors import SolverError
+from phaze_common.errors import SolverError
 from Solver.schedule.gurobi import GurobiSolver
 from Solver.schedule.highs import HighsSolver
 from Solver.schedule.problem import Schedule, ScheduleProblem

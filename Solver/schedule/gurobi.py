@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from Common.errors import SolverError
-from Common.threads import threads
-from Plans.results import Status
+from Estimator.plans.results import Status
+from phaze_common.errors import SolverError
+from phaze_common.threads import threads
 from Solver.schedule.ilp import Floats, IlpSolver, MilpResult
 from Solver.schedule.milp import Milp
 from Solver.schedule.solver import LicenseStatus

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from Common.errors import SolverError
-from Plans.results import Status
+from Estimator.plans.results import Status
+from phaze_common.errors import SolverError
 from Solver.schedule.ilp import Floats, IlpSolver, MilpResult
 from Solver.schedule.milp import Milp
 from Solver.schedule.solver import LicenseStatus

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import SolverError
-from Plans.results import Status
+from Estimator.plans.results import Status
+from phaze_common.errors import SolverError
 from Solver.schedule.milp import ComponentModel, ComponentTiming, Milp
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S, ScheduleSolver, check_arrays, lacks_cores

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Common.errors import InputError, SolverError
-from Plans.results import Status
+from Estimator.plans.results import Status
+from phaze_common.errors import InputError, SolverError
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem, ScheduleStructure
 from Solver.schedule.structure import TYPE_BITS, closure
 

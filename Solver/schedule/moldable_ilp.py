@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import SolverError
-from Plans.results import Status
+from Estimator.plans.results import Status
+from phaze_common.errors import SolverError
 from Solver.schedule.highs import HighsSolver
 from Solver.schedule.ilp import CUTOFF
 from Solver.schedule.milp import HORIZON, Milp, Terms

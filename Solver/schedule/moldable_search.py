@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from Plans.results import Status
+from Estimator.plans.results import Status
 from Solver.schedule.moldable import CoreGroup, MoldableProblem, MoldableSchedule, Placed
 from Solver.schedule.moldable_bounds import WeightBound, path_bound, weight_bound, work_bound
 from Solver.schedule.structure import Component, members, series_components

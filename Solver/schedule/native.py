@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.results import Status
+from Estimator.plans.results import Status
 from Solver.schedule.problem import BatchMakespans, Schedule, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import (
     DEFAULT_TIME_LIMIT_S,

@@ -7,7 +7,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.results import Status
+from Estimator.plans.results import Status
 
 
 class CoreType(StrEnum):

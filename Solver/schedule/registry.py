@@ -1,6 +1,6 @@
 """The schedule solvers by name."""
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from Solver.schedule.gurobi import GurobiSolver
 from Solver.schedule.highs import HighsSolver
 from Solver.schedule.native import NativeSolver

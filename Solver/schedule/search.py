@@ -25,7 +25,7 @@ Every rule keeps at least one optimal schedule:
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.compiled import outer
+from Estimator.plans.compiled import outer
 from Solver.schedule.tables import Floats, Ints, Tables
 
 WAYS = 8  # entries per bucket of the table of exhausted states

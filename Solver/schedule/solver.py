@@ -7,8 +7,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InputError, SolverError
-from Plans.results import Status
+from Estimator.plans.results import Status
+from phaze_common.errors import InputError, SolverError
 from Solver.schedule.problem import (
     BatchMakespans,
     Mode,

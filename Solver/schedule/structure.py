@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from Solver.schedule.problem import CoreType, ScheduleStructure
 
 MAX_ANTICHAINS = 2000  # beyond it the lower bound knows areas and paths only

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.results import Status
+from Estimator.plans.results import Status
 from Solver.schedule.problem import Assignment, Mode, Schedule, ScheduleProblem
 from Solver.schedule.structure import TYPE_BITS, closure, members
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from Common.errors import InputError, SolverError
 from docs.course import references
 from docs.course.references import SCHEDULE, Folders, Reference
-from Plans.results import Status
+from Estimator.plans.results import Status
+from phaze.settings.folders import folders_of
+from phaze_common.errors import InputError, SolverError
 from Solver.schedule.check import check_schedule
 from Solver.schedule.problem import Assignment, CoreType, Mode, Schedule
-from Studies.folders import folders_of
 
 RIGHT, WRONG, REFUSED = 0, 1, 2
 _NUMBER = re.compile(r"[-+]?(\d[\d,]*\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)

@@ -12,26 +12,26 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 
-from Common.choices import PipelineSchedule
 from Estimator.chips.accelerator import Dataflow
 from Estimator.chips.systolic import SystolicTime, pipelined_time
 from Estimator.devices.files import load_device
+from Estimator.plans.pipeline.schedule import PipelineCosts
+from Estimator.plans.pipeline.simulation import held_bytes, simulate
+from Estimator.plans.results import Iteration
 from GraphExtractor.graph import DTYPE_BYTES, Attention, Gemm, GraphKey, LayerGraph, Recompute
 from GraphExtractor.storage import load_or_extract
-from Plans.pipeline.schedule import PipelineCosts
-from Plans.pipeline.simulation import held_bytes, simulate
-from Plans.results import Iteration
-from Solver.cuts.lattice import lattice_of
-from Solver.cuts.stage_graph import Stages
-from Solver.cuts.stage_tables import least_largest
+from phaze import library
+from phaze.runs.plan_files import evaluate_request
+from phaze.settings.request import Request
+from phaze.studies.evaluation import evaluated
+from phaze.validation.intervals import interval, load_residuals
+from phaze_common.choices import PipelineSchedule
 from Solver.pareto import better_is_larger, nondominated
+from Solver.paths.lattice import lattice_of
+from Solver.paths.stage_graph import Stages
+from Solver.paths.stage_tables import least_largest
 from Solver.schedule.problem import CoreType, ScheduleProblem, ScheduleStructure
 from Solver.schedule.registry import SOLVERS
-from Studies import library
-from Studies.evaluation import evaluated
-from Studies.plan_files import evaluate_request
-from Studies.request import Request
-from Validation.intervals import interval, load_residuals
 
 MODEL, TOKENS, MICRO_BATCH = "gpt:layers=4,hidden=256,heads=4,vocabulary=1024", 128, 2
 PRODUCT, ROWS, COLUMNS = (

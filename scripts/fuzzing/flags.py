@@ -6,10 +6,10 @@ import argparse
 from dataclasses import dataclass
 from random import Random
 
-from Common.settings import Kind, Setting
-from FrontDoor.flags import add_modes
-from FrontDoor.names import MODES
-from FrontDoor.parser import Parser
+from phaze.cli.flags import add_modes
+from phaze.cli.names import MODES
+from phaze.cli.parser import Parser
+from phaze_common.settings import Kind, Setting
 from scripts.fuzzing import values
 from scripts.fuzzing.targets import BASES
 

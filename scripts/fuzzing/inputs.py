@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from FrontDoor.parser import Parser
+from phaze.cli.parser import Parser
 from scripts.fuzzing import formats
 from scripts.fuzzing.flags import Flags, flags
 from scripts.fuzzing.targets import AMPED, ICML24, LAYOUTS, NEST, TARGETS

@@ -50,39 +50,39 @@ HEAVY = (
         "joblib",
         "networkx",
         "gurobipy",
-        "Studies.search_run",
-        "Studies.evaluation",
-        "Studies.plan_files",
+        "phaze.studies.search_run",
+        "phaze.studies.evaluation",
+        "phaze.runs.plan_files",
     ),
     *(
-        "Studies.many",
-        "Studies.sweep.run",
-        "Studies.explain.explanation",
-        "Studies.explain.repeat",
+        "phaze.studies.many",
+        "phaze.studies.sweep.run",
+        "phaze.studies.explain.explanation",
+        "phaze.studies.explain.repeat",
         "GraphExtractor.extract",
     ),
     *(
         "GraphExtractor.sources.hf_config",
         "GraphExtractor.sources.user_module",
-        "Reporter.report.search_report",
+        "phaze.report.pages.search_report",
     ),
     *(
-        "Reporter.report.comparison_report",
-        "Reporter.report.page",
-        "Reporter.tables",
-        "Reporter.trace.timeline",
+        "phaze.report.pages.comparison_report",
+        "phaze.report.pages.page",
+        "phaze.report.tables.search_tables",
+        "phaze.report.trace.timeline",
     ),
     *(
-        "Reporter.validation_tables",
-        "Reporter.explain_tables",
-        "Reporter.sweep_tables",
-        "Reporter.training_tables",
+        "phaze.report.tables.validation_tables",
+        "phaze.report.tables.explain_tables",
+        "phaze.report.tables.sweep_tables",
+        "phaze.report.tables.training_tables",
     ),
     *(
-        "Validation.run",
+        "phaze.validation.run",
         "Estimator.devices.calibration",
         "Estimator.network.calibration",
-        "FrontDoor.doctor",
+        "phaze.cli.doctor",
     ),
     *(
         "third_party.nest_placement",
@@ -247,9 +247,9 @@ class Running:
 
 def prepare() -> None:
     """Import what commands need."""
-    from Common.compiled_code import find_place
     from GraphExtractor.attention import register_attention
     from GraphExtractor.graph import Attention
+    from phaze_common.compiled_code import find_place
 
     find_place()
     for name in HEAVY:
@@ -349,7 +349,7 @@ def _limit(mode: str) -> None:
 def _write_below(folder: Path) -> None:
     """Runs without an output write into the current folder, as where phaze is installed without its
     sources."""
-    from Studies import folders
+    from phaze.settings import folders
 
     folders.REPOSITORY = folder
 

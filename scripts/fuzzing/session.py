@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from Common.files import code_version
-from FrontDoor.parser import Parser
+from phaze.cli.parser import Parser
+from phaze_common.files import code_version
 from scripts.fuzzing.base_files import write_base_files
 from scripts.fuzzing.findings import Example, Findings, table, told
 from scripts.fuzzing.flags import WRITTEN, Flags, parsers
@@ -25,16 +25,8 @@ from scripts.fuzzing.server import BUILT, POLL_S, Outcome, Running, Slot, prepar
 from scripts.fuzzing.targets import BUILD, EXTRACTING, SHARING, WARM
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ROOMS = (
-    "Common",
-    "GraphExtractor",
-    "Estimator",
-    "Plans",
-    "Solver",
-    "Validation",
-    "Studies",
-    "scripts/fuzzing",
-)  # write files
+# write files
+ROOMS = ("phaze", "phaze_common", "GraphExtractor", "Estimator", "Solver", "scripts/fuzzing")
 BYSTANDER = "bystander.txt"
 TELL_EVERY = 200  # inputs
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')

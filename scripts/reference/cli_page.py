@@ -41,9 +41,9 @@ COMMON = "flags of every mode"
 
 def page() -> str:
     """The page."""
-    from FrontDoor.arguments import mode_parsers
-    from FrontDoor.help_text import MODE_GROUPS
-    from FrontDoor.names import MODES
+    from phaze.cli.arguments import mode_parsers
+    from phaze.cli.help_text import MODE_GROUPS
+    from phaze.cli.names import MODES
 
     parsers = mode_parsers()
     groups = [
@@ -59,8 +59,8 @@ def page() -> str:
 
 def exit_statuses() -> Mapping[str, int]:
     """Every status that a command may end with, by its name in the code."""
-    from Common.errors import InputError
-    from FrontDoor import exit_status
+    from phaze.cli import exit_status
+    from phaze_common.errors import InputError
 
     stated = {
         name: value

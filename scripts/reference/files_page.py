@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from Common import file_formats
-from Common.file_formats import FileFormat
-from Common.quantities import unit_of_key
+from phaze_common import file_formats
+from phaze_common.file_formats import FileFormat
+from phaze_common.quantities import unit_of_key
 from scripts.reference.key_meanings import EVERYWHERE, OF_RECORDS
 from scripts.reference.markdown import plain, table
 from scripts.reference.records import doc_of, keys_of, meaning_of
@@ -186,14 +186,14 @@ def _documents() -> Iterator[str]:
 def documents() -> Iterator[Document]:
     """Every file of which the code knows the keys."""
     from Estimator.profiled.machine import MachineRecord
-    from Runtime.training.checkpoints import Checkpoint
-    from Runtime.training.records import JobRecord, TrainRecord
+    from phaze.runs.run_directory import Manifest
+    from phaze.runtime.training.checkpoints import Checkpoint
+    from phaze.runtime.training.records import JobRecord, TrainRecord
+    from phaze.studies.robust.records import Robustness
+    from phaze.studies.sweep.store import FinishedPoint
+    from phaze.studies.training_time.records import TrainingTime
+    from Solver.designs.schedule_records import KeptSchedules
     from Solver.results import DesignPoint, SearchResult
-    from Solver.search.schedule_records import KeptSchedules
-    from Studies.robust.records import Robustness
-    from Studies.run_directory import Manifest
-    from Studies.sweep.store import FinishedPoint
-    from Studies.training_time.records import TrainingTime
 
     best = (
         "The fields of the best design at the top level, then all else that was found; "
@@ -258,7 +258,7 @@ def _meaning(record: type[Any], name: str) -> str:
     Raises:
         KeyError: nothing says it; a comment behind the field is the place.
     """
-    from Studies.column_meanings import OF_DESIGNS, OF_PLANS
+    from phaze.runs.column_meanings import OF_DESIGNS, OF_PLANS
 
     said = (
         OF_RECORDS.get(f"{record.__name__}.{name}")
@@ -303,7 +303,7 @@ def _title(record: type[Any]) -> str:
 
 
 def _tables() -> Iterator[str]:
-    from Studies import column_meanings
+    from phaze.runs import column_meanings
 
     yield _columns("designs.parquet", "A row per design point.", column_meanings.OF_DESIGNS)
     yield _columns(

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from Common.quantities import unit_of_key
+from phaze_common.quantities import unit_of_key
 from scripts.reference.markdown import plain, table
 
 HEADS = ("key", "takes", "unit", "default", "meaning")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from Common import file_formats
-from Common.settings import Kind, Setting
+from phaze_common import file_formats
+from phaze_common.settings import Kind, Setting
 from scripts.reference.cli_page import default_of
 from scripts.reference.examples import EXAMPLES
 from scripts.reference.markdown import plain, table
@@ -152,10 +152,10 @@ def _hardware(kind: HardwareFile) -> str:
 
 
 def _settings() -> Iterator[str]:
-    from FrontDoor.help_text import SETTING_GROUPS, TRAINING_GROUPS
-    from Studies.annotations import Mode
-    from Studies.request import settings_for
-    from Studies.training_time.settings import all_settings
+    from phaze.cli.help_text import SETTING_GROUPS, TRAINING_GROUPS
+    from phaze.settings.annotations import Mode
+    from phaze.settings.request import settings_for
+    from phaze.studies.training_time.settings import all_settings
 
     yield _SETTINGS["study"] + _example("study.yaml")
     yield from _grouped(settings_for(Mode.SEARCH).settings, SETTING_GROUPS)

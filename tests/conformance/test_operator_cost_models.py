@@ -12,20 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators_by_hand import (
-    attention_operator,
-    collective_operator,
-    gemm_operator,
-    recurrent_operator,
-    scan_operator,
-    transformer_layer,
-    vector_operator,
-)
-from profiles_by_hand import PASSES as FRAMEWORK_PASSES
-from profiles_by_hand import product, row, stream, written
 
 import Estimator
-from Common.errors import InputError
 from Estimator.chips.accelerator import AcceleratorSet, Platform
 from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.latency_table import LatencyTable, populate_estimates
@@ -46,6 +34,18 @@ from GraphExtractor.graph import (
     Phase,
     VectorWork,
 )
+from phaze_common.errors import InputError
+from tests.builders.operators_by_hand import (
+    attention_operator,
+    collective_operator,
+    gemm_operator,
+    recurrent_operator,
+    scan_operator,
+    transformer_layer,
+    vector_operator,
+)
+from tests.builders.profiles_by_hand import PASSES as FRAMEWORK_PASSES
+from tests.builders.profiles_by_hand import product, row, stream, written
 
 ROUNDING = 1e-12
 LAYER = transformer_layer(1, 512, 1024, 16, tp=4)

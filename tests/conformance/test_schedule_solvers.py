@@ -5,15 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
-from schedule_problems import layer_problem, problem_of, problems, shared_problems
 
-from Common.errors import InputError
-from Plans.results import Status
+from Estimator.plans.results import Status
+from phaze_common.errors import InputError
 from Solver.schedule import SOLVERS, check_schedule, confirm_with_ilp, solver_named
 from Solver.schedule.gurobi import BUNDLED_LIMIT
 from Solver.schedule.milp import ComponentModel
 from Solver.schedule.problem import CoreType, Mode
 from Solver.schedule.structure import series_components
+from tests.builders.schedule_problems import layer_problem, problem_of, problems, shared_problems
 
 AGREEMENT = 1e-6
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import phaze
-from FrontDoor.arguments import parse
+from phaze.cli.arguments import parse
 from scripts.console_blocks import (
     LEFT_OUT,
     Command,

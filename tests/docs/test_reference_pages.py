@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from Common.errors import InputError
-from Common.files import unpack
+import phaze
 from Estimator.chips.accelerator import VARIED
 from Estimator.chips.cost import load_prices
 from Estimator.chips.design_space_files import load_chip, load_design_space
@@ -27,25 +26,27 @@ from Estimator.hardware_files import (
     load_technology,
     load_vector_functions,
 )
-from FrontDoor.arguments import mode_parsers
-from FrontDoor.names import MODES
 from GraphExtractor.models.registry import listed_models
+from phaze import library
+from phaze.cli.arguments import mode_parsers
+from phaze.cli.names import MODES
+from phaze.runs import column_meanings
+from phaze.runs.design_tables import BOUGHT, TOTAL_ENERGY
+from phaze.runs.plan_files import evaluate_request
+from phaze.settings.config_files import read_config
+from phaze.settings.named_settings import defaults_of
+from phaze.settings.resolve import resolve
+from phaze.studies.sweep.axes import read_sweep
+from phaze.studies.sweep.table import write_table
+from phaze.studies.training_time.request import training_request
+from phaze_common.errors import InputError
+from phaze_common.files import unpack
 from scripts.reference import cli_page, files_page, yaml_page
 from scripts.reference.examples import EXAMPLES
 from scripts.reference.models_page import HEADS, ModelFacts, facts, page_of, row
 from scripts.reference.records import constants, keys_of
 from scripts.reference_pages import REFERENCE, writers
-from Solver import search
-from Studies import column_meanings, library
-from Studies.config_files import read_config
-from Studies.named_settings import defaults_of
-from Studies.plan_files import evaluate_request
-from Studies.resolve import resolve
-from Studies.sweep.axes import read_sweep
-from Studies.sweep.table import write_table
-from Studies.tables import BOUGHT, TOTAL_ENERGY
-from Studies.training_time.request import training_request
-from tests.sweep.sweep_cases import run, small_sweep
+from tests.phaze.studies.sweep.sweep_cases import run, small_sweep
 from third_party.amped.configuration import read_configuration
 from third_party.amped.lookup import shipped_tables
 
@@ -354,7 +355,7 @@ def test_flops_and_parameters_are_those_of_the_traced_graph(model: str, extracte
 def test_names_of_the_library_are_those_that_the_page_has() -> None:
     told = re.findall(r"members: \[(.*)\]", text_of("library"))[0].split(", ")
     assert sorted(told) == sorted(
-        set(dir(search))
+        set(dir(phaze))
         & {
             name
             for name, each in vars(library).items()

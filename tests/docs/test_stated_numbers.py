@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from Common.progress import SilentProgress
 from Estimator.devices.calibration import read_measurements
 from Estimator.devices.files import load_contention, load_device, load_software
 from Estimator.devices.isolated import isolated_s
@@ -15,8 +14,9 @@ from Estimator.hardware_files import load_cluster
 from Estimator.network.calibration_errors import network_errors
 from Estimator.network.calibration_tables import read_collectives
 from Estimator.network.contention_fit import fit_contention, read_joint_rows
-from Plans.rates import device_machine, slower_of
-from Validation.run import validate
+from Estimator.plans.rates import device_machine, slower_of
+from phaze.validation.run import validate
+from phaze_common.progress import SilentProgress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEVICES = REPOSITORY / "docs" / "explanation" / "devices-and-networks.md"

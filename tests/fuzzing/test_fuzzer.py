@@ -16,7 +16,7 @@ from scripts.fuzzing.inputs import input_of
 from scripts.fuzzing.judge import contents, problems
 from scripts.fuzzing.server import Outcome
 from scripts.fuzzing.targets import BASES, BUILD, TARGETS
-from tests.processes import finished
+from tests.builders.processes import finished
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INPUTS, SEED, FIRST = 8, 4, 230  # of the cheaper stretches: none of them draws pictures

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aceso_databases import write_database
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from third_party.aceso.database import OPERATOR_COLUMNS, read_database
 from third_party.aceso.evaluation import evaluate
 from third_party.aceso.models import find_model

@@ -10,7 +10,7 @@ from aceso_databases import shortest_plan_s, tiny, ways, write_database
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from Common.errors import InfeasibleError
+from phaze_common.errors import InfeasibleError
 from third_party.aceso.baselines import baselines
 from third_party.aceso.database import read_database
 from third_party.aceso.evaluation import evaluate

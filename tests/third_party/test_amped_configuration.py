@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from tests.third_party.amped_cases import (
     CATEGORIES,
     LEFT_OUT,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from Common.errors import InfeasibleError, InputError
+from phaze_common.errors import InfeasibleError, InputError
 from tests.third_party.amped_cases import LEFT_OUT, answer, configuration
 from third_party.amped import optimize
 from third_party.amped.catalogue import DEGREE_NAMES

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from tests.third_party.amped_cases import answer, configuration, written
 from third_party.amped import estimate, read_configuration, shipped_tables
 from third_party.amped.corrections import NAMES

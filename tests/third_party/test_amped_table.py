@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from third_party.amped import Formula, ParameterTable
 
 

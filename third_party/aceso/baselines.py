@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from third_party.aceso.chains import Chain
 from third_party.aceso.evaluation import evaluate
 from third_party.aceso.models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from Common.compiled_code import find_place
-from Common.echo import say
-from Common.errors import InputError, PhazeError
-from Common.files import user_path
+from phaze_common.compiled_code import find_place
+from phaze_common.echo import say
+from phaze_common.errors import InputError, PhazeError
+from phaze_common.files import user_path
 from third_party.aceso.database import Database, read_database
 from third_party.aceso.evaluation import DEVICES_PER_NODE, evaluate
 from third_party.aceso.models import find_model

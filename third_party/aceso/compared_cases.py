@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from Common.errors import InputError
-from Common.yaml_files import read_yaml
+from phaze_common.errors import InputError
+from phaze_common.yaml_files import read_yaml
 
 KEYS = {"gpus_per_node", "memory_limit_mb", "cases"}
 CASE_KEYS = {"model", "size", "layers", "gpus", "global_batch_size"}

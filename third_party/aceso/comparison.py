@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from Common.compile_time import CompileTime
-from Common.errors import ArtefactError, InfeasibleError, InputError
-from Common.files import (
+from phaze_common.compile_time import CompileTime
+from phaze_common.errors import ArtefactError, InfeasibleError, InputError
+from phaze_common.files import (
     append_line,
     artefact_bytes,
     check_writable,
@@ -26,7 +26,7 @@ from Common.files import (
     content_key,
     parse_json,
 )
-from Common.written_files import check_replaceable, write_outputs
+from phaze_common.written_files import check_replaceable, write_outputs
 from third_party.aceso.baselines import Baseline, layer_stages, megatron_grid, uniform_plan
 from third_party.aceso.compared_cases import Case
 from third_party.aceso.corrected import corrected

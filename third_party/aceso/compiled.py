@@ -4,7 +4,7 @@ Whole arrays are copied and compared element by element in them: numba compiles 
 many times longer than the loop.
 """
 
-from Common.kept_code import compiled
+from phaze_common.kept_code import compiled
 
 outer = compiled(nogil=True, error_model="numpy")  # called from Python
 inner = compiled(

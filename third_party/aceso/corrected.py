@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from Plans.pipeline.schedule import FloatArray, PipelineCosts, PipelineSchedule
-from Plans.pipeline.simulation import simulate
-from Plans.results import Breakdown
+from Estimator.plans.pipeline.schedule import FloatArray, PipelineCosts, PipelineSchedule
+from Estimator.plans.pipeline.simulation import simulate
+from Estimator.plans.results import Breakdown
 from third_party.aceso.corrected_stages import (
     CorrectedStage,
     corrected_stage,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
-from Common.records import read_yaml, to_record
+from phaze_common.records import read_yaml, to_record
 
 
 @dataclass(frozen=True)

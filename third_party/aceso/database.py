@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InputError
-from Common.files import read_text
-from Common.suggestions import nearest
+from phaze_common.errors import InputError
+from phaze_common.files import read_text
+from phaze_common.suggestions import nearest
 from third_party.aceso.models import Model
 
 OPERATOR_COLUMNS = (

@@ -5,7 +5,7 @@ import itertools
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from third_party.aceso.database import Database
 from third_party.aceso.models import operator_chain
 from third_party.aceso.plans import Plan

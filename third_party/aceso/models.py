@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from Common.echo import as_given
-from Common.errors import InputError
-from Common.suggestions import nearest
-from Common.yaml_files import read_yaml
+from phaze_common.echo import as_given
+from phaze_common.errors import InputError
+from phaze_common.suggestions import nearest
+from phaze_common.yaml_files import read_yaml
 
 SCALED = "scale-layer"  # the size that has any number of layers
 MOST_LAYERS = 4096

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from third_party.aceso.collective_times import collective_us
 from third_party.aceso.corrections import Corrections, Mechanisms
 from third_party.aceso.database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from Common.echo import as_given
-from Common.errors import InputError
-from Common.files import read_json
+from phaze_common.echo import as_given
+from phaze_common.errors import InputError
+from phaze_common.files import read_json
 from third_party.aceso.models import Model, find_model
 from third_party.aceso.resharding import Choice
 from third_party.cases import integer

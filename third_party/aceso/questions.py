@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from third_party.aceso.chains import Chain, model_chain
 from third_party.aceso.database import Database
 from third_party.aceso.evaluation import DEVICES_PER_NODE

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Common.compile_time import CompileTime
-from Common.errors import InfeasibleError
+from phaze_common.compile_time import CompileTime
+from phaze_common.errors import InfeasibleError
 from third_party.aceso.baselines import megatron_grid
 from third_party.aceso.chains import Chain
 from third_party.aceso.evaluation import US, evaluate

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from third_party.aceso.database import (
     ACTIVATIONS,
     BACKWARD,

@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from Common.errors import InputError
-from Common.yaml_files import read_yaml
+from phaze_common.errors import InputError
+from phaze_common.yaml_files import read_yaml
 from third_party.amped.quantities import Kind, parse_quantity, written
 from third_party.amped.system_formulas import DEGREES, INTER, INTRA, MAPPING, SYSTEM_FORMULAS
 from third_party.amped.transformer_formulas import TRANSFORMER_FORMULAS

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from Common.echo import say
-from Common.errors import InputError, PhazeError
-from Common.files import check_writable, refuse_replacing, user_path, write_atomically
+from phaze_common.echo import say
+from phaze_common.errors import InputError, PhazeError
+from phaze_common.files import check_writable, refuse_replacing, user_path, write_atomically
 from third_party.amped.configuration import Configuration, read_configuration
 from third_party.amped.corrections import NAMES
 from third_party.amped.estimate import TrainingTime, estimate

@@ -21,11 +21,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from Common.echo import as_given, clipped, on_one_line
-from Common.errors import InputError
-from Common.files import parse_json, read_text
-from Common.ranges import check_ranges
-from Common.suggestions import nearest
+from phaze_common.echo import as_given, clipped, on_one_line
+from phaze_common.errors import InputError
+from phaze_common.files import parse_json, read_text
+from phaze_common.ranges import check_ranges
+from phaze_common.suggestions import nearest
 from third_party.amped.catalogue import PRODUCTS, Category, Parameter, calculable, parameters
 from third_party.amped.lookup import LookupTables
 from third_party.amped.summary import SUMMARY_HEAD, document_of_summary

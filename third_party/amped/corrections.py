@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from Common.errors import InputError
-from Common.suggestions import nearest
+from phaze_common.errors import InputError
+from phaze_common.suggestions import nearest
 from third_party.amped.quantities import Kind
 from third_party.amped.system_formulas import DEGREES, SYSTEM_FORMULAS
 from third_party.amped.table import Formula

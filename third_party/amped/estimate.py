@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from third_party.amped.breakdown import Breakdown, breakdown
 from third_party.amped.configuration import Configuration, Rows, read_configuration
 from third_party.amped.corrections import NAMES, Correction, applied

@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from Common.echo import as_given, clipped
-from Common.errors import InputError
-from Common.files import read_json
-from Common.ranges import check_ranges
-from Common.suggestions import nearest
-from Common.yaml_files import read_yaml
+from phaze_common.echo import as_given, clipped
+from phaze_common.errors import InputError
+from phaze_common.files import read_json
+from phaze_common.ranges import check_ranges
+from phaze_common.suggestions import nearest
+from phaze_common.yaml_files import read_yaml
 
 MOST_NAMED = 20
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from third_party.amped.catalogue import DEGREE_NAMES
 from third_party.amped.configuration import Configuration
 from third_party.amped.corrections import Correction, formulas

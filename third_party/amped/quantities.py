@@ -10,10 +10,10 @@ import re
 from decimal import Decimal
 from enum import StrEnum
 
-from Common.echo import as_given
-from Common.errors import InputError
+from phaze_common.echo import as_given
+from phaze_common.errors import InputError
 
-LARGEST = 1e18  # of any value in its base unit, as ``Common.ranges`` has it
+LARGEST = 1e18  # of any value in its base unit, as ``phaze_common.ranges`` has it
 LONGEST_TEXT = 100  # characters of a value with its unit
 _TEXT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*", re.ASCII)
 # Scales are decimal, so that "5 us" is the number 5e-6 and not its neighbour.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from Common.numbers import number, size_text, time_text
+from phaze_common.numbers import number, size_text, time_text
 from third_party.amped.breakdown import SECONDS_PER_DAY
 from third_party.amped.catalogue import DEGREE_NAMES, Category, parameters
 from third_party.amped.configuration import Origin, Setting

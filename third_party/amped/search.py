@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InfeasibleError, InputError
+from phaze_common.errors import InfeasibleError, InputError
 from third_party.amped.catalogue import DEGREE_NAMES, parameters
 from third_party.amped.configuration import Configuration
 from third_party.amped.corrections import applied

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from Common.echo import clipped
-from Common.errors import InputError
+from phaze_common.echo import clipped
+from phaze_common.errors import InputError
 from third_party.amped.catalogue import Category
 
 SUMMARY_HEAD = "FULL CONFIGURATION"

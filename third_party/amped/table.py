@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from Common.errors import InputError
-from Common.suggestions import nearest
+from phaze_common.errors import InputError
+from phaze_common.suggestions import nearest
 from third_party.amped.quantities import Kind
 
 FloatArray = NDArray[np.float64]

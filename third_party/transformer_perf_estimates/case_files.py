@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from Common.echo import as_given
-from Common.errors import InputError
-from Common.files import read_json
-from Common.ranges import check_ranges
-from Common.suggestions import nearest
+from phaze_common.echo import as_given
+from phaze_common.errors import InputError
+from phaze_common.files import read_json
+from phaze_common.ranges import check_ranges
+from phaze_common.suggestions import nearest
 from third_party.transformer_perf_estimates.configurations import Configuration, Strategy, Training
 from third_party.transformer_perf_estimates.models import (
     TransformerModel,

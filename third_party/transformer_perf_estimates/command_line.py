@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from Common.echo import say
-from Common.errors import InfeasibleError, InputError, PhazeError
-from Common.files import output_file
-from Common.written_files import write_output
+from phaze_common.echo import say
+from phaze_common.errors import InfeasibleError, InputError, PhazeError
+from phaze_common.files import output_file
+from phaze_common.written_files import write_output
 from third_party.transformer_perf_estimates.answers import Answer, compared, evaluated, searched
 from third_party.transformer_perf_estimates.case_files import read_case_file
 from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SIZES

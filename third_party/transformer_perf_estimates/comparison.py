@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from Common.errors import InputError
-from Common.progress import Progress, SilentProgress
 from Estimator.devices.operator_cost import DeviceModel
-from Plans.plan import Plan, plan_mapping
-from Plans.results import Status
+from Estimator.plans.plan import Plan, plan_mapping
+from Estimator.plans.results import Status
+from phaze.settings.annotations import Mode
+from phaze.settings.problem import hardware_report
+from phaze.settings.request import Request, StatedChunks
+from phaze.studies.evaluation import evaluation_of, prepared
+from phaze.studies.search_run import search_context
+from phaze_common.errors import InputError
+from phaze_common.progress import Progress, SilentProgress
+from Solver.designs.search import search as search_plans
 from Solver.results import Counts, SearchResult
-from Solver.search.search import search as search_plans
-from Studies.annotations import Mode
-from Studies.evaluation import evaluation_of, prepared
-from Studies.problem import hardware_report
-from Studies.request import Request, StatedChunks
-from Studies.search_run import search_context
 from third_party.transformer_perf_estimates.configurations import (
     MICRO_BATCH_SIZES,
     Configuration,

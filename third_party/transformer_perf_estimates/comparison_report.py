@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
-from Common.numbers import number
-from Plans.plan import plan_mapping
+from Estimator.plans.plan import plan_mapping
+from phaze_common.numbers import number
 from third_party.transformer_perf_estimates.comparison import Comparison, Price, PricedPlan
 from third_party.transformer_perf_estimates.configurations import Configuration, Strategy, Training
 from third_party.transformer_perf_estimates.own_parts import GIGA, ROUNDING, Parts

@@ -17,8 +17,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from Common.errors import InputError
-from Common.numbers import number
+from phaze_common.errors import InputError
+from phaze_common.numbers import number
 from third_party.transformer_perf_estimates.case_files import QUESTION, read_training
 from third_party.transformer_perf_estimates.comparison_report import (
     NAME,

@@ -5,9 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from Common.errors import InputError
-from Common.suggestions import nearest
-from Common.yaml_files import read_yaml
+from phaze_common.errors import InputError
+from phaze_common.suggestions import nearest
+from phaze_common.yaml_files import read_yaml
 from third_party.transformer_perf_estimates.values import mapping_of, refuse_unknown, whole
 
 MOST_TOKENS, MOST_WIDTH, MOST_HEADS, MOST_LAYERS = 2**30, 2**24, 2**20, 2**16

@@ -14,12 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from Common.errors import InputError
-from Common.units import GIB
-from Common.yaml_files import read_yaml
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, Tier, Topology
+from phaze_common.errors import InputError
+from phaze_common.units import GIB
+from phaze_common.yaml_files import read_yaml
 from third_party.transformer_perf_estimates.configurations import Training
 from third_party.transformer_perf_estimates.systems import System, published_systems
 

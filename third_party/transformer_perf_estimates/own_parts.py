@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from Estimator.devices.operator_cost import DeviceModel
+from Estimator.plans.iteration import busiest_stage, summed_parts
+from Estimator.plans.pricing import PricedPlan, layers_of
+from Estimator.plans.results import Iteration
 from GraphExtractor.graph import OperatorKind
-from Plans.iteration import busiest_stage, summed_parts
-from Plans.pricing import PricedPlan, layers_of
-from Plans.results import Iteration
-from Studies.evaluation import PreparedPlan
+from phaze.studies.evaluation import PreparedPlan
 from third_party.transformer_perf_estimates.estimates import Estimate
 from third_party.transformer_perf_estimates.systems import System
 from third_party.transformer_perf_estimates.timing import PEAK_REACHED, START_UP_S

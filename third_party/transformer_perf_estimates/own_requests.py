@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from Common.choices import GroupOrder, LayoutName, Recompute
-from Common.echo import as_given
-from Common.errors import InputError
+from Estimator.plans.assignment import AXES, Assignment
+from Estimator.plans.plan import UniformPlan
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.widths import panels_fit
-from Plans.assignment import AXES, Assignment
-from Plans.plan import UniformPlan
-from Studies.annotations import Mode
-from Studies.hardware import HardwareFiles
-from Studies.request import Request, StatedChunks
-from Studies.resolve import resolve
+from phaze.settings.annotations import Mode
+from phaze.settings.hardware import HardwareFiles
+from phaze.settings.request import Request, StatedChunks
+from phaze.settings.resolve import resolve
+from phaze_common.choices import GroupOrder, LayoutName, Recompute
+from phaze_common.echo import as_given
+from phaze_common.errors import InputError
 from third_party.transformer_perf_estimates.configurations import (
     MICRO_BATCH_SIZES,
     Configuration,

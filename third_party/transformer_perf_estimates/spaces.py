@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Common.errors import InputError
+from phaze_common.errors import InputError
 from third_party.transformer_perf_estimates.configurations import (
     Configurations,
     IntArray,

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from Common.echo import as_given, clipped
-from Common.errors import InputError
-from Common.suggestions import nearest
+from phaze_common.echo import as_given, clipped
+from phaze_common.errors import InputError
+from phaze_common.suggestions import nearest
 from third_party.cases import integer
 
 

@@ -1,0 +1,290 @@
+"""Costs of layers on one device: operators run one after another in one stream.
+
+What operators take by themselves is priced once per graph, however many ways its groups lie in;
+only collectives are priced again, each kind and size once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+import numpy as np
+
+from Estimator.cost_model import PieceTimes
+from Estimator.devices.operator_cost import REDUCED_FORMATS, DeviceModel
+from Estimator.network.cluster import Cluster
+from Estimator.plans.groups import DeviceGroups, GroupNetwork, GroupNetworks, LayerGroups
+from Estimator.plans.layer_costs import (
+    FloatArray,
+    LayerCosts,
+    LayerSizes,
+    ModedLayer,
+    PassCosts,
+    check_groups,
+    ends_of,
+    layer_sizes,
+    moded_layers,
+    run_again,
+)
+from Estimator.plans.stage_totals import PassTotals, StageTimes, pass_totals
+from Estimator.plans.streams import exposed_s
+from GraphExtractor.graph import (
+    Collective,
+    CollectiveGroup,
+    CollectiveKind,
+    GraphKey,
+    LayerGraph,
+    ModelGraph,
+    Operator,
+    OperatorKind,
+    Recompute,
+)
+
+_FORWARD, _AGAIN, _BACKWARD = "forward", "again", "backward"
+
+
+@dataclass(frozen=True)
+class _Streaming:
+    """A product, and the seconds of its pieces, beside which collectives run; these count among
+    those of ``column``."""
+
+    operator: Operator
+    pieces: PieceTimes[float]
+    column: int
+    times: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class PassWork:
+    """One pass through one layer: the first fields of ``PassCosts``, and what the groups decide the
+    rest of."""
+
+    alone_s: FloatArray  # (5,)
+    collectives: tuple[tuple[int, Collective, int], ...]  # field of PassCosts, and how often
+    streaming: tuple[_Streaming, ...]
+
+    def priced(self, networks: _Networks, panels: int) -> FloatArray:
+        """All fields of ``PassCosts``, shape (9, ways in which groups lie)."""
+        total = np.zeros((9, len(networks)))
+        total[: len(self.alone_s)] = self.alone_s[:, None]
+        for column, collective, times in self.collectives:
+            total[column] += times * networks.seconds(collective)
+        for each in self.streaming:
+            pieces = PieceTimes(
+                *(
+                    np.full(len(networks), seconds)
+                    for seconds in (each.pieces.first_s, each.pieces.other_s)
+                )
+            )
+            total[each.column] += each.times * exposed_s(
+                each.operator, pieces, networks.seconds, panels
+            )
+        return total
+
+
+class _Networks:
+    """Prices the collectives of a graph for each of the ways in which its ``groups`` lie."""
+
+    def __init__(
+        self, groups: Sequence[LayerGroups], network: Callable[[DeviceGroups], GroupNetwork]
+    ) -> None:
+        self._groups, self._network = groups, network
+        self._networks: dict[CollectiveGroup, GroupNetworks] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def seconds(self, collective: Collective) -> FloatArray:
+        """Seconds of one collective, shape (ways,)."""
+        group = collective.group
+        if group not in self._networks:
+            self._networks[group] = GroupNetworks(
+                [self._network(each.of(group)) for each in self._groups]
+            )
+        return self._networks[group].seconds(collective.kind, collective.payload_bytes)
+
+
+class DeviceCosts:
+    """Prices the layers of graphs on one device of a cluster."""
+
+    def __init__(self, model: DeviceModel, cluster: Cluster) -> None:
+        self._model, self._cluster = model, cluster
+        self._graphs: dict[GraphKey, _GraphWork] = {}
+        self._networks: dict[DeviceGroups, GroupNetwork] = {}
+
+    def layer_costs(
+        self, graph: ModelGraph, recompute: Recompute, groups: LayerGroups
+    ) -> LayerCosts:
+        """Costs of ``graph`` (one configuration) with the ``groups`` that communicate within a
+        layer.
+
+        Raises:
+            PhazeError: the groups are of other sizes than the graph was made for.
+        """
+        return self.costs_by_groups(graph, recompute, [groups])
+
+    def costs_by_groups(
+        self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]
+    ) -> LayerCosts:
+        """The same with one configuration for each of ``groups``, whose products all run in as many
+        panels.
+
+        Raises:
+            PhazeError: some are of other sizes than the graph was made for.
+        """
+        return self._work(graph, groups).costs(
+            recompute, _Networks(groups, self._network), groups[0].panels
+        )
+
+    def model_times(
+        self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]
+    ) -> StageTimes:
+        """What a stage of all layers takes for each of ``groups``, arrays of shape (groups,).
+
+        Raises:
+            PhazeError: some are of other sizes than the graph was made for.
+        """
+        return self._work(graph, groups).model_times(
+            recompute, _Networks(groups, self._network), groups[0].panels
+        )
+
+    def _work(self, graph: ModelGraph, groups: Sequence[LayerGroups]) -> _GraphWork:
+        for each in groups:
+            check_groups(graph, each)
+        work = self._graphs.get(graph.key)
+        if work is None or work.graph is not graph:
+            work = self._graphs[graph.key] = _GraphWork(graph, self._model)
+        return work
+
+    def _network(self, groups: DeviceGroups) -> GroupNetwork:
+        if groups not in self._networks:
+            self._networks[groups] = GroupNetwork(groups, self._cluster)
+        return self._networks[groups]
+
+
+class _GraphWork:
+    """The passes through the layers of one graph, without what collectives take."""
+
+    def __init__(self, graph: ModelGraph, model: DeviceModel) -> None:
+        self.graph, self._model = graph, model
+        self._passes: dict[tuple[str, ModedLayer, int], PassWork] = {}
+        self._sizes: dict[tuple[Recompute, int], LayerSizes] = {}
+        self._layers = lru_cache(maxsize=None)(partial(moded_layers, graph))
+        self._ends = ends_of(graph)
+        self._model_of_ends = model.outside_blocks
+        self._keeping = model.software.keeping(in_fp8=model.number_format in REDUCED_FORMATS)
+
+    def costs(self, recompute: Recompute, networks: _Networks, panels: int) -> LayerCosts:
+        """Costs of all layers whose groups communicate over ``networks``."""
+        distinct, _ = self._layers(recompute)
+        if (recompute, panels) not in self._sizes:
+            self._sizes[recompute, panels] = layer_sizes(
+                self.graph, recompute, panels, self._keeping
+            )
+
+        def passes(name: str) -> PassCosts:
+            columns = [self._pass(name, each, panels).priced(networks, panels) for each in distinct]
+            return PassCosts(*np.stack(columns, axis=2))
+
+        accumulation_s = np.array([self._accumulation_s(each) for each in distinct])
+        return LayerCosts(
+            graph=self.graph,
+            mode=recompute,
+            sizes=self._sizes[recompute, panels],
+            forward=passes(_FORWARD),
+            recompute=passes(_AGAIN),
+            backward=passes(_BACKWARD),
+            accumulation_s=np.broadcast_to(accumulation_s, (len(networks), len(distinct))),
+        )
+
+    def model_times(self, recompute: Recompute, networks: _Networks, panels: int) -> StageTimes:
+        """What a stage of all layers takes over each of ``networks``."""
+        distinct, sequence = self._layers(recompute)
+        times = [(distinct[place], count) for place, count in Counter(sequence).items()]
+
+        def passes(name: str) -> PassTotals:
+            works = [(self._pass(name, each, panels), count) for each, count in times]
+            return pass_totals(PassCosts(*_repeated(works).priced(networks, panels)))
+
+        accumulation_s = sum(count * self._accumulation_s(each) for each, count in times)
+        return StageTimes(
+            passes(_FORWARD),
+            passes(_AGAIN),
+            passes(_BACKWARD),
+            np.full(len(networks), accumulation_s),
+        )
+
+    def _accumulation_s(self, moded: ModedLayer) -> float:
+        return self._model.accumulation_time(_accumulated(self.graph.layers[moded.index])).memory_s
+
+    def _pass(self, name: str, moded: ModedLayer, panels: int) -> PassWork:
+        key = name, moded if name == _AGAIN else ModedLayer(moded.index, Recompute.NONE), panels
+        if key not in self._passes:
+            layer = self.graph.layers[moded.index]
+            operators = {
+                _FORWARD: lambda: layer.forward.operators,
+                _AGAIN: lambda: run_again(layer, moded.mode),
+                _BACKWARD: lambda: layer.backward.operators,
+            }[name]()
+            model = self._model_of_ends if moded.index in self._ends else self._model
+            beyond_s = model.run_again_s if name == _AGAIN and operators else 0.0
+            self._passes[key] = pass_work(operators, model, panels, beyond_s)
+        return self._passes[key]
+
+
+def pass_work(
+    operators: Iterable[Operator], model: DeviceModel, panels: int, beyond_s: float = 0.0
+) -> PassWork:
+    """Sums over ``operators`` of one layer, which takes ``beyond_s`` besides; products that stream
+    have collectives to hide."""
+    alone_s, collectives, streaming = (
+        np.array([0.0, 0.0, beyond_s, 0.0, 0.0]),
+        Counter[tuple[int, Collective]](),
+        [],
+    )
+    for operator in operators:
+        time = model.operator_time(operator, panels)
+        alone_s[:4] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
+        if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not operator.streamed:
+            alone_s[4] += time.device_s
+        if operator.collective is not None:
+            collectives[_column_of(operator.collective), operator.collective] += 1
+        # in the column of the first: panels are all of tensor parallelism, a ring is of the other
+        if operator.streamed:
+            streaming.append(
+                _Streaming(
+                    operator, model.piece_times(operator, panels), _column_of(operator.streamed[0])
+                )
+            )
+    return PassWork(
+        alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming)
+    )
+
+
+def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
+    """Passes together, each so many times."""
+    alone_s, collectives, streaming = np.zeros(5), Counter[tuple[int, Collective]](), []
+    for work, times in works:
+        alone_s += times * work.alone_s
+        for column, collective, often in work.collectives:
+            collectives[column, collective] += often * times
+        streaming += [replace(each, times=each.times * times) for each in work.streaming]
+    return PassWork(
+        alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming)
+    )
+
+
+def _accumulated(layer: LayerGraph) -> int:
+    """Parameters whose gradients are added to those of earlier micro-batches: sparse ones are lists
+    of rows, put together."""
+    return layer.parameter_count - layer.sparse_parameter_count
+
+
+def _column_of(collective: Collective) -> int:
+    """The field of ``PassCosts`` that a collective belongs to."""
+    if collective.group in (CollectiveGroup.TENSOR, CollectiveGroup.TENSOR2):
+        return 5 if collective.kind is CollectiveKind.ALL_REDUCE else 6
+    return 7 if collective.group is CollectiveGroup.CONTEXT else 8

@@ -1,0 +1,190 @@
+"""A stage of a pipeline whose stages differ: its layers, how it trains them, and on which
+devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from Estimator.network.cluster import Cluster
+from Estimator.plans.assignment import Assignment
+from Estimator.plans.pipeline.schedule import PipelineSchedule
+from Estimator.plans.plan import Plan, StagePlan, UniformPlan, check_cluster, check_plan
+from GraphExtractor.graph import Recompute
+from phaze_common.errors import InputError
+
+
+@dataclass(frozen=True)
+class PlacedStage:
+    """``degrees`` say how its ``layers`` (by place in execution order) are trained: a plan of one
+    stage.
+
+    It has the devices from ``first_device`` on, tensor-parallel groups innermost, replicas
+    outermost. Of its layers the first ``recomputed`` are run again as ``degrees.recompute`` has it
+    (None: all).
+    """
+
+    degrees: UniformPlan
+    first_device: int
+    layers: tuple[int, ...]
+    recomputed: int | None = None
+
+    @property
+    def devices(self) -> int:
+        """How many it has."""
+        return self.degrees.devices
+
+    @property
+    def end_device(self) -> int:
+        """The first device behind it."""
+        return self.first_device + self.devices
+
+    @property
+    def rows(self) -> int:
+        """Samples of a micro-batch on all of its replicas, the same for every stage."""
+        return self.degrees.micro_batch_size * self.degrees.dp
+
+
+def placed_stages(plan: Plan, names: Sequence[str]) -> tuple[PlacedStage, ...]:
+    """The stages of ``plan`` on consecutive devices; ``names`` are the model's layers in execution
+    order.
+
+    Raises: InputError: a stage has no layers, or layers are in none or in several; stages work on
+        different numbers of rows; the
+            schedule is interleaved, or groups are assigned to tiers, which plans with such stages
+            cannot be.
+    """
+    if plan.interleave > 1 or isinstance(plan.group_order, Assignment):
+        given = (
+            f"interleave {plan.interleave}"
+            if plan.interleave > 1
+            else f"group_order {plan.group_order}"
+        )
+        raise InputError(
+            f"the stages of the plan differ, and it has {given}; give interleave 1 and "
+            "group_order data_inner"
+        )
+    place = {name: index for index, name in enumerate(names)}
+    held = [layer for stage in plan.stages for layer in stage.layers]
+    odd = next(
+        (layer for layer in (*held, *names) if held.count(layer) != 1 or layer not in place), None
+    )
+    if odd is not None:
+        how = (
+            "is in none"
+            if odd not in held
+            else "is in several"
+            if odd in place
+            else "is no layer of it"
+        )
+        raise InputError(
+            f"stages.*.layers of the plan must hold each of {plan.model}'s {len(names)} layers "
+            "once, "
+            f"but {odd!r} {how}; correct it"
+        )
+    stages: list[PlacedStage] = []
+    for number, stage in enumerate(plan.stages):
+        degrees = stage_degrees(plan, stage)
+        if not stage.layers:
+            raise InputError(
+                f"stages.{number} of the plan has no layers; give each stage one, or leave the "
+                "stage out"
+            )
+        first = stages[-1].end_device if stages else 0
+        stages.append(
+            PlacedStage(
+                degrees,
+                first,
+                tuple(place[layer] for layer in stage.layers),
+                stage.recomputed_layers,
+            )
+        )
+        rows = stages[0].rows
+        if stages[-1].rows != rows:
+            raise InputError(
+                f"stages.{number} of the plan works on {degrees.micro_batch_size} rows on each of "
+                f"{degrees.dp} replicas, "
+                f"{stages[-1].rows} in all, but stages.0 on {rows}; give every stage the same "
+                "number of rows"
+            )
+    return tuple(stages)
+
+
+def stage_degrees(plan: Plan, stage: StagePlan) -> UniformPlan:
+    """The plan of one stage that trains as ``stage`` of ``plan`` does."""
+    return UniformPlan(
+        micro_batch_size=stage.micro_batch_size,
+        global_batch_size=plan.global_batch_size,
+        dp=stage.dp,
+        gpipe=plan.schedule is PipelineSchedule.GPIPE,
+        recompute=stage.recompute,
+        zero_stage=stage.zero_stage,
+        optimizer=plan.optimizer,
+        precision=plan.precision,
+        attention=plan.attention,
+        overlap_gradients=plan.overlap_gradients,
+        overlap_tensor=plan.overlap_tensor,
+        stage_cuts=plan.stage_cuts,
+        offload=stage.offload,
+        state_formats=plan.state_formats,
+    ).with_layout(stage.layout)
+
+
+def check_stages(stages: Sequence[PlacedStage], cluster: Cluster) -> None:
+    """Refuse stages that contradict themselves, or need more devices than there are.
+
+    Raises:
+        InputError: says which, and what is allowed.
+    """
+    for stage in stages:
+        check_plan(stage.degrees)
+        check_cluster(stage.degrees, cluster)
+        if stage.recomputed is not None and not 0 <= stage.recomputed <= len(stage.layers):
+            raise InputError(
+                f"recomputed_layers is {stage.recomputed}; give 0 to {len(stage.layers)}, the "
+                "layers of the stage"
+            )
+    devices = stages[-1].end_device
+    if devices > cluster.num_devices:
+        raise InputError(
+            f"the stages of the plan need {devices} devices in all, {cluster.name} has "
+            f"{cluster.num_devices}; use smaller "
+            "degrees or a larger cluster"
+        )
+
+
+def plan_of(
+    stages: Sequence[PlacedStage], model: str, sequence_length: int, names: Sequence[str]
+) -> Plan:
+    """The plan with ``stages``, which agree in all but their own degrees."""
+    first = stages[0].degrees
+    return Plan(
+        model=model,
+        sequence_length=sequence_length,
+        precision=first.precision,
+        attention=first.attention,
+        optimizer=first.optimizer,
+        global_batch_size=first.global_batch_size,
+        schedule=first.schedule,
+        interleave=1,
+        group_order=first.group_order,
+        overlap_gradients=first.overlap_gradients,
+        overlap_tensor=first.overlap_tensor,
+        stages=tuple(
+            StagePlan(
+                layers=tuple(names[layer] for layer in stage.layers),
+                layout=stage.degrees.layers_layout,
+                dp=stage.degrees.dp,
+                micro_batch_size=stage.degrees.micro_batch_size,
+                recompute=stage.degrees.recompute,
+                zero_stage=stage.degrees.zero_stage,
+                offload=stage.degrees.offload,
+                recomputed_layers=stage.recomputed
+                if stage.degrees.recompute is not Recompute.NONE
+                else None,
+            )
+            for stage in stages
+        ),
+        stage_cuts=first.stage_cuts,
+        state_formats=first.state_formats,
+    )

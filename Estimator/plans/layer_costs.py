@@ -1,0 +1,470 @@
+"""Seconds, joules and bytes of every layer of a model graph on N configurations of hardware: chips
+of a space, or one device."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.network.cluster import Cluster
+from Estimator.plans.cuts import Crossing, boundary_crossing
+from Estimator.plans.groups import GroupNetwork, LayerGroups
+from GraphExtractor.graph import (
+    AS_TRACED,
+    Collective,
+    CollectiveGroup,
+    Keeping,
+    LayerGraph,
+    ModelGraph,
+    Operator,
+    Phase,
+    Recompute,
+    SparseTable,
+    Yields,
+)
+from GraphExtractor.score_mask import masked_flops, skipped_flops
+from phaze_common.errors import PhazeError
+
+FloatArray = NDArray[np.float64]
+Members = NDArray[np.bool_]
+LOSS_GRADIENT = "nll_loss_backward"  # function that makes the gradient of log-probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class PassCosts:
+    """Seconds of one pass of one micro-batch through each layer, arrays of shape (configurations,
+    layers).
+
+    ``arithmetic_s`` is what arithmetic takes of the device, ``memory_s`` what memories add to it,
+    ``launch_s`` what starting operators does; ``host_s`` is what the host needs to issue them,
+    beside the device. ``products_s`` are the seconds of matrix products, behind which
+    tensor-parallel collectives can hide; the others are collectives by group: all-reduces of tensor
+    parallelism, the gathers and scatters that sequence parallelism makes of them, context and
+    expert parallelism. Chips whose schedules nobody attributed to causes have all of a layer's
+    makespan, collectives and all, under ``arithmetic_s``.
+    """
+
+    arithmetic_s: FloatArray
+    memory_s: FloatArray
+    launch_s: FloatArray
+    host_s: FloatArray
+    products_s: FloatArray
+    tensor_s: FloatArray
+    sequence_s: FloatArray
+    context_s: FloatArray
+    expert_s: FloatArray
+
+    @staticmethod
+    def of_total(seconds: FloatArray) -> PassCosts:
+        """Passes of which only the whole is known."""
+        nothing = np.broadcast_to(
+            0.0, seconds.shape
+        )  # which needs no memory, of thousands of chips and hundreds of graphs
+        return PassCosts(seconds, *(nothing for _ in range(8)))
+
+    @property
+    def device_s(self) -> FloatArray:
+        """What occupies the device besides the collectives of tensor-parallel groups."""
+        return self.arithmetic_s + self.memory_s + self.launch_s + self.context_s + self.expert_s
+
+    def rows(self, rows: NDArray[np.int64]) -> PassCosts:
+        """The same of some configurations."""
+        return PassCosts(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSizes:
+    """What no hardware changes, per device: arrays of shape (distinct layers,); layer i of the
+    model is ``sequence[i]``.
+
+    ``parameters`` include ``tied_parameters`` and ``expert_parameters``, which some of the devices
+    that hold the same others divide among them: experts, or what a 2D layout divides twice; bytes
+    are those of one micro-batch. ``saved_bytes`` are those of each layer by itself,
+    ``shared_bytes`` those that several save (``saved_by`` counts them once). Tables with sparse
+    gradients are told apart by their sizes, as how many rows of each a batch touches grows up to
+    the table.
+    """
+
+    names: tuple[str, ...]  # of every layer in execution order
+    sequence: tuple[int, ...]
+    parameters: FloatArray
+    expert_parameters: FloatArray
+    # of embedding, head, norms and biases, which stay as they are where weights are held in fp8
+    wide_parameters: FloatArray
+    tied_parameters: FloatArray
+    saved_bytes: FloatArray
+    shared_bytes: FloatArray  # (shared tensors,)
+    shared_by: Members  # (layers, shared tensors): whether a layer of the model saves it
+    workspace_bytes: FloatArray
+    forward_flops: FloatArray  # of the model: a device's part of those that all devices add up to
+    masked_flops: FloatArray  # those of the forward ones whose scores masks leave out
+    repeated_flops: FloatArray  # of the model, computed again
+    computed_flops: (
+        FloatArray  # that a forward pass computes, padding and what other devices compute alike too
+    )
+    recomputed_flops: FloatArray  # that are computed again
+    # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
+    table_sizes: FloatArray
+    tables: (
+        FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
+    )
+    # of activations and temporaries, what the allocator holds beyond them; their bytes here are
+    # with it
+    spare: float = 0.0
+
+    @cached_property
+    def distinct(self) -> NDArray[np.int64]:
+        """``sequence`` as an array, shape (layers,)."""
+        return np.array(self.sequence, dtype=np.int64)
+
+    @property
+    def allocated(self) -> LayerSizes:
+        """The same with the bytes that tensors have, without what the allocator holds beyond
+        them."""
+        if self.spare == 0.0:
+            return self
+        names = ("saved_bytes", "shared_bytes", "workspace_bytes")
+        return replace(
+            self, **{name: getattr(self, name) / (1.0 + self.spare) for name in names}, spare=0.0
+        )
+
+    @cached_property
+    def summed(self) -> FloatArray:
+        """Parameters, those of experts and those of wide weights of every layer in execution order,
+        shape (layers, 3)."""
+        return np.stack([self.parameters, self.expert_parameters, self.wide_parameters], axis=1)[
+            self.distinct
+        ]
+
+    def saved_by(self, members: Members) -> FloatArray:
+        """Bytes of a micro-batch that stages of the layers ``members`` (stages, layers) save, each
+        tensor once; shape (stages,).
+
+        A tensor that layers of several stages save is saved by each of these stages, which gets it
+        from the one before.
+        """
+        alone: FloatArray = members @ self.saved_bytes[self.distinct]
+        times_saved = members.astype(np.float32) @ self.shared_by.astype(np.float32)
+        again: FloatArray = np.maximum(times_saved - 1.0, 0.0) @ self.shared_bytes
+        return alone - again
+
+    @property
+    def all_saved_bytes(self) -> int:
+        """What all layers on one device save of a micro-batch."""
+        return int(self.saved_by(np.ones((1, len(self.sequence)), np.bool_))[0])
+
+    @cached_property
+    def tables_of_layers(self) -> FloatArray:
+        """``tables`` of every layer in execution order, shape (layers, tables)."""
+        return self.tables[self.distinct]
+
+    @cached_property
+    def of_layers(self) -> FloatArray:
+        """Parameters, those that are no experts', those of experts, and saved bytes of every layer,
+        shape (layers, 4)."""
+        columns = [
+            self.parameters,
+            self.parameters - self.expert_parameters,
+            self.expert_parameters,
+            self.saved_bytes,
+        ]
+        return np.stack(columns, axis=1)[self.distinct]
+
+    @cached_property
+    def all_tied(self) -> float:
+        """Parameters that layers own together: each but the first has a copy of its own, unless all
+        are on one stage."""
+        return float(self.tied_parameters[self.distinct].sum())
+
+    def working_bytes(self, whole_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Workspace of every layer with what is whole of it, and what is whole of it beside another
+        one; shapes (layers, K).
+
+        ``whole_bytes`` (K, 3, 2) are per parameter (``Estimator.plans.rates.whole_bytes``).
+        """
+        kinds = np.stack(
+            [
+                self.parameters - self.expert_parameters,
+                self.expert_parameters,
+                self.wide_parameters,
+            ],
+            axis=1,
+        )
+        own, beside = (kinds[self.distinct] @ whole_bytes[:, :, which].T for which in (0, 1))
+        return self.workspace_bytes[self.distinct][:, None] + own, beside
+
+
+@dataclass(frozen=True, eq=False)
+class LayerCosts:
+    """What the layers of ``graph`` take under one recomputation mode; passes have shape
+    (configurations, distinct layers).
+
+    ``recompute`` is what recomputation runs again before the backward pass, ``accumulation_s``
+    (memory) what adds weight gradients to those of earlier micro-batches. ``joules`` are those of
+    one micro-batch's passes on one device; None where the hardware's energy is not known.
+    """
+
+    graph: ModelGraph
+    mode: Recompute
+    sizes: LayerSizes
+    forward: PassCosts
+    recompute: PassCosts
+    backward: PassCosts
+    accumulation_s: FloatArray
+    joules: FloatArray | None = None
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """What crosses the boundary before each layer, in execution order; arrays of shape
+        (layers,)."""
+        return boundary_crossing(self.graph.tensors, len(self.graph.sequence))
+
+    @property
+    def configurations(self) -> int:
+        """How many configurations are priced."""
+        return len(self.accumulation_s)
+
+    def rows(self, rows: NDArray[np.int64]) -> LayerCosts:
+        """The same of some configurations."""
+        return LayerCosts(
+            self.graph,
+            self.mode,
+            self.sizes,
+            self.forward.rows(rows),
+            self.recompute.rows(rows),
+            self.backward.rows(rows),
+            self.accumulation_s[rows],
+            None if self.joules is None else self.joules[rows],
+        )
+
+
+@dataclass(frozen=True)
+class ModedLayer:
+    """A distinct layer with what is recomputed of it."""
+
+    index: int
+    mode: Recompute
+
+
+def moded_layers(
+    graph: ModelGraph, recompute: Recompute
+) -> tuple[tuple[ModedLayer, ...], tuple[int, ...]]:
+    """Distinct layers under ``recompute`` and, for every layer in execution order, which of them it
+    is.
+
+    The ends of the model, embedding and head, keep their activations whatever ``recompute`` says,
+    as Megatron-LM does.
+    """
+    ends = {0, len(graph.sequence) - 1} if len(graph.sequence) > 1 else set()
+    every = [
+        ModedLayer(index, Recompute.NONE if place in ends else recompute)
+        for place, index in enumerate(graph.sequence)
+    ]
+    distinct = tuple(dict.fromkeys(every))
+    place_of = {each: place for place, each in enumerate(distinct)}
+    return distinct, tuple(place_of[each] for each in every)
+
+
+def ends_of(graph: ModelGraph) -> frozenset[int]:
+    """Embedding and head among the distinct layers: the first and the last one, unless they are
+    like others.
+
+    What frameworks train in fp8 are blocks alone (Transformer Engine, fp8_autocast around them;
+    torchtitan, filter_fqns: output).
+    """
+    ends = {graph.sequence[0], graph.sequence[-1]} if len(graph.sequence) > 1 else set[int]()
+    return frozenset(each for each in ends if graph.sequence.count(each) == 1)
+
+
+def _wide_parameters(layer: LayerGraph, *, is_end: bool) -> int:
+    """Parameters whose weights stay as they are where others are held in fp8: all but matrices of
+    blocks."""
+    held = 0 if is_end else layer.matmul_parameter_count + layer.expert_parameter_count
+    return layer.parameter_count - held
+
+
+def layer_names(graph: ModelGraph) -> tuple[str, ...]:
+    """Name of every layer in execution order; those of one name, alike or not, are numbered from
+    0."""
+    names = [graph.layers[index].name for index in graph.sequence]
+    often, numbers = Counter(names), defaultdict[str, Iterator[int]](itertools.count)
+    return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
+
+
+def layer_sizes(
+    graph: ModelGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED
+) -> LayerSizes:
+    """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in
+    ``panels`` pieces."""
+    more, ends = 1.0 + keeping.spare, ends_of(graph)
+    of_ends = replace(keeping, in_fp8=False)
+    distinct, sequence = moded_layers(graph, recompute)
+    layers = [(graph.layers[each.index], each.mode) for each in distinct]
+    kept_as = [
+        (layer, of_ends if each.index in ends else keeping)
+        for layer, each in zip(layers, distinct, strict=True)
+    ]
+    kinds = sorted({astuple(table) for layer, _ in layers for table in layer.sparse_tables})
+
+    def column(values: Sequence[float] | Sequence[Sequence[float]]) -> FloatArray:
+        return np.array(values, dtype=np.float64)
+
+    return LayerSizes(
+        names=layer_names(graph),
+        sequence=sequence,
+        parameters=column([layer.parameter_count for layer, _ in layers]),
+        expert_parameters=column(
+            [layer.expert_parameter_count + layer.twice_divided_count for layer, _ in layers]
+        ),
+        wide_parameters=column(
+            [
+                _wide_parameters(graph.layers[each.index], is_end=each.index in ends)
+                for each in distinct
+            ]
+        ),
+        tied_parameters=column([layer.tied_count for layer, _ in layers]),
+        saved_bytes=more
+        * column([layer.saved.under(mode, kept) for (layer, mode), kept in kept_as]),
+        shared_bytes=more * column([tensor.bytes for tensor in graph.shared]),
+        shared_by=np.array(
+            [
+                [place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared]
+                for place, each in enumerate(sequence)
+            ],
+            dtype=np.bool_,
+        ).reshape(len(sequence), len(graph.shared)),
+        workspace_bytes=more
+        * column([workspace_bytes(layer, mode, panels, kept) for (layer, mode), kept in kept_as]),
+        forward_flops=column([model_flops(layer.forward.operators) for layer, _ in layers]),
+        masked_flops=column(
+            [
+                _masked_of_model(layer.forward.operators, graph.key.sequence_length)
+                for layer, _ in layers
+            ]
+        ),
+        repeated_flops=column([_of_model(_recomputed(layer, mode)) for layer, mode in layers]),
+        computed_flops=column([_computed(layer.forward.operators) for layer, _ in layers]),
+        recomputed_flops=column([_computed(_recomputed(layer, mode)) for layer, mode in layers]),
+        table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
+        tables=column(
+            [
+                [layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds]
+                for layer, _ in layers
+            ]
+        ),
+        spare=keeping.spare,
+    )
+
+
+def _computed(operators: Sequence[Operator]) -> int:
+    """FLOPs that ``operators`` compute, without scores that they skip."""
+    return sum(each.flops for each in operators) - skipped_flops(operators)
+
+
+def _of_model(operators: Sequence[Operator]) -> float:
+    """FLOPs of the model among those that ``operators`` compute, without scores that they skip."""
+    return sum(each.model_share * _computed([each]) for each in operators)
+
+
+def _masked_of_model(operators: Sequence[Operator], sequence_length: int) -> float:
+    return sum(each.model_share * masked_flops([each], sequence_length) for each in operators)
+
+
+def model_flops(operators: Iterable[Operator]) -> float:
+    """FLOPs of the model that a device's ``operators`` do their part of, all scores counted."""
+    return sum(each.model_flops for each in operators)
+
+
+def workspace_bytes(
+    layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED
+) -> int:
+    """Temporaries of the layer, buffers of what streams, and the activations that it restores
+    before its backward pass."""
+    temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
+    temporaries -= min(temporaries, loss_gradient_bytes(layer)) if keeping.loss_in_place else 0
+    return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
+
+
+def loss_gradient_bytes(layer: LayerGraph) -> int:
+    """Bytes of the gradient of log-probabilities, in fp32, that a loss makes which does not work in
+    place."""
+    made = (
+        each.writes
+        for each in layer.backward.operators
+        if LOSS_GRADIENT in {work.function for work in each.vector}
+    )
+    return sum(tensor.bytes for written in made for tensor in written)
+
+
+def _recomputed(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
+    """Operators that make again what was made: those of ``recompute``, and of checkpoints in the
+    model's own code."""
+    return (
+        *run_again(layer, recompute),
+        *(each for each in layer.backward.operators if each.yields is Yields.OUTPUT),
+    )
+
+
+def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
+    """Forward operators that ``recompute`` runs before or in the backward pass."""
+    if recompute is Recompute.FULL:
+        return layer.forward.operators
+    if recompute is Recompute.SELECTIVE:
+        return tuple(
+            each for each in layer.backward_selective.operators if each.phase is Phase.FORWARD
+        )
+    return ()
+
+
+def step_operators(graph: ModelGraph, recompute: Recompute) -> Iterator[tuple[Operator, int]]:
+    """Operators of a training step of one micro-batch, each with the number of layers that run
+    it."""
+    distinct, sequence = moded_layers(graph, recompute)
+    for place, count in Counter(sequence).items():
+        layer = graph.layers[distinct[place].index]
+        operators = (
+            *layer.forward.operators,
+            *run_again(layer, distinct[place].mode),
+            *layer.backward.operators,
+        )
+        yield from ((operator, count) for operator in operators)
+
+
+class GraphNetwork:
+    """Prices the collectives of ``graph`` where the ``groups`` of devices that communicate within
+    its layers lie so.
+
+    Raises:
+        PhazeError: they are of other sizes than the graph was made for.
+    """
+
+    def __init__(self, graph: ModelGraph, cluster: Cluster, groups: LayerGroups) -> None:
+        check_groups(graph, groups)
+        self._networks = {each: GroupNetwork(groups.of(each), cluster) for each in CollectiveGroup}
+
+    def seconds(self, collective: Collective) -> float:
+        """Seconds of one collective."""
+        return self._networks[collective.group].seconds(collective.kind, collective.payload_bytes)
+
+
+def check_groups(graph: ModelGraph, groups: LayerGroups) -> None:
+    """Refuse groups of other sizes than ``graph`` was made for.
+
+    Raises:
+        PhazeError: they are.
+    """
+    key = graph.key
+    sizes = tuple(
+        each.size for each in (groups.tensor, groups.context, groups.experts, groups.tensor2)
+    )
+    made_for = key.tp, key.sequence_devices, key.ep, key.tp2
+    if sizes != made_for:
+        raise PhazeError(
+            f"a graph made for groups of {made_for} devices is priced for groups of {sizes}"
+        )

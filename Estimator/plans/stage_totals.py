@@ -1,0 +1,227 @@
+"""What the layers of a stage add up to, for many stages at once: the arrays that the compiled
+formulas take.
+
+A stage is a set of layers: sums over the layers of E of them are one product of a (E, layers) table
+of members with the columns of the layers. The chunks of one plan follow one another in some order
+of the layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.plans.layer_costs import LayerCosts, LayerSizes, Members, PassCosts
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Order = IntArray | slice  # of the layers as chunks hold them; all of a slice is execution order
+
+PASS_FIELDS = tuple(field.name for field in fields(PassCosts))
+
+
+class PassTotals(NamedTuple):
+    """Seconds of one pass of one micro-batch; arrays of shape (stages,). See ``PassCosts``."""
+
+    device_s: FloatArray
+    host_s: FloatArray
+    tensor_s: FloatArray
+    products_s: FloatArray
+    arithmetic_s: FloatArray
+
+
+class StageTimes(NamedTuple):
+    """Seconds of stages on one configuration of hardware; arrays of shape (stages,)."""
+
+    forward: PassTotals
+    recompute: PassTotals
+    backward: PassTotals
+    accumulation_s: FloatArray
+
+
+class StageSizes(NamedTuple):
+    """Sizes of stages that no hardware changes; arrays of shape (stages,).
+
+    ``saved_bytes`` are those of a micro-batch in flight, see ``LayerSizes.saved_by``.
+    ``workspace_bytes`` has shape (stages, K): the largest of the layers' with what is unsharded of
+    it (a column for each row of ``rates.whole_bytes``). ``tables`` (stages, kinds) is how many
+    tables with sparse gradients a stage has of each of ``table_sizes`` (kinds, 3). ``largest``
+    (stages, 4) are the most parameters, those that are no experts', those of experts, and saved
+    bytes of a layer. ``offloaded_bytes`` of a micro-batch's activations are in host memory, besides
+    those saved on the device, where no allocator holds ``spare`` of them more.
+    """
+
+    layers: FloatArray
+    parameters: FloatArray
+    expert_parameters: FloatArray
+    wide_parameters: FloatArray
+    saved_bytes: FloatArray
+    workspace_bytes: FloatArray
+    tables: FloatArray
+    table_sizes: FloatArray
+    largest: FloatArray
+    offloaded_bytes: FloatArray
+    spare: float
+
+    def offloading(self, part: float) -> StageSizes:
+        """The same where so great a ``part`` of the activations is in host memory, but for two
+        layers of it at a time.
+
+        The two are never more than all layers' together.
+        """
+        if part == 0.0:
+            return self
+        buffer = part * np.minimum(2.0 * self.largest[:, 3], self.saved_bytes)
+        return self._replace(
+            saved_bytes=(1.0 - part) * self.saved_bytes,
+            workspace_bytes=self.workspace_bytes + buffer[:, None],
+            offloaded_bytes=part * self.saved_bytes / (1.0 + self.spare),
+        )
+
+    @property
+    def counts(self) -> FloatArray:
+        """What decides the price of parameters: layers, parameters, those of experts and of wide
+        weights, and tables."""
+        return np.column_stack(
+            [
+                self.layers,
+                self.parameters,
+                self.expert_parameters,
+                self.wide_parameters,
+                self.tables,
+            ]
+        )
+
+
+def pass_totals(costs: PassCosts) -> PassTotals:
+    """Passes as the compiled formulas take them."""
+    return PassTotals(
+        costs.device_s,
+        costs.host_s,
+        costs.tensor_s + costs.sequence_s,
+        costs.products_s,
+        costs.arithmetic_s,
+    )
+
+
+def time_columns(costs: LayerCosts, configuration: int) -> FloatArray:
+    """Columns of ``StageTimes`` of every layer in execution order on one configuration, shape
+    (layers, 16)."""
+    columns: list[FloatArray] = []
+    for each in (costs.forward, costs.recompute, costs.backward):
+        one = PassCosts(*(getattr(each, name)[configuration] for name in PASS_FIELDS))
+        columns += pass_totals(one)
+    return np.stack([*columns, costs.accumulation_s[configuration]], axis=1)[costs.sizes.distinct]
+
+
+def times_of(columns: FloatArray) -> StageTimes:
+    """Summed columns of shape (stages, 16) as the compiled formulas take them."""
+    each = [np.ascontiguousarray(column) for column in columns.T]
+    return StageTimes(
+        PassTotals(*each[0:5]), PassTotals(*each[5:10]), PassTotals(*each[10:15]), each[15]
+    )
+
+
+def chunk_times(
+    costs: LayerCosts, configuration: int, order: Order, firsts: IntArray
+) -> StageTimes:
+    """Times of chunks that hold the layers in ``order``, each from its place of ``firsts``
+    (chunks,) on."""
+    return times_of(np.add.reduceat(time_columns(costs, configuration)[order], firsts, axis=0))
+
+
+def chunk_sizes(
+    sizes: LayerSizes, order: Order, firsts: IntArray, whole_bytes: FloatArray
+) -> StageSizes:
+    """Sizes of such chunks; ``whole_bytes`` (K, 3, 2) as in ``stage_sizes``."""
+    summed, (alone, beside) = sizes.summed[order], sizes.working_bytes(whole_bytes)
+    following = np.ones(len(summed) - 1, np.bool_)
+    following[firsts[1:] - 1] = False
+    working = with_neighbours(alone[order], beside[order], following)
+    parameters, experts, wide = (
+        np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T
+    )
+    counts = np.diff(firsts, append=len(summed))
+    layers = counts.astype(np.float64)
+    members = np.zeros((len(firsts), len(summed)), np.bool_)
+    members[np.repeat(np.arange(len(firsts)), counts), np.arange(len(summed))[order]] = True
+    tables = np.add.reduceat(sizes.tables_of_layers[order], firsts, axis=0)
+    workspace = np.maximum.reduceat(working, firsts, axis=0)
+    largest, none = (
+        np.maximum.reduceat(sizes.of_layers[order], firsts, axis=0),
+        np.zeros(len(firsts)),
+    )
+    saved, kinds = sizes.saved_by(members), sizes.table_sizes
+    return StageSizes(
+        layers,
+        parameters,
+        experts,
+        wide,
+        saved,
+        workspace,
+        tables,
+        kinds,
+        largest,
+        none,
+        sizes.spare,
+    )
+
+
+def stage_sizes(sizes: LayerSizes, members: Members, whole_bytes: FloatArray) -> StageSizes:
+    """Sizes of the stages whose layers are ``members``, shape (stages, layers).
+
+    ``whole_bytes`` (K, 3, 2) is what a device holds per parameter of a layer at work beyond its
+    part (``Estimator.plans.rates.whole_bytes``).
+    """
+    parameters, experts, wide = (
+        np.ascontiguousarray(column) for column in (members.astype(np.float64) @ sizes.summed).T
+    )
+    alone, beside = sizes.working_bytes(whole_bytes)
+    workspace = np.stack([_largest(members, column) for column in alone.T], axis=1)
+    pairs = members[:, :-1] & members[:, 1:]
+    for column in np.flatnonzero(beside.any(axis=0)):
+        both = np.maximum(alone[:-1] + beside[1:], alone[1:] + beside[:-1])[:, column]
+        workspace[:, column] = np.maximum(workspace[:, column], _largest(pairs, both))
+    tables = members.astype(np.float64) @ sizes.tables_of_layers
+    layers = members.sum(axis=1).astype(np.float64)
+    largest = np.stack([_largest(members, column) for column in sizes.of_layers.T], axis=1)
+    none = np.zeros(len(members))
+    saved, kinds = sizes.saved_by(members), sizes.table_sizes
+    return StageSizes(
+        layers,
+        parameters,
+        experts,
+        wide,
+        saved,
+        workspace,
+        tables,
+        kinds,
+        largest,
+        none,
+        sizes.spare,
+    )
+
+
+def with_neighbours(alone: FloatArray, beside: FloatArray, following: Members) -> FloatArray:
+    """Workspace (layers, K) of layers in their order with what is gathered ahead of their
+    neighbours.
+
+    That is the next layer in a forward pass, the one before in a backward pass, where it is on the
+    same stage: ``following`` (layers - 1,) says which layers are the next ones of those before
+    them.
+    """
+    ahead = np.zeros_like(beside)
+    ahead[:-1] = np.where(following[:, None], beside[1:], 0.0)
+    ahead[1:] = np.maximum(ahead[1:], np.where(following[:, None], beside[:-1], 0.0))
+    return alone + ahead
+
+
+def _largest(members: Members, values: FloatArray) -> FloatArray:
+    """The largest of ``values`` (layers,) in each set; 0 where it is empty."""
+    largest = np.zeros(len(members))
+    for value in np.unique(values):  # layers repeat, so there are few
+        largest[members[:, values == value].any(axis=1)] = value
+    return largest

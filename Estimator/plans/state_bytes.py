@@ -1,0 +1,132 @@
+"""Bytes of a parameter's training state: what a plan says of its number formats, and what a
+framework makes of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from Estimator.devices.software import Software
+from phaze_common.choices import MomentDtype, Precision, StateDtype
+
+
+@dataclass(frozen=True, order=True)
+class StateFormats:
+    """Number formats of training state; None: as the framework and the precision have it.
+
+    With ``fp8_weights`` the optimizer keeps a copy of its own of all weights; embedding, head,
+    norms and biases stay as the training has them.
+    """
+
+    gradient_dtype: StateDtype | None = None  # in which gradients are added up and reduced
+    moment_dtype: MomentDtype | None = None  # of the optimizer's moments
+    main_weight_dtype: StateDtype | None = None  # of the optimizer's own copy of the weights
+    fp8_weights: bool = (
+        False  # whether weights that products of blocks read are held and gathered in fp8
+    )
+
+    def __bool__(self) -> bool:
+        """Whether any is stated."""
+        return self != AS_USUAL
+
+    def settings(self) -> dict[str, Any]:
+        """What is stated, by the keys of settings, as plain values."""
+        stated = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: value if isinstance(value, bool) else value.value
+            for name, value in stated.items()
+            if value
+        }
+
+    def __str__(self) -> str:
+        """The same in words: ``gradients in bf16, weights in fp8``."""
+        return ", ".join(self._words())
+
+    def _words(self) -> Iterator[str]:
+        named = (
+            ("gradients", self.gradient_dtype),
+            ("moments", self.moment_dtype),
+            ("main weights", self.main_weight_dtype),
+        )
+        yield from (f"{what} in {dtype}" for what, dtype in named if dtype is not None)
+        if self.fp8_weights:
+            yield "weights in fp8"
+
+
+AS_USUAL = StateFormats()
+FORMAT_KEYS = tuple(each.name for each in fields(StateFormats))
+
+
+@dataclass(frozen=True)
+class StateBytes:
+    """Bytes per parameter where nothing is sharded; mixed-precision Adam is 2 + 2 + 4 + 8
+    (Rajbhandari et al. 2020).
+
+    ``main_weight`` is the optimizer's own copy, 0 where it updates the ``weight`` itself.
+    ``second_gradient`` are those of the passes, kept beside the sums of ``gradient`` bytes. Where
+    weights are held in fp8, those that no product of a block reads take ``wider`` bytes more than
+    ``weight`` (Transformer Engine, ``fp8_model_init``, and torchao convert linear layers alone).
+    """
+
+    weight: float
+    gradient: float
+    main_weight: float
+    moments: float
+    second_gradient: float = 0.0
+    wider: float = 0.0
+
+    @property
+    def optimizer(self) -> float:
+        """What the optimizer keeps."""
+        return self.main_weight + self.moments
+
+    @property
+    def step(self) -> float:
+        """HBM traffic of one step: gradient and state read, state and weight written."""
+        updated = 2 * self.main_weight + self.weight if self.main_weight else 2 * self.weight
+        return self.gradient + updated + 2 * self.moments
+
+    def under(self, software: Software, precision: Precision, formats: StateFormats) -> StateBytes:
+        """The same where gradients are kept as a framework keeps them, unless ``formats`` say
+        how."""
+        stated = formats.gradient_dtype
+        gradient = (
+            max(self.gradient, software.gradient_bytes_in(precision))
+            if stated is None
+            else stated.bytes
+        )
+        second = 0.0 if software.second_gradient is None else software.second_gradient.value
+        beside = (
+            gradient > second
+        )  # sums no wider than the gradients of a pass are those themselves
+        return replace(self, gradient=gradient, second_gradient=second if beside else 0.0)
+
+
+@dataclass(frozen=True)
+class OptimizerState:
+    """What an optimizer keeps of each parameter: so many ``moments``, and fp32 ``main_weights`` of
+    weights in fewer bits."""
+
+    moments: int
+    main_weights: bool
+
+    def bytes_in(self, precision: Precision, formats: StateFormats) -> StateBytes:
+        """Bytes of a parameter in a training in ``precision``, with gradients as wide as weights
+        unless ``formats`` say."""
+        whole = precision is Precision.FP32
+        width = 4.0 if whole else 2.0
+        weight = 1.0 if formats.fp8_weights else width
+        stated = formats.main_weight_dtype
+        main = (
+            (4.0 if self.main_weights or formats.fp8_weights else 0.0)
+            if stated is None
+            else stated.bytes
+        )
+        if whole or (stated is not None and stated.value == precision.value):
+            main = 0.0  # weights of that format are updated in place
+        if stated is StateDtype.BF16 and precision is Precision.FP8 and not formats.fp8_weights:
+            main = 0.0  # the weights of a training in fp8 are bf16 where they are not held in fp8
+        moment = 4.0 if formats.moment_dtype is None else formats.moment_dtype.bytes
+        gradient = width if formats.gradient_dtype is None else formats.gradient_dtype.bytes
+        return StateBytes(weight, gradient, main, self.moments * moment, wider=width - weight)

@@ -1,0 +1,1 @@
+"""Design points: the best chip and plan, and every search among them."""

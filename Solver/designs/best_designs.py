@@ -1,0 +1,236 @@
+"""Everything a reader needs to believe the best design: its plans, where time and memory go, the
+expert's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from Estimator.network.cluster import Cluster
+from Estimator.plans.bytes_beside import bytes_beside
+from Estimator.plans.cuts import chunk_layers
+from Estimator.plans.groups import layer_groups
+from Estimator.plans.iteration import price_iteration
+from Estimator.plans.layer_costs import LayerCosts
+from Estimator.plans.placement import placement_of
+from Estimator.plans.plan import Plan, UniformPlan
+from Estimator.plans.pricing import PricedPlan
+from Estimator.plans.results import Iteration, Status
+from GraphExtractor.graph import ModelGraph
+from phaze_common.errors import SolverError
+from Solver.designs.baselines import ExpertPlan, expert_plans
+from Solver.designs.confirmed_schedules import LayerSchedule
+from Solver.designs.costs import Shape
+from Solver.designs.joint import Choice
+from Solver.designs.run import Run
+from Solver.paths.layer_graph import edges_between, is_chain
+from Solver.results import ExpertReport, ModelPlan
+from Solver.schedule.problem import CoreType
+
+AGREEMENT = 1e-9  # relative, between the search's seconds and the price of its plan
+
+
+def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> ModelPlan:
+    """The plan of one model on the chosen configuration, without its expert baseline.
+
+    Raises:
+        SolverError: pricing the plan by itself disagrees with the search, which is a defect.
+    """
+    group, point = choice.group, choice.point
+    row, shape = group.locate(point)
+    plan = group.plan(point)
+    costs = attributed_costs(run, shape, plan, row)
+    machine = run.hardware.machine(row, float(group.key.memory_bytes))
+    iteration = price_iteration(plan, costs, machine)
+    found_s = float(group.iteration_s[point])
+    if (
+        abs(iteration.iteration_s - found_s) > AGREEMENT * found_s
+        or iteration.status is not Status.FEASIBLE
+    ):
+        raise SolverError(
+            f"the search found {found_s} s for {group.key}, pricing its plan "
+            f"{iteration.iteration_s} s "
+            f"({iteration.reason or 'feasible'}); please report this with study.yaml"
+        )
+    moving_j = run.hardware.moving_j(row, bytes_beside(PricedPlan(plan, costs, machine)))
+    bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
+    reported = plan_report(
+        shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s, run.hardware.cluster
+    )
+    return replace(
+        reported,
+        tc_utilization=_utilization(schedules, CoreType.TC),
+        vc_utilization=_utilization(schedules, CoreType.VC),
+        beside_operators_j=None if moving_j is None else moving_j / plan.global_batch_size,
+        price_sources=run.hardware.source_counts(shape.graph, plan.recompute),
+        priced_by_bytes=run.hardware.by_bytes(shape.graph, plan.recompute, row),
+        share_of_own_best=_share_of_own_best(run, choice),
+        plans_omitted=group.omitted,
+    )
+
+
+def _share_of_own_best(run: Run, choice: Choice) -> float | None:
+    own_best = run.problem.own_best.get(choice.group.key.model)
+    return (
+        None
+        if own_best is None
+        else float(choice.group.objective(run.problem.objective)[choice.point] / own_best)
+    )
+
+
+def plan_report(
+    shape: Shape,
+    plan: UniformPlan,
+    costs: LayerCosts,
+    iteration: Iteration,
+    memory_bytes: int,
+    bound_s: float,
+    cluster: Cluster,
+) -> ModelPlan:
+    """``plan`` on ``cluster`` and its iteration as a record."""
+    names, key = costs.sizes.names, shape.graph.key
+    chunks = chunk_layers(plan, costs.graph)
+    return ModelPlan(
+        throughput_samples_per_s=iteration.samples_per_s,
+        tokens_per_s=iteration.tokens_per_s,
+        time_per_batch_s=iteration.iteration_s,
+        time_per_batch_bound_s=bound_s,
+        micro_batch_size=plan.micro_batch_size,
+        global_batch_size=plan.global_batch_size,
+        sequence_length=key.sequence_length,
+        hbm_bytes=memory_bytes,
+        recompute=plan.recompute.value,
+        tp=plan.tp,
+        pp=plan.pp,
+        dp=plan.dp,
+        cp=plan.cp,
+        ep=plan.ep,
+        sequence_parallel=plan.sequence_parallel,
+        zero_stage=plan.zero_stage,
+        interleave=plan.interleave,
+        group_order=str(plan.group_order),
+        layout=plan.layout_name.value,
+        tp2=plan.tp2,
+        panels=plan.panels,
+        exchange=plan.exchange.value,
+        offload=str(plan.offload),
+        micro_batches_per_pipeline=iteration.micro_batches_per_pipeline,
+        devices_used=iteration.devices,
+        stages=iteration.stages,
+        pipeline=iteration.pipeline,
+        breakdown_s=iteration.breakdown,
+        model_flops_utilization=iteration.model_flops_utilization,
+        hardware_flops_utilization=iteration.hardware_flops_utilization,
+        all_scores_flops_utilization=iteration.all_scores_flops_utilization,
+        energy_per_sample_j=iteration.energy_per_sample_j,
+        tc_utilization=None,
+        vc_utilization=None,
+        placement=placement_of(plan, cluster, cluster),
+        plan=Plan.uniform(
+            plan,
+            key.model,
+            key.sequence_length,
+            tuple(tuple(names[layer] for layer in chunk) for chunk in chunks),
+        ),
+    )
+
+
+def attributed_costs(run: Run, shape: Shape, plan: UniformPlan, row: int) -> LayerCosts:
+    """Layer costs of ``plan``'s shape on configuration ``row`` alone, attributed to causes."""
+    groups = layer_groups(plan, run.hardware.cluster)
+    part = next(each for each in shape.parts if each.groups == groups)
+    return run.hardware.attributed(part.costs, groups, row)
+
+
+def with_expert(plan: ModelPlan, expert: ExpertReport | None) -> ModelPlan:
+    """``plan`` beside the expert's."""
+    if expert is None or expert.status is not Status.FEASIBLE:
+        return replace(plan, expert=expert)
+    return replace(
+        plan,
+        expert=expert,
+        speedup_over_expert=plan.throughput_samples_per_s / expert.throughput_samples_per_s,
+    )
+
+
+def expert_report(
+    run: Run, expert: ExpertPlan, shapes: Sequence[Shape], row: int, memory_bytes: float
+) -> ExpertReport:
+    """Price the expert's plan on configuration ``row``, with the recomputation mode that suits it
+    best.
+
+    ``shapes`` are of the expert's width. A plan that does not fit is reported with its reason and
+    the time it would take, one that does not apply with its reason alone.
+    """
+    graph, source, degrees = (
+        shapes[0].graph,
+        expert_plans().source,
+        (expert.tp, expert.pp, expert.dp),
+    )
+    unsuited = _why_unsuited(graph, expert)
+    plans = [replace(shape.plan, pp=expert.pp, dp=expert.dp) for shape in shapes]
+    unsuited = unsuited or too_many_devices(run, plans[0].devices, row)
+    if not unsuited and plans[0].micro_batch_size * expert.dp > plans[0].global_batch_size:
+        unsuited = (
+            f"the expert's plan has {expert.dp} replicas for {plans[0].global_batch_size} samples"
+        )
+    if unsuited:
+        return ExpertReport(
+            Status.INFEASIBLE, source, *degrees, plans[0].recompute.value, 0.0, 0.0, unsuited
+        )
+    machine = run.hardware.machine(row, memory_bytes)
+    shapes = [shape.proven_at(run.hardware, row) for shape in shapes]
+    priced = [
+        (plan, price_iteration(plan, attributed_costs(run, shape, plan, row), machine))
+        for shape, plan in zip(shapes, plans, strict=True)
+    ]
+    plan, best = min(
+        priced, key=lambda each: (each[1].status is not Status.FEASIBLE, each[1].iteration_s)
+    )
+    return ExpertReport(
+        status=best.status,
+        source=source,
+        tp=expert.tp,
+        pp=expert.pp,
+        dp=expert.dp,
+        recompute=plan.recompute.value,
+        throughput_samples_per_s=best.samples_per_s,
+        time_per_batch_s=best.iteration_s,
+        reason=best.reason,
+        breakdown_s=best.breakdown,
+    )
+
+
+def too_many_devices(run: Run, needed: int, row: int) -> str:
+    """Why an expert's plan on ``needed`` devices cannot run on configuration ``row``; empty where
+    there are as many."""
+    given, caps = run.hardware.cluster.num_devices, run.hardware.figures.caps
+    has = (
+        f"the cluster has {given}"
+        if caps is None or needed > given
+        else f"the money buys {caps[row]} of this chip"
+    )
+    most = given if caps is None else min(given, int(caps[row]))
+    return f"the expert's plan needs {needed} devices, {has}" if needed > most else ""
+
+
+def _why_unsuited(graph: ModelGraph, expert: ExpertPlan) -> str:
+    """Why blocks cannot be balanced over the expert's stages; empty where they can."""
+    names = [graph.layers[index].name for index in graph.sequence]
+    chain = is_chain(len(names), edges_between(graph.tensors))
+    if not chain or (names[0], names[-1], set(names[1:-1])) != ("embedding", "head", {"block"}):
+        return (
+            "the expert's plan balances the blocks between an embedding and a head, and these "
+            "layers are no such chain"
+        )
+    if expert.pp > len(names) - 2:
+        return f"the expert's plan has {expert.pp} stages, the model only {len(names) - 2} blocks"
+    return ""
+
+
+def _utilization(schedules: Sequence[LayerSchedule], cores: CoreType) -> float | None:
+    """Busy fraction over one micro-batch's forward and backward of the whole model, weighted by
+    time."""
+    total_s = sum(item.schedule.makespan_s * item.repeats for item in schedules)
+    busy_s = sum(item.busy(cores) * item.schedule.makespan_s * item.repeats for item in schedules)
+    return busy_s / total_s if total_s else None

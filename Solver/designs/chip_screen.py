@@ -1,0 +1,366 @@
+"""Bounds that close the chips and the shapes of plans of one model which cannot have its best
+design.
+
+Bounds of rising cost and tightness close chips: one of all shapes, from work at peak rates under
+the lines of all plans that fit in memory; of every shape, with what it exchanges, under the lines
+of its own plans; the same with operators as they are priced, one after another; at last schedules,
+and searches through plans that stop at what is known. Between them good designs are evaluated, so
+that there is something to beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.coverage import check_functions
+from Estimator.plans.groups import LayerGroups
+from Estimator.plans.plan import UniformPlan
+from GraphExtractor.many import load_or_extract_all
+from Solver.chip_figures import ChipFigures
+from Solver.designs.closing import reached
+from Solver.designs.run import ROUNDING, Run
+from Solver.designs.shape_bounds_on_chips import (
+    MakeTable,
+    ShapeBound,
+    ShapeBounds,
+    at_peak_rates,
+    priced,
+)
+from Solver.designs.trial_designs import best_tried
+from Solver.hardware import DesignedChips
+from Solver.plans.closed_shapes import ClosedShapes
+from Solver.problem import ModelProblem
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+FEW_CHIPS = 1024  # of which no bounds are taken together; that are searched as soon as bounded
+SAMPLE, SAMPLED = (
+    256,
+    (0.01, 0.1),
+)  # so many chips of these parts of all, the most promising, are tried first
+FIRST_SHAPES, MANY_TIMES = (
+    16,
+    3,
+)  # of those with the highest bounds, and so many times as many by weaker ones
+AT_ONCE, MORE = (
+    2048,
+    4,
+    # chips bounded by prices together at first, and how many times as many then: they have cores in
+    # common
+)
+FEW_PAIRS, SEARCHED = (
+    8,
+    64,
+    # chips times shapes that are left to the search of what is left; chips searched together at
+    # first
+)
+TRIED, TRIED_SHAPES, EVALUATED = (
+    8,
+    4,
+    8,
+)  # chips whose plans are searched together, shapes, and points of these
+
+
+@dataclass(frozen=True, eq=False)
+class Bounded:
+    """What the plans of some shapes do not exceed: by chip, whatever the shape (chips,), and by
+    number of the shape on any chip.
+
+    ``least_s`` are seconds that no plan of a shape is below on any of them; ``of_pairs`` are by
+    shape and chip, where asked for.
+    """
+
+    most: FloatArray
+    of_shapes: dict[int, float]
+    least_s: dict[int, float]
+    of_pairs: dict[int, FloatArray]
+
+    def best_shapes(self, count: int) -> list[int]:
+        """Numbers of so many shapes with the highest bounds."""
+        return sorted(self.of_shapes, key=lambda number: -self.of_shapes[number])[:count]
+
+
+class Screen:
+    """Closes the chips and the shapes of one model that cannot have its best design.
+
+    ``most`` is what no design on a chip exceeds (chips,), ``least_s`` what no plan of a shape is
+    below (shapes,) on any chip that was open when the shape was closed, ``beaten`` what the best
+    design found reaches, here or in another part of the space. Of shapes that are left plans might
+    be the best whose groups are ``lying`` so; ``none_exceeds`` is what no other plan exceeds on the
+    chips that are left.
+    """
+
+    def __init__(
+        self, run: Run, hardware: DesignedChips, model: ModelProblem, least: float = 0.0
+    ) -> None:
+        """``least`` is what a design has to reach to be of interest."""
+        self.run, self.hardware, self.model = run, hardware, model
+        self.shapes: Sequence[UniformPlan] = tuple(model.space.shapes())
+        keys = list(dict.fromkeys(model.graph_key(shape) for shape in self.shapes))
+        with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
+            graphs = load_or_extract_all(
+                keys, run.stores.graphs, run.problem.force_reextract, run.problem.code, advance
+            )
+        if run.first:
+            check_functions(graphs.values(), hardware.known_functions, strict=run.problem.strict)
+        self.graphs, self.shape_bounds = graphs, ShapeBounds(run, model, graphs, self.shapes)
+        self.most = np.full(len(hardware.accelerators), np.inf)
+        self.least_s = np.zeros(len(self.shapes))
+        self.beaten, self.none_exceeds = least, -np.inf
+        self.lying: dict[UniformPlan, frozenset[LayerGroups]] = {}
+        self._listen()
+
+    def bounded(
+        self,
+        rows: IntArray,
+        numbers: Sequence[int],
+        level: MakeTable,
+        *,
+        pairs: bool = False,
+        listed: bool = True,
+    ) -> Bounded:
+        """Bounds of the plans of some shapes on the chips ``rows``, those of ``pairs`` too;
+        ``listed``: ``ShapeBounds.on``."""
+        hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
+        of_shapes, least_s = dict.fromkeys(numbers, -np.inf), dict.fromkeys(numbers, np.inf)
+        of_pairs = {number: np.full(len(rows), -np.inf) for number in numbers if pairs}
+        for each in self.shape_bounds.on(hardware, numbers, level, listed=listed):
+            values = self._values(hardware.figures, each)
+            np.maximum(most, values, out=most)
+            of_shapes[each.number] = max(of_shapes[each.number], float(values.max(initial=-np.inf)))
+            least_s[each.number] = min(
+                least_s[each.number], float(each.seconds.min(initial=np.inf))
+            )
+            if pairs:
+                np.maximum(of_pairs[each.number], values, out=of_pairs[each.number])
+        return Bounded(most, of_shapes, least_s, of_pairs)
+
+    def _values(self, figures: ChipFigures, bound: ShapeBound) -> FloatArray:
+        """What no plan of a bound exceeds, shape (chips,)."""
+        space, objective = self.model.space, self.run.problem.objective
+        return figures.reached(
+            objective,
+            bound.seconds,
+            bound.joules,
+            space.base.global_batch_size,
+            space.sequence_length,
+        )
+
+    def screen(self) -> tuple[IntArray, list[int]]:
+        """Chips and numbers of shapes that might have the best design."""
+        rows, numbers = np.arange(len(self.most)), list(range(len(self.shapes)))
+        if not len(rows):
+            return rows, []
+        with self.run.progress.phase(
+            f"bounds of chips for {self.model.name}", len(rows)
+        ) as advance:
+            many = len(rows) > FEW_CHIPS
+            if many:
+                self._bound_by_cores()
+            if many or not self.beaten:
+                self._sample(listed=many)
+            rows = rows[self.open(rows)]
+            for level in (at_peak_rates,) if many else (at_peak_rates, priced):
+                rows, numbers = self.narrowed(rows, numbers, level, listed=many)
+            advance(len(self.most) - len(rows))
+            rows = rows[np.argsort(-self.most[rows], kind="stable")]
+            size, last = AT_ONCE, 0
+            while last < len(rows):
+                part, last = rows[last : last + size], last + size
+                self._listen()
+                self._price(part[self.open(part)], numbers)
+                advance(len(part))
+                size *= MORE
+        priced_rows = np.sort(rows[self.open(rows)])
+        if not len(priced_rows):
+            return priced_rows, []
+        bounded = self.bounded(priced_rows, numbers, priced, pairs=True)
+        rows, numbers = self._left_by(bounded, priced_rows)
+        if len(rows) * len(numbers) <= FEW_PAIRS:
+            return rows, numbers
+        return self._closed_by_search(
+            rows, {number: bounded.of_pairs[number][self.open(priced_rows)] for number in numbers}
+        )
+
+    def _closed_by_search(
+        self, rows: IntArray, of_pairs: dict[int, FloatArray]
+    ) -> tuple[IntArray, list[int]]:
+        """What is left of chips and shapes once plans are searched, shape by shape, on all chips
+        that are open under it.
+
+        ``of_pairs`` is by number of the shape what its plans do not exceed on ``rows``.
+        """
+        numbers = list(of_pairs)
+        with self.run.progress.phase(
+            f"plans of {self.model.name} on {len(rows)} chips", len(numbers)
+        ) as advance:
+            for number in sorted(numbers, key=lambda each: -float(of_pairs[each].max())):
+                self._listen()
+                self._search(rows, number, of_pairs[number])
+                advance(1)
+        self.most[rows] = np.minimum(self.most[rows], np.max(list(of_pairs.values()), axis=0))
+        for most in of_pairs.values():
+            closed = most < self._least
+            self.none_exceeds = max(self.none_exceeds, float(most[closed].max(initial=-np.inf)))
+        left = [number for number in numbers if (of_pairs[number] >= self._least).any()]
+        return rows[self.open(rows)], left
+
+    def _search(self, rows: IntArray, number: int, most: FloatArray) -> None:
+        """Lower ``most``, what plans of a shape do not exceed on the chips ``rows``, where it might
+        be the best."""
+        open_ = np.flatnonzero(most >= self._least)
+        if not len(open_):
+            return
+        lying, most_lying = self._lying(rows[open_], number)
+        most[open_] = np.minimum(most[open_], most_lying)
+        order, size, last = open_[np.argsort(-most[open_], kind="stable")], SEARCHED, 0
+        while last < len(order):
+            part, last, size = order[last : last + size], last + size, size * MORE
+            part = part[most[part] >= self._least]
+            if not len(part):
+                break
+            alone = self.run.on(self.hardware.some(rows[part]))
+            found = reached(alone, self.model, self.graphs, self.shapes[number], lying, self._least)
+            most[part] = np.minimum(most[part], found.most)
+            self._beat(float(found.found.max()))
+        self.lying[self.shapes[number]] = frozenset(lying)
+
+    def _lying(self, rows: IntArray, number: int) -> tuple[list[LayerGroups], FloatArray]:
+        """How the groups of a shape lie in plans that might be the best on one of the chips
+        ``rows``, and what none exceeds."""
+        hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
+        found: dict[LayerGroups, None] = {}
+        for lying, bound in self.shape_bounds.by_lying(hardware, number, priced):
+            values = self._values(hardware.figures, bound)
+            np.maximum(most, values, out=most)
+            if values.max() >= self._least:
+                found.update(dict.fromkeys(lying))
+            else:
+                self.none_exceeds = max(self.none_exceeds, float(values.max()))
+        return list(found), most
+
+    def _listen(self) -> None:
+        """Take over what was found in other parts of the space meanwhile."""
+        if self.run.best_known is not None:
+            self.beaten = max(self.beaten, self.run.best_known.value())
+
+    def narrowed(
+        self, rows: IntArray, numbers: list[int], level: MakeTable, *, listed: bool = True
+    ) -> tuple[IntArray, list[int]]:
+        """What a level of bounds leaves of chips and shapes, which are all that are open."""
+        if not len(rows):
+            return rows, []
+        return self._left_by(self.bounded(rows, numbers, level, listed=listed), rows)
+
+    def _left_by(self, bounded: Bounded, rows: IntArray) -> tuple[IntArray, list[int]]:
+        """What bounds of all that is open, on the chips ``rows``, leave of chips and shapes."""
+        self.most[rows] = np.minimum(self.most[rows], bounded.most)
+        for number, most in bounded.of_shapes.items():
+            self.least_s[number] = max(self.least_s[number], bounded.least_s[number])
+            if most < self._least:
+                self.none_exceeds = max(self.none_exceeds, most)
+        return rows[self.open(rows)], [
+            number for number, most in bounded.of_shapes.items() if most >= self._least
+        ]
+
+    def open(self, rows: IntArray) -> NDArray[np.bool_]:
+        """Which of the chips ``rows`` might have the best design."""
+        still: NDArray[np.bool_] = self.most[rows] >= self._least
+        return still
+
+    @property
+    def _least(self) -> float:
+        """What a design has to reach."""
+        return max(self.beaten * (1.0 - ROUNDING), float(np.finfo(float).tiny))
+
+    def _price(self, rows: IntArray, numbers: list[int]) -> None:
+        """Bound chips by the prices of their operators, and look for good designs among them."""
+        if len(rows):
+            bounded = self.bounded(rows, numbers, priced)
+            self.most[rows] = np.minimum(self.most[rows], bounded.most)
+            self._try(rows, bounded)
+
+    def _bound_by_cores(self) -> None:
+        """Bound every chip by what any shape takes of its cores."""
+        chips, figures = self.hardware.accelerators, self.hardware.figures
+        problem, space = self.run.problem, self.model.space
+        work = self.shape_bounds.of_cores(self.hardware, at_peak_rates)
+        self.most[:] = -np.inf
+        if work is None:
+            return
+        least_work, joules = work.on(chips.tc_index, chips.vc_index)
+        for size, least in self.shape_bounds.of_samples().items():
+            throughput = space.base.global_batch_size / least.seconds(least_work)
+            values = figures.value(problem.objective, throughput, joules, space.sequence_length)
+            self.most = np.maximum(self.most, np.where(figures.holding(size), values, -np.inf))
+
+    def _sample(self, *, listed: bool) -> None:
+        """Find something to beat among some chips, from the most promising to those that are less
+        so."""
+        order = np.argsort(-self.most, kind="stable")
+        for part in SAMPLED:
+            places = np.unique(
+                np.linspace(0, max(int(part * len(order)) - 1, 0), SAMPLE).astype(np.int64)
+            )
+            rows = order[places][self.open(order[places])]
+            if not len(rows):
+                return
+            weak = self.bounded(rows, range(len(self.shapes)), at_peak_rates, listed=listed)
+            if not listed:
+                weak = self.bounded(
+                    rows, weak.best_shapes(MANY_TIMES * FIRST_SHAPES), at_peak_rates
+                )
+            self._try(rows, self.bounded(rows, weak.best_shapes(FIRST_SHAPES), priced))
+
+    def _try(self, rows: IntArray, bounded: Bounded) -> None:
+        """Look for the best plans of the most promising of the chips ``rows`` under a few
+        shapes."""
+        order = np.argsort(-bounded.most, kind="stable")[:TRIED]
+        rows = rows[order[bounded.most[order] > self.beaten]]
+        if not len(rows):
+            return
+        hardware = self.hardware.some(rows)
+        lying = {
+            self.shapes[number]: self._best_lying(hardware, number)
+            for number in bounded.best_shapes(TRIED_SHAPES)
+        }
+        self._beat(
+            best_tried(self.run.on(hardware), self.model, lying, self._sizes(rows), EVALUATED)
+        )
+
+    def _best_lying(self, hardware: DesignedChips, number: int) -> frozenset[LayerGroups]:
+        """How groups lie in the plans of a shape whose bound is highest."""
+        found = self.shape_bounds.by_lying(hardware, number, priced)
+        return frozenset(
+            max(
+                found,
+                key=lambda each: float(self._values(hardware.figures, each[1]).max()),
+                default=((),),
+            )[0]
+        )
+
+    def _beat(self, value: float) -> None:
+        """Take note of what a design reaches."""
+        self.beaten = max(self.beaten, value)
+        if self.run.best_known is not None:
+            self.run.best_known.tell(self.beaten)
+
+    def some_shapes(self, numbers: Sequence[int]) -> tuple[UniformPlan, ...]:
+        """The shapes with these numbers."""
+        return tuple(self.shapes[number] for number in numbers)
+
+    def other_shapes(self, numbers: Sequence[int]) -> ClosedShapes:
+        """All others, with what none of their plans is below."""
+        others = np.setdiff1d(np.arange(len(self.shapes)), numbers)
+        return ClosedShapes(self.some_shapes(others.tolist()), self.least_s[others])
+
+    def _sizes(self, rows: IntArray) -> list[int]:
+        """Bytes of memory that the chips ``rows`` have, or may have."""
+        own = self.hardware.figures.memory_bytes
+        sizes = self.run.problem.memory_bytes
+        return list(sizes) if own is None else [size for size in sizes if (own[rows] == size).any()]

@@ -1,0 +1,120 @@
+"""Chips that bounds left, closed one by one: by their schedules, and by searches through plans that
+stop at what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.plans.groups import LayerGroups
+from Estimator.plans.plan import UniformPlan
+from GraphExtractor.graph import GraphKey, ModelGraph
+from phaze_common.progress import SilentProgress
+from Solver.designs.costs import Part, PricedShapes
+from Solver.designs.run import Run
+from Solver.designs.shape_bounds_on_chips import like_layers
+from Solver.designs.shape_dominance import sample_joules_of
+from Solver.plans.best_plan import ConfigurationPlans
+from Solver.plans.least_iterations import PlanLines, Work
+from Solver.problem import ModelProblem
+
+FloatArray = NDArray[np.float64]
+
+HALVINGS = 64
+ROUNDING = 1e-9  # relative: a plan this close to what is worth it is looked at
+SHORTEST_S, LONGEST_S = 1e-9, 1e12  # of an iteration
+
+
+@dataclass(frozen=True, eq=False)
+class Reached:
+    """Of every chip what no plan of a shape exceeds under the objective, and what one was found to
+    reach; (chips,) each.
+
+    The first is told down to what had to be beaten, the second is -inf where none was found to do
+    so.
+    """
+
+    most: FloatArray
+    found: FloatArray
+
+
+def reached(
+    run: Run,
+    model: ModelProblem,
+    graphs: Mapping[GraphKey, ModelGraph],
+    shape: UniformPlan,
+    lying: Collection[LayerGroups],
+    least: float,
+) -> Reached:
+    """What plans of ``shape``, with groups ``lying`` so, reach on the chips of ``run``, if it is
+    ``least`` or more."""
+    quiet, figures, objective = (
+        replace(run, progress=SilentProgress()),
+        run.hardware.figures,
+        run.problem.objective,
+    )
+    most, found = np.full((2, len(figures)), -np.inf)
+    priced = PricedShapes(quiet, model, graphs, [shape], {shape: frozenset(lying)}).shape(0)
+    if priced is None:
+        return Reached(most, found)
+    samples, tokens = model.space.base.global_batch_size, model.space.sequence_length
+    least_j, found_j = (
+        sample_joules_of(priced, len(figures), least=each) for each in (True, False)
+    )
+
+    def values(seconds: FloatArray, joules: FloatArray) -> FloatArray:
+        return figures.reached(objective, seconds, joules, samples, tokens)
+
+    fast, slow = np.full((2, len(figures)), SHORTEST_S)
+    slow[:] = LONGEST_S
+    for _ in range(HALVINGS):  # the slowest that is worth it: of every objective faster is better
+        middle = np.sqrt(fast * slow)
+        enough = values(middle, least_j) >= least
+        fast, slow = np.where(enough, middle, fast), np.where(enough, slow, middle)
+    slow *= 1.0 + ROUNDING
+    for size in run.problem.memory_bytes:
+        least_s, found_s = np.full((2, len(figures)), np.inf)
+        held = figures.holding(size)
+        for part in priced.parts if held.any() else ():
+            _search(part, priced.graph, float(size), slow, least_s, found_s, held)
+        np.maximum(most, values(least_s, least_j), out=most)
+        np.maximum(found, values(found_s, found_j), out=found)
+    return Reached(most, found)
+
+
+def _search(
+    part: Part,
+    graph: ModelGraph,
+    memory_bytes: float,
+    slowest_s: FloatArray,
+    least_s: FloatArray,
+    found_s: FloatArray,
+    held: NDArray[np.bool_],
+) -> None:
+    """Lower ``least_s``, what no plan is below as far as that is below ``slowest_s``, and
+    ``found_s``; (chips,) each."""
+    alike = like_layers(graph, part.plans.sizes)
+    work, lines = Work.of(part.least, alike), dict[int, PlanLines]()
+    for row in np.flatnonzero(held).tolist():
+        plans = part.plans_on(row)
+        if id(plans) not in lines:
+            lines[id(plans)] = PlanLines.of(plans, memory_bytes, alike)
+        plans_s = lines[id(plans)].seconds(
+            *(float(each[row]) for each in (work.whole_s, work.alike_s, work.forward_s))
+        )
+        bound_s = float(plans_s.min(initial=np.inf))
+        if bound_s < slowest_s[row]:
+            bound_s = (
+                ConfigurationPlans(plans, part.least, row, memory_bytes, least_s=plans_s)
+                .best(slowest_s[row])
+                .bound_s
+            )
+        least_s[row] = min(least_s[row], bound_s)
+        if bound_s < slowest_s[row]:
+            best = ConfigurationPlans(plans, part.costs, row, memory_bytes).best(
+                min(slowest_s[row], found_s[row])
+            )
+            found_s[row] = min(found_s[row], best.iteration_s)

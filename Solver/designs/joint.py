@@ -1,0 +1,265 @@
+"""The configuration that is best for several models together, each with its own best micro-batch
+size and plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Solver.combination import Combination
+from Solver.designs.points import ROUNDING, PointGroup, PointStatus
+from Solver.problem import Objective, SearchProblem
+
+FloatArray = NDArray[np.float64]
+CANDIDATES_AT_ONCE = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One model's best point on an accelerator."""
+
+    group: PointGroup
+    point: int
+
+
+@dataclass(frozen=True, eq=False)
+class JointOptimum:
+    """The best configuration of a memory size; ``best_open_bound`` is what the best one not
+    evaluated or proven could reach.
+
+    ``proven`` says that no cut of any plan was left out; ``omitted`` names plans that were not
+    considered.
+    """
+
+    row: int
+    value: float
+    choices: dict[str, Choice]
+    best_open_bound: float | None
+    proven: bool
+    omitted: str
+
+
+def joint_optimum(
+    groups: Mapping[str, Sequence[PointGroup]], combination: Combination, objective: Objective
+) -> JointOptimum | None:
+    """Best-first over configurations by what the models' bounds combine to, an evaluated point's
+    being its value.
+
+    ``groups`` are the point groups of each model for one memory size. None where some model is
+    feasible on none. Of equally good ones that of the smallest area, least energy and lowest index
+    wins. All that might be as good are evaluated first, so that the answer does not depend on which
+    points are evaluated already, by a run that was killed for instance.
+    """
+    alone = len(groups) == 1
+    while True:
+        bests = {
+            model: _best_points(mine, objective, alone=alone) for model, mine in groups.items()
+        }
+        most = combination.of({model: best.bound for model, best in bests.items()})
+        if not np.isfinite(most.max()):
+            return None
+        area_mm2 = next(iter(groups.values()))[0].area_mm2[: len(most)]
+        order = np.lexsort((area_mm2, -most))
+        known = np.logical_and.reduce([best.evaluated for best in bests.values()])
+        top = order[0]
+        if not known[top]:
+            for best in bests.values():
+                best.evaluate(order[:CANDIDATES_AT_ONCE])
+            continue
+        rivals = np.flatnonzero(most >= most[top] * (1.0 - ROUNDING))
+        if sum(best.evaluate_rivals(rivals) for best in bests.values()):
+            continue
+        energy_j = combination.mean({model: best.energy_j for model, best in bests.items()})
+        better = (
+            -most[rivals] if alone else np.zeros(len(rivals))
+        )  # of several, what differs so little is how it was combined
+        row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], better))[0]])
+        enough, area, energy = (
+            float(most[top]) * (1.0 - ROUNDING),
+            float(area_mm2[row]),
+            float(energy_j[row]),
+        )
+        every = [group for mine in groups.values() for group in mine]
+        if not alone or not any(
+            group.evaluate_smaller(objective, enough, area, energy) for group in every
+        ):
+            break
+    ceiling = combination.of(
+        {model: _ceiling(mine, objective, alone=alone) for model, mine in groups.items()}
+    )
+    unknown = ceiling[~known | (ceiling * (1.0 - ROUNDING) > most)]
+    open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None
+    choices = {model: best.choice(row) for model, best in bests.items()}
+    values = combination.of({model: best.value for model, best in bests.items()})
+    return JointOptimum(
+        row=row,
+        value=float(values[row]),
+        choices=choices,
+        best_open_bound=open_bound,
+        proven=bool(values[row] >= ceiling.max() * (1.0 - ROUNDING)),
+        omitted=next((group.omitted for group in every if group.omitted), ""),
+    )
+
+
+def best_for_all_models(
+    problem: SearchProblem, groups: Sequence[PointGroup], memory_bytes: int
+) -> JointOptimum | None:
+    """The joint optimum of the problem's models for one memory size, out of all its point
+    groups."""
+    by_model = {
+        model.name: _groups_of(model.name, groups, memory_bytes) for model in problem.models
+    }
+    if not all(by_model.values()) or (
+        len(by_model) > 1 and not problem.own_best
+    ):  # no plan of some model exists, or fits
+        return None
+    return joint_optimum(by_model, problem.combination, problem.objective)
+
+
+def best_of_all_sizes(
+    problem: SearchProblem, groups: Sequence[PointGroup]
+) -> dict[int, JointOptimum | None]:
+    """The optimum of the only model, by memory size: of those that might have the best of all, the
+    others are not looked at.
+
+    Points that are still open are closed by it.
+    """
+    objective, best, found = problem.objective, 0.0, dict[int, JointOptimum | None]()
+    bounds = {
+        size: max(
+            float(group.objective_bound(objective).max())
+            for group in groups
+            if group.key.memory_bytes == size
+        )
+        for size in problem.memory_bytes
+    }
+    for size in sorted(bounds, key=lambda each: -bounds[each]):
+        if bounds[size] >= best * (1.0 - ROUNDING):
+            found[size] = best_for_all_models(problem, groups, size)
+            best = max([best, *(each.value for each in (found[size],) if each is not None)])
+    for group in groups:
+        group.prune_below(objective, best)
+    return {size: found[size] for size in problem.memory_bytes if size in found}
+
+
+def own_bests(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[str, float]:
+    """The most that each model of several reaches alone, with any configuration and memory size;
+    empty where one fits on none."""
+    found: dict[str, float] = {}
+    for model in problem.models if len(problem.models) > 1 else ():
+        by_size = (_groups_of(model.name, groups, size) for size in problem.memory_bytes)
+        optima = [
+            joint_optimum({model.name: mine}, problem.combination, problem.objective)
+            for mine in by_size
+            if mine
+        ]
+        most = max((optimum.value for optimum in optima if optimum is not None), default=None)
+        if most is None:
+            return {}
+        found[model.name] = most
+    return found
+
+
+def _groups_of(model: str, groups: Sequence[PointGroup], memory_bytes: int) -> list[PointGroup]:
+    return [
+        group
+        for group in groups
+        if group.key.model == model and group.key.memory_bytes == memory_bytes
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _BestPoints:
+    """Per configuration, a model's point with the best bound, of the least energy among equals:
+    arrays (configurations,)."""
+
+    groups: Sequence[PointGroup]
+    objective: Objective
+    alone: bool
+    group: NDArray[np.int64]
+    point: NDArray[np.int64]
+    bound: FloatArray
+    energy_j: FloatArray
+    evaluated: NDArray[np.bool_]
+
+    @property
+    def value(self) -> FloatArray:
+        """The objective of the chosen points; -inf where they are not evaluated."""
+        values = np.full(len(self.bound), -np.inf)
+        for index, group in enumerate(self.groups):
+            mine = self.group == index
+            values[mine] = group.objective(self.objective)[self.point[mine]]
+        return values
+
+    def choice(self, row: int) -> Choice:
+        return Choice(self.groups[int(self.group[row])], int(self.point[row]))
+
+    def evaluate(self, rows: NDArray[np.int64]) -> None:
+        for index, group in enumerate(self.groups):
+            mine = rows[(self.group[rows] == index) & np.isfinite(self.bound[rows])]
+            group.evaluate(self.point[mine])
+
+    def evaluate_rivals(self, rows: NDArray[np.int64]) -> int:
+        """Evaluate what might equal the best points of the accelerators ``rows``; how many there
+        were."""
+        found = 0
+        for group in self.groups:
+            bound = _bounds(group, self.objective, alone=self.alone).reshape(
+                -1, group.configurations
+            )
+            near = np.zeros(bound.shape, dtype=np.bool_)
+            near[:, rows] = bound[:, rows] >= self.bound[rows] * (1.0 - ROUNDING)
+            unknown = (group.status != PointStatus.EVALUATED) & (
+                group.status != PointStatus.INFEASIBLE
+            )
+            rivals = np.flatnonzero(near.ravel() & unknown)
+            group.evaluate(rivals)
+            found += len(rivals)
+        return found
+
+
+def _limits(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
+    """Bounds of the points of ``group``; what is dominated under its shape cannot be the best of a
+    model that decides alone."""
+    return group.undominated_bound(objective) if alone else group.objective_bound(objective)
+
+
+def _bounds(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
+    """The same with the values of evaluated points, which may be less than what is proven of
+    them."""
+    limits = _limits(group, objective, alone=alone)
+    return np.where(group.status == PointStatus.EVALUATED, group.objective(objective), limits)
+
+
+def _ceiling(groups: Sequence[PointGroup], objective: Objective, *, alone: bool) -> FloatArray:
+    """What no plan of a model exceeds on each configuration, shape (configurations,)."""
+    limits = [
+        _limits(group, objective, alone=alone).reshape(-1, group.configurations).max(axis=0)
+        for group in groups
+    ]
+    highest: FloatArray = np.max(limits, axis=0)
+    return highest
+
+
+def _best_points(groups: Sequence[PointGroup], objective: Objective, *, alone: bool) -> _BestPoints:
+    """Ties go to evaluated points before open ones, then to less energy, then to the earlier group
+    and shape."""
+    count = groups[0].configurations
+    bound, energy_j = np.full(count, -np.inf), np.full(count, np.inf)
+    evaluated = np.zeros(count, dtype=np.bool_)
+    group_of, point_of = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    for index, group in enumerate(groups):
+        values = _bounds(group, objective, alone=alone).reshape(-1, count)
+        energies_j = group.energy_j.reshape(-1, count)
+        known = (group.status == PointStatus.EVALUATED).reshape(-1, count)
+        for shape in range(len(values)):
+            as_known = known[shape] == evaluated
+            preferred = (known[shape] & ~evaluated) | (as_known & (energies_j[shape] < energy_j))
+            better = (values[shape] > bound) | ((values[shape] == bound) & preferred)
+            bound[better], evaluated[better] = values[shape][better], known[shape][better]
+            energy_j[better] = energies_j[shape][better]
+            group_of[better], point_of[better] = index, shape * count + np.flatnonzero(better)
+    return _BestPoints(groups, objective, alone, group_of, point_of, bound, energy_j, evaluated)

@@ -1,0 +1,201 @@
+"""What is known of the points of a model, and what may be found still, for whoever asks for the
+best on some configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Solver.designs.dominance import dominators
+from Solver.designs.joint import Choice
+from Solver.designs.points import PointGroup, PointStatus
+from Solver.designs.shape_dominance import deciding_columns, plan_columns
+from Solver.problem import Objective
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class ModelPoints:
+    """What the points of one model could reach and are known to reach: arrays of shape (shapes,
+    configurations).
+
+    ``upper`` is what no plan of a point exceeds, ``found`` what its best plan reaches (-inf: not
+    evaluated); ``level`` is 0 where the bound is that of what dominates the point, 1 where it is
+    its own, 2 where the point is evaluated or nothing fits.
+    """
+
+    def __init__(self, groups: Sequence[PointGroup], objective: Objective) -> None:
+        self._groups, self._objective = groups, objective
+        self.count = groups[0].configurations
+        self.upper, self.found, status = (
+            np.concatenate(each).reshape(-1, self.count)
+            for each in (
+                [group.objective_bound(objective) for group in groups],
+                [group.objective(objective) for group in groups],
+                [group.status for group in groups],
+            )
+        )
+        self.level = np.where(status == PointStatus.DOMINATED, 0, 1)
+        self.level[(status == PointStatus.EVALUATED) | (status == PointStatus.INFEASIBLE)] = 2
+        self._first = np.cumsum([0, *(len(group.shapes) for group in groups)])
+        self._fitting = np.flatnonzero((status != PointStatus.INFEASIBLE).any(axis=1))
+        self._size_of = np.repeat(
+            [group.key.memory_bytes for group in groups], [len(group.shapes) for group in groups]
+        )
+        self.omitted = any(group.omitted for group in groups)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of memory that the groups are about."""
+        return list(dict.fromkeys(group.key.memory_bytes for group in self._groups))
+
+    def fitting_in(self, memory_bytes: int) -> list[int]:
+        """Shapes that fit on some configuration with so much memory."""
+        fitting: list[int] = self._fitting[self._size_of[self._fitting] == memory_bytes].tolist()
+        return fitting
+
+    def held(self, memory_bytes: int) -> NDArray[np.bool_]:
+        """Which configurations have so much memory, shape (configurations,)."""
+        return next(group.held for group in self._groups if group.key.memory_bytes == memory_bytes)
+
+    def choice(self, shape: int, row: int) -> Choice:
+        """A point as its group knows it."""
+        place = int(np.searchsorted(self._first, shape, side="right")) - 1
+        return Choice(self._groups[place], (shape - int(self._first[place])) * self.count + row)
+
+    def seconds(self, shape: int, rows: IntArray) -> FloatArray:
+        """``plan_columns`` of ``rows`` under one shape, shape (rows, columns)."""
+        choice = self.choice(shape, 0)
+        figures = choice.group.figures.some(np.arange(self.count))
+        return plan_columns(choice.group.locate(choice.point)[1], figures, rows)
+
+    def columns(self, shape: int, rows: IntArray, *, least: bool) -> FloatArray:
+        """What decides the objective of ``rows`` under one shape, shape (rows, criteria)."""
+        choice = self.choice(shape, 0)
+        group = choice.group
+        figures = group.figures.some(np.arange(self.count))
+        return deciding_columns(
+            group.locate(choice.point)[1], figures, self._objective, rows, least=least
+        )
+
+    def bound(self, shape: int, row: int, slower: IntArray) -> None:
+        """Bound a point by itself, and with it those of the configurations ``slower``, which are in
+        all that plans take."""
+        choice = self.choice(shape, row)
+        least_s = choice.group.least_seconds(choice.point)
+        for rows in (np.array([row]), slower):
+            most = self._values(choice, choice.point - row + rows, least_s, choice.group.least_j)
+            self.upper[shape, rows] = np.minimum(self.upper[shape, rows], most)
+        self.level[shape, row] = 1
+
+    def evaluate(self, shape: int, row: int) -> None:
+        """Find the best plan of a point."""
+        choice = self.choice(shape, row)
+        best, here = choice.group.evaluated(choice.point), np.array([choice.point])
+        self.found[shape, row] = self._values(
+            choice, here, choice.group.counted_s(choice.point, best), choice.group.energy_j
+        )[0]
+        most = self._values(choice, here, best.least_s, choice.group.least_j)[0]
+        self.upper[shape, row] = min(self.upper[shape, row], most)
+        self.level[shape, row] = 2
+
+    def _values(
+        self, choice: Choice, points: IntArray, seconds: float, joules: FloatArray
+    ) -> FloatArray:
+        if np.isinf(seconds):
+            return np.full(len(points), -np.inf)
+        throughput = np.full(len(points), choice.group.batch_samples / seconds)
+        group = choice.group
+        return group.figures.some(points).value(
+            self._objective, throughput, joules[points], group.sample_tokens
+        )
+
+
+class PointsOfRows:
+    """What is known of one model's points on the configurations ``rows``, of those that ``mask``
+    (shapes, rows) leaves.
+
+    Arrays of shape (rows,), of the best shape each: what no plan exceeds (``bound``), what the best
+    plan found reaches, and what might be found still (``potential``).
+    """
+
+    def __init__(self, points: ModelPoints, rows: IntArray, mask: NDArray[np.bool_]) -> None:
+        self.points, self.rows, self.mask = points, rows, mask
+        self.bound, self.found, self.potential = self._largest(np.arange(len(rows)))
+        self._seconds: dict[
+            int, tuple[IntArray, FloatArray]
+        ] = {}  # by shape: of which places, and those
+
+    def _largest(self, places: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        points, rows, mask = self.points, self.rows[places], self.mask[:, places]
+        upper, found = (
+            np.where(mask, each[:, rows], -np.inf) for each in (points.upper, points.found)
+        )
+        return (
+            upper.max(axis=0),
+            found.max(axis=0),
+            np.where(points.level[:, rows] < 2, upper, found).max(axis=0),
+        )
+
+    def refine(self, place: int) -> int:
+        """Know more of what might be the best point of one configuration; how many plans were
+        looked for."""
+        row = int(self.rows[place])
+        points, mask = self.points, self.mask[:, place]
+        might = np.where(points.level[:, row] < 2, points.upper[:, row], points.found[:, row])
+        shape = int(np.where(mask, might, -np.inf).argmax())
+        if points.level[shape, row] == 2:
+            return 0
+        changed = np.array([place])
+        bounded = points.level[shape, row] == 1
+        if bounded:
+            points.evaluate(shape, row)
+        else:
+            changed = np.append(changed, self._slower(shape, place))
+            points.bound(shape, row, self.rows[changed[1:]])
+        for mine, now in zip(
+            (self.bound, self.found, self.potential), self._largest(changed), strict=True
+        ):
+            mine[changed] = now
+        return int(bounded)
+
+    def _slower(self, shape: int, place: int) -> IntArray:
+        """Places of other configurations that are no faster in any layer or plan under
+        ``shape``."""
+        if shape not in self._seconds:
+            mine = np.flatnonzero(self.mask[shape])
+            self._seconds[shape] = mine, self.points.seconds(shape, self.rows[mine])
+        places, seconds = self._seconds[shape]
+        slower = (seconds >= seconds[np.searchsorted(places, place)]).all(axis=1) & (
+            places != place
+        )
+        found: IntArray = places[slower]
+        return found
+
+    def energy_j(self, places: IntArray) -> FloatArray:
+        """Joules per sample of the best points found of several configurations, shape (places,)."""
+        choices = [self.best(int(place)) for place in places]
+        return np.array([each.group.energy_j[each.point] for each in choices])
+
+    def best(self, place: int) -> Choice:
+        """The best point found of one configuration."""
+        row = int(self.rows[place])
+        return self.points.choice(
+            int(np.where(self.mask[:, place], self.points.found[:, row], -np.inf).argmax()), row
+        )
+
+
+def undominated_rows(
+    points: Sequence[tuple[ModelPoints, int]], rows: IntArray
+) -> NDArray[np.bool_]:
+    """Which of ``rows`` none of them dominates in all of ``points``, each a model and a shape:
+    shape (rows,)."""
+    found, least = (
+        np.concatenate([model.columns(shape, rows, least=each) for model, shape in points], axis=1)
+        for each in (False, True)
+    )
+    alive: NDArray[np.bool_] = dominators(found, least) < 0
+    return alive

@@ -1,0 +1,181 @@
+"""What layers take at least on many chips, layer by layer, from prices that may be bounds
+themselves; nothing is scheduled.
+
+Between sums of whole models (``Solver.designs.least_work``) and schedules: every pass of every
+layer has a bound of its own, so that plans can be bounded by the stages that they make of unequal
+layers. The weights are those of ``Solver.schedule.beside``, chip by chip and operator by operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.chips.latency_table import LatencyTable, OperatorTimes
+from Estimator.chips.least_prices import least_table
+from Estimator.plans.groups import LayerGroups
+from GraphExtractor.graph import GraphKey, ModelGraph, OperatorGraph, Recompute
+from Solver.designs.layer_times import chip_layer_costs
+from Solver.designs.network_times import PassNetwork, schedule_structure
+from Solver.designs.schedule_times import GraphTimes, ScheduledGraph
+from Solver.hardware import DesignedChips, PricedGraph
+from Solver.schedule.beside import beside, longest_chain
+from Solver.schedule.problem import CoreType, ScheduleStructure
+from Solver.schedule.solver import Effort
+from Solver.schedule.structure import closure, members
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+NEGLIGIBLE = (0.0, 0.05, 0.25)  # of the longest operator of a pass
+ROWS_AT_ONCE = 8192  # accelerators bounded together, which bounds memory
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedChips(DesignedChips):
+    """Chips whose layers are priced by what none of their schedules is below, at peak rates and
+    compulsory traffic."""
+
+    _tables: dict[GraphKey, LatencyTable] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, chips: DesignedChips) -> BoundedChips:
+        """``chips`` as they are bounded."""
+        return cls(
+            chips.accelerators,
+            chips.platform,
+            chips.cluster,
+            chips.software,
+            chips.solver,
+            space=chips.space,
+        )
+
+    def price(
+        self,
+        graph: ModelGraph,
+        modes: Sequence[Recompute],
+        groups: LayerGroups,
+        folder: Path | None,
+    ) -> PricedGraph:
+        """Bounds of the layer costs of ``graph``; nothing is kept in ``folder``."""
+        if graph.key not in self._tables:
+            self._tables[graph.key] = least_table(graph, self.accelerators, self.platform)
+        table = self._tables[graph.key]
+        network = self._network(graph, groups)
+        scheduled = ScheduledGraph(
+            graph, table, network, self.solver, None, least_times(graph, table, network)
+        )
+        costs = {mode: chip_layer_costs(scheduled, mode, least=True) for mode in modes}
+        return PricedGraph(costs, costs)
+
+
+def least_times(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> GraphTimes:
+    """What no schedule of a pass of ``graph`` goes below on the accelerators of ``table``, seconds
+    and joules apart."""
+    count, layers = len(table.accelerators), graph.layers
+    known: dict[OperatorGraph, FloatArray] = {}
+    found = np.zeros((2, 3, count, len(layers)))
+    for place, layer in enumerate(layers):
+        for which, operators in enumerate(
+            (layer.forward, layer.backward, layer.backward_selective)
+        ):
+            if (
+                operators not in known
+            ):  # many layers have nothing that selective recomputation runs again
+                known[operators] = _least_pass(operators, table, network)
+            found[:, which, :, place] = known[operators]
+    seconds, joules = found
+    return GraphTimes(seconds, seconds, joules, joules, np.full((count, 1), Effort.FIRST, np.int8))
+
+
+def _least_pass(graph: OperatorGraph, table: LatencyTable, network: PassNetwork) -> FloatArray:
+    """Seconds and joules of one pass, shape (2, accelerators)."""
+    chips = table.accelerators
+    found = np.zeros((2, len(chips)))
+    if not graph.operators:
+        return found
+    waiting = frozenset(
+        place for place, each in enumerate(graph.operators) if each.collective is not None
+    )
+    structure = schedule_structure(graph)
+    for first in range(0, len(chips), ROWS_AT_ONCE):
+        rows = np.arange(first, min(first + ROWS_AT_ONCE, len(chips)))
+        times = network.operator_times(graph, table, rows)
+        found[0, rows] = least_makespan_s(
+            structure, waiting, times, chips.num_tc[rows], chips.num_vc[rows]
+        )
+        found[1, rows] = np.minimum(times.all_j, times.single_j).sum(axis=1)
+    return found
+
+
+def least_makespan_s(
+    structure: ScheduleStructure,
+    waiting: frozenset[int],
+    times: OperatorTimes,
+    num_tc: IntArray,
+    num_vc: IntArray,
+) -> FloatArray:
+    """The least seconds of any schedule, (chips,): ``sum_i l'_i / X_i`` of
+    ``Solver.schedule.beside``, ``X_i`` of each operator.
+
+    Operators of ``waiting`` are collectives, of which no more run at once than there are vector
+    cores; all of them are counted and, where that is more, one chain of them. An operator of no
+    weight takes no part of what others hold: so short ones are left out, by several thresholds,
+    where that makes the bound larger.
+    """
+    least_s = np.minimum(times.all_s, times.single_s)
+    chain = longest_chain(structure, {place: float(least_s[:, place].mean()) for place in waiting})
+    best_s = np.zeros(len(least_s))
+    for counted in dict.fromkeys((waiting, chain)):
+        taken_s = least_s.copy()
+        taken_s[:, sorted(waiting - counted)] = 0.0
+        best_s = np.maximum(
+            best_s,
+            _least_sum_s(structure, waiting, counted, taken_s, times.single_s, num_tc, num_vc),
+        )
+    return best_s
+
+
+def _least_sum_s(
+    structure: ScheduleStructure,
+    waiting: frozenset[int],
+    counted: frozenset[int],
+    least_s: FloatArray,
+    single_s: FloatArray,
+    num_tc: IntArray,
+    num_vc: IntArray,
+) -> FloatArray:
+    share = np.divide(least_s, single_s, out=np.zeros_like(least_s), where=single_s > 0.0)
+    order, around = closure(structure), beside(structure, waiting, counted)
+    tensor = np.array([each is not CoreType.VC for each in structure.core_types])
+    limits = ("tensor", num_tc), ("vector", num_vc), ("waiting", num_vc)
+    kinds = np.where(tensor, 0, np.where([place in waiting for place in range(len(tensor))], 2, 1))
+    parallel = [
+        np.array(sorted(members(order.parallel(place))), dtype=np.int64)
+        for place in range(len(around))
+    ]
+    beside_it = [
+        [others[kinds[others] == kind] for kind in range(len(limits))] for others in parallel
+    ]
+    counts = [
+        np.minimum(np.stack([getattr(each, name) for each in around])[:, None], cores)
+        for name, cores in limits
+    ]
+    longest_s, best_s = least_s.max(axis=1, keepdims=True), np.zeros(len(least_s))
+    for negligible in NEGLIGIBLE:
+        taken = (least_s > 0.0) & (least_s >= negligible * longest_s)
+        weights, total_s = np.where(taken, share, 0.0), np.zeros(len(least_s))
+        for place in range(len(around)):
+            held = weights[:, place].copy()
+            for kind, mine in enumerate(beside_it[place]):
+                if len(mine):
+                    held += np.maximum(counts[kind][place] - (kinds[place] == kind), 0) * weights[
+                        :, mine
+                    ].max(axis=1)
+            total_s += np.where(taken[:, place], least_s[:, place] / np.maximum(held, 1.0), 0.0)
+        best_s = np.maximum(best_s, total_s)
+    return best_s

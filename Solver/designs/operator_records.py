@@ -1,0 +1,101 @@
+"""What every operator of a best design costs (FLOPs, off-chip bytes, seconds, joules), and the
+tensors between its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from Estimator.chips.energy import OperatorEnergy
+from Estimator.plans.layer_costs import layer_names, moded_layers, run_again
+from GraphExtractor.graph import Operator, OperatorKind
+from Solver.designs.confirmed_schedules import LayerSchedule
+from Solver.designs.joint import Choice
+from Solver.designs.run import Run
+from Solver.designs.schedule_records import KeptTensor, PricedOperator
+from Solver.hardware import DesignedChips, ExistingDevice
+from Solver.schedule.problem import Mode
+
+
+def scheduled_operators(
+    run: Run, row: int, schedules: Sequence[LayerSchedule]
+) -> Iterator[PricedOperator]:
+    """Operators of the layers of the best design on accelerator ``row``, in the mode in which its
+    schedules run them."""
+    hardware = run.hardware
+    assert isinstance(hardware, DesignedChips)  # others have no schedules
+    energy = OperatorEnergy(hardware.accelerators.accelerator(row), hardware.platform)
+    for item in schedules:
+        for each in item.schedule.assignments:
+            operator = item.operators.operators[each.operator]
+            traffic = energy.traffic(operator, all_cores=each.mode is Mode.ALL)
+            seconds = each.end_s - each.start_s - float(item.exposed_s[each.operator])
+            yield PricedOperator(
+                *(
+                    item.model,
+                    item.layer,
+                    item.graph.partition("_")[0],
+                    item.layers,
+                    operator.name,
+                    operator.kind.value,
+                ),
+                *(
+                    item.repeats,
+                    operator.flops,
+                    _vector_operations(operator),
+                    traffic.hbm_bytes,
+                    seconds,
+                    traffic.energy,
+                ),
+            )
+
+
+def streamed_operators(run: Run, choice: Choice) -> Iterator[PricedOperator]:
+    """Operators of the layers of the chosen plan on a device that exists, collectives left out,
+    which its network prices."""
+    hardware = run.hardware
+    assert isinstance(hardware, ExistingDevice)
+    _, shape = choice.group.locate(choice.point)
+    graph, plan = shape.graph, choice.group.plan(choice.point)
+    distinct, sequence = moded_layers(graph, plan.recompute)
+    names = layer_names(graph)
+    for place, each in enumerate(distinct):
+        layer = graph.layers[each.index]
+        mine = tuple(name for name, kind in zip(names, sequence, strict=True) if kind == place)
+        passes = {
+            "forward": layer.forward.operators,
+            "recompute": run_again(layer, each.mode),
+            "backward": layer.backward.operators,
+        }
+        for graph_name, operators in passes.items():
+            for operator in operators:
+                if operator.kind is OperatorKind.COLLECTIVE:
+                    continue
+                seconds = hardware.operator_seconds(operator, plan.panels)
+                moved = float(operator.bytes_read + operator.bytes_written)
+                yield PricedOperator(
+                    *(
+                        graph.key.model,
+                        layer.name,
+                        graph_name,
+                        mine,
+                        operator.name,
+                        operator.kind.value,
+                        len(mine),
+                    ),
+                    *(operator.flops, _vector_operations(operator), moved, seconds, None),
+                )
+
+
+def layer_tensors(choice: Choice) -> Iterator[KeptTensor]:
+    """The tensors between the layers of a chosen plan's model."""
+    _, shape = choice.group.locate(choice.point)
+    names = layer_names(shape.graph)
+    for each in shape.graph.tensors:
+        destinations = tuple(names[layer] for layer in each.destinations)
+        yield KeptTensor(
+            shape.graph.key.model, names[each.source], destinations, each.bytes, each.gradient_bytes
+        )
+
+
+def _vector_operations(operator: Operator) -> int:
+    return sum(work.elements for work in operator.vector)

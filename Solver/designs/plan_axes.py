@@ -1,0 +1,316 @@
+"""The fastest plan that has each value of each axis of plans, everything else chosen anew, on one
+configuration of hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.plans.offload import Offload
+from Estimator.plans.plan import GroupOrder, UniformPlan, group_order_of
+from Estimator.plans.results import Status
+from Estimator.plans.uniform_plans import ORDERS, UniformPlans
+from phaze_common.choices import KeyExchange, LayoutName, Objective, Recompute
+from phaze_common.progress import Advance
+from Solver.designs.costs import Part, Shape
+from Solver.designs.points import PROVEN, PointGroup
+from Solver.designs.run import Run
+from Solver.plans.axes import AXES, PlanAxis, Value
+from Solver.plans.best_plan import ConfigurationPlans
+from Solver.plans.fastest_plans import EVERY, NONE, Fastest, FastestPlans, PlansWithValues
+from Solver.plans.shape_plans import ShapePlans
+from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
+
+IntArray = NDArray[np.int64]
+
+MOST_VALUES = 48  # of an axis: of more, powers of two, both ends and what the optimum has
+
+
+def plan_axes(
+    run: Run, groups: Sequence[PointGroup], best: DesignPoint, row: int
+) -> tuple[AxisValues, ...]:
+    """Every axis of which plans of a model have several values on the best hardware, configuration
+    ``row``, by model.
+
+    Memory may be as large as the problem allows. ``groups`` are those of the search, whose points
+    stay as they are. Of equally fast plans that of ``best`` is named, else the one found first.
+    """
+    found: list[AxisValues] = []
+    for model, plan in best.models.items():
+        wanted = model, max(run.problem.memory_bytes)
+        mine = [group for group in groups if (group.key.model, group.key.memory_bytes) == wanted]
+        found += _Model(run, mine, row, plan).axes()
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """Plans of one part of a shape."""
+
+    shape: Shape
+    part: Part
+    plans: ShapePlans
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """An axis with the values that are shown, in order, of so many ``there_are``; the optimum has
+    ``chosen``."""
+
+    axis: PlanAxis
+    shown: Sequence[Value]
+    chosen: Value
+    there_are: int
+
+
+class _Model:
+    """The plans of one model on one configuration."""
+
+    def __init__(self, run: Run, groups: Sequence[PointGroup], row: int, chosen: ModelPlan) -> None:
+        self._run, self._groups, self._row, self._chosen = run, groups, row, chosen
+        self._name, self._memory_bytes = groups[0].key.model, float(groups[0].key.memory_bytes)
+        self._cluster = run.hardware.cluster
+        caps = run.hardware.figures.caps
+        space = next(model.space for model in run.problem.models if model.name == self._name)
+        self._space = space.within(None if caps is None else int(caps[row]))
+        known = [
+            (_as_known(group, place, row), shape)
+            for group in groups
+            for place, shape in enumerate(group.shapes)
+        ]
+        self._take([shape for _, shape in sorted(known, key=lambda one: one[0])])
+
+    def axes(self) -> list[AxisValues]:
+        """What every value of every axis allows, schedules that keep it from being proven solved
+        with the most effort."""
+        found = self._axes()
+        unproven = any(value.status is Status.FEASIBLE for axis in found for value in axis.values)
+        if not unproven or all(shape.excess[self._row] <= 1.0 for shape in self._shapes):
+            return found
+        hardware, row = self._run.hardware, self._row
+        self._take(
+            [
+                shape.proven_at(hardware, row) if shape.excess[row] > 1.0 else shape
+                for shape in self._shapes
+            ]
+        )
+        return self._axes()
+
+    def _take(self, shapes: Sequence[Shape]) -> None:
+        self._shapes = shapes
+        self._searched = [
+            _Listed(shape, part, part.plans_on(self._row))
+            for shape in shapes
+            for part in shape.parts
+        ]
+
+    def _axes(self) -> list[AxisValues]:
+        wanted = {axis: each for axis in AXES if (each := self._wanted(axis)).there_are > 1}
+        every = [axis for axis in wanted if axis.every_plan and self._space.thinned]
+        searched = [axis for axis in wanted if axis not in every]
+        found: dict[PlanAxis, AxisValues] = {}
+        parts = len(self._searched)
+        label = f"fastest plan of {self._name} with every value of the axes"
+        with self._run.progress.phase(label, parts * (bool(searched) + len(every))) as advance:
+            if searched:
+                found |= self._fastest([wanted[axis] for axis in searched], self._searched, advance)
+            for axis in every:
+                found |= self._fastest(
+                    [wanted[axis]], self._every_plan(wanted[axis].shown), advance
+                )
+        return [found[axis] for axis in wanted]
+
+    def _wanted(self, axis: PlanAxis) -> _Wanted:
+        """What is shown of an axis."""
+        every, chosen = self._values(axis), self._chosen_value(axis)
+        return _Wanted(axis, _shown(every, chosen), chosen, len(every))
+
+    def _values(self, axis: PlanAxis) -> list[Value]:
+        """All values that plans have, in order."""
+        if axis.of_shape is not None:
+            values = {axis.of_shape(each.shape.plan) for each in self._searched}
+        elif axis.every_plan:
+            values = {
+                value
+                for shape in self._shapes
+                for value in np.unique(self._unthinned(shape).dp).tolist()
+            }
+        else:
+            assert axis.of_plans is not None
+            columns = [axis.of_plans(each.plans.plans) for each in self._searched]
+            values = {
+                _named(axis, value) for column in columns for value in np.unique(column).tolist()
+            }
+        modes = [mode.value for mode in Recompute]
+        return sorted(values, key=lambda value: modes.index(value) if value in modes else value)
+
+    def _chosen_value(self, axis: PlanAxis) -> Value:
+        whole = self._chosen.plan if axis.name == "overlap_gradients" else self._chosen
+        value: Value = getattr(whole, axis.name)
+        names = {order.value for order in ORDERS}
+        return (
+            GroupOrder.TIERS.value if axis.name == "group_order" and value not in names else value
+        )
+
+    def _unthinned(self, shape: Shape) -> UniformPlans:
+        return self._space.every_plan(shape.plan, len(shape.graph.sequence), self._cluster)
+
+    def _every_plan(self, degrees: Sequence[Value]) -> Iterator[_Listed]:
+        """All plans that have one of the data parallel ``degrees``."""
+        for shape in self._shapes:
+            plans = self._unthinned(shape)
+            plans = plans.some(np.flatnonzero(np.isin(plans.dp, degrees)))
+            for groups, rows in plans.by_groups(self._cluster).items():
+                part = next(each for each in shape.parts if each.groups == groups)
+                yield _Listed(
+                    shape,
+                    part,
+                    ShapePlans(
+                        shape.graph,
+                        part.costs.sizes,
+                        plans.some(rows),
+                        part.plans_on(self._row).machine,
+                    ),
+                )
+
+    def _fastest(
+        self, wanted: Sequence[_Wanted], listed: Iterable[_Listed], advance: Advance
+    ) -> dict[PlanAxis, AxisValues]:
+        """The fastest of the plans ``listed`` with every value of several axes."""
+        fastest, chosen = FastestPlans([len(each.shown) for each in wanted]), self._chosen
+        codes = [each.shown.index(each.chosen) for each in wanted]
+        fastest.offer(codes, self._chosen_plan, chosen.time_per_batch_s, chosen.memory_bytes)
+        parts = (
+            self._with_values(each, [self._codes(one, each) for one in wanted]) for each in listed
+        )
+        fastest.search(parts, advance)
+        return {
+            one.axis: self._axis_values(one, fastest.of_axis(place))
+            for place, one in enumerate(wanted)
+        }
+
+    def _with_values(self, each: _Listed, codes: Sequence[IntArray]) -> PlansWithValues:
+        figures = (
+            self._run.hardware.figures
+        )  # the fastest plans are told, of those that can be bought
+        had = figures.weights(Objective.THROUGHPUT, self._row, each.plans.plans.devices)
+        priced = partial(
+            ConfigurationPlans, each.plans, each.part.costs, self._row, self._memory_bytes, had
+        )
+        return PlansWithValues(priced, np.array(codes), float(each.shape.excess[self._row]))
+
+    @property
+    def _chosen_plan(self) -> UniformPlan:
+        """That of the optimum, but for its stages."""
+        chosen = {each.name: getattr(self._chosen, each.name) for each in fields(PlanSummary)[1:]}
+        modes = {
+            "recompute": Recompute(chosen["recompute"]),
+            "group_order": group_order_of(chosen["group_order"]),
+            "layout": LayoutName(chosen["layout"]).axes,
+            "exchange": KeyExchange(chosen["exchange"]),
+            "offload": Offload.parsed(chosen["offload"]),
+        }
+        return replace(self._space.base, **(chosen | modes))
+
+    def _codes(self, wanted: _Wanted, each: _Listed) -> IntArray:
+        """Which of the values shown the plans have, shape (plans,)."""
+        axis, plans = wanted.axis, each.plans.plans
+        place = {value: place for place, value in enumerate(wanted.shown)}
+        if axis.of_shape is not None:
+            return np.full(len(plans), place.get(axis.of_shape(each.shape.plan), NONE))
+        assert axis.of_plans is not None
+        values, which = np.unique(axis.of_plans(plans), return_inverse=True)
+        codes = np.array(
+            [place.get(_named(axis, value), NONE) for value in values.tolist()], np.int64
+        )[which.reshape(-1)]
+        return (
+            codes
+            if axis.alike is None
+            else np.where(axis.alike(plans, self._cluster), EVERY, codes)
+        )
+
+    def _axis_values(self, wanted: _Wanted, found: Sequence[Fastest]) -> AxisValues:
+        known = [
+            (value, each, self._closed_s(wanted.axis, value))
+            for value, each in zip(wanted.shown, found, strict=True)
+        ]
+        values = tuple(  # of others it is not known whether any plan fits
+            self._value(_text(value), each, least_s)
+            for value, each, least_s in known
+            if each.plan or np.isinf(least_s)
+        )
+        designed = self._run.hardware.accelerator(self._row) is not None
+        scope = AxisScope.PLANS_ON_THE_CHIP if designed else AxisScope.PLANS_ON_THE_DEVICE
+        return AxisValues(
+            wanted.axis.name, self._name, _text(wanted.chosen), wanted.there_are, values, scope
+        )
+
+    def _closed_s(self, axis: PlanAxis, value: Value) -> float:
+        """Seconds that no plan with ``value`` of the shapes that were closed is below; infinite
+        where none has it."""
+        every = [group.closed for group in self._groups]
+        if axis.of_shape is None:
+            return min(float(closed.least_s.min(initial=np.inf)) for closed in every)
+        having = (zip(closed.plans, closed.least_s.tolist(), strict=True) for closed in every)
+        of_shape = axis.of_shape
+        return min(
+            (least_s for each in having for plan, least_s in each if of_shape(plan) == value),
+            default=np.inf,
+        )
+
+    def _value(self, value: str, found: Fastest, closed_s: float) -> AxisValue:
+        if found.plan is None:
+            return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, int(self._memory_bytes), {})
+        samples, omitted = (
+            self._groups[0].batch_samples,
+            any(group.omitted for group in self._groups),
+        )
+        reached, bound = (
+            samples / found.iteration_s,
+            samples / min(found.bound_s, found.iteration_s, closed_s),
+        )
+        status = (
+            Status.OPTIMAL if bound <= reached * (1.0 + PROVEN) and not omitted else Status.FEASIBLE
+        )
+        sizes = sorted(self._run.problem.memory_bytes)
+        memory_bytes = next((size for size in sizes if found.memory_bytes <= size), sizes[-1])
+        chip = self._run.hardware.accelerator(self._row)
+        return AxisValue(
+            value,
+            status,
+            reached,
+            bound,
+            chip,
+            memory_bytes,
+            {self._name: PlanSummary.of(found.plan, reached)},
+        )
+
+
+def _as_known(group: PointGroup, place: int, row: int) -> float:
+    """About how long the best plan of a shape takes on configuration ``row``, as far as the search
+    asked; only for the order."""
+    point = place * group.configurations + row
+    known: float = min(group.iteration_s[point], group.bound_s[point])
+    return known
+
+
+def _named(axis: PlanAxis, value: Value) -> Value:
+    if axis.name != "group_order":
+        return value
+    return ORDERS[int(value)].value
+
+
+def _text(value: Value) -> str:
+    return str(value).lower()
+
+
+def _shown(values: Sequence[Value], chosen: Value) -> list[Value]:
+    """All values, or of many those that people look for."""
+    if len(values) <= MOST_VALUES:
+        return list(values)
+    wanted = {values[0], values[-1], chosen, *(2**power for power in range(31))}
+    return [value for value in values if value in wanted]

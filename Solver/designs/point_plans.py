@@ -1,0 +1,122 @@
+"""The best plan of a design point: one configuration under one shape of plans, with so much
+memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.plans.plan import UniformPlan
+from Solver.chip_figures import ChipFigures
+from Solver.designs.costs import Part, Shape
+from Solver.plans.best_plan import BestPlan, ConfigurationPlans, Hint
+from Solver.plans.shape_plans import ShapePlans
+from Solver.problem import Objective
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The best plan of a point: its seconds, what none is below, bytes of its fullest stage, and
+    degrees."""
+
+    iteration_s: float
+    least_s: float
+    memory_bytes: float
+    dp: int
+    pp: int
+
+
+NOTHING_FITS = Evaluated(np.inf, np.inf, 0.0, 0, 0)
+
+
+class PointPlans:
+    """The plans of the points of a group: point ``s * configurations + c`` is configuration ``c``
+    under ``shapes[s]``.
+
+    ``figures`` are those of every point; what devices that are bought count depends on the
+    ``objective``.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[Shape],
+        figures: ChipFigures,
+        objective: Objective,
+        memory_bytes: int,
+        most_steps: int | None,
+    ) -> None:
+        """``most_steps`` as of ``ConfigurationPlans.best``."""
+        self._shapes, self._figures, self._objective = shapes, figures, objective
+        self._memory_bytes, self._most_steps = float(memory_bytes), most_steps
+        self._configurations = len(figures) // max(len(shapes), 1)
+        self._hints: dict[tuple[int, int], Hint] = {}
+
+    def locate(self, point: int) -> tuple[int, Shape]:
+        """Configuration and shape of one point."""
+        shape, row = divmod(point, self._configurations)
+        return row, self._shapes[shape]
+
+    def weight(self, point: int, devices: int) -> float:
+        """What the seconds of a plan of one point with so many devices count."""
+        found = self._figures.weights(self._objective, point, np.array([devices]))
+        return 1.0 if found is None else float(found[0])
+
+    def best(self, point: int) -> tuple[Evaluated, UniformPlan | None]:
+        """The best plan of one point and what it reaches; None where none fits."""
+        row, shape = self.locate(point)
+        best: BestPlan | None = None
+        least_s = np.inf
+        for place, part in enumerate(shape.parts):
+            plans, of_shape = self._of(part, row), (point // self._configurations, place)
+            found = plans.best(
+                np.inf if best is None else best.iteration_s,
+                self._hints.get(of_shape),
+                self._most_steps,
+            )
+            least_s = min(least_s, found.bound_s)
+            if found.hint is not None:
+                best = found
+                self._hints[of_shape] = found.hint
+        if best is None or best.plan is None:
+            return NOTHING_FITS, None
+        iteration_s = best.iteration_s / self.weight(point, best.plan.devices)
+        least_s /= float(shape.excess[row])
+        return Evaluated(
+            iteration_s, least_s, best.memory_bytes, best.plan.dp, best.plan.pp
+        ), best.plan
+
+    def least_seconds(self, point: int) -> float:
+        """Seconds that no plan of one point is below; infinite where none fits."""
+        row, shape = self.locate(point)
+        plans = (self._of(part, row, least=True) for part in shape.parts)
+        return min((float(each.bounds_s.min(initial=np.inf)) for each in plans), default=np.inf)
+
+    def solved(self, point: int) -> list[tuple[ShapePlans, BestPlan]]:
+        """What became of every plan of a point, part by part of its shape."""
+        row, shape = self.locate(point)
+        solved = []
+        for part in shape.parts:
+            found, weights = self._of(part, row).best(), self._weights_of(part, row)
+            if weights is not None:
+                counted = np.where(np.isinf(weights), 1.0, weights)
+                found = replace(
+                    found,
+                    plan_s=found.plan_s / counted,
+                    plan_bounds_s=found.plan_bounds_s / counted,
+                )
+            solved.append((part.plans_on(row), found))
+        return solved
+
+    def _of(self, part: Part, row: int, *, least: bool = False) -> ConfigurationPlans:
+        costs, weights = part.least if least else part.costs, self._weights_of(part, row)
+        return ConfigurationPlans(part.plans_on(row), costs, row, self._memory_bytes, weights)
+
+    def _weights_of(self, part: Part, row: int) -> FloatArray | None:
+        """What the seconds of the plans of a part count on a configuration; None where all count
+        alike."""
+        return self._figures.weights(self._objective, row, part.plans.plans.devices)

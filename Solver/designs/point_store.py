@@ -1,0 +1,100 @@
+"""Finished design points on disk, one part file per evaluated batch, so that a killed search goes
+on where it was."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_common.arrays import load_arrays, store_arrays
+from phaze_common.files import content_key, load_or_set_aside
+from phaze_common.numbers import number
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPoints:
+    """Results of one batch, all of shape (points,).
+
+    Indices, and of the best plan its seconds (inf: infeasible), what no plan is below, bytes of its
+    fullest stage, and degrees.
+    """
+
+    points: NDArray[np.int64]
+    iteration_s: NDArray[np.float64]
+    least_s: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    dp: NDArray[np.int64]
+    pp: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredBounds:
+    """Lower bounds on the iteration seconds of points of a group, shape (points,); infinite where
+    none is asked for."""
+
+    bound_s: NDArray[np.float64]
+
+
+class PointStore:
+    """Files in a folder that belongs to one point group; the folder's name is the hash of the
+    group's inputs.
+
+    Without a folder nothing is kept.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    @property
+    def name(self) -> str:
+        """The hash; empty without a folder."""
+        return "" if self._folder is None else self._folder.name
+
+    def bounds(
+        self, asked: NDArray[np.bool_], compute: Callable[[NDArray[np.bool_]], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """The bounds of the points that are ``asked``: stored ones, else ``compute(asked)``, which
+        are then stored.
+
+        Of which points there are bounds follows from the objective and the front, which a later run
+        may change.
+        """
+        if self._folder is None:
+            return compute(asked)
+        path = self._folder / f"bounds-{content_key(np.packbits(asked).tobytes().hex())}.npz"
+        stored = load_or_set_aside(path, lambda file: load_arrays(StoredBounds, file))
+        if stored is None:
+            stored = StoredBounds(compute(asked))
+            store_arrays(path, stored)
+        return stored.bound_s
+
+    def append(self, batch: StoredPoints) -> None:
+        """Write one batch; it is on disk when this returns. Equal batches have equal names, so
+        nothing is stored twice."""
+        if self._folder is not None:
+            store_arrays(self._folder / f"points-{content_key(batch.points.tolist())}.npz", batch)
+
+    def load(self) -> list[StoredPoints]:
+        """All stored batches; damaged ones are set aside and named in the log, so their points are
+        evaluated again."""
+        if self._folder is None:
+            return []
+        paths = sorted(self._folder.glob("points-*.npz"))
+        batches = [
+            load_or_set_aside(path, lambda file: load_arrays(StoredPoints, file)) for path in paths
+        ]
+        found = [batch for batch in batches if batch is not None]
+        if found:
+            logger.info(
+                "%s finished design points found in %s",
+                number(sum(len(batch.points) for batch in found)),
+                self._folder,
+            )
+        return found

@@ -1,0 +1,196 @@
+"""Makespans and energy of every layer pass of a graph on every accelerator, from schedules proven
+as far as it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.chips.latency_table import LatencyTable, OperatorTimes
+from GraphExtractor.graph import ModelGraph, OperatorGraph
+from phaze_common.arrays import load_arrays, store_arrays
+from phaze_common.files import load_or_set_aside
+from Solver.designs.network_times import PassNetwork, schedule_structure
+from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
+from Solver.schedule.solver import Effort, ScheduleSolver
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
+ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
+FORWARD, BACKWARD, BACKWARD_SELECTIVE = range(3)  # passes of ``GraphTimes``
+
+
+@dataclass(frozen=True, eq=False)
+class GraphTimes:
+    """Schedules found per device and micro-batch: arrays of shape (3 passes, accelerators, distinct
+    layers).
+
+    No schedule takes less than ``least_s`` or ``least_joules``; both are those found where the
+    schedule is proven shortest. ``effort`` (accelerators, 1) is what was spent on each.
+    """
+
+    seconds: FloatArray
+    least_s: FloatArray
+    joules: FloatArray
+    least_joules: FloatArray
+    effort: NDArray[np.int8]
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduledGraph:
+    """The layer times of ``graph`` on the accelerators of ``table``, and what they were made from;
+    kept in ``store``, if any."""
+
+    graph: ModelGraph
+    table: LatencyTable
+    network: PassNetwork
+    solver: ScheduleSolver
+    store: Path | None
+    times: GraphTimes
+
+    def problem(self, operators: OperatorGraph, row: int) -> ScheduleProblem:
+        """The scheduling problem of one layer pass on accelerator ``row``."""
+        return schedule_problem(operators, self.table, row, self.network)
+
+    def exposed_s(self, operators: OperatorGraph, row: int, schedule: Schedule) -> FloatArray:
+        """Seconds that the operators of ``schedule`` wait for what they stream, shape
+        (operators,)."""
+        alone = np.zeros(len(operators.operators), dtype=np.bool_)
+        for each in schedule.assignments:
+            alone[each.operator] = each.mode is Mode.ALL
+        rows = np.array([row])
+        single_s, all_s = (
+            self.network.exposed_s(operators, each, rows)[0]
+            for each in self.table.piece_times(operators, rows, self.network.panels)
+        )
+        exposed_s: FloatArray = np.where(alone, all_s, single_s)
+        return exposed_s
+
+    def refined(self, rows: IntArray, effort: Effort) -> ScheduledGraph:
+        """The same with what is not proven on the accelerators ``rows`` scheduled with more
+        ``effort``."""
+        unproven = np.any(self.times.least_s < self.times.seconds, axis=(0, 2))
+        rows = rows[unproven[rows] & (self.times.effort[rows, 0] < effort)]
+        if not len(rows):
+            return self
+        better = replace(self, times=_merged(self.times, rows, _scheduled(self, rows, effort)))
+        if self.store is not None:
+            store_arrays(self.store, better.times)
+        return better
+
+
+def schedule_problem(
+    graph: OperatorGraph, table: LatencyTable, row: int, network: PassNetwork
+) -> ScheduleProblem:
+    """The scheduling problem of one layer pass on accelerator ``row``."""
+    times = network.operator_times(graph, table, np.array([row]))
+    return ScheduleProblem(
+        schedule_structure(graph),
+        times.single_s[0],
+        times.all_s[0],
+        int(table.accelerators.num_tc[row]),
+        int(table.accelerators.num_vc[row]),
+    )
+
+
+def scheduled_graph(
+    graph: ModelGraph,
+    table: LatencyTable,
+    network: PassNetwork,
+    solver: ScheduleSolver,
+    store: Path | None,
+) -> ScheduledGraph:
+    """Schedule every distinct layer and pass on every accelerator, or load what an earlier run
+    stored in ``store``, if anywhere.
+
+    ``network`` prices what is sent; what is stored was priced by the same one. All accelerators get
+    a first look, and who compares them goes on with those that matter (``ScheduledGraph.refined``).
+    """
+    count = len(table.accelerators)
+    every = np.arange(count)
+    stored = (
+        None
+        if store is None
+        else load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
+    )
+    if stored is not None and len(stored.effort) == count:
+        scheduled = ScheduledGraph(graph, table, network, solver, store, stored)
+    else:
+        nothing = np.zeros((3, count, len(graph.layers)))
+        blank = GraphTimes(nothing, nothing, nothing, nothing, np.full((count, 1), -1, np.int8))
+        unkept = ScheduledGraph(graph, table, network, solver, None, blank)
+        scheduled = replace(unkept, times=_scheduled(unkept, every, Effort.FIRST), store=store)
+        if store is not None:
+            store_arrays(store, scheduled.times)
+    return scheduled
+
+
+def _merged(times: GraphTimes, rows: IntArray, better: GraphTimes) -> GraphTimes:
+    """``times`` with those of ``rows`` from ``better``."""
+    merged = replace(
+        times, **{field.name: getattr(times, field.name).copy() for field in fields(GraphTimes)}
+    )
+    for field in fields(GraphTimes):
+        getattr(merged, field.name)[..., rows, :] = getattr(better, field.name)
+    return merged
+
+
+def _scheduled(scheduled: ScheduledGraph, rows: IntArray, effort: Effort) -> GraphTimes:
+    """Times of the accelerators ``rows`` alone."""
+    layers = scheduled.graph.layers
+    passes: tuple[Sequence[OperatorGraph], ...] = (
+        [layer.forward for layer in layers],
+        [layer.backward for layer in layers],
+        [layer.backward_selective for layer in layers],
+    )
+    known: dict[OperatorGraph, FloatArray] = {}
+    found = np.empty((4, 3, len(rows), len(layers)))
+    for which, graphs in enumerate(passes):
+        for layer, operators in enumerate(graphs):
+            if (
+                operators not in known
+            ):  # many layers have nothing that selective recomputation runs again
+                known[operators] = _pass_times(scheduled, operators, rows, effort)
+            found[:, which, :, layer] = known[operators]
+    seconds, least_s, joules, least_joules = found
+    return GraphTimes(
+        seconds, least_s, joules, least_joules, np.full((len(rows), 1), effort, np.int8)
+    )
+
+
+def _pass_times(
+    scheduled: ScheduledGraph, graph: OperatorGraph, rows: IntArray, effort: Effort
+) -> FloatArray:
+    """One pass of one layer on ``rows``: the four fields of ``GraphTimes``, shape (4, rows)."""
+    found = np.zeros((4, len(rows)))
+    if not graph.operators:
+        return found
+    structure, accelerators = schedule_structure(graph), scheduled.table.accelerators
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        part = slice(first, first + ROWS_AT_ONCE)
+        times = scheduled.network.operator_times(graph, scheduled.table, rows[part])
+        cores = accelerators.num_tc[rows[part]], accelerators.num_vc[rows[part]]
+        solved = scheduled.solver.solve_batch(
+            structure, times.single_s, times.all_s, *cores, effort
+        )
+        proven = solved.bound_s >= solved.makespan_s * (1.0 - PROVEN_GAP)
+        joules, least_joules = (
+            _energy_j(times, solved.all_mode),
+            np.minimum(times.all_j, times.single_j).sum(axis=1),
+        )
+        found[0, part] = solved.makespan_s
+        found[1, part] = np.where(proven, solved.makespan_s, solved.bound_s)
+        found[2, part] = joules
+        found[3, part] = np.where(proven, joules, least_joules)
+    return found
+
+
+def _energy_j(times: OperatorTimes, all_mode: NDArray[np.bool_]) -> FloatArray:
+    energy: FloatArray = np.where(all_mode, times.all_j, times.single_j).sum(axis=1)
+    return energy

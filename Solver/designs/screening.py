@@ -1,0 +1,160 @@
+"""Of thousands of shapes those that might have the best plan, found without listing the plans of
+the others.
+
+Every shape has a bound that is known as soon as its layers are priced (``shape_bounds``). Shapes
+are looked at in its order until no other can have a plan as fast as the fastest found, with each
+micro-batch size. Some more are looked at for every other thing that shapes choose, so that what
+each value of it allows can be told, proven or not; where none of many fits, nothing is told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.network.cluster import Cluster
+from Estimator.plans.assignment import Assignment
+from Estimator.plans.groups import LayerGroups, layer_groups
+from Estimator.plans.plan import GroupOrder, UniformPlan
+from Estimator.plans.uniform_plans import have_like_groups
+from Solver.designs.costs import PricedShapes, Shape
+from Solver.plans.axes import AXES
+from Solver.plans.best_plan import FIRST_STEPS, ConfigurationPlans
+from Solver.plans.closed_shapes import ClosedShapes
+from Solver.plans.shape_bounds import least_iteration_s
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+MOST_OF_VALUE = 16  # shapes with plans that are looked at for what one value of an axis allows
+MOST_WITHOUT = 32  # of them, where no plan of any fits
+ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good plan
+
+
+def screened(priced: PricedShapes) -> tuple[list[Shape], ClosedShapes] | None:
+    """Shapes to look at and those that are closed; None where bounds of shapes are as much work as
+    their prices."""
+    least_s = least_seconds(priced)
+    if least_s is None:
+        return None
+    columns = [
+        np.array([axis.of_shape(plan) for plan in priced.plans])
+        for axis in AXES
+        if axis.of_shape is not None
+    ]
+    values = [np.flatnonzero(column == value) for column in columns for value in np.unique(column)]
+    sizes = np.array([plan.micro_batch_size for plan in priced.plans])
+    screen = _Screen(priced, least_s)
+    with priced.run.progress.phase(
+        f"shapes of plans of {priced.model.name}", len(np.unique(sizes)) + len(values)
+    ) as advance:
+        for size in np.unique(sizes):
+            screen.look_at(np.flatnonzero(sizes == size), None)
+            advance(1)
+        for numbers in values:
+            screen.look_at(numbers, MOST_OF_VALUE)
+            advance(1)
+    left = [number for number in range(len(priced)) if number not in screen.shapes]
+    shapes = [screen.shapes[number] for number in sorted(screen.shapes)]
+    closed = ClosedShapes(tuple(priced.plans[number] for number in left), least_s[left])
+    return [shape for shape in shapes if shape is not None], closed
+
+
+def least_seconds(priced: PricedShapes) -> FloatArray | None:
+    """Seconds that no plan of each shape is below, shape (shapes,); None where the hardware does
+    not tell them apart quickly."""
+    run, plans = priced.run, priced.plans
+    least_s, groups_of = (
+        np.zeros(len(plans)),
+        _Groups(priced.model.space.devices, run.hardware.cluster),
+    )
+    alike: dict[UniformPlan, list[int]] = defaultdict(list)  # but for where their groups lie
+    for number, plan in enumerate(plans):
+        alike[replace(plan, group_order=GroupOrder.DATA_INNER)].append(number)
+    with run.progress.phase(f"layer times of {priced.model.name}", len(alike)) as advance:
+        for numbers in alike.values():
+            first, graph = plans[numbers[0]], priced.graph(numbers[0])
+            groups = [groups_of.of(plans[number]) for number in numbers]
+            known = [place for place, each in enumerate(groups) if each is not None]
+            if known:
+                times = run.hardware.model_times(
+                    graph, first.recompute, [each for each in groups if each is not None]
+                )
+                if times is None:
+                    return None
+                least_s[[numbers[place] for place in known]] = least_iteration_s(
+                    priced.model.space, first, times, run.hardware.machine(0, 0.0)
+                )
+            advance(1)
+    return least_s
+
+
+class _Groups:
+    """Where the groups lie that communicate within a layer."""
+
+    def __init__(self, devices: int, cluster: Cluster) -> None:
+        self._devices, self._cluster = devices, cluster
+        self._known: dict[
+            tuple[GroupOrder | Assignment, int, int, int, int, int], LayerGroups | None
+        ] = {}
+
+    def of(self, plan: UniformPlan) -> LayerGroups | None:
+        """Those of a shape; None where that depends on the plan."""
+        key = plan.group_order, plan.tp, plan.tp2, plan.cp, plan.ep, plan.panels
+        if key not in self._known:
+            full = replace(plan, dp=self._devices // plan.inner_devices)
+            self._known[key] = (
+                layer_groups(full, self._cluster) if have_like_groups(plan, self._cluster) else None
+            )
+        return self._known[key]
+
+
+class _Screen:
+    """The shapes that were looked at, by number; None where they have no plan."""
+
+    def __init__(self, priced: PricedShapes, least_s: FloatArray) -> None:
+        self._priced, self._least_s = priced, least_s
+        self._sizes = sorted(priced.run.problem.memory_bytes)
+        self._found: dict[
+            tuple[int, int], float
+        ] = {}  # seconds of the best plan, of a shape with so much memory
+        self._beyond: dict[tuple[int, int], float] = {}  # seconds that none is below
+        self.shapes: dict[int, Shape | None] = {}
+
+    def look_at(self, numbers: IntArray, most: int | None) -> None:
+        """Look at those of ``numbers`` that might have the fastest plan of them with some memory.
+
+        At ``most`` so many that have plans, and more only as long as none of them fits.
+        """
+        best_s, with_plans = dict.fromkeys(self._sizes, math.inf), 0
+        for number in numbers[np.argsort(self._least_s[numbers], kind="stable")].tolist():
+            enough = most is not None and with_plans >= (
+                most if min(best_s.values()) < math.inf else max(most, MOST_WITHOUT)
+            )
+            if enough or self._least_s[number] > max(best_s.values()) * (1.0 + ROUNDING):
+                break
+            for size in self._sizes:
+                best_s[size] = min(best_s[size], self._seconds(number, size, best_s[size]))
+            with_plans += self.shapes[number] is not None
+
+    def _seconds(self, number: int, memory_bytes: int, beaten_s: float) -> float:
+        """Seconds of a good plan of a shape, mostly the best; infinite where none takes less than
+        ``beaten_s``."""
+        what = number, memory_bytes
+        if what in self._found or self._beyond.get(what, -math.inf) >= beaten_s:
+            return self._found.get(what, math.inf)
+        if number not in self.shapes:
+            self.shapes[number] = self._priced.shape(number)
+        shape, best_s = self.shapes[number], beaten_s
+        for part in shape.parts if shape is not None else ():
+            plans = ConfigurationPlans(part.plans_on(0), part.costs, 0, float(memory_bytes))
+            best_s = min(best_s, plans.best(best_s, most_steps=FIRST_STEPS).iteration_s)
+            part.forget()
+        self._beyond[what] = beaten_s
+        if best_s < beaten_s:
+            self._found[what] = best_s
+        return best_s

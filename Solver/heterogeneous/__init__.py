@@ -1,2 +1,0 @@
-"""The search for plans whose stages differ in devices, degrees, micro-batch size, recomputation and
-sharding, with a bound."""

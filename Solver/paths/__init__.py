@@ -1,0 +1,1 @@
+"""Layers to stages: a path through the layers whose edges are stages with options."""

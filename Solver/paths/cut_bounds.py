@@ -1,0 +1,234 @@
+"""Compiled bounds of all cuts of a plan, by dynamic programming.
+
+A cut is a path of edges from the node that holds all layers to the empty one. Position j counts the
+stages behind a stage. The iteration of a cut is exact only once the whole cut is known
+(``Estimator.plans.pipeline.one_f_one_b``); a stage alone bounds it by ``stage_bound_s``, which
+needs the load of what lies behind it and of everything, known up to messages whose least is taken.
+"""
+
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.plans.compiled import inlined, inner, outer
+from Estimator.plans.pipeline.one_f_one_b import stage_bound_s
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
+
+
+# Columns of ``Problem.edges``: seconds of a stage's passes without and with what its degrees cost,
+# and bytes.
+LOAD, FORWARD, BACKWARD, AFTER, STEP, FIXED_BYTES, SAVED_BYTES = range(7)
+# Columns of ``Problem.nodes``, as in ``Loads``
+BEHIND, AHEAD_FORWARD, AHEAD_BACKWARD = range(3)
+# Columns of ``Problem.ends`` and ``Problem.spans``, as in ``Stages``
+WHOLE, PART = range(2)
+FIRST, TO_END, DEPTH = range(3)
+
+
+class Problem(NamedTuple):
+    """One plan on one configuration. ``tied_s`` follows the synchronisation of both ends where
+    there are several stages.
+
+    Compiled functions take it by value and count references to each of its arrays, so these are few
+    and their columns named.
+    """
+
+    edges: FloatArray  # (edges, 7)
+    nodes: FloatArray  # (nodes, 3)
+    ends: IntArray  # (edges, 2)
+    spans: IntArray  # (nodes + 1, 3)
+    chain: bool
+    least_behind_s: FloatArray
+    least_ahead_s: FloatArray
+    messages_s: FloatArray
+    kind_of: IntArray
+    least_messages_s: FloatArray
+    most_one_way_s: float  # over a boundary
+    follows: bool  # whether all data-parallel communication follows the last backward pass
+    shorter_part: float  # of a stage's load that its shorter pass has at most, messages left out
+    pp: int
+    micro_batches: int
+    tied_s: float
+    least_step_s: float  # of the largest stage, however the layers are cut
+    memory_bytes: float
+
+
+class Stage(NamedTuple):
+    """A stage at its place: seconds with its messages, what it costs the pipeline at least, alone
+    and with what follows it."""
+
+    forward_s: float
+    backward_s: float
+    pipeline_s: float
+    own_s: float
+    after_s: float
+    deep_s: float  # seconds of a path through all stages that runs the most micro-batches here
+    lag_s: float  # what follows its last backward pass, less what the pipeline still runs then
+
+
+@inlined
+def fits_at(problem: Problem, edge: int, behind: int) -> bool:
+    """Whether stage ``edge`` has the memory with ``behind`` stages behind it."""
+    held = min(behind + 1, problem.micro_batches)
+    return (
+        problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES]
+        <= problem.memory_bytes
+    )
+
+
+@inlined
+def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
+    """Stage ``edge`` with ``behind`` stages behind it."""
+    whole, part = problem.ends[edge, WHOLE], problem.ends[edge, PART]
+    is_first = behind == problem.pp - 1
+    forward_s, backward_s = problem.edges[edge, FORWARD], problem.edges[edge, BACKWARD]
+    after_s, back_s = problem.edges[edge, AFTER], 0.0
+    behind_s = problem.nodes[part, BEHIND]
+    if behind > 0:
+        kind = problem.kind_of[behind - 1]
+        forward_s += problem.messages_s[kind, 0, part]
+        behind_s += problem.messages_s[kind, 1, part] + problem.least_messages_s[behind - 1, part]
+    if not is_first:
+        back_s = problem.messages_s[problem.kind_of[behind], 1, whole]
+        backward_s += back_s
+    if (is_first or behind == 0) and problem.pp > 1:
+        after_s += problem.tied_s
+    total_s = (
+        problem.nodes[len(problem.nodes) - 1, BEHIND]
+        + problem.least_messages_s[problem.pp - 1, len(problem.nodes) - 1]
+    )
+    pipeline_s = stage_bound_s(
+        forward_s, backward_s, total_s, behind_s, behind, problem.micro_batches
+    )
+    mine_s = problem.nodes[whole, AHEAD_FORWARD] + forward_s + backward_s + behind_s
+    own_s = (
+        stage_bound_s(forward_s, backward_s, mine_s, behind_s, behind, problem.micro_batches)
+        + after_s
+        - back_s
+    )
+    more = problem.micro_batches - 1
+    deep_s = total_s
+    if more >= behind:
+        deep_s += (more - behind) * (forward_s + backward_s) + behind_s
+    lag_s = after_s - back_s
+    if not is_first:
+        if problem.follows:
+            lag_s -= (
+                problem.nodes[whole, AHEAD_BACKWARD]
+                + (problem.pp - 2 - behind) * problem.most_one_way_s
+            )
+        else:
+            lag_s = -np.inf
+    return Stage(forward_s, backward_s, pipeline_s, own_s, after_s - back_s, deep_s, lag_s)
+
+
+@inner
+def most_load_s(problem: Problem, limit_s: float) -> float:
+    """What a stage of a cut that takes less than ``limit_s`` (without the step) can take per
+    micro-batch, messages left out.
+
+    ``least_pipeline_s`` of the largest load, solved for it, under the first stage that leaves it
+    the most room.
+    """
+    pp, more, everything = problem.pp, problem.micro_batches - 1, len(problem.nodes) - 1
+    warm_up = min(pp - 1, more)
+    total_s = problem.nodes[everything, BEHIND] + problem.least_messages_s[pp - 1, everything]
+    most_s = -np.inf
+    for edge in range(problem.spans[everything, FIRST], problem.spans[everything + 1, FIRST]):
+        part = problem.ends[edge, PART]
+        if (part == 0) != (pp == 1) or problem.spans[part, DEPTH] < pp - 1:
+            continue
+        if pp == 1:
+            return np.inf
+        room_s = limit_s - problem.edges[edge, AFTER] - problem.tied_s
+        load_s = np.inf
+        if more > 0:
+            load_s = (room_s - total_s) / (more - 0.5 * warm_up)
+            shorter_s = warm_up * problem.most_one_way_s
+            load_s = min(
+                load_s, (room_s - total_s + shorter_s) / (more - problem.shorter_part * warm_up)
+            )
+        if more >= pp:
+            if room_s < total_s + more * total_s / pp:
+                load_s = min(load_s, (room_s - total_s) / more)
+            elif more > pp:
+                load_s = min(load_s, (room_s - 2.0 * total_s) / (more - pp))
+        if load_s >= max(problem.edges[edge, LOAD], problem.least_behind_s[pp - 2, part]):
+            most_s = max(most_s, load_s)
+    return most_s * (1.0 + ROUNDING)
+
+
+@outer
+def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float:
+    """Seconds that no cut of the plan beats (inf: none fits, or none beats ``incumbent_s``).
+
+    Fills ``tables`` (4, pp, nodes): the least that the largest of the last j + 1 stages can have of
+    ``pipeline_s``, ``own_s``, ``deep_s`` and ``lag_s``. The last two belong together: what follows
+    any stage's last backward pass follows any path, less the backward passes of the stages before
+    it.
+    """
+    pipeline, own, deep, lag = tables[0], tables[1], tables[2], tables[3]
+    pp, everything = problem.pp, len(problem.nodes) - 1
+    limit_s = incumbent_s * (1.0 - ROUNDING) - problem.least_step_s
+    load_s = most_load_s(problem, limit_s)
+    best_s = np.inf
+    for behind in range(pp):
+        first = behind == pp - 1
+        for node in range(everything + 1):
+            for table in range(4):
+                tables[table, behind, node] = np.inf
+            if (node == everything) != first or problem.spans[node, DEPTH] <= behind:
+                continue
+            if not first and problem.least_ahead_s[pp - 2 - behind, node] > load_s:
+                continue
+            low, high = problem.spans[node, FIRST], problem.spans[node + 1, FIRST]
+            if behind == 0:
+                low, high = problem.spans[node, TO_END], problem.spans[node, TO_END] + 1
+                if low < 0:
+                    continue
+            for edge in range(high - 1, low - 1, -1):
+                if problem.edges[edge, LOAD] > load_s:
+                    if problem.chain:
+                        break
+                    continue
+                part = problem.ends[edge, PART]
+                if problem.spans[part, DEPTH] < behind or (
+                    behind > 0 and pipeline[behind - 1, part] == np.inf
+                ):
+                    continue
+                if not fits_at(problem, edge, behind):
+                    continue
+                stage = stage_at(problem, edge, behind)
+                here_s, mine_s, deep_s, lag_s = (
+                    stage.pipeline_s,
+                    stage.own_s,
+                    stage.deep_s,
+                    stage.lag_s,
+                )
+                if behind > 0:
+                    here_s, mine_s = (
+                        max(here_s, pipeline[behind - 1, part]),
+                        max(mine_s, own[behind - 1, part]),
+                    )
+                    deep_s, lag_s = (
+                        max(deep_s, deep[behind - 1, part]),
+                        max(lag_s, lag[behind - 1, part]),
+                    )
+                if first:
+                    best_s = min(best_s, max(here_s + stage.after_s, mine_s, deep_s + lag_s))
+                if here_s >= limit_s or mine_s >= limit_s or deep_s + lag_s >= limit_s:
+                    continue
+                pipeline[behind, node] = min(pipeline[behind, node], here_s)
+                own[behind, node] = min(own[behind, node], mine_s)
+                deep[behind, node] = min(deep[behind, node], deep_s)
+                lag[behind, node] = min(lag[behind, node], lag_s)
+    return best_s + problem.least_step_s

@@ -1,0 +1,212 @@
+"""Every class of stages under every option of what a stage can be, priced: seconds, and how many
+layers must be recomputed."""
+
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.plans.compiled import outer
+from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
+from Estimator.plans.layer_costs import LayerSizes
+from Estimator.plans.rates import Machine, plan_rates, start_s, whole_bytes
+from Estimator.plans.stage_price import PlanRates, stage_price
+from Estimator.plans.stage_totals import StageSizes, StageTimes, times_of, with_neighbours
+from Solver.paths.stage_classes import StageClasses
+from Solver.paths.stage_options import StageOption
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class OptionTables:
+    """Arrays of shape (options, classes, stages behind): infinite seconds where a stage does not
+    fit in memory.
+
+    ``recomputed`` is how many of its first layers a stage recomputes: the fewest that fit, since
+    each takes longer for it.
+    """
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    after_s: FloatArray
+    step_s: FloatArray
+    recomputed: IntArray
+
+    @property
+    def load_s(self) -> FloatArray:
+        """Both passes."""
+        return self.forward_s + self.backward_s
+
+
+@dataclass(frozen=True, eq=False)
+class ClassRows:
+    """Stages of each class with 0, 1, ... of their layers recomputed, one row each: those of class
+    c from ``first[c]`` on."""
+
+    first: IntArray  # (classes + 1,)
+    times: StageTimes
+    sizes: StageSizes
+
+
+def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatArray) -> ClassRows:
+    """Rows of ``classes`` of stages made of ``layers``; ``whole`` (K, 2) as in ``stage_sizes``."""
+    kept, again = layers.kept.sizes, layers.again.sizes
+    working = kept.working_bytes(whole), again.working_bytes(whole)
+    saved = kept.saved_bytes[kept.distinct], again.saved_bytes[again.distinct]
+    rows = [len(own) + 1 for own in classes.layers]
+    times, bytes_saved, workspace, largest = [], [], [], []
+    for own in map(list, classes.layers):
+        more = np.cumsum(layers.again_columns[own] - layers.kept_columns[own], axis=0)
+        times.append(
+            layers.kept_columns[own].sum(axis=0)
+            + np.concatenate([np.zeros((1, more.shape[1])), more])
+        )
+        bytes_saved.append(_saved_bytes(kept, again, own, saved))
+        workspace.append(
+            _largest(
+                *(
+                    with_neighbours(alone[own], beside[own], np.diff(own) == 1)
+                    for alone, beside in working
+                )
+            )
+        )
+        largest.append(_largest(kept.of_layers[own], again.of_layers[own]))
+    repeated = np.repeat(np.arange(len(rows)), rows)
+    summed = np.array([kept.summed[list(own)].sum(axis=0) for own in classes.layers])[repeated]
+    tables = np.array([kept.tables_of_layers[list(own)].sum(axis=0) for own in classes.layers])[
+        repeated
+    ]
+    sizes = StageSizes(
+        layers=np.array([len(own) for own in classes.layers], np.float64)[repeated],
+        parameters=np.ascontiguousarray(summed[:, 0]),
+        expert_parameters=np.ascontiguousarray(summed[:, 1]),
+        wide_parameters=np.ascontiguousarray(summed[:, 2]),
+        saved_bytes=np.concatenate(bytes_saved),
+        workspace_bytes=np.concatenate(workspace),
+        tables=np.ascontiguousarray(tables),
+        table_sizes=kept.table_sizes,
+        largest=np.concatenate(largest),
+        offloaded_bytes=np.zeros(sum(rows)),
+        spare=kept.spare,
+    )
+    return ClassRows(np.cumsum([0, *rows]), times_of(np.maximum(np.concatenate(times), 0.0)), sizes)
+
+
+def _saved_bytes(
+    kept: LayerSizes, again: LayerSizes, own: list[int], saved: tuple[FloatArray, FloatArray]
+) -> FloatArray:
+    """Saved bytes of a stage of the layers ``own`` with its first 0, 1, ... recomputed; what
+    several save counts once."""
+    alone = saved[0][own].sum() + np.concatenate([[0.0], np.cumsum(saved[1][own] - saved[0][own])])
+    ours, theirs = kept.shared_by[own].astype(np.float64), again.shared_by[own].astype(np.float64)
+    often = ours.sum(axis=0) + np.concatenate(
+        [np.zeros((1, ours.shape[1])), np.cumsum(theirs - ours, axis=0)]
+    )
+    repeated: FloatArray = np.maximum(often - 1.0, 0.0) @ kept.shared_bytes
+    return alone - repeated
+
+
+def _largest(kept: FloatArray, again: FloatArray) -> FloatArray:
+    """The largest workspace with the first 0, 1, ... layers recomputed, shape (layers + 1, 4)."""
+    none = np.zeros((1, kept.shape[1]))
+    ahead = np.concatenate([none, np.maximum.accumulate(again, axis=0)])
+    behind = np.concatenate([np.maximum.accumulate(kept[::-1], axis=0)[::-1], none])
+    return np.maximum(ahead, behind)
+
+
+def option_tables(
+    options: Sequence[StageOption],
+    layers: Sequence[RecomputableLayers],
+    classes: StageClasses,
+    machine: Machine,
+    devices: int,
+    micro_batches: int,
+    most_stages: int,
+) -> OptionTables:
+    """Price every class of stages under ``options``, whose graphs' ``layers`` stand in the same
+    order, by stages behind.
+
+    ``devices`` are those of a whole plan.
+    """
+    shape = len(options), len(classes), most_stages
+    forward_s, backward_s, after_s, step_s = (np.full(shape, np.inf) for _ in range(4))
+    recomputed = np.zeros(shape, np.int64)
+    everything = max(range(len(classes)), key=lambda number: len(classes.layers[number]))
+    rows: dict[tuple[int, float], ClassRows] = {}
+    for number, (option, its) in enumerate(zip(options, layers, strict=True)):
+        offloaded = option.degrees.offload.activations
+        if (id(its), offloaded) not in rows:
+            made = class_rows(its, classes, whole_bytes(option.degrees, machine))
+            rows[id(its), offloaded] = replace(made, sizes=made.sizes.offloading(offloaded))
+        of_classes = rows[id(its), offloaded]
+        alone = plan_rates(option.degrees, machine, devices=devices)
+        _fill_option(
+            alone._replace(start_s=start_s(machine, True)),
+            alone,
+            of_classes.first,
+            of_classes.times,
+            of_classes.sizes,
+            option.partly,
+            everything,
+            its.kept.sizes.all_tied,
+            machine.memory_bytes,
+            micro_batches,
+            forward_s[number],
+            backward_s[number],
+            after_s[number],
+            step_s[number],
+            recomputed[number],
+        )
+    return OptionTables(forward_s, backward_s, after_s, step_s, recomputed)
+
+
+@outer
+def _fill_option(
+    of_several: PlanRates,
+    alone: PlanRates,
+    first: IntArray,
+    times: StageTimes,
+    sizes: StageSizes,
+    partly: bool,
+    everything: int,
+    tied: float,
+    memory_bytes: float,
+    micro_batches: int,
+    forward_s: FloatArray,
+    backward_s: FloatArray,
+    after_s: FloatArray,
+    step_s: FloatArray,
+    recomputed: IntArray,
+) -> None:
+    """Fill the tables (classes, stages behind) of one option; ``tied`` parameters count once in the
+    class of all layers."""
+    for number in range(len(first) - 1):
+        begin, end = first[number], first[number + 1]
+        row = begin if partly else end - 1
+        shared = tied if number == everything else 0.0
+        rates = alone if number == everything else of_several
+        price = stage_price(rates, times, sizes, row, shared)
+        for behind in range(forward_s.shape[1]):
+            held = min(behind + 1, micro_batches)
+            while row < end and (
+                price.fixed_bytes + held * sizes.saved_bytes[row] > memory_bytes
+                or price.kept_bytes + held * sizes.offloaded_bytes[row] > rates.host.room_bytes
+            ):
+                row += 1
+                if row < end:
+                    price = stage_price(rates, times, sizes, row, shared)
+            if row == end:
+                break
+            forward_s[number, behind], backward_s[number, behind] = (
+                price.forward_s,
+                price.backward_s,
+            )
+            after_s[number, behind], step_s[number, behind] = price.after_s, price.step_s
+            recomputed[number, behind] = row - begin

@@ -1,0 +1,174 @@
+"""The best plan of a model whose stages may differ: over all numbers of rows of a micro-batch,
+beside what is known already."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from Estimator.plans.groups import LayerGroups, layer_groups
+from Estimator.plans.heterogeneous.iteration import iteration_of_stages
+from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
+from Estimator.plans.heterogeneous.placed_stage import PlacedStage, plan_of
+from Estimator.plans.plan import UniformPlan
+from Estimator.plans.rates import Machine
+from Estimator.plans.results import Status
+from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
+from GraphExtractor.many import load_or_extract_all
+from GraphExtractor.names import label
+from Solver.designs.run import Run
+from Solver.hardware import Hardware
+from Solver.paths.rows_search import RowsSearch
+from Solver.paths.spaces import PlanLimits
+from Solver.paths.stage_classes import stage_classes
+from Solver.paths.stage_options import options_by_rows
+from Solver.problem import ModelProblem
+from Solver.results import HeterogeneousAnswer, HeterogeneousPlan, ModelPlan
+
+MOST_STAGES = 32  # unless pp names more
+
+
+@dataclass(eq=False)
+class _Graphs:
+    """Graphs of a model and what their layers cost, each once."""
+
+    hardware: Hardware
+    graphs: dict[GraphKey, ModelGraph]
+    layers: dict[tuple[GraphKey, LayerGroups, Recompute], RecomputableLayers] = field(
+        default_factory=dict
+    )
+
+    def of(self, degrees: UniformPlan, key: GraphKey) -> RecomputableLayers:
+        """Those of a stage trained so."""
+        groups, mode = layer_groups(degrees, self.hardware.cluster), degrees.recompute
+        known = key, groups, mode
+        if known not in self.layers:
+            kept = self.hardware.proven(self.graphs[key], Recompute.NONE, groups)
+            again = (
+                kept
+                if mode is Recompute.NONE
+                else self.hardware.proven(self.graphs[key], mode, groups)
+            )
+            self.layers[known] = RecomputableLayers(kept, again)
+        return self.layers[known]
+
+
+def search_heterogeneous(
+    run: Run, model: ModelProblem, memory_bytes: int, uniform: ModelPlan | None
+) -> HeterogeneousAnswer:
+    """The best plan of ``model`` whose stages may differ, on a device that exists, beside the best
+    ``uniform`` one.
+
+    Raises:
+        InputError: the model cannot be traced.
+    """
+    space, machine = model.space, run.hardware.machine(0, float(memory_bytes))
+    by_rows = options_by_rows(space)
+    if not by_rows:
+        uniform_s = None if uniform is None else uniform.time_per_batch_s
+        bound_s = None if uniform is None else uniform.time_per_batch_bound_s
+        status = Status.INFEASIBLE if uniform is None else Status.FEASIBLE
+        return HeterogeneousAnswer(
+            model.name, memory_bytes, status, None, uniform_s, bound_s, 0, 0, "no stage is as asked"
+        )
+    keys = list(
+        dict.fromkeys(
+            model.graph_key(option.degrees) for options in by_rows.values() for option in options
+        )
+    )
+    with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
+        graphs = _Graphs(
+            run.hardware,
+            load_or_extract_all(keys, run.stores.graphs, False, run.problem.code, advance),
+        )
+    modes = [mode for mode in space.recompute if mode is not Recompute.NONE]
+    classes = stage_classes(list(graphs.graphs.values()), modes)
+    most = max(MOST_STAGES, *(space.pp_degrees or (1,)))
+    narrowest = min(option.devices for options in by_rows.values() for option in options)
+    every = every_limits(
+        PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, most), narrowest, machine
+    )
+    best: tuple[tuple[PlacedStage, ...], list[RecomputableLayers]] | None = None
+    uniform_s = None if uniform is None else uniform.time_per_batch_s
+    best_s, bound_s = math.inf if uniform_s is None else uniform_s, math.inf
+    with run.progress.phase(
+        f"plans of {label(model.name)} whose stages differ", len(by_rows)
+    ) as advance:
+        for options in by_rows.values():
+            layers = [
+                graphs.of(option.degrees, model.graph_key(option.degrees)) for option in options
+            ]
+            for limits in every:
+                if min(option.devices for option in options) > limits.devices:
+                    continue
+                search = RowsSearch(options, layers, classes, machine, limits)
+                found = search.answer(best_s)
+                bound_s = min(bound_s, found.bound_s)
+                if found.stages is not None:
+                    best_s = found.iteration_s
+                    best = (
+                        tuple(stage for _, stage in found.stages),
+                        [search.layers[option] for option, _ in found.stages],
+                    )
+            advance(1)
+    bound_s = min(bound_s, best_s, math.inf if uniform is None else uniform.time_per_batch_bound_s)
+    omitted = classes.lattice.omitted
+    if (
+        space.pp_degrees is None
+        and min(len(classes.lattice.members[0]), space.devices // narrowest) > most
+    ):
+        omitted = "; ".join(
+            filter(
+                None, [omitted, f"plans of more than {most} stages that differ were not compared"]
+            )
+        )
+    described = None if best is None else _described(model, space.sequence_length, machine, *best)
+    answer = HeterogeneousAnswer(
+        model=model.name,
+        hbm_bytes=memory_bytes,
+        status=Status.INFEASIBLE if math.isinf(best_s) else Status.FEASIBLE,
+        best=described,
+        uniform_time_per_batch_s=uniform_s,
+        time_per_batch_bound_s=None if math.isinf(best_s) else bound_s,
+        row_counts=len(by_rows),
+        options=sum(map(len, by_rows.values())),
+        omitted=omitted,
+    )
+    return replace(answer, status=Status.OPTIMAL) if answer.meets_bound and not omitted else answer
+
+
+def every_limits(limits: PlanLimits, narrowest: int, machine: Machine) -> tuple[PlanLimits, ...]:
+    """``limits`` as sets of plans within which what waiting for the slowest device costs is one
+    number, the most devices first.
+
+    No stage has less than ``narrowest`` devices.
+    """
+    if limits.all_devices or machine.variation == 0.0:
+        return (limits,)
+    return tuple(
+        replace(limits, devices=count, all_devices=True)
+        for count in range(limits.devices, narrowest - 1, -1)
+    )
+
+
+def _described(
+    model: ModelProblem,
+    sequence_length: int,
+    machine: Machine,
+    stages: tuple[PlacedStage, ...],
+    layers: list[RecomputableLayers],
+) -> HeterogeneousPlan:
+    iteration = iteration_of_stages(stages, layers, machine)
+    return HeterogeneousPlan(
+        throughput_samples_per_s=iteration.samples_per_s,
+        time_per_batch_s=iteration.iteration_s,
+        micro_batches_per_pipeline=iteration.micro_batches_per_pipeline,
+        devices_used=iteration.devices,
+        stages=iteration.stages,
+        pipeline=iteration.pipeline,
+        breakdown_s=iteration.breakdown,
+        model_flops_utilization=iteration.model_flops_utilization,
+        hardware_flops_utilization=iteration.hardware_flops_utilization,
+        all_scores_flops_utilization=iteration.all_scores_flops_utilization,
+        plan=plan_of(stages, model.name, sequence_length, layers[0].kept.sizes.names),
+    )

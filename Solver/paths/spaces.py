@@ -1,0 +1,187 @@
+"""What bounds and searches take as arrays: the stages there can be on a cluster, and what their
+options cost each other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.network.cluster import Cluster
+from Estimator.network.collectives import collective_s
+from Estimator.network.links import transfer_costs
+from Estimator.plans.groups import DeviceGroups, GroupNetwork, as_at_the_start, layer_groups
+from Estimator.plans.heterogeneous.messages import Face, tier_between, whole_rows_bytes
+from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
+from Estimator.plans.rates import Machine, plan_rates
+from GraphExtractor.graph import CollectiveKind
+from Solver.paths.bounds import StageSpace
+from Solver.paths.option_tables import OptionTables
+from Solver.paths.path_search import OptionSpace
+from Solver.paths.stage_classes import StageClasses
+from Solver.paths.stage_options import StageOption
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PlanLimits:
+    """How many devices a plan has (``all_devices``), or may have, and how many stages (None: any
+    number up to ``most``)."""
+
+    devices: int
+    all_devices: bool
+    stage_counts: tuple[int, ...] | None = None
+    most: int = 16
+
+    def most_stages(self, least_devices: int, layers: int) -> int:
+        """Stages that a plan of a model with ``layers`` layers has at most, where each has
+        ``least_devices`` at least."""
+        most = max(self.stage_counts) if self.stage_counts else self.most
+        return max(min(most, self.devices // least_devices, layers), 1)
+
+    def allowed(self, most: int) -> NDArray[np.bool_]:
+        """Whether a plan may have 0, 1, ... stages, shape (most + 1,)."""
+        counts = np.zeros(most + 1, np.bool_)
+        counts[[count for count in self.stage_counts or range(1, most + 1) if count <= most]] = True
+        return counts
+
+
+def stage_space(
+    options: Sequence[StageOption],
+    layers: Sequence[RecomputableLayers],
+    tables: OptionTables,
+    classes: StageClasses,
+    machine: Machine,
+    limits: PlanLimits,
+) -> tuple[StageSpace, OptionSpace]:
+    """The arrays of ``options``, which lie in the order of their sizes; ``tables`` are their
+    prices."""
+    cluster = machine.cluster
+    sizes = sorted({option.devices for option in options})
+    first = np.searchsorted([option.devices for option in options], [*sizes, sizes[-1] + 1])
+    graphs: dict[int, int] = {}
+    rows_bytes: list[FloatArray] = []
+    for option, its in zip(options, layers, strict=True):
+        if id(its) not in graphs:
+            graphs[id(its)] = len(rows_bytes)
+            crosses = classes.crossing(its.kept.graph)
+            one_device = np.stack([crosses.activation_bytes, crosses.gradient_bytes])
+            rows_bytes.append(whole_rows_bytes(option.degrees, 1.0) * one_device)
+    rows = np.stack(rows_bytes)
+    graph_of = [graphs[id(its)] for its in layers]
+    load_s = tables.load_s
+    with np.errstate(invalid="ignore"):
+        ends_s = load_s + tables.after_s + tables.step_s
+    least_s, least_end_s = (
+        np.stack([each[begin:end].min(axis=0) for begin, end in itertools.pairwise(first.tolist())])
+        for each in (load_s, ends_s)
+    )
+    once_s = np.where(
+        np.isfinite(least_s), least_end_s - np.where(np.isfinite(least_s), least_s, 0.0), np.inf
+    )
+    forward_s, back_s = _least_messages(sizes, rows.min(axis=0), cluster)
+    most = load_s.shape[2]
+    lattice = classes.lattice
+    space = StageSpace(
+        first=lattice.first,
+        part=lattice.part,
+        class_of=classes.class_of,
+        depth=lattice.members.sum(axis=1),
+        sizes=np.array(sizes),
+        lies=np.array(
+            [[as_at_the_start(at, size, cluster) for at in range(limits.devices)] for size in sizes]
+        ),
+        load_s=np.ascontiguousarray(least_s),
+        once_s=np.ascontiguousarray(once_s),
+        forward_s=forward_s,
+        back_s=back_s,
+        tier_at=np.array(
+            [0, *(tier_between(at - 1, at, cluster) for at in range(1, limits.devices)), 0]
+        ),
+        devices=limits.devices,
+        all_devices=limits.all_devices,
+        micro_batches=options[0].degrees.micro_batches,
+        stage_counts=limits.allowed(most),
+    )
+    faces = [Face.of(option.degrees) for option in options]
+    columns = [
+        [face.devices, face.parts, face.tensor, graph, sizes.index(face.devices)]
+        for face, graph in zip(faces, graph_of, strict=True)
+    ]
+    transfers = transfer_costs(cluster)
+    tied, tied_s = _tied(options, layers, machine, limits.devices)
+    return space, OptionSpace(
+        first=first,
+        priced=np.stack(
+            [tables.forward_s, tables.backward_s, tables.after_s, tables.step_s], axis=3
+        ),
+        faces=np.array(columns),
+        rows_bytes=rows,
+        gather_s=_gathers(options, faces, rows, cluster),
+        tier_sizes=np.array([tier.group_size for tier in cluster.tiers]),
+        latency_s=transfers.latency_s,
+        per_byte_s=transfers.per_byte_s,
+        tied=tied,
+        tied_s=tied_s,
+    )
+
+
+def _least_messages(
+    sizes: Sequence[int], rows_bytes: FloatArray, cluster: Cluster
+) -> tuple[FloatArray, FloatArray]:
+    """Least seconds of what a stage of each size sends into every node, and back from it, shapes
+    (tiers, sizes, nodes).
+
+    Whoever gets it, its devices send all of ``rows_bytes`` (2, nodes) together.
+    """
+    costs = transfer_costs(cluster)
+    tiers = np.arange(len(cluster.tiers), dtype=np.int8)[:, None, None]
+    sent = rows_bytes[:, None, None, :] / np.array(sizes)[None, None, :, None]
+    return costs.seconds(sent[0], tiers), costs.seconds(sent[1], tiers)
+
+
+def _gathers(
+    options: Sequence[StageOption], faces: Sequence[Face], rows_bytes: FloatArray, cluster: Cluster
+) -> FloatArray:
+    """Seconds in which each option's tensor-parallel group gathers what every graph sends, shape
+    (options, graphs, 2, nodes)."""
+    found = np.zeros((len(options), *rows_bytes.shape))
+    known: dict[tuple[DeviceGroups, int], FloatArray] = {}
+    for number, (option, face) in enumerate(zip(options, faces, strict=True)):
+        if face.tensor > 1:
+            groups = layer_groups(option.degrees, cluster).tensor
+            key = groups, face.parts
+            if key not in known:
+                network = GroupNetwork(groups, cluster)
+                known[key] = network.many_seconds(
+                    CollectiveKind.ALL_GATHER, rows_bytes / face.parts
+                )
+            found[number] = known[key]
+    return found
+
+
+def _tied(
+    options: Sequence[StageOption],
+    layers: Sequence[RecomputableLayers],
+    machine: Machine,
+    devices: int,
+) -> tuple[IntArray, FloatArray]:
+    """Rank of what each option shares with the other end of a pipeline, and seconds of each rank
+    over every stride."""
+    payloads = [
+        its.kept.sizes.all_tied * plan_rates(option.degrees, machine).gradient_bytes
+        for option, its in zip(options, layers, strict=True)
+    ]
+    ranks = sorted(set(payloads))
+    seconds = np.zeros((len(ranks), devices))
+    for rank, payload in enumerate(ranks):
+        for stride in range(1, devices if payload else 1):
+            seconds[rank, stride] = collective_s(
+                CollectiveKind.ALL_REDUCE, payload, 2, stride, machine.cluster
+            )
+    return np.array([ranks.index(payload) for payload in payloads]), seconds

@@ -1,0 +1,134 @@
+"""The stages that a model's layers can be cut into, as a graph: nodes are what is left to place,
+edges are stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.plans.cuts import Crossing, crossing
+from Estimator.plans.layer_costs import LayerSizes
+from Estimator.plans.stage_totals import StageSizes, StageTimes, stage_sizes, times_of
+from GraphExtractor.graph import ModelGraph
+from Solver.paths.lattice import Lattice, lattice_of
+from Solver.paths.layer_graph import edges_between
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Stages(NamedTuple):
+    """Edges of the graph: edge e takes what ``whole[e]`` has and ``part[e]`` lacks. Nodes are sets
+    of layers, small to large.
+
+    The edges of node s are ``first[s]`` to ``first[s + 1]``; ``to_end[s]`` and ``from_start[s]``
+    are those that hold all of node s, and all but node s (-1: none). ``depth[s]`` layers are in
+    node s. In a ``chain`` stages grow as ``part`` shrinks.
+    """
+
+    first: IntArray
+    whole: IntArray
+    part: IntArray
+    to_end: IntArray
+    from_start: IntArray
+    depth: IntArray
+    chain: bool
+
+
+@dataclass(frozen=True, eq=False)
+class StageGraph:
+    """The stages of ``graph`` under one recomputation mode, with their sizes; ``tied_parameters``
+    are all layers' together."""
+
+    graph: ModelGraph
+    lattice: Lattice
+    stages: Stages
+    sizes: StageSizes
+    crossing: Crossing  # into every node
+    tied_parameters: float
+    # (edges,): which of ``examples`` each stage has as many layers of each kind as, and moves as
+    # much as
+    like: IntArray
+    examples: IntArray  # edges
+
+    @property
+    def nodes(self) -> int:
+        """Sets of layers."""
+        return len(self.lattice.members)
+
+    @cached_property
+    def ends(self) -> IntArray:
+        """``whole`` and ``part`` of every stage, shape (edges, 2)."""
+        return np.stack([self.stages.whole, self.stages.part], axis=1)
+
+    @cached_property
+    def spans(self) -> IntArray:
+        """``first``, ``to_end`` and ``depth`` of every node, and one more for where the last one's
+        stages end."""
+        to_end, depth = (np.append(each, -1) for each in (self.stages.to_end, self.stages.depth))
+        return np.stack([self.stages.first, to_end, depth], axis=1)
+
+    def layers_of(self, nodes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Layers of the stages between successive ``nodes``, the first of which holds all layers
+        and the last none."""
+        members = self.lattice.members
+        return tuple(
+            tuple(np.flatnonzero(members[whole] & ~members[part]).tolist())
+            for whole, part in pairwise(nodes)
+        )
+
+    def offloading(self, part: float) -> StageGraph:
+        """The same stages where so great a ``part`` of the activations is in host memory."""
+        if part == 0.0:
+            return self
+        columns = np.column_stack([self.like, self.sizes.saved_bytes])
+        _, examples, like = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+        return replace(
+            self, sizes=self.sizes.offloading(part), like=like.reshape(-1), examples=examples
+        )
+
+    def times(self, layers: FloatArray) -> StageTimes:
+        """Seconds of every stage from those of the layers, ``time_columns`` (layers, 16)."""
+        sums = self.lattice.members.astype(np.float64) @ layers
+        of_examples = sums[self.stages.whole[self.examples]] - sums[self.stages.part[self.examples]]
+        return times_of(np.maximum(of_examples, 0.0)[self.like])
+
+
+def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -> StageGraph:
+    """The stages of ``graph``; all there can be, unless its layers branch too much
+    (``lattice.omitted``).
+
+    ``whole_bytes`` (K, 3, 2) is what a device holds unsharded per parameter of a layer at work
+    (``Estimator.plans.rates.whole_bytes``).
+    """
+    lattice = lattice_of(len(graph.sequence), edges_between(graph.tensors))
+    nodes, whole = len(lattice.members), lattice.whole
+    to_end, from_start = np.full(nodes, -1), np.full(nodes, -1)
+    edges = np.arange(len(whole))
+    to_end[whole[lattice.part == 0]] = edges[lattice.part == 0]
+    from_start[lattice.part[whole == nodes - 1]] = edges[whole == nodes - 1]
+    stages = Stages(
+        lattice.first,
+        whole,
+        lattice.part,
+        to_end,
+        from_start,
+        lattice.members.sum(axis=1),
+        chain=lattice.chain,
+    )
+    crosses = crossing(graph.tensors, lattice.members)
+    members = lattice.members[whole] & ~lattice.members[lattice.part]
+    tied = float(sizes.tied_parameters[list(sizes.sequence)].sum())
+    found = stage_sizes(sizes, members, whole_bytes)
+    kinds = lattice.members.astype(np.float64) @ np.eye(len(sizes.parameters))[sizes.distinct]
+    alike = np.column_stack(
+        [kinds[whole] - kinds[lattice.part], found.workspace_bytes]
+    )  # which the order of layers decides too
+    _, examples, like = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+    return StageGraph(graph, lattice, stages, found, crosses, tied, like.reshape(-1), examples)

@@ -1,0 +1,193 @@
+"""What bounds and searches of cuts need of every stage there can be, filled by compiled loops:
+loads, messages, prices."""
+
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.plans.compiled import outer
+from Estimator.plans.stage_price import PlanRates, pass_of, stage_price
+from Estimator.plans.stage_totals import StageSizes, StageTimes
+from Solver.paths.stage_graph import Stages
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Members = NDArray[np.bool_]
+
+
+class Loads(NamedTuple):
+    """What stages take on one configuration without messages and data-parallel communication,
+    seconds."""
+
+    forward_s: FloatArray  # (edges,)
+    backward_s: FloatArray  # (edges,), with what is recomputed
+    stage_s: FloatArray  # (edges,): both
+    # (edges,): the same, infinite where a stage is too large for the memory under any plan
+    fitting_s: FloatArray
+    behind_s: FloatArray  # (nodes,): both passes of the node's layers as one stage
+    ahead_forward_s: FloatArray  # (nodes,): forward of all other layers as one stage
+    # (nodes,): backward of all other layers, each a stage of its own: no cut takes longer
+    ahead_backward_s: FloatArray
+    # (most stages, nodes): the largest of j + 1 fitting stages that share the node takes this
+    least_behind_s: FloatArray
+    # (most stages, nodes): the largest of j + 1 fitting stages that share all other layers
+    least_ahead_s: FloatArray
+
+
+def empty_loads(edges: int, nodes: int, most_stages: int) -> Loads:
+    """Loads to be filled."""
+    of_nodes = (np.empty(nodes) for _ in range(3))
+    return Loads(
+        *(np.empty(edges) for _ in range(4)),
+        *of_nodes,
+        *(np.empty((most_stages, nodes)) for _ in range(2)),
+    )
+
+
+class Links(NamedTuple):
+    """Messages of a plan: ``seconds[kind, 0]`` forward and ``[kind, 1]`` back over the boundary
+    into each node.
+
+    ``kind_of[j]`` is the kind of the boundary before the stage with j stages behind it.
+    ``least_s[j, node]`` are the least messages, both ways, over the boundaries between j + 1 stages
+    that share a node.
+    """
+
+    seconds: FloatArray  # (kinds, 2, nodes)
+    kind_of: IntArray  # (pp,)
+    least_s: FloatArray  # (pp, nodes)
+
+
+class Priced(NamedTuple):
+    """Stages priced for a plan's degrees: arrays of shape (edges,)."""
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    after_s: FloatArray
+    step_s: FloatArray
+    fixed_bytes: FloatArray
+
+
+@outer
+def fill_loads(
+    rates: PlanRates,
+    stages: Stages,
+    times: StageTimes,
+    sizes: StageSizes,
+    layers: StageTimes,
+    members: Members,
+    fits: Members,
+    loads: Loads,
+) -> None:
+    """Fill ``loads``: as one stage and without data-parallel communication layers take no longer
+    than in several.
+
+    ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node,
+    ``fits`` (edges,) the stages that fit in memory under some plan.
+    """
+    alone_s = np.empty(members.shape[1])
+    for layer in range(len(alone_s)):
+        again_s = pass_of(rates, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
+        alone_s[layer] = again_s + pass_of(rates, layers.backward, layer, 0.0, 0.0, 1.0).total_s
+    for edge in range(len(loads.stage_s)):
+        count = sizes.layers[edge]
+        loads.forward_s[edge] = pass_of(rates, times.forward, edge, 0.0, 0.0, count).total_s
+        again_s = pass_of(rates, times.recompute, edge, 0.0, 0.0, count).total_s
+        loads.backward_s[edge] = (
+            again_s + pass_of(rates, times.backward, edge, 0.0, 0.0, count).total_s
+        )
+        loads.stage_s[edge] = loads.forward_s[edge] + loads.backward_s[edge]
+        loads.fitting_s[edge] = loads.stage_s[edge] if fits[edge] else np.inf
+    for node in range(len(loads.behind_s)):
+        edge = stages.to_end[node]
+        loads.behind_s[node] = loads.stage_s[edge] if edge >= 0 else 0.0
+        edge = stages.from_start[node]
+        loads.ahead_forward_s[node] = loads.forward_s[edge] if edge >= 0 else 0.0
+        loads.ahead_backward_s[node] = 0.0
+        for layer in range(len(alone_s)):
+            if not members[node, layer]:
+                loads.ahead_backward_s[node] += alone_s[layer]
+    least_largest(stages, loads.fitting_s, loads.least_behind_s)
+    least_largest_ahead(stages, loads.fitting_s, loads.least_ahead_s)
+
+
+@outer
+def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None:
+    """Fill ``least`` (most stages, nodes): the least that the largest of j + 1 stages sharing a
+    node can have of ``values``."""
+    for behind in range(len(least)):
+        for node in range(len(stages.first) - 1):
+            least[behind, node] = np.inf
+            if behind == 0:
+                if stages.to_end[node] >= 0:
+                    least[behind, node] = values[stages.to_end[node]]
+                continue
+            for edge in range(stages.first[node + 1] - 1, stages.first[node] - 1, -1):
+                if values[edge] >= least[behind, node]:
+                    if stages.chain:
+                        break
+                    continue
+                least[behind, node] = min(
+                    least[behind, node], max(values[edge], least[behind - 1, stages.part[edge]])
+                )
+
+
+@outer
+def least_largest_ahead(stages: Stages, values: FloatArray, least: FloatArray) -> None:
+    """Fill ``least`` (most stages, nodes) as ``least_largest`` does, of j + 1 stages that share all
+    that a node lacks."""
+    least[:] = np.inf
+    everything = len(stages.first) - 2
+    for ahead in range(len(least)):
+        for node in range(everything, 0, -1):
+            so_far = -np.inf if ahead == 0 else least[ahead - 1, node]
+            if so_far == np.inf or (ahead == 0 and node != everything):
+                continue
+            for edge in range(stages.first[node], stages.first[node + 1]):
+                part = stages.part[edge]
+                least[ahead, part] = min(least[ahead, part], max(values[edge], so_far))
+
+
+@outer
+def fill_least_messages(
+    stages: Stages, messages_s: FloatArray, kind_of: IntArray, least_s: FloatArray
+) -> None:
+    """Fill ``least_s`` (pp, nodes), see ``Links``; infinite where a node has fewer layers than
+    there would be stages."""
+    for behind in range(len(least_s)):
+        for node in range(len(stages.first) - 1):
+            least_s[behind, node] = np.inf if behind > 0 or node == 0 else 0.0
+            if behind == 0 or stages.depth[node] <= behind:
+                continue
+            for edge in range(stages.first[node], stages.first[node + 1]):
+                part = stages.part[edge]
+                if stages.depth[part] >= behind:
+                    both_s = (
+                        messages_s[kind_of[behind - 1], 0, part]
+                        + messages_s[kind_of[behind - 1], 1, part]
+                    )
+                    least_s[behind, node] = min(
+                        least_s[behind, node], both_s + least_s[behind - 1, part]
+                    )
+
+
+@outer
+def fill_prices(
+    rates: PlanRates,
+    times: StageTimes,
+    sizes: StageSizes,
+    edges: IntArray,
+    shared: float,
+    priced: Priced,
+) -> None:
+    """Price the stages ``edges`` in full; ``shared`` parameters count once on a single stage."""
+    for edge in edges:
+        price = stage_price(rates, times, sizes, edge, shared)
+        priced.forward_s[edge], priced.backward_s[edge] = price.forward_s, price.backward_s
+        priced.after_s[edge], priced.step_s[edge] = price.after_s, price.step_s
+        priced.fixed_bytes[edge] = price.fixed_bytes

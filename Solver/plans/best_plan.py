@@ -1,0 +1,447 @@
+"""The best plan of one shape on one configuration of hardware: best first under bounds, every plan
+accounted for."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.devices.operator_cost import PassStarts
+from Estimator.plans.cuts import balanced_cuts, chunk_layers
+from Estimator.plans.layer_costs import LayerCosts
+from Estimator.plans.plan import UniformPlan
+from Estimator.plans.rates import slower_of
+from Estimator.plans.stage_totals import StageTimes, time_columns, times_of
+from Solver.paths.cut_bounds import (
+    FIRST,
+    FIXED_BYTES,
+    PART,
+    ROUNDING,
+    SAVED_BYTES,
+    Problem,
+    bound_cut,
+)
+from Solver.paths.cut_search import cut_s, search_cuts
+from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
+from Solver.plans.bounds import plan_bounds_s
+from Solver.plans.shape_plans import DegreesKey, ShapePlans
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
+FIRST_STEPS = 20_000  # for a first incumbent
+
+
+class PlanStatus(IntEnum):
+    """What became of a plan on a configuration."""
+
+    PRUNED = 0  # its bound does not beat a plan that was evaluated
+    EVALUATED = 1  # its best cut into stages is known, or the best of those tried
+    INFEASIBLE = 2  # no cut of it fits in memory
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A plan worth trying first: its index, and the nodes of its cut (None: with equal chunks)."""
+
+    index: int
+    nodes: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class BestPlan:
+    """The best plan of a shape on one configuration; no plan of the shape takes less than
+    ``bound_s``.
+
+    ``memory_bytes`` are those of its fullest stage; ``hint`` leads others to it. ``plan`` is None
+    where nothing fits (``iteration_s`` infinite) or nothing beats what was known before. Arrays
+    have shape (plans,): what became of each, the least it can take, and what its best cut takes
+    (infinite where unknown).
+    """
+
+    plan: UniformPlan | None
+    hint: Hint | None
+    iteration_s: float
+    memory_bytes: float
+    bound_s: float
+    status: NDArray[np.int8]
+    plan_bounds_s: FloatArray
+    plan_s: FloatArray
+
+
+class ConfigurationPlans:
+    """The plans of ``shared`` on configuration ``configuration`` of ``costs``.
+
+    Seconds of a plan, wherever they are told or asked, count by its factor among ``weights``
+    (plans,), None where all count alike; a plan whose factor is infinite cannot be had, as if it
+    did not fit. ``least_s`` (plans,) are known to be no more than what plans take, whatever the
+    factors.
+    """
+
+    def __init__(
+        self,
+        shared: ShapePlans,
+        costs: LayerCosts,
+        configuration: int,
+        memory_bytes: float,
+        weights: FloatArray | None = None,
+        least_s: FloatArray | None = None,
+    ) -> None:
+        self.shared, self.costs, self.configuration, self.memory_bytes = (
+            shared,
+            costs,
+            configuration,
+            memory_bytes,
+        )
+        graph = shared.stages
+        layers = time_columns(costs, configuration)
+        self.times: StageTimes = graph.times(layers)
+        edges = len(graph.stages.whole)
+        self.loads: Loads = empty_loads(edges, graph.nodes, shared.most_stages)
+        self._tables = np.empty((4, shared.most_stages, graph.nodes))
+        self._priced: dict[DegreesKey, Priced] = {}
+        waits = shared.machine.pass_starts != PassStarts()
+        adds, machine, devices = (
+            bool(costs.accumulation_s[configuration].any()),
+            shared.machine,
+            shared.plans.devices,
+        )
+        varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
+        self._take_longer = waits or adds or varied  # passes, than ``loads`` say
+        self._weights = np.ones(len(shared)) if weights is None else weights
+        self._interleaved_s, self._interleaved_bytes = np.full(
+            (2, len(shared.interleaved_rows)), np.nan
+        )
+        self.bounds_s = np.full(len(shared), np.inf)
+        if len(shared):
+            rates = shared.rates(0)._replace(slower=float(slower_of(machine, devices.min())))
+            fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
+            fill_loads(
+                rates,
+                graph.stages,
+                self.times,
+                graph.sizes,
+                times_of(layers),
+                members,
+                fits,
+                self.loads,
+            )
+            passes = self.loads.forward_s, self.loads.backward_s
+            part = np.divide(
+                np.minimum(*passes),
+                self.loads.stage_s,
+                out=np.zeros(edges),
+                where=self.loads.stage_s > 0.0,
+            )
+            self._shorter_part = float(part.max())
+            self._nodes = np.stack(
+                [self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s],
+                axis=1,
+            )
+            self.bounds_s = self._bounds_s(follows=not self._take_longer)
+            if least_s is not None:
+                np.maximum(self.bounds_s, least_s, out=self.bounds_s)
+        if weights is not None:
+            self.bounds_s = np.where(np.isinf(weights), np.inf, self.bounds_s) * weights
+
+    def best(
+        self,
+        incumbent_s: float = np.inf,
+        hint: Hint | None = None,
+        most_steps: int | None = None,
+    ) -> BestPlan:
+        """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first.
+
+        A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps
+        its bound.
+        """
+        most_steps = MOST_STEPS if most_steps is None else most_steps
+        count = len(self.shared)
+        status = np.full(count, PlanStatus.PRUNED, dtype=np.int8)
+        bounds_s, plan_s = self.bounds_s.copy(), np.full(count, np.inf)
+        status[np.isinf(bounds_s)] = PlanStatus.INFEASIBLE
+        best_s, best = incumbent_s, Found(None, None, np.inf, True)
+        order = np.argsort(bounds_s, kind="stable")
+        order = order[: int(np.isfinite(bounds_s).sum())]
+        if hint is not None:
+            best = self._as_hinted(hint, best_s)
+        elif len(order):
+            index = int(order[0])
+            best = self.searched(index, best_s, FIRST_STEPS)
+            if not best.fits:
+                status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
+            elif best.complete:
+                status[index], bounds_s[index] = (
+                    PlanStatus.EVALUATED,
+                    max(bounds_s[index], min(best_s, best.seconds)),
+                )
+        best_s = min(best_s, best.seconds)
+        if best.hint is not None:
+            plan_s[best.hint.index] = best_s
+        order = order[status[order] == PlanStatus.PRUNED]
+        first: list[tuple[float, int]] = []  # bounded, to be searched shortly
+        again: list[tuple[float, int]] = []  # where that did not suffice
+        place = 0
+        while True:
+            cheap_s = bounds_s[order[place]] if place < len(order) else np.inf
+            tight_s = first[0][0] if first else np.inf
+            enough_s = best_s * (1.0 - ROUNDING)
+            if cheap_s < min(tight_s, enough_s):
+                index = int(order[place])
+                place += 1
+                tight_s = self.bound(index, best_s)
+                if np.isinf(tight_s):  # nothing fits, or nothing that fits beats the incumbent
+                    status[index] = PlanStatus.INFEASIBLE if np.isinf(best_s) else PlanStatus.PRUNED
+                    bounds_s[index] = max(bounds_s[index], best_s)
+                else:  # beyond the incumbent it says nothing of the cuts that were closed by it
+                    bounds_s[index] = max(bounds_s[index], min(tight_s, best_s))
+                    heapq.heappush(first, (bounds_s[index], index))
+                continue
+            shortly = tight_s < enough_s
+            if not shortly and not (again and again[0][0] < enough_s):
+                break
+            bound_s, index = heapq.heappop(first if shortly else again)
+            found = self.searched(index, best_s, FIRST_STEPS if shortly else most_steps)
+            if not found.fits:
+                status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
+                continue
+            if found.plan is not None:
+                plan_s[index] = found.seconds
+                best_s, best = found.seconds, found
+            if shortly and not found.complete:
+                heapq.heappush(again, (bound_s, index))
+                continue
+            status[index] = PlanStatus.EVALUATED
+            bounds_s[index] = min(best_s, found.seconds) if found.complete else bound_s
+        proven_s = min(best_s, float(bounds_s[status == PlanStatus.EVALUATED].min(initial=np.inf)))
+        if (
+            best.hint is not None and status[best.hint.index] != PlanStatus.EVALUATED
+        ):  # the first one tried, which no cut beats
+            status[best.hint.index], bounds_s[best.hint.index] = PlanStatus.EVALUATED, best_s
+        return BestPlan(
+            best.plan,
+            best.hint,
+            best.seconds,
+            best.memory_bytes,
+            proven_s,
+            status,
+            bounds_s,
+            plan_s,
+        )
+
+    def first_stage_bounds_s(self) -> FloatArray:
+        """``bounds_s``, counting the synchronisation of no stage but the first, which nothing runs
+        beside; shape (plans,)."""
+        return self._bounds_s(follows=False) * self._weights
+
+    def _bounds_s(self, *, follows: bool) -> FloatArray:
+        """Bounds; where synchronisation ``follows`` the last backward pass, some plan's of later
+        stages may decide."""
+        shared, bounds_s = self.shared, np.full(len(self.shared), np.inf)
+        plan_bounds_s(
+            shared.bounds,
+            shared.stages.stages,
+            self.loads,
+            self._shorter_part,
+            not follows,
+            bounds_s,
+        )
+        at = shared.interleaved_rows
+        if len(at):
+            loads_s = self._interleaved_loads_s()
+            busy_s = np.maximum(shared.plans.micro_batches[at] * loads_s, self.loads.behind_s[-1])
+            bounds_s[at] = busy_s + shared.least_step_s[at]
+        bounds_s[shared.least_bytes > self.memory_bytes * (1.0 + ROUNDING)] = np.inf
+        return bounds_s
+
+    def _interleaved_loads_s(self) -> FloatArray:
+        """Load of the fullest stage of plans with equal chunks, which runs all micro-batches; where
+        layers branch, the mean."""
+        shared, graph = self.shared, self.shared.stages
+        pp, chunks = (
+            each[shared.interleaved_rows] for each in (shared.plans.pp, shared.plans.interleave)
+        )
+        if not graph.stages.chain:
+            return np.asarray(self.loads.behind_s[-1] / pp)
+        layers = graph.nodes - 1
+        kinds, place = np.unique(np.stack([pp, chunks], axis=1), axis=0, return_inverse=True)
+        loads_s = np.empty(len(kinds))
+        for kind, (stages, rounds) in enumerate(kinds.tolist()):
+            left = layers - np.array([0, *balanced_cuts(layers, stages * rounds), layers])
+            of_chunks = self.loads.stage_s[graph.stages.first[left[:-1]] + left[1:]]
+            loads_s[kind] = of_chunks.reshape(rounds, stages).sum(axis=0).max()
+        return loads_s[place.reshape(-1)]
+
+    def _stage_prices(self, index: int) -> Priced:
+        """All stages priced for the degrees of a plan, which other plans share."""
+        shared = self.shared
+        key = shared.degrees_key(index)
+        if not self._follows(index):
+            if key not in self._priced:
+                self._priced[key] = shared.stage_prices(index, self.times)
+            return self._priced[key]
+        return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
+
+    def _follows(self, index: int) -> bool:
+        """Whether all data-parallel communication of a plan follows the last backward pass, and
+        passes are as of ``loads``."""
+        return bool(self.shared.bounds.follows[index]) and not self._take_longer
+
+    def _problem(self, index: int) -> Problem:
+        shared, loads = self.shared, self.loads
+        graph, links, priced = shared.stages, shared.links(index), self._stage_prices(index)
+        return Problem(
+            np.stack([loads.stage_s, *priced, graph.sizes.saved_bytes], axis=1),
+            self._nodes,
+            graph.ends,
+            graph.spans,
+            graph.stages.chain,
+            loads.least_behind_s,
+            loads.least_ahead_s,
+            links.seconds,
+            links.kind_of,
+            links.least_s,
+            float(shared.bounds.most_one_way_s[index]),
+            self._follows(index),
+            self._shorter_part,
+            int(shared.plans.pp[index]),
+            int(shared.plans.micro_batches[index]),
+            float(shared.tied_s[index]),
+            float(shared.least_step_s[index]),
+            self.memory_bytes * (1.0 + ROUNDING),
+        )
+
+    def bound(self, index: int, incumbent_s: float) -> float:
+        """A bound of all cuts of a plan; infinite where none fits, or none beats
+        ``incumbent_s``."""
+        if self.shared.interleaved[index]:
+            return float(self.bounds_s[index])
+        weight = float(self._weights[index])
+        bound_s: float = bound_cut(self._problem(index), incumbent_s / weight, self._tables)
+        return bound_s * weight
+
+    def _as_hinted(self, hint: Hint, incumbent_s: float) -> Found:
+        """What ``hint`` names, where it fits and beats ``incumbent_s``."""
+        index, nodes, weight = hint.index, hint.nodes, float(self._weights[hint.index])
+        if np.isinf(weight):
+            return Found(None, None, np.inf, complete=False)
+        if nodes is None:
+            return self._equal_chunks(index, incumbent_s)
+        problem = self._problem(index)
+        seconds = cut_s(problem, np.array(nodes)) * weight
+        if np.isinf(seconds) or seconds >= incumbent_s * (1.0 - ROUNDING):
+            return Found(None, None, np.inf, complete=False)
+        return Found(
+            self._with_stages(index, nodes),
+            hint,
+            seconds,
+            complete=False,
+            memory_bytes=_memory_bytes(problem, nodes),
+        )
+
+    def searched(self, index: int, incumbent_s: float, most_steps: int) -> Found:
+        """The best cut of a plan that beats ``incumbent_s``."""
+        if self.shared.interleaved[index]:
+            return self._equal_chunks(index, incumbent_s)
+        problem, weight = self._problem(index), float(self._weights[index])
+        beaten_s = incumbent_s / weight
+        if np.isinf(bound_cut(problem, beaten_s, self._tables)):
+            return Found(None, None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
+        nodes = np.zeros(problem.pp + 1, np.int64)
+        found = search_cuts(problem, beaten_s, self._tables, most_steps, nodes)
+        if np.isinf(found.seconds):
+            return Found(None, None, np.inf, found.complete)
+        path = tuple(nodes.tolist())
+        held = _memory_bytes(problem, path)
+        seconds = found.seconds * weight
+        return Found(
+            self._with_stages(index, path),
+            Hint(index, path),
+            seconds,
+            found.complete,
+            memory_bytes=held,
+        )
+
+    def _equal_chunks(self, index: int, incumbent_s: float) -> Found:
+        """An interleaved plan; the first that is asked for prices all that may beat
+        ``incumbent_s``."""
+        shared = self.shared
+        place = int(np.searchsorted(shared.interleaved_rows, index))
+        if np.isnan(self._interleaved_s[place]):
+            wanted = self.bounds_s[shared.interleaved_rows] < incumbent_s
+            wanted[place] = True
+            self.interleaved(shared.interleaved_rows[wanted])
+        seconds, fullest = float(self._interleaved_s[place]), float(self._interleaved_bytes[place])
+        if np.isinf(seconds):
+            return Found(None, None, np.inf, True, fits=False)
+        if seconds >= incumbent_s * (1.0 - ROUNDING):
+            return Found(None, None, np.inf, True)
+        plan = shared.plans.plan(index)
+        sizes = tuple(len(chunk) for chunk in chunk_layers(plan, shared.graph))
+        return Found(
+            replace(plan, stage_layers=sizes),
+            Hint(index, None),
+            seconds,
+            True,
+            memory_bytes=fullest,
+        )
+
+    def interleaved(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Seconds (infinite where they do not fit) and bytes of the fullest stage of the
+        interleaved plans ``rows``."""
+        places = np.searchsorted(self.shared.interleaved_rows, rows)
+        unknown = places[np.isnan(self._interleaved_s[places])]
+        if len(unknown):
+            prices = self.shared.interleaved_plans.priced(self.costs, self.configuration, unknown)
+            fits = prices.memory_bytes <= self.memory_bytes * (1.0 + ROUNDING)
+            fits &= prices.host_bytes <= self.shared.machine.host_bytes
+            weights = self._weights[self.shared.interleaved_rows[unknown]]
+            self._interleaved_s[unknown] = (
+                np.where(fits & np.isfinite(weights), prices.iteration_s, np.inf) * weights
+            )
+            self._interleaved_bytes[unknown] = prices.memory_bytes
+        return self._interleaved_s[places], self._interleaved_bytes[places]
+
+    def _with_stages(self, index: int, nodes: Sequence[int]) -> UniformPlan:
+        stages = self.shared.stages.layers_of(nodes)
+        order = tuple(layer for stage in stages for layer in stage)
+        in_order = order == tuple(range(len(order)))
+        plan = self.shared.plans.plan(index)
+        return replace(
+            plan,
+            stage_layers=tuple(len(stage) for stage in stages),
+            layer_order=None if in_order else order,
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan cut into stages that beats what was known, if any; whether all cuts were seen, and
+    whether one fits in memory."""
+
+    plan: UniformPlan | None
+    hint: Hint | None
+    seconds: float
+    complete: bool
+    fits: bool = True
+    memory_bytes: float = 0.0
+
+
+def _memory_bytes(problem: Problem, path: Sequence[int]) -> float:
+    """Bytes of the fullest stage of the cut along the nodes ``path``."""
+    most = 0.0
+    for place, (whole, part) in enumerate(itertools.pairwise(path)):
+        low, high = problem.spans[whole, FIRST], problem.spans[whole + 1, FIRST]
+        edge = low + np.searchsorted(problem.ends[low:high, PART], part)
+        held = min(problem.pp - place, problem.micro_batches)
+        most = max(
+            most, float(problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES])
+        )
+    return most

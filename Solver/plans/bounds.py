@@ -1,0 +1,140 @@
+"""Seconds that no cut of the layers can beat, for many plans of one shape at once: what makes
+pruning a plan safe."""
+
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.plans.compiled import inlined, outer
+from Solver.paths.stage_graph import Stages
+from Solver.paths.stage_tables import Loads
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class PlanBounds(NamedTuple):
+    """What bounds need of every plan whatever the hardware's speed, arrays of shape (plans,) unless
+    said otherwise.
+
+    ``parameters`` (edges,) are those of stages that are all-reduced or scattered under every plan,
+    ``least_parameters`` (most stages, nodes) what the largest of j + 1 stages that share a node has
+    of them at least. The seconds of synchronisation have shape (plans, 2, algorithms): it takes at
+    least a sum of two collectives, each the least of its algorithms; unused algorithms are
+    infinite, unused collectives 0.
+    """
+
+    skip: NDArray[np.bool_]
+    pp: IntArray
+    micro_batches: IntArray
+    least_messages_s: FloatArray  # over one boundary, both ways
+    least_one_way_s: FloatArray  # over one boundary, whichever way is shorter
+    most_one_way_s: FloatArray  # over one boundary
+    follows: NDArray[
+        np.bool_
+    ]  # whether all data-parallel communication follows the last backward pass
+    least_step_s: FloatArray
+    tied_s: FloatArray
+    sync_fixed_s: FloatArray
+    sync_per_parameter_s: FloatArray
+    parameters: FloatArray
+    least_parameters: FloatArray
+    tied_parameters: float
+
+
+@inlined
+def least_sync_s(bounds: PlanBounds, plan: int, parameters: float) -> float:
+    """Seconds of the synchronisation of a stage of so many parameters at least; nothing is sent
+    where there are none."""
+    seconds = 0.0
+    for collective in range(2 if parameters > 0.0 else 0):
+        fastest_s = np.inf
+        for algorithm in range(bounds.sync_fixed_s.shape[2]):
+            per_parameter_s = bounds.sync_per_parameter_s[plan, collective, algorithm]
+            fastest_s = min(
+                fastest_s,
+                bounds.sync_fixed_s[plan, collective, algorithm] + per_parameter_s * parameters,
+            )
+        seconds += fastest_s
+    return seconds
+
+
+@inlined
+def deepest_s(total_s: float, load_s: float, pp: int, more: int) -> float:
+    """Seconds at least of the longest path through the last stage, where one of ``pp`` stages takes
+    ``load_s`` or more.
+
+    With b stages behind it, it runs ``more`` - b further micro-batches before what is behind it,
+    which takes at least ``total_s`` less as many loads as there are other stages; whatever b is.
+    """
+    if more < pp:
+        return total_s
+    return max(total_s + (more - pp + 1) * load_s, 2.0 * total_s + (more - pp) * load_s)
+
+
+@outer
+def plan_bounds_s(
+    bounds: PlanBounds,
+    stages: Stages,
+    loads: Loads,
+    shorter_part: float,
+    accumulates: bool,
+    seconds: FloatArray,
+) -> None:
+    """Fill ``seconds`` (plans,) for one configuration where ``bounds`` does not skip.
+
+    With the first stage given, the largest load V is at least its own or that of the best cut of
+    the rest, and the total W is known; wherever the stage with the largest load is, the iteration
+    takes at least W + (m-1) V less what it does not wait for, which is at most the imbalance pp · V
+    - W, and at most the shorter pass for each stage behind it (``stage_bound_s``), half the load or
+    ``shorter_part`` of the load but for messages. The first stage synchronises its gradients after
+    everything; of the others, one has at least the parameters of the best cut of the rest, and
+    follows the longest path to the last stage and back (``deepest_s``) but for the backward passes
+    of the stages before it.
+    """
+    everything = len(stages.first) - 2
+    whole_s = loads.stage_s[stages.to_end[everything]]
+    for plan in range(len(seconds)):
+        if bounds.skip[plan]:
+            continue
+        pp, more = bounds.pp[plan], bounds.micro_batches[plan] - 1
+        follows = bounds.follows[plan] and not accumulates
+        back_s = loads.ahead_backward_s[0] + (pp - 1) * bounds.most_one_way_s[plan]
+        total_s = whole_s + (pp - 1) * bounds.least_messages_s[plan]
+        best_s = np.inf
+        for edge in range(stages.first[everything + 1] - 1, stages.first[everything] - 1, -1):
+            part = stages.part[edge]
+            if (
+                (part == 0) != (pp == 1)
+                or stages.depth[part] < pp - 1
+                or loads.fitting_s[edge] == np.inf
+            ):
+                continue
+            if pp == 1:
+                after_s = least_sync_s(
+                    bounds, plan, bounds.parameters[edge] - bounds.tied_parameters
+                )
+                best_s = min(best_s, (more + 1) * whole_s + after_s)
+                continue
+            first_s, rest_s = loads.stage_s[edge], loads.least_behind_s[pp - 2, part]
+            if rest_s == np.inf:
+                continue
+            load_s = max(first_s, rest_s) + bounds.least_one_way_s[plan]
+            shorter_s = min(0.5 * load_s, shorter_part * load_s + bounds.most_one_way_s[plan])
+            unwaited_s = min(pp - 1, more) * shorter_s
+            if more >= pp:  # else more imbalance could make up for a larger load
+                unwaited_s = min(unwaited_s, max(pp * load_s - total_s, 0.0))
+            least_s = total_s + more * load_s - unwaited_s
+            if stages.chain and first_s >= rest_s and least_s >= best_s:
+                break  # larger first stages take longer
+            least_s += least_sync_s(bounds, plan, bounds.parameters[edge]) + bounds.tied_s[plan]
+            if follows:
+                rest_after_s = least_sync_s(bounds, plan, bounds.least_parameters[pp - 2, part])
+                least_s = max(least_s, deepest_s(total_s, load_s, pp, more) + rest_after_s - back_s)
+            best_s = min(best_s, least_s)
+        seconds[plan] = best_s + bounds.least_step_s[plan]

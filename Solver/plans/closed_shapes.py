@@ -1,0 +1,32 @@
+"""Shapes of plans that were closed by a bound, without listing their plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.plans.plan import UniformPlan
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedShapes:
+    """Shapes that need not be looked at: no plan of shape i takes less than ``least_s[i]``, shape
+    (shapes,)."""
+
+    plans: tuple[UniformPlan, ...]
+    least_s: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def with_micro_batch_size(self, size: int) -> ClosedShapes:
+        """Those of one micro-batch size."""
+        places = [place for place, plan in enumerate(self.plans) if plan.micro_batch_size == size]
+        return ClosedShapes(tuple(self.plans[place] for place in places), self.least_s[places])
+
+
+NONE_CLOSED = ClosedShapes((), np.empty(0))

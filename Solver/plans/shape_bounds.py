@@ -1,0 +1,62 @@
+"""Seconds that no plan of a shape is below, whatever its degrees: known before any of its plans is
+listed.
+
+The layers take W seconds of a device per micro-batch of b samples, however they are cut into
+stages. So dp replicas of pp stages take B / (b dp) x W / pp or more for a batch of B samples, and
+there is room for dp pp groups of devices at most.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.devices.software import Software
+from Estimator.plans.plan import UniformPlan
+from Estimator.plans.rates import Machine, between_s, hides_tensor_collectives, slower_of
+from Estimator.plans.stage_totals import PassTotals, StageTimes
+from Solver.plans.space import PlanSpace
+
+FloatArray = NDArray[np.float64]
+
+
+def least_iteration_s(
+    space: PlanSpace, shape: UniformPlan, model: StageTimes, machine: Machine
+) -> FloatArray:
+    """Seconds that no plan of ``space`` with ``shape`` is below where all layers on one stage take
+    those of ``model``; (ways,).
+
+    A stage's passes are convex in what its layers add up to (``stage_price.pass_price``), so that
+    all layers on one stage take no longer than the same on several.
+    """
+    groups = min(space.devices // shape.inner_devices, most_groups(space, shape))
+    passes = (model.forward, model.recompute, model.backward)
+    slower = float(
+        slower_of(machine, space.devices if space.use_all_devices else shape.inner_devices)
+    )
+    work_s: FloatArray = np.sum(
+        [_least_pass_s(each, shape, machine.software, slower) for each in passes], axis=0
+    )
+    return work_s * shape.global_batch_size / (shape.micro_batch_size * groups) + between_s(
+        machine.software
+    )
+
+
+def most_groups(space: PlanSpace, shape: UniformPlan) -> int:
+    """Groups of devices that plans with the degrees of ``space`` occupy at most."""
+    if space.dp_degrees is None or space.pp_degrees is None:
+        return space.devices
+    return max(space.dp_degrees) * max(space.pp_degrees)
+
+
+def _least_pass_s(
+    totals: PassTotals, shape: UniformPlan, software: Software, slower: float
+) -> FloatArray:
+    """One pass through all layers at least, arithmetic ``slower``: no gradients are accumulated, no
+    weights gathered."""
+    hidden_s: FloatArray = np.zeros_like(totals.tensor_s)
+    if hides_tensor_collectives(shape, software):
+        hidden_s = np.minimum(totals.tensor_s, totals.products_s) * (1.0 - 1.0 / shape.tp)
+    busy_s = totals.device_s + slower * totals.arithmetic_s + totals.tensor_s - hidden_s
+    least_s: FloatArray = np.maximum(busy_s, totals.host_s)
+    return least_s

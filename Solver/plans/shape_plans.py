@@ -1,0 +1,494 @@
+"""The plans of one shape on one kind of machine: what they share whatever the chip, priced as far
+as a search asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
+from Estimator.network.costs import MOST_ALGORITHMS
+from Estimator.network.links import routes
+from Estimator.plans.cuts import boundary_crossing
+from Estimator.plans.layer_costs import LayerSizes
+from Estimator.plans.many import PreparedPlans
+from Estimator.plans.many_rates import (
+    ManyRates,
+    many_rates,
+    many_tied_s,
+    rates_at,
+    replica_levels,
+    replica_parts,
+)
+from Estimator.plans.plan import UniformPlan
+from Estimator.plans.policy import policy_under
+from Estimator.plans.rates import Machine, Messages, between_s, whole_bytes
+from Estimator.plans.stage_price import PlanRates
+from Estimator.plans.stage_totals import StageTimes, times_of
+from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
+from GraphExtractor.graph import CollectiveKind, ModelGraph
+from Solver.paths.cut_bounds import ROUNDING
+from Solver.paths.memory import least_fullest_bytes
+from Solver.paths.stage_graph import StageGraph, stage_graph
+from Solver.paths.stage_tables import Links, Priced, fill_least_messages, fill_prices, least_largest
+from Solver.plans.bounds import PlanBounds
+from Solver.plans.sparse_tables import TablesOfStages
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+AT_ONCE = 1024  # plans whose rates are priced together
+
+
+@dataclass(frozen=True)
+class DegreesKey:
+    """What plans whose stages cost the same have in common: replicas, sharding, overlap, place of
+    replicas, one stage or more."""
+
+    dp: int
+    zero_stage: int
+    overlap: bool
+    groups: tuple[int, int]  # which rates, of those priced together
+    single: bool
+    in_flight: (
+        int  # micro-batches of which activations are in host memory, where that has an end; else 0
+    )
+    devices: int  # that wait for the slowest of them; 0 where all are alike
+
+
+class ShapePlans:
+    """Plans of one shape of ``graph``, run by machines alike but for their memory.
+
+    ``stages`` are the ``stages_on_device`` of the same ``sizes`` and optimizer, where another shape
+    has them. Where the memory of a host is known, every stage counts as many micro-batches'
+    activations there as the first one, which has most in flight.
+    """
+
+    def __init__(
+        self,
+        graph: ModelGraph,
+        sizes: LayerSizes,
+        plans: UniformPlans,
+        machine: Machine,
+        stages: StageGraph | None = None,
+    ) -> None:
+        self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
+        self.stages_on_device = stages or stage_graph(
+            graph, sizes, whole_bytes(plans.shape, machine)
+        )
+        self.stages = self.stages_on_device.offloading(plans.shape.offload.activations)
+        self._tables = TablesOfStages(self.stages.sizes, plans)
+        self._rates: dict[int, PlanRates] = {}
+        self._parts: dict[int, ManyRates] = {}
+        self._links: dict[int, Links] = {}
+        self._least: dict[bytes, FloatArray] = {}
+        self._fit: dict[float, bool] = {}
+        self._fullest: dict[tuple[int, int, int, int], float] = {}
+        self._after: dict[DegreesKey, tuple[FloatArray, FloatArray, FloatArray]] = {}
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def forget(self) -> None:
+        """Let go of what can be computed again: of thousands of shapes few are looked at twice."""
+        for known in (
+            self._rates,
+            self._parts,
+            self._links,
+            self._least,
+            self._fullest,
+            self._after,
+        ):
+            known.clear()
+        for name, value in vars(ShapePlans).items():
+            if isinstance(value, cached_property):
+                self.__dict__.pop(name, None)
+
+    @cached_property
+    def interleaved(self) -> NDArray[np.bool_]:
+        """Plans with several chunks per stage, shape (plans,)."""
+        several: NDArray[np.bool_] = self.plans.interleave > 1
+        return several
+
+    @cached_property
+    def interleaved_rows(self) -> IntArray:
+        """Places of the interleaved plans."""
+        return np.flatnonzero(self.interleaved)
+
+    @cached_property
+    def interleaved_plans(self) -> PreparedPlans:
+        """The interleaved plans, priced many at once."""
+        crossing = boundary_crossing(self.graph.tensors, len(self.graph.sequence))
+        return PreparedPlans(
+            self.plans.some(self.interleaved_rows), self.sizes, crossing, self.machine
+        )
+
+    @cached_property
+    def most_stages(self) -> int:
+        """Stages of the deepest plan without interleaving."""
+        return int(self.plans.pp[self.plans.interleave == 1].max(initial=1))
+
+    @cached_property
+    def least_parameters(self) -> FloatArray:
+        """Parameters that the largest of j + 1 stages has at least, shape (most stages, nodes)."""
+        return self._least_largest(self.stages.sizes.parameters)
+
+    def _least_largest(self, values: FloatArray) -> FloatArray:
+        least = np.empty((self.most_stages, self.stages.nodes))
+        least_largest(self.stages.stages, values, least)
+        return least
+
+    @cached_property
+    def bounds(self) -> PlanBounds:
+        """What bounds of the plans need whatever the hardware's speed."""
+        both_ways_s, least_s, most_s = self._boundary_s
+        sync_fixed_s, sync_per_parameter_s = self._least_sync_s
+        dense = self._tables.dense_parameters
+        all_dense = np.array_equal(dense, self.stages.sizes.parameters)
+        return PlanBounds(
+            skip=self.interleaved,
+            pp=self.plans.pp,
+            micro_batches=self.plans.micro_batches,
+            least_messages_s=both_ways_s,
+            least_one_way_s=least_s,
+            most_one_way_s=most_s,
+            follows=~self.plans.overlap_gradients
+            & (self.plans.zero_stage < 2)
+            & (not self.plans.shape.offload.in_passes),
+            least_step_s=self.least_step_s,
+            tied_s=self.tied_s,
+            sync_fixed_s=sync_fixed_s,
+            sync_per_parameter_s=sync_per_parameter_s,
+            parameters=dense,
+            least_parameters=self.least_parameters if all_dense else self._least_largest(dense),
+            tied_parameters=self.stages.tied_parameters,
+        )
+
+    @cached_property
+    def policy_columns(self) -> tuple[FloatArray, FloatArray]:
+        """Bytes and step seconds per dense parameter of every plan, shapes (plans,)."""
+        shape, software = self.plans.shape, self.machine.software
+        copies = self.plans.dp * shape.sequence_devices
+        resident, step = np.empty(len(self)), np.empty(len(self))
+        for zero in np.unique(self.plans.sharding).tolist():
+            policy = policy_under(software, shape, zero)
+            here = self.plans.sharding == zero
+            resident[here] = policy.resident_bytes(copies[here], shape.offload)
+            step[here] = policy.step_s(copies[here], self.machine.stream_bytes_per_s)
+        return resident, step
+
+    @cached_property
+    def least_step_s(self) -> FloatArray:
+        """Seconds of the optimizer's step at least, shape (plans,)."""
+        everything = self.stages.nodes - 1
+        shared = np.where(self.plans.pp == 1, self.stages.tied_parameters, 0.0)
+        depth = np.minimum(self.plans.pp, self.most_stages)
+        stepped = self._tables.stepped_parameters
+        least = self._least_largest(stepped) if self._tables.used.any() else self.least_parameters
+        largest = least[depth - 1, everything]
+        total = stepped[self.stages.stages.to_end[everything]]
+        largest = np.where(self.plans.interleave == 1, largest, total / self.plans.pp)
+        step: FloatArray = self.policy_columns[1] * np.maximum(largest - shared, 0.0) + between_s(
+            self.machine.software
+        )
+        return step
+
+    @cached_property
+    def least_bytes(self) -> FloatArray:
+        """What the fullest stage holds at least: its part of the parameters or, once ``fit`` has
+        seen it, of the best cut."""
+        return self.parameter_bytes.copy()
+
+    @cached_property
+    def parameter_bytes(self) -> FloatArray:
+        """What the fullest stage holds at least before any activation, shape (plans,)."""
+        everything = self.stages.stages.to_end[self.stages.nodes - 1]
+        parameters = self.stages.sizes.parameters[everything] - self.stages.tied_parameters
+        on_device = self._gradient_bytes * (1.0 - self.plans.shape.offload.gradients)
+        spared = on_device * self._tables.unread_parameters(int(everything))
+        mean = (self.policy_columns[0] * parameters - spared) / self.plans.pp
+        least: FloatArray = mean + self.machine.software.reserved_memory.value
+        return least
+
+    @cached_property
+    def relaxed_bytes(self) -> FloatArray:
+        """What the fullest stage holds at least were parameters and activations divisible at will,
+        shape (plans,).
+
+        The s-th stage from the end keeps k = min(s, micro-batches) of its activations a: no more
+        than M - f of M bytes where its parameters take f. So all activations A are at most the sum
+        of (M - f) / k, and the parameters, F in all, at best lie where k is largest: M >= (A + F /
+        max k) / sum of 1 / k. Of interleaved plans nothing but the parameters is told.
+        """
+        reserved = self.machine.software.reserved_memory.value
+        saved = self.stages.sizes.saved_bytes[self.stages.stages.to_end[self.stages.nodes - 1]]
+        pp, held = (
+            self.plans.pp,
+            np.minimum(self.plans.pp, self.plans.micro_batches).astype(np.float64),
+        )
+        inverse = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1.0, pp.max(initial=1) + 1.0))])
+        inverses = inverse[held.astype(np.int64)] + (pp - held) / held
+        state = (self.parameter_bytes - reserved) * pp
+        relaxed = (saved + state / held) / inverses + reserved
+        return np.where(
+            self.interleaved, self.parameter_bytes, np.maximum(self.parameter_bytes, relaxed)
+        )
+
+    def fit(self, memory_bytes: float) -> bool:
+        """Whether some plan has a cut that fits, known exactly but for interleaved ones;
+        ``least_bytes`` of those seen are."""
+        if memory_bytes not in self._fit:
+            self._fit[memory_bytes] = self._found_fit(memory_bytes * (1.0 + ROUNDING))
+        return self._fit[memory_bytes]
+
+    def leanest_bytes(self, below: float = np.inf) -> float:
+        """What the fullest stage holds under the plan and cut where that is least; ``below`` or
+        more where none needs less.
+
+        Of interleaved plans, whose chunks no formula cuts, it does not tell.
+        """
+        least, plain = below, np.flatnonzero(~self.interleaved)
+        for index in plain[np.argsort(self.parameter_bytes[plain], kind="stable")].tolist():
+            if self.parameter_bytes[index] >= least:
+                break
+            least = min(least, self._least_fullest_bytes(index))
+        return least
+
+    def stages_fit(self, memory_bytes: float) -> NDArray[np.bool_]:
+        """Stages that fit under some plan, whatever the others hold, shape (edges,)."""
+        fits: NDArray[np.bool_] = self._least_stage_bytes <= memory_bytes * (1.0 + ROUNDING)
+        return fits
+
+    @cached_property
+    def _least_stage_bytes(self) -> FloatArray:
+        """What every stage holds at least with one micro-batch, shape (edges,)."""
+        plans = self.plans
+        kinds = (self._kept_in_flight * 2 * ZERO_STAGES + plans.working) * 2 + (plans.pp == 1)
+        more = np.where(
+            self._tables.used, -self._tables.lookups, plans.dp
+        )  # which hold less, but for rows that they read
+        most = np.lexsort((more, kinds))[
+            np.flatnonzero(np.diff(np.sort(kinds), append=-1))
+        ]  # replicas of each kind
+        fixed: FloatArray = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
+        return fixed + self.stages.sizes.saved_bytes
+
+    def may_fit(self, index: int, memory_bytes: float) -> bool:
+        """Whether a plan has a cut that fits, exactly; of interleaved plans by their parameters
+        alone."""
+        if not self.interleaved[index]:
+            self.least_bytes[index] = self._least_fullest_bytes(index)
+        return bool(self.least_bytes[index] <= memory_bytes * (1.0 + ROUNDING))
+
+    def _found_fit(self, memory_bytes: float) -> bool:
+        for index in np.argsort(self.least_bytes, kind="stable"):
+            if self.least_bytes[index] > memory_bytes:
+                return False
+            if self.interleaved[index]:
+                return True
+            self.least_bytes[index] = self._least_fullest_bytes(int(index))
+            if self.least_bytes[index] <= memory_bytes:
+                return True
+        return False
+
+    def _least_fullest_bytes(self, index: int) -> float:
+        plans, graph = self.plans, self.stages
+        pp, micro_batches = int(plans.pp[index]), int(plans.micro_batches[index])
+        zero, replicas = int(plans.sharding[index]), int(plans.dp[index])
+        lookups = int(self._tables.lookups[index]) if self._tables.used[index] else 0
+        key = (
+            pp,
+            min(pp, micro_batches),
+            zero,
+            replicas if zero else lookups,
+        )  # without ZeRO replicas hold the same
+        if key not in self._fullest:
+            fixed_bytes, saved_bytes = self.after_passes(index)[2], graph.sizes.saved_bytes
+            self._fullest[key] = least_fullest_bytes(
+                graph.stages, fixed_bytes, saved_bytes, pp, micro_batches
+            )
+        return self._fullest[key]
+
+    @property
+    def _least_sync_s(self) -> tuple[FloatArray, FloatArray]:
+        """``PlanBounds`` of the synchronisation of dense parameters after the last micro-batch; 0
+        where it may be hidden."""
+        shape, plans, cluster = self.plans.shape, self.plans, self.machine.cluster
+        parts = replica_parts(plans, cluster)
+        even = parts.all(axis=0)
+        joined = (
+            plans.layouts.replica_strides == shape.inner_devices
+        )  # context-parallel devices and replicas are neighbours
+        sizes, strides = (np.where(joined, *levels) for levels in replica_levels(plans))
+        nothing = self.plans.overlap_gradients | (plans.zero_stage == 3) | (plans.dp == 1)
+        left = np.where(even | joined, 1.0, 1.0 / shape.sequence_devices)
+        gradient = self._gradient_bytes * left
+        weight = policy_under(self.machine.software, shape, 0).state.weight * left
+        first = (
+            CollectiveKind.ALL_REDUCE
+            if self.machine.software.reduces_all
+            else CollectiveKind.REDUCE_SCATTER
+        )
+        wanted = (
+            ({0: CollectiveKind.ALL_REDUCE, 1: first}, gradient),
+            ({1: CollectiveKind.ALL_GATHER, 2: CollectiveKind.ALL_GATHER}, weight),
+        )
+        found: list[tuple[FloatArray, FloatArray]] = []
+        for kinds, bytes_each in wanted:
+            fixed_s, per_parameter_s = np.full((2, len(self), MOST_ALGORITHMS), np.inf)
+            fixed_s[:, 0], per_parameter_s[:] = 0.0, 0.0
+            for zero, kind in kinds.items():
+                wanted_here = (plans.zero_stage == zero) & ~nothing
+                for here, evenly in (
+                    (np.flatnonzero(wanted_here & even), True),
+                    (np.flatnonzero(wanted_here & ~even), False),
+                ):
+                    if not len(here):
+                        continue
+                    if evenly:
+                        costs = rectangle_costs_of(kind, parts[:, here], cluster)
+                    else:
+                        costs = collective_costs_of(kind, sizes[here], strides[here], cluster)
+                    algorithms = np.arange(len(costs.fixed_s))
+                    fixed_s[here] = np.inf
+                    fixed_s[here[:, None], algorithms] = costs.fixed_s.T
+                    finite = np.where(np.isfinite(costs.per_byte_s), costs.per_byte_s, 0.0)
+                    per_parameter_s[here[:, None], algorithms] = finite.T * bytes_each[here, None]
+            found.append((fixed_s, per_parameter_s))
+        fixed, per_parameter = (
+            np.stack([each[which] for each in found], axis=1) for which in range(2)
+        )
+        return fixed, per_parameter
+
+    @cached_property
+    def tied_s(self) -> FloatArray:
+        """All-reduce of tied parameters' gradients between first and last stage, shape (plans,)."""
+        return many_tied_s(
+            self.plans, self.stages.tied_parameters, self._gradient_bytes, self.machine.cluster
+        )
+
+    @property
+    def _boundary_s(self) -> FloatArray:
+        """Seconds of messages over a boundary: both ways and one way at least, one way at most;
+        shape (3, plans)."""
+        tiers = self.machine.cluster.tiers
+        by_tier = np.zeros((3, len(tiers)))
+        for tier in range(len(tiers) if self.stages.nodes > 2 else 0):
+            inner = self.message_tables[tier:, :, 1:-1]
+            by_tier[:, tier] = inner.sum(axis=1).min(), inner.min(), inner.max()
+        seconds: FloatArray = by_tier[:, self.plans.nearest_tiers(self.machine.cluster)]
+        return seconds
+
+    @cached_property
+    def message_tables(self) -> FloatArray:
+        """Seconds of messages into every node over each route, forward and back; shape (routes, 2,
+        nodes)."""
+        cluster, crosses = self.machine.cluster, self.stages.crossing
+        messages = Messages(self.plans.plan(0) if len(self) else self.plans.shape, cluster)
+        tiers = np.arange(routes(cluster), dtype=np.int8)[:, None]
+        both = (crosses.activation_bytes, crosses.gradient_bytes)
+        return np.stack([messages.seconds(each[None, :], tiers) for each in both], axis=1)
+
+    def rates(self, index: int) -> PlanRates:
+        """What the degrees of plan ``index`` cost; those of plans nearby are priced with it."""
+        if index not in self._rates:
+            self._rates[index] = rates_at(self._many_rates(index // AT_ONCE), index % AT_ONCE)
+        return self._rates[index]
+
+    def rates_in_parts(self) -> Iterator[tuple[IntArray, ManyRates]]:
+        """Some plans after others, and what their degrees cost."""
+        for first in range(0, len(self), AT_ONCE):
+            yield (
+                np.arange(first, min(first + AT_ONCE, len(self))),
+                self._many_rates(first // AT_ONCE),
+            )
+
+    def _many_rates(self, part: int) -> ManyRates:
+        if part not in self._parts:
+            rows = np.arange(part * AT_ONCE, min(len(self), (part + 1) * AT_ONCE))
+            self._parts[part] = many_rates(self.plans.some(rows), self.machine)
+        return self._parts[part]
+
+    def degrees_key(self, index: int) -> DegreesKey:
+        """What decides the prices of stages under plan ``index``."""
+        plans, part = self.plans, index // AT_ONCE
+        return DegreesKey(
+            dp=int(plans.dp[index]),
+            zero_stage=int(plans.sharding[index]),
+            overlap=bool(plans.overlap_gradients[index]),
+            groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),
+            single=bool(plans.pp[index] == 1),
+            in_flight=int(self._kept_in_flight[index]),
+            devices=int(plans.devices[index]) if self.machine.variation else 0,
+        )
+
+    @cached_property
+    def _kept_in_flight(self) -> IntArray:
+        """Micro-batches of which a stage counts activations in host memory, where that has an end;
+        else 0, shape (plans,)."""
+        limited = self.plans.shape.offload.activations > 0.0 and np.isfinite(
+            self.machine.host_bytes
+        )
+        return np.minimum(self.plans.pp, self.plans.micro_batches) * int(limited)
+
+    def stage_prices(self, index: int, times: StageTimes) -> Priced:
+        """All stages with ``times`` in full under plan ``index``; those with as many layers of each
+        kind are priced once."""
+        graph, shared = (
+            self.stages,
+            self.stages.tied_parameters if self.plans.pp[index] == 1 else 0.0,
+        )
+        priced = Priced(*(np.empty(len(graph.like)) for _ in range(5)))
+        fill_prices(self.rates(index), times, graph.sizes, graph.examples, shared, priced)
+        alike = graph.examples[graph.like]
+        return Priced(*(each[alike] for each in priced))
+
+    def after_passes(self, index: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Synchronisation, step and bytes (all but activations) of every stage under plan
+        ``index``, shape (edges,) each.
+
+        They do not depend on the hardware's speed where nothing overlaps with computation.
+        """
+        key = self.degrees_key(index)
+        if key not in self._after:
+            priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.like), 16))))
+            self._after[key] = priced.after_s, priced.step_s, priced.fixed_bytes
+        return self._after[key]
+
+    @property
+    def _gradient_bytes(self) -> float:
+        return policy_under(self.machine.software, self.plans.shape, 0).state.gradient
+
+    def _least_messages(self, kind_of: IntArray) -> FloatArray:
+        key = kind_of.tobytes()
+        if key not in self._least:
+            least_s = np.empty((len(kind_of) + 1, self.stages.nodes))
+            fill_least_messages(self.stages.stages, self.message_tables, kind_of, least_s)
+            self._least[key] = least_s
+        return self._least[key]
+
+    def links(self, index: int) -> Links:
+        """Messages of plan ``index``."""
+        if index not in self._links:
+            self._links[index] = self._links_of(self.plans.plan(index))
+        return self._links[index]
+
+    def _links_of(self, plan: UniformPlan) -> Links:
+        tables = self.message_tables
+        crossed = (
+            Messages(plan, self.machine.cluster)
+            .boundary_tiers()[: plan.pp - 1]
+            .astype(np.int64)[::-1]
+        )
+        kind_of = np.ascontiguousarray(crossed) if len(crossed) else np.zeros(1, np.int64)
+        if (
+            len(crossed) and (crossed == crossed[0]).all()
+        ):  # as of the deepest plan, whose first rows are those of the others
+            least_s = self._least_messages(np.full(self.most_stages, crossed[0]))[: plan.pp]
+        else:
+            least_s = self._least_messages(kind_of)[: plan.pp]
+        return Links(tables, kind_of, least_s)

@@ -1,0 +1,281 @@
+"""The plans a search compares: the axes, the shapes that decide what layers cost, and the plans of
+a shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.network.cluster import Cluster
+from Estimator.plans.assignment import Assignment
+from Estimator.plans.offload import NOTHING, Offload
+from Estimator.plans.plan import GroupOrder, Layout, UniformPlan
+from Estimator.plans.uniform_plans import UniformPlans
+from GraphExtractor.graph import Recompute
+from Solver.plans.assignments import of_groups, ordered, placed_beside
+from Solver.plans.replicas import undominated
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PlanSpace:
+    """What is searched; ``base`` holds everything that is not (global batch, precision, optimizer,
+    attention, sequence length).
+
+    tp · cp · pp · dp is the number of ``devices``, or at most that unless ``use_all_devices``; ep
+    divides dp · cp. With ``whole_micro_batches`` the global batch is a whole number of
+    micro-batches for every replica. Interleaved plans have equal chunks, as Megatron-LM requires;
+    the stages of the others may differ. None stands for every value there is. Where
+    ``GroupOrder.TIERS`` is among the ``group_orders``, the axes share out the tiers of the network,
+    whose blocks hold ``capacities``, in every other way too. ``layouts`` are further ones besides
+    tp with and without sequence parallelism, and cp.
+    """
+
+    devices: int
+    use_all_devices: bool
+    base: UniformPlan
+    sequence_length: int
+    tp_widths: tuple[int, ...]
+    micro_batch_sizes: tuple[int, ...]
+    recompute: tuple[Recompute, ...]
+    sequence_parallel: tuple[bool, ...] = (False,)
+    cp_degrees: tuple[int, ...] = (1,)
+    ep_degrees: tuple[int, ...] = (1,)
+    pp_degrees: tuple[int, ...] | None = None
+    dp_degrees: tuple[int, ...] | None = None
+    interleave: tuple[int, ...] | None = (1,)
+    zero_stages: tuple[int, ...] = (0,)
+    group_orders: tuple[GroupOrder | Assignment, ...] = (
+        GroupOrder.DATA_INNER,
+        GroupOrder.PIPELINE_INNER,
+    )
+    capacities: tuple[int, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    overlap_gradients: tuple[bool, ...] = (False,)
+    overlap_tensor: tuple[bool | None, ...] = (None,)
+    offloads: tuple[Offload, ...] = (NOTHING,)
+    whole_micro_batches: bool = False
+
+    def within(self, devices: int | None) -> PlanSpace:
+        """The plans that need at most so many ``devices`` (None: any number), as far as they may
+        leave some idle."""
+        fewer = devices is not None and devices < self.devices and not self.use_all_devices
+        return replace(self, devices=devices) if fewer and devices is not None else self
+
+    def shapes(self) -> Iterator[UniformPlan]:
+        """Plans that differ in what decides the seconds of a layer, or in what is kept in host
+        memory."""
+        for shape in self._shapes():  # shapes with the same plans follow one another
+            yield from (replace(shape, offload=offload) for offload in self.offloads)
+
+    def _shapes(self) -> Iterator[UniformPlan]:
+        axes = product(
+            self.tp_widths, self.cp_degrees, self.ep_degrees, self.micro_batch_sizes, self.recompute
+        )
+        for tp, cp, ep, size, recompute in axes:
+            shape = replace(
+                self.base, tp=tp, cp=cp, ep=ep, micro_batch_size=size, recompute=recompute
+            )
+            group = tp * cp * (ep // math.gcd(ep, cp))
+            if group > self.devices or (self.use_all_devices and self.devices % group):
+                continue
+            for sequence in self.sequence_parallel if tp > 1 else (False,):
+                if sequence and self.sequence_length % tp:
+                    continue
+                for overlap in self.overlap_tensor if sequence else (None,):
+                    of_layers = replace(shape, sequence_parallel=sequence, overlap_tensor=overlap)
+                    for order in self._orders_of(of_layers):
+                        yield replace(of_layers, group_order=order)
+        of_panels = groupby(self.layouts, lambda layout: replace(layout, panels=1))
+        alike = [(layout, [each.panels for each in same]) for layout, same in of_panels]
+        for (layout, panels), size, recompute in product(
+            alike, self.micro_batch_sizes, self.recompute
+        ):
+            of_layout = replace(self.base, micro_batch_size=size, recompute=recompute).with_layout(
+                replace(layout, panels=1)
+            )
+            group = of_layout.inner_devices * (layout.ep // math.gcd(layout.ep, layout.cp))
+            if group > self.devices or (self.use_all_devices and self.devices % group):
+                continue
+            for overlap in self.overlap_tensor if layout.sequence_parallel else (None,):
+                of_layers = replace(of_layout, overlap_tensor=overlap)
+                for order in self._orders_of(
+                    of_layers
+                ):  # shapes with the same plans follow one another
+                    yield from (
+                        replace(of_layers, group_order=order, panels=count) for count in panels
+                    )
+
+    @property
+    def nested(self) -> tuple[GroupOrder, ...]:
+        """Orders of groups over consecutive devices."""
+        return tuple(
+            order
+            for order in self.group_orders
+            if isinstance(order, GroupOrder) and order is not GroupOrder.TIERS
+        )
+
+    def has_plans(self, layers: int, cluster: Cluster) -> bool:
+        """Whether there is any plan for a model of ``layers`` layers."""
+        return any(len(self.plans(shape, layers, cluster)) for shape in self.shapes())
+
+    def _orders_of(self, shape: UniformPlan) -> Iterator[GroupOrder | Assignment]:
+        """Where the groups that communicate within a layer of ``shape`` may lie; any order of
+        groups stands for all of them."""
+        yield from self.nested[:1]
+        for order in self.group_orders:
+            if order is GroupOrder.TIERS and len(self.capacities) > 1:
+                yield from of_groups(shape, self.capacities)
+            elif isinstance(order, Assignment) and order.has(
+                tp=shape.tp, tp2=shape.tp2, cp=shape.cp, ep=shape.ep
+            ):
+                yield order.groups
+
+    def plans(
+        self, shape: UniformPlan, layers: int, cluster: Cluster, *others: Cluster
+    ) -> UniformPlans:
+        """Plans of one shape for ``layers`` layers, embedding and head among them: the
+        ``undominated`` ones.
+
+        They are those of ``cluster`` or one of ``others``, in which nothing but the bandwidth of
+        links is different.
+        """
+        same = replace(
+            shape,
+            recompute=Recompute.NONE,
+            sequence_parallel=False,
+            overlap_tensor=None,
+            exchange=self.base.exchange,
+            panels=1,
+            offload=NOTHING,
+            # which degrees there are, and which of them others dominate, is the same for all of
+            # these
+        )
+        return replace(_listed(self, same, layers, (cluster, *others)), shape=shape)
+
+    @property
+    def thinned(self) -> bool:
+        """Whether ``plans`` may be fewer than ``every_plan``."""
+        return self.dp_degrees is None and not self.use_all_devices
+
+    def every_plan(self, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
+        """The same with those that others dominate."""
+        groups = self.devices // shape.inner_devices
+        most_replicas = min(groups, shape.global_batch_size // shape.micro_batch_size)
+        movable = (
+            len(cluster.tiers) > 1 or shape.sequence_devices > 1
+        )  # else replicas and context-parallel groups may part
+        kinds: list[tuple[int, int, bool, int, bool]] = []
+        replicas: list[IntArray] = [np.empty(0, np.int64)]
+        placed: list[IntArray] = []
+        for pp in self.pp_degrees or range(1, min(groups, layers) + 1):
+            if pp > min(groups, layers) or (
+                self.use_all_devices and self.devices % (shape.inner_devices * pp)
+            ):
+                continue
+            every = self._replicas(groups // pp, most_replicas)
+            every = every[(every * shape.cp) % shape.ep == 0]
+            if self.whole_micro_batches:
+                every = every[shape.global_batch_size % (shape.micro_batch_size * every) == 0]
+            nested = (
+                self.nested if isinstance(shape.group_order, GroupOrder) else (GroupOrder.TIERS,)
+            )
+            every, lying = self._lying(shape, pp, every)
+            axes = (
+                self.zero_stages,
+                enumerate(self.overlap_gradients),
+                enumerate(nested),
+                self._chunks(pp, layers),
+            )
+            for zero, (another_overlap, overlap), (another_order, order), chunks in product(*axes):
+                kept = np.ones(len(every), np.bool_)
+                if zero > min(self.zero_stages) or another_overlap:
+                    kept &= every * shape.sequence_devices > 1
+                if another_order:
+                    kept &= (every > 1) & (pp > 1 and movable)
+                if chunks > 1:
+                    kept &= (
+                        -(-shape.global_batch_size // (shape.micro_batch_size * every)) % pp == 0
+                    )
+                kinds.append((pp, zero, order is GroupOrder.PIPELINE_INNER, chunks, overlap))
+                replicas.append(every[kept])
+                placed.append(lying[kept])
+        table = np.repeat(
+            np.array(kinds, np.int64).reshape(-1, 5), [len(each) for each in replicas[1:]], axis=0
+        )
+        pp_column, zero_column, inner, chunk_column, overlaps = (
+            np.ascontiguousarray(column) for column in table.T
+        )
+        plans = UniformPlans(
+            shape=shape,
+            pp=pp_column,
+            dp=np.concatenate(replicas),
+            zero_stage=zero_column,
+            interleave=chunk_column,
+            global_batch_size=np.full(len(table), shape.global_batch_size),
+            pipeline_inner=inner > 0,
+            overlap_gradients=overlaps > 0,
+            assigned=np.concatenate(placed) if placed else np.empty((0, 2, 0), np.int64),
+        )
+        return plans.some(np.flatnonzero(~ordered(plans, self.nested, cluster)))
+
+    def _lying(self, shape: UniformPlan, pp: int, degrees: IntArray) -> tuple[IntArray, IntArray]:
+        """Data parallel degrees, as often as stages and replicas can lie differently, and by tier
+        how (N, 2, tiers)."""
+        groups = shape.group_order
+        if not isinstance(groups, Assignment):
+            return degrees, np.empty((len(degrees), 2, 0), np.int64)
+        if GroupOrder.TIERS in self.group_orders:
+            return placed_beside(groups, self.capacities, pp, degrees)
+        given = [
+            each
+            for each in self.group_orders
+            if isinstance(each, Assignment) and each.groups == groups
+        ]
+        lying = [(math.prod(each.dp), (each.dp, each.pp)) for each in given if each.has(pp=pp)]
+        kept = [(dp, parts) for dp, parts in lying if dp in degrees]
+        return np.array([dp for dp, _ in kept], np.int64), np.array(
+            [parts for _, parts in kept], np.int64
+        ).reshape(len(kept), 2, len(groups.tp))
+
+    def _replicas(self, room: int, most: int) -> IntArray:
+        """Data parallel degrees where there is room for so many replicas."""
+        if self.dp_degrees is not None:
+            allowed = [
+                dp
+                for dp in self.dp_degrees
+                if dp <= min(room, most) and not (self.use_all_devices and dp != room)
+            ]
+            return np.array(allowed, dtype=np.int64)
+        if self.use_all_devices:
+            return np.array([room] if room <= most else [], dtype=np.int64)
+        return np.arange(1, min(room, most) + 1)
+
+    def _chunks(self, pp: int, layers: int) -> tuple[int, ...]:
+        """Chunks per stage for which the blocks between embedding and head divide evenly."""
+        blocks = layers - 2
+        wanted = self.interleave or range(1, max(blocks // pp, 1) + 1)
+        return tuple(
+            chunks
+            for chunks in wanted
+            if chunks == 1 or (pp > 1 and blocks > 0 and blocks % (pp * chunks) == 0)
+        )
+
+
+@lru_cache(maxsize=512)  # a search, its reference chips and its limits list the same plans
+def _listed(
+    space: PlanSpace, shape: UniformPlan, layers: int, clusters: tuple[Cluster, ...]
+) -> UniformPlans:
+    plans = space.every_plan(shape, layers, clusters[0])
+    if not space.thinned:
+        return plans
+    return plans.some(
+        np.unique(np.concatenate([undominated(plans, cluster) for cluster in clusters]))
+    )

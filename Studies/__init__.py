@@ -1,2 +1,0 @@
-"""What is asked and what a run leaves: requests, run directories, sweeps, explanations, the
-library."""

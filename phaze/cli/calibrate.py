@@ -1,0 +1,286 @@
+"""``phaze calibrate``: fits a device, a cluster or a framework to measurements and writes its
+YAML."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phaze.cli.arguments import Command
+from phaze.cli.exit_status import DONE
+from phaze.cli.printing import print_answer
+from phaze.settings.annotations import Mode
+from phaze.settings.request import settings_for
+from phaze_common import file_formats
+from phaze_common.errors import InputError
+
+if TYPE_CHECKING:
+    from Estimator.devices.device import Calibration
+    from phaze.report.tables.text_tables import TextTable
+    from phaze.validation.fitted_runs import RunFit
+    from phaze.validation.own_plan_runs import PricedFile
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A fitted device, cluster or framework as the text of its file, and how good the fit is."""
+
+    text: str
+    errors: tuple[Calibration, ...]
+
+
+def calibrate(command: Command) -> int:
+    """Fit what was named to the tables, write it and print the errors of the fit."""
+    from phaze.settings.hardware import HardwareFiles
+    from phaze_common.files import user_path, write_atomically
+    from phaze_common.sealed import text_with_digest
+
+    named = settings_for(Mode.EVALUATE).read(command.given, "command line")
+    if len(named) != 1:
+        given = (
+            f"{' and '.join(f'--{key}' for key in named)} were given"
+            if named
+            else "none of --device, --cluster, --software was given"
+        )
+        raise InputError(f"{given}; name what is to be fitted with one of them")
+    if command.runs_file is not None:
+        return _to_runs(command, *next(iter(named.items())))
+    if not command.tables:
+        raise InputError(
+            "no table was given; name the measurements with --table, for instance --table "
+            "gemm.csv, or runs with --runs runs.csv"
+        )
+    tables = [user_path(table) for table in command.tables]
+    output = _output(command)
+    (key, text), fit = (
+        next(iter(named.items())),
+        {"device": _device, "cluster": _cluster, "software": _software},
+    )
+    fitted = fit[key](HardwareFiles().named(key, text), tables, output.stem)
+    write_atomically(output, text_with_digest(_versioned(key, fitted.text)).encode())
+    report = {"file": str(output), "tables": [asdict(error) for error in fitted.errors]}
+    print_answer(json.dumps(report, indent=2), lambda: [_error_table(fitted.errors)], command)
+    logger.info("the fit is in %s", output)
+    return DONE
+
+
+def _to_runs(command: Command, key: str, text: object) -> int:
+    """Fit a device or a cluster to measured training runs, write it and tell what that brings."""
+    from phaze.settings.folders import cached_folders
+    from phaze.settings.hardware import HardwareFiles
+    from phaze.validation.fitted_runs import cluster_text, device_text, fit_runs
+    from phaze.validation.run import validate
+    from phaze_common.files import user_path, write_atomically
+    from phaze_common.progress import progress_for
+    from phaze_common.sealed import text_with_digest
+
+    assert command.runs_file is not None
+    if command.tables:
+        raise InputError("--runs and --table are given; fit to one kind of measurements at a time")
+    if key == "software":
+        raise InputError(
+            "--runs fits a device or a cluster, no software; give --device or --cluster"
+        )
+    output, runs, start = (
+        _output(command),
+        user_path(command.runs_file),
+        HardwareFiles().named(key, str(text)),
+    )
+    named = {"device": None, "cluster": None} | {key: start}
+    progress = progress_for(sys.stderr, quiet=command.quiet)
+    report = validate(
+        runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans
+    )
+    fit = fit_runs(report.runs)
+    written = device_text if key == "device" else cluster_text
+    write_atomically(
+        output,
+        text_with_digest(_versioned(key, written(start, fit, output.stem, runs.name))).encode(),
+    )
+    named |= {key: str(output)}
+    fitted = validate(
+        runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans
+    )
+    again = fitted.overall.time_mape
+    answer = {"file": str(output), **asdict(fit), "priced_again": again}
+    print_answer(json.dumps(answer, indent=2), lambda: [_fit_table(fit, key, again)], command)
+    logger.info("the fit is in %s", output)
+    return DONE
+
+
+def _versioned(key: str, text: str) -> str:
+    """The file of a device, a cluster or a framework, with its version first."""
+    kinds = {
+        "device": file_formats.DEVICE,
+        "cluster": file_formats.CLUSTER,
+        "software": file_formats.SOFTWARE,
+    }
+    return f"{file_formats.KEY}: {kinds[key].version}\n{text}"
+
+
+def _no_plans(plan: Path, database: Path) -> PricedFile:
+    raise InputError(
+        f"{plan} is the file of a plan; fits are to runs whose plans stand in the table"
+    )
+
+
+def _fit_table(fit: RunFit, key: str, again: float | None) -> TextTable:
+    """What the fit moved and what that does to the errors."""
+    from phaze.report.tables.text_tables import plain_table
+
+    moved = {"products": "device", "memory": "device", "communication": "cluster"}
+    rows: list[dict[str, object]] = [
+        {
+            "what": f"time of {name}",
+            "value": f"{factor:.3f}x"
+            + ("" if moved[name] == key else f" (not written: --{moved[name]})"),
+        }
+        for name, factor in fit.factors.items()
+    ]
+    rows += [
+        {"what": f"mean error of {fit.rows} runs before", "value": f"{fit.before:.1%}"},
+        {"what": "after", "value": f"{fit.after:.1%}"},
+        {"what": "priced again with the file", "value": "-" if again is None else f"{again:.1%}"},
+        {"what": "of each run by a fit to the others", "value": f"{fit.left_out:.1%}"},
+    ]
+    return plain_table("the fit", rows)
+
+
+def _output(command: Command) -> Path:
+    from phaze_common.files import user_path
+
+    if command.output is None:
+        raise InputError(
+            "no file to write was given; name it with --output, for instance --output "
+            "my_device.yaml"
+        )
+    path = user_path(command.output)
+    if path.suffix not in {".yaml", ".yml"}:
+        raise InputError(
+            f"--output {path} would not be read as YAML; give a name that ends in .yaml"
+        )
+    try:
+        exists, is_file = path.exists(), path.is_file()
+    except OSError as error:  # a name the file system cannot hold
+        raise InputError(
+            f"--output {command.output!r:.120} cannot name a file: {error.strerror}; give another"
+        ) from error
+    if exists and not (command.force and is_file):
+        remedy = "give another, or --force to replace it" if is_file else "give the name of a file"
+        raise InputError(f"--output {path} exists; {remedy}")
+    return path
+
+
+def _device(start: str, tables: Sequence[Path], name: str) -> Calibrated:
+    from Estimator.devices.calibration import calibrate as fit
+    from Estimator.devices.calibration import read_measurements
+    from Estimator.devices.files import load_device
+    from Estimator.devices.written_yaml import written_yaml
+    from Estimator.profiled.database import read_database
+    from Estimator.profiled.machine import profile_folder
+    from Estimator.profiled.tables import operator_table
+
+    measured = [
+        read_measurements(table)
+        if profile_folder(table) is None
+        else operator_table(read_database(table))
+        for table in tables
+    ]
+    fitted = replace(fit(load_device(start), measured).device, name=name, profile=None)
+    own = {table.name for table in measured}
+    return Calibrated(
+        written_yaml(fitted),
+        tuple(each for each in fitted.calibration if each.table.partition(": ")[0] in own),
+    )
+
+
+def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
+    from Estimator.devices.device import Calibration
+    from Estimator.hardware_files import load_cluster
+    from Estimator.network.calibration import cluster_yaml, fit_collectives
+    from Estimator.network.calibration_errors import LARGE_BYTES, network_errors
+    from Estimator.network.calibration_tables import read_collectives
+    from Estimator.profiled.database import read_database
+    from Estimator.profiled.machine import profile_folder
+    from Estimator.profiled.tables import collective_samples
+
+    measured = [
+        (
+            table.name,
+            read_collectives(table)
+            if profile_folder(table) is None
+            else collective_samples(read_database(table)),
+        )
+        for table in tables
+    ]
+    cluster = load_cluster(start)
+    fit = fit_collectives([sample for _, samples in measured for sample in samples], cluster)
+    fit = replace(fit, cluster=replace(fit.cluster, name=name))
+    errors = []
+    for table, samples in measured:
+        found = network_errors(samples, fit.cluster)
+        errors.append(Calibration(table, found.all.rows, found.all.mape, found.all.bias))
+        if found.large is not None:
+            large = f"{table}: above {LARGE_BYTES / 1e6:.0f} MB"
+            errors.append(Calibration(large, found.large.rows, found.large.mape, found.large.bias))
+    return Calibrated(
+        cluster_yaml(fit, ", ".join(table for table, _ in measured), cluster.name), tuple(errors)
+    )
+
+
+def _software(start: str, tables: Sequence[Path], name: str) -> Calibrated:
+    """What a framework's overlap costs: slow-downs of what runs at once, of the device that the
+    tables name."""
+    from Estimator.chips.technology import Quantity
+    from Estimator.devices.device import Calibration
+    from Estimator.devices.files import device_of_run, load_software
+    from Estimator.devices.operator_cost import DeviceModel
+    from Estimator.devices.written_yaml import written_yaml
+    from Estimator.hardware_files import load_cluster
+    from Estimator.network.contention import Contention
+    from Estimator.network.contention_fit import fit_contention, of_one_device, read_joint_rows
+
+    software, rows = (
+        load_software(start),
+        of_one_device([read_joint_rows(table) for table in tables]),
+    )
+    device = device_of_run(rows.device)
+    links = load_cluster(device.cluster).tiers[0].bandwidth_bytes_per_s
+    memory = DeviceModel(device, software, next(iter(device.matrix.peak))).stream_bytes_per_s
+    fit, table = fit_contention(rows), ", ".join(table.name for table in tables)
+    share = Quantity(
+        links / memory,
+        "fraction",
+        f"links within a node of {device.cluster} over the memory of {device.name}",
+    )
+    fitted = replace(
+        software, name=name, contention=Contention(name, share, fit.by_name(), f"fitted to {table}")
+    )
+    held_out = Calibration(
+        f"{table}: held out", fit.held_out_rows, fit.held_out_mape, fit.held_out_bias
+    )
+    return Calibrated(
+        written_yaml(fitted), (Calibration(table, fit.rows, fit.mape, fit.bias), held_out)
+    )
+
+
+def _error_table(errors: Sequence[Calibration]) -> TextTable:
+    from phaze.report.tables.text_tables import plain_table
+
+    rows: list[dict[str, object]] = [
+        {
+            "table": each.table,
+            "rows": each.rows,
+            "MAPE": f"{each.mape:.1%}",
+            "bias": f"{each.bias:+.1%}",
+        }
+        for each in errors
+    ]
+    return plain_table("errors of the fit", rows)

@@ -1,0 +1,119 @@
+"""Checks that what the framework needs is installed and works on this machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from phaze.cli.installed import Finding, Verdict, extras, own_names, packages
+from phaze.settings.folders import REPOSITORY, Folders
+from phaze_common.errors import PhazeError
+from phaze_common.requirements import requirements
+
+OLDEST_PYTHON = (3, 11)
+COMFORTABLE_DISK_BYTES = 2 * 2**30  # graphs, estimates and runs of all listed models
+# top-level names of what is installed
+ROOMS = ("phaze", "phaze_common", "GraphExtractor", "Estimator", "Solver")
+
+
+def examine(folders: Folders) -> list[Finding]:
+    """Run every check; none of them changes anything that stays."""
+    needs = requirements()
+    return [
+        _python(),
+        *packages(need for need in needs if not need.extra),
+        *extras(needs),
+        *own_names(ROOMS, importlib.metadata.packages_distributions()),
+        *_solvers(),
+        _cores(),
+        *_writable(folders),
+        _disk(folders.run),
+        *_shared_data(),
+    ]
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        return Finding(
+            "python",
+            Verdict.MISSING,
+            f"{version}; install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer",
+        )
+    return Finding("python", Verdict.OK, version)
+
+
+def _solvers() -> Iterator[Finding]:
+    from Solver.schedule import SOLVERS
+
+    for name, solver in SOLVERS.items():
+        if not solver.is_available():
+            yield Finding(
+                f"solver {name}",
+                Verdict.NOTE if name != "native" else Verdict.MISSING,
+                "not installed; run ./setup.sh",
+            )
+            continue
+        try:
+            licence = solver.license_status()
+        except PhazeError as error:
+            yield Finding(f"solver {name}", Verdict.NOTE, str(error))
+            continue
+        yield Finding(f"solver {name}", Verdict.OK if licence.ok else Verdict.NOTE, licence.message)
+
+
+def _cores() -> Finding:
+    return Finding(
+        "processor cores",
+        Verdict.OK,
+        str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+    )
+
+
+def _writable(folders: Folders) -> Iterator[Finding]:
+    for folder in (folders.graphs, folders.estimates, folders.arch_configs, folders.run):
+        existing = _existing(folder)
+        try:
+            with tempfile.TemporaryFile(dir=existing):
+                yield Finding(f"folder {folder}", Verdict.OK, "writable")
+        except OSError as error:
+            yield Finding(
+                f"folder {folder}",
+                Verdict.MISSING,
+                f"{error.strerror} at {existing}; give another --output",
+            )
+
+
+def _disk(folder: Path) -> Finding:
+    free = shutil.disk_usage(_existing(folder)).free
+    words = f"{free / 2**30:.1f} GiB free"
+    if free < COMFORTABLE_DISK_BYTES:
+        return Finding(
+            "disk",
+            Verdict.NOTE,
+            f"{words}; runs of several models need about {COMFORTABLE_DISK_BYTES / 2**30:.0f} GiB",
+        )
+    return Finding("disk", Verdict.OK, words)
+
+
+def _existing(folder: Path) -> Path:
+    """``folder`` or the nearest folder above it that exists."""
+    return next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+
+
+def _shared_data() -> Iterator[Finding]:
+    """What tests compare with, where there are tests."""
+    folder = REPOSITORY.parent / "shared" / "data"
+    if folder.is_dir():
+        yield Finding("reference data", Verdict.OK, "present; tests compare with it")
+    elif (REPOSITORY / "tests").is_dir():
+        yield Finding(
+            "reference data",
+            Verdict.NOTE,
+            "absent (../shared/data); only tests use it and skip without it",
+        )

@@ -1,0 +1,177 @@
+"""``phaze evaluate``: what a training plan costs on a device that exists, or on a designed chip."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from phaze.cli.arguments import Command
+from phaze.cli.exit_status import DONE, NOTHING_FEASIBLE
+from phaze.cli.printing import print_answer
+from phaze_common.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from phaze.settings.launched import LaunchReading
+    from phaze.settings.request import Request
+
+logger = logging.getLogger(__name__)
+
+
+def evaluate(command: Command) -> int:
+    """Predict time and memory of one iteration of the plan and print them."""
+    from GraphExtractor.permission import files_to_run
+    from phaze.runs.plan_files import evaluate_request
+
+    launch = None
+    if command.launcher is None:
+        if command.ignore:
+            raise InputError(
+                "--ignore is about keys of a launch file, and none is given; name one with "
+                "--from, or leave it out"
+            )
+        request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
+    else:
+        launch = _launched(command)
+        request = _request(command, launch)
+        launch = launch.taking(_taken(command, launch, request))
+    from phaze.settings.problem import check_code
+
+    check_code(request)
+    for note in request.notes:
+        logger.info("%s", note)
+    from Estimator.plans.results import Status
+    from phaze.report.tables.training_tables import evaluation_json, evaluation_tables
+    from phaze.studies.evaluation import evaluated
+    from phaze.studies.optimum import optimum_beside
+
+    evaluation = evaluated(request)
+    if launch is not None and "software" not in command.given:
+        launch = launch.under(evaluation.machine.software.name)
+    if launch is not None and not {"devices", "dp"} & command.given.keys():
+        launch = launch.on_nodes(evaluation.iteration.devices, evaluation.machine.cluster.node_size)
+    optimum = None if launch is None else optimum_beside(evaluation)
+    as_json = evaluation_json(evaluation, optimum, launch).decode()
+    print_answer(as_json, lambda: evaluation_tables(evaluation, optimum, launch), command)
+    return NOTHING_FEASIBLE if evaluation.iteration.status is Status.INFEASIBLE else DONE
+
+
+def _launched(command: Command) -> LaunchReading:
+    """What a launch file of another program says.
+
+    Raises: InputError: a setting of the command line has no value that it takes, the file is none,
+        a plan file is given besides, or
+            it gives what no plan says and --ignore does not name.
+    """
+    from GraphExtractor.models.registry import canonical_name, find_model
+    from phaze.exports.launchers import read_launch
+    from phaze.settings.annotations import Mode
+    from phaze.settings.asked_constants import dotted
+    from phaze.settings.request import settings_for
+    from phaze_common.files import user_path
+    from phaze_common.settings import COMMAND_LINE
+
+    path = user_path(str(command.launcher))
+    if command.config is not None:
+        raise InputError(
+            f"--from {path} and --plan {command.config} are two plans; give one of them"
+        )
+    table = settings_for(Mode.EVALUATE)
+    given = table.canonical(dotted(command.given), COMMAND_LINE)
+    values = table.read(
+        given, COMMAND_LINE
+    )  # what is wrong on the command line is not said of the file
+    if "model" in values:
+        find_model(canonical_name(values["model"]))
+    found = read_launch(path, {key: _plain(value) for key, value in given.items()})
+    try:
+        return found.ignoring(command.ignore)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _plain(value: object) -> str:
+    """A setting of the command line as one text."""
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _request(command: Command, launch: LaunchReading) -> Request:
+    """The plan of a launch, under what the command line says.
+
+    Raises:
+        InputError: both together make no plan.
+    """
+    from phaze.settings.annotations import Mode
+    from phaze.settings.resolve import resolve
+    from phaze_common.files import user_path
+
+    path, found = user_path(str(command.launcher)), launch.settings
+    logger.info(
+        "read from %s: %s",
+        path,
+        ", ".join(f"{key} {value}" for key, value in found.items() if value is not None),
+    )
+    if launch.no_model and "model" not in {**found, **command.given}:
+        raise InputError(
+            f"{path}: its model is not read ({launch.no_model}); name it with --model, or give "
+            "its config.json"
+        )
+    request = resolve(found, command.given, Mode.EVALUATE, source=str(path))
+    for key in found.keys() & command.given.keys():
+        if found[key] is not None and str(found[key]) != str(command.given[key]):
+            logger.info(
+                "%s is %s, as the command line says, and not %s as the file does",
+                key,
+                command.given[key],
+                found[key],
+            )
+    _check_batch(request, path)
+    return request
+
+
+def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[str, object]:
+    """The batches, replicas and lengths that neither the launch nor the command line says, as they
+    are priced."""
+    from phaze.settings.annotations import Mode
+    from phaze.settings.asked_constants import dotted
+    from phaze.settings.problem import single_plan
+    from phaze.settings.request import settings_for
+    from phaze_common.settings import COMMAND_LINE
+
+    said = {
+        **launch.settings,
+        **settings_for(Mode.EVALUATE).canonical(dotted(command.given), COMMAND_LINE),
+    }
+    plan = single_plan(request)
+    found = {
+        "micro_batch_size": plan.micro_batch_size,
+        "global_batch_size": plan.global_batch_size,
+        "dp": plan.dp,
+        "sequence_length": request.sequence_length[0],
+    }
+    if "sequence_length" in request.models[0].name:
+        del found["sequence_length"]
+    return {
+        key: value
+        for key, value in found.items()
+        if said.get(key) is None and (key != "dp" or "devices" not in said)
+    }
+
+
+def _check_batch(request: Request, path: Path) -> None:
+    """Refuse a batch that does not come out in whole micro-batches, as all of these programs do.
+
+    Raises:
+        InputError: says what it would have to be a multiple of.
+    """
+    from phaze.settings.problem import single_plan
+
+    plan = single_plan(request)
+    rows = plan.micro_batch_size * plan.dp
+    if plan.global_batch_size % rows:
+        raise InputError(
+            f"{path}: a global batch of {plan.global_batch_size} is no multiple of {rows}, "
+            f"micro-batch {plan.micro_batch_size} "
+            f"x dp {plan.dp}, and no launch of it would start; change one of them"
+        )

@@ -1,0 +1,77 @@
+"""``phaze export``: the plan of a run written out for the program that launches it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phaze.cli.arguments import Command
+from phaze.cli.exit_status import DONE
+from phaze_common.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze.exports.launch import ExportedFile
+
+logger = logging.getLogger(__name__)
+
+
+def export(command: Command) -> int:
+    """Write the files that launch the plan of a run, or refuse what the program cannot be told."""
+    from GraphExtractor.permission import files_to_run
+    from phaze.exports.jobs import check_job, job_file
+    from phaze.exports.registry import exporter
+    from phaze.studies.exported_plan import launch_of, nearest
+    from phaze_common.files import user_path
+    from phaze_common.numbers import percent
+
+    program = exporter(command.to or "")
+    if command.job is not None:
+        check_job(command.job, program.name)
+    path = user_path(command.runs[0])
+    if not path.exists():
+        raise InputError(
+            f"there is no {path}; give the folder of a run, its best.json, or a plan file"
+        )
+    folder = user_path(command.output or f"{program.name}_export")
+    code = files_to_run(command.run_code)
+    if command.nearest:
+        found = nearest(program, path, command.given, code)
+        for reason in found.reasons:
+            logger.info("%s cannot be told the plan: %s", program.title, reason)
+        if found.changes:
+            changes = ", ".join(f"{key} {value}" for key, value in found.changes)
+            how = "longer" if found.slower >= 0.0 else "less"
+            logger.info(
+                "changed to %s: an iteration takes %s %s", changes, percent(abs(found.slower)), how
+            )
+        launch = found.launch
+    else:
+        launch = launch_of(path, command.given, code)
+        refused = program.inexpressible(launch)
+        if refused is not None:
+            near = ", ".join(f"{key} {value}" for key, value in refused.nearest)
+            hint = (
+                f"the nearest plan that it can has {near}: --nearest exports that"
+                if near
+                else "no plan near it can be told"
+            )
+            raise InputError(f"{program.title} cannot be told this plan: {refused.what}; {hint}")
+    job = () if command.job is None else (job_file(command.job, program.name, launch),)
+    _write(folder, (*program.files(launch), *job), force=command.force)
+    logger.info("files for %s: %s", program.title, folder)
+    return DONE
+
+
+def _write(folder: Path, files: Sequence[ExportedFile], *, force: bool) -> None:
+    from phaze_common.written_files import write_outputs
+
+    contents = {
+        file.path: file.content.encode() if isinstance(file.content, str) else file.content
+        for file in files
+    }
+    write_outputs(folder, contents, force=force)
+    for file in files:
+        if file.executable:
+            (folder / file.path).chmod(0o755)

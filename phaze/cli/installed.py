@@ -1,0 +1,141 @@
+"""Checks of an installation: versions of packages against those that were tested, and whether other
+packages use our names."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from phaze.cli.exit_status import SOURCES as HOME
+from phaze_common.requirements import Requirement
+
+EXTRAS = {  # what each is for
+    "report": "reports and their figures",
+    "ray": "sweeps on a cluster",
+    "serve": "reports from a local server",
+    "runtime": "checkpoints of trainings",
+    "export": "starting what export writes for accelerate and hf_trainer",
+}
+
+
+class Verdict(StrEnum):
+    """Of one check. Only ``missing`` makes the command fail."""
+
+    OK = "ok"
+    NOTE = "note"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found, and what to do where it is not fine."""
+
+    what: str
+    verdict: Verdict
+    found: str
+
+
+def packages(needs: Iterable[Requirement]) -> Iterator[Finding]:
+    """What phaze needs in any case: too old is as good as missing, too new is untested."""
+    for need in needs:
+        found = version(need.name)
+        if found is None:
+            yield Finding(need.name, Verdict.MISSING, f"not installed; {_remedy(need)}")
+        elif need.is_older(found) or (need.exactly and need.is_newer(found)):
+            wanted = need.exactly or f"{need.least} or newer"
+            yield Finding(
+                need.name, Verdict.MISSING, f"{found}, but {wanted} is needed; {_remedy(need)}"
+            )
+        elif need.is_newer(found):
+            words = (
+                f"{found} is newer than phaze was tested with ({need.text}); where a result "
+                f"looks wrong, {_remedy(need)}"
+            )
+            yield Finding(need.name, Verdict.NOTE, words)
+        else:
+            yield Finding(need.name, Verdict.OK, found)
+
+
+def _remedy(need: Requirement) -> str:
+    """The command that installs it."""
+    return (
+        "run ./setup.sh"
+        if (HOME / "setup.sh").exists()
+        else f"run: python -m pip install '{need.text}'"
+    )
+
+
+def extras(needs: Sequence[Requirement]) -> Iterator[Finding]:
+    """What only some modes need; without it they say so themselves."""
+    for extra, purpose in EXTRAS.items():
+        names = [need.name for need in needs if need.extra == extra and need.name != "phaze"]
+        there = {name: found for name in names if (found := version(name)) is not None}
+        absent = [name for name in names if name not in there]
+        if absent:
+            command = f"python -m pip install {' '.join(absent)}"
+            yield Finding(
+                f"extra {extra}",
+                Verdict.NOTE,
+                f"{', '.join(absent)} not installed; for {purpose}: {command}",
+            )
+        else:
+            yield Finding(
+                f"extra {extra}",
+                Verdict.OK,
+                ", ".join(f"{name} {found}" for name, found in there.items()),
+            )
+
+
+def version(package: str) -> str | None:
+    """Of an installed package, else None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def own_names(
+    rooms: Sequence[str], owners: Mapping[str, Sequence[str]], path: Sequence[str] | None = None
+) -> Iterator[Finding]:
+    """Whether the top-level names of phaze are phaze's alone.
+
+    ``owners`` are the packages with files under a name, as
+    ``importlib.metadata.packages_distributions()`` has them; ``path`` is where Python looks (None:
+    ``sys.path``).
+    """
+    hidden = {
+        room: place
+        for room in rooms
+        if (place := _found_at(room, path)) is not None and place != HOME
+    }
+    shared = {
+        room: others for room in rooms if (others := sorted({*owners.get(room, ())} - {"phaze"}))
+    }
+    for room, place in hidden.items():
+        words = (
+            f"{room} is found in {place} instead of {HOME}; rename that one, or start phaze "
+            "elsewhere"
+        )
+        yield Finding(f"package {room}", Verdict.MISSING, words)
+    for room, others in shared.items():
+        words = (
+            f"{' and '.join(others)} too has files in {room}; install phaze in an environment "
+            "of its own"
+        )
+        yield Finding(f"package {room}", Verdict.NOTE, words)
+    if not hidden and not shared:
+        yield Finding("names of packages", Verdict.OK, "no other package uses those of phaze")
+
+
+def _found_at(room: str, path: Sequence[str] | None) -> Path | None:
+    """The folder in which Python finds a package or module, if it does."""
+    spec = PathFinder.find_spec(room, path)
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).resolve().parent
+    return Path(str(spec.origin)).resolve().parent

@@ -1,0 +1,160 @@
+"""``phaze profile``: measures the operators of a model, and exchanges between processes, on this
+machine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+from phaze.cli.arguments import Command
+from phaze.cli.exit_status import DONE
+from phaze.cli.printing import print_answer
+from phaze.settings.annotations import Mode
+from phaze.settings.request import settings_for
+from phaze_common.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze.report.tables.text_tables import TextTable
+    from phaze.runtime.profiling.run import ProfileRequest, ProfileSummary
+
+logger = logging.getLogger(__name__)
+
+SHOWN = 8  # rows named that are noise
+MOST_PROCESSES = 64
+LONGEST_CAP_S = 600.0
+
+
+def profile(command: Command) -> int:
+    """Measure what the database does not hold yet, and print what it holds."""
+    from phaze_common.progress import progress_for
+
+    request = _request(command)
+    from phaze.runtime.profiling.run import profile as measure
+
+    summary = measure(request, progress_for(sys.stderr, quiet=command.quiet))
+    _warn(summary, request.noise)
+    report = _report(summary)
+    print_answer(json.dumps(report, indent=2), lambda: [_table(report)], command)
+    logger.info("the profile is in %s", summary.database.folder)
+    return DONE
+
+
+def _request(command: Command) -> ProfileRequest:
+    from phaze_common.files import user_path
+
+    if command.output is None:
+        raise InputError(
+            "no database to write was given; name its folder with --output, for instance --output "
+            "my_machine"
+        )
+    given: dict[str, Any] = settings_for(Mode.SEARCH).read(command.given, "command line")
+    models = given.get("model", ())
+    if len(models) != 1:
+        raise InputError(
+            f"a profile measures one model at a time, given {', '.join(models) or 'none'}; name "
+            "one with --model"
+        )
+    lengths = given.get("sequence_length")
+    if isinstance(lengths, tuple) and len(lengths) != 1:
+        raise InputError(
+            "sequence_length lists several lengths; a profile measures one at a time, further "
+            "ones in further runs"
+        )
+    _check_numbers(command)
+    from Estimator.profiled.machine import DeviceKind
+    from phaze.runtime.profiling.run import ProfileRequest
+    from phaze.runtime.profiling.timing import Repeats
+    from phaze.settings.request import request_fields
+
+    convert = {each.key: each.converted for each in request_fields()}
+    kind = DeviceKind(command.device_kind)
+    return ProfileRequest(
+        model=models[0],
+        folder=user_path(command.output),
+        tp=tuple(sorted({*_values(given.get("tp", (1,)), "tp")})),
+        micro_batch_sizes=tuple(
+            sorted({*_values(given.get("micro_batch_size", (1,)), "micro_batch_size")})
+        ),
+        sequence_length=lengths[0] if isinstance(lengths, tuple) else lengths,
+        **({"attention": convert["attention"](given["attention"])} if "attention" in given else {}),
+        sequence_parallel=_values(given.get("sequence_parallel", (False,)), "sequence_parallel"),
+        dtype=command.dtype or ("float32" if kind is DeviceKind.CPU else "bfloat16"),
+        device_kind=kind,
+        threads=command.threads,
+        devices=given.get("devices"),
+        group_sizes=tuple(command.processes),
+        passes=not command.no_passes,
+        noise=command.noise,
+        repeats=Repeats(cap_s=command.cap),
+    )
+
+
+def _values(given: Any, key: str) -> tuple[Any, ...]:
+    if isinstance(given, str):
+        raise InputError(
+            f"{key} is {given!r}, but a profile measures what is listed; list the values"
+        )
+    return tuple(given) if isinstance(given, tuple | list) else (given,)
+
+
+def _check_numbers(command: Command) -> None:
+    if command.threads < 1:
+        raise InputError(f"threads is {command.threads}; it must be at least 1")
+    if any(not 1 <= each <= MOST_PROCESSES for each in command.processes):
+        raise InputError(
+            f"processes lists {', '.join(map(str, command.processes))}; each must be 1 to "
+            f"{MOST_PROCESSES}"
+        )
+    if not 0 < command.noise < float("inf"):
+        raise InputError(
+            f"noise is {command.noise}; it must be a positive part of the median, such as 0.2"
+        )
+    if not 0 < command.cap <= LONGEST_CAP_S:
+        raise InputError(
+            f"cap is {command.cap}; it must be positive and at most {LONGEST_CAP_S:.0f} seconds"
+        )
+
+
+def _warn(summary: ProfileSummary, noise: float) -> None:
+    if summary.noisy:
+        worst = sorted(summary.noisy, key=lambda row: -row.spread)[:SHOWN]
+        words = "; ".join(f"{row.what} ({row.spread:.0%} of {row.seconds:.2e} s)" for row in worst)
+        more = (
+            f" and {len(summary.noisy) - len(worst)} more"
+            if len(summary.noisy) > len(worst)
+            else ""
+        )
+        logger.warning(
+            "the spread is more than %s of the median for: %s%s", f"{noise:.0%}", words, more
+        )
+    if summary.not_run:
+        logger.warning(
+            "not measured, and priced from the others: %s", ", ".join(summary.not_run[:SHOWN])
+        )
+
+
+def _report(summary: ProfileSummary) -> dict[str, object]:
+    database = summary.database
+    return {
+        "database": str(database.folder),
+        "machine": database.machine.description,
+        "operators": len(database.operators),
+        "collectives": len(database.collectives),
+        "passes": len(database.passes),
+        "measured_now": summary.measured,
+        "kept_from_before": summary.kept,
+        "not_run": list(summary.not_run),
+        "noisy": len(summary.noisy),
+        "held_out_error": summary.held_out_error,
+    }
+
+
+def _table(report: dict[str, object]) -> TextTable:
+    from phaze.report.tables.text_tables import plain_table
+
+    error = report["held_out_error"]
+    shown = {**report, "not_run": len(list(report["not_run"] or ()))}  # type: ignore[call-overload]
+    shown["held_out_error"] = f"{error:.1%}" if isinstance(error, float) else None
+    return plain_table("profile", [{"what": key, "value": value} for key, value in shown.items()])

@@ -1,0 +1,195 @@
+"""``phaze report``: draws a run, the difference of two, or the many points of a sweep or of several
+runs, as one page."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phaze.cli.arguments import Command
+from phaze.cli.exit_status import DONE
+from phaze_common.echo import say
+from phaze_common.errors import InputError, PhazeError
+
+if TYPE_CHECKING:
+    from phaze.report.pages.figures import Report, Section
+    from phaze.runs.finished_run import FinishedRun
+    from phaze.studies.sweep.points_read import PointSet, ReadPoint
+
+logger = logging.getLogger(__name__)
+
+PAGES = {".html", ".htm"}
+PAGE = "report.html"
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """A page, and where it goes if nobody says."""
+
+    report: Report
+    path: Path
+
+
+def report(command: Command) -> int:
+    """Write the page, and the figures where they are asked for, and print where they are."""
+    from GraphExtractor.permission import files_to_run
+    from phaze.settings.folders import check_output
+    from phaze.studies.sweep.points_read import is_sweep
+    from phaze_common.files import output_file, user_path
+    from phaze_common.written_files import write_output
+
+    output = None if command.output is None else output_file(command.output)
+    folder = None if command.figures is None else user_path(command.figures)
+    if output is not None and output.suffix not in PAGES:
+        raise InputError(
+            f"--output {output} would not be taken for a page; give a name that ends in .html"
+        )
+    if folder is not None:
+        check_output(folder, "--figures")
+    need_libraries("report")
+    run_code = files_to_run(command.run_code)
+    folders = [user_path(run) for run in command.runs]
+    if len(folders) > 2 or any(map(is_sweep, folders)):
+        drawn = _many(folders, output, command)
+    else:
+        if command.points is not None:
+            raise InputError(
+                "--points is about the points of a sweep or of more than two runs; leave it out"
+            )
+        if command.beside is not None:
+            raise InputError(
+                "--beside is about the curves of a sweep or of more than two runs; leave it out"
+            )
+        drawn = _one_or_two(folders, run_code)
+    from phaze.report.pages.export import write_figures
+    from phaze.report.pages.page import page
+
+    path = output or drawn.path
+    write_output(path, page(drawn.report).encode(), force=command.force)
+    figures = () if folder is None else write_figures(drawn.report, folder, force=command.force)
+    logger.info("open %s in a browser; it needs nothing else", path)
+    if command.output_format == "json":
+        say(
+            sys.stdout,
+            json.dumps(
+                {"report": str(path), "figures": [str(each) for each in figures]}, indent=2
+            ).splitlines(),
+        )
+    else:
+        say(sys.stdout, map(str, (path, *figures)))
+    return DONE
+
+
+def _one_or_two(folders: Sequence[Path], run_code: frozenset[str] | None) -> _Drawn:
+    """The page of one run, or of two compared."""
+    from phaze.runs.finished_run import open_run
+
+    runs = [open_run(folder, run_code) for folder in folders]
+    if len(runs) == 2:
+        from phaze.report.pages.comparison_report import comparison_report
+        from phaze.studies.explain.comparison import compare_runs
+
+        before, after = runs
+        return _Drawn(
+            comparison_report(before, after, compare_runs(before, after)),
+            after.folder / "comparison.html",
+        )
+    (run,) = runs
+    return _Drawn(_of_run(run), run.folder / PAGE)
+
+
+def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Drawn:
+    """The page of many points, and the reports of the points that it leads to."""
+    from phaze.report.pages.points.best_points import best_points
+    from phaze.report.pages.points.points_report import points_report
+    from phaze.studies.sweep.points_read import is_sweep, read_points
+    from phaze_common.progress import progress_for
+
+    points, progress = read_points(folders), progress_for(sys.stderr, quiet=command.quiet)
+    answered = () if command.beside is None else (_beside(points, command.beside),)
+    own = folders[0] if len(folders) == 1 else folders[-1].absolute().parent
+    path = output or own / (PAGE if is_sweep(folders[0]) and len(folders) == 1 else "points.html")
+    chosen = (
+        {each.point for each in best_points(points)}
+        if command.points == "best"
+        else {each.number for each in points.points}
+    )
+    linked: dict[int, str] = {}
+    if command.points != "none":
+        wanted = [
+            point for point in points.points if point.folder is not None and point.number in chosen
+        ]
+        with progress.phase("reports of the points", len(wanted)) as advance:
+            for point in wanted:
+                page_of_point = _report_of_point(point, force=command.force)
+                if page_of_point is not None:
+                    linked[point.number] = _address(page_of_point, path)
+                advance(1)
+    with progress.phase("points", len(points.points)) as advance:
+        drawn = points_report(
+            points, lambda point: linked.get(point.number, ""), lambda: advance(1), answered
+        )
+    return _Drawn(drawn, path)
+
+
+def _beside(points: PointSet, file: str) -> Section:
+    """What the answers of others in ``file`` are beside the curves of ``points``."""
+    from phaze.report.pages.points.beside import beside, beside_section
+    from phaze.studies.sweep.other_answers import read_other_answers
+    from phaze_common.files import user_path
+
+    path = user_path(file)
+    return beside_section(beside(points, read_other_answers(path), str(path)), path.name)
+
+
+def _report_of_point(point: ReadPoint, *, force: bool) -> Path | None:
+    """The report of a point's run, written unless it is there and newer than the run; None where
+    the run cannot be read."""
+    from phaze.report.pages.page import page
+    from phaze_common.run_files import BEST
+    from phaze_common.written_files import write_output
+
+    assert point.folder is not None  # only those that have one are asked for
+    path = point.folder / PAGE
+    try:
+        if path.stat().st_mtime_ns >= (point.folder / BEST).stat().st_mtime_ns:
+            return path
+    except OSError:
+        pass
+    run = point.open()
+    if run is None:
+        return None
+    write_output(path, page(_of_run(run)).encode(), force=force)
+    return path
+
+
+def _address(page_of_point: Path, page: Path) -> str:
+    """Where the one page finds the other, for as long as both stay where they are to each other."""
+    from urllib.parse import quote
+
+    return quote(Path(os.path.relpath(page_of_point.absolute(), page.absolute().parent)).as_posix())
+
+
+def _of_run(run: FinishedRun) -> Report:
+    from phaze.report.pages.search_report import search_report
+
+    return search_report(run)
+
+
+def need_libraries(mode: str) -> None:
+    """Refuse before anything is read where the plotting library is absent."""
+    try:
+        import altair  # noqa: F401
+        import jinja2  # noqa: F401
+        import vl_convert  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise PhazeError(
+            f"{mode} needs {error.name}, which is not installed; run ./setup.sh, or: python -m "
+            "pip install 'phaze[report]'"
+        ) from error

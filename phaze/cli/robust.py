@@ -1,0 +1,68 @@
+"""``phaze robust``: whether the best design of a run survives what is not known exactly."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from phaze.cli.arguments import Command
+from phaze.cli.exit_status import DONE, Stopped
+from phaze_common.echo import say
+from phaze_common.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze.runs.finished_run import FinishedRun
+    from phaze.studies.robust.records import Robustness
+
+MOST_SAMPLES, MOST_CONTENDERS = 100_000, 1000
+
+
+def robust(command: Command) -> int:
+    """Sample the constants of a finished search, price its contenders anew under each sample, and
+    tell what choosing it costs."""
+    for flag, given, most in (
+        ("samples", command.samples, MOST_SAMPLES),
+        ("contenders", command.contenders, MOST_CONTENDERS),
+    ):
+        if not 1 <= given <= most:
+            raise InputError(f"--{flag} is {given}; it must be a whole number from 1 to {most:,}")
+    if command.workers is not None and command.workers < 1:
+        raise InputError(
+            f"--workers {command.workers} is not possible; give a positive whole number"
+        )
+    from phaze import library
+    from phaze.report.tables.robust_tables import print_robustness
+    from phaze.studies.robust.records import keep_robustness
+    from phaze_common.files import user_path
+    from phaze_common.records import to_json
+
+    run = library.open_run(user_path(command.runs[0]), command.run_code)
+    try:
+        answer = _answer(run, command)
+    except KeyboardInterrupt as stop:
+        raise Stopped(
+            "the run stays as it is; the same command samples its constants from the start"
+        ) from stop
+    keep_robustness(run.folder, answer)
+    if command.output_format == "json":
+        say(sys.stdout, json.dumps(json.loads(to_json(answer)), indent=2).splitlines())
+    else:
+        print_robustness(answer, sys.stdout, wide=command.wide)
+    return DONE
+
+
+def _answer(run: FinishedRun, command: Command) -> Robustness:
+    import joblib
+
+    from phaze.studies.robust.robustness import robustness
+    from phaze_common.progress import progress_for
+
+    return robustness(
+        run,
+        samples=command.samples,
+        contenders=command.contenders,
+        seed=command.seed,
+        workers=command.workers or int(joblib.cpu_count()),
+        progress=progress_for(sys.stderr, quiet=command.quiet),
+    )

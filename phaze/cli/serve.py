@@ -1,0 +1,129 @@
+"""``phaze serve``: the page of a run or a sweep from a local server, which answers what
+alternatives would cost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from phaze.cli.arguments import Command
+from phaze.cli.exit_status import DONE, Ended
+from phaze.cli.report import need_libraries
+from phaze_common.echo import say
+from phaze_common.errors import InputError, PhazeError
+
+if TYPE_CHECKING:
+    from phaze.report.serve.answers import Answers
+
+logger = logging.getLogger(__name__)
+
+TOKEN_BYTES = 24
+MOST_PORT = 65_535
+
+
+def serve(command: Command) -> int:
+    """Print the address and answer there until interrupted."""
+    uvicorn = _libraries()
+    answers = _answers(command)
+    listening = _listen(command.host, command.port)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    from phaze.report.serve.app import application
+
+    with listening:
+        config = uvicorn.Config(
+            application(answers, token),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            ws="none",
+        )
+        address = f"http://{_shown(command.host)}:{listening.getsockname()[1]}/{token}/"
+        said = (
+            json.dumps({"address": address}, indent=2)
+            if command.output_format == "json"
+            else address
+        )
+        say(sys.stdout, said.splitlines())
+        sys.stdout.flush()
+        logger.info(
+            "open this address in a browser; it is the key to the page, and interrupting (Ctrl-C) "
+            "ends the server"
+        )
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        except KeyboardInterrupt as stop:  # how a server ends
+            logger.info("the server has ended")
+            raise Ended from stop
+    return DONE
+
+
+def _answers(command: Command) -> Answers:
+    from GraphExtractor.permission import files_to_run
+    from phaze.report.serve.answers import Answers
+    from phaze.studies.sweep.points_read import is_sweep, read_points
+    from phaze_common.files import user_path
+
+    folders = [user_path(run) for run in command.runs]
+    points = read_points(folders)
+    alone = len(folders) == 1 and not is_sweep(folders[0])
+    return Answers(points, alone, files_to_run(command.run_code))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there.
+
+    Raises:
+        InputError: the port is in use or reserved, or the host is none of this machine.
+    """
+    if not 0 <= port <= MOST_PORT:
+        raise InputError(
+            f"--port {port} is no port; give one from 1 to {MOST_PORT}, or 0 for any that is free"
+        )
+    try:
+        (family, kind, protocol, _, place), *_ = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError) as error:
+        raise InputError(
+            f"--host {host!r} is no address of this machine; leave it out for 127.0.0.1"
+        ) from error
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        why = (error.strerror or str(error)).lower()
+        raise InputError(
+            f"{host}:{port} cannot be listened on ({why}); give another --port, or 0 for any that "
+            "is free"
+        ) from error
+    return listening
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _libraries() -> Any:
+    """The server's library.
+
+    Raises:
+        PhazeError: what serving needs is not installed.
+    """
+    need_libraries("serve")
+    try:
+        import starlette  # noqa: F401
+        import uvicorn
+    except ModuleNotFoundError as error:
+        raise PhazeError(
+            f"serve needs {error.name}, which is not installed: python -m pip install "
+            "'phaze[serve]'"
+        ) from error
+    return uvicorn

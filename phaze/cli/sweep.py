@@ -1,0 +1,102 @@
+"""``phaze sweep``: a study for every combination of the values it lists."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from phaze.cli.arguments import Command
+from phaze.cli.exit_status import DONE, FAILED
+from phaze.cli.printing import print_answer, print_rows
+from phaze_common.errors import InputError
+from phaze_common.numbers import number
+
+if TYPE_CHECKING:
+    from phaze.studies.sweep.axes import Sweep
+    from phaze.studies.sweep.run import SweptPoint
+
+logger = logging.getLogger(__name__)
+
+
+def sweep(command: Command) -> int:
+    """Run every point of the sweep that is not in its store yet, and print and write the table of
+    all."""
+    from GraphExtractor.permission import files_of_study
+    from phaze.studies.sweep.axes import read_sweep
+    from phaze_common.files import user_path
+    from phaze_common.progress import progress_for
+
+    assert command.study is not None  # the flags require it
+    study = user_path(command.study)
+    run_code = files_of_study(study, command.run_code)
+    asked = read_sweep(study, command.given, command.output, csv=command.csv, run_code=run_code)
+    if command.dry_run:
+        return _print_points(asked, command)
+    from phaze.report.tables.sweep_tables import point_line, sweep_tables
+    from phaze.studies.sweep.executors import executor_named
+    from phaze.studies.sweep.run import run_sweep
+    from phaze.studies.sweep.table import sweep_rows, write_table
+
+    executor = executor_named(command.executor, command.workers, command.address)
+    total, ended = asked.count, 0
+
+    def tell(point: SweptPoint) -> None:
+        nonlocal ended
+        ended += 1
+        logger.log(
+            logging.WARNING if point.point is None else logging.INFO,
+            "%s",
+            point_line(asked, point, ended, total),
+        )
+
+    points = run_sweep(asked, executor, progress_for(sys.stderr, quiet=command.quiet), tell)
+    write_table(asked, points)
+    impossible = sum(point.impossible for point in points)
+    failed = sum(point.point is None for point in points) - impossible
+    ends = {"failed": failed, "impossible": impossible}
+    rows = {
+        "name": asked.name,
+        "folder": str(asked.folder),
+        **ends,
+        "points": sweep_rows(asked, points),
+    }
+    print_answer(json.dumps(rows, indent=2), lambda: sweep_tables(asked, points), command)
+    from phaze_common.run_files import TABLE
+
+    logger.info("table: %s, a run per point in %s", asked.folder / TABLE, asked.store)
+    if failed:
+        logger.warning(
+            "%s of %s points failed; the same command tries them again",
+            number(failed),
+            number(total),
+        )
+    return FAILED if failed else _status(impossible, total)
+
+
+def _status(impossible: int, total: int) -> int:
+    """Of a sweep in which nothing went wrong but what was asked."""
+    if impossible:
+        logger.warning(
+            "%s of %s points are impossible; give other values in their place",
+            number(impossible),
+            number(total),
+        )
+    return InputError.exit_status if impossible else DONE
+
+
+def _print_points(asked: Sweep, command: Command) -> int:
+    from phaze.report.tables.sweep_tables import asked_rows
+    from phaze.studies.sweep.run import resolved_points
+    from phaze.studies.sweep.store import Store
+
+    points, store = resolved_points(asked), Store(asked.store)
+    there = [
+        point.point is not None and store.load(point.point.key) is not None for point in points
+    ]
+    sizes = [None if point.point is None else point.point.size for point in points]
+    print_rows(
+        f"{asked.name}: {len(points)} points", asked_rows(asked, points, sizes, there), command
+    )
+    return _status(sum(point.point is None for point in points), len(points))

@@ -1,0 +1,54 @@
+"""``phaze trace``: the schedules of a run as a timeline for Perfetto or chrome://tracing."""
+
+from __future__ import annotations
+
+import sys
+
+from phaze.cli.arguments import Command
+from phaze.cli.exit_status import DONE
+from phaze.cli.printing import print_rows
+from phaze_common.echo import say
+
+STDOUT = "-"
+
+
+def trace(command: Command) -> int:
+    """Write the timeline of a run's best design, gzipped where the file's name says so."""
+    from phaze.report.trace.timeline import timeline_of
+    from phaze.runs.finished_run import open_run
+    from phaze.runs.run_directory import RUN_FILES
+    from phaze_common.errors import InputError
+    from phaze_common.files import output_file, pack, user_path
+    from phaze_common.written_files import write_output
+
+    asked = (
+        None
+        if command.output in {None, STDOUT}
+        else output_file(str(command.output), ", or - for standard output")
+    )
+    if asked is not None and asked.name in RUN_FILES:
+        raise InputError(
+            f"--output {asked} has the name of a file of a run, which it would replace; give "
+            "another"
+        )
+    if asked is not None and asked.suffix not in {".json", ".gz"}:
+        raise InputError(
+            f"--output {asked} would not be taken for a timeline; give a name that ends in .json "
+            "or .json.gz"
+        )
+    run = open_run(user_path(command.runs[0]))
+    path = asked or run.folder / "trace.json"
+    timeline = timeline_of(run)
+    if command.output == STDOUT:
+        say(sys.stdout, timeline.content.decode().splitlines())
+        return DONE
+    content = pack(timeline.content) if path.suffix == ".gz" else timeline.content
+    write_output(path, content, force=command.force)
+    row: dict[str, object] = {
+        "file": str(path),
+        "processes": timeline.processes,
+        "events": timeline.events,
+        "opens_in": "https://ui.perfetto.dev or chrome://tracing",
+    }
+    print_rows("trace", [row], command)
+    return DONE

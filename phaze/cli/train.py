@@ -1,0 +1,151 @@
+"""``phaze train``: a plan trained with torch.distributed, measured and compared with its
+prediction."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phaze.cli.arguments import Command
+from phaze.cli.exit_status import DONE, FAILED, Stopped
+from phaze.cli.printing import print_answer
+from phaze.cli.report import need_libraries
+from phaze_common.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze.runtime.training.job import Job
+    from phaze.runtime.training.plan_file import PlanToTrain
+    from phaze.runtime.training.records import CheckRecord, JobRecord, TrainRecord
+
+logger = logging.getLogger(__name__)
+
+PAGE, TRACE = "report.html", "trace.json"
+
+
+def train(command: Command) -> int:
+    """Train the plan and print losses, times per stage and what the check found; fails where the
+    check does."""
+    from phaze.runtime.training.torchrun import is_first, said_once
+
+    if command.config is None:
+        raise InputError("no plan is named; give --plan best.json")
+    folder = _folder(command.config, command)
+    try:
+        return said_once(lambda: _train(command, folder))
+    except KeyboardInterrupt as stop:
+        raise Stopped(_kept(folder) if is_first() else "") from stop
+
+
+def _folder(plan: Path, command: Command) -> Path:
+    from phaze.runtime.training.records import TRAIN_FOLDER
+    from phaze_common.files import user_path
+
+    return (
+        plan.absolute().parent / TRAIN_FOLDER
+        if command.output is None
+        else user_path(command.output)
+    ).absolute()
+
+
+def _kept(folder: Path) -> str:
+    """What there is of a training that was told to end."""
+    from phaze.runtime.training.job import CHECKPOINTS
+
+    if any((folder / CHECKPOINTS).glob("step-*")):
+        return f"the same command with --resume {folder} goes on from the last checkpoint"
+    return "no checkpoint was written; give --checkpoint-every to be able to go on"
+
+
+def _train(command: Command, folder: Path) -> int:
+    from phaze.runtime.training.checkpoints import find
+    from phaze.runtime.training.comparison import check_training
+    from phaze.runtime.training.job import check_job
+    from phaze.runtime.training.launch import launch, say_step
+    from phaze.runtime.training.plan_file import read_plan_to_train
+    from phaze.runtime.training.process import prepare_torch
+    from phaze.runtime.training.process import train as train_here
+    from phaze.runtime.training.records import MEASURED_FILE, TRAIN_FILE
+    from phaze.runtime.training.start_checks import check_start
+    from phaze.runtime.training.torchrun import (
+        agreed,
+        check_world,
+        is_first,
+        meeting,
+        started_by_torchrun,
+    )
+    from phaze_common.files import check_writable
+    from phaze_common.written_files import check_replaceable
+
+    need_libraries("train")
+    assert command.config is not None  # train has refused that
+    given = read_plan_to_train(command.config, command.names[0] if command.names else None)
+    job = _job(given, folder, command)
+    family = check_job(job, command.most_processes)
+    if job.resume is not None:
+        find(job.resume, job)
+    if started_by_torchrun():
+        check_world(job)
+    check_start(job, family)
+    if is_first():
+        check_writable(job.folder)
+        check_replaceable(
+            job.folder, dict.fromkeys((TRAIN_FILE, MEASURED_FILE, TRACE, PAGE)), force=command.force
+        )
+    check = None
+    if started_by_torchrun():
+        with meeting():
+            mine = train_here(job, say_step)
+            if job.check:
+                check = check_training(
+                    job, family, mine, agreed, lambda exact: train_here(exact, say_step)
+                )
+        return DONE if mine is None else _report(job, given, mine, check, command)
+    (record,) = launch([job])
+    if job.check:
+        prepare_torch()
+        check = check_training(job, family, record, bool, lambda exact: launch([exact])[0])
+    return _report(job, given, record, check, command)
+
+
+def _job(given: PlanToTrain, folder: Path, command: Command) -> Job:
+    from phaze.runtime.training.job import SYNTHETIC, Job
+    from phaze_common.files import user_path
+
+    return Job(
+        plan=given.plan,
+        steps=command.steps,
+        folder=folder,
+        data=SYNTHETIC if command.data == SYNTHETIC else str(user_path(command.data).absolute()),
+        dtype=command.dtype or "float32",
+        seed=command.seed,
+        check=command.check,
+        checkpoint_every=command.checkpoint_every,
+        resume=None if command.resume is None else user_path(str(command.resume)).absolute(),
+    )
+
+
+def _report(
+    job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None, command: Command
+) -> int:
+    """Write and print what was measured; fails where the check found another training."""
+    from phaze.report.pages.page import page
+    from phaze.report.pages.training.training_report import training_report
+    from phaze.report.training_run import measured_timeline, training_tables
+    from phaze.runtime.training.plan_file import train_record
+    from phaze.runtime.training.records import MEASURED_FILE, TRAIN_FILE
+    from phaze_common.file_formats import TRAINING
+    from phaze_common.records import to_json
+    from phaze_common.written_files import write_outputs
+
+    answer: TrainRecord = train_record(job, given, record, check)
+    content = TRAINING.stamped_json(to_json(answer), indent=2)
+    files = {
+        TRAIN_FILE: content,
+        MEASURED_FILE: TRAINING.stamped_json(to_json(record)),
+        TRACE: measured_timeline(answer, record, given.pipeline),
+        PAGE: page(training_report(answer, record, given.pipeline)).encode(),
+    }
+    write_outputs(job.folder, files, force=command.force)
+    print_answer(content.decode(), lambda: training_tables(answer, job.folder), command)
+    return DONE if check is None or check.equal else FAILED

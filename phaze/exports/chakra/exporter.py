@@ -1,0 +1,176 @@
+"""Plans as execution traces of one iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from Estimator.plans.plan import UniformPlan
+from Estimator.plans.rates import Machine
+from phaze.exports.chakra import astra_sim
+from phaze.exports.chakra.ranks import Communicators, Ranks
+from phaze.exports.chakra.readme import PREFIX, RUN, readme
+from phaze.exports.chakra.replay import Replay, replay
+from phaze.exports.chakra.stage_nodes import Iteration, StageNode, stage_nodes
+from phaze.exports.chakra.trace import Node, NodeType, node_bytes, of_rank, trace_bytes
+from phaze.exports.launch import ExportedFile, Exporter, Inexpressible, Launch
+from phaze.exports.work import Members
+
+MOST_RANKS = 1024  # a file each
+MOST_PASSES = 1_000_000  # of all ranks, each some kB of nodes
+MOST_REPLAYED = 200_000  # nodes of all ranks, some seconds
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """The nodes of an iteration: ``stages`` by stage, bound to a rank when they are asked for."""
+
+    ranks: Ranks
+    stages: tuple[tuple[StageNode, ...], ...]
+    communicators: Communicators
+
+    @staticmethod
+    def of(launch: Launch) -> Traces:
+        """The traces of ``launch``.
+
+        Raises:
+            ValueError: its passes have not been priced.
+        """
+        if launch.pipeline is None or launch.work is None:
+            raise ValueError("the passes of the plan have not been priced")
+        ranks = Ranks(launch.degrees)
+        iteration = Iteration.of(
+            launch.pipeline, launch.work, {members: ranks.size(members) for members in Members}
+        )
+        stages = tuple(stage_nodes(iteration, stage) for stage in range(launch.degrees.pp))
+        traces = Traces(ranks, stages, Communicators(ranks))
+        return traces.timed() if sum(map(len, stages)) <= MOST_REPLAYED else traces
+
+    @property
+    def count(self) -> int:
+        """Nodes of all ranks."""
+        plan = self.ranks.plan
+        return sum(map(len, self.stages)) * (plan.devices // plan.pp)
+
+    def timed(self) -> Traces:
+        """The same, every node with when it starts: the ranks of a stage are alike, so one of each
+        stage tells."""
+        column = [self.ranks.peer(0, stage) for stage in range(self.ranks.plan.pp)]
+        end_s = replay({rank: tuple(self.nodes(rank)) for rank in column}).end_s
+
+        def timed(rank: int, each: StageNode) -> StageNode:
+            node = each.node
+            if (
+                node.type is NodeType.RECEIVE
+            ):  # asked for when all before it is finished, however long it takes to come
+                start_s = max(
+                    (end_s[rank, before] for before in (*node.data_deps, *node.ctrl_deps)),
+                    default=0.0,
+                )
+            else:
+                start_s = end_s[rank, node.id] - node.duration_s
+            return replace(each, node=replace(node, start_micros=round(max(start_s, 0.0) * 1e6)))
+
+        stages = (
+            tuple(timed(rank, each) for each in nodes)
+            for rank, nodes in zip(column, self.stages, strict=True)
+        )
+        return replace(self, stages=tuple(stages), communicators=Communicators(self.ranks))
+
+    def nodes(self, rank: int) -> Iterator[Node]:
+        """The nodes of ``rank``."""
+        return (self._bound(each, rank) for each in self.stages[self.ranks.stage_of(rank)])
+
+    def _bound(self, each: StageNode, rank: int) -> Node:
+        if each.members is not None:
+            return replace(each.node, group=self.communicators.name(rank, each.members))
+        if each.peer is None:
+            return each.node
+        peer = self.ranks.peer(rank, each.peer)
+        source, target = (rank, peer) if each.node.type is NodeType.SEND else (peer, rank)
+        return replace(each.node, comm_src=source, comm_dst=target)
+
+    def files(self) -> Iterator[ExportedFile]:
+        """A trace for every rank. What all ranks of a stage share is written once."""
+        shared = [[node_bytes(each.node) for each in nodes] for nodes in self.stages]
+        for rank in range(self.ranks.plan.devices):
+            stage = self.ranks.stage_of(rank)
+            messages = (
+                message + of_rank(node)
+                for message, node in zip(shared[stage], self.nodes(rank), strict=True)
+            )
+            yield ExportedFile(f"{PREFIX}.{rank}.et", trace_bytes(messages))
+
+
+class Chakra:
+    """Writes Chakra execution traces, and what ASTRA-sim runs them with."""
+
+    name = "chakra"
+    title = "Chakra and ASTRA-sim"
+
+    def inexpressible(self, launch: Launch) -> Inexpressible | None:
+        """Plans of so many ranks or nodes that nobody would want the files, or whose passes have
+        not been priced."""
+        plan = launch.degrees
+        if launch.pipeline is None or launch.work is None or launch.machine is None:
+            return Inexpressible("what its passes take has not been predicted")
+        if plan.devices == 1:
+            return Inexpressible("it runs on one device, which has nobody to communicate with")
+        if plan.devices > MOST_RANKS:
+            what = (
+                f"it has {plan.devices:,} ranks with a trace each, and at most {MOST_RANKS:,} "
+                "are written"
+            )
+            return Inexpressible(what, _fewer_replicas(plan))
+        passes = 2 * plan.micro_batches * plan.interleave * plan.devices
+        if passes > MOST_PASSES:
+            return Inexpressible(
+                f"its ranks run {passes:,} passes of {plan.micro_batches:,} micro-batches, and "
+                f"traces hold up to {MOST_PASSES:,}"
+            )
+        return None
+
+    def files(self, launch: Launch) -> tuple[ExportedFile, ...]:
+        """Traces of all ranks, ASTRA-sim's configuration, and how to run it."""
+        traces = Traces.of(launch)
+        written = tuple(traces.files())  # which names the groups
+        machine = launch.machine
+        assert machine is not None
+        return (*written, *_configuration(launch, machine, traces))
+
+
+def _configuration(launch: Launch, machine: Machine, traces: Traces) -> tuple[ExportedFile, ...]:
+    network = astra_sim.dimensions(launch.degrees, machine.cluster)
+    return (
+        ExportedFile("groups.json", astra_sim.groups_file(traces.communicators)),
+        ExportedFile("network.yml", astra_sim.network_file(network)),
+        ExportedFile("system.json", astra_sim.system_file(machine, network)),
+        ExportedFile("memory.json", astra_sim.memory_file()),
+        ExportedFile("run.sh", RUN, executable=True),
+        ExportedFile("README.md", readme(launch, traces.count, _replayed(traces))),
+    )
+
+
+def _replayed(traces: Traces) -> Replay | None:
+    """The replay of all ranks; None where it would take long."""
+    if traces.count > MOST_REPLAYED:
+        return None
+    return replay({rank: tuple(traces.nodes(rank)) for rank in range(traces.ranks.plan.devices)})
+
+
+def _fewer_replicas(plan: UniformPlan) -> tuple[tuple[str, object], ...]:
+    """The settings of as many replicas as are written, each with the samples that it had; none
+    where one is too many."""
+    each = plan.inner_devices * plan.pp
+    if not isinstance(plan.group_order, str):
+        return ()
+    for dp in range(min(MOST_RANKS // each, plan.dp), 0, -1):
+        if dp * plan.cp % plan.ep == 0:
+            return ("dp", dp), (
+                "global_batch_size",
+                plan.micro_batches * plan.micro_batch_size * dp,
+            )
+    return ()
+
+
+EXPORTER: Exporter = Chakra()

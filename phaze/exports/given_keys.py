@@ -1,0 +1,256 @@
+"""Keys of a launch file, written as paths, and what phaze makes of each by the list of its program
+(``known_keys/*.yaml``).
+
+A list sorts the keys of one version of a program into those that its reader reads, those that
+change no price, and those that change time or memory in a way that no plan says, each with the
+reason and with the values that turn it off. ``part.*`` stands for every key of a part that has no
+line of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from phaze.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
+from phaze.exports.near_names import near_name
+from phaze_common.echo import clipped, kind_of
+from phaze_common.errors import InputError
+from phaze_common.yaml_files import read_yaml
+
+AS_DESCRIBED = "the software is priced as it is described, whatever this says"
+HOME = Path(__file__).parent / "known_keys"
+OFF = (
+    None,
+    False,
+    "auto",
+    "none",
+    "None",
+    "no",
+    "NO",
+    "",
+    (),
+    0,
+)  # values that turn any key off, or leave it to the program
+LONGEST_VALUE = 60  # characters of a value that are shown
+DEEPEST = 50  # objects in each other
+MOST_KEYS = 20_000  # of a file; the largest configurations have some hundred
+
+
+@dataclass(frozen=True)
+class Untold:
+    """Why a key changes the answer in a way that no plan says, and the values with which it does
+    not."""
+
+    reason: str
+    off: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
+class KnownKeys:
+    """The sorted keys of ``program`` in ``version``, by path; a path may end in ``*``."""
+
+    program: str
+    version: str
+    read: frozenset[str]
+    no_effect: frozenset[str]
+    usual: frozenset[str]
+    not_expressible: Mapping[str, Untold]
+
+    def kind_of(self, path: str, value: object) -> tuple[KeyKind, str]:
+        """What becomes of the key at ``path`` with ``value``, and why where no plan says it."""
+        for name in _names(path):
+            if name in self.read:
+                return KeyKind.READ, ""
+            untold = self.not_expressible.get(name)
+            if untold is not None:
+                off = is_off(value) or any(_same(value, each) for each in untold.off)
+                return (KeyKind.NO_EFFECT, "") if off else (KeyKind.NOT_EXPRESSIBLE, untold.reason)
+            if name in self.no_effect:
+                return KeyKind.NO_EFFECT, ""
+            if name in self.usual:
+                return (KeyKind.NO_EFFECT, "") if is_off(value) else (KeyKind.USUAL, AS_DESCRIBED)
+        return KeyKind.UNKNOWN, ""
+
+    def check_spelling(self, given: Mapping[str, object]) -> None:
+        """Refuse a key that no list names itself and whose name is nearly that of one that is read.
+
+        Raises:
+            InputError: says which it may have been.
+        """
+        left = self.read.difference(given)
+        beside = defaultdict[str, set[str]](set)
+        for path in self.read:
+            beside[path.rpartition(".")[0]].add(path)
+        listed = self.read | self.no_effect | self.usual | self.not_expressible.keys()
+        for path, value in given.items():
+            read = path in listed or self.kind_of(path, value)[0] is KeyKind.READ
+            near = (
+                None
+                if read
+                else near_name(path, left)
+                or near_name(path, beside.get(path.rpartition(".")[0], ()))
+            )
+            if near is not None:
+                raise InputError(
+                    f"{path} is no key of {self.program} that is read; did you mean {near}? "
+                    "Correct it or leave it out"
+                )
+
+    def reading(
+        self,
+        settings: Mapping[str, object],
+        given: Mapping[str, object],
+        untold: Mapping[str, str] | None = None,
+        taken: Container[str] = (),
+        usual: Mapping[str, str] | None = None,
+    ) -> LaunchReading:
+        """``settings`` with every key that is ``given``.
+
+        ``untold`` are keys that no plan says as they are here, and why; ``taken`` those that one
+        says as they are here, although the list has them among those that none does; ``usual``
+        those priced as is usual, and what that is.
+        """
+        keys = list[LaunchKey]()
+        for path, value in given.items():
+            reason = (untold or {}).get(path)
+            kind, why = (
+                self.kind_of(path, value) if reason is None else (KeyKind.NOT_EXPRESSIBLE, reason)
+            )
+            if path in taken and reason is None:
+                kind, why = KeyKind.READ, ""
+            if path in (usual or {}):
+                kind, why = KeyKind.USUAL, (usual or {})[path]
+            keys.append(LaunchKey(path, shown(value), kind, why))
+        return LaunchReading(self.program, settings, tuple(keys))
+
+
+@cache
+def known_keys(name: str) -> KnownKeys:
+    """The list ``known_keys/NAME.yaml``."""
+    content = read_yaml(HOME / f"{name}.yaml")
+    untold = {
+        path: Untold(entry)
+        if isinstance(entry, str)
+        else Untold(entry["reason"], tuple(map(_frozen, entry["unless"])))
+        for path, entry in content["not_expressible"].items()
+    }
+    read, no_effect, usual = (
+        frozenset(content.get(kind, ())) for kind in ("read", "no_effect", "priced_as_usual")
+    )
+    return KnownKeys(content["program"], str(content["version"]), read, no_effect, usual, untold)
+
+
+def flattened(content: Mapping[str, object]) -> dict[str, object]:
+    """Every value of nested objects by its path, ``zero_optimization.stage``; an empty object is a
+    value.
+
+    Raises:
+        InputError: there are more than ``MOST_KEYS``, or they are nested deeper than ``DEEPEST``.
+    """
+    found = dict[str, object]()
+    waiting: list[tuple[str, object, int]] = [("", content, 0)]
+    while waiting:
+        path, value, depth = waiting.pop()
+        if isinstance(value, Mapping) and value:
+            inner = [
+                (f"{path}.{name}" if path else str(name), each, depth + 1)
+                for name, each in value.items()
+            ]
+            waiting.extend(reversed(inner))
+        elif path:
+            found[path] = value
+        if len(found) + len(waiting) > MOST_KEYS or depth > DEEPEST:
+            raise InputError(
+                f"it has more than {MOST_KEYS:,} keys or {DEEPEST} levels, far more than any "
+                "launch; give a smaller file"
+            )
+    return found
+
+
+def is_off(value: object) -> bool:
+    """Whether ``value`` turns a key off, or leaves it to the program."""
+    return any(_same(value, each) for each in OFF) or value == {}
+
+
+def shown(value: object) -> str:
+    """A value as text of one line, cut where it is long."""
+    text = (
+        value
+        if isinstance(value, str)
+        else repr(value)
+        if isinstance(value, list | dict)
+        else str(value)
+    )
+    return clipped(text, LONGEST_VALUE)
+
+
+def written(value: object) -> str:
+    """As ``shown``, a text in quotes: ``"2048"`` is no number."""
+    return shown(repr(value) if type(value) is str else value)
+
+
+def part(content: Mapping[str, object], name: str, program: str) -> Mapping[str, object]:
+    """An object of keys at ``name``; empty where there is none or it is null.
+
+    Raises:
+        InputError: there is something else.
+    """
+    value = content.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError(f"{name} holds {kind_of(value)}; {program} takes an object of keys there")
+    return value
+
+
+def whole(value: object, name: str) -> int | None:
+    """A whole number of at least 1; None where it is absent or left to something else (``auto``, 0,
+    null).
+
+    Raises:
+        InputError: it is another value.
+    """
+    if value is None or value == "auto" or (value == 0 and not isinstance(value, bool)):
+        return None
+    if isinstance(value, str) and value.isdecimal() and value.isascii() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{name} is {shown(repr(value))}; give a whole number of at least 1")
+    return value
+
+
+def truth(value: object, name: str) -> bool:
+    """A switch; what is absent or left to something else is off.
+
+    Raises:
+        InputError: it is another value.
+    """
+    if isinstance(value, str) and value.lower() in ("true", "false", "yes", "no"):
+        return value.lower() in ("true", "yes")
+    if is_off(value):
+        return False
+    if value is True or (value == 1 and isinstance(value, int)):
+        return True
+    raise InputError(f"{name} is {shown(repr(value))}; give true or false")
+
+
+def _names(path: str) -> list[str]:
+    """``path`` and the patterns that hold it, the narrowest first."""
+    words = path.split(".")
+    return [path, *(".".join((*words[:length], "*")) for length in range(len(words) - 1, 0, -1))]
+
+
+def _same(value: object, other: object) -> bool:
+    if isinstance(value, bool) or isinstance(other, bool) or value is None or other is None:
+        return value is other
+    return _frozen(value) == other
+
+
+def _frozen(value: object) -> object:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value

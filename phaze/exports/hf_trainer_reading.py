@@ -1,0 +1,282 @@
+"""Settings of ``phaze evaluate`` out of arguments of Hugging Face's Trainer: a call in Python
+(nothing is run), or YAML or JSON.
+
+They say the micro-batch, formats, recomputation and FSDP. How many replicas there are is nowhere
+among them, so ``--dp`` or ``--devices`` gives it, and ``--global-batch-size`` the batch where
+gradients are accumulated. What shares out the model by a file of DeepSpeed is in that file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from Estimator.plans.offload import Offload
+from phaze.exports.deepspeed_reading import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE
+from phaze.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole, written
+from phaze.exports.launch_batches import accumulation
+from phaze.exports.launch_keys import LaunchReading
+from phaze.exports.python_files.changes import ABSENT
+from phaze.exports.python_files.expressions import Method
+from phaze.exports.python_files.module import Module
+from phaze.exports.python_files.values import Expression, Made, parsed
+from phaze_common.errors import InputError
+from phaze_common.yaml_files import parse_yaml
+
+PROGRAM = "Hugging Face Trainer"
+MARK = "per_device_train_batch_size"
+CALLS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig")
+ADAM = (
+    "adamw_torch",
+    "adamw_torch_fused",
+    "adamw_hf",
+    "adamw_apex_fused",
+    "adamw_torch_xla",
+    "adamw_torch_npu_fused",
+    "adam",
+)
+LENGTHS = ("max_length", "max_seq_length", "cutoff_len")  # of TRL and LLaMA-Factory
+SETTINGS = {  # of phaze evaluate that say what an argument does
+    MARK: "micro_batch_size",
+    "gradient_accumulation_steps": "global_batch_size",
+    "bf16": "precision",
+    "fp16": "precision",
+    "gradient_checkpointing": "recompute",
+    "activation_checkpointing": "recompute",
+    "optim": "optimizer",
+    **dict.fromkeys(LENGTHS, "sequence_length"),
+}
+METHODS: Mapping[
+    str, Method
+] = {  # of TrainingArguments in transformers 4 and 5; what they leave out, they set to a default
+    "set_training": (
+        ("learning_rate", "learning_rate", 5e-5),
+        ("batch_size", MARK, 8),
+        ("weight_decay", "weight_decay", 0),
+        ("num_epochs", "num_train_epochs", 3),
+        ("max_steps", "max_steps", -1),
+        ("gradient_accumulation_steps", "gradient_accumulation_steps", 1),
+        ("seed", "seed", 42),
+        ("activation_checkpointing", "gradient_checkpointing", False),
+        ("activation_checkpointing", "activation_checkpointing", ABSENT),
+        ("gradient_checkpointing", "gradient_checkpointing", ABSENT),
+    ),
+    "set_optimizer": (
+        *(
+            ("name", "optim", ADAM[0]),
+            ("learning_rate", "learning_rate", 5e-5),
+            ("weight_decay", "weight_decay", 0),
+        ),
+        *(
+            ("beta1", "adam_beta1", 0.9),
+            ("beta2", "adam_beta2", 0.999),
+            ("epsilon", "adam_epsilon", 1e-8),
+        ),
+        ("args", "optim_args", None),
+    ),
+    "set_dataloader": (("train_batch_size", MARK, 8),),
+    **dict.fromkeys(
+        (
+            "set_evaluate",
+            "set_testing",
+            "set_save",
+            "set_logging",
+            "set_push_to_hub",
+            "set_lr_scheduler",
+        ),
+        (),
+    ),
+}
+NOWHERE = "TrainingArguments(...) in no place that can be followed"
+MOST_LISTED = 20
+OF_EXPORTS = {"MODEL": "model", "SEQUENCE_LENGTH": "sequence_length"}
+
+
+def recognises(content: object) -> bool:
+    """Whether parsed YAML or JSON has the mark of such arguments, the batch by Trainer's name."""
+    return isinstance(content, dict) and MARK in content
+
+
+def recognises_python(text: str) -> bool:
+    """Whether a text may be a Python file with such a call."""
+    return any(f"{call}(" in text for call in CALLS)
+
+
+def read(text: str, given: Mapping[str, str] | None = None) -> LaunchReading:
+    """The plan in ``text`` as settings of ``evaluate``, and what became of its keys; what cannot be
+    known is left out.
+
+    Settings ``given`` besides say the replicas.
+
+    Raises:
+        InputError: it has no such arguments, several of them, or values that Trainer does not take.
+    """
+    if recognises_python(text):
+        return _read_python(text, given or {})
+    content = parse_yaml(text, "the configuration")
+    if not isinstance(content, dict) or not recognises(content):
+        raise InputError(
+            f"the configuration has no {MARK}; give arguments of Hugging Face's Trainer"
+        )
+    return _reading({str(key): value for key, value in content.items()}, {}, given or {})
+
+
+def _read_python(text: str, given: Mapping[str, str]) -> LaunchReading:
+    module = Module(parsed(text), main=True, methods=METHODS)
+    calls = module.records_of_functions(CALLS)
+    if len(calls) != 1:
+        lines = ", ".join(str(call.line) for call in calls[:MOST_LISTED])
+        what = (
+            f"makes arguments of {len(calls)} trainings, in lines {lines}"
+            if calls
+            else f"calls {NOWHERE}"
+        )
+        raise InputError(f"the file {what}; give one with the arguments of one training")
+    calls[0].check_told(unnamed=1)  # the folder of results
+    values = calls[0].values
+    constants = {key: module.constant(name) for name, key in OF_EXPORTS.items()}
+    length = constants["sequence_length"]
+    if (
+        module.has("SEQUENCE_LENGTH")
+        and isinstance(length, Expression | Made)
+        and "sequence_length" not in given
+    ):
+        raise InputError(
+            f"SEQUENCE_LENGTH is {shown(length)}, which only running the file would tell; write "
+            "it out, or give --sequence-length"
+        )
+    own = {key: value for key, value in constants.items() if isinstance(value, str | int)}
+    eager = module.constant("ATTENTION")
+    own |= {"attention": "eager" if eager == "eager" else "flash"} if isinstance(eager, str) else {}
+    return _reading(values, own, given)
+
+
+def _reading(
+    values: Mapping[str, object], own: Mapping[str, object], given: Mapping[str, str]
+) -> LaunchReading:
+    known = known_keys("hf_trainer")
+    words = flattened({name: _word(value) for name, value in values.items()})
+    known.check_spelling(words)
+    untold, usual = dict[str, str](), dict[str, str]()
+    micro = whole(_told(values, MARK, given), MARK)
+    found: dict[str, object] = {
+        "tp": 1,
+        "pp": 1,
+        "cp": 1,
+        "ep": 1,
+        "micro_batch_size": micro or 8,
+    }  # Trainer's default
+    steps = (
+        whole(_told(values, "gradient_accumulation_steps", given), "gradient_accumulation_steps")
+        or 1
+    )
+    found |= accumulation(given, steps, found, "gradient_accumulation_steps", untold)
+    formats = [name for name in ("bf16", "fp16") if truth(_told(values, name, given), name)]
+    if len(formats) > 1:
+        raise InputError("fp16 and bf16 are both true, which Trainer refuses; leave one out")
+    found["precision"] = formats[0] if formats else "fp32"
+    names = ("gradient_checkpointing", "activation_checkpointing")  # of transformers 5 both
+    found["recompute"] = (
+        "full" if any(truth(_told(values, name, given), name) for name in names) else "none"
+    )
+    found |= _optimizer(values, given, untold) | _sharing(values, given, untold, usual)
+    length = next(
+        (size for name in LENGTHS if (size := whole(_told(values, name, given), name)) is not None),
+        None,
+    )
+    found |= {} if length is None else {"sequence_length": length}
+    found |= own
+    hidden = {
+        SETTINGS[name]
+        for name, value in values.items()
+        if name in SETTINGS and isinstance(value, Expression | Made)
+    }
+    found = {key: value for key, value in found.items() if key not in hidden & given.keys()}
+    return known.reading(found, words, untold, usual=usual)
+
+
+def _word(value: object) -> object:
+    return str(value) if isinstance(value, Made) else value
+
+
+def _told(values: Mapping[str, object], name: str, given: Mapping[str, str]) -> object:
+    """A value of these arguments; None where the command line says the setting.
+
+    Raises:
+        InputError: only running the file would tell it.
+    """
+    value, setting = values.get(name), SETTINGS.get(name, "")
+    if setting in given:
+        return None
+    if isinstance(value, Expression | Made):
+        remedy = f"; write its value out, or give --{setting.replace('_', '-')}" if setting else ""
+        raise InputError(
+            f"{name} is {shown(value)}, which only running the file would tell{remedy}"
+        )
+    return value
+
+
+def _optimizer(
+    values: Mapping[str, object], given: Mapping[str, str], untold: dict[str, str]
+) -> dict[str, object]:
+    name = str(_told(values, "optim", given) or ADAM[0]).rpartition(".")[2].lower()
+    if name in ADAM:
+        return {"optimizer": "adam"}
+    if name == "sgd":
+        return {"optimizer": "sgd"}
+    untold["optim"] = "its state and step are not those of Adam, and it is priced as Adam"
+    return {"optimizer": "adam"}
+
+
+def _sharing(
+    values: Mapping[str, object],
+    given: Mapping[str, str],
+    untold: dict[str, str],
+    usual: dict[str, str],
+) -> dict[str, object]:
+    if not is_off(values.get("deepspeed")):
+        path, *others = flattened({"deepspeed": _word(values["deepspeed"])})
+        usual |= dict.fromkeys(others, f"not read, as {path}")
+        if "zero_stage" in given:
+            usual[path] = OF_COMMAND_LINE
+        else:
+            untold[path] = (
+                f"its configuration says how DeepSpeed shares out the model: {INSTEAD_OF_DEEPSPEED}"
+            )
+        return {}
+    words = values.get("fsdp")
+    named = (
+        str(words).split()
+        if isinstance(words, str)
+        else [str(word) for word in words]
+        if isinstance(words, list)
+        else []
+    )
+    named = ["full_shard"] if words is True else named
+    stages = {
+        "full_shard": 3,
+        "shard_grad_op": 2,
+        "no_shard": 0,
+        "hybrid_shard": 3,
+        "hybrid_shard_zero2": 2,
+    }
+    stage = next((stages[word] for word in named if word in stages), None)
+    if named and stage is None:
+        raise InputError(f"fsdp is {written(words)}; give {', '.join(stages)}")
+    if any(word.startswith("hybrid") for word in named):
+        untold["fsdp"] = (
+            "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
+        )
+    found: dict[str, object] = {
+        "zero_stage": stage or 0,
+        "overlap_gradients": True,
+    }  # as torch always does
+    options = values.get("fsdp_config")
+    options = options if isinstance(options, dict) and named else {}
+    if truth(
+        options.get("activation_checkpointing", options.get("fsdp_activation_checkpointing")),
+        "fsdp_config.activation_checkpointing",
+    ):
+        found["recompute"] = "full"
+    if "offload" in named:
+        found["offload"] = list(Offload(1.0, 1.0, 1.0).terms)
+    return found

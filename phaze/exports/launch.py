@@ -1,0 +1,105 @@
+"""What is exported, and what an export is: a plan with what surrounds it, and files that launch
+it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from Estimator.plans.plan import Plan, UniformPlan
+from Estimator.plans.pricing import PricedPlan
+from Estimator.plans.rates import Machine
+from Estimator.plans.results import PipelineReport
+from phaze.exports.shape import DecoderShape, decoder_shape
+from phaze.exports.work import PlanWork
+from phaze.exports.working import plan_work
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A plan to be launched. ``degrees`` is it by its degrees, ``layers`` are the names of the
+    model's in execution order.
+
+    ``device`` and ``cluster`` are those that it was made for, in words; ``overlap_gradients`` and
+    ``overlap_tensor`` what its framework overlaps where the plan leaves it to that. ``iteration_s``
+    and ``memory_bytes`` are predicted, of the fullest stage. Programs that run iterations ask for
+    what it is made of: the ``pipeline`` of its passes and the ``priced`` plan.
+    """
+
+    plan: Plan
+    degrees: UniformPlan
+    layers: tuple[str, ...]
+    device: str
+    cluster: str
+    devices_per_node: int
+    overlap_gradients: bool
+    overlap_tensor: bool
+    iteration_s: float | None = None
+    memory_bytes: float | None = None
+    pipeline: PipelineReport | None = None
+    priced: PricedPlan | None = None
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that the plan occupies."""
+        return -(-self.degrees.devices // self.devices_per_node)
+
+    @property
+    def processes_per_node(self) -> int:
+        """Devices of a node that it uses; of the last one, too, unless there is only one."""
+        return min(self.degrees.devices, self.devices_per_node)
+
+    @property
+    def machine(self) -> Machine | None:
+        """What runs the plan; None where it was not priced."""
+        return None if self.priced is None else self.priced.machine
+
+    @cached_property
+    def work(self) -> PlanWork | None:
+        """The work of the plan's devices; None where it was not priced."""
+        return None if self.priced is None else plan_work(self.priced)
+
+    @cached_property
+    def shape(self) -> DecoderShape | None:
+        """The model as launchers are told it; None where it is no decoder of blocks alike."""
+        return decoder_shape(self.plan.model)
+
+    @cached_property
+    def blocks_of_chunks(self) -> tuple[int, ...]:
+        """Repeated blocks in every chunk of the pipeline, in model order; embedding and head do not
+        count."""
+        ends = {self.layers[0], self.layers[-1]} if len(self.layers) > 1 else set[str]()
+        return tuple(sum(layer not in ends for layer in chunk.layers) for chunk in self.plan.stages)
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """One file by its path in the folder of an export."""
+
+    path: str
+    content: str | bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True)
+class Inexpressible:
+    """What a program cannot be told, in a sentence, and the settings (flags of ``evaluate``) of the
+    nearest plan that it can."""
+
+    what: str
+    nearest: tuple[tuple[str, object], ...] = ()
+
+
+class Exporter(Protocol):
+    """A program that a plan can be written out for; pure functions of a launch."""
+
+    name: str
+    title: str
+
+    def inexpressible(self, launch: Launch) -> Inexpressible | None:
+        """What of ``launch`` the program cannot be told, the first of it; None where all can be."""
+
+    def files(self, launch: Launch) -> tuple[ExportedFile, ...]:
+        """The files of ``launch``, which the program can be told. Every choice has a comment that
+        says why."""

@@ -1,0 +1,67 @@
+"""Number formats of training state as Megatron is told them, and which it has none for.
+
+In bf16 and fp8 it adds up and reduces gradients in fp32 unless ``--grad-reduce-in-bf16``, in fp16
+in fp16 unless ``--accumulate-allreduce-grads-in-fp32``. Its precision-aware optimizer (Adam of
+Transformer Engine, and only with ZeRO) keeps moments in fp32, bf16, fp16 or fp8 and main weights in
+fp32 or fp16; ``--fp8-param-gather`` too needs the distributed optimizer (core_v0.16.1,
+megatron/training/arguments.py, megatron/core/optimizer/optimizer_config.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from phaze.exports.launch import Inexpressible, Launch
+from phaze_common.choices import MomentDtype, Precision, StateDtype
+
+GRADIENTS = {  # formats of gradients by precision, its own first
+    Precision.BF16: (StateDtype.FP32, StateDtype.BF16),
+    Precision.FP8: (StateDtype.FP32, StateDtype.BF16),
+    Precision.FP16: (StateDtype.FP16, StateDtype.FP32),
+    Precision.FP32: (StateDtype.FP32,),
+}
+
+
+def narrow_state(launch: Launch) -> bool:
+    """Whether the optimizer keeps something in fewer bits than fp32, which only its precision-aware
+    one does."""
+    formats = launch.degrees.state_formats
+    return formats.moment_dtype not in {
+        None,
+        MomentDtype.FP32,
+    } or formats.main_weight_dtype not in {None, StateDtype.FP32}
+
+
+def format_limits(launch: Launch) -> Iterator[Inexpressible]:
+    """What of the formats it cannot be told."""
+    degrees, formats = launch.degrees, launch.degrees.state_formats
+    known = GRADIENTS[launch.plan.precision]
+    if formats.gradient_dtype not in {None, *known}:
+        yield Inexpressible(
+            f"in {launch.plan.precision} it adds up gradients in {' or '.join(known)}, not in "
+            f"{formats.gradient_dtype}",
+            (("gradient_dtype", known[0].value),),
+        )
+    if formats.main_weight_dtype is StateDtype.BF16:
+        yield Inexpressible(
+            "its main weights are fp32 or fp16, not bf16",
+            (("main_weight_dtype", StateDtype.FP32.value),),
+        )
+    if formats.main_weight_dtype is StateDtype.FP16 and launch.plan.precision is Precision.FP16:
+        what = "in fp16 it keeps main weights beside the weights, which the plan updates in place"
+        yield Inexpressible(what, (("main_weight_dtype", StateDtype.FP32.value),))
+    if narrow_state(launch) and launch.plan.optimizer != "adam":
+        nearest = {
+            "moment_dtype": formats.moment_dtype,
+            "main_weight_dtype": formats.main_weight_dtype,
+        }
+        yield Inexpressible(
+            f"its optimizer with state in fewer bits is Adam, not {launch.plan.optimizer}",
+            tuple((key, "fp32") for key, dtype in nearest.items() if dtype is not None),
+        )
+    if narrow_state(launch) and degrees.zero_stage == 0:
+        yield Inexpressible(
+            "it keeps optimizer state in fewer bits only with ZeRO", (("zero_stage", 1),)
+        )
+    if formats.fp8_weights and degrees.zero_stage == 0:
+        yield Inexpressible("it holds weights in fp8 only with ZeRO", (("zero_stage", 1),))

@@ -1,0 +1,518 @@
+"""A Megatron-LM command or script as settings of ``phaze evaluate``, and what became of each of its
+flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from Estimator.plans.plan import GroupOrder
+from GraphExtractor.models.base import LanguageModelFamily
+from GraphExtractor.models.registry import find_model
+from phaze.exports.bash.simple_commands import DECLARING
+from phaze.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
+from phaze.exports.megatron_arguments import known_arguments
+from phaze.exports.megatron_commands import COUNTED_BY, PROCESSES
+from phaze.exports.megatron_flags import SETTINGS, Flags, flags_of
+from phaze.exports.megatron_model import blocks_of, model_of
+from phaze.exports.megatron_pipeline import blocks_of_chunks, chunks_of, predicts_further
+from phaze_common.errors import InputError
+
+PROGRAM = "Megatron-LM"
+EXCHANGES = {
+    "allgather": "gather",
+    "all_gather": "gather",
+    "p2p": "ring",
+    "a2a": "ulysses",
+}  # --cp-comm-type
+ZERO_STAGES = {
+    "no_shard": 0,
+    "optim": 1,
+    "optim_grads": 2,
+    "optim_grads_params": 3,
+}  # --data-parallel-sharding-strategy
+EAGER_BACKENDS = ("unfused", "local")  # --attention-backend
+OPTIMIZERS = {
+    "adam": "adam",
+    "fusedadam": "adam",
+    "adamw": "adam",
+    "fusedadamw": "adam",
+    "sgd": "sgd",
+}
+MARKS = (
+    "--micro-batch-size",
+    "--tensor-model-parallel-size",
+    "--num-layers",
+    "--hidden-size",
+    "--hybrid-layer-pattern",
+)
+OF_STATE = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
+CHUNKS = ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
+IMAGES = "a vision encoder beside the language model"
+ENCODERS = {"pretrain_vlm.py": IMAGES, "train.py": IMAGES}  # programs of Megatron-LM's examples
+_NO_TRAINING = re.compile(
+    r".*(text_generation|inference|generat|server|convert|preprocess|prompting|evaluate).*\.py"
+)
+_PART = re.compile(r"0*\.[0-9]{1,9}|[01](\.0*)?")
+
+
+def is_megatron(text: str) -> bool:
+    """Whether a text has the marks of a Megatron-LM command or of a YAML file of its arguments."""
+    return any(mark in text for mark in MARKS)
+
+
+def read(
+    text: str,
+    given: Mapping[str, str] | None = None,
+    beside: Callable[[str], str | None] = lambda name: None,
+) -> LaunchReading:
+    """Settings of the plan that a Megatron-LM command or bash script means, as flags of ``phaze
+    evaluate``, and its flags' kinds.
+
+    Read are flags with values behind them or behind ``=``, over continued lines, in lists, in
+    variables that the text assigns, and in arithmetic of whole numbers; nothing is run. ``dp`` is
+    there where processes are counted (those of torchrun or Slurm), the model is its dimensions or,
+    where dimensions cannot say it, a listed model of the same shape. Settings ``given`` besides
+    count before what the text says. ``beside`` are texts of files beside it by their names, which a
+    script may read.
+
+    Raises: InputError: a needed flag is missing or is no number, or the command asks for what no
+        plan has.
+    """
+    flags = flags_of(text, given or {}, beside)
+    flags.check_spelling()
+    settings = dict[str, object]()
+    inexpressible: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    old = flags.has("model-parallel-size") and not flags.has("tensor-model-parallel-size")
+    tp = flags.number("model-parallel-size" if old else "tensor-model-parallel-size", 1)
+    pp, cp = (
+        flags.number("pipeline-model-parallel-size", 1),
+        flags.number("context-parallel-size", 1),
+    )
+    if "model" not in flags.given:
+        model = model_of(flags)
+        settings["model"] = model.name
+        inexpressible |= model.inexpressible
+        taken |= model.taken
+    settings |= {"tp": tp, "pp": pp, "cp": cp, "ep": flags.number("expert-model-parallel-size", 1)}
+    settings |= _pipeline(flags, pp)
+    if flags.has("pipeline-model-parallel-layout"):
+        taken |= {
+            name: "not used: the layout says the chunks" for name in CHUNKS if flags.has(name)
+        }
+    own_stages = {
+        "pp",
+        "stage_layers",
+    } & flags.given.keys() or "mtp-num-layers" in flags.values  # a flag that says it
+    if predicts_further(flags.text("pipeline-model-parallel-layout", "")) and not own_stages:
+        inexpressible["pipeline-model-parallel-layout"] = (
+            "its layers m predict further tokens; or give --stage-layers"
+        )
+    settings |= _batch(flags, tp * pp * cp, taken)
+    settings["sequence_length"] = _length(flags, inexpressible)
+    settings["recompute"] = _recompute(flags, pp, inexpressible)
+    settings["sequence_parallel"] = flags.has("sequence-parallel") and tp > 1
+    settings["zero_stage"] = _zero_stage(flags)
+    settings |= _formats(flags, inexpressible, taken)
+    settings["attention"] = "eager" if _is_eager(flags) else "flash"
+    settings["overlap_gradients"] = flags.has("overlap-grad-reduce")
+    settings |= _optimizer(flags)
+    if tp > 1:
+        settings["overlap_tensor"] = flags.has("tp-comm-overlap")
+    if cp > 1 and "exchange" not in flags.given:
+        settings["exchange"] = _exchange(flags)
+    if flags.has("use-tp-pp-dp-mapping"):
+        settings["group_order"] = GroupOrder.PIPELINE_INNER.value
+    width = flags.number("expert-tensor-parallel-size", tp)
+    if width != tp and flags.has("num-experts"):
+        inexpressible["expert-tensor-parallel-size"] = (
+            f"experts are cut over {width} devices, not over tp {tp}"
+        )
+    settings = {key: value for key, value in settings.items() if key not in flags.given}
+    keys = (*_keys(flags, inexpressible, taken), *_other_keys(flags, taken))
+    return LaunchReading(PROGRAM, settings, keys, _nodes(flags))
+
+
+def _pipeline(flags: Flags, pp: int) -> dict[str, object]:
+    """Chunks of the stages, and their layers where these differ or the ends are not with the
+    embedding and the head."""
+    if {"stage_layers", "interleave"} & flags.given.keys():
+        return {}
+    layers = _layers(flags)
+    if layers is None:
+        return {"interleave": flags.number("num-virtual-stages-per-pipeline-rank", 1)}
+    if pp > layers + 2:
+        raise InputError(
+            f"pp {pp} of the Megatron-LM command are more stages than its model has layers; "
+            "correct one or give --pp"
+        )
+    if "pp" in flags.given and flags.has("pipeline-model-parallel-layout"):
+        return {}  # the layout is of another number of stages
+    chunks = chunks_of(flags, layers, pp)
+    found: dict[str, object] = {"interleave": max(1, len(chunks) // pp)}
+    if len({*blocks_of_chunks(chunks)}) > 1 or not (
+        chunks[0].startswith("E") and chunks[-1].endswith("L")
+    ):
+        found["stage_layers"] = [len(chunk) for chunk in chunks]
+    return found
+
+
+def _layers(flags: Flags) -> int | None:
+    """Blocks of the model: of that on the command line, where it is one of blocks alike."""
+    if "model" not in flags.given:
+        return blocks_of(flags)
+    family = find_model(flags.given["model"])
+    return family.layers if isinstance(family, LanguageModelFamily) and family.layers else None
+
+
+def _batch(flags: Flags, others: int, taken: dict[str, str]) -> dict[str, object]:
+    micro_batch = flags.number(
+        "micro-batch-size"
+        if flags.has("micro-batch-size") or not flags.has("batch-size")
+        else "batch-size"
+    )
+    found: dict[str, object] = {"micro_batch_size": micro_batch}
+    dp = _replicas(flags, others)
+    if dp is not None:
+        found["dp"] = dp
+    elif not {"devices", "dp"} & flags.given.keys():
+        taken["nproc-per-node"] = (
+            f"not given; {others} devices, one replica, unless --devices or --dp says more"
+        )
+    if flags.has("global-batch-size") or dp is not None:
+        found["global_batch_size"] = flags.number(
+            "global-batch-size", None if dp is None else micro_batch * dp
+        )
+    return found
+
+
+def _replicas(flags: Flags, others: int) -> int | None:
+    """Data-parallel size, where the processes are known: by torchrun's flags, by Slurm's or by the
+    environment of one."""
+    if {"devices", "dp"} & flags.given.keys():
+        return None
+    devices = _processes(flags)
+    if devices is None:
+        return None
+    if devices % others:
+        raise InputError(
+            f"{devices} processes of the Megatron-LM command are no multiple of tp x pp x cp, "
+            f"{others}; correct one or "
+            "give --devices"
+        )
+    return devices // others
+
+
+def _processes(flags: Flags) -> int | None:
+    def counted(name: str, default: int | None = None) -> int:
+        try:
+            return flags.number(name, default)
+        except InputError as error:
+            raise InputError(f"{error}, or give --devices") from error
+
+    flags.asked.update(COUNTED_BY)
+    for processes, nodes in (("nproc-per-node", "nnodes"), ("num-gpus", "num-nodes")):
+        if flags.has(processes):
+            return counted(processes) * counted(nodes, 1)
+    world = flags.variables.get("WORLD_SIZE", "")
+    if re.fullmatch("[0-9]{1,9}", world) and int(world):
+        return int(world)
+    per_node = next(
+        (name for name in ("ntasks-per-node", "gpus-per-node") if flags.has(name)), None
+    )
+    if flags.has("nodes") and per_node is not None:
+        return counted("nodes") * counted(per_node)
+    return counted("ntasks") if flags.has("ntasks") else None
+
+
+def _nodes(flags: Flags) -> int | None:
+    words = [
+        flags.values[name][0] for name in ("nnodes", "num-nodes", "nodes") if flags.values.get(name)
+    ]
+    return int(words[0]) if words and re.fullmatch("[1-9][0-9]{0,6}", words[0]) else None
+
+
+def _length(flags: Flags, inexpressible: dict[str, str]) -> int:
+    beside_images = flags.program in ENCODERS or flags.has("language-model-type")
+    if beside_images and flags.has("decoder-seq-length"):
+        return flags.number("decoder-seq-length")  # the other length is that of an image
+    length = flags.number(
+        "seq-length"
+        if flags.has("seq-length") or not flags.has("encoder-seq-length")
+        else "encoder-seq-length"
+    )
+    if flags.number("decoder-seq-length", length) != length:
+        inexpressible["decoder-seq-length"] = "the decoder reads sequences of another length"
+    return length
+
+
+def _recompute(flags: Flags, pp: int, inexpressible: dict[str, str]) -> str:
+    """What is recomputed; of modules and numbers of blocks that no plan says, why."""
+    old = flags.has("checkpoint-activations") or flags.has("activations-checkpoint-method")
+    usual = "full" if old else "selective" if flags.has("recompute-activations") else "none"
+    granularity = (
+        "selective"
+        if flags.has("recompute-activations")
+        else flags.text("recompute-granularity", usual)
+    )
+    method = flags.text("recompute-method", "uniform")
+    modules = flags.words("recompute-modules") or ("core_attn",)
+    count = flags.number("recompute-num-layers", 1, least=0)
+    if "recompute" in flags.given:
+        return flags.given["recompute"]
+    if granularity not in ("none", "selective", "full"):
+        raise InputError(
+            f"--recompute-granularity of the Megatron-LM command is {flags.said(granularity)}; "
+            "give selective or full, or leave "
+            "it out, or give --recompute"
+        )
+    if granularity == "selective":
+        others = sorted({*modules} - {"core_attn"})
+        if others:
+            inexpressible["recompute-modules"] = (
+                f"{', '.join(others)}: computed twice, beside or instead of the scores"
+            )
+        return "selective" if "core_attn" in modules else "none"
+    if granularity == "full" and method == "block":
+        if not flags.has("recompute-num-layers"):
+            raise InputError(
+                "--recompute-method block of the Megatron-LM command needs "
+                "--recompute-num-layers; add it or give --recompute"
+            )
+        layers = _layers(flags)
+        if count == 0:
+            return "none"
+        if layers is None or count < -(-layers // pp):
+            inexpressible["recompute-num-layers"] = (
+                f"only {count} blocks of each stage are computed twice"
+            )
+    elif granularity == "full" and count > 1:
+        inexpressible["recompute-num-layers"] = (
+            f"inputs of every {count} blocks are saved, not of each"
+        )
+    return granularity
+
+
+def _zero_stage(flags: Flags) -> int:
+    if flags.has("zero-stage") and "zero_stage" not in flags.given:  # of Megatron-DeepSpeed
+        stage = flags.number("zero-stage", least=0)
+        if stage > 3:
+            raise InputError(
+                f"--zero-stage of the Megatron-LM command is {stage}; give 0, 1, 2 or 3, or "
+                "--zero-stage of phaze"
+            )
+        return stage
+    if flags.has("use-torch-fsdp2"):
+        return 3
+    if flags.has("use-megatron-fsdp", "use-custom-fsdp"):
+        usual = (
+            "optim_grads_params" if flags.has("use-megatron-fsdp") else "no_shard"
+        )  # what each of them begins with
+        strategy = flags.text("data-parallel-sharding-strategy", usual)
+        if strategy not in ZERO_STAGES:
+            raise InputError(
+                f"--data-parallel-sharding-strategy is {strategy!r:.60}; give "
+                f"{', '.join(ZERO_STAGES)}"
+            )
+        return ZERO_STAGES[strategy]
+    return int(flags.has("use-distributed-optimizer"))
+
+
+def _formats(
+    flags: Flags, inexpressible: dict[str, str], taken: dict[str, str]
+) -> dict[str, object]:
+    """The precision, and the formats of weights, gradients and moments where the command says other
+    than usual ones."""
+    if flags.has("bf16") and flags.has("fp16") and "precision" not in flags.given:
+        raise InputError(
+            "the Megatron-LM command asks for --bf16 and for --fp16; leave one out or give "
+            "--precision"
+        )
+    precision = (
+        "fp8"
+        if flags.has("fp8-format")
+        else "bf16"
+        if flags.has("bf16")
+        else "fp16"
+        if flags.has("fp16")
+        else "fp32"
+    )
+    found: dict[str, object] = {"precision": precision}
+    if precision == "fp32":
+        if "precision" not in flags.given:
+            taken["bf16"] = "not given, nor --fp16; Megatron-LM then trains in fp32"
+        return found
+    taken |= _unstarted(flags)
+    whole = flags.has("accumulate-allreduce-grads-in-fp32")
+    gradients = flags.text("main-grads-dtype", "fp32" if whole else "")
+    gradients = "bf16" if flags.has("grad-reduce-in-bf16") else gradients
+    if gradients:
+        found["gradient_dtype"] = gradients
+    first, second = flags.text("exp-avg-dtype", "fp32"), flags.text("exp-avg-sq-dtype", "fp32")
+    if first != second:
+        name = "exp-avg-sq-dtype" if flags.has("exp-avg-sq-dtype") else "exp-avg-dtype"
+        inexpressible[name] = f"the first moment is kept in {first:.20}, the second in {second:.20}"
+    if first != "fp32":
+        found["moment_dtype"] = first
+    aware = (
+        flags.has("use-precision-aware-optimizer") and "use-precision-aware-optimizer" not in taken
+    )
+    if aware and flags.text("main-params-dtype", "fp32") == "fp32":
+        taken["use-precision-aware-optimizer"] = (
+            "main weights are counted with 4 bytes; Transformer Engine 2.1 on keeps only the 16 "
+            "bits that bf16 weights lack"
+        )
+    if flags.text("main-params-dtype", "fp32") != "fp32":
+        found["main_weight_dtype"] = flags.text("main-params-dtype")
+    if flags.has("fp8-param-gather"):
+        if precision == "fp8":
+            found["fp8_weights"] = True
+        else:
+            taken["fp8-param-gather"] = "has no effect without --fp8-format"
+    return found
+
+
+def _unstarted(flags: Flags) -> dict[str, str]:
+    """Flags beside which Megatron-LM wants another one (core/optimizer/__init__.py and
+    optimizer_config.py), with that."""
+    aware, found = "use-precision-aware-optimizer", dict[str, str]()
+    if not flags.has(aware):
+        narrow = [name for name in OF_STATE if flags.text(name, "fp32") != "fp32"]
+        offload = ["optimizer-cpu-offload"] if flags.has("optimizer-cpu-offload") else []
+        found |= dict.fromkeys([*narrow, *offload], aware)
+    elif not flags.has("use-distributed-optimizer", "use-megatron-fsdp"):
+        found[aware] = "use-distributed-optimizer"
+    return {
+        name: f"read, although Megatron-LM starts it only with --{other}, not given here"
+        for name, other in found.items()
+    }
+
+
+def _is_eager(flags: Flags) -> bool:
+    """Whether scores are kept in memory: by the backend, or by modules of Megatron's own without
+    flash attention."""
+    own = flags.text("transformer-impl", "transformer_engine") == "local" and not flags.has(
+        "use-flash-attn"
+    )
+    return flags.text("attention-backend", "unfused" if own else "auto") in EAGER_BACKENDS
+
+
+def _optimizer(flags: Flags) -> dict[str, object]:
+    found: dict[str, object] = {}
+    name = flags.text("optimizer", "adam")
+    still = re.fullmatch(r"0*\.?0*", flags.text("sgd-momentum", "0.9"))
+    if "optimizer" not in flags.given:
+        if name not in OPTIMIZERS:
+            raise InputError(
+                f"--optimizer of the Megatron-LM command is {name!r:.60}, whose memory is not "
+                "known; give adam or sgd, here or "
+                "with --optimizer"
+            )
+        found["optimizer"] = "sgd_momentum" if name == "sgd" and not still else OPTIMIZERS[name]
+    part = flags.text("optimizer-offload-fraction", "1")
+    if flags.has("optimizer-cpu-offload") and "offload" not in flags.given:
+        if not _PART.fullmatch(part):
+            raise InputError(
+                f"--optimizer-offload-fraction of the Megatron-LM command is {flags.said(part)}; "
+                "give a part from 0 to 1, or "
+                "give --offload"
+            )
+        found["offload"] = ["optimizer" if float(part) == 1.0 else f"optimizer={float(part)!r}"]
+    return found
+
+
+def _exchange(flags: Flags) -> str:
+    kinds = {*flags.words("cp-comm-type")} or {"p2p"}
+    kind = " ".join(sorted(kinds))
+    if kind not in EXCHANGES:
+        raise InputError(
+            f"--cp-comm-type of the Megatron-LM command is {kind!r:.60}; plans have "
+            f"{', '.join(EXCHANGES)}: give one of them, or "
+            f"--exchange {'|'.join(dict.fromkeys(EXCHANGES.values()))}"
+        )
+    return EXCHANGES[kind]
+
+
+def _keys(
+    flags: Flags, inexpressible: Mapping[str, str], taken: Mapping[str, str]
+) -> Iterator[LaunchKey]:
+    """What became of each flag of the command."""
+    known = known_arguments()
+    for name, words in flags.values.items():
+        value, meaning = " ".join(words), known.meaning(name)
+        instead = _said_instead(name, value, flags.given)
+        if instead:
+            yield LaunchKey(
+                f"--{name}", value, KeyKind.USUAL, f"not read: the command line gives {instead}"
+            )
+        elif name in inexpressible:
+            yield LaunchKey(f"--{name}", value, KeyKind.NOT_EXPRESSIBLE, inexpressible[name])
+        elif name in taken:
+            yield LaunchKey(f"--{name}", value, KeyKind.USUAL, taken[name])
+        elif meaning.kind is KeyKind.NOT_EXPRESSIBLE and value in meaning.unless:
+            yield LaunchKey(f"--{name}", value, KeyKind.NO_EFFECT, "its usual value")
+        else:
+            yield LaunchKey(f"--{name}", value, meaning.kind, meaning.reason)
+    for name in [
+        each for each in inexpressible if each not in flags.values
+    ]:  # not given, and its usual value differs
+        yield LaunchKey(f"--{name}", "", KeyKind.NOT_EXPRESSIBLE, inexpressible[name], given=False)
+    for name, earlier in flags.repeated.items():
+        if known.meaning(name).kind in (KeyKind.READ, KeyKind.NOT_EXPRESSIBLE):
+            reason = "given again with another value, which holds, as in Megatron-LM"
+            yield LaunchKey(f"--{name}", " and ".join(earlier), KeyKind.USUAL, reason)
+    for word, reason in flags.stray.items():
+        yield LaunchKey(word, "", KeyKind.UNKNOWN, reason)
+    for name, words in flags.perhaps.items():
+        if (
+            known.meaning(name).kind not in (KeyKind.NO_EFFECT, KeyKind.USUAL)
+            and flags.values.get(name) != words
+        ):
+            reason = "stands in a branch that may not run, and was not read"
+            yield LaunchKey(f"--{name}", " ".join(words), KeyKind.UNKNOWN, reason)
+
+
+def _said_instead(name: str, value: str, given: Mapping[str, str]) -> str:
+    """What the command line gives instead of a flag; empty where it gives nothing else."""
+    if name in PROCESSES or name in COUNTED_BY:
+        return next((f"--{key} {given[key]}" for key in ("devices", "dp") if key in given), "")
+    key = SETTINGS.get(name, "")
+    return f"--{key.replace('_', '-')} {given[key]}" if given.get(key, value) != value else ""
+
+
+def _other_keys(flags: Flags, taken: Mapping[str, str]) -> Iterator[LaunchKey]:
+    """What the command does not say, and what its program is."""
+    for name, reason in taken.items():
+        if name not in flags.values:
+            yield LaunchKey(f"--{name}", "", KeyKind.USUAL, reason, given=False)
+    if flags.program in ENCODERS and "model" not in flags.given:
+        yield LaunchKey(flags.program, "", KeyKind.NOT_EXPRESSIBLE, ENCODERS[flags.program])
+    elif _NO_TRAINING.fullmatch(flags.program):
+        yield LaunchKey(
+            flags.program, "", KeyKind.USUAL, "trains nothing; an iteration of training is priced"
+        )
+    for name in flags.unread:
+        if name.startswith(DECLARING):
+            yield LaunchKey(
+                name,
+                "",
+                KeyKind.UNKNOWN,
+                "what that sets is not known from the file, and was not read",
+            )
+            continue
+        yield LaunchKey(
+            f"source {name}",
+            "",
+            KeyKind.UNKNOWN,
+            "no such file lies beside the script; what that sets was not read",
+        )
+    for name in flags.assumed:
+        if re.fullmatch(r"[A-Za-z_]\w*", name):
+            yield LaunchKey(
+                f"${name}",
+                "",
+                KeyKind.USUAL,
+                "a branch was chosen as if it were not set",
+                given=False,
+            )

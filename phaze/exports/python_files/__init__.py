@@ -1,0 +1,1 @@
+"""Configurations in Python, read without running them: the values of names and calls."""

@@ -1,0 +1,32 @@
+"""The programs that plans are written out for, by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from phaze.exports.launch import Exporter
+from phaze_common.errors import InputError
+from phaze_common.suggestions import nearest
+
+HOMES = {  # modules with an ``EXPORTER``, imported when it is asked for
+    "megatron_lm": "phaze.exports.megatron_lm",
+    "megatron_bridge": "phaze.exports.megatron_bridge",
+    "torchtitan": "phaze.exports.torchtitan",
+    "accelerate": "phaze.exports.accelerate",
+    "deepspeed": "phaze.exports.deepspeed",
+    "hf_trainer": "phaze.exports.hf_trainer",
+    "chakra": "phaze.exports.chakra",
+}
+
+
+def exporter(name: str) -> Exporter:
+    """The exporter of that ``name``.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in HOMES:
+        hint = nearest(name, list(HOMES), f"give {', '.join(HOMES)}")
+        raise InputError(f"--to {name!r:.100} is no program that plans are exported to; {hint}")
+    found: Exporter = import_module(HOMES[name]).EXPORTER
+    return found

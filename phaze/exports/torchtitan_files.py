@@ -1,0 +1,390 @@
+"""The text of a plan for torchtitan 0.3.0: the Python module that is its configuration, and the
+script that starts it.
+
+Sizes of the model are constants at the top of the module, so that ``torchtitan_reading`` finds them
+again.
+"""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+from phaze.exports.launch import Launch
+from phaze.exports.shape import DecoderShape
+from phaze.exports.words import commented
+from phaze_common.choices import PipelineSchedule, Precision, Recompute
+
+SCHEDULES = {  # names of torch.distributed.pipelining.schedules.get_schedule_class
+    PipelineSchedule.GPIPE: "GPipe",
+    PipelineSchedule.ONE_F_ONE_B: "1F1B",
+    PipelineSchedule.INTERLEAVED: "Interleaved1F1B",
+}
+THETA = {
+    "llama": 500_000.0,
+    "qwen3": 1_000_000.0,
+    "qwen3_moe": 1_000_000.0,
+    "mixtral": 1_000_000.0,
+}  # of published models
+EPSILON = {"llama": 1e-5, "qwen3": 1e-6, "qwen3_moe": 1e-6, "mixtral": 1e-5}
+
+
+def parts_of(launch: Launch) -> tuple[tuple[str, ...], ...]:
+    """Names of the modules of every chunk, as torchtitan's decoders call them."""
+    names = {launch.layers[0]: ("tok_embeddings",), launch.layers[-1]: ("norm", "lm_head")}
+    names |= {layer: (f"layers.{index}",) for index, layer in enumerate(launch.layers[1:-1])}
+    return tuple(
+        tuple(name for layer in chunk.layers for name in names[layer])
+        for chunk in launch.plan.stages
+    )
+
+
+def launcher(launch: Launch) -> str:
+    """``run.sh``: torchrun on one node; of several each is given its number and the address of the
+    first."""
+    nodes = launch.nodes
+    lines = [
+        "#!/usr/bin/env bash",
+        commented(
+            f"# Trains {launch.plan.model} on {launch.degrees.devices} x {launch.device} "
+            f"({launch.cluster})."
+        ),
+        "# For torchtitan 0.3.0.",
+        "set -euo pipefail",
+        'cd "$(dirname "$0")"',
+        "# torchtitan imports the configuration as a module of this folder",
+        'export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"',
+    ]
+    where = "--standalone"
+    if nodes > 1:
+        lines += [
+            f"# start it on each of {nodes} nodes with NODE_RANK 0 to {nodes - 1} and the same "
+            "MASTER_ADDR",
+            ': "${NODE_RANK:?number of this node}" "${MASTER_ADDR:?address of node 0}"',
+        ]
+        # static rendezvous, which keeps the numbers of nodes and with them the order of groups
+        where = (
+            '--node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port '
+            '"${MASTER_PORT:-29500}"'
+        )
+    lines.append(
+        f"exec torchrun --nnodes {nodes} --nproc-per-node {launch.processes_per_node} {where} \\\n"
+        '    -m torchtitan.train --module phaze_plan --config plan "$@"'
+    )
+    return "\n".join(lines) + "\n"
+
+
+def module(launch: Launch) -> str:
+    """``phaze_plan.py``: the model of the plan's sizes, and ``plan()``, which returns
+    ``Trainer.Config``."""
+    shape = launch.shape
+    assert shape is not None  # refused else
+    return (
+        "\n\n\n".join(
+            [
+                _head(launch, shape),
+                _norm_and_blocks(shape),
+                _specification(launch, shape),
+                _plan(launch),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _head(launch: Launch, shape: DecoderShape) -> str:
+    degrees = launch.degrees
+    predicted = (
+        ""
+        if launch.iteration_s is None
+        else f" Predicted: {launch.iteration_s:.4g} s per iteration."
+    )
+    like_llama, experts = shape.family == "llama", shape.experts
+    folder, model = ("llama3", "Llama3") if like_llama else ("qwen3", "Qwen3")
+    helpers = ["get_attention_config", "make_gqa_config"]
+    helpers += (
+        ["make_moe_config", "make_routed_experts_config", "make_router_config"]
+        if experts
+        else ["make_ffn_config"]
+    )
+    float8 = (
+        "Float8LinearConverter, Float8GroupedExpertsConverter"
+        if experts
+        else "Float8LinearConverter"
+    )
+    imports = [
+        "from functools import partial",
+        "",
+        "import torch.nn as nn",
+        "from torchtitan.components.loss import CrossEntropyLoss",
+        "from torchtitan.components.optimizer import "
+        f"default_adamw{', register_moe_load_balancing_hook' if experts else ''}",
+        *(
+            [f"from torchtitan.components.quantization import {float8}"]
+            if degrees.precision is Precision.FP8
+            else []
+        ),
+        "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
+        *(
+            ["from torchtitan.distributed.activation_checkpoint import FullAC"]
+            if degrees.recompute is not Recompute.NONE
+            else []
+        ),
+        "from torchtitan.distributed.pipeline_parallel import pipeline_llm",
+        "from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader",
+        f"from torchtitan.models.common import {'ComplexRoPE' if like_llama else 'CosSinRoPE'}, "
+        "Embedding, Linear, RMSNorm",
+        f"from torchtitan.models.common.config_utils import {', '.join(sorted(helpers))}",
+        *(
+            ["from torchtitan.models.common.param_init import skip_param_init"]
+            if shape.tied
+            else []
+        ),
+        f"from torchtitan.models.{folder}.model import {model}Model, {model}TransformerBlock",
+        f"from torchtitan.models.{folder}.parallelize import "
+        f"parallelize_{'llama' if like_llama else 'qwen3'}",
+        "from torchtitan.protocols.model_spec import ModelSpec",
+        "from torchtitan.trainer import Trainer",
+    ]
+    sizes = {
+        "MODEL": repr(launch.plan.model),
+        "LAYERS": shape.layers,
+        "HIDDEN": shape.hidden,
+        "HEADS": shape.heads,
+        "KV_HEADS": shape.kv_heads,
+        "HEAD_WIDTH": shape.head_width,
+        "FFN": experts.ffn if experts else shape.ffn,
+        "VOCABULARY": shape.vocabulary,
+        "SEQUENCE": launch.plan.sequence_length,
+        **({"EXPERTS": experts.count, "CHOSEN": experts.chosen} if experts else {}),
+    }
+    return "\n".join(
+        [
+            '"""A plan by phaze for torchtitan 0.3.0, loaded with --module phaze_plan --config '
+            f'plan.{predicted}"""',
+            "",
+            *imports,
+            "",
+            "# sizes of the model, as phaze knows it",
+            *(f"{name} = {value}" for name, value in sizes.items()),
+        ]
+    )
+
+
+def _norm_and_blocks(shape: DecoderShape) -> str:
+    like_llama, experts = shape.family == "llama", shape.experts
+    block = "Llama3TransformerBlock" if like_llama else "Qwen3TransformerBlock"
+    feed_forward = """\
+        feed_forward=make_ffn_config(dim=HIDDEN, hidden_dim=FFN, w1_param_init=LINEAR, w2w3_param_init=OUTPUT),"""
+    if experts:
+        feed_forward = """\
+        moe=make_moe_config(
+            num_experts=EXPERTS,
+            router=make_router_config(
+                dim=HIDDEN, num_experts=EXPERTS, gate_param_init=LINEAR, top_k=CHOSEN, score_func="softmax", route_norm=True
+            ),
+            routed_experts=make_routed_experts_config(
+                dim=HIDDEN,
+                hidden_dim=FFN,
+                num_experts=EXPERTS,
+                top_k=CHOSEN,
+                param_init={"w1_EFD": LINEAR["weight"], "w2_EDF": OUTPUT["weight"], "w3_EFD": LINEAR["weight"]},
+                comm_backend="standard",  # torch's all-to-all, which the prediction has
+            ),
+        ),"""
+    return f"""\
+LINEAR = {{"weight": partial(nn.init.trunc_normal_, std=0.02), "bias": nn.init.zeros_}}
+OUTPUT = {{"weight": partial(nn.init.trunc_normal_, std=0.02 / (2 * LAYERS) ** 0.5), "bias": nn.init.zeros_}}  # onto the residual
+
+
+def _norm(width: int) -> RMSNorm.Config:
+    return RMSNorm.Config(normalized_shape=width, eps={EPSILON[shape.family]!r}, param_init={{"weight": nn.init.ones_}})
+
+
+def _block() -> {block}.Config:
+    return {block}.Config(
+        attention_norm=_norm(HIDDEN),
+        ffn_norm=_norm(HIDDEN),
+        attention=make_gqa_config(
+            dim=HIDDEN,
+            n_heads=HEADS,
+            n_kv_heads=KV_HEADS,
+            head_dim=HEAD_WIDTH,
+            wqkv_param_init=LINEAR,
+            wo_param_init=OUTPUT,
+            inner_attention=get_attention_config("flex"),  # fused, as predicted; the only one with context parallelism
+            fuse_qkv=True,
+            rope={"ComplexRoPE" if like_llama else "CosSinRoPE"}.Config(\
+dim=HEAD_WIDTH, max_seq_len=SEQUENCE, theta={THETA[shape.family]!r}),
+            qk_norm={"_norm(HEAD_WIDTH)" if shape.query_norm else "None"},
+        ),
+{feed_forward}
+    )"""
+
+
+def _specification(launch: Launch, shape: DecoderShape) -> str:
+    like_llama, experts = shape.family == "llama", shape.experts
+    model = "Llama3Model" if like_llama else "Qwen3Model"
+    embedding = (
+        '{"weight": skip_param_init}'
+        if shape.tied
+        else '{"weight": partial(nn.init.normal_, std=0.02)}'
+    )
+    float8 = ""
+    if launch.degrees.precision is Precision.FP8:
+        # the head and the router stay in bf16, as predicted
+        float8 = """\
+    # products of blocks in float8; the head and routers stay in bfloat16, as predicted
+    linear = Float8LinearConverter.Config(filter_fqns=["lm_head", "router.gate"], model_compile_enabled=True)
+    model = linear.build().convert(model)
+"""
+        if experts:
+            float8 += (
+                "    model = "
+                "Float8GroupedExpertsConverter.Config(model_compile_enabled=True).build().convert(model)\n"
+            )
+    hook = "register_moe_load_balancing_hook" if experts else "None"
+    return f"""\
+def _model() -> ModelSpec:
+    model = {model}.Config(
+        dim=HIDDEN,
+        vocab_size=VOCABULARY,
+        enable_weight_tying={shape.tied},
+        tok_embeddings=Embedding.Config(
+            num_embeddings=VOCABULARY, embedding_dim=HIDDEN, param_init={embedding}
+        ),
+        norm=_norm(HIDDEN),
+        lm_head=Linear.Config(in_features=HIDDEN, out_features=VOCABULARY, param_init=LINEAR),
+        layers=[_block() for _ in range(LAYERS)],
+    )
+{float8}\
+    return ModelSpec(
+        name="{"llama3" if like_llama else "qwen3"}",
+        flavor=MODEL,
+        model=model,
+        parallelize_fn=parallelize_{"llama" if like_llama else "qwen3"},
+        pipelining_fn=pipeline_llm,
+        post_optimizer_build_fn={hook},
+        state_dict_adapter=None,  # trained from the start; give one to load weights of Hugging Face
+    )"""
+
+
+def _plan(launch: Launch) -> str:
+    degrees = launch.degrees
+    # without sequence parallelism there are only all-reduces, which neither async TP nor phaze's
+    # prediction overlaps
+    overlapped = launch.overlap_tensor and degrees.tp > 1 and degrees.sequence_parallel
+    compiled = degrees.precision is Precision.FP8 or overlapped
+    why = "blocks stay as they are written"
+    if compiled:
+        why = (
+            "float8's casts are fused only when compiled"
+            if degrees.precision is Precision.FP8
+            else "compiled for async TP"
+        )
+    checkpoint = "FullAC.Config(),  # each block is computed again in the backward pass"
+    if degrees.recompute is Recompute.NONE:
+        checkpoint = "None,  # nothing is computed twice"
+    return (
+        dedent(
+            f"""\
+        def plan() -> Trainer.Config:
+            \"\"\"The plan of {degrees.devices} devices.\"\"\"
+            return Trainer.Config(
+                model_spec=_model(),
+                hf_assets_path="./assets",  # folder of a tokenizer: yours to give
+                loss=CrossEntropyLoss.Config(global_vocab_size=VOCABULARY),
+                optimizer=default_adamw(lr=3e-4),  # Adam's two moments, as predicted; the rate is yours to give
+                dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),  # yours to give
+                activation_checkpoint={checkpoint}
+                # {why}; async TP overlaps collectives with products where the plan does
+                compile=CompileConfig(enable={compiled}, enable_async_tensor_parallel={overlapped}),
+        @training@
+        @parallelism@
+            )"""
+        )
+        .replace("@training@", _training(launch))
+        .replace("@parallelism@", _parallelism(launch))
+    )
+
+
+def _training(launch: Launch) -> str:
+    degrees = launch.degrees
+    pipelined = degrees.pp > 1
+    local = degrees.global_batch_size // degrees.dp if pipelined else degrees.micro_batch_size
+    how = (
+        f"all {degrees.micro_batches} micro-batches of a replica go through the pipeline in one "
+        "step"
+        if pipelined
+        else f"a micro-batch; gradients of {degrees.micro_batches} are accumulated"
+    )
+    width = "float32" if degrees.precision is Precision.FP32 else "bfloat16"
+    host = (
+        "the step then runs on the host"
+        if degrees.offload
+        else "weights, gradients and optimizer state stay on devices"
+    )
+    return f"""\
+        training=TrainingConfig(
+            seq_len=SEQUENCE,
+            local_batch_size={local},  # {how}
+            global_batch_size={degrees.global_batch_size},
+            dtype="float32",  # master weights, moments and sharded parameters
+            mixed_precision_param="{width}",  # what is gathered and multiplied
+            mixed_precision_reduce="float32",  # the only format of reductions that it has
+            enable_cpu_offload={bool(degrees.offload)},  # {host}
+            disable_cuda_graphs=True,  # they exist neither with pipelines nor with all-to-all of experts, and were not predicted
+        ),"""
+
+
+def _parallelism(launch: Launch) -> str:
+    degrees = launch.degrees
+    shards = degrees.zero_stage > 0
+    always = degrees.zero_stage == 3 and degrees.pp == 1
+    if degrees.dp * degrees.cp == 1:
+        reshard = "nothing is sharded"
+    elif not shards:
+        reshard = "ZeRO 0: replicas hold everything and sum gradients after each backward pass"
+    elif degrees.pp > 1:
+        reshard = (
+            "ZeRO 1: in a pipeline weights and gradients stay whole until the last micro-batch"
+        )
+    elif always:
+        reshard = "ZeRO 3: weights are gathered for each forward and each backward pass"
+    else:
+        reshard = (
+            "ZeRO 2: weights stay gathered from a forward to its backward pass, once per "
+            "micro-batch"
+        )
+    lines = [
+        f"data_parallel_replicate_degree={1 if shards else degrees.dp},",
+        f"data_parallel_shard_degree={degrees.dp if shards else 1},",
+        f"# {reshard}",
+        f'fsdp_reshard_after_forward="{"always" if always else "never"}",',
+        f"tensor_parallel_degree={degrees.tp},",
+        "# the only backend that torch 2.13 runs with all of these; the default, spmd_types, "
+        "needs a later torch",
+        'spmd_backend="partial_dtensor",',
+        f"enable_sequence_parallel={degrees.sequence_parallel},  # tokens around norms are cut "
+        "over the tensor-parallel devices",
+        f"context_parallel_degree={degrees.cp},",
+        'context_parallel_load_balancer="headtail",  # each device has an early and a late part '
+        "of the causal mask",
+        f"expert_parallel_degree={degrees.ep},",
+        f"pipeline_parallel_degree={degrees.pp},",
+    ]
+    if degrees.pp > 1:
+        name = SCHEDULES[degrees.schedule]
+        lines += [
+            f'pipeline_parallel_schedule="{name}",  # {degrees.interleave} '
+            f"chunk{'s'[: degrees.interleave > 1]} per stage",
+            f"pipeline_parallel_microbatch_size={degrees.micro_batch_size},",
+            "# the plan's stages as they are; the command line cannot give this list",
+            "module_fqns_per_model_part=[",
+            *(
+                "    [" + ", ".join(f'"{module}"' for module in part) + "],"
+                for part in parts_of(launch)
+            ),
+            "],",
+        ]
+    body = "\n".join(" " * 12 + line for line in lines)
+    return f"        parallelism=ParallelismConfig(\n{body}\n        ),"

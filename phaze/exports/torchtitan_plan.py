@@ -1,0 +1,444 @@
+"""Settings of a plan out of the sections of a torchtitan configuration, whichever way they were
+written and by either names.
+
+Names of 0.1.0 to 0.3.0 count samples (``seq_len``, ``local_batch_size``); those of main since
+2026-08-20 count tokens (``max_context_length``, ``num_tokens_per_microbatch_per_dp_rank``) and say
+micro-batches of a pipeline by their number. What is left out has torchtitan's own default, which is
+the same in both: samples of 2,048 tokens, eight of them.
+
+Its selective recomputation repeats single operators and every second product of a block. It is read
+as the plan's ``selective``, the nearest there is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from phaze.exports.given_keys import shown, written
+from phaze.exports.launch_batches import OF_REPLICAS, given_number, replicas_of
+from phaze.exports.python_files.values import Expression
+from phaze.exports.refusals import ON_HOST
+from phaze.exports.torchtitan_files import SCHEDULES
+from phaze_common.choices import PipelineSchedule
+from phaze_common.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+FLAVORS = {  # of model_registry(...) and [model], by folder and name, as phaze calls the same sizes
+    ("llama3", "debugmodel"): "llama:layers=6,hidden=256,heads=16,ffn=768,vocabulary=2048",
+    ("llama3", "8B"): "llama3-8b",
+    ("llama3", "8B_flex"): "llama3-8b",
+    ("llama3", "8B_varlen"): "llama3-8b",
+    ("llama3", "70B"): "llama3-70b",
+    ("llama3", "405B"): "llama3-405b",
+    ("deepseek_v3", "671B"): "deepseek-v3",
+    ("qwen3", "0.6B"): "qwen3-0.6b",
+    ("qwen3", "1.7B"): "qwen3-1.7b",
+    ("qwen3", "4B"): "qwen3-4b",
+    ("qwen3", "8B"): "qwen3-8b",
+    ("qwen3", "14B"): "qwen3-14b",
+    ("qwen3", "32B"): "qwen3-32b",
+    ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
+    ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
+}
+OF_TOKENS = (
+    "max_context_length",
+    "num_tokens_per_microbatch_per_dp_rank",
+    "num_tokens_per_train_step",
+)
+OF_SAMPLES = ("seq_len", "local_batch_size", "batch_size", "global_batch_size")
+LENGTH, SAMPLES = 2048, 8  # defaults of both generations
+DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
+POLICIES = {
+    "FullAC": "full",
+    "SelectiveAC": "selective",
+    "full": "full",
+    "selective": "selective",
+    "none": "none",
+}
+FP8: tuple[str, ...] = (
+    *(
+        "Float8LinearConverter",
+        "Float8GroupedMMConverter",
+        "Float8GroupedExpertsConverter",
+        "MXFP8LinearConverter",
+        "float8",
+        "mx",
+    ),
+    *(
+        "MXFP8GroupedExpertsConverter",
+        "MXFP8Converter",
+        "MXLinearConverter",
+        "quantize.linear.float8",
+        "quantize.linear.mx",
+    ),
+    *("quantize.grouped_mm.float8", "quantize.grouped_mm.mx", "MXGroupedMMConverter"),
+)
+RESHARD = "fsdp_reshard_after_forward"
+GATHERS_FP8 = "enable_fsdp_float8_all_gather"
+EVERY_SECOND = "2"  # blocks that are recomputed by default, up to the policies of June 2026
+
+
+@dataclass
+class Sections:
+    """Values by ``section.key``; what cannot be expressed is noted in ``untold`` by its path."""
+
+    values: Mapping[str, object]
+    converters: tuple[str, ...] = ()
+    besides: Mapping[str, str] | None = None  # settings of the command line; None: there is none
+    untold: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(
+        default_factory=set
+    )  # paths that the plan says, although most plans have no word for them
+
+    def has(self, path: str) -> bool:
+        """Whether it is given, and not null."""
+        return self.values.get(path) is not None
+
+    def size(self, path: str, default: int) -> int:
+        """A whole number.
+
+        Raises:
+            InputError: it is none that is written out.
+        """
+        value = self.values.get(path, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InputError(
+                f"{path} is {written(value)}; only whole numbers that are written out can be "
+                "read: give one"
+            )
+        return value
+
+    def degree(self, path: str, default: int = 1) -> int:
+        """A whole number of at least 1."""
+        value = self.size(path, default)
+        if value < 1:
+            raise InputError(f"{path} is {value}; it must be at least 1")
+        return value
+
+    def text(self, path: str, default: str) -> str:
+        """A word.
+
+        Raises:
+            InputError: it is none that is written out.
+        """
+        value = self.values.get(path, default)
+        if isinstance(value, Expression):
+            raise InputError(
+                f"{path} is {written(value)}; only a word that is written out can be read: give one"
+            )
+        return str(value)
+
+    def flag(self, path: str, default: bool = False) -> bool:
+        """A switch.
+
+        Raises:
+            InputError: it is none that is written out.
+        """
+        value = self.values.get(path, default)
+        if not isinstance(value, bool):
+            raise InputError(
+                f"{path} is {written(value)}; only true or false that is written out can be read: "
+                "give one of them"
+            )
+        return value
+
+
+def settings_of(given: Sections) -> dict[str, object]:
+    """The plan as settings of ``evaluate``, without the model; what cannot be known is left out.
+
+    Raises:
+        InputError: a value is none that torchtitan takes, or only running the file would tell it.
+    """
+    found: dict[str, object] = {
+        "tp": given.degree("parallelism.tensor_parallel_degree"),
+        "pp": given.degree("parallelism.pipeline_parallel_degree"),
+        "cp": given.degree("parallelism.context_parallel_degree"),
+        "ep": given.degree("parallelism.expert_parallel_degree"),
+        "sequence_parallel": given.flag("parallelism.enable_sequence_parallel", True),
+        "optimizer": "adam",
+        "attention": "flash",
+        "overlap_gradients": True,  # it always reduces them while the backward pass runs
+    }
+    found |= _sharding(given, found)
+    dp = replicas_of(given.besides or {}, found)
+    found |= _batches(given, dp) | _stages(given) | _arithmetic(given) | _recomputed(given)
+    if (
+        found["cp"] != 1
+        and given.text("parallelism.context_parallel_rotate_method", "allgather") == "alltoall"
+    ):
+        found["exchange"] = "ring"
+    _experts(given)
+    kind = given.text("optimizer", "default_adamw")  # of a Python file: what makes it
+    if "adam" not in kind.lower() and not kind.endswith("OptimizersContainer"):
+        given.untold["optimizer"] = "its state and step are not known, and it is priced as Adam"
+    if given.text("optimizer.name", "AdamW") not in ("Adam", "AdamW"):
+        given.untold["optimizer.name"] = (
+            "its state and step are not known, and it is priced as Adam"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model of torchtitan as a setting of ``evaluate``; without one, ``why`` it is not read."""
+
+    settings: Mapping[str, object] = field(default_factory=dict)
+    why: str = ""
+
+
+def named_model(homes: Collection[str], flavor: object) -> NamedModel:
+    """The model of a registry's ``flavor``, where phaze has its sizes; its folder is one of
+    ``homes``."""
+    known = {name for (home, size), name in FLAVORS.items() if size == flavor and home in homes}
+    if len(known) == 1:
+        return NamedModel({"model": known.pop()})
+    if flavor is None:
+        return NamedModel()
+    sizes = [f"{home} {size}" for home, size in FLAVORS if home in homes]
+    return NamedModel(
+        why=f"{shown(flavor)} is none of the sizes that phaze has: "
+        f"{', '.join(sizes or map(' '.join, FLAVORS))}"
+    )
+
+
+def _sharding(given: Sections, degrees: Mapping[str, object]) -> dict[str, object]:
+    replicas = given.degree("parallelism.data_parallel_replicate_degree")
+    shards = given.size("parallelism.data_parallel_shard_degree", -1)
+    cp, pipelined = (
+        given.degree("parallelism.context_parallel_degree"),
+        given.degree("parallelism.pipeline_parallel_degree") > 1,
+    )
+    policy = given.text(f"parallelism.{RESHARD}", "default")
+    if policy not in ("default", "always", "never"):
+        asked = written(given.values[f"parallelism.{RESHARD}"])
+        raise InputError(f"parallelism.{RESHARD} is {asked}; give default, always or never")
+    if shards != -1 and shards < 1:
+        raise InputError(
+            f"parallelism.data_parallel_shard_degree is {shards}; it must be at least 1, or -1 "
+            "for what is left"
+        )
+    if replicas > 1 and (shards == -1 or shards * cp > 1):
+        given.untold["parallelism.data_parallel_replicate_degree"] = (
+            "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
+        )
+    if shards == -1:  # all ranks that are left: the file does not say how many
+        if given.besides is not None and replicas_of(given.besides, degrees) is None:
+            raise InputError(
+                "parallelism.data_parallel_shard_degree is -1, also by default: all devices that "
+                "are left share the weights, and "
+                f"the file does not say how many there are; {OF_REPLICAS}"
+            )
+        return {"zero_stage": _stage(policy, pipelined)}
+    stage: dict[str, object] = {"zero_stage": _stage(policy, pipelined) if shards * cp > 1 else 0}
+    return {"dp": replicas * shards} | (stage if replicas * shards * cp > 1 else {})
+
+
+def _stage(policy: str, pipelined: bool) -> int:
+    """In a pipeline weights and gradients stay whole between micro-batches, whatever the policy."""
+    if pipelined:
+        return 1
+    return 2 if policy == "never" else 3
+
+
+def _batches(given: Sections, dp: int | None) -> dict[str, object]:
+    tokens = [name for name in OF_TOKENS if given.has(f"training.{name}")]
+    samples = [name for name in OF_SAMPLES if given.has(f"training.{name}")]
+    if tokens and samples:
+        raise InputError(
+            f"training has {tokens[0]} and {samples[0]}, names of two versions of torchtitan; "
+            "leave those of one out"
+        )
+    by_number = given.has("parallelism.num_pp_microbatches") and not samples
+    return _of_tokens(given, dp) if tokens or by_number else _of_samples(given, dp)
+
+
+def _of_tokens(given: Sections, dp: int | None) -> dict[str, object]:
+    length = given.degree("training.max_context_length", LENGTH)
+    tokens = given.degree("training.num_tokens_per_microbatch_per_dp_rank", LENGTH * SAMPLES)
+    micro, left = divmod(tokens, length)
+    if left or not micro:
+        raise InputError(
+            f"training.num_tokens_per_microbatch_per_dp_rank {tokens} is no multiple of "
+            f"max_context_length {length}, and a plan "
+            "has whole samples; correct one of them"
+        )
+    whole = given.size("training.num_tokens_per_train_step", -1)
+    passes = (
+        given.degree("parallelism.num_pp_microbatches")
+        if given.degree("parallelism.pipeline_parallel_degree") > 1
+        else 1
+    )
+    found: dict[str, object] = {"sequence_length": length, "micro_batch_size": micro}
+    if whole > 0:
+        if whole % length:
+            raise InputError(
+                f"training.num_tokens_per_train_step {whole} is no multiple of max_context_length "
+                f"{length}; correct it"
+            )
+        _note_rounds(
+            given, "training.num_tokens_per_train_step", whole // length, micro * passes, dp
+        )
+        return found | {"global_batch_size": whole // length}
+    _note_rounds(given, "parallelism.pipeline_parallel_degree", 0, micro * passes, dp)
+    return found | _over_replicas(micro * passes, dp)
+
+
+def _of_samples(given: Sections, dp: int | None) -> dict[str, object]:
+    name = (
+        "training.local_batch_size"
+        if given.has("training.local_batch_size")
+        else "training.batch_size"
+    )
+    local, batch = given.degree(name, SAMPLES), given.size("training.global_batch_size", -1)
+    pipelined = given.degree("parallelism.pipeline_parallel_degree") > 1
+    micro = given.degree("parallelism.pipeline_parallel_microbatch_size") if pipelined else local
+    found: dict[str, object] = {"micro_batch_size": micro}
+    if not given.has("training.img_size"):  # images have lengths of their own
+        found["sequence_length"] = given.degree("training.seq_len", LENGTH)
+    if batch > 0:
+        _note_rounds(given, "training.global_batch_size", batch, local, dp)
+        return found | {"global_batch_size": batch}
+    _note_rounds(given, "parallelism.pipeline_parallel_degree", 0, local, dp)
+    return found | _over_replicas(local, dp)
+
+
+def _over_replicas(each: int, dp: int | None) -> dict[str, object]:
+    return {} if dp is None else {"global_batch_size": each * dp}
+
+
+def _note_rounds(given: Sections, path: str, batch: int, each: int, dp: int | None) -> None:
+    """Gradients of several rounds are summed by ``Trainer.train_step``, each of which fills and
+    empties the pipeline.
+
+    A batch of the command line counts before that of the file.
+    """
+    batch = given_number(given.besides or {}, "global_batch_size") or batch
+    if given.degree("parallelism.pipeline_parallel_degree") == 1 or dp is None:
+        return
+    rounds = batch // (each * dp)
+    if rounds > 1:
+        given.untold[path] = (
+            f"gradients are accumulated over {rounds} rounds of {each * dp} sequences, each of "
+            "which fills and empties the "
+            "pipeline; it is priced as one round of all"
+        )
+
+
+def _stages(given: Sections) -> dict[str, object]:
+    pp = given.degree("parallelism.pipeline_parallel_degree")
+    if pp == 1:
+        return {}
+    name = given.text("parallelism.pipeline_parallel_schedule", "1F1B")
+    schedule = next(
+        (each for each, called in SCHEDULES.items() if called.lower() == name.lower()), None
+    )
+    if schedule is None:
+        given.untold["parallelism.pipeline_parallel_schedule"] = (
+            f"plans have {', '.join(SCHEDULES.values())}; it is priced as 1F1B"
+        )
+        schedule = PipelineSchedule.ONE_F_ONE_B
+    parts = given.values.get("parallelism.module_fqns_per_model_part")
+    if parts is None:
+        # torchtitan itself makes two chunks where a schedule has several
+        return {
+            "schedule": schedule.value,
+            "interleave": 1 + (schedule is PipelineSchedule.INTERLEAVED),
+        }
+    if (
+        not isinstance(parts, list)
+        or not parts
+        or not all(isinstance(part, list) and part for part in parts)
+        or len(parts) % pp
+    ):
+        raise InputError(
+            f"parallelism.module_fqns_per_model_part must list the modules of a multiple of {pp} "
+            "parts"
+        )
+    counts = [
+        sum(name != "norm" for name in part) for part in parts
+    ]  # the norm and the head are one layer
+    return {"schedule": schedule.value, "interleave": len(parts) // pp, "stage_layers": counts}
+
+
+def _arithmetic(given: Sections) -> dict[str, object]:
+    dtypes = [
+        given.text(path, default)
+        for path, default in (
+            ("training.dtype", "float32"),
+            ("training.mixed_precision_param", "bfloat16"),
+        )
+    ]
+    for path, dtype in zip(
+        ("training.dtype", "training.mixed_precision_param"), dtypes, strict=True
+    ):
+        if dtype not in DTYPES:
+            raise InputError(f"{path} is {written(given.values[path])}; give {' or '.join(DTYPES)}")
+    found: dict[str, object] = {"precision": DTYPES[dtypes[1]]}
+    if any(name in FP8 for name in given.converters):
+        found["precision"] = "fp8"
+        gathers = [
+            path
+            for home in ("float8", "quantize.linear.float8")
+            if given.flag(path := f"{home}.{GATHERS_FP8}")
+        ]
+        given.taken.update(gathers)
+        found |= {"fp8_weights": True} if gathers else {}
+    for name in given.converters:
+        if name not in FP8:
+            path = "model.converters" if given.has("model.converters") else "model_spec"
+            given.untold[path] = f"{name} changes the model, and is left out"
+    if dtypes[0] == "bfloat16":
+        found |= {"gradient_dtype": "bf16", "moment_dtype": "bf16", "main_weight_dtype": "bf16"}
+    if given.flag("training.enable_cpu_offload"):
+        found["offload"] = list(ON_HOST.terms)
+    overlaps = [f"{section}.enable_async_tensor_parallel" for section in ("compile", "parallelism")]
+    if any(given.has(path) for path in overlaps) or given.has("compile"):
+        found["overlap_tensor"] = any(given.flag(path) for path in overlaps)
+    return found
+
+
+def _recomputed(given: Sections) -> dict[str, object]:
+    if "activation_checkpoint" in given.values and given.values["activation_checkpoint"] is None:
+        return {"recompute": "none"}
+    path, policy = "activation_checkpoint", given.text("activation_checkpoint", "SelectiveAC")
+    if (
+        given.has("activation_checkpoint.mode") or policy == "ActivationCheckpointConfig"
+    ):  # up to June 2026
+        path = "activation_checkpoint.mode"
+        policy = given.text(path, "selective")
+    if policy in ("MemoryBudgetAC", "memory_budget"):
+        given.untold[path] = (
+            "the compiler chooses what is recomputed within a budget; it is priced as selective"
+        )
+        return {"recompute": "selective"}
+    if policy not in POLICIES:
+        raise InputError(
+            f"{path} is {written(given.values[path])}; give full, selective, memory_budget or none"
+        )
+    option = given.values.get("activation_checkpoint.selective_ac_option", "op")
+    if POLICIES[policy] == "selective" and str(option).isdecimal() and str(option) != EVERY_SECOND:
+        given.untold["activation_checkpoint.selective_ac_option"] = (
+            f"one of {option} blocks is recomputed; it is priced as selective in every block"
+        )
+    if POLICIES[policy] == "selective":
+        logger.info(
+            "torchtitan's selective recomputation repeats single operators; it is priced as "
+            "recompute selective"
+        )
+    return {"recompute": POLICIES[policy]}
+
+
+def _experts(given: Sections) -> None:
+    tp, ep = (
+        given.degree("parallelism.tensor_parallel_degree"),
+        given.degree("parallelism.expert_parallel_degree"),
+    )
+    own = given.degree("parallelism.expert_tensor_parallel_degree")
+    if ep > 1 and tp > 1 and own != tp:
+        given.untold["parallelism.expert_parallel_degree"] = (
+            "experts are divided over the devices of tensor parallelism too, and are priced as "
+            "divided over others"
+        )

@@ -1,0 +1,27 @@
+"""Numbers and names as words on the page."""
+
+import re
+from collections.abc import Sequence
+
+from phaze_common.numbers import TimeUnit, share, unit_for
+from phaze_common.numbers import time_text as duration
+
+__all__ = ["TimeUnit", "duration", "layer_range", "share", "unit_for"]
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+def layer_range(layers: Sequence[str]) -> str:
+    """Names of layers, runs of numbered ones shortened: ``embedding, block.0 to block.2``."""
+    runs: list[list[str]] = []
+    for name in layers:
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+
+
+def _follows(before: str, after: str) -> bool:
+    first, second = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(after)
+    return bool(first and second and first[1] == second[1] and int(second[2]) == int(first[2]) + 1)

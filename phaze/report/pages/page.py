@@ -1,0 +1,91 @@
+"""A report as one self-contained HTML page."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from phaze.report.glossary import used_in
+from phaze.report.pages.figures import PageTable, Report
+from phaze.report.pages.theme import DARK, LIGHT, Theme, chart_config, palette
+
+
+@dataclass(frozen=True)
+class Served:
+    """How a page reaches the server that it comes from: where the server's addresses begin, and the
+    point that it is about."""
+
+    api: str
+    point: int | None
+
+
+def page(report: Report, served: Served | None = None) -> str:
+    """The page: text, tables and charts with everything that draws them, so that it asks for
+    nothing else.
+
+    One that is ``served`` asks its server about points that are clicked.
+    """
+    import jinja2
+
+    loader = jinja2.FunctionLoader(_template)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals["is_word"] = _is_word
+    specs = {
+        figure.name: {"spec": figure.spec, "renderer": figure.renderer} for figure in report.figures
+    }
+    return environment.get_template("page.html").render(
+        report=report,
+        served=served,
+        meanings=used_in(_text(report)),
+        specs=specs,
+        themes={
+            theme.name: {"palette": palette(theme), "config": chart_config(theme)}
+            for theme in (LIGHT, DARK)
+        },
+        colours={"light": _variables(LIGHT), "dark": _variables(DARK)},
+        drawing=_drawing() if specs else "",
+    )
+
+
+def _variables(theme: Theme) -> str:
+    return " ".join(
+        f"--{role}: {theme.roles[role]};"
+        for role in ("page", "panel", "ink", "muted", "rule", "grid", "accent")
+    )
+
+
+def _text(report: Report) -> str:
+    """What stands on the page, names of columns and first columns included."""
+    texts = [
+        report.answer,
+        *(each.what for each in report.numbers),
+        *(text for each in report.reasons for text in each.sentences),
+    ]
+    for part in (part for section in report.sections for part in section.parts):
+        texts += part.paragraphs
+        for table in (
+            *part.tables,
+            *(figure.table for figure in part.figures if figure.table is not None),
+        ):
+            texts += [*table.columns, *(row[0] for row in table.rows)]
+    return " ".join(texts)
+
+
+def _is_word(table: PageTable, position: int) -> bool:
+    return table.columns[position] in table.words
+
+
+def _template(name: str) -> str:
+    return (files(__package__) / "templates" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _drawing() -> Any:
+    """Vega, Vega-Lite and what embeds them, as one script that is ours to trust."""
+    import markupsafe
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return markupsafe.Markup(bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--"))

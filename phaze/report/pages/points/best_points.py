@@ -1,0 +1,222 @@
+"""The best point of each group in sentences: what it reaches, with which plan, and what binds
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from phaze.report.pages.points.labels import (
+    QUESTION,
+    Series,
+    fewer_axes,
+    grouped,
+    point_label,
+    settings_label,
+    shown,
+    title_of,
+)
+from phaze.report.pages.points.outcomes import plan_of
+from phaze.runs.finished_run import FinishedRun
+from phaze.studies.limits.gains import binds
+from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
+from phaze.studies.wording import (
+    EQUAL,
+    accelerator_text,
+    capitalised,
+    exposed_s,
+    listed,
+    part_text,
+    plan_text,
+    unit_of_result,
+)
+from phaze_common.numbers import number, percent, time_text
+from Solver.results import Limit
+
+MOST_GROUPS = 12
+MANY = {"does not fit": "do not fit"}
+MOST_LIMITS = 2  # sentences of what binds, per point
+
+
+@dataclass(frozen=True)
+class BestOfGroup:
+    """The best point of a group in words; ``group`` is what the group has in common, ``point`` None
+    where nothing fits."""
+
+    group: str
+    point: int | None
+    words: str
+
+
+def group_axes(points: PointSet) -> tuple[str, ...]:
+    """The axes whose values tell the groups apart: those that say what is asked, as far as the
+    groups stay few."""
+    return fewer_axes(points, [key for key in points.axes if key in QUESTION], MOST_GROUPS)
+
+
+def best_points(points: PointSet) -> tuple[BestOfGroup, ...]:
+    """A sentence or more per group."""
+    keys = group_axes(points)
+    return tuple(_of_group(points, series, keys) for series in grouped(points.points, keys))
+
+
+def _of_group(points: PointSet, series: Series, keys: Sequence[str]) -> BestOfGroup:
+    best, head = series.best, f"{series.label}: " if series.label else ""
+    if best is None:
+        reasons = sorted({infeasible_text(point) for point in series.points})
+        why = sorted({point.problem for point in series.points if point.problem})
+        said = f" ({why[0].rstrip('.')})" if why else ""
+        count = "the point" if len(series.points) == 1 else f"all {len(series.points)} points"
+        return BestOfGroup(
+            series.label, None, f"{head}{count} without a plan: {listed(reasons)}{said}."
+        )
+    words = " ".join(_sentences(points, series, best, keys))
+    return BestOfGroup(series.label, best.number, head + words if head else capitalised(words))
+
+
+def _sentences(
+    points: PointSet, series: Series, best: ReadPoint, keys: Sequence[str]
+) -> Iterator[str]:
+    result, plan = best.result, plan_of(best)
+    assert result is not None and result.value is not None  # it has a plan
+    others = [key for key in points.axes if key not in keys]
+    which = settings_label(best, others) if points.sweep else point_label(points, best)
+    reached = f"{number(result.value)} {unit_of_result(result)}"
+    chip = f" on {accelerator_text(result.accelerator)}" if result.accelerator is not None else ""
+    how = ""
+    if plan is not None:
+        degrees = (
+            f"{plan_text(plan)}, micro-batch {plan.micro_batch_size}, recomputation "
+            f"{plan.recompute}"
+        )
+        how = (
+            f", {time_text(plan.time_per_batch_s)} per iteration on {plan.devices_used:,} "
+            f"devices ({degrees})"
+        )
+    proof = "proven optimal" if result.optimal else "not proven optimal"
+    several = len(series.points) > 1
+    name = f"point {best.number}{f' ({which})' if which else ''}"
+    yield (
+        f"{name} is best, {reached}{chip}{how}, {proof}."
+        if several
+        else f"{name} reaches {reached}{chip}{how}, {proof}."
+    )
+    if several:
+        yield from _beside(series, best, result.value)
+        yield from _at_the_end(series, best, others)
+    if plan is not None:
+        part, seconds = next(iter(exposed_s(plan.breakdown_s).items()))
+        yield (
+            f"Most of the iteration is {part_text(part)}, "
+            f"{percent(seconds / plan.time_per_batch_s)}."
+        )
+    yield from _binding(best.open())
+
+
+def _beside(series: Series, best: ReadPoint, value: float) -> Iterator[str]:
+    """How close the others come."""
+    values = {
+        point.number: point.result.value or 0.0
+        for point in series.feasible
+        if point.result and point is not best
+    }
+    equal = [str(number_) for number_, other in values.items() if other >= value * (1 - EQUAL)]
+    if equal:
+        yield (
+            f"{'Point' if len(equal) == 1 else 'Points'} {listed(equal)} "
+            f"{'is' if len(equal) == 1 else 'are'} just as good."
+        )
+    below = [other for other in values.values() if other < value * (1 - EQUAL)]
+    if below:
+        yield f"The next best reaches {percent(1 - max(below) / value)} less."
+    without = len(series.points) - len(series.feasible)
+    if without:
+        yield (
+            f"{number(without)} of {number(len(series.points))} points "
+            f"{'has' if without == 1 else 'have'} no plan."
+        )
+
+
+def _at_the_end(series: Series, best: ReadPoint, keys: Sequence[str]) -> Iterator[str]:
+    """Which of its choices are the largest or the smallest that were asked for, so that more might
+    be better still."""
+    for key in keys:
+        if key in QUESTION:
+            continue
+        own = best.value(key)
+        numbers = [
+            each
+            for point in series.points
+            if isinstance(each := point.value(key), int | float) and not isinstance(each, bool)
+        ]
+        if (
+            isinstance(own, bool)
+            or not isinstance(own, int | float)
+            or len(set(numbers)) < 2
+            or own != max(numbers)
+        ):
+            continue
+        yield f"Its {title_of(key)}, {shown(key, own)}, is the largest searched."
+
+
+def _binding(run: FinishedRun | None) -> Iterator[str]:
+    """What binds the answer of a run, as the run says."""
+    if run is None or run.result.best is None:
+        return
+    limits: list[Limit] = sorted(run.result.best.limits, key=lambda limit: -limit.unlimited_gain)
+    if not limits:
+        yield "Its run does not state what limits it."
+        return
+    found = [
+        limit.words for limit in limits if limit.binds and binds(limit.unlimited_gain) == "binds"
+    ]
+    yield " ".join((found or [limit.words for limit in limits])[:MOST_LIMITS])
+
+
+def answer_of(points: PointSet) -> str:
+    """The best of all points in a sentence, and how the points ended."""
+    best = Series("", points.points).best
+    counts = _ended(points)
+    if best is None or best.result is None:
+        return f"No point has a plan: {counts}."
+    reached = f"{number(best.result.value or 0.0)} {unit_of_result(best.result)}"
+    where = f"point {best.number} ({point_label(points, best)})"
+    if _comparable(points):
+        return f"Best of all is {where}: {reached}. {counts}."
+    return (
+        f"Most is reached by {where}: {reached}; the points are not all about the same, so see "
+        f"each group. {counts}."
+    )
+
+
+def _comparable(points: PointSet) -> bool:
+    """Whether what points reach can be set against each other: one model and one objective."""
+    return not {"model", "objective", "sequence_length"} & set(points.axes)
+
+
+def _ended(points: PointSet) -> str:
+    feasible = sum(point.feasible for point in points.points)
+    others: dict[str, int] = {}
+    for point in points.points:
+        if not point.feasible:
+            others[infeasible_text(point)] = others.get(infeasible_text(point), 0) + 1
+    proven = sum(
+        point.feasible and point.result is not None and point.result.optimal
+        for point in points.points
+    )
+    of = (
+        f"{number(feasible)} of {number(len(points.points))} points "
+        f"{'has' if feasible == 1 else 'have'} a plan"
+    )
+    proof = (
+        " (all proven optimal)"
+        if feasible and proven == feasible
+        else f" ({number(proven)} proven optimal)"
+        if feasible
+        else ""
+    )
+    rest = "".join(
+        f", {number(count)} {what if count == 1 else MANY.get(what, what)}"
+        for what, count in others.items()
+    )
+    return f"{of}{proof}{rest}"

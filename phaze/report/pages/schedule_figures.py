@@ -1,0 +1,260 @@
+"""Figures of operator schedules: which operator of a layer runs on which cores, when."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from Estimator.chips.accelerator import Accelerator
+from phaze.report.pages.charts import sized
+from phaze.report.pages.figures import Figure, PageTable, inline_data, table
+from phaze.report.pages.formats import duration, layer_range, unit_for
+from phaze.report.pages.theme import BELOW_LEGEND, colour
+from phaze.studies.wording import listed
+from phaze_common.numbers import number
+from Solver.designs.schedule_records import KeptSchedule, ScheduledOperator
+
+MOST_ROWS = 32  # of single cores of a type; operators on others are summed up in words
+ALL = "all"
+LETTER = 6  # pixels of a letter of an operator's name: names are written where they fit
+GRADIENTS = ("dx", "dw")
+DARK_KINDS = ("gemm", "gather", "collective", "elementwise")
+TYPES = {"TC": "tensor core", "VC": "vector core"}
+PASSES = {
+    "forward": "forward",
+    "backward": "backward",
+    "backward_selective": "backward with selective recomputation",
+}
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A row of the chart: one core, or the rest of a type's cores, which work only when all do."""
+
+    title: str
+    core_type: str
+    core: int | None
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Rows of a chart in their order, and sentences on the cores that have none."""
+
+    rows: tuple[Lane, ...]
+    words: tuple[str, ...]
+
+
+def schedule_figures(
+    schedules: Sequence[KeptSchedule], chip: Accelerator, suffix: str
+) -> tuple[Figure, ...]:
+    """Schedules as charts, one each; of layers whose names differ in signs alone, the later ones
+    are numbered.
+
+    Layers of one name that differ, such as the first decoder and the others, say in their titles
+    which they are.
+    """
+    seen, alike = (
+        Counter[str](),
+        Counter((schedule.layer, schedule.graph) for schedule in schedules),
+    )
+    figures = []
+    for schedule in schedules:
+        figure = schedule_figure(schedule, chip, suffix)
+        if alike[schedule.layer, schedule.graph] > 1 and schedule.layers:
+            figure = replace(figure, title=_title(layer_range(schedule.layers), schedule.graph))
+        seen[figure.name] += 1
+        times = seen[figure.name]
+        figures.append(replace(figure, name=f"{figure.name}-{times}") if times > 1 else figure)
+    return tuple(figures)
+
+
+def schedule_figure(schedule: KeptSchedule, chip: Accelerator, suffix: str) -> Figure:
+    """The schedule of one pass of a layer as a Gantt chart by core."""
+    import altair as alt
+
+    lanes = _lanes(schedule, chip)
+    unit = unit_for(schedule.makespan_s)
+    kinds = list(dict.fromkeys(operator.kind for operator in schedule.operators))
+    rows = [
+        (
+            lane.title,
+            operator.name,
+            _short(operator),
+            operator.kind,
+            operator.start_s * unit.per_second,
+            operator.end_s * unit.per_second,
+            (operator.end_s - operator.start_s) * unit.per_second,
+            _where(operator),
+        )
+        for operator in schedule.operators
+        for lane in lanes.rows
+        if _occupies(operator, lane)
+    ]
+    columns = ("lane", "operator", "short", "kind", "start", "end", "takes", "where")
+    data = inline_data(columns, rows, words={"lane", "operator", "short", "kind", "where"})
+    end = schedule.makespan_s * unit.per_second
+    scale = alt.Scale(domain=[0, end], nice=False)
+    y = alt.Y(
+        "lane:N",
+        title=None,
+        sort=[lane.title for lane in lanes.rows],
+        axis=alt.Axis(ticks=False, grid=False),
+    )
+    base = alt.Chart(data)
+    bars = base.mark_bar(stroke=colour("page"), strokeWidth=0.75).encode(
+        x=alt.X("start:Q", title=unit.name, scale=scale),
+        x2="end:Q",
+        y=y,
+        color=alt.Color(
+            "kind:N",
+            title=None,
+            legend=alt.Legend(offset=BELOW_LEGEND),
+            scale=alt.Scale(domain=kinds, range=[colour(kind) for kind in kinds]),
+        ),
+        tooltip=[
+            alt.Tooltip("operator:N", title="operator"),
+            alt.Tooltip("kind:N", title="kind"),
+            alt.Tooltip("where:N", title="runs on"),
+            alt.Tooltip("start:Q", title=f"start, {unit.name}", format=".4~r"),
+            alt.Tooltip("end:Q", title=f"end, {unit.name}", format=".4~r"),
+            alt.Tooltip("takes:Q", title=f"takes, {unit.name}", format=".4~r"),
+        ],
+    )
+    names = base.transform_filter(
+        f"(datum.end - datum.start) / {end} * width > {LETTER} * length(datum.short) + {LETTER}"
+    ).transform_calculate(middle="(datum.start + datum.end) / 2")
+    texts = [
+        names.transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=mine))
+        .mark_text(fontSize=10, color=colour(role), tooltip=None)
+        .encode(x=alt.X("middle:Q", scale=scale, title=unit.name), y=y, text="short:N")
+        for role, mine in (
+            ("label_on_dark", [kind for kind in kinds if kind in DARK_KINDS]),
+            ("label_on_light", [kind for kind in kinds if kind not in DARK_KINDS]),
+        )
+        if mine
+    ]
+    times = f", {schedule.repeats} times per micro-batch" if schedule.repeats > 1 else ""
+    proof = (
+        ""
+        if schedule.bound_s >= schedule.makespan_s * (1 - 1e-9)
+        else f"; not proven, at least {duration(schedule.bound_s)}"
+    )
+    caption = f"{duration(schedule.makespan_s)}{times}{proof}. {' '.join(lanes.words)}".strip()
+    return Figure(
+        f"schedule-{_safe(schedule.layer)}-{schedule.graph.replace('_', '-')}{suffix}",
+        _title(schedule.layer, schedule.graph),
+        caption,
+        sized(alt.layer(bars, *texts), len(lanes.rows) * (30 if len(lanes.rows) < 8 else 16)),
+        len(rows),
+        _operator_table(schedule),
+        abreast=2,
+    )
+
+
+def _title(layers: str, graph: str) -> str:
+    return f"{layers[0].upper()}{layers[1:]}, {PASSES.get(graph, graph)}"
+
+
+def _lanes(schedule: KeptSchedule, chip: Accelerator) -> Lanes:
+    rows: list[Lane] = []
+    words: list[str] = []
+    for core_type, total in (("TC", chip.num_tc), ("VC", chip.num_vc)):
+        mine = [
+            operator for operator in schedule.operators if core_type in operator.cores.split("+")
+        ]
+        plural = f"{total} {TYPES[core_type]}s" if total > 1 else f"one {TYPES[core_type]}"
+        if not mine:
+            words.append(f"The {plural} {'have' if total > 1 else 'has'} nothing to do.")
+            continue
+        single = sorted(
+            {
+                core
+                for operator in mine
+                if operator.mode != ALL
+                if (core := _core(operator, core_type)) is not None
+            }
+        )
+        shown = single[:MOST_ROWS]
+        rows += [Lane(f"{core_type} {core}", core_type, core) for core in shown]
+        others = total - len(single)
+        together = any(operator.mode == ALL for operator in mine)
+        if len(single) > len(shown):
+            words.append(
+                f"{len(single) - len(shown)} more {TYPES[core_type]}s run single operators and "
+                "are left out."
+            )
+        if together and others:
+            rows.append(Lane(_rest_title(core_type, others, total), core_type, None))
+        elif others:
+            words.append(f"{others} of the {plural} never work.")
+    return Lanes(tuple(rows), tuple(words))
+
+
+def _rest_title(core_type: str, others: int, total: int) -> str:
+    if others == total:
+        return f"all {total} {core_type}" if total > 1 else f"{core_type} 0"
+    return f"other {others} {core_type}" if others > 1 else f"other {core_type}"
+
+
+def _core(operator: ScheduledOperator, core_type: str) -> int | None:
+    return operator.tc if core_type == "TC" else operator.vc
+
+
+def _occupies(operator: ScheduledOperator, lane: Lane) -> bool:
+    if lane.core_type not in operator.cores.split("+"):
+        return False
+    return operator.mode == ALL or (
+        lane.core is not None and _core(operator, lane.core_type) == lane.core
+    )
+
+
+def _where(operator: ScheduledOperator) -> str:
+    types = operator.cores.split("+")
+    if operator.mode == ALL:
+        return "all " + " and ".join(types)
+    return listed([f"{core_type} {_core(operator, core_type)}" for core_type in types])
+
+
+def _operator_table(schedule: KeptSchedule) -> PageTable:
+    unit = unit_for(schedule.makespan_s)
+    ordered: Sequence[ScheduledOperator] = sorted(
+        schedule.operators, key=lambda operator: (operator.start_s, operator.end_s)
+    )
+    rows = (
+        (
+            operator.name,
+            operator.kind,
+            _where(operator),
+            number(operator.start_s * unit.per_second),
+            number(operator.end_s * unit.per_second),
+            number((operator.end_s - operator.start_s) * unit.per_second),
+        )
+        for operator in ordered
+    )
+    columns = (
+        "operator",
+        "kind",
+        "runs on",
+        f"start {unit.name}",
+        f"end {unit.name}",
+        f"takes {unit.name}",
+    )
+    return table(
+        "Operators in the order of their start",
+        columns,
+        rows,
+        words={"operator", "kind", "runs on"},
+    )
+
+
+def _short(operator: ScheduledOperator) -> str:
+    """The module that an operator's dotted name speaks of, and which gradient it makes."""
+    *modules, last = operator.name.split("+")[0].split(".")
+    if operator.kind == "attention":
+        return last.replace("_", " ")
+    if last in GRADIENTS:
+        return f"{modules[-2] if len(modules) > 1 else modules[-1]} {last}"
+    return modules[-1] if modules else last
+
+
+def _safe(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in name)

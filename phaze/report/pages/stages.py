@@ -1,0 +1,71 @@
+"""Stages of a plan in the form that its figures take."""
+
+from dataclasses import dataclass
+
+from Estimator.plans.results import PipelineReport
+from Solver.results import ModelPlan
+
+
+@dataclass(frozen=True)
+class StageView:
+    """A pipeline stage: layers of each of its chunks, devices, seconds per micro-batch by part,
+    bytes per device by part."""
+
+    number: int
+    chunks: tuple[tuple[str, ...], ...]
+    devices: int
+    seconds: dict[str, float]
+    memory_bytes: dict[str, float]
+
+    @property
+    def load_s(self) -> float:
+        """Seconds that a micro-batch occupies the stage."""
+        return sum(self.seconds.values())
+
+    @property
+    def total_bytes(self) -> float:
+        """All that a device of the stage holds."""
+        return sum(self.memory_bytes.values())
+
+
+LOAD_PARTS = {"forward": "forward", "backward": "backward", "send": "transfer"}
+MEMORY_PARTS = {
+    "parameter state": "state",
+    "activations": "activations",
+    "workspace": "workspace",
+    "beyond tensors": "reserved",
+}
+
+
+def stages_of(plan: ModelPlan) -> tuple[StageView, ...]:
+    """The stages in the order of the pipeline; the chunks of an interleaved stage are taken
+    together."""
+    return tuple(
+        StageView(
+            number=number + 1,
+            chunks=tuple(chunk.layers for chunk in plan.plan.stages[number :: plan.pp]),
+            devices=report.devices,
+            seconds={
+                "forward": report.forward_s,
+                "backward": report.backward_s,
+                "send": _sent_s(plan.pipeline, number),
+            },
+            memory_bytes={
+                "parameter state": report.parameter_state_bytes,
+                "activations": report.activation_bytes,
+                "workspace": report.workspace_bytes,
+                "beyond tensors": report.reserved_bytes,
+            },
+        )
+        for number, report in enumerate(plan.stages)
+    )
+
+
+def _sent_s(pipeline: PipelineReport, stage: int) -> float:
+    """Seconds per micro-batch for which sending keeps a stage from computing."""
+    if pipeline.overlap_transfers:
+        return 0.0
+    chunks = range(stage, len(pipeline.forward_s), pipeline.pp)
+    return sum(pipeline.sent_s(True, chunk) for chunk in chunks) + sum(
+        pipeline.sent_s(False, chunk) for chunk in chunks
+    )

@@ -1,0 +1,94 @@
+"""A plan whose stages differ as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from Estimator.plans.plan import Plan, StagePlan
+from Estimator.plans.results import StageReport
+from GraphExtractor.graph import Recompute
+from GraphExtractor.names import label
+from phaze.report.tables.text_tables import TextTable, new_table
+from phaze_common.choices import KeyExchange, LayoutName, TensorLayout
+from phaze_common.numbers import number
+from phaze_common.units import GIB
+
+MS = 1e-3
+STAGE_WORDS = ("layers", "recomputed", "further")  # columns of words
+
+
+def stages_table(plan: Plan, reports: Sequence[StageReport]) -> TextTable:
+    """What each stage holds, how it is trained, how long it takes and what memory it needs."""
+    table = new_table(stages_title(plan), stage_columns(plan), words=set(STAGE_WORDS))
+    for row in stage_rows(plan, reports):
+        table.add_row(*row)
+    return table
+
+
+def stages_title(plan: Plan) -> str:
+    """What a table of its stages is called."""
+    return f"{label(plan.model)}: the stages"
+
+
+def stage_columns(plan: Plan) -> tuple[str, ...]:
+    """Columns of a table of the stages of ``plan``."""
+    further = ("further",) if any(map(_further, plan.stages)) else ()
+    trained = (
+        "stage",
+        "layers",
+        "devices",
+        "tp x dp",
+        "micro-batch",
+        "recomputed",
+        "ZeRO",
+        *further,
+    )
+    return (*trained, "ms per micro-batch", "used GiB")
+
+
+def stage_rows(plan: Plan, reports: Sequence[StageReport]) -> tuple[tuple[str, ...], ...]:
+    """A row for each stage under ``stage_columns``."""
+    further = any(map(_further, plan.stages))
+    return tuple(
+        (
+            str(place),
+            _layers(stage.layers),
+            str(report.devices),
+            f"{stage.layout.tp} x {stage.dp}",
+            str(stage.micro_batch_size),
+            recomputed_text(stage),
+            str(stage.zero_stage),
+            *([_further(stage)] if further else []),
+            number(report.load_s / MS, aligned=True),
+            f"{report.memory_bytes / GIB:,.2f}",
+        )
+        for place, (stage, report) in enumerate(zip(plan.stages, reports, strict=True), start=1)
+    )
+
+
+def _layers(layers: Sequence[str]) -> str:
+    """First and last of them, and how many."""
+    return layers[0] if len(layers) == 1 else f"{layers[0]} to {layers[-1]} ({len(layers)})"
+
+
+def recomputed_text(stage: StagePlan) -> str:
+    """What a stage recomputes: ``none``, ``full``, or ``full, 3 of 8``."""
+    if stage.recompute is Recompute.NONE or stage.recomputed_layers == 0:
+        return Recompute.NONE.value
+    if stage.recomputed_layers is None or stage.recomputed_layers == len(stage.layers):
+        return stage.recompute.value
+    return f"{stage.recompute.value}, {stage.recomputed_layers} of {len(stage.layers)}"
+
+
+def _further(stage: StagePlan) -> str:
+    """Degrees besides tp and dp, sequence parallelism, and what is in host memory."""
+    layout = stage.layout
+    named = {
+        "sequence parallelism": layout.sequence_parallel and layout.tp > 1,
+        f"cp {layout.cp}": layout.cp > 1,
+        layout.exchange.value: layout.exchange is not KeyExchange.GATHER,
+        f"ep {layout.ep}": layout.ep > 1,
+        f"{stage.offload} in host memory": bool(stage.offload),
+        f"{LayoutName.TWO_D.value}, tp2 {layout.tp2}": layout.kind is TensorLayout.TWO_D,
+    }
+    return ", ".join(words for words, applies in named.items() if applies)

@@ -1,0 +1,145 @@
+"""A training that was run: tables of what was measured beside what was predicted, and a timeline of
+both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from Estimator.plans.results import PipelineReport
+from phaze.report.tables.text_tables import TextTable, plain_table
+from phaze.report.trace.events import Event, Process, Shown, Slice, Thread, file_content
+from phaze.report.trace.pipeline import PipelineTrace
+from phaze.runtime.training.records import CheckRecord, JobRecord, StageRecord, TrainRecord
+
+FIRST_PID = 1
+PREDICTED_PASSES = 200  # of a stage; more are not measured by a training of this kind either
+MIB = 2**20
+
+
+def training_tables(record: TrainRecord, folder: Path) -> list[TextTable]:
+    """The run in one row, its stages, and what the check found."""
+    first, last = record.steps[0], record.steps[-1]
+    run: dict[str, object] = {
+        "model": record.model,
+        "processes": record.processes,
+        "steps": f"{first.step} to {last.step}",
+        "first_loss": round(first.loss, 6),
+        "last_loss": round(last.loss, 6),
+        "step_s": round(record.step_s, 4),
+        "predicted_step_s": _rounded(record.predicted_step_s),
+        "folder": str(folder),
+    }
+    tables = [
+        plain_table("training", [run]),
+        plain_table("stages, seconds per step", [_row(stage) for stage in record.stages]),
+    ]
+    if record.check is not None:
+        tables.append(plain_table("against one process, relative", list(_check_rows(record.check))))
+    return tables
+
+
+def _check_rows(check: CheckRecord) -> Iterator[dict[str, object]]:
+    """As it was trained where that did not decide, and what decided."""
+    first = check.as_trained
+    if first is not None:
+        undecided = f"may be rounding: {check.dtype} decides"
+        yield _check_row(check, first.dtype, first.loss, first.parameter, first.name, undecided)
+    equal = "yes" if check.equal else "no"
+    yield _check_row(
+        check,
+        check.dtype,
+        check.loss_difference,
+        check.parameter_difference,
+        check.parameter,
+        equal,
+    )
+
+
+def _check_row(
+    check: CheckRecord, dtype: str, loss: float, parameter: float, name: str, equal: str
+) -> dict[str, object]:
+    return {
+        "steps": check.steps,
+        "dtype": dtype,
+        "loss_difference": f"{loss:.1e}",
+        "parameter_difference": f"{parameter:.1e}",
+        "parameter": name,
+        "allowed": f"{check.tolerance:.0e}",
+        "equal": equal,
+    }
+
+
+def _row(stage: StageRecord) -> dict[str, object]:
+    measured, predicted = stage.measured, stage.predicted
+    return {
+        "stage": stage.stage,
+        "layers": len(stage.layers),
+        "dp": stage.dp,
+        "tp": stage.tp,
+        "forward": round(measured.forward_s, 4),
+        "forward_cpu": round(measured.forward_processor_s, 4),
+        "forward_predicted": _rounded(predicted.forward_s),
+        "backward": round(measured.backward_s, 4),
+        "backward_cpu": round(measured.backward_processor_s, 4),
+        "backward_predicted": _rounded(predicted.backward_s),
+        "error": None if stage.processor_error is None else f"{stage.processor_error:+.1%}",
+        "communication": round(measured.communication_s, 4),
+        "idle": round(measured.idle_s, 4),
+        "update": round(measured.update_s, 4),
+        "state_mib": round(stage.state_bytes / MIB, 1),
+        "kept_mib": round(stage.kept_bytes / MIB, 1),
+        "resident_mib": round(stage.resident_bytes / MIB, 1),
+        "predicted_mib": None
+        if predicted.memory_bytes is None
+        else round(predicted.memory_bytes / MIB, 1),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def measured_timeline(
+    record: TrainRecord, job: JobRecord, predicted: PipelineReport | None
+) -> bytes:
+    """Chrome's trace format: a process of the viewer for each process of the training, and the
+    predicted pipeline below."""
+    about: Mapping[str, Shown] = {
+        "model": record.model,
+        "measured step s": record.step_s,
+        "processes": record.processes,
+    }
+    return file_content(_events(record, job, predicted), about)
+
+
+def _events(
+    record: TrainRecord, job: JobRecord, predicted: PipelineReport | None
+) -> Iterator[Event]:
+    start = min((span.start_ns for process in job.processes for span in process.spans), default=0)
+    for process in job.processes:
+        pid = FIRST_PID + process.rank
+        yield Process(
+            pid, f"measured: stage {process.stage}, replica {process.replica}, part {process.part}"
+        )
+        yield Thread(pid, 0, "passes and waiting")
+        for span in sorted(process.spans, key=lambda each: (each.start_ns, -each.end_ns)):
+            which = f" {span.micro_batch}" if span.micro_batch >= 0 else ""
+            args: dict[str, Shown] = {"step": span.step, "processor s": span.processor_ns / 1e9}
+            yield Slice(
+                pid,
+                0,
+                f"{span.activity.value}{which}",
+                span.activity.value,
+                span.start_ns - start,
+                span.end_ns - start,
+                args,
+            )
+    if predicted is not None and len(record.stages) == predicted.pp:
+        pipeline = PipelineTrace(
+            f"predicted: {record.model}",
+            predicted,
+            [stage.layers for stage in record.stages],
+            [stage.predicted.kept_bytes for stage in record.stages],
+        )
+        yield from pipeline.draw(FIRST_PID + record.processes, 1, PREDICTED_PASSES)

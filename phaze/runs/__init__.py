@@ -1,0 +1,1 @@
+"""The run directory: what a run writes, and the reader of it."""

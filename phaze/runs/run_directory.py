@@ -1,0 +1,339 @@
+"""The files of a finished run: study.yaml, manifest.json, best.json, schedules.json.gz,
+designs.parquet (and .csv)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from Estimator.plans.results import Status
+from phaze.settings.folders import REPOSITORY
+from phaze.settings.request import request_fields
+from phaze_common import file_formats
+from phaze_common.choices import FrontAxis
+from phaze_common.errors import ArtefactError, InputError, PhazeError
+from phaze_common.files import artefact_bytes, pack, parse_json, refuse_replacing, write_atomically
+from phaze_common.records import parse_yaml, to_json
+from phaze_common.run_files import (
+    BEST,
+    DESIGNS,
+    DESIGNS_CSV,
+    MANIFEST,
+    PLANS,
+    PLANS_CSV,
+    SCHEDULES,
+    STUDY,
+    SWEEP,
+    TRAINING_TIME,
+)
+from phaze_common.sealed import KEY, digest_of, with_digest
+from Solver.designs.run import PhaseRecord
+from Solver.designs.schedule_records import KeptSchedules
+from Solver.results import Counts, SearchResult
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_NAMED = 6  # settings in which another study differs
+RUN_FILES = (
+    BEST,
+    STUDY,
+    MANIFEST,
+    DESIGNS,
+    DESIGNS_CSV,
+    PLANS,
+    PLANS_CSV,
+    SCHEDULES,
+)
+POINT_MEANING = (
+    "a design point is one accelerator (or the device) x memory size x shape of plans of one "
+    "model (micro-batch size, tp, cp, "
+    "ep, sequence parallelism, recomputation), with the best of all its plans (pp, dp, ZeRO "
+    "stage, order of the groups, "
+    "interleaving, overlap) and cuts into stages"
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What an answer rests on: software, code and machine, and hashes of the files that the study
+    names (``contents``)."""
+
+    versions: dict[str, str]
+    contents: dict[str, str]
+    git_commit: str | None
+    machine: str
+
+    @classmethod
+    def of(cls, contents: Mapping[str, str], **others: Any) -> Self:
+        """That of what is computed here and now from files with ``contents``; ``others`` are
+        further fields."""
+        machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
+        return cls(_library_versions(), dict(contents), _git_commit(REPOSITORY), machine, **others)
+
+    def sealed(self) -> bytes:
+        """As a file, with a digest of it."""
+        return json.dumps(
+            with_digest(file_formats.MANIFEST.stamped(json.loads(to_json(self)))), indent=2
+        ).encode()
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    """How the search of a part of a space ended, on which machine, and in how many seconds.
+
+    Its best design reaches ``value`` (None: none is as good as what is known of others), and none
+    of its designs more than ``bound``. Where it failed (``problem``) nothing is known of it.
+    """
+
+    part: str
+    status: Status
+    value: float | None
+    bound: float | None
+    machine: str
+    seconds: float
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class PartsRecord:
+    """The parts in which a space was searched, by which executor."""
+
+    count: int
+    executor: str
+    parts: tuple[PartRecord, ...]
+
+    @property
+    def failed(self) -> tuple[PartRecord, ...]:
+        """Parts that have no answer."""
+        return tuple(each for each in self.parts if each.status is Status.FAILED)
+
+
+@dataclass(frozen=True)
+class Manifest(Origin):
+    """Provenance of a run; ``front`` are the axes of the front that it certified, ``files`` digests
+    of its own.
+
+    ``parts`` says how its space was divided, where it was.
+    """
+
+    schedule_solver: str
+    confirmation_solvers: tuple[str, ...]
+    phases: tuple[PhaseRecord, ...]
+    point_meaning: str
+    counts: Counts
+    pareto_front_points: int
+    front: tuple[FrontAxis, ...]
+    parts: PartsRecord | None = None
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def check_replaceable(folder: Path, names: Sequence[str] = RUN_FILES) -> None:
+    """Refuse a folder with a file under one of ``names`` that no run wrote: those have the manifest
+    of a run beside them.
+
+    Raises:
+        InputError: there is one, which a run there would replace.
+    """
+    if not _of_a_run(folder / MANIFEST):
+        refuse_replacing(folder, names, "run")
+
+
+class Holds(StrEnum):
+    """What the folder of an answer is of, as messages say it; only one of these keeps its files
+    there."""
+
+    SEARCH = "the run of a search"
+    SWEEP = "a sweep"
+    TRAINING = "the training time of a given plan"
+
+
+_MARKS = {
+    Holds.SEARCH: BEST,
+    Holds.SWEEP: SWEEP,
+    Holds.TRAINING: TRAINING_TIME,
+}  # the first that is there
+
+
+def refuse_other_kind(folder: Path, kind: Holds, flag: str) -> None:
+    """Refuse a ``folder`` of another kind of answer than ``kind``: some of their files have the
+    same names.
+
+    Raises:
+        InputError: says what it is of; ``flag`` is what is to be given otherwise.
+    """
+    there = next((each for each, name in _MARKS.items() if (folder / name).is_file()), kind)
+    if there is not kind:
+        raise InputError(
+            f"{folder} holds {there}, and {kind} would replace some of its files; give another "
+            f"{flag}, or move the folder"
+        )
+
+
+def refuse_other_run(
+    folder: Path,
+    settings: Mapping[str, Any],
+    flag: str,
+    as_today: Callable[[Any], Mapping[str, Any]],
+) -> None:
+    """Refuse a ``folder`` that holds the run of another study than that of ``settings``, which a
+    run there would replace.
+
+    ``as_today`` resolves the settings of a file as today's defaults have them. ``flag`` is what is
+    to be given otherwise.
+
+    Raises:
+        InputError: says in which settings the studies differ.
+    """
+    other = _other_settings(folder / STUDY, settings, as_today)
+    if other:
+        more = f" and {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
+        raise InputError(
+            f"{folder} holds the run of another study, which differs in "
+            f"{', '.join(other[:MOST_NAMED])}{more} and which this one "
+            f"would replace; give another {flag}, or move the folder"
+        )
+
+
+def _other_settings(
+    study: Path, settings: Mapping[str, Any], as_today: Callable[[Any], Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """In which settings that decide the study of a run that is there differs, and in its name; none
+    where there is none."""
+    if (
+        not study.is_file() or not (study.parent / BEST).exists()
+    ):  # else it is of no search, or not finished
+        return ()
+    try:
+        there = file_formats.STUDY.current(parse_yaml(artefact_bytes(study).decode(), STUDY), STUDY)
+    except (OSError, ArtefactError, InputError, UnicodeDecodeError):
+        return (f"a {STUDY} that cannot be read",)
+    if not isinstance(there, dict):
+        return (f"a {STUDY} without settings",)
+    beside = {field.key for field in request_fields() if not field.about.decides} | {
+        "strict"
+    }  # which answers the same, or not
+
+    def differing(there: Mapping[str, Any]) -> tuple[str, ...]:
+        keys = (str(key) for key in dict.fromkeys((*there, *settings)) if key not in beside)
+        named = (
+            ("name",)
+            if there.get("name", settings.get("name")) != settings.get("name", there.get("name"))
+            else ()
+        )
+        return (*(key for key in keys if there.get(key) != settings.get(key)), *named)
+
+    other = differing(there)
+    if not other:
+        return ()
+    try:  # an earlier phaze did not know all of today's settings
+        return differing(as_today(there))
+    except PhazeError:
+        return other
+
+
+def _of_a_run(manifest: Path) -> bool:
+    try:
+        document = parse_json(artefact_bytes(manifest), str(manifest))
+    except (OSError, PhazeError):
+        return False
+    return isinstance(document, dict) and KEY in document
+
+
+def _library_versions() -> dict[str, str]:
+    """Versions of everything the numbers depend on."""
+    names = ("phaze", "torch", "transformers", "numpy", "numba", "scipy", "gurobipy", "networkx")
+    versions = {"python": platform.python_version()}
+    for name in names:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
+
+
+def _git_commit(repository: Path) -> str | None:
+    """Commit of the code, with ``+changes`` where the work tree differs; None outside a git
+    checkout of ours."""
+    if not (repository / ".git").exists():  # an environment may lie in a checkout of something else
+        return None
+    try:
+        commit, changes = (
+            subprocess.run(
+                ["git", *words],
+                cwd=repository,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=10,
+            ).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit + ("+changes" if changes else "")
+
+
+@dataclass(frozen=True, eq=False)
+class RunFiles:
+    """Everything that a run leaves. ``designs`` has a row per design point, ``plans`` one per plan
+    of the best hardware."""
+
+    study_yaml: str
+    manifest: Manifest
+    result: SearchResult
+    schedules: KeptSchedules
+    designs: pd.DataFrame
+    plans: pd.DataFrame
+
+
+def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
+    """Write a run: its manifest first, which says whose folder it is, best.json last, which says
+    that everything is there.
+
+    Raises:
+        PhazeError: the disk is full or the folder is not writable.
+    """
+    (folder / BEST).unlink(missing_ok=True)
+    contents = {
+        STUDY: files.study_yaml.encode(),
+        SCHEDULES: pack(file_formats.SCHEDULES.stamped_json(to_json(files.schedules))),
+    }
+    for name, table in (("designs", files.designs), ("plans", files.plans)):
+        buffer = io.BytesIO()
+        table.to_parquet(buffer, index=False, compression="zstd")
+        contents[f"{name}.parquet"] = buffer.getvalue()
+        (folder / f"{name}.csv").unlink(
+            missing_ok=True
+        )  # of an earlier run, which these files replace
+    best = best_json(files.result)
+    digests = {name: digest_of(content) for name, content in {**contents, BEST: best}.items()}
+    write_atomically(folder / MANIFEST, replace(files.manifest, files=digests).sealed())
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    if csv:
+        for name, table in (("designs", files.designs), ("plans", files.plans)):
+            write_atomically(folder / f"{name}.csv", table.to_csv(index=False).encode())
+    write_atomically(folder / BEST, best)
+
+
+def best_json(result: SearchResult) -> bytes:
+    """The result as JSON: the fields of the optimum and its hardware at the top level, then all
+    else that was found.
+
+    With the hardware by value and plans that name their layers, it says all that ``evaluate`` needs
+    to price them again; its digest tells whether somebody edited it.
+    """
+    whole = json.loads(to_json(result))
+    best = whole.pop("best") or {"status": whole["status"], "optimal": False}
+    document = {**best, **{key: value for key, value in whole.items() if key != "status"}}
+    return json.dumps(with_digest(file_formats.BEST.stamped(document)), indent=2).encode()

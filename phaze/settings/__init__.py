@@ -1,0 +1,1 @@
+"""One request: typed words, files of settings and their defaults made into one checked record."""

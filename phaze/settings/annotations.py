@@ -1,0 +1,198 @@
+"""What the annotations of a record's fields say of its settings, and the flags, keys and checks
+that follow from them.
+
+A field is a setting where its type is ``Annotated[..., About(...)]``. The type says how values are
+read: numbers, texts, names of an enumeration, switches, tuples of them where several may be given.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from enum import Enum, StrEnum, auto
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol, Union, get_args, get_origin
+
+from phaze_common.settings import Form, Kind, Setting, SettingTable
+
+
+class Mode(Enum):
+    """What is done with a request."""
+
+    SEARCH = (
+        auto()
+    )  # the best of a space; also its graphs and estimates alone, and every point of a sweep
+    EVALUATE = auto()  # one plan is priced
+
+
+class Hardware(Enum):
+    """What a setting is about where it is not about every kind of hardware."""
+
+    CHIPS = auto()  # to design
+    DEVICES = auto()  # that exist
+
+
+BOTH = frozenset(Mode)
+SEARCH = frozenset({Mode.SEARCH})
+EVALUATE = frozenset({Mode.EVALUATE})
+
+
+@dataclass(frozen=True)
+class Shorthand:
+    """Another way to give the values of a setting, which excludes it: ``max_tp`` for ``tp``."""
+
+    key: str
+    kind: Kind
+    help: str
+    aliases: tuple[str, ...] = ()
+    most: float = 2**30
+    modes: frozenset[Mode] = BOTH
+
+
+@dataclass(frozen=True)
+class About:
+    """A setting, beside its name and type. ``key`` is its name for users where that is not the
+    field's.
+
+    ``default`` says in words what holds where it is not given, ``evaluated`` the same where one
+    plan is priced (if that differs). ``modes`` take it, ``lists`` of them several values (of a
+    tuple), ``takes_all`` the word ``all`` too. It ``decides`` where it can change the answer; a
+    ``file`` setting may name a YAML file. Choices that are ``searched`` stand for many values,
+    which only a search takes. Bounds and ``unit`` as in ``phaze_common.settings.Setting``.
+    """
+
+    help: str
+    default: str = ""
+    evaluated: str = ""
+    key: str = ""
+    aliases: tuple[str, ...] = ()
+    least: float = 1
+    most: float = 2**30
+    repeats: bool = False
+    takes_all: bool = False
+    modes: frozenset[Mode] = BOTH
+    lists: frozenset[Mode] = SEARCH
+    hardware: Hardware | None = None
+    decides: bool = True
+    file: bool = False
+    unit: str = ""
+    shorthand: Shorthand | None = None
+    searched: frozenset[str] = frozenset()
+
+
+class Written(Protocol):
+    """A value with a text of its own."""
+
+    FORM: ClassVar[Form]
+
+    @staticmethod
+    def parsed(text: str) -> Written:
+        """The value of a text of that form."""
+
+
+@dataclass(frozen=True)
+class StatedField:
+    """A field that is a setting. ``item`` is the type of a value, of each value where the field
+    ``holds_many``.
+
+    Where it is an enumeration, values that are none of its names may be of the type ``other``.
+    """
+
+    name: str
+    about: About
+    item: type[Any]
+    holds_many: bool
+    other: type[Written] | None = None
+
+    @property
+    def key(self) -> str:
+        """Name of the setting in YAML files and, with hyphens, as a flag."""
+        return self.about.key or self.name
+
+    def setting(self, mode: Mode) -> Setting:
+        """The setting as a mode takes it."""
+        about = self.about
+        many = self.holds_many and mode in about.lists
+        everything = ", 'all' for every possible one" if many and about.takes_all else ""
+        default = about.evaluated if mode is Mode.EVALUATE and about.evaluated else about.default
+        return Setting(
+            self.key,
+            _kind(self.item),
+            f"{about.help}{everything}" + (f" (default {default})" if default else ""),
+            about.aliases,
+            many=many,
+            repeats=about.repeats,
+            takes_all=about.takes_all and many,
+            choices=tuple(name for name in self._names if many or name not in about.searched),
+            least=about.least,
+            most=about.most,
+            form=self.other.FORM if self.other is not None else None,
+            unit=about.unit,
+        )
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(each.value for each in self.item) if issubclass(self.item, Enum) else ()
+
+    def converted(self, value: Any) -> Any:
+        """A value as ``SettingTable.read`` gives it, in the field's type where that is an
+        enumeration."""
+        if not issubclass(self.item, Enum) or value is None:
+            return value
+        return tuple(map(self._named, value)) if isinstance(value, tuple) else self._named(value)
+
+    def _named(self, value: str) -> Any:
+        return (
+            self.item(value)
+            if self.other is None or value in self._names
+            else self.other.parsed(value)
+        )
+
+
+def stated_fields(record: type[Any]) -> tuple[StatedField, ...]:
+    """The settings among the fields of ``record``, whose annotations must be objects, not texts."""
+    return tuple(
+        _stated(field.name, field.type)
+        for field in fields(record)
+        if get_origin(field.type) is Annotated and isinstance(field.type.__metadata__[0], About)  # type: ignore[union-attr]
+    )
+
+
+def settings_of(stated: Iterable[StatedField], mode: Mode) -> SettingTable:
+    """Those settings that a mode takes, in the order of the fields."""
+    settings: list[Setting] = []
+    rivals: list[frozenset[str]] = []
+    for field in stated:
+        if mode not in field.about.modes:
+            continue
+        settings.append(field.setting(mode))
+        short = field.about.shorthand
+        if short is not None and mode in short.modes:
+            settings.append(
+                Setting(short.key, short.kind, short.help, short.aliases, most=short.most)
+            )
+            rivals.append(frozenset({field.key, short.key}))
+    return SettingTable(tuple(settings), rivals=tuple(rivals))
+
+
+def _stated(name: str, hint: Any) -> StatedField:
+    value_type, about = hint.__origin__, hint.__metadata__[0]
+    if get_origin(value_type) in {Union, types.UnionType}:
+        (value_type,) = (each for each in get_args(value_type) if each is not types.NoneType)
+    if get_origin(value_type) is tuple:
+        item, *others = get_args(get_args(value_type)[0]) or get_args(value_type)[:1]
+        return StatedField(name, about, item, True, *others)
+    return StatedField(name, about, value_type, holds_many=False)
+
+
+def _kind(item: type[Any]) -> Kind:
+    if issubclass(item, StrEnum):
+        return Kind.CHOICE
+    return {
+        int: Kind.INTEGER,
+        float: Kind.NUMBER,
+        bool: Kind.SWITCH,
+        str: Kind.TEXT,
+        Path: Kind.TEXT,
+    }.get(item, Kind.TEXT)

@@ -1,0 +1,527 @@
+"""The checks of a request: one sentence each for what cannot be, before anything long is
+started."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from Estimator.plans.assignment import AXES, Assignment, check_assignment
+from Estimator.plans.cuts import balanced_cuts
+from Estimator.plans.offload import offload_of, offloads_searched
+from Estimator.plans.plan import check_cluster, check_plan
+from Estimator.plans.policy import check_formats
+from GraphExtractor.graph import GraphKey
+from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.widths import check_key, check_panels, divisors
+from phaze.settings.annotations import Mode
+from phaze.settings.folders import check_name, check_output, check_readable
+from phaze.settings.request import Request
+from phaze_common.choices import (
+    FrontAxis,
+    KeyExchange,
+    LayoutName,
+    OffloadKind,
+    Precision,
+    StageCuts,
+)
+from phaze_common.errors import InputError
+from Solver.chip_figures import OF_WHOLE_CHIPS
+from Solver.plans.empty_spaces import why_empty
+
+OF_WHOLE_DIES = (FrontAxis.POWER, FrontAxis.COST, FrontAxis.CARBON)
+SHOWN = 12  # values listed in a refusal
+
+
+def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Refuse what does not fit together. ``families`` are those of the request's models, by
+    name."""
+    if request.name:
+        check_name(request.name)
+    if request.output is not None:
+        check_output(request.output)
+    check_readable(request.folders.run)
+    if request.hardware.device is not None:
+        request.hardware.device.peak_flops(request.precision.matrix_format)
+    else:
+        _check_designed(request)
+    if request.offload:
+        _check_offload(request)
+    _check_batch(request)
+    _check_models(request, families)
+    _check_degrees(request, families)
+    _check_experts(request, families)
+    _check_panels(request, families)
+    if request.layout == (LayoutName.SEQUENCE,) and max(request.cp) == 1:
+        raise InputError(
+            "cp is 1, but layout sequence cuts sequences over cp devices; give a cp above 1, or "
+            "another layout"
+        )
+    if request.layout == (LayoutName.TWO_D,) and False not in request.sequence_parallel:
+        raise InputError(
+            "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its "
+            "second axis; leave "
+            "sequence parallelism out, or give another layout"
+        )
+    if request.mode is Mode.SEARCH:
+        _check_exchange(request)
+        _check_pinned(request)
+        for order in request.group_order:
+            if isinstance(order, Assignment):
+                _check_searched(order, request)
+    _check_plans(request, families)
+
+
+def _check_whole_chips(request: Request) -> None:
+    """Whether what is asked of whole dies is asked of a space that describes them, and memory is
+    stated once."""
+    space = request.hardware.space
+    whole = space is not None and space.axes.memory is not None
+    if not whole and request.objective in OF_WHOLE_CHIPS:
+        raise InputError(
+            f"the objective {request.objective} needs to know what chips cost, which takes memory "
+            "as it is sold and a technology "
+            "that describes whole dies; give --memory and --technology, as hbm2e:4 and "
+            "foundry_7nm, or another objective"
+        )
+    unknown = [axis for axis in request.front or () if axis in OF_WHOLE_DIES]
+    if not whole and unknown:
+        raise InputError(
+            f"a front of {' and '.join(unknown)} needs to know what chips draw and cost, which "
+            "takes memory as it is sold and a "
+            "technology that describes whole dies; give --memory and --technology, as hbm2e:4 and "
+            "foundry_7nm, or leave "
+            f"{'it' if len(unknown) == 1 else 'them'} out of --front"
+        )
+    if not whole and request.prices is not None:
+        raise InputError(
+            "prices are of whole dies with memory as it is sold; give --memory and --technology, "
+            "as hbm2e:4 and foundry_7nm, or "
+            "leave them out"
+        )
+    if whole and request.hbm_size:
+        raise InputError(
+            "hbm_size is given, but memory as it is sold says how much there is; leave hbm_size "
+            "out, or give another memory, "
+            "as hbm3e:4"
+        )
+
+
+def _check_designed(request: Request) -> None:
+    """Refuse what means nothing on accelerators that are designed."""
+    _check_whole_chips(request)
+    if request.space_part is not None:
+        check_part(request)
+    if True in request.overlap_tensor:
+        raise InputError(
+            "overlap_tensor is true, but the operators of a designed accelerator already run "
+            "beside its collectives wherever "
+            "their schedule lets them; leave overlap_tensor out"
+        )
+    if request.precision not in (Precision.BF16, Precision.FP16):
+        given = f"precision is {request.precision}"
+        raise InputError(
+            f"{given}, but the cores of a designed accelerator compute in 16 bits; give bf16 or "
+            "fp16"
+        )
+
+
+def check_part(request: Request) -> None:
+    """Refuse what a space that is searched in parts does not answer.
+
+    Raises:
+        InputError: there is no such part, or what is asked of it takes the whole space at once.
+    """
+    assert request.part.count
+    if request.chip is not None:
+        raise InputError(
+            f"the chip {request.chip} is given, which has no parts; leave --chip out, or the parts"
+        )
+    if request.front not in {None, (FrontAxis.NONE,)}:
+        raise InputError(
+            f"a front of {' and '.join(request.front or ())} is one over the whole space, whose "
+            "parts know of each other's best "
+            "design alone; leave --front out, or search the space in one part"
+        )
+    if len(request.models) > 1:
+        names = ", ".join(model.name for model in request.models)
+        raise InputError(
+            f"a space is searched in parts for one model, given {names}; name one with --model, "
+            "or leave parts out"
+        )
+
+
+def _check_offload(request: Request) -> None:
+    """Refuse host memory that cannot be reached, and what a plan cannot keep there."""
+    terms = request.offload or ()
+    if request.mode is Mode.SEARCH:
+        offloads_searched(terms)
+    elif OffloadKind.AUTO in terms:
+        raise InputError(
+            "offload is auto, but one plan is priced; name what it keeps in host memory, as in "
+            "--offload optimizer"
+        )
+    else:
+        offload_of(terms)
+    device = request.hardware.device
+    if device is not None and device.host is None:
+        raise InputError(
+            f"the bandwidth between {device.title} and its host is not known, so nothing can be "
+            "kept in host memory; leave "
+            "offload out, or give a device whose file has 'host'"
+        )
+
+
+def _check_batch(request: Request) -> None:
+    batch = request.global_batch_size
+    if request.mode is Mode.SEARCH:
+        too_large = [size for size in request.micro_batch_size if size > batch]
+        if too_large:
+            raise InputError(
+                f"micro-batch size {too_large[0]} exceeds the global batch size {batch}; "
+                f"lower --micro-batch-size or raise --global-batch-size"
+            )
+    dp, size = min(request.dp or (1,)), min(request.micro_batch_size)
+    if dp * size > batch:
+        raise InputError(
+            f"dp {dp} replicas with micro-batches of {size} need a global batch of at least "
+            f"{dp * size}, given {batch}; "
+            f"raise --global-batch-size, or lower --dp or --micro-batch-size"
+        )
+
+
+def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Widths, degrees and lengths that a model cannot be split into."""
+    most = request.hardware.cluster.num_devices
+    too_wide = [width for width in request.tp if width > most]
+    if too_wide:
+        raise InputError(
+            f"tensor parallel width {too_wide[0]} exceeds the {most} devices of cluster "
+            f"{request.hardware.cluster.name}; "
+            f"make it smaller or give a larger --cluster"
+        )
+    for model in request.models:
+        family = families[model.name]
+        degrees = (
+            (1,) if any(each.experts for each in families.values()) else request.ep
+        )  # see _check_experts
+        for key in _graph_keys(request, model.name, degrees):
+            check_key(key, family)
+
+
+def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> Iterator[GraphKey]:
+    """Keys that have every value of every axis which decides a graph; all of them together where
+    one plan is priced."""
+    from phaze.settings.problem import single_plan
+
+    length = request.sequence_length_of(model)
+    if request.mode is Mode.EVALUATE:
+        yield replace(single_plan(request).graph_key(model, length), ep=ep_degrees[0])
+        return
+    split, dtype = request.sequence_parallel == (True,), request.precision.graph_dtype
+    stated = request.cp if request.layout == (LayoutName.ONE_D,) else (1,)
+    axes = (
+        [(tp, 1, 1) for tp in request.tp]
+        + [(1, cp, 1) for cp in stated]
+        + [(1, 1, ep) for ep in ep_degrees]
+    )
+    for tp, cp, ep in axes:
+        yield GraphKey(
+            model,
+            min(request.micro_batch_size),
+            length,
+            tp,
+            request.attention,
+            split and tp > 1,
+            dtype,
+            cp,
+            ep,
+        )
+
+
+@dataclass(frozen=True)
+class _Degrees:
+    """Degrees of parallelism, None where any is possible."""
+
+    tp: int
+    tp2: int
+    cp: int
+    pp: int | None
+    dp: int | None
+
+    @property
+    def stated(self) -> int:
+        """Devices of what is stated."""
+        return self.tp * self.tp2 * self.cp * (self.pp or 1) * (self.dp or 1)
+
+    def fit(self, devices: int, *, all_used: bool) -> bool:
+        """Whether some plan with them uses at most, or exactly, so many devices."""
+        if not all_used:
+            return self.stated <= devices
+        return devices % self.stated == 0 if None in {self.pp, self.dp} else devices == self.stated
+
+    def most_replicas(self, devices: int) -> int:
+        """The largest dp of such plans; the others of its kind divide it where all devices are
+        used."""
+        return self.dp or devices // self.stated
+
+
+def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Refuse degrees of which no combination fits the devices, with those that would."""
+    devices, every = _devices(request), request.use_all_devices
+    if any(degrees.fit(devices, all_used=every) for degrees in _combinations(request)):
+        return
+    tp2, cp = (
+        tuple(sorted({*values}))
+        for values in zip(*_second_widths_and_contexts(request), strict=True)
+    )
+    axes = {"tp": request.tp, "tp2": tp2, "cp": cp, "pp": request.pp, "dp": request.dp}
+    shown = " x ".join(
+        f"{name} {_listed(values)}" for name, values in axes.items() if values not in {None, (1,)}
+    )
+    least = min(degrees.stated for degrees in _combinations(request))
+    cluster = request.hardware.cluster.name
+    problem = (
+        f"no plan with {shown} uses all {devices} devices of {cluster}"
+        if every
+        else f"{shown} needs {least} devices, {cluster} has {devices}"
+    )
+    raise InputError(f"{problem}; {_that_would_fit(request, families, axes, devices)}")
+
+
+def _that_would_fit(
+    request: Request,
+    families: Mapping[str, ModelFamily],
+    axes: Mapping[str, tuple[int, ...] | None],
+    devices: int,
+) -> str:
+    """Values of one degree or another that would do, all else as given."""
+    remedies = []
+    for name, values in axes.items():
+        if values is None or values == (1,):
+            continue
+        others = [values or (1,) for each, values in axes.items() if each != name]
+        rests = {math.prod(each) for each in product(*others)}
+        free = [each for each in ("pp", "dp") if axes[each] is None]
+        fitting = {
+            devices // rest
+            for rest in rests
+            if (devices % rest == 0 if request.use_all_devices else rest <= devices)
+        }
+        if request.use_all_devices and free:
+            fitting = {degree for most in fitting for degree in divisors(most)}
+        if request.use_all_devices:
+            fitting = {
+                degree for degree in fitting if _suits_models(request, families, name, degree)
+            }
+        if fitting and request.use_all_devices:
+            remedies.append(f"{name} {_listed(sorted(fitting))}")
+        elif fitting:
+            remedies.append(f"{name} of at most {max(fitting)}")
+    if not remedies:
+        return (
+            "give degrees whose product "
+            f"{'divides' if request.use_all_devices else 'is at most'} {devices}"
+        )
+    return f"possible with the rest as it is: {', or '.join(remedies)}"
+
+
+def _suits_models(
+    request: Request, families: Mapping[str, ModelFamily], name: str, degree: int
+) -> bool:
+    """Whether the models can be divided so, as far as that is known before they are traced."""
+    if name == "pp":
+        return all(not family.layers or degree <= family.layers + 2 for family in families.values())
+    if name != "tp":
+        return True
+    try:
+        for model, family in families.items():
+            for key in _graph_keys(replace(request, tp=(degree,)), model, (1,)):
+                check_key(key, family)
+    except InputError:
+        return False
+    return True
+
+
+def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Refuse expert parallel degrees that no plan can have: they divide dp x cp."""
+    experts = math.gcd(*(family.experts for family in families.values()))
+    odd = [ep for ep in request.ep if experts % ep]
+    if 1 in request.ep and not odd:
+        return
+    devices, every = _devices(request), request.use_all_devices
+    groups = sorted(
+        {
+            (
+                degrees.most_replicas(devices),
+                degrees.cp,
+                degrees.dp is not None or (every and degrees.pp is not None),
+            )
+            for degrees in _combinations(request)
+            if degrees.fit(devices, all_used=every)
+        }
+    )
+    if not odd and any(_divides(ep, *group, every=every) for ep in request.ep for group in groups):
+        return
+    would = [
+        ep for ep in divisors(experts) if any(_divides(ep, *group, every=every) for group in groups)
+    ]
+    if odd:
+        raise InputError(
+            f"ep is {odd[0]}, which does not divide the {experts} experts; possible with the rest "
+            f"as it is: ep {_listed(would)}"
+        )
+    if len(groups) == 1 and groups[0][2]:
+        dp, cp, _ = groups[0]
+        raise InputError(
+            f"ep is {_listed(request.ep)}, which does not divide the dp {dp} x cp {cp} = "
+            f"{dp * cp} devices that could divide the "
+            f"experts among them; give a divisor of {dp * cp}: {_listed(would)}"
+        )
+    raise InputError(
+        f"ep is {_listed(request.ep)}, which divides dp x cp of no plan on {devices} devices; "
+        "possible with the rest as it is: "
+        f"ep {_listed(would)}"
+    )
+
+
+def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Refuse panels that divide no products, or where there are none."""
+    several = [panels for panels in request.panels if panels > 1]
+    if not several:
+        return
+    if {LayoutName.TWO_D, LayoutName.AUTO}.isdisjoint(request.layout):
+        raise InputError(
+            f"panels is {_listed(several)}, but only products of a 2d layout run in panels, given "
+            "layout "
+            f"{', '.join(request.layout)}; leave panels out, or use layout 2d"
+        )
+    for (model, family), panels in product(families.items(), several):
+        check_panels(panels, model, family)
+
+
+def _check_exchange(request: Request) -> None:
+    """Refuse an exchange of keys and values that no layout of a search has."""
+    if request.layout == (LayoutName.ONE_D,) and KeyExchange.GATHER not in request.exchange:
+        raise InputError(
+            f"exchange is {', '.join(request.exchange)}, but a search of layout 1d gathers keys "
+            "and values; leave exchange "
+            "out, or give --layout sequence"
+        )
+
+
+def _check_pinned(request: Request) -> None:
+    """Refuse what no plan of the layouts that are searched has."""
+    layouts = {*request.layout}
+    given = f"given layout {', '.join(request.layout)}"
+    if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(request.tp2) > 1:
+        raise InputError(
+            f"tp2 is {_listed(request.tp2)}, but only 2d layouts have two tensor axes, {given}; "
+            "leave tp2 out, or add 2d"
+        )
+
+
+def _check_searched(order: Assignment, request: Request) -> None:
+    """Refuse an assignment to tiers that no plan of a search can have."""
+    cluster = request.hardware.cluster
+    check_assignment(order, {}, cluster)
+    used, devices = math.prod(order.occupied), _devices(request)
+    if request.use_all_devices and used != devices:
+        raise InputError(
+            f"{order} assigns {used} devices, but a plan is to use all {devices} of "
+            f"{cluster.name}; assign as many, or give "
+            f"--devices {used}"
+        )
+    tp2, cp = (
+        tuple(sorted({*values}))
+        for values in zip(*_second_widths_and_contexts(request), strict=True)
+    )
+    searched = {
+        "tp": request.tp,
+        "tp2": tp2,
+        "cp": cp,
+        "dp": request.dp,
+        "pp": request.pp,
+        "ep": request.ep,
+    }
+    for axis in (*AXES, "ep"):
+        degree, values = math.prod(getattr(order, axis)), searched[axis]
+        if values is not None and degree not in values:
+            raise InputError(
+                f"{order} assigns {degree} of {axis}, but {axis} {_listed(values)} is searched; "
+                "assign one of these, or give "
+                f"--{axis} {degree}"
+            )
+
+
+def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) -> bool:
+    """Whether ``ep`` divides dp x cp for some dp: the only one where it is ``fixed``, else up to
+    ``most_replicas``."""
+    if (
+        fixed or every
+        # where pp is free and every device used, dp is any divisor of the most, which is the best
+        # of
+        # them
+    ):
+        return most_replicas * cp % ep == 0
+    return ep // math.gcd(ep, cp) <= most_replicas
+
+
+def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Refuse plans that contradict themselves, or the layers of a model where these are known: its
+    blocks, embedding and head."""
+    from phaze.settings.problem import plan_space, single_plan
+
+    searched, cluster = request.mode is Mode.SEARCH, request.hardware.cluster
+    if not searched:
+        check_plan(single_plan(request))
+        check_cluster(single_plan(request), cluster)
+    check_formats(plan_space(request, request.models[0].name).base)
+    for model, family in families.items():
+        if (
+            not family.layers or len(family.blocks) != 1 or request.stage_cuts is StageCuts.INSIDE
+        ):  # parts show in the graph
+            continue
+        layers = family.layers + 2
+        why = why_empty(plan_space(request, model), layers, cluster) if searched else ""
+        if why:
+            raise InputError(f"no plan of {model} is as asked: {why}")
+        if not searched and request.stage_layers is None:
+            balanced_cuts(layers, single_plan(request).chunks)
+
+
+def _combinations(request: Request) -> Iterator[_Degrees]:
+    for tp, (tp2, cp) in product(request.tp, _second_widths_and_contexts(request)):
+        yield from (
+            _Degrees(tp, tp2, cp, pp, dp)
+            for pp, dp in product(_open(request.pp), _open(request.dp))
+        )
+
+
+def _second_widths_and_contexts(request: Request) -> list[tuple[int, int]]:
+    """Values of tp2 and cp that the layouts asked for have together, as
+    ``phaze.settings.problem.plan_space`` lists them."""
+    names, found = {*request.layout}, set[tuple[int, int]]()
+    if names & {LayoutName.ONE_D, LayoutName.AUTO}:
+        found |= {(1, cp) for cp in (request.cp if names == {LayoutName.ONE_D} else (1,))}
+    if names & {LayoutName.SEQUENCE, LayoutName.AUTO}:
+        found |= {(1, cp) for cp in request.cp}
+    if names & {LayoutName.TWO_D, LayoutName.AUTO}:
+        found |= set(product(request.tp2, request.cp if names == {LayoutName.TWO_D} else (1,)))
+    return sorted(found)
+
+
+def _devices(request: Request) -> int:
+    """Devices that a plan may use."""
+    return request.hardware.cluster.num_devices
+
+
+def _open(values: tuple[int, ...] | None) -> Sequence[int | None]:
+    return (None,) if values is None else values
+
+
+def _listed(values: Sequence[int]) -> str:
+    shown = ", ".join(map(str, values[:SHOWN]))
+    return shown + (", ..." if len(values) > SHOWN else "")

@@ -1,0 +1,114 @@
+"""Settings in YAML files: read as they stand, with the files that they name made absolute."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from GraphExtractor.names import is_path
+from GraphExtractor.permission import EVERY_FILE
+from phaze.settings.annotations import Mode
+from phaze.settings.request import request_fields, settings_for
+from phaze_common.echo import kind_of
+from phaze_common.errors import InputError
+from phaze_common.file_formats import STUDY
+from phaze_common.files import beside
+from phaze_common.settings import COMMAND_LINE
+
+MODELS = "model"
+
+
+def read_config(path: Path) -> dict[str, object]:
+    """Mapping in a YAML file of settings, with relative paths to other files made absolute against
+    its folder.
+
+    Raises:
+        InputError: the file is not readable, not YAML, or not a mapping.
+    """
+    from phaze_common.records import read_yaml
+
+    content = read_yaml(path)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InputError(
+            f"{path} holds {kind_of(content)}, but a study is a mapping of settings such as "
+            "'model: bertlarge'"
+        )
+    stated = STUDY.current(content, str(path))
+    return {key: setting_beside(path.parent, str(key), value) for key, value in stated.items()}
+
+
+def setting_beside(folder: Path, key: str, value: object) -> object:
+    """The value of a setting in a file of ``folder``, lists of values included: names stay,
+    relative paths become absolute."""
+    key = key.replace("-", "_")
+    if key in _names_of(MODELS):
+        return model_beside(folder, value)
+    if key not in file_settings():
+        return value
+    return (
+        [beside(folder, each) for each in value]
+        if isinstance(value, list)
+        else beside(folder, value)
+    )
+
+
+def model_beside(folder: Path, value: object) -> object:
+    """Models of a file in ``folder``, with paths made absolute against it."""
+    if isinstance(value, Mapping):
+        return {model_beside(folder, name): weight for name, weight in value.items()}
+    if isinstance(value, list):
+        return [model_beside(folder, item) for item in value]
+    if not isinstance(value, str):
+        return value
+    words = _words(value)
+    if len(words) > 1 and not any(
+        (folder / each).is_file() for each in (value, split_weight(value)[0])
+    ):
+        return [model_beside(folder, word) for word in words]  # several in one text
+    return (
+        value
+        if not is_path(split_weight(value)[0]) or value.startswith("~")
+        else str(folder / value)
+    )
+
+
+def _words(text: str) -> list[str]:
+    """Names in a text that lists several; dimensions have commas of their own."""
+    return [
+        name
+        for word in text.split()
+        for name in ([word] if ":" in word else word.split(","))
+        if name
+    ]
+
+
+def file_settings() -> frozenset[str]:
+    """Keys of the settings that may name a YAML file."""
+    return frozenset(field.key for field in request_fields() if field.about.file)
+
+
+def split_weight(text: str) -> tuple[str, str | None]:
+    """Name and weight in the text of a model; a path keeps an equals sign of its own where there is
+    such a file."""
+    head, equals, weight = text.rpartition("=")
+    if is_path(text) or (equals and is_path(head)):
+        whole = not equals or not is_path(head) or Path(text).expanduser().exists()
+        return (text, None) if whole else (head, weight)
+    if ":" in text:  # dimensions, each with an equals sign of its own
+        dimension = text.rpartition(":")[2].rpartition(",")[2]
+        return (head, weight) if dimension.count("=") > 1 else (text, None)
+    name, equals, weight = text.partition("=")
+    return (name, weight) if equals else (text, None)
+
+
+def code_allowed(
+    given: Mapping[str, object], run_code: frozenset[str] | None, mode: Mode
+) -> frozenset[str] | None:
+    """The model files that may be run: any where the command line's ``given`` settings name the
+    models, else ``run_code``."""
+    return EVERY_FILE if MODELS in settings_for(mode).canonical(given, COMMAND_LINE) else run_code
+
+
+def _names_of(key: str) -> frozenset[str]:
+    (setting,) = (each for each in settings_for(Mode.SEARCH).settings if each.key == key)
+    return frozenset({key, *setting.aliases})

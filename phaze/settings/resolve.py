@@ -1,0 +1,435 @@
+"""Makes a request of what was given: for every mode, for the front door, scripts, sweeps and the
+library alike.
+
+Precedence, weakest first: defaults, the ``--config`` or ``--plan`` file, the command line (flags
+and ``--set`` alike, the later one wins).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from Estimator.chips.accelerator import Accelerator
+from Estimator.chips.chip_limits import ChipLimits
+from Estimator.chips.design_space import DesignSpace
+from Estimator.chips.design_space_files import SpaceChanges
+from Estimator.chips.own_links import own_links
+from Estimator.constants import Kind, asked_of, changed
+from Estimator.devices.changed import DeviceSizes, with_sizes
+from Estimator.devices.files import check_device, check_software
+from Estimator.hardware_files import check_cluster
+from Estimator.network.cluster import Cluster, with_devices, with_fast_domain
+from Estimator.network.own_links import check_links
+from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.names import label
+from GraphExtractor.permission import permission
+from phaze.settings.annotations import Mode
+from phaze.settings.applicability import inapplicable, unasked
+from phaze.settings.asked_constants import CONSTANTS, JOINED, asked_changes, dotted
+from phaze.settings.checks import check_request
+from phaze.settings.config_files import code_allowed, split_weight
+from phaze.settings.defaults import Situation, searched_plans, single_plan
+from phaze.settings.file_contents import result_key
+from phaze.settings.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, content_of
+from phaze.settings.named_settings import SETTING, defaults_of
+from phaze.settings.request import (
+    Request,
+    StatedChunks,
+    StatedStages,
+    WeightedModel,
+    request_fields,
+    settings_for,
+)
+from phaze_common.choices import Combine, FrontAxis
+from phaze_common.errors import InputError
+from phaze_common.file_formats import STUDY
+from phaze_common.files import user_path
+from phaze_common.refusals import Refusals
+from phaze_common.settings import ALL, COMMAND_LINE
+
+LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
+Record = TypeVar("Record")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def resolve(
+    config: Mapping[str, object],
+    given: Mapping[str, object],
+    mode: Mode = Mode.SEARCH,
+    *,
+    source: str = "the configuration",
+    files: HardwareFiles | None = None,
+    chunk_layers: StatedChunks | None = None,
+    stages: StatedStages | None = None,
+    run_code: frozenset[str] | None = frozenset(),
+) -> Request:
+    """The request that ``config`` (named ``source`` in refusals) and, over it, the command line's
+    ``given`` state.
+
+    Both are under any names of the settings. Relative paths in ``config`` must be absolute already
+    (see ``read_config``). ``files`` reads hardware; requests that share one see the same records.
+    ``chunk_layers`` and ``stages`` as of a ``Request``. Models that ``config`` names are run only
+    where they are among ``run_code`` (None: all are).
+
+    Raises: InputError: unknown keys, models or hardware, values that are not allowed or contradict
+        each other.
+    """
+    config, given = dotted(STUDY.current(config, source)), dotted(given)
+    stated = _stated(config, given, mode, source)
+    values = {
+        field.name: _converted(field.converted, stated[field.key])
+        for field in request_fields()
+        if field.key in stated
+    }
+    refusals = Refusals()
+    models = refusals.attempt(lambda: _models(stated, mode), ())
+    families = refusals.attempt(
+        lambda: {model.name: find_model(model.name) for model in models}, {}
+    )
+    found = refusals.attempt(lambda: _hardware(values, mode, files or HardwareFiles()), None)
+    refusals.raise_any()
+    assert found is not None  # it was not refused
+    names, hardware = found
+    situation = Situation(tuple(families.values()), hardware)
+    plans = (searched_plans if mode is Mode.SEARCH else single_plan)(
+        values | {key: stated[key] for key in ("max_tp", "fsdp") if key in stated}, situation
+    )
+    request = Request(
+        mode=mode,
+        hardware=hardware,
+        chunk_layers=chunk_layers,
+        stages=stages,
+        code=permission(families, source, code_allowed(given, run_code, mode)),
+        **{
+            "devices": hardware.cluster.num_devices,
+            "whole_micro_batches": mode is Mode.SEARCH and hardware.device is not None,
+            "use_all_devices": mode is Mode.SEARCH and hardware.device is not None,
+            **values,
+            **names,
+            **plans,
+            "models": models,
+            "front": _front(values.get("front")),
+            "combine": _combine(values.get("combine"), models),
+            "sequence_length": _sequence_lengths(stated.get("sequence_length"), models, families),
+            "hbm_size": _hbm_sizes(values.get("hbm_size"), hardware),
+            "output": user_path(stated["output"]) if "output" in stated else None,
+        },
+    )
+    check_request(request, families)
+    return replace(
+        request, name=request.name or default_name(request), name_given=bool(request.name)
+    )
+
+
+def _stated(
+    config: Mapping[str, object], given: Mapping[str, object], mode: Mode, source: str
+) -> dict[str, Any]:
+    """Settings by key with their values, of both; whatever can be refused before a file of hardware
+    or a model is read is."""
+    table, refusals = settings_for(mode), Refusals()
+    below, above = (
+        table.read_all(config, source, refusals),
+        table.read_all(given, COMMAND_LINE, refusals),
+    )
+    named = above.pop(SETTING, below.pop(SETTING, None))
+    origin = f"setting {named}"
+    defaults = (
+        {}
+        if not isinstance(named, str)
+        else refusals.attempt(lambda: table.read(dotted(defaults_of(named)), origin), {})
+    )
+    complete = not refusals
+    both = table.override(below, above)
+    joined = [
+        each[JOINED] for each in (defaults, below, above) if isinstance(each.get(JOINED), tuple)
+    ]
+    if len(joined) > 1:
+        both[JOINED] = tuple(
+            change for changes in joined for change in changes
+        )  # the last one of a constant counts
+    stated = {
+        key: value for key, value in table.override(defaults, both).items() if value is not None
+    }
+    origins = {
+        key: COMMAND_LINE if key in above else source if key in below else origin for key in stated
+    }
+    for refusal in (
+        *inapplicable(stated, origins),
+        *(unasked(stated, mode, source if config else None) if complete else ()),
+    ):
+        refusals.add(
+            refusal
+        )  # with an unknown key, what seems not to be given may be what is misspelt
+    refusals.raise_any()
+    return stated
+
+
+def default_name(request: Request) -> str:
+    """Models, devices and a hash of everything that can change the answer: different questions have
+    different folders."""
+    names = "-".join(label(model.name) for model in request.models)[:LONGEST_MODELS]
+    if request.hardware.device is not None:
+        names += (
+            f"-{_UNSAFE.sub('_', request.hardware.device.name)[:LONGEST_DEVICE]}-{request.devices}"
+        )
+    return f"{names}-{result_key(request)[:8]}"
+
+
+def _converted(convert: Any, value: Any) -> Any:
+    return value if isinstance(value, str) and value == ALL else convert(value)
+
+
+def _models(stated: Mapping[str, Any], mode: Mode) -> tuple[WeightedModel, ...]:
+    texts = stated["model"]
+    if mode is Mode.EVALUATE:
+        return (WeightedModel(canonical_name(texts)),)
+    if "device" in stated and len(texts) > 1:
+        raise InputError(
+            f"a search on given devices places one model, given {', '.join(texts)}; name one with "
+            "--model"
+        )
+    refusals = Refusals()
+    found = (refusals.attempt(partial(_model, text), None) for text in texts)
+    models = [model for model in found if model is not None]
+    refusals.raise_any()
+    names = [model.name for model in models]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"model {twice!r} is given twice; list every model once, with a weight if it counts "
+            f"more: {twice}=2"
+        )
+    return tuple(models)
+
+
+def _combine(stated: Combine | None, models: tuple[WeightedModel, ...]) -> Combine | None:
+    if len(models) > 1:
+        return stated or Combine.RELATIVE
+    if stated is not None:
+        raise InputError(
+            f"--combine {stated} is about several models, and one is given; name others with "
+            "--model, or leave it out"
+        )
+    return None
+
+
+def _front(stated: tuple[FrontAxis, ...] | None) -> tuple[FrontAxis, ...] | None:
+    """The axes of a front in one order, throughput first."""
+    if stated is None or stated == (FrontAxis.NONE,):
+        return stated
+    if FrontAxis.NONE in stated:
+        others = " ".join(axis for axis in stated if axis is not FrontAxis.NONE)
+        raise InputError(f"front is none and {others} too; give none alone, or leave it out")
+    return tuple(axis for axis in FrontAxis if axis in {FrontAxis.THROUGHPUT, *stated})
+
+
+def _model(text: str) -> WeightedModel:
+    name, weight_text = split_weight(text)
+    try:
+        weight = 1.0 if weight_text is None else float(weight_text)
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight < 1e12:
+        raise InputError(f"the weight in {text!r} must be a positive number, as in bertlarge=2")
+    return WeightedModel(canonical_name(name), weight)
+
+
+def _sequence_lengths(
+    stated: int | tuple[int, ...] | None,
+    models: tuple[WeightedModel, ...],
+    families: Mapping[str, ModelFamily],
+) -> tuple[int, ...]:
+    if stated is None:
+        return tuple(families[model.name].sequence_length for model in models)
+    lengths = (stated,) if isinstance(stated, int) else stated
+    if len(lengths) not in {1, len(models)}:
+        raise InputError(
+            f"sequence_length lists {len(lengths)} lengths for {len(models)} models; give one for "
+            "all, or one for each in order"
+        )
+    return lengths * len(models) if len(lengths) == 1 else lengths
+
+
+def _hbm_sizes(
+    stated: float | tuple[float, ...] | None, hardware: ResolvedHardware
+) -> tuple[float, ...]:
+    if hardware.device is not None:
+        return ()
+    if stated is None:
+        whole = hardware.space is not None and hardware.space.axes.memory is not None
+        return () if whole else Request.hbm_size  # memory as it is sold says how much there is
+    return (stated,) if isinstance(stated, int | float) else stated
+
+
+def _hardware(
+    values: Mapping[str, Any], mode: Mode, files: HardwareFiles
+) -> tuple[dict[str, str | None], ResolvedHardware]:
+    """Names of the hardware as they will be recorded, and what they stand for."""
+    given = {
+        key: files.named(key, values[key])
+        for key in ("device", "cluster", "software", "design_space", "technology", "chip", "prices")
+        if key in values
+    }
+    refusals = Refusals()
+    for key, load in (("cluster", files.cluster), ("software", files.software)):
+        if key in given:
+            refusals.attempt(partial(load, given[key]), None)
+    device = space = chip = None
+    if "device" in given:
+        device = refusals.attempt(lambda: files.device(given["device"]), None)
+        refusals.raise_any()
+        assert device is not None  # it was not refused
+        software_name = given.get("software", device.software)
+        cluster_name = given.get("cluster", device.cluster)
+        names: dict[str, str | None] = {
+            "device": given["device"],
+            "software": software_name,
+            "design_space": None,
+        }
+    else:
+        software_name = CHIP_SOFTWARE
+        cluster_name = given.get("cluster", Request.cluster)
+        space_name = given.get("design_space", str(Request.design_space))
+        changes = refusals.attempt(
+            lambda: _changes(values, given, _link_bandwidth(cluster_name, files), files),
+            SpaceChanges(),
+        )
+        space = refusals.attempt(lambda: files.design_space(space_name, changes), None)
+        if space is not None and CONSTANTS & values.keys():
+            changed_ones = asked_changes(values, whole=space.axes.memory is not None)
+            links = _of_all_links(changed(files.cluster(cluster_name), Kind.CLUSTER, changed_ones))
+            changes = replace(changes, constants=changed_ones, link_bandwidth_bytes_per_s=links)
+            space = refusals.attempt(lambda: files.design_space(space_name, changes), None)
+        chip = (
+            None
+            if space is None or "chip" not in given
+            else refusals.attempt(partial(files.chip, given["chip"], space), None)
+        )
+        refusals.raise_any()
+        assert space is not None  # it was not refused
+        names = {
+            "design_space": space_name,
+            "technology": space.technology,
+            "chip": given.get("chip"),
+        }
+        names["prices"] = given.get("prices")
+    constants = asked_changes(values, whole=space is not None and space.axes.memory is not None)
+    whole = _loaded(
+        files.cluster, cluster_name, None if "cluster" in given else given.get("device")
+    )
+    software = _loaded(
+        files.software, software_name, None if "software" in given else given.get("device")
+    )
+    if constants:
+        whole, software = (
+            changed(whole, Kind.CLUSTER, constants),
+            changed(software, Kind.SOFTWARE, constants),
+        )
+        check_cluster(whole, asked_of(constants, Kind.CLUSTER))
+        check_software(software, asked_of(constants, Kind.SOFTWARE))
+    if space is not None:
+        _check_own_links(space, chip, files.cluster(cluster_name), whole)
+    asked = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
+    cluster = (
+        with_devices(asked, values["devices"])
+        if "devices" in values and mode is Mode.SEARCH
+        else asked
+    )
+    sizes = DeviceSizes(
+        *(values.get(key) for key in ("memory_size", "memory_bandwidth", "peak_flops"))
+    )
+    records = {"device": device, "cluster": whole, "software": software, "chip": chip}
+    names["cluster"] = cluster_name
+    contents = {
+        key: content_of(record) for key, record in records.items() if _is_file(names.get(key))
+    }
+    if space is not None and (_is_file(names["design_space"]) or _is_file(names["technology"])):
+        contents["design_space"] = content_of(space)
+    used = (
+        None if device is None else changed(with_sizes(device, sizes), Kind.DEVICE, constants)
+    )  # a factor is of what is stated
+    if used is not None and used.profile is None and constants:
+        check_device(used, asked_of(constants, Kind.DEVICE))
+    return names, ResolvedHardware(cluster, software, used, space, chip, contents)
+
+
+def _link_bandwidth(cluster: str, files: HardwareFiles) -> float:
+    """Bytes per second of a chip's own links; 0 where there is no such cluster, which is said
+    elsewhere."""
+    try:
+        return _of_all_links(files.cluster(cluster))
+    except InputError:
+        return 0.0
+
+
+def _of_all_links(cluster: Cluster) -> float:
+    """What all links of a chip carry each way: those of the first tier, of a torus one of several
+    equal parts of them."""
+    first = cluster.tiers[0]
+    return first.bandwidth_bytes_per_s * max(first.link_parts, 1)
+
+
+def _changes(
+    values: Mapping[str, Any], given: Mapping[str, str], links: float, files: HardwareFiles
+) -> SpaceChanges:
+    """What is asked of a design space beside what its file states, for chips with ``links`` of so
+    many bytes per second."""
+    prices = files.prices(given["prices"]) if "prices" in given else None
+    limits = ChipLimits(
+        *(values.get(key) for key in ("max_area", "max_power", "max_chip_cost", "max_cluster_cost"))
+    )
+    return SpaceChanges(
+        technology=given.get("technology"),
+        memory=_several(values.get("memory")),
+        links=_several(values.get("links")),
+        limits=limits,
+        link_bandwidth_bytes_per_s=links,
+        prices=prices,
+    )
+
+
+def _several(value: Any) -> tuple[str, ...]:
+    """What was given once or as a list, where a mode takes one value alone."""
+    return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+def _check_own_links(
+    space: DesignSpace, chip: Accelerator | None, stated: Cluster, used: Cluster
+) -> None:
+    """Refuse links of chips that ``used``, which is ``stated`` with other constants, has no use
+    for, or no use for its own.
+
+    Raises:
+        InputError: says what it could use.
+    """
+    axis = space.axes.links or () if chip is None else (chip.links,)
+    own = [own_links(text) for text in axis if text is not None]
+    for links in own:
+        check_links(used, links)
+    for before, after in zip(stated.tiers, used.tiers, strict=True):
+        if (
+            own
+            and before.link_parts
+            and before.bandwidth_bytes_per_s != after.bandwidth_bytes_per_s
+        ):
+            raise InputError(
+                f"the bandwidth of tier {before.name} of cluster {stated.name} is changed, but "
+                "follows from the chips' own links "
+                f"({own[0].label}); change these with --links, or name the tiers whose bandwidth "
+                "is meant"
+            )
+
+
+def _loaded(load: Callable[[str], Record], name: str, device: str | None) -> Record:
+    """``load(name)``; a refusal says which ``device`` names it, if one does."""
+    try:
+        return load(name)
+    except InputError as error:
+        raise InputError(str(error) if device is None else f"{device}: {error}") from error
+
+
+def _is_file(name: str | None) -> bool:
+    return name is not None and "/" in name  # named_file made paths absolute

@@ -1,0 +1,1 @@
+"""What each mode does: search, sweep, explain, robust, limits, training time."""

@@ -1,0 +1,222 @@
+"""What ``--instead`` asks for: values that an alternative design must have."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from phaze.settings.annotations import Mode
+from phaze.settings.request import settings_for
+from phaze_common.choices import KeyExchange, LayoutName
+from phaze_common.errors import InputError
+from phaze_common.settings import Kind, Setting, SettingTable
+from phaze_common.units import GIB, MIB
+from Solver.results import ModelPlan
+
+SEPARATOR = ","
+AXES = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")  # of an accelerator
+OF_A_CHIP = (
+    "num_tc",
+    "num_vc",
+    "width",
+    "depth",
+    "width_vc",
+    "glb_mib",
+    "glb_bytes",
+    "chip",
+    "hbm_size",
+)
+OF_A_PLAN = (
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "ep",
+    "micro_batch_size",
+    "recompute",
+    "sequence_parallel",
+    "interleave",
+    "zero_stage",
+    "group_order",
+    "layout",
+    "tp2",
+    "panels",
+    "exchange",
+)
+
+
+def constraint_keys() -> SettingTable:
+    """What can be asked for: sizes of the accelerator, and the settings of a request, one value
+    each."""
+    accelerator = (
+        Setting("num_tc", Kind.INTEGER, "number of tensor cores"),
+        Setting("num_vc", Kind.INTEGER, "number of vector cores"),
+        Setting("width", Kind.INTEGER, "columns of a tensor core"),
+        Setting("depth", Kind.INTEGER, "rows of a tensor core"),
+        Setting("width_vc", Kind.INTEGER, "lanes of a vector core"),
+        Setting("glb_mib", Kind.INTEGER, "on-chip buffer, MiB", unit="MiB"),
+        Setting("glb_bytes", Kind.INTEGER, "on-chip buffer, bytes", most=2**40, unit="bytes"),
+    )
+    settings = {setting.key: setting for setting in settings_for(Mode.EVALUATE).settings}
+    of_a_request = (replace(settings[key], aliases=()) for key in ("chip", "hbm_size", *OF_A_PLAN))
+    return SettingTable(
+        (*accelerator, *of_a_request), rivals=(frozenset({"glb_mib", "glb_bytes"}),)
+    )
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Values that hardware and the plans on it must have; None leaves the choice open. ``asked`` is
+    what was typed.
+
+    Fields of the plan are those of ``ModelPlan``.
+    """
+
+    asked: str
+    num_tc: int | None = None
+    num_vc: int | None = None
+    width: int | None = None
+    depth: int | None = None
+    width_vc: int | None = None
+    glb_bytes: int | None = None
+    chip: str | None = None
+    hbm_size: float | None = None  # GiB
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    micro_batch_size: int | None = None
+    recompute: str | None = None
+    sequence_parallel: bool | None = None
+    interleave: int | None = None
+    zero_stage: int | None = None
+    group_order: str | None = None
+    layout: str | None = None
+    tp2: int | None = None
+    panels: int | None = None
+    exchange: str | None = None
+
+    @property
+    def hbm_bytes(self) -> int | None:
+        """Memory of a device."""
+        return None if self.hbm_size is None else round(self.hbm_size * GIB)
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Fields of an accelerator that are asked for."""
+        return {name: getattr(self, name) for name in AXES if getattr(self, name) is not None}
+
+    @property
+    def of_the_plan(self) -> dict[str, int | str | bool]:
+        """Fields of a plan that are asked for."""
+        return {name: getattr(self, name) for name in OF_A_PLAN if getattr(self, name) is not None}
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Settings of a request that searches nothing else, as far as they are about memory and
+        plans.
+
+        Layouts are left as they are: ``within`` says which of them can have what is asked for.
+        """
+        memory: dict[str, object] = {} if self.hbm_size is None else {"hbm_size": [self.hbm_size]}
+        plan: dict[str, object] = {name: [value] for name, value in self.of_the_plan.items()}
+        return memory | plan
+
+    def within(self, searched: Collection[LayoutName]) -> dict[str, object]:
+        """``settings`` for a study that searched these layouts: of them those that can have what is
+        asked for, and their axes.
+
+        An axis that is left open keeps the study's values where its layouts have them, and else has
+        all that are usual (None).
+        """
+        every = {*LayoutName} - {LayoutName.AUTO} if LayoutName.AUTO in searched else {*searched}
+        asked = self._layouts(every)
+        if (
+            asked == every and self.layout != LayoutName.ONE_D.value
+        ):  # which with cp is called another
+            return self.settings
+        open_axes: dict[str, object] = {}
+        if LayoutName.SEQUENCE not in asked:
+            open_axes["cp"] = [1]
+        elif LayoutName.SEQUENCE not in every:
+            open_axes |= {"cp": None, "exchange": None}
+        if LayoutName.TWO_D not in asked:
+            open_axes |= {"tp2": [1], "panels": [1]}
+        elif LayoutName.TWO_D not in every:
+            open_axes |= {"tp2": None, "panels": None, "exchange": None}
+        if asked == {LayoutName.ONE_D}:
+            open_axes["exchange"] = [KeyExchange.GATHER.value]
+        return (
+            open_axes
+            | self.settings
+            | {"layout": [name.value for name in LayoutName if name in asked]}
+        )
+
+    def _layouts(self, searched: set[LayoutName]) -> set[LayoutName]:
+        """Those of the layouts ``searched`` that can have what is asked for, else the one that
+        can."""
+        if self.layout is not None:
+            alone = LayoutName(self.layout)
+            # sequences that are cut with experts, whose keys are gathered, are searched beside one
+            # tensor axis
+            return (
+                {LayoutName.ONE_D}
+                if alone is LayoutName.SEQUENCE and (self.ep or 1) > 1
+                else {alone}
+            )
+        if max(self.tp2 or 1, self.panels or 1) > 1:
+            return {LayoutName.TWO_D}
+        if self.exchange not in (None, KeyExchange.GATHER.value):
+            return searched - {LayoutName.ONE_D} or {LayoutName.SEQUENCE}
+        if self.cp is not None and len(searched) > 1:
+            return {LayoutName.SEQUENCE} if self.cp > 1 else searched - {LayoutName.SEQUENCE}
+        return searched
+
+
+def constraint_of(plan: ModelPlan) -> Constraint:
+    """What keeps ``plan`` but for its data parallel degree, which may follow from the devices, and
+    its cut."""
+    return Constraint("", **{name: getattr(plan, name) for name in OF_A_PLAN if name != "dp"})
+
+
+def read_constraint(text: str, *, on_device: bool) -> Constraint:
+    """Values that a design must have, as typed: ``num_tc=4,width=256`` or ``pp=8``; of a given
+    device only its plan can be asked.
+
+    Raises: InputError: an unknown key, a value that it does not take, or one about a chip where the
+        device is given.
+    """
+    values = _values(text, constraint_keys())
+    about_chips = [key for key in OF_A_CHIP if key in values]
+    if on_device and about_chips:
+        raise InputError(
+            f"--instead {text}: {', '.join(about_chips)} is about accelerators to design, but the "
+            "run was given its device; "
+            f"ask for another plan: {', '.join(OF_A_PLAN)}"
+        )
+    if "glb_mib" in values:
+        values["glb_bytes"] = values.pop("glb_mib") * MIB
+    constraint = Constraint(text, **values)
+    if constraint.chip is not None and constraint.axes:
+        raise InputError(
+            f"--instead {text}: chip and {', '.join(constraint.axes)} contradict each other; give "
+            "one of them"
+        )
+    return constraint
+
+
+def _values(text: str, table: SettingTable) -> dict[str, Any]:
+    given: dict[str, object] = {}
+    source = f"--instead {text}"
+    for part in (part.strip() for part in text.split(SEPARATOR)):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key or not value:
+            keys = ", ".join(table.keys)
+            raise InputError(
+                f"{source}: {part!r} is not KEY=VALUE; write for instance pp=8, the keys are {keys}"
+            )
+        name = key.replace("-", "_")
+        if name in given:
+            raise InputError(f"{source}: {key} is given twice; give every key once")
+        given[name] = value
+    return table.read(given, source)

@@ -1,0 +1,87 @@
+"""What the plans that were not chosen take on the best hardware, axis by axis, as the run found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from Estimator.plans.results import Status
+from GraphExtractor.names import label
+from phaze.studies.wording import EQUAL, axis_value_text, listed
+from phaze_common.numbers import at_least, percent
+from Solver.results import AxisValue, AxisValues, DesignPoint
+
+FEW = 5  # values of an axis that are named
+AXES = {
+    "tp": "tensor parallel width",
+    "pp": "pipeline depth",
+    "dp": "data parallel degree",
+    "cp": "context parallel degree",
+    "ep": "expert parallel degree",
+    "layout": "layout",
+    "tp2": "width of the second tensor axis",
+    "panels": "number of panels of products",
+    "exchange": "exchange of keys and values",
+    "recompute": "recomputation",
+    "sequence_parallel": "sequence parallelism",
+    "interleave": "number of chunks per stage",
+    "zero_stage": "ZeRO stage",
+    "group_order": "order of the groups",
+    "overlap_gradients": "overlap of gradients",
+}
+SWITCHED = {"true": "on", "false": "off"}
+
+
+def other_plans(best: DesignPoint) -> Iterator[str]:
+    """For every axis of the plan that has several values, how much longer the fastest plans with
+    the others take."""
+    for axis in best.axes:
+        if axis.model is not None and axis.axis in AXES:
+            yield _other_values(axis, f" of {label(axis.model)}" if len(best.models) > 1 else "")
+
+
+def _other_values(axis: AxisValues, of_the_model: str) -> str:
+    words, best = f"{AXES[axis.axis]}{of_the_model}", axis.optimum.reached
+    others = sorted(
+        (value for value in axis.values if value.value != axis.chosen),
+        key=lambda value: -value.bound,
+    )
+    named = others if len(others) <= FEW + 1 else others[:FEW]
+    said = [f"{_shown(value)} {_longer(value, best)}" for value in named]
+    if len(others) > len(named):
+        nearest = others[FEW]
+        least = best / nearest.bound - 1 if nearest.status is not Status.INFEASIBLE else None
+        rest = (
+            "do not fit"
+            if least is None
+            else f"take {at_least(least, 'longer')}"
+            if least > EQUAL
+            else "are no faster"
+        )
+        which = " compared" if len(axis.values) < axis.values_there_are else ""
+        said.append(f"{len(others) - len(named)} others{which} {rest}")
+    return (
+        f"{words[0].upper()}{words[1:]} {_shown(axis.optimum)} is best, all else chosen anew: "
+        f"{listed(said)}."
+    )
+
+
+def _longer(value: AxisValue, best: float) -> str:
+    """How much longer the fastest plan with ``value`` takes than one that reaches ``best``."""
+    if value.status is Status.INFEASIBLE:
+        return "does not fit"
+    least, most = best / value.bound - 1, best / value.reached - 1
+    if most <= least + EQUAL:
+        return f"takes {percent(most)} longer" if most > EQUAL else "takes as long"
+    known = (
+        least > EQUAL and not percent(least).startswith("less") and percent(least) != percent(most)
+    )
+    return (
+        f"takes {percent(least)} to {percent(most)} longer"
+        if known
+        else f"takes at most {percent(most)} longer"
+    )
+
+
+def _shown(value: AxisValue) -> str:
+    """A value of an axis as people say it."""
+    return SWITCHED.get(value.value, axis_value_text(value))

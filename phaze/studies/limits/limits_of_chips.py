@@ -1,0 +1,101 @@
+"""What a higher limit of a chip's power or price would bring: the space of the run searched again
+with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from Estimator.chips.chip_limits import Stated
+from Estimator.chips.design_space import DesignSpace
+from phaze.studies.limits.gains import binds, gain_of, steps
+from phaze.studies.wording import EQUAL
+from phaze_common.numbers import number
+from Solver.designs.requery import priced
+from Solver.designs.run import Run
+from Solver.hardware import DesignedChips
+from Solver.results import Limit
+
+NAMES = {"power_w": "chip power", "cost_usd": "chip price"}  # others are told as area and as money
+UNITS = {"power_w": "W", "cost_usd": "$"}
+
+
+@dataclass(frozen=True)
+class LimitGain:
+    """What one unit more of a limit, and none of it at all, bring, as fractions; ``limit`` is a
+    field of ``ChipLimits``."""
+
+    limit: str
+    one: float
+    plenty: float
+
+
+def limit_gains(run: Run, hardware: DesignedChips, base: float) -> tuple[LimitGain, ...]:
+    """Gains over ``base``, the best there is; nothing where the accelerators are not those that the
+    space generates."""
+    space = hardware.space
+    asked = (
+        []
+        if space is None
+        else [each.kind.limit for each in space.limits.stated if each.kind.limit in NAMES]
+    )
+    if space is None or not asked or run.kept is not None or hardware.generating_space is None:
+        return ()
+    found = []
+    for name in asked:
+        limit = float(getattr(space.limits, name))
+        plenty = _gain(
+            run, hardware, replace(space, limits=replace(space.limits, **{name: None})), base
+        )
+        one = (
+            _gain(
+                run,
+                hardware,
+                replace(space, limits=replace(space.limits, **{name: limit + 1.0})),
+                base,
+            )
+            if plenty
+            else 0.0
+        )
+        found.append(LimitGain(name, min(one, plenty), plenty))
+    return tuple(found)
+
+
+def limit_of_chip(space: DesignSpace, chip: Accelerator, gain: LimitGain) -> Limit:
+    """The limit in words."""
+    stated: Stated = next(each for each in space.limits.stated if each.kind.limit == gain.limit)
+    unit, name = UNITS[gain.limit], NAMES[gain.limit]
+    takes = float(stated.taken(space.whole(AcceleratorSet.of([chip])))[0])
+    used = (
+        f"the accelerator {'draws' if unit == 'W' else 'costs'} {number(takes)} of "
+        f"{number(stated.limit)} {unit}"
+    )
+    title = name[0].upper() + name[1:]
+    if gain.plenty <= EQUAL:
+        words = f"{title} does not bind: {used}, and no chip that takes more is better."
+    else:
+        words = (
+            f"{title} {binds(gain.plenty)}: {used}; "
+            f"{steps(gain.one, f'one more {unit}', gain.plenty, 'no limit at all')}."
+        )
+    return Limit(name, unit, stated.limit, gain.one, gain.plenty, words)
+
+
+def _gain(run: Run, hardware: DesignedChips, space: DesignSpace, base: float) -> float:
+    """What the best chip of ``space`` brings over ``base``."""
+    chips = space.generate()
+    other = replace(hardware, accelerators=chips, space=space, known_figures=None, _scheduled={})
+    own = other.figures.memory_bytes
+    sizes = (
+        run.problem.memory_bytes
+        if own is None
+        else tuple(int(size) for size in np.unique(own).tolist())
+    )
+    asked = replace(run, problem=replace(run.problem, memory_bytes=sizes))
+    optimum = priced(asked, other, least=base).best_optimum()
+    return (
+        0.0 if optimum is None or not math.isfinite(optimum.value) else gain_of(optimum.value, base)
+    )

@@ -1,0 +1,74 @@
+"""The best plan that a search finds for what one plan trains: the same model, batch, devices and
+framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from Estimator.plans.results import Status
+from phaze.settings.problem import hardware_report
+from phaze.settings.resolve import resolve
+from phaze.studies.evaluation import Evaluation
+from phaze.studies.explain.repeat import run_of
+from phaze_common.progress import Progress, SilentProgress
+from Solver.designs.search import search
+from Solver.results import ModelPlan
+
+MOST_MICRO_BATCH = 8  # that is tried, in powers of two
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best ``plan`` of a search (None: none fits), and the part of the time of the plan beside
+    it that it ``saves``.
+
+    Where that one does not ``fit``, there is no time of it to save.
+    """
+
+    plan: ModelPlan | None
+    saves: float
+    fits: bool = True
+
+
+def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> Optimum:
+    """The best plan on as many devices as that of ``evaluation``, which is on a device that exists.
+
+    Searched are all degrees of tensor, pipeline and data parallelism, recomputation, ZeRO 0 and 1,
+    sequence parallelism and micro-batches of 1 to 8 samples that the global batch has for each
+    replica. Graphs are kept where those of ``evaluation`` are.
+    """
+    plan, degrees, hardware = evaluation.plan, evaluation.uniform, evaluation.hardware
+    sizes = [size for size in (1, 2, 4, MOST_MICRO_BATCH) if size <= plan.global_batch_size]
+    request = resolve(
+        {
+            "model": plan.model,
+            "device": hardware.device,
+            "cluster": hardware.cluster,
+            "software": hardware.software,
+            "devices": degrees.devices,
+            "use_all_devices": True,
+            "global_batch_size": plan.global_batch_size,
+            "sequence_length": plan.sequence_length,
+            "precision": plan.precision.value,
+            "attention": plan.attention.value,
+            "optimizer": plan.optimizer,
+            **degrees.state_formats.settings(),
+            "micro_batch_size": sizes,
+            "recompute": ["none", "selective", "full"],
+            "zero_stage": [0, 1],
+            "sequence_parallel": [False, True],
+        },
+        {},
+        source="the search beside the plan",
+    )
+    request = replace(request, output=evaluation.output)
+    fits = evaluation.iteration.status is not Status.INFEASIBLE
+    found = search(
+        run_of(request, progress or SilentProgress()), hardware_report(request), ""
+    ).result.best
+    if found is None:
+        return Optimum(None, 0.0, fits)
+    best = next(iter(found.models.values()))
+    return Optimum(
+        best, 1.0 - best.time_per_batch_s / evaluation.iteration.iteration_s if fits else 0.0, fits
+    )

@@ -1,0 +1,242 @@
+"""Searches a design space in parts, which the executors of sweeps run, and joins them to one run
+with one certificate.
+
+Nothing in a part is better than its bound says, which decide what it closed and the best that it
+evaluated. So the best chips of all parts, searched together once more, are certified against the
+largest of the bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+from Estimator.chips.accelerator import Accelerator
+from Estimator.chips.space_part import MOST_PARTS, SpacePart, no_count
+from Estimator.plans.results import Status
+from phaze.runs.finished_run import FinishedRun, open_run
+from phaze.runs.run_directory import PartRecord, PartsRecord
+from phaze.settings.checks import check_part
+from phaze.settings.designed_chips import designed_accelerators, part_sizes
+from phaze.settings.problem import chips_of, hardware_report, search_problem, space_size
+from phaze.settings.request import Request
+from phaze.studies.sweep.executors import Executor
+from phaze.studies.sweep.points import SweepPoint, point_of
+from phaze.studies.sweep.run import outcomes_of
+from phaze.studies.sweep.store import Store
+from phaze.studies.sweep.work import Ending, Outcome
+from phaze_common.errors import InputError, PhazeError
+from phaze_common.numbers import number
+from phaze_common.progress import Progress
+from Solver.designs.run import Run, Stores
+from Solver.results import Counts, SearchResult, SpaceSize
+
+FOLDER = "parts"  # of a run's folder: a run per part
+OnPart = Callable[[PartRecord, bool], None]  # with whether an earlier run had computed it
+
+
+@dataclass(frozen=True)
+class JoinedRun:
+    """The answer of all parts together, and what became of each."""
+
+    result: SearchResult
+    parts: PartsRecord
+
+
+def parts_of(request: Request, count: int) -> tuple[Request, ...]:
+    """``request`` asked of each of ``count`` parts of its space.
+
+    Raises:
+        InputError: there cannot be so many, or what is asked takes the whole space at once.
+    """
+    check_parts(request, count)
+    return tuple(
+        replace(request, space_part=str(part), csv=False) for part in SpacePart.all_of(count)
+    )
+
+
+def check_parts(request: Request, count: int) -> None:
+    """Refuse parts that there cannot be.
+
+    Raises:
+        InputError: as ``parts_of``.
+    """
+    if not 1 <= count <= MOST_PARTS:
+        raise InputError(no_count(count))
+    if request.on_devices:
+        raise InputError(
+            f"the device {request.device} is given, and no space of chips to divide; leave "
+            "--device out, or --parts"
+        )
+    if request.space_part is not None:
+        raise InputError(
+            f"space_part is {request.space_part}, one part alone, and --parts searches all; leave "
+            "one of them out"
+        )
+    if request.force_reextract_model:
+        raise InputError(
+            "force_reextract_model would extract every graph once for each part; leave it out, or "
+            "the parts"
+        )
+    check_part(replace(request, space_part=str(SpacePart(1, count))))
+
+
+def parted_size(request: Request, count: int) -> SpaceSize:
+    """Count what a search in ``count`` parts would look at, and how much of it the largest part
+    has.
+
+    Raises:
+        InputError: as ``parts_of``, or the space has no chips.
+    """
+    check_parts(request, count)
+    sizes = part_sizes(request, count)
+    every = int(sizes.sum()) or len(
+        designed_accelerators(request)
+    )  # which refuses a space without any
+    first = space_size(replace(request, space_part=str(SpacePart(1, MOST_PARTS)), csv=False))
+    points = every * first.memory_sizes * first.shapes
+    return replace(
+        first, configurations=every, points=points, parts=count, largest_part=int(sizes.max())
+    )
+
+
+def run_parts(
+    request: Request,
+    count: int,
+    executor: Executor,
+    named: str,
+    progress: Progress,
+    on_part: OnPart,
+) -> JoinedRun:
+    """Answer ``request`` in ``count`` parts that ``executor`` (``named`` so) runs, each told to
+    ``on_part``; write its run.
+
+    Parts that were finished before are not searched again. Where one fails the answer is that of
+    the others, not proven.
+
+    Raises: InputError: as ``parts_of``, or the request names something that does not exist or does
+        not fit together. PhazeError: an artefact cannot be written, or no part that ended found a
+        design and one failed.
+    """
+    from phaze.studies.search_run import (
+        prepared,  # compiles inner loops, which a refusal does not wait for
+    )
+
+    asked = parts_of(request, count)
+    contents, store = prepared(request), Store(request.folders.run / FOLDER)
+    points = [point_of(part) for part in asked]
+    by_key, records = {point.key: point for point in points}, dict[str, PartRecord]()
+    for outcome in outcomes_of(points, store, executor, progress, f"parts of {request.name}"):
+        if outcome.ending is Ending.IMPOSSIBLE:
+            raise InputError(outcome.problem)
+        records[outcome.key] = _record(by_key[outcome.key], outcome)
+        on_part(records[outcome.key], outcome.ending is Ending.THERE)
+    parts = PartsRecord(count, named, tuple(records[point.key] for point in points))
+    ended = [
+        open_run(store.folder(point.key))
+        for point in points
+        if records[point.key].status is not Status.FAILED
+    ]
+    _check_ended(parts, ended)
+    bounds = {
+        run.result.part.part: run.result.part.bound for run in ended if run.result.part is not None
+    }
+    parts = replace(
+        parts, parts=tuple(replace(each, bound=bounds.get(each.part)) for each in parts.parts)
+    )
+    return JoinedRun(_joined(request, points, ended, parts, contents, progress), parts)
+
+
+def failures(parts: PartsRecord) -> str:
+    """Which parts have no answer, and what helps, in a sentence."""
+    named = ", ".join(f"part {each.part} ({each.problem})" for each in parts.failed)
+    return (
+        f"{number(len(parts.failed))} of {number(parts.count)} parts failed: {named}; the same "
+        "command goes on with them"
+    )
+
+
+def _record(point: SweepPoint, outcome: Outcome) -> PartRecord:
+    part = point.request.space_part or ""
+    if outcome.point is None:
+        return PartRecord(part, Status.FAILED, None, None, "", 0.0, outcome.problem)
+    found, result = outcome.point, outcome.point.result
+    return PartRecord(part, result.status, result.value, None, found.machine, found.seconds)
+
+
+def _check_ended(parts: PartsRecord, ended: Sequence[FinishedRun]) -> None:
+    if any(run.result.best is not None for run in ended):
+        return
+    if parts.failed:
+        raise PhazeError(f"no design was found: {failures(parts)}")
+    if any(run.result.status is Status.CLOSED for run in ended):
+        folder = ended[0].folder.parent
+        raise PhazeError(
+            f"the parts in {folder} are closed by a design that none of them has; remove that "
+            "folder, and run again"
+        )
+
+
+def _joined(
+    request: Request,
+    points: Sequence[SweepPoint],
+    ended: Sequence[FinishedRun],
+    parts: PartsRecord,
+    contents: dict[str, str],
+    progress: Progress,
+) -> SearchResult:
+    """Search the best chips of all parts, among which the best of all is, against what is known of
+    all others."""
+    from phaze.studies.search_run import explained, write_answer
+    from Solver.designs.parted_spaces import rejoined
+    from Solver.designs.search import search
+
+    folders, counts = request.folders, _added([run.result.counts for run in ended])
+    chips = list(_best_chips([run.result for run in ended])) or [_any_chip(request, points)]
+    stores = Stores(folders.graphs, folders.estimates, folders.run / "points")
+    run = Run(search_problem(request), chips_of(request, chips), stores, progress)
+    reports = [run.result.part for run in ended if run.result.part is not None]
+    with run.phase("bounds of the space"):
+        run = rejoined(run, reports, counts.space, whole=not parts.failed)
+    searched = search(run, hardware_report(request), str(folders.run))
+    searched = replace(searched, result=replace(searched.result, counts=counts))
+    designs = [each.designs for each in ended if len(each.designs)]
+    return write_answer(request, explained(request, searched), contents, parts, designs)
+
+
+def _added(parts: Sequence[Counts]) -> Counts:
+    """The points of all parts; plans are those compared for one configuration, in the part that
+    compared most."""
+    points = {each.name: sum(getattr(part, each.name) for part in parts) for each in fields(Counts)}
+    return Counts(**points | {"plans": max(part.plans for part in parts)})
+
+
+def _best_chips(results: Sequence[SearchResult]) -> Iterator[Accelerator]:
+    """Chips of the best designs: of each part with each memory and micro-batch size, and of all
+    with each value of each axis."""
+    found = dict[Accelerator | None, None]()
+    of_values: dict[tuple[str, str], tuple[float, Accelerator | None]] = {}
+    for result in results:
+        found |= {point.accelerator: None for point in result.per_hbm} | {
+            row.accelerator: None for row in result.rows
+        }
+        for axis in () if result.best is None else result.best.axes:
+            for value in axis.values:
+                known = of_values.get((axis.axis, value.value))
+                if known is None or value.reached > known[0]:
+                    of_values[axis.axis, value.value] = value.reached, value.accelerator
+    found |= {chip: None for _, chip in of_values.values()}
+    yield from (chip for chip in found if chip is not None)
+
+
+def _any_chip(request: Request, points: Sequence[SweepPoint]) -> Accelerator:
+    """A chip of a space on none of whose chips anything fits, which does not depend on the chip.
+
+    Raises:
+        InputError: the space has no chips.
+    """
+    for point in points:
+        chips = designed_accelerators(point.request)
+        if len(chips):
+            return chips.accelerator(0)
+    return designed_accelerators(request).accelerator(0)

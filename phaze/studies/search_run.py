@@ -1,0 +1,335 @@
+"""``run_solver``: answer a request and write its run directory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from phaze.runs.design_tables import designs_table, plans_table
+from phaze.runs.kept_answers import kept_answer
+from phaze.runs.run_directory import (
+    POINT_MEANING,
+    Holds,
+    Manifest,
+    PartsRecord,
+    RunFiles,
+    check_replaceable,
+    refuse_other_kind,
+    refuse_other_run,
+    write_run,
+)
+from phaze.settings.file_contents import file_contents
+from phaze.settings.problem import front_of, hardware_of, hardware_report, search_problem
+from phaze.settings.request import Request
+from phaze.settings.resolve import resolve
+from phaze.studies.certainty import time_intervals
+from phaze.studies.fronts import fronts_of
+from phaze.studies.limits.limits import limits_of
+from phaze.studies.limits.memory_room import tight_memory
+from phaze.studies.plans_in_noise import plans_in_noise
+from phaze.studies.sweep.points import key_of
+from phaze.studies.wording import accelerator_text, unit_of, whole_plan_text
+from phaze_common.files import check_writable
+from phaze_common.numbers import number
+from phaze_common.progress import Progress
+from Solver.designs.axis_values import accelerator_axes
+from Solver.designs.best_known import BestKnown
+from Solver.designs.confirmed_schedules import kept_schedules
+from Solver.designs.operator_records import layer_tensors, scheduled_operators, streamed_operators
+from Solver.designs.parted_spaces import part_report
+from Solver.designs.plan_axes import plan_axes
+from Solver.designs.points import PointGroup
+from Solver.designs.run import Run, Stores
+from Solver.designs.schedule_records import KeptSchedules, PricedOperator
+from Solver.designs.search import ScoredPoint, Searched, search
+from Solver.hardware import DesignedChips, ExistingDevice
+from Solver.paths.search import search_heterogeneous
+from Solver.results import AxisValues, DesignPoint, HardwareRecords, PlansInNoise, SearchResult
+
+logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def run_search(request: Request, progress: Progress) -> SearchResult:
+    """Answer ``request`` and write its run directory.
+
+    Raises:
+        InputError: the request names something that does not exist or does not fit together.
+        PhazeError: an artefact cannot be written, or a solver failed.
+    """
+    contents = prepared(request)
+    run = search_context(request, progress)
+    searched = search(run, hardware_report(request), str(request.folders.run))
+    return write_answer(request, explained(request, searched), contents)
+
+
+def prepared(request: Request) -> dict[str, str]:
+    """Hashes of the files that ``request`` names, taken before they are read for its answer; its
+    folder can be written.
+
+    Raises: InputError: it cannot, or holds files that no run wrote or the run of another study, or
+        a file is not there any more.
+    """
+    check_writable(request.folders.run)
+    check_replaceable(request.folders.run)
+    flag = "--name" if request.output is None else "--output"
+    refuse_other_kind(request.folders.run, Holds.SEARCH, flag)
+    refuse_other_run(
+        request.folders.run,
+        request.as_mapping(),
+        flag,
+        lambda there: resolve({}, there, request.mode).as_mapping(),
+    )
+    return file_contents(request)
+
+
+def explained(request: Request, searched: Searched) -> Searched:
+    """``searched`` with what limits its best design and what other values of the axes allow.
+
+    Of a part of a space only the axes of its accelerators: the rest is about the best of all parts.
+    """
+    run = searched.run
+    result, best = searched.result, searched.result.best
+    if request.space_part is not None:
+        axes = accelerator_axes(run, searched.groups, result.per_hbm)
+        best = best and replace(best, axes=axes)
+        return replace(
+            searched,
+            result=replace(result, best=best, part=part_report(run, result, request.space_part)),
+        )
+    if best is not None:
+        best = _with_intervals(best, result.hardware.records)
+        _tell(best)
+        with run.phase("limits"):
+            best = replace(best, limits=limits_of(run, best, searched.groups))
+            tight = tight_memory(run, best)
+        with run.phase("axes"):
+            points = [group.stored_as for group in searched.groups]
+            best = replace(
+                best,
+                axes=kept_answer(
+                    run, "axes", _Axes, best, lambda: _axes(run, searched), *points
+                ).axes,
+            )
+        chosen = replace(
+            result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes)
+        )
+        result = replace(
+            result,
+            best=best,
+            hardware=chosen,
+            tight_memory=tight,
+            in_noise=_in_noise(searched, best),
+        )
+    if request.heterogeneous:
+        with run.phase("stages that differ"):
+            result = with_stages_that_differ(run, result)
+    return replace(searched, result=result)
+
+
+def _in_noise(searched: Searched, best: DesignPoint) -> PlansInNoise | None:
+    """Plans that predictions cannot tell from the ``best``, of one model on devices whose like was
+    measured."""
+    group, row = _best_group(searched)
+    hardware = searched.run.hardware
+    if group is None or len(best.models) > 1 or not isinstance(hardware, ExistingDevice):
+        return None
+    (plan,) = best.models.values()
+    if not plan.time_intervals:
+        return None
+    groups = [
+        each
+        for each in searched.groups
+        if (each.key.model, each.key.memory_bytes) == (group.key.model, best.hbm_bytes)
+    ]
+    return plans_in_noise(groups, row, plan.time_per_batch_s)
+
+
+def _with_intervals(best: DesignPoint, records: HardwareRecords) -> DesignPoint:
+    """``best`` with how sure the times of its plans are."""
+    models = {
+        name: replace(
+            plan,
+            time_intervals=time_intervals(
+                records, plan.plan.model, plan.devices_used, plan.time_per_batch_s
+            ),
+        )
+        for name, plan in best.models.items()
+    }
+    return replace(best, models=models)
+
+
+def _tell(best: DesignPoint) -> None:
+    """Say what was found before what limits it is looked for, which may take longer than the
+    search."""
+    chip = "" if best.accelerator is None else f"{accelerator_text(best.accelerator)}: "
+    plans = ", ".join(f"{name} {whole_plan_text(plan)}" for name, plan in best.models.items())
+    proven = "proven optimal" if best.optimal else "the best found so far"
+    logger.info(
+        "found %s%s %s, %s; next, what limits it",
+        chip,
+        number(best.value),
+        unit_of(best),
+        f"{plans}, {proven}",
+    )
+
+
+def write_answer(
+    request: Request,
+    searched: Searched,
+    contents: dict[str, str],
+    parts: PartsRecord | None = None,
+    others: Sequence[pd.DataFrame] = (),
+) -> SearchResult:
+    """Write the run directory of ``request`` and give its result.
+
+    Where its space was searched in ``parts`` their design points are those of the ``others`` in
+    place of those of the join.
+
+    Raises:
+        PhazeError: the disk is full or the folder is not writable.
+    """
+    run = searched.run
+    with run.phase("files"):
+        designs = (
+            _joined_designs(others)
+            if others
+            else designs_table(searched.groups, run.hardware, run.problem.front)
+        )
+        searched = replace(
+            searched, result=replace(searched.result, fronts=fronts_of(designs, run.problem.front))
+        )
+        files = _files(request, searched, contents, designs)
+        write_run(
+            request.folders.run,
+            replace(files, manifest=replace(files.manifest, parts=parts)),
+            csv=request.csv,
+        )
+    return searched.result
+
+
+def _joined_designs(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat(parts, ignore_index=True)
+
+
+def with_stages_that_differ(run: Run, result: SearchResult) -> SearchResult:
+    """``result`` with the best plan whose stages may differ, beside the best of stages alike."""
+    model, memory_bytes = run.problem.models[0], max(run.problem.memory_bytes)
+    uniform = None if result.best is None else result.best.models[model.name]
+    answer = search_heterogeneous(run, model, memory_bytes, uniform)
+    return replace(result, heterogeneous=answer)
+
+
+def search_context(request: Request, progress: Progress) -> Run:
+    """The context of the search that ``request`` asks for."""
+    folders = request.folders
+    stores = Stores(folders.graphs, folders.estimates, folders.run / "points")
+    hardware = hardware_of(request)
+    problem = replace(search_problem(request), front=front_of(request, hardware))
+    return Run(problem, hardware, stores, progress, best_known=_best_known(request))
+
+
+def _best_known(request: Request) -> BestKnown | None:
+    """What all parts of a space know together, beside the folders of the parts; a part that is run
+    by itself is told nothing."""
+    if request.space_part is None:
+        return None
+    if request.run_folder is None:
+        return BestKnown()
+    whole = key_of(replace(request, space_part=None))
+    return BestKnown(
+        request.run_folder.parent / f"known-{whole}", request.space_part.replace("/", "-of-")
+    )
+
+
+def _files(
+    request: Request, searched: Searched, contents: dict[str, str], designs: pd.DataFrame
+) -> RunFiles:
+    run, result, hardware = searched.run, searched.result, searched.run.hardware
+    confirmed = [
+        item
+        for one in searched.scored
+        if one.point.certificate
+        for item in one.point.certificate.schedules
+    ]
+    manifest = Manifest.of(
+        contents,
+        schedule_solver=hardware.solver.name if isinstance(hardware, DesignedChips) else "",
+        confirmation_solvers=tuple(sorted({item.ilp_solver for item in confirmed})),
+        phases=tuple(run.phases),
+        point_meaning=POINT_MEANING,
+        counts=result.counts,
+        front=run.problem.front,
+        pareto_front_points=int(designs["on_front"].sum()),
+    )
+    schedules = KeptSchedules(
+        tuple(
+            each
+            for one in searched.scored
+            for each in kept_schedules(one.point.hbm_bytes, one.schedules)
+        ),
+        tuple(_operators(run, searched)),
+        tuple(
+            tensor
+            for one in _best_of(searched)
+            for choice in one.choices
+            for tensor in layer_tensors(choice)
+        ),
+    )
+    group, row = _best_group(searched)
+    return RunFiles(
+        request.to_yaml(), manifest, result, schedules, designs, plans_table(group, row)
+    )
+
+
+def _best_of(searched: Searched) -> list[ScoredPoint]:
+    """The best design, where there is one."""
+    best = searched.result.best
+    return [
+        one for one in searched.scored if best is not None and one.point.hbm_bytes == best.hbm_bytes
+    ]
+
+
+def _operators(run: Run, searched: Searched) -> Iterator[PricedOperator]:
+    """Those of the best design."""
+    for one in _best_of(searched):
+        if one.schedules:
+            yield from scheduled_operators(run, one.row, one.schedules)
+        elif isinstance(run.hardware, ExistingDevice):
+            for choice in one.choices:
+                yield from streamed_operators(run, choice)
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """What is kept of them."""
+
+    axes: tuple[AxisValues, ...]
+
+
+def _axes(run: Run, searched: Searched) -> _Axes:
+    best, (_, row) = searched.result.best, _best_group(searched)
+    of_plans = () if best is None else plan_axes(run, searched.groups, best, row)
+    return _Axes((*accelerator_axes(run, searched.groups, searched.result.per_hbm), *of_plans))
+
+
+def _best_group(searched: Searched) -> tuple[PointGroup | None, int]:
+    """The points of the best design's first model, and its configuration."""
+    best = searched.result.best
+    if best is None:
+        return None, 0
+    model, plan = next(iter(best.models.items()))
+    one = next(each for each in searched.scored if each.point.hbm_bytes == best.hbm_bytes)
+    wanted = (model, best.hbm_bytes, plan.micro_batch_size)
+    groups = (
+        each
+        for each in searched.groups
+        if (each.key.model, each.key.memory_bytes, each.key.micro_batch_size) == wanted
+    )
+    return next(groups), one.row

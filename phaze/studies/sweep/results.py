@@ -1,0 +1,142 @@
+"""The result of a point of a sweep, as its row of the table needs it: nothing in it depends on how
+often it was interrupted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from Estimator.chips.accelerator import Accelerator
+from Estimator.plans.results import Breakdown, Status
+from Solver.results import DesignPoint, ModelPlan, SearchResult
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """The best plan of one model. ``memory_bytes`` is that of the fullest device, ``cluster_usd``
+    what bought its devices."""
+
+    model: str
+    throughput_samples_per_s: float
+    time_per_batch_s: float
+    time_per_batch_bound_s: float
+    micro_batch_size: int
+    recompute: str
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+    ep: int
+    interleave: int
+    sequence_parallel: bool
+    zero_stage: int
+    group_order: str
+    micro_batches_per_pipeline: int
+    devices_used: int
+    memory_bytes: float
+    model_flops_utilization: float
+    energy_per_sample_j: float | None
+    speedup_over_expert: float | None
+    breakdown_s: Breakdown
+    layout: str = ""  # of points of before
+    tp2: int = 1
+    panels: int = 1
+    exchange: str = "gather"
+    cluster_usd: float | None = None
+    all_scores_flops_utilization: float | None = None
+
+
+@dataclass(frozen=True)
+class PointResult:
+    """The result of one point. ``value`` is that of the objective and ``bound`` what nothing
+    searched can exceed.
+
+    ``over_references`` is by how much the optimum beats each known chip; ``design_points`` the size
+    of the space. The optimum fills ``memory_share`` of a device; where that leaves little room, the
+    best that fills at most ``most_share`` reaches ``value_with_room`` (None: nothing fits in it).
+    """
+
+    status: Status
+    optimal: bool
+    objective: str
+    value: float | None
+    bound: float | None
+    reason: str
+    accelerator: Accelerator | None
+    hbm_bytes: int | None
+    plans: tuple[PlanRow, ...]
+    over_references: dict[str, float]
+    design_points: int
+    memory_share: float | None = None
+    most_share: float | None = None
+    value_with_room: float | None = None
+    combine: str = ""  # of several models: what ``value`` is
+
+
+def point_result(result: SearchResult) -> PointResult:
+    """The result of a search."""
+    best = result.best
+    if best is None:
+        return PointResult(
+            result.status,
+            False,
+            "",
+            None,
+            None,
+            result.reason,
+            None,
+            None,
+            (),
+            {},
+            result.counts.space,
+        )
+    over = {
+        chip.name: chip.best_over_reference
+        for chip in result.references
+        if chip.hbm_bytes == best.hbm_bytes and chip.best_over_reference is not None
+    }
+    tight = result.tight_memory
+    return PointResult(
+        status=best.status,
+        optimal=best.optimal,
+        objective=best.objective.value,
+        value=best.value,
+        bound=best.value if best.optimal else max(map(_bound, result.per_hbm)),
+        reason="; ".join(
+            sorted({plan.plans_omitted for plan in best.models.values() if plan.plans_omitted})
+        ),
+        accelerator=best.accelerator,
+        hbm_bytes=best.hbm_bytes,
+        plans=tuple(_plan_row(model, plan, best) for model, plan in best.models.items()),
+        over_references=over,
+        design_points=result.counts.space,
+        memory_share=max(plan.memory_bytes for plan in best.models.values()) / best.hbm_bytes,
+        most_share=None if tight is None else tight.most_share,
+        value_with_room=None if tight is None or tight.runner_up is None else tight.runner_up.value,
+        combine=best.combine or "",
+    )
+
+
+def _bound(point: DesignPoint) -> float:
+    """What no design of the point's memory size exceeds: its objective with the models as fast as
+    their bounds.
+
+    The point has the largest bound of its size, and a weighted mean grows no more than its fastest
+    growing term.
+    """
+    return point.value * max(
+        plan.time_per_batch_s / plan.time_per_batch_bound_s for plan in point.models.values()
+    )
+
+
+def _plan_row(model: str, plan: ModelPlan, best: DesignPoint) -> PlanRow:
+    own: dict[str, Any] = {
+        "model": model,
+        "memory_bytes": max(stage.memory_bytes for stage in plan.stages),
+    }
+    bought = None if best.chip is None else best.chip.uses[model].bought
+    own["cluster_usd"] = None if bought is None else bought.cluster_usd
+    alike = {
+        field.name: getattr(plan, field.name) for field in fields(PlanRow) if field.name not in own
+    }
+    return PlanRow(**alike, **own)

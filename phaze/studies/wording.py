@@ -1,0 +1,281 @@
+"""Designs and numbers in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from Estimator.chips.own_links import own_links
+from GraphExtractor.names import label
+from phaze_common.choices import Combine, GroupOrder, KeyExchange, LayoutName, Objective
+from phaze_common.numbers import number, percent
+from phaze_common.units import MIB
+
+if TYPE_CHECKING:
+    from Estimator.chips.accelerator import Accelerator
+    from Estimator.plans.results import Breakdown
+    from phaze.runs.design_tables import DesignDegrees
+    from phaze.studies.sweep.results import PlanRow, PointResult
+    from Solver.chip_records import BoughtCluster
+    from Solver.front_records import FrontChip
+    from Solver.results import (
+        AxisValue,
+        DesignPoint,
+        ExpertReport,
+        HardwareReport,
+        ModelPlan,
+        PlanSummary,
+        SizeRow,
+        TightMemory,
+    )
+
+    Degrees = DesignDegrees | ExpertReport | FrontChip | ModelPlan | PlanRow | PlanSummary | SizeRow
+
+GIGA = 1e9
+EQUAL = 1e-9  # relative: values closer than this are equal
+UNITS = {
+    Objective.THROUGHPUT: "samples/s",
+    Objective.THROUGHPUT_PER_AREA: "samples/s/mm²",
+    Objective.THROUGHPUT_PER_JOULE: "samples/J",
+    Objective.THROUGHPUT_PER_DOLLAR: "samples/$",
+    Objective.COST_PER_TOKEN: "tokens/$",
+    Objective.CARBON_PER_TOKEN: "tokens/kg CO2e",
+}
+OF_SEVERAL = {  # what the value of a design for several models is
+    Combine.RELATIVE: "of own bests (geometric mean)",
+    Combine.WORST: "of own best (the worst)",
+    Combine.TIME_SHARED: "of own bests (mean)",
+}
+PARTS = {
+    "arithmetic": "arithmetic",
+    "memory_bound": "memory-bound work",
+    "launch": "launches",
+    "recompute": "recomputation",
+    "tensor_communication": "tensor-parallel communication",
+    "sequence_communication": "sequence-parallel communication",
+    "context_communication": "context-parallel communication",
+    "expert_communication": "expert-parallel communication",
+    "pipeline_communication": "pipeline communication",
+    "data_communication": "data-parallel communication",
+    "host_communication": "host communication",
+    "bubble": "bubble",
+    "optimizer": "optimizer",
+}
+NEGLIGIBLE = 1e-7  # of an iteration: rounding, and what nobody need read
+ALONG_THE_CRITICAL_PATH = (
+    "Cores run operators side by side: the time of a layer is attributed "
+    "along the critical path of its schedule."
+)
+
+
+def unit_text(objective: Objective, combine: Combine | None) -> str:
+    """The unit of what was maximised; ``combine`` is None for one model."""
+    mean = ", weighted mean" if combine is Combine.MEAN else ""
+    return (
+        OF_SEVERAL.get(combine, f"{UNITS[objective]}{mean}")
+        if combine is not None
+        else UNITS[objective]
+    )
+
+
+def unit_of(point: DesignPoint) -> str:
+    """The unit of the value of a design."""
+    return unit_text(point.objective, point.combine)
+
+
+def unit_of_result(result: PointResult) -> str:
+    """The unit of the value of a point of a sweep."""
+    return unit_text(
+        Objective(result.objective), Combine(result.combine) if result.combine else None
+    )
+
+
+def accelerator_text(accelerator: Accelerator) -> str:
+    """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x
+    width)."""
+    text = (
+        f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, "
+        f"{accelerator.num_vc} VC {accelerator.width_vc}, GLB "
+        f"{number(accelerator.glb_bytes / MIB)} MiB"
+    )
+    if accelerator.memory_system is not None:
+        kind, _, stacks = accelerator.memory_system.partition(":")
+        text += f", {stacks} x {kind}"
+    if accelerator.links is not None:
+        text += f", {own_links(accelerator.links).words}"
+    return (
+        text
+        if accelerator.frequency_hz is None
+        else f"{text}, {number(accelerator.frequency_hz / GIGA)} GHz"
+    )
+
+
+def hardware_text(accelerator: Accelerator | None, hardware: HardwareReport) -> str:
+    """What runs a plan: the accelerator that was designed, else the device that was given."""
+    return hardware.title if accelerator is None else accelerator_text(accelerator)
+
+
+def exposed_s(breakdown: Breakdown) -> dict[str, float]:
+    """Seconds by part (a key of ``PARTS``) that add up to the iteration, the largest first."""
+    parts = {name: getattr(breakdown, f"{name}_s") for name in PARTS}
+    return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
+def hidden_s(breakdown: Breakdown) -> dict[str, float]:
+    """Seconds of communication that runs beside computation, by part, the largest first; without
+    what is nothing."""
+    parts = {name: getattr(breakdown, f"hidden_{name}_s", 0.0) for name in PARTS}
+    return {
+        name: seconds
+        for name, seconds in sorted(parts.items(), key=lambda item: -item[1])
+        if seconds > 0.0
+    }
+
+
+def plan_extras(plan: ModelPlan) -> tuple[str, ...]:
+    """As ``plan_choices``, with number formats of state and what runs beside computation."""
+    return (*plan_choices(plan), *_overlaps(plan))
+
+
+def _overlaps(plan: ModelPlan) -> tuple[str, ...]:
+    named = {
+        str(plan.plan.state_formats): bool(plan.plan.state_formats),
+        "overlapped gradients": bool(plan.plan.overlap_gradients),
+        "overlapped tensor parallelism": bool(plan.plan.overlap_tensor),
+    }
+    return tuple(words for words, applies in named.items() if applies)
+
+
+def plan_choices(plan: ModelPlan | PlanSummary) -> tuple[str, ...]:
+    """What a plan does beside its degrees, micro-batches and recomputation, in words; what is
+    switched off is left out."""
+    named = {
+        f"products in {plan.panels} panels": plan.panels > 1,
+        f"{plan.interleave} chunks per stage": plan.interleave > 1,
+        "sequence parallelism": plan.sequence_parallel,
+        f"ZeRO stage {plan.zero_stage}": plan.zero_stage > 0,
+        f"{plan.offload} in host memory": bool(plan.offload),
+        _order_text(plan.group_order): plan.group_order != GroupOrder.DATA_INNER.value,
+    }
+    return tuple(words for words, applies in named.items() if applies)
+
+
+def _order_text(order: str) -> str:
+    """``order tensor-pipeline-data``, or how many devices of each axis lie in every tier."""
+    return f"order {order}" if order in {each.value for each in GroupOrder} else f"tiers {order}"
+
+
+def axis_value_text(value: AxisValue) -> str:
+    """A value of an axis; where it stands for all assignments to tiers, with the one that the best
+    of these plans has."""
+    if value.value != GroupOrder.TIERS.value:
+        return value.value
+    orders = {plan.group_order for plan in value.plans.values()} - {
+        each.value for each in GroupOrder
+    }
+    return " ".join(
+        [value.value, *orders]
+    )  # of one plan; where an order of groups is as good, none is named
+
+
+def plan_text(plan: Degrees) -> str:
+    """``tp 1 x pp 10 x dp 100``, and every other degree above 1: ``tp 1 x pp 2 x dp 4 x cp 8
+    (ring), ep 2``."""
+    return f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}{_other_degrees(plan)}"
+
+
+def degrees_text(plan: Degrees) -> str:
+    """As ``plan_text`` under the heading "tp x pp x dp": ``1 x 10 x 100``, ``1 x 2 x 4 x cp 8
+    (ring), ep 2``."""
+    return f"{plan.tp} x {plan.pp} x {plan.dp}{_other_degrees(plan)}"
+
+
+def _other_degrees(plan: Degrees) -> str:
+    """Degrees besides tp, pp and dp; how keys and values meet is told where they are not gathered.
+    ep is part of dp and cp."""
+    factors = "".join(
+        f" x {name} {degree}" for name, degree in (("tp2", plan.tp2), ("cp", plan.cp)) if degree > 1
+    )
+    exchange = "" if plan.exchange == KeyExchange.GATHER.value else f" ({plan.exchange})"
+    layout = ", 2d layout" if plan.layout == LayoutName.TWO_D.value else ""
+    return factors + exchange + layout + (f", ep {plan.ep}" if plan.ep > 1 else "")
+
+
+def whole_plan_text(plan: ModelPlan) -> str:
+    """A plan in one line, what is switched off left out."""
+    return ", ".join([summary_text(plan), *_overlaps(plan)])
+
+
+def summary_text(plan: ModelPlan | PlanSummary) -> str:
+    """A plan in one line, but for what runs beside computation."""
+    always = (
+        plan_text(plan),
+        f"micro-batch {plan.micro_batch_size}",
+        f"recomputation {plan.recompute}",
+    )
+    return ", ".join([*always, *plan_choices(plan)])
+
+
+def tight_memory_text(tight: TightMemory, best: DesignPoint) -> str:
+    """That the optimum leaves little memory, and what leaving room costs; in sentences without the
+    last full stop."""
+    what = "plan on the same chip" if best.accelerator is not None else "plan"
+    filled = (
+        f"the optimum fills {percent(tight.used_share)} of the memory, more than "
+        f"{percent(tight.most_share)}: fragmentation or a "
+        "larger framework could overflow it"
+    )
+    other = tight.runner_up
+    if other is None:
+        return f"{filled}. No {what} uses at most {percent(tight.most_share)}"
+    plans = "; ".join(
+        f"{label(name)} with {whole_plan_text(plan)}" for name, plan in other.models.items()
+    )
+    used = max(plan.memory_bytes for plan in other.models.values()) / other.hbm_bytes
+    less = 1.0 - other.value / best.value
+    cost = f"{percent(less)} less" if less > EQUAL else "just as good"
+    reached = f"{number(other.value)} {unit_of(other)}, {cost}, in {percent(used)} of the memory"
+    return (
+        f"{filled}. The best {what} that uses at most {percent(tight.most_share)} reaches "
+        f"{reached}: {plans}"
+    )
+
+
+def times_what(ratio: float) -> str:
+    """``1.35 times what`` or, where that tells little, ``8.7% more than``; below 1 ``46% less
+    than``."""
+    if ratio >= 1.1:
+        return f"{number(ratio, 3)} times what"
+    if abs(ratio - 1.0) <= EQUAL:
+        return "just what"
+    return f"{percent(ratio - 1)} {'more' if ratio > 1 else 'less'} than"
+
+
+def capitalised(sentence: str) -> str:
+    """With a capital first letter, the others as they are."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def listed(items: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def part_text(name: str) -> str:
+    """What a part of the breakdown is called in a sentence."""
+    return PARTS.get(name.removesuffix("_s"), name.removesuffix("_s").replace("_", " "))
+
+
+def bought_text(bought: BoughtCluster) -> str:
+    """What was bought for a plan, what it cost, and what the money would have bought."""
+    devices = "1 device" if bought.devices == 1 else f"{bought.devices:,} devices"
+    paid = (
+        f"{devices} bought for {number(bought.cluster_usd)} $ with servers and network, "
+        f"{number(bought.left_usd)} $ left"
+    )
+    if bought.money_binds:
+        return f"{paid}; the money buys at most {bought.affordable_devices:,} of this chip"
+    return (
+        f"{paid}; the money would buy more than the {bought.most_devices:,} devices that there "
+        "may be"
+    )

@@ -1,0 +1,292 @@
+"""How sure a predicted time is: intervals from what was measured beside predictions, grouped by
+source.
+
+Runs of one source are alike (one cluster, one software, one way of measuring), so they are no
+independent samples; sources are. Logarithms of measured over predicted are taken to be normal
+around a mean of their source, and these means around one of all sources. A run of a source that
+nobody has seen has the variance of the means, of their mean and of a run within its source, with as
+many degrees of freedom as sources less one (Student). Beyond what was measured it is wider.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from Estimator.plans.results import TimeInterval
+from phaze.validation.records import RunResult, Unstated
+from phaze_common import file_formats
+from phaze_common.records import read_yaml, to_record
+
+RESIDUALS = Path(__file__).with_name("residuals.yaml")
+NOMINAL = (0.8, 0.9)
+FEWEST_SOURCES = 3
+
+
+@dataclass(frozen=True)
+class SourceResiduals:
+    """Runs of one source: logarithms of measured over predicted seconds, and what they ran on."""
+
+    source: str
+    rows: int
+    mean: float
+    variance: float  # of rows around the mean, 0 of a single one
+    devices: tuple[str, ...]
+    software: tuple[str, ...]
+    most_devices: int
+
+
+@dataclass(frozen=True)
+class Widening:
+    """Standard deviations of a logarithm by which an interval widens beyond what was measured (in
+    quadrature).
+
+    ``scale`` is for every doubling of the devices of the largest run, ``experts`` for models of
+    which there is no run.
+    """
+
+    device: float
+    data_sheet: float
+    software: float
+    scale: float
+    experts: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """What is known of the errors of predictions. ``within_model`` is the standard deviation
+    between plans of one model."""
+
+    sources: tuple[SourceResiduals, ...]
+    within_model: float
+    widening: Widening
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What decides how sure a prediction is.
+
+    ``measured``: the constants of the device come from measurements of it. ``experts``: the model
+    has some. ``choice`` is the standard deviation of the logarithm of time among plans of which one
+    had to be chosen.
+    """
+
+    device: str
+    software: str
+    devices: int
+    measured: bool
+    experts: bool = False
+    choice: float = 0.0
+    choice_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Factors of a predicted time between which the true one lies with probability ``nominal``, and
+    what makes it so wide."""
+
+    nominal: float
+    low: float
+    high: float
+    reasons: tuple[str, ...]
+
+    @property
+    def width(self) -> float:
+        """Of the interval, over the prediction."""
+        return self.high - self.low
+
+
+@cache
+def load_residuals() -> Residuals:
+    """The residuals that ship, of the runs that ship."""
+    return to_record(
+        Residuals,
+        file_formats.RESIDUALS.current(read_yaml(RESIDUALS), str(RESIDUALS)),
+        str(RESIDUALS),
+    )
+
+
+def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) -> Interval | None:
+    """Where a run of another source lies; without ``predicted`` one like those that were measured.
+    None: too few sources."""
+    sources = residuals.sources
+    if len(sources) < FEWEST_SOURCES:
+        return None
+    means = np.array([each.mean for each in sources])
+    several = [each for each in sources if each.rows > 1]
+    rows = sum(each.rows - 1 for each in several)
+    within = sum((each.rows - 1) * each.variance for each in several) / rows if rows else 0.0
+    variance = float(means.var(ddof=1)) * (1.0 + 1.0 / len(means)) + within
+    reasons, more = _beyond(residuals, predicted)
+    half = float(stats.t.ppf((1.0 + nominal) / 2.0, len(means) - 1)) * math.sqrt(variance + more)
+    centre = float(means.mean())
+    own = f"errors of {sum(each.rows for each in sources)} published runs of {len(sources)} sources"
+    return Interval(nominal, math.exp(centre - half), math.exp(centre + half), (own, *reasons))
+
+
+def intervals_of_time(
+    residuals: Residuals, predicted: Predicted, seconds: float
+) -> tuple[TimeInterval, ...]:
+    """Where an iteration predicted to take so many ``seconds`` lies, by probability; empty where
+    there are too few sources."""
+    found = (interval(residuals, predicted, nominal) for nominal in NOMINAL)
+    return tuple(
+        TimeInterval(each.nominal, each.low * seconds, each.high * seconds, each.reasons)
+        for each in found
+        if each is not None
+    )
+
+
+def _beyond(residuals: Residuals, predicted: Predicted | None) -> tuple[list[str], float]:
+    """Why a prediction is less sure than those that were measured, and the variance that this
+    adds."""
+    if predicted is None:
+        return [], 0.0
+    widening, reasons, more = residuals.widening, list[str](), 0.0
+    if predicted.device not in {name for each in residuals.sources for name in each.devices}:
+        reasons.append(f"no such run on {predicted.device}")
+        more += widening.device**2
+        if not predicted.measured:
+            reasons.append(f"constants of {predicted.device} from its data sheet")
+            more += widening.data_sheet**2
+    if predicted.software not in {name for each in residuals.sources for name in each.software}:
+        reasons.append(f"no such run under {predicted.software}")
+        more += widening.software**2
+    most = max(each.most_devices for each in residuals.sources)
+    if predicted.devices > most:
+        reasons.append(f"{predicted.devices:,} devices, the largest run has {most:,}")
+        more += (widening.scale * math.log2(predicted.devices / most)) ** 2
+    if predicted.experts:
+        reasons.append("no such run of a model with experts")
+        more += widening.experts**2
+    if predicted.choice:
+        reasons.append(predicted.choice_reason)
+        more += predicted.choice**2
+    return reasons, more
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How often intervals of ``nominal`` probability hold what was measured, each from the errors
+    of the other sources alone.
+
+    A source is held where the geometric mean of its measured over predicted times is. ``width`` is
+    the mean width of the intervals, over the prediction.
+    """
+
+    nominal: float
+    sources: int
+    sources_held: int
+    runs: int
+    runs_held: int
+    width: float
+
+
+def coverage(runs: Sequence[RunResult]) -> tuple[Coverage, ...]:
+    """Coverage of sources and of runs with each source left out in turn; nothing where there are
+    too few."""
+    every = residuals_of(runs, load_residuals().widening)
+    known = [
+        each for each in runs if each.predicted_s and each.measured_s and each.plan is not None
+    ]
+    found = []
+    for nominal in NOMINAL if len(every.sources) > FEWEST_SOURCES else ():
+        held, runs_held, widths = 0, 0, list[float]()
+        for source in every.sources:
+            between = interval(without(every, source.source), None, nominal)
+            assert between is not None  # there are enough others
+            held += between.low <= math.exp(source.mean) <= between.high
+            mine = [each for each in known if each.source == source.source]
+            runs_held += sum(between.low <= math.exp(_log(each)) <= between.high for each in mine)
+            widths.append(between.width)
+        found.append(
+            Coverage(
+                nominal, len(every.sources), held, len(known), runs_held, float(np.mean(widths))
+            )
+        )
+    return tuple(found)
+
+
+def run_intervals(
+    residuals: Residuals,
+    source: str,
+    predicted: Predicted,
+    seconds: float,
+    unstated: Unstated | None = None,
+) -> tuple[TimeInterval, ...]:
+    """Seconds between which a run of ``source`` is measured, by the errors of published runs of
+    other sources.
+
+    What a run leaves open widens them by the spread of the plans that it may have had: of equally
+    likely logarithms of time.
+    """
+    others = without(residuals, source)
+    if unstated is None or unstated.slowest <= unstated.fastest:
+        return intervals_of_time(others, predicted, seconds)
+    deviation = math.log(unstated.slowest / unstated.fastest) / math.sqrt(
+        12.0
+    )  # of a uniform distribution
+    words = " and ".join(unstated.settings).replace("_", "-").replace("recompute", "recomputation")
+    reason = (
+        f"{words} not stated: {unstated.plans} plans are possible, which take "
+        f"{unstated.fastest:.2f} to {unstated.slowest:.2f} "
+        "times as long"
+    )
+    return intervals_of_time(
+        others, replace(predicted, choice=deviation, choice_reason=reason), seconds
+    )
+
+
+def without(residuals: Residuals, source: str) -> Residuals:
+    """``residuals`` of the other sources."""
+    return replace(
+        residuals, sources=tuple(each for each in residuals.sources if each.source != source)
+    )
+
+
+def residuals_of(runs: Sequence[RunResult], widening: Widening) -> Residuals:
+    """Residuals of runs that were measured and predicted."""
+    found, of_models = list[SourceResiduals](), list[np.ndarray[tuple[int], np.dtype[np.float64]]]()
+    known = [
+        each for each in runs if each.predicted_s and each.measured_s and each.plan is not None
+    ]
+    for source, of_source in groupby(
+        sorted(known, key=lambda each: each.source), key=lambda each: each.source
+    ):
+        rows = list(of_source)
+        logs = np.array([_log(each) for each in rows])
+        found.append(
+            SourceResiduals(
+                source=source,
+                rows=len(rows),
+                mean=round(float(logs.mean()), 4),
+                variance=round(float(logs.var(ddof=1)), 6) if len(rows) > 1 else 0.0,
+                devices=tuple(sorted({each.plan.device for each in rows if each.plan})),
+                software=tuple(sorted({each.plan.software for each in rows if each.plan})),
+                most_devices=max(each.devices or 1 for each in rows),
+            )
+        )
+        for _, alike in groupby(sorted(rows, key=_model), key=_model):
+            of_model = np.array([_log(each) for each in alike])
+            if len(of_model) > 1:
+                of_models.append(of_model - of_model.mean())
+    count = sum(len(each) - 1 for each in of_models)
+    squares = sum(float((each**2).sum()) for each in of_models)
+    return Residuals(tuple(found), round(math.sqrt(squares / count), 4) if count else 0.0, widening)
+
+
+def _log(run: RunResult) -> float:
+    assert run.measured_s and run.predicted_s
+    return math.log(run.measured_s / run.predicted_s)
+
+
+def _model(run: RunResult) -> tuple[str, int]:
+    return run.model, run.devices or 0

@@ -1,0 +1,89 @@
+"""Predictions of measured runs of our own plans on machines that ``phaze profile`` measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from Estimator.plans.plan import Plan
+from Estimator.plans.results import Iteration
+from Estimator.profiled.database import read_database
+from Estimator.profiled.device import measured_formats
+from GraphExtractor.models.registry import canonical_name
+from phaze.validation.plan_results import check_stated, result_of
+from phaze.validation.plan_rows import MemoryKind, PlanRow
+from phaze.validation.records import RunResult
+from phaze_common.errors import InputError
+
+
+@dataclass(frozen=True)
+class PricedFile:
+    """The plan of a file on the machine of a database, and an iteration of it."""
+
+    plan: Plan
+    iteration: Iteration
+
+
+PriceFile = Callable[[Path, Path], PricedFile]  # of the file of a plan and the folder of a database
+
+
+class OwnRun:
+    """One row with its plan, which is priced at once."""
+
+    def __init__(self, row: PlanRow, price: PriceFile) -> None:
+        self._row = row
+        try:
+            self._check_format(row)
+            priced = price(row.plan, row.database)
+        except InputError as error:
+            raise InputError(f"{row.where}: {error}") from error
+        self._plan, self._iteration = priced.plan, priced.iteration
+        self._check()
+
+    @staticmethod
+    def _check_format(row: PlanRow) -> None:
+        measured = measured_formats(read_database(row.database))
+        if row.dtype and row.dtype not in (
+            *measured,
+            *(each.replace("float", "fp") for each in measured),
+        ):
+            formats = ", ".join(measured)
+            raise InputError(
+                f"dtype is {row.dtype!r:.60}, but {row.database} was measured in {formats}; give "
+                "the database of this run"
+            )
+
+    def _check(self) -> None:
+        row, plan = self._row, self._plan
+        if row.model and row.model != plan.model and canonical_name(row.model) != plan.model:
+            raise InputError(
+                f"{row.where} says model {row.model!r:.60}, but {row.plan.name} is of "
+                f"{plan.model}; give its plan"
+            )
+        check_stated(
+            row,
+            {
+                "gpus": {self._iteration.devices},
+                "global_batch": {plan.global_batch_size},
+                "micro_batch": {stage.micro_batch_size for stage in plan.stages},
+                "stages": {len(plan.stages) // plan.interleave},
+                "seq": {plan.sequence_length},
+            },
+        )
+
+    def result(self) -> RunResult:
+        """The prediction beside what was measured."""
+        row, iteration = self._row, self._iteration
+        memory = None
+        if row.memory_kind is not None:
+            reserved = row.memory_kind is MemoryKind.RESERVED
+            memory = iteration.memory_bytes if reserved else iteration.allocated_bytes
+        return result_of(
+            row,
+            model=self._plan.model,
+            devices=iteration.devices,
+            predicted_s=iteration.iteration_s,
+            predicted_memory_bytes=memory,
+            breakdown_s=iteration.breakdown,
+        )

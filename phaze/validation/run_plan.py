@@ -1,0 +1,161 @@
+"""The training plan of a measured run; several plans where it does not say which, for one to be
+chosen by their price."""
+
+import math
+from dataclasses import dataclass, replace
+
+from Estimator.plans.plan import UniformPlan
+from phaze.validation.assumptions import Assumptions, Notes
+from phaze.validation.records import Assumption
+from phaze.validation.stages import equal_chunks
+from phaze.validation.typed_run import TypedRun
+from phaze_common.choices import Attention, Precision, Recompute
+from phaze_common.errors import InputError
+
+NEARLY = 0.1
+
+
+@dataclass(frozen=True)
+class PossiblePlan:
+    """A plan that the run may have had, and what rules chose for it among several values, to be
+    noted if it is taken."""
+
+    plan: UniformPlan
+    choices: tuple[Assumption, ...]
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Parallel degrees of a run on ``devices`` devices."""
+
+    devices: int
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+    ep: int = 1
+
+
+def possible_plans(
+    run: TypedRun,
+    degrees: Degrees,
+    layers: int,
+    modes: tuple[Recompute, ...],
+    rules: Assumptions,
+    notes: Notes,
+) -> tuple[PossiblePlan, ...]:
+    """All plans that agree with what the run says, smallest micro-batch first, of each with least
+    recomputation first.
+
+    ``modes`` of recomputation are those that its framework has. The run says its attention,
+    precision, ZeRO stage and sequence parallelism, or has them from its framework.
+
+    Raises:
+        InputError: it does not say its global batch.
+    """
+    if run.global_batch_samples is None:
+        raise InputError("it does not say its global batch")
+    samples = run.global_batch_samples
+    base = UniformPlan(
+        tp=degrees.tp,
+        pp=degrees.pp,
+        dp=degrees.dp,
+        cp=degrees.cp,
+        ep=degrees.ep,
+        sequence_parallel=bool(run.sequence_parallel) and degrees.tp > 1,
+        zero_stage=_zero_stage(run, degrees.pp, notes),
+        precision=run.precision or Precision.BF16,
+        attention=run.attention or Attention.FLASH,
+        overlap_gradients=run.overlap_gradients,
+        overlap_tensor=run.overlap_tensor,
+        interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
+    )
+    plans = []
+    for size in _micro_batch_sizes(run, degrees, samples, rules):
+        batch = _whole_micro_batches(samples, size * degrees.dp)
+        sized, equal = _with_equal_stages(
+            replace(base, micro_batch_size=size, global_batch_size=batch), layers
+        )
+        for recompute in modes if run.recompute is None else (run.recompute,):
+            choices = [
+                (batch != samples, Assumption("batch", f"{batch}, of whole micro-batches")),
+                (run.micro_batch_size is None, Assumption("micro_batch", str(size))),
+                (run.interleave is None and degrees.pp > 1, Assumption("interleave", "1")),
+                (run.recompute is None, Assumption("recompute", recompute.value)),
+                (equal, Assumption("stages", f"{(layers + 2) // sized.chunks} layers per chunk")),
+            ]
+            plans.append(
+                PossiblePlan(
+                    replace(sized, recompute=recompute),
+                    tuple(each for made, each in choices if made),
+                )
+            )
+    return tuple(plans)
+
+
+def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
+    """Parallel degrees that multiply to the number of devices; at most one of tp, pp and dp is
+    filled in, as what is left.
+
+    Raises:
+        InputError: they are not known, or they do not.
+    """
+    known = {"tp": run.tp, "pp": run.pp, "dp": run.dp, "cp": run.cp}
+    found = {name: value or 1 for name, value in known.items()}
+    missing = [name for name in ("tp", "pp", "dp") if known[name] is None]
+    if run.devices is not None and math.prod(found.values()) == run.devices and run.devices > 1:
+        missing = []  # what is said is all of them
+    devices = run.devices or (None if missing else math.prod(found.values()))
+    if devices is None:
+        raise InputError("it does not say on how many devices it ran")
+    if len(missing) > 1 and "dp" in missing and run.zero_stage == 3:
+        missing = ["dp"]
+    if len(missing) == 1:
+        found[missing[0]] = max(
+            devices // math.prod(value for name, value in found.items() if name != missing[0]), 1
+        )
+    elif missing and found["dp"] != devices:
+        raise InputError(f"it does not say {' and '.join(missing)}")
+    if math.prod(found.values()) != devices:
+        stated = " x ".join(f"{name} {value}" for name, value in found.items())
+        raise InputError(f"{stated} are not the {devices} devices that it ran on")
+    filled = [f"{name} {found[name]}" for name in ("tp", "pp", "dp") if known[name] is None]
+    if filled:
+        notes.assume("degrees", ", ".join(filled))
+    return Degrees(devices, **found, ep=run.ep or 1)
+
+
+def _whole_micro_batches(samples: int, together: int) -> int:
+    """The batch nearest to ``samples`` in which every replica has whole micro-batches, ``together``
+    sequences at a time.
+
+    Where that is further off than a tenth, ``samples``: the last micro-batches are smaller then.
+    """
+    nearest = max(round(samples / together), 1) * together
+    return nearest if abs(nearest - samples) <= NEARLY * samples else samples
+
+
+def _zero_stage(run: TypedRun, pp: int, notes: Notes) -> int:
+    stage = run.zero_stage or 0
+    if stage == 3 and pp > 1:
+        notes.assume("zero", "1")
+        return 1
+    return stage
+
+
+def _micro_batch_sizes(
+    run: TypedRun, degrees: Degrees, samples: int, rules: Assumptions
+) -> tuple[int, ...]:
+    if run.micro_batch_size is not None:
+        return (run.micro_batch_size,)
+    share = samples / degrees.dp
+    return tuple(size for size in rules.micro_batch_sizes if share % size == 0) or (1,)
+
+
+def _with_equal_stages(plan: UniformPlan, layers: int) -> tuple[UniformPlan, bool]:
+    """The plan with embedding and head counted as blocks where the blocks alone do not make equal
+    chunks."""
+    equal = (
+        () if plan.pp == 1 else equal_chunks(layers, plan.chunks, ends_alone=plan.interleave > 1)
+    )
+    return (replace(plan, stage_layers=equal), True) if equal else (plan, False)

@@ -1,0 +1,102 @@
+"""Measured runs of a file, typed or published, in typed fields, with the assumptions that reading
+them took."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from Estimator.devices.device import Device
+from phaze.validation.alike import filled_from_others
+from phaze.validation.assumptions import Assumptions, Notes
+from phaze.validation.measured_runs import read_rows, unread_columns
+from phaze.validation.published_row import RefusedRow
+from phaze.validation.run_hardware import RunHardware
+from phaze.validation.translation import translated, with_defaults
+from phaze.validation.typed_run import TypedRun
+from phaze.validation.typed_table import is_typed, read_typed
+from phaze.validation.words import is_nothing
+from phaze_common.errors import InputError
+
+PUBLISHED_RUNS = Path(__file__).with_name("published_runs.csv")
+
+
+@dataclass(frozen=True)
+class ReadRun:
+    """A run as it was read; ``refused`` says why its words make no typed run, else it is empty."""
+
+    run: TypedRun
+    notes: Notes
+    refused: str = ""
+    own_recomputation: bool = False  # that it describes in words of no mode
+
+
+def read_runs(
+    path: Path | None, rules: Assumptions, device: Device | None = None
+) -> tuple[ReadRun, ...]:
+    """The runs of a file, or those that ship, on ``device`` where it replaces theirs.
+
+    What one leaves out is taken from others of its source.
+
+    Raises: InputError: not a readable CSV of measured runs, or no row of it can be read; names the
+        line and the column.
+    """
+    path = path or PUBLISHED_RUNS
+    if is_typed(path):
+        rows = [
+            _refused(each) if isinstance(each, RefusedRow) else _completed(each, rules, device)
+            for each in read_typed(path)
+        ]
+        return _from_others(rows)
+    hardware, runs = RunHardware(), list[ReadRun]()
+    for row in read_rows(path):
+        if isinstance(row, RefusedRow):
+            runs.append(_refused(row))
+            continue
+        notes = Notes()
+        try:
+            runs.append(
+                ReadRun(
+                    translated(row, rules, hardware, notes, device),
+                    notes,
+                    "",
+                    not is_nothing(row.recompute),
+                )
+            )
+        except InputError as error:
+            bare = TypedRun(
+                row.line, row.source, row.model, devices=row.devices, iteration_s=row.iteration_s
+            )
+            runs.append(ReadRun(replace(bare, memory_bytes=row.memory_bytes), notes, str(error)))
+    return _from_others(runs)
+
+
+def columns_not_read(path: Path | None) -> tuple[str, ...]:
+    """Columns of a file that nothing reads; typed files have none."""
+    return () if path is None or is_typed(path) else unread_columns(path)
+
+
+def _from_others(runs: Sequence[ReadRun]) -> tuple[ReadRun, ...]:
+    """The runs with what others of their source say; those that are refused stay as they are."""
+    known = [each for each in runs if not each.refused]
+    own = [each.own_recomputation for each in known]
+    filled = iter(
+        filled_from_others([each.run for each in known], [each.notes for each in known], own)
+    )
+    return tuple(each if each.refused else replace(each, run=next(filled)) for each in runs)
+
+
+def _refused(row: RefusedRow) -> ReadRun:
+    return ReadRun(TypedRun(row.line, row.source, row.model), Notes(), row.reason)
+
+
+def _completed(run: TypedRun, rules: Assumptions, device: Device | None) -> ReadRun:
+    """A typed run with what the software of its year did by default."""
+    notes = Notes()
+    framework = rules.framework_with(
+        run.software, run.year, None if run.precision is None else run.precision.value
+    )
+    try:
+        known = device or RunHardware.device_of(run)
+    except InputError:  # whoever prices the run says so
+        known = None
+    return ReadRun(with_defaults(run, framework, known, notes), notes)

@@ -1,0 +1,336 @@
+"""Published tables in typed fields: every rule that reads prose is here or in what this calls, and
+notes what it took."""
+
+import re
+from dataclasses import replace
+
+from Estimator.devices.device import Device
+from GraphExtractor.models.dimensions import parse_dimensions
+from GraphExtractor.models.registry import find_model
+from phaze.validation.assumptions import Assumptions, Framework, Notes, first_found
+from phaze.validation.network_description import GIGABIT, network_in
+from phaze.validation.published_row import PublishedRow
+from phaze.validation.run_hardware import RunHardware
+from phaze.validation.run_model import check_experts, is_listed
+from phaze.validation.stages import fewest_chunks
+from phaze.validation.typed_run import FlopsConvention, TypedRun
+from phaze.validation.words import (
+    attention_in,
+    attention_kernel_in,
+    blocking_launches_in,
+    chunks_in,
+    flag_in,
+    gradient_bytes_in,
+    is_nothing,
+    precision_in,
+    recompute_in,
+    stated_stage_in,
+    zero_stage_in,
+)
+from phaze_common.choices import Attention, Precision
+from phaze_common.errors import InputError
+
+_MICRO_BATCHES = re.compile(
+    r"\b(\d{1,4}) micro[- ]?batches\b|\bmicro[- ]?batch count (\d{1,4})\b", re.IGNORECASE
+)
+SIZES = ("layers", "hidden", "heads", "ffn", "sequence_length", "vocabulary")
+MEBI = 2**20 / 1e6
+
+
+def translated(
+    row: PublishedRow,
+    rules: Assumptions,
+    hardware: RunHardware,
+    notes: Notes,
+    device: Device | None = None,
+) -> TypedRun:
+    """A row in typed fields, with what its framework of its time did where it says nothing; on
+    ``device``, or its own.
+
+    Raises: InputError: its model is of no family, by its name, or it trains in a way that is not
+        predicted.
+    """
+    if row.unclear:
+        notes.assume("unclear", ", ".join(row.unclear))
+    said = "; ".join((row.model, row.notes, row.overlap, row.recompute))
+    other = first_found(rules.other_trainings, said)
+    if other is not None:
+        raise InputError(other.means)
+    for words in rules.not_priced:
+        if re.search(words.pattern, said, re.IGNORECASE):
+            notes.assume("not_priced", words.means)
+    run = _literal(row, rules, notes)
+    framework = rules.framework_of(row, None if run.precision is None else run.precision.value)
+    notes.assume(
+        "framework", f"{framework.name} ({row.software or framework.software or 'as the device'})"
+    )
+    run = replace(run, software=run.software or framework.software)
+    if device is None:
+        try:
+            device = hardware.device_of(run)
+        except InputError:  # whoever prices the run says so
+            device = None
+    run = _on_network(run, row, rules, device, notes)
+    run = with_defaults(run, framework, device, notes)
+    run = _counted(run, row, framework, rules)
+    run = replace(
+        run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes)
+    )
+    return _timed_by_tokens(run, row, notes)
+
+
+def with_defaults(
+    run: TypedRun, framework: Framework, device: Device | None, notes: Notes
+) -> TypedRun:
+    """The run with what ``framework`` does where it says nothing."""
+    precision = run.precision or _usual_precision(framework, device)
+    gradients = run.gradient_bytes or framework.gradient_bytes.get(precision.value)
+    filled = {
+        "attention": run.attention or Attention(framework.attention),
+        "precision": precision,
+        "gradient_bytes": gradients,
+        "sequence_parallel": framework.sequence_parallel
+        if run.sequence_parallel is None
+        else run.sequence_parallel,
+        "zero_stage": framework.zero_stage if run.zero_stage is None else run.zero_stage,
+        "overlap_gradients": framework.overlap_gradients
+        if run.overlap_gradients is None
+        else run.overlap_gradients,
+        "overlap_tensor": framework.overlap_tensor
+        if run.overlap_tensor is None
+        else run.overlap_tensor,
+    }
+    made = [
+        f"{name} {_said(value)}"
+        for name, value in filled.items()
+        if getattr(run, name) is None and value is not None
+    ]
+    if made:
+        notes.assume("defaults", f"{framework.name}: {', '.join(made)}")
+    return replace(run, **filled)  # type: ignore[arg-type]
+
+
+def _said(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
+    """What the row says, without defaults; words that are not literal are noted."""
+    words = {
+        "recompute": (row.recompute, recompute_in(row.recompute)),
+        "sequence_parallel": (row.sequence_parallel, flag_in(row.sequence_parallel)),
+        "zero_stage": _sharding(row),
+        "precision": (row.precision, precision_in(row.precision)),
+    }
+    for name, (text, value) in words.items():
+        if not is_nothing(text) and text != _plain(value):
+            notes.assume(
+                "words", f"{name} {text[:40]!r} is {'not known' if value is None else _said(value)}"
+            )
+    if words["precision"][1] is None and not is_nothing(row.precision):
+        known = ", ".join(each.value for each in Precision)
+        raise InputError(
+            f"its number format {row.precision[:40]!r} is none that is predicted ({known})"
+        )
+    if is_nothing(row.zero) and words["zero_stage"][1] is not None:
+        notes.assume("words", f"ZeRO stage {words['zero_stage'][1]}, as framework or notes say")
+    attention = attention_in(row.notes, row.source, row.framework)
+    if attention is not None:
+        notes.assume("words", f"attention is {attention}, as notes, source or framework say")
+    meant = _named_model(row, rules, notes)
+    named = (
+        None
+        if is_listed(meant) and _has_no_other_width(row, meant)
+        else first_found(rules.models, row.model)
+    )
+    if named is not None and named.family is None:
+        raise InputError(f"its model is {named.reason}")
+    spelled = None if is_listed(meant) else parse_dimensions(meant) if meant != row.model else None
+    sizes = {name: getattr(row, name) for name in SIZES}
+    if is_listed(meant) and meant != row.model:
+        sizes["hidden"] = None  # it is that of the listed model
+    if spelled is not None:
+        sizes = {
+            name: getattr(spelled, name) if value is None else value
+            for name, value in sizes.items()
+        }
+    return TypedRun(
+        line=row.line,
+        source=row.source,
+        model=meant if is_listed(meant) else row.model,
+        family=spelled.family if spelled is not None else None if named is None else named.family,
+        parameters=None if row.parameters is None else float(round(row.parameters)),
+        **sizes,
+        device=row.gpu or None,
+        devices=row.devices,
+        cluster=row.cluster or None,
+        software=row.software or None,
+        year=rules.year_of(row),
+        attention=attention,
+        attention_kernel=attention_kernel_in(row.notes, row.source, row.framework),
+        blocking_launches=blocking_launches_in(row.notes),
+        gradient_bytes=gradient_bytes_in(f"{row.precision}; {row.notes}"),
+        **{name: getattr(row, name) for name in ("tp", "pp", "dp", "cp", "ep", "etp")},
+        micro_batch_size=row.micro_batch_size,
+        iteration_s=row.iteration_s,
+        tflops_per_device=row.tflops_per_device,
+        mfu=row.mfu,
+        memory_bytes=row.memory_bytes,
+        notes=row.notes,
+        **{name: value for name, (_, value) in words.items()},  # type: ignore[arg-type]
+    )
+
+
+def _named_model(row: PublishedRow, rules: Assumptions, notes: Notes) -> str:
+    """The listed name, or the dimensions, of what the row calls its model; as it stands where it
+    names none, or another's sizes.
+
+    Raises:
+        InputError: it is said to have other experts than the model of that name.
+    """
+    if is_listed(row.model):
+        return row.model
+    meant = rules.published_name(row.model)
+    if meant is None:
+        return row.model
+    check_experts(meant, row.layers, row.experts, row.experts_per_token, row.expert_ffn)
+    if is_listed(meant) and not _has_no_other_width(row, meant):
+        return row.model
+    notes.assume("words", f"model {row.model[:40]!r} is {meant}")
+    return meant
+
+
+def _has_no_other_width(row: PublishedRow, listed: str) -> bool:
+    """Whether a row leaves the sizes of a listed model as they are, but for its depth."""
+    if row.layers is not None and row.hidden is not None and row.heads is not None:
+        return False  # it spells its model out
+    return row.hidden is None or row.hidden == getattr(find_model(listed), "hidden", None)
+
+
+def _sharding(row: PublishedRow) -> tuple[str, int | None]:
+    """What a row says of ZeRO, in its column or, by number or program, elsewhere."""
+    if not is_nothing(row.zero):
+        return row.zero, zero_stage_in(row.zero)
+    stated = stated_stage_in(row.framework, row.notes, row.overlap)
+    return row.zero, stated
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _usual_precision(framework: Framework, device: Device | None) -> Precision:
+    usual = Precision(framework.precision)
+    if device is None or usual.matrix_format in device.matrix.peak:
+        return usual
+    return next(
+        (
+            each
+            for each in (Precision.FP16, Precision.BF16)
+            if each.matrix_format in device.matrix.peak
+        ),
+        Precision.FP32,
+    )
+
+
+def _on_network(
+    run: TypedRun, row: PublishedRow, rules: Assumptions, device: Device | None, notes: Notes
+) -> TypedRun:
+    """The cluster that the network's words name, and what they say of its nodes and ports."""
+    if row.cluster or device is None:
+        return run
+    named = first_found(rules.clusters, row.network, row.source)
+    if named is not None:
+        notes.assume("words", f"cluster {named.cluster}")
+        run = replace(run, cluster=named.cluster)
+    words = network_in(row.network)
+    tiers = RunHardware.tiers_of(run, device)
+    if len(tiers) != 2:  # a torus has no nodes
+        return run
+    rate = None
+    if words.node_gigabits_per_s is not None:
+        rate = words.node_gigabits_per_s * GIGABIT / (words.devices_per_node or tiers[0].group_size)
+    elif words.port_gigabits_per_s is not None:
+        rate = min(tiers[1].bandwidth_bytes_per_s, words.port_gigabits_per_s * GIGABIT)
+    if words.devices_per_node is not None or rate is not None:
+        notes.assume("words", f"network {row.network[:60]!r}")
+    return replace(run, devices_per_node=words.devices_per_node, node_bytes_per_s=rate)
+
+
+def _timed_by_tokens(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:
+    """The time of an iteration from the tokens that a device trains on in a second."""
+    tokens, samples = row.tokens_per_s_per_device, run.global_batch_samples
+    length = run.sequence_length or (
+        find_model(run.model).sequence_length if is_listed(run.model) else None
+    )
+    if run.iteration_s is not None or tokens is None or not (samples and length and run.devices):
+        return run
+    notes.assume("iteration_time", f"from {tokens:g} tokens a second and device")
+    return replace(run, iteration_s=samples * length / (tokens * run.devices))
+
+
+def _counted(
+    run: TypedRun, row: PublishedRow, framework: Framework, rules: Assumptions
+) -> TypedRun:
+    if run.iteration_s is not None or (row.tflops_per_device is None and row.mfu is None):
+        return run
+    named = rules.convention(row.tflops_convention)
+    hardware = framework.counts_recomputation and row.tflops_per_device is not None
+    usual = FlopsConvention.HARDWARE if hardware else FlopsConvention.MODEL
+    return replace(run, flops_convention=usual if named is None else named.name)
+
+
+def _samples(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
+    """Sequences of the global batch."""
+    samples = row.global_batch
+    if samples is None:
+        return _accumulated(row, run, notes)
+    if row.global_batch_in_tokens:
+        length = run.sequence_length or (
+            find_model(run.model).sequence_length if is_listed(run.model) else 0
+        )
+        if not length:
+            return None
+        samples /= length
+        if samples != round(samples) and (samples * MEBI).is_integer():  # 4M tokens are 2^22
+            samples *= MEBI
+    if samples != round(samples) or row.global_batch_in_tokens:
+        notes.assume("batch", str(round(samples)))
+    return max(round(samples), 1)
+
+
+def _accumulated(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
+    """The batch of a run that tells its micro-batches, or is sharded fully, where one of each
+    replica makes a step."""
+    found = _MICRO_BATCHES.search(row.notes)
+    number = (
+        int(found[1] or found[2])
+        if found
+        else 1
+        if run.zero_stage == 3 and row.tokens_per_s_per_device
+        else None
+    )
+    if number is None or run.micro_batch_size is None or run.dp is None:
+        return None
+    samples = number * run.micro_batch_size * run.dp
+    notes.assume("batch", f"{samples}, of {number} micro-batches")
+    return samples
+
+
+def _interleave(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
+    """Chunks per stage as stated; of an interleaved schedule without a number the fewest that are
+    equally long."""
+    stated = chunks_in(row.interleave)
+    if stated is None or stated is not True:
+        return stated
+    layers, samples, pp = run.layers, run.global_batch_samples or row.global_batch, run.pp or 1
+    if layers is None or pp == 1 or not samples:
+        chunks = 1
+    else:
+        together = (run.micro_batch_size or 1) * (run.dp or 1)
+        exists = row.global_batch_in_tokens or -(-int(samples) // together) % pp == 0
+        chunks = fewest_chunks(layers, pp) if exists else 1
+    notes.assume("interleave", f"{chunks}, of {row.interleave[:30]!r}")
+    return chunks

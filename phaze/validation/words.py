@@ -1,0 +1,243 @@
+"""What published words mean: the first word of a cell that decides, decides. None where none
+does."""
+
+import re
+from collections.abc import Mapping
+
+from phaze.validation.published_numbers import number_in
+from phaze_common.choices import Attention, Precision, Recompute
+
+NOTHING = re.compile(
+    r"|nan|null|-+|–|—|\?+|n/?a|unknown|unclear|unspecified|tbd|not? "
+    r"(?:said|stated|given|reported|known|specified|available)\b.*"
+)
+_WORD = re.compile(r"[a-z]+|\d+")
+_NO = frozenset(
+    {
+        "no",
+        "none",
+        "not",
+        "non",
+        "false",
+        "off",
+        "disabled",
+        "without",
+        "never",
+        "0",
+        "nothing",
+        "ddp",
+    }
+)
+_YES = frozenset({"yes", "true", "on", "enabled", "with", "1", "all", "always", "y"})
+_SELECTIVE = frozenset(
+    {"selective", "selectively", "partial", "partially", "attention", "attn", "core", "sel"}
+    | {
+        "norm",
+        "layernorm",
+        "act",
+        "moe",
+        "mla",
+        "mlp",
+        "modules",
+    }  # modules that Megatron-LM recomputes by name
+)
+_NO_MODULES = re.compile(r"\[\s*\]|modules empty")
+_REMAT = re.compile(r"remat_policy=(\w*)")
+_KEPT = re.compile(r"(\w+)=(?:device|offload)")
+_FULL = frozenset(
+    {"full", "fully", "uniform", "block", "every", "layer", "layers", "whole"}
+    | {
+        "checkpoint",
+        "checkpointing",
+        "checkpointed",
+        "recompute",
+        "recomputation",
+        "recomputed",
+        "ckpt",
+        "ac",
+    }
+) | (_YES - {"with"})
+_CHUNKS = re.compile(r"\bv(?:pp?)?\s?[=:]?\s?(\d+)|(\d+)\s?(?:virtual|chunks?|model chunks)")
+_STAGE = re.compile(r"(?:zero|stage)[- ]?([0-3])\b")
+_ZERO_NUMBER = re.compile(r"\bzero(?:[- ]?stage)?[- ]?([0-3])\b")
+_MEGATRON_FSDP = re.compile(r"megatron[- ]fsdp")
+_DISTRIBUTED_OPTIMIZER = re.compile(
+    r"(?<!no )(?<!without )distributed optimi[sz]er|optimi[sz]er states? (?:sharded )?over "
+)
+_SHARDED = {
+    2: re.compile(r"shard[_ -]?grad"),
+    3: re.compile(r"fsdp|fully|full[_ ]shard|hsdp|hybrid"),
+    1: re.compile(r"distributed|dist\w*[ -]opt|yes|true|optimizer"),
+}
+_FORMATS = {
+    Precision.FP8: re.compile(r"fp8|float8|e4m3"),
+    Precision.BF16: re.compile(r"bf16|bfloat"),
+    Precision.FP16: re.compile(r"fp16|(?<!b)float16|\bhalf\b"),
+    Precision.FP32: re.compile(r"fp32|float32|tf32|single"),
+}
+_GRADIENTS = re.compile(
+    r"\b(?:(fp32|float32)|fp16|bf16|float16|bfloat16)[- ](?:main[- ])?(?:gradients?|grads?)\b"
+)
+_NO_FLASH = re.compile(
+    r"(?:\bno|without|w/o|\bnon?t?|no fused)[- ]?flash|unfused attention|eager "
+    r"attention|attention eager"
+)
+_FLASH = re.compile(r"flash|\bfa-?[123]\b|memory[- ]efficient attention|fused attention")
+_KERNELS = {
+    "triton": re.compile(
+        r"triton[- ](?:flash|attention|attn)|(?:attention|attn\w*)[: ](?:in |impl\w*[: "
+        r"]+)?triton|attn_impl[: ]+triton"
+    ),
+    "flash_3": re.compile(r"flash[- ]?attention[- ]?(?:v)?3\b|\bfa-?3\b"),
+    "flash_2": re.compile(r"flash[- ]?attention[- ]?(?:v)?2\b|\bfa-?2\b"),
+    "flash_1": re.compile(r"flash[- ]?attention[- ]?(?:v)?1\b|\bfa-?1\b"),
+    "cudnn": re.compile(r"cudnn (?:fused |flash )?attention"),
+}
+_BLOCKING = re.compile(
+    r"cuda_launch_blocking ?= ?1|blocking (?:kernel )?launches|kernels (?:launched|issued) one by "
+    r"one"
+)
+_MENTIONED_FORMAT = re.compile(r"fp8|float8|bf16|bfloat16|fp16|float16")
+
+
+def is_nothing(text: str) -> bool:
+    """Whether a cell says that nothing is known."""
+    return NOTHING.fullmatch(text.strip().lower()) is not None
+
+
+def _first(text: str, meanings: Mapping[str, bool | Recompute]) -> bool | Recompute | None:
+    if is_nothing(text):
+        return None
+    return next((meanings[word] for word in _WORD.findall(text.lower()) if word in meanings), None)
+
+
+_RECOMPUTE: Mapping[str, bool | Recompute] = (
+    dict.fromkeys(_FULL, Recompute.FULL)
+    | dict.fromkeys(_SELECTIVE, Recompute.SELECTIVE)
+    | dict.fromkeys(_NO, Recompute.NONE)
+)
+_FLAG: Mapping[str, bool | Recompute] = dict.fromkeys(_NO, False) | dict.fromkeys(
+    _YES | {"sp", "sequence"}, True
+)
+
+
+def recompute_in(text: str) -> Recompute | None:
+    """Recomputation: ``none (mostly)`` is none, ``full (every layer)`` full, ``selective (attention
+    only)`` selective."""
+    number = number_in(text)
+    if number is not None:  # of layers that are recomputed
+        return Recompute.FULL if number else Recompute.NONE
+    remat = _REMAT.search(text)
+    if (
+        remat is not None
+    ):  # MaxText: of a custom policy only that of the inputs of blocks alone is one of the modes
+        only_inputs = remat[1] == "custom" and _KEPT.findall(text) == ["decoder_layer_input"]
+        return Recompute.FULL if remat[1] == "full" or only_inputs else None
+    if _NO_MODULES.search(text):
+        return Recompute.NONE
+    found = _first(text, _RECOMPUTE)
+    return found if isinstance(found, Recompute) else None
+
+
+def flag_in(text: str) -> bool | None:
+    """Yes or no."""
+    number = number_in(text)
+    if number is not None:
+        return number > 0
+    found = _first(text, _FLAG)
+    return found if isinstance(found, bool) else None
+
+
+def zero_stage_in(text: str) -> int | None:
+    """ZeRO stage by its number, or by what is sharded."""
+    words = text.lower()
+    number = number_in(words)
+    if number is not None:
+        return int(number) if number in (0, 1, 2, 3) else None
+    if is_nothing(words):
+        return None
+    if _first(words, _FLAG) is False and not _STAGE.search(words):
+        return 0
+    found = _STAGE.search(words)
+    return (
+        int(found[1])
+        if found
+        else next((stage for stage, each in _SHARDED.items() if each.search(words)), None)
+    )
+
+
+def stated_stage_in(*texts: str) -> int | None:
+    """ZeRO stage that words name by number or as a program's own sharding, where no column says
+    it."""
+    for text in texts:
+        words = text.lower()
+        found = _ZERO_NUMBER.search(words)
+        if found is not None:
+            return int(found[1])
+        if _MEGATRON_FSDP.search(words):
+            return 3
+        if _DISTRIBUTED_OPTIMIZER.search(words):
+            return 1
+    return None
+
+
+def precision_in(text: str) -> Precision | None:
+    """The number format that is named first."""
+    found = [
+        (match.start(), name)
+        for name, pattern in _FORMATS.items()
+        if (match := pattern.search(text.lower()))
+    ]
+    return min(found)[1] if found else None
+
+
+def gradient_bytes_in(text: str) -> int | None:
+    """Bytes of gradients where their format is named."""
+    found = _GRADIENTS.search(text.lower())
+    return None if found is None else 4 if found[1] else 2
+
+
+def attention_in(*texts: str) -> Attention | None:
+    """Attention as the first of ``texts`` says that speaks of it."""
+    for text in texts:
+        if _NO_FLASH.search(text.lower()):
+            return Attention.EAGER
+        if _FLASH.search(text.lower()):
+            return Attention.FLASH
+    return None
+
+
+def chunks_in(text: str) -> int | bool | None:
+    """Model chunks per stage; True for an interleaved schedule of which nothing else is said, None
+    where nothing is."""
+    words = text.strip().lower()
+    if is_nothing(words):
+        return None
+    named = _CHUNKS.search(words)
+    number = float(named[1] or named[2]) if named else number_in(words)
+    if number is not None:
+        return max(int(min(number, 1e6)), 1)
+    found = _first(words.replace("1f1b", "").replace("non-", "non "), _FLAG)
+    return (
+        1
+        if found is False
+        else True
+        if found or "interleav" in words or "virtual" in words
+        else None
+    )
+
+
+def attention_kernel_in(*texts: str) -> str | None:
+    """The kernel of fused attention that the first text which names one names."""
+    for text in texts:
+        found = next(
+            (name for name, pattern in _KERNELS.items() if pattern.search(text.lower())), None
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def blocking_launches_in(text: str) -> bool | None:
+    """Whether a text says that the host waited for every kernel; None where it says nothing."""
+    return True if _BLOCKING.search(text.lower()) else None

@@ -1,0 +1,205 @@
+"""What a user chooses among by name. Imports nothing, so that help texts can list the names at
+once."""
+
+from enum import StrEnum
+
+
+class Recompute(StrEnum):
+    """Activation recomputation: keep everything, recompute core attention, recompute the whole
+    layer."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+class Attention(StrEnum):
+    """How attention is computed: fused and tiled, or as separate products with the scores in
+    memory."""
+
+    FLASH = "flash"
+    EAGER = "eager"
+
+
+class StageCuts(StrEnum):
+    """Where a model may be cut into stages: between its layers, or inside them too where a single
+    tensor passes."""
+
+    BETWEEN = "between"
+    INSIDE = "inside"
+
+
+class TensorLayout(StrEnum):
+    """How tensor parallelism cuts weights and activations: along one axis of devices (Megatron), or
+    along two (SUMMA)."""
+
+    ONE_D = "1d"
+    TWO_D = "2d"
+
+
+class LayoutName(StrEnum):
+    """Layouts of a transformer's layers as a user names them."""
+
+    ONE_D = "1d"  # tensor parallelism along one axis, with sequence parallelism or not
+    TWO_D = "2d"  # along two: tp columns times tp2 rows
+    # sequences cut over cp devices with weights of their own, besides one tensor axis
+    SEQUENCE = "sequence"
+    AUTO = "auto"  # of a search: all of them
+
+    @property
+    def axes(self) -> TensorLayout:
+        """The tensor axes of the layout."""
+        return TensorLayout.TWO_D if self is LayoutName.TWO_D else TensorLayout.ONE_D
+
+
+class KeyExchange(StrEnum):
+    """How queries meet the keys and values of tokens on other devices.
+
+    Keys and values are gathered before attention, passed around a ring while it runs (Liu et al.
+    2023), or heads are exchanged for tokens before and behind it (DeepSpeed-Ulysses, Jacobs et al.
+    2023).
+    """
+
+    GATHER = "gather"
+    RING = "ring"
+    ULYSSES = "ulysses"
+
+
+class Precision(StrEnum):
+    """Number format of the matrix products; fp8 is for products with weights, the rest of such a
+    step runs in bf16.
+
+    In ``fp32`` everything is, weights and gradients too.
+    """
+
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    FP32 = "fp32"
+
+    @property
+    def graph_dtype(self) -> str:
+        """Format of the tensors between operators."""
+        return {"fp16": "float16", "fp32": "float32"}.get(self.value, "bfloat16")
+
+    @property
+    def matrix_format(self) -> str:
+        """Format of products with weights."""
+        return {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8", "fp32": "float32"}[
+            self.value
+        ]
+
+
+class GroupOrder(StrEnum):
+    """How the groups nest over the devices, innermost first: what is inner has the faster links of
+    a tiered network."""
+
+    DATA_INNER = "tensor-data-pipeline"
+    PIPELINE_INNER = "tensor-pipeline-data"
+    TIERS = (
+        "tiers"  # of a search: every way in which the axes can share out the tiers of the network
+    )
+
+
+class PipelineSchedule(StrEnum):
+    """The order in which a stage runs its forward and backward passes."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED = "interleaved"
+
+
+class Optimizer(StrEnum):
+    """Optimizers whose bytes per parameter are known (``Estimator/plans/policies.yaml``)."""
+
+    ADAM = "adam"
+    SGD = "sgd"
+    SGD_MOMENTUM = "sgd_momentum"
+
+
+class StateDtype(StrEnum):
+    """Number format of gradients or of the optimizer's own copy of the weights."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+    @property
+    def bytes(self) -> float:
+        """Of one number."""
+        return 4.0 if self is StateDtype.FP32 else 2.0
+
+
+class MomentDtype(StrEnum):
+    """Number format of the optimizer's moments."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"  # with a scale for each tensor, which counts as nothing
+
+    @property
+    def bytes(self) -> float:
+        """Of one number."""
+        return {MomentDtype.FP32: 4.0, MomentDtype.FP8: 1.0}.get(self, 2.0)
+
+
+class Objective(StrEnum):
+    """What the search maximises. Energy is that of the operators, per sample, and of whole chips
+    what they draw all the time."""
+
+    THROUGHPUT = "throughput"  # samples per second of the cluster
+    THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
+    THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
+    THROUGHPUT_PER_DOLLAR = (
+        "throughput_per_dollar"  # samples per dollar of what a cluster costs to own and to run
+    )
+    COST_PER_TOKEN = "cost_per_token"  # the least; told as tokens per dollar
+    CARBON_PER_TOKEN = (
+        "carbon_per_token"  # the least of what is embodied and emitted; told as tokens per kilogram
+    )
+
+
+class FrontAxis(StrEnum):
+    """What a Pareto front may be of; all but throughput the less the better, and a front of nothing
+    is none."""
+
+    THROUGHPUT = "throughput"  # samples per second of the cluster, always among them
+    AREA = "area"  # mm2 of one chip
+    ENERGY = "energy"  # joules of a sample, with what is drawn all the time
+    POWER = "power"  # watts of one chip with everything on it busy
+    COST = "cost"  # US dollars of a device with its share of servers and network
+    CARBON = "carbon"  # kilograms embodied in a device
+    NONE = "none"  # alone: no front is asked for
+
+
+class Combine(StrEnum):
+    """What decides between designs for several models. A model's share is its objective over the
+    best it reaches alone."""
+
+    RELATIVE = "relative"  # the weighted geometric mean of the shares
+    WORST = "worst"  # the least share
+    # the mean of the shares: what a fleet gets done whose devices spend parts of their time on each
+    TIME_SHARED = "time-shared"
+    MEAN = (
+        "mean"  # the weighted mean of the objectives themselves, however different their sizes are
+    )
+
+
+class SolverName(StrEnum):
+    """Who schedules operators during the search; optima are confirmed by an ILP solver in any
+    case."""
+
+    NATIVE = "native"
+    GUROBI = "gurobi"
+    HIGHS = "highs"
+
+
+class OffloadKind(StrEnum):
+    """What a plan can keep in host memory."""
+
+    OPTIMIZER = "optimizer"  # its state
+    GRADIENTS = "gradients"
+    WEIGHTS = "weights"
+    ACTIVATIONS = "activations"  # saved for the backward pass
+    AUTO = "auto"  # of a search: any of them

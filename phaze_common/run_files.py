@@ -1,0 +1,55 @@
+"""Files that a run wrote: whoever opens one that cannot be read says the same of it, and the same
+way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from phaze_common.errors import InputError
+from phaze_common.files import read_bytes, read_json
+from phaze_common.json_text import CORRECT_IT, parse_json
+
+STUDY, MANIFEST, BEST = "study.yaml", "manifest.json", "best.json"
+DESIGNS, DESIGNS_CSV, PLANS, PLANS_CSV = (
+    "designs.parquet",
+    "designs.csv",
+    "plans.parquet",
+    "plans.csv",
+)
+SCHEDULES = "schedules.json.gz"
+SWEEP, TABLE, TABLE_CSV = "sweep.yaml", "table.parquet", "table.csv"  # of a sweep
+TRAINING_TIME = "training_time.json"
+
+
+def unreadable(path: Path, why: str) -> InputError:
+    """What is said of a file of a run that cannot be read."""
+    return InputError(f"{path} cannot be read ({why}); run the study again to make it anew")
+
+
+def run_document(path: Path, content: bytes) -> dict[str, Any]:
+    """The JSON document of a run, of which ``path`` has this ``content``.
+
+    Raises:
+        InputError: it is none, or no mapping.
+    """
+    try:
+        document = parse_json(content, "it")
+    except InputError as error:
+        raise unreadable(path, str(error).removesuffix(CORRECT_IT)) from error
+    if not isinstance(document, dict):
+        raise unreadable(path, "it is not a mapping")
+    return document
+
+
+def plan_document(path: Path) -> Any:
+    """Content of a file with a plan: YAML, JSON, or the ``best.json`` of a run.
+
+    Raises:
+        InputError: it is missing or cannot be read.
+    """
+    from phaze_common.yaml_files import read_yaml
+
+    if path.name == BEST:
+        return run_document(path, read_bytes(path, "a plan file"))
+    return read_json(path, "a plan file") if path.suffix == ".json" else read_yaml(path)

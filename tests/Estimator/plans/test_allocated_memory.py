@@ -1,0 +1,92 @@
+"""What tensors hold against what PyTorch's allocator counted: the functional tests of Megatron-LM
+log it by the plan."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from Estimator.devices.files import load_device, load_software
+from Estimator.devices.operator_cost import DeviceModel
+from Estimator.hardware_files import load_cluster
+from Estimator.plans.layer_costs import workspace_bytes
+from Estimator.plans.plan import UniformPlan
+from GraphExtractor import extract
+from GraphExtractor.graph import Keeping
+from GraphExtractor.models.registry import canonical_name
+from phaze_common.choices import Precision, Recompute
+from tests.builders.training_cases import graph_for, iteration_of, plan_of
+
+MODEL = canonical_name("gpt:layers=12,hidden=512,heads=8,vocabulary=50257,sequence_length=1024")
+# bytes of workspaces that Transformer Engine allocates beside the model's tensors, at most
+KERNELS = 130e6
+# tests that go on from a checkpoint, on 8 devices, by what follows the name of the model
+RESUMED = {
+    "te_tp1_pp4_resume_torch_dist_disable_bias_linear": {"pp": 4, "dp": 2},
+    "te_tp1_pp4_vp1_resume_torch_dist": {"pp": 4, "dp": 2, "interleave": 3},
+    "te_tp1_pp4_vp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_untied": {
+        **{"pp": 4, "dp": 2, "interleave": 3, "zero_stage": 1}
+    },
+    "te_tp2_pp1_resume_torch_dist_cp2_nondeterministic": {"tp": 2, "cp": 2, "dp": 2},
+    "te_tp2_pp2_resume_torch_dist_no_create_attention_mask_in_dataloader": {
+        "tp": 2,
+        "pp": 2,
+        "dp": 2,
+    },
+    "te_tp4_pp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_param_gather": {
+        "tp": 4,
+        "dp": 2,
+        "zero_stage": 1,
+    },
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_peaks_are_those_that_the_allocator_counted(name: str, shared_data: Path) -> None:
+    """State at the end of an iteration and the peak, but for the workspaces of kernels; the last
+    stage writes the log."""
+    table = shared_data / "runs_2026" / "megatron_ci_runs.csv"
+    if not table.is_file():
+        pytest.skip("the table of Megatron-LM's tests is not there")
+    with table.open() as lines:
+        runs = [
+            row
+            for row in csv.DictReader(lines)
+            if row["test"] == f"gpt/gpt3_mcore_{name}"
+            and row["device"] == "h100"
+            and row["mem_max_bytes"]
+        ]
+    assert runs
+    plan = UniformPlan(
+        **{"micro_batch_size": 4, "global_batch_size": 32, "precision": Precision.BF16}
+        | RESUMED[name]
+    )  # type: ignore[arg-type]
+    model = DeviceModel(load_device("h100"), load_software("megatron_core"), "bfloat16")
+    graph = extract.extract_graph(plan.graph_key(MODEL, 1024))
+    last = iteration_of(graph, plan, model, load_cluster("dgx_h100")).stages[-1]
+    for row in runs:
+        assert 0 <= float(row["mem_bytes_median"]) - last.parameter_state_bytes <= KERNELS
+        assert last.allocated_bytes is not None
+        assert float(row["mem_max_bytes"]) - last.allocated_bytes == pytest.approx(
+            KERNELS / 2, abs=KERNELS / 2
+        )
+
+
+@pytest.mark.parametrize(("tp", "bytes_per_logit"), [(1, 4), (2, 0)])
+def test_a_loss_that_works_in_place_makes_no_gradient_in_fp32_besides(
+    tp: int, bytes_per_logit: int
+) -> None:
+    """Of vocab-parallel losses the trace shows it; that of one device is traced as torch runs
+    it."""
+    graph = graph_for(plan_of(tp=tp, micro_batch_size=1))
+    head = graph.layers[graph.sequence[-1]]
+    as_torch, in_place = (
+        workspace_bytes(head, Recompute.NONE, keeping=Keeping(loss_in_place=each))
+        for each in (False, True)
+    )
+    logits = next(
+        each.gemms[0].n * each.gemms[0].m for each in head.forward.operators if each.gemms
+    )
+    assert as_torch - in_place == bytes_per_logit * logits
