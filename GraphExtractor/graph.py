@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from GraphExtractor.names import label
+from GraphExtractor.graph_key import GraphKey as GraphKey
 from GraphExtractor.operator_records import DTYPE_BYTES as DTYPE_BYTES
 from GraphExtractor.operator_records import Collective as Collective
 from GraphExtractor.operator_records import CollectiveGroup as CollectiveGroup
@@ -232,43 +232,6 @@ class SharedTensor:
     def layers(self) -> tuple[int, ...]:
         """All layers that keep it under some mode."""
         return tuple(sorted({*self.none, *self.selective, *self.full}))
-
-
-@dataclass(frozen=True)
-class GraphKey:
-    """What a model graph was made for.
-
-    ``cp`` devices share the ``sequence_length`` tokens of a sequence, ``ep`` devices with samples
-    of their own share the experts. A ``layout`` of two axes divides products over ``tp`` x ``tp2``
-    devices, columns by rows, whose rows share tokens too. ``exchange`` is how the devices that
-    share tokens attend to all of them. With ``cuts`` inside layers each of their parts is a layer
-    of the graph.
-    """
-
-    model: str
-    micro_batch_size: int
-    sequence_length: int
-    tp: int
-    attention: Attention = Attention.FLASH
-    sequence_parallel: bool = False
-    dtype: str = "bfloat16"
-    cp: int = 1
-    ep: int = 1
-    layout: TensorLayout = TensorLayout.ONE_D
-    tp2: int = 1
-    exchange: KeyExchange = KeyExchange.GATHER
-    cuts: StageCuts = StageCuts.BETWEEN
-
-    @property
-    def sequence_devices(self) -> int:
-        """Devices among which the tokens of a sequence are divided; sequence parallelism, which
-        gathers them again, aside."""
-        return self.cp * self.tp2
-
-    @property
-    def label(self) -> str:
-        """The model's name as it is safe in file names."""
-        return label(self.model)
 
 
 @dataclass(frozen=True)

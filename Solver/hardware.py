@@ -27,12 +27,12 @@ from Estimator.plans.bytes_beside import BytesBeside
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import LayerGroups
 from Estimator.plans.layer_costs import GraphNetwork, LayerCosts, step_operators
-from Estimator.plans.plan import Precision
 from Estimator.plans.rates import Machine, device_machine
 from Estimator.plans.stage_totals import StageTimes
 from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
 from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Operator, Recompute
+from phaze_common.choices import Precision
 from phaze_common.files import code_version, content_key
 from phaze_common.records import to_json
 from Solver.chip_figures import ChipFigures, purchase_of, with_links_of

@@ -4,7 +4,7 @@ maximised."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.permission import CodePermission
 from phaze_common.choices import Combine, FrontAxis

@@ -12,8 +12,9 @@ from Estimator.coverage import PricedByBytes
 from Estimator.devices.device import Device
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.placement import Placement
-from Estimator.plans.plan import Plan, UniformPlan, plan_mapping
+from Estimator.plans.plan import Plan, plan_mapping
 from Estimator.plans.results import Breakdown, PipelineReport, StageReport, Status, TimeInterval
 from Estimator.profiled.sources import SourceCounts
 from phaze_common.choices import Combine

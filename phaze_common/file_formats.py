@@ -130,6 +130,30 @@ def _one_convention(document: Any) -> Any:
     return found
 
 
+def _with_degrees(document: Any) -> Any:
+    """Before version 3 a stage of a plan stated its degrees beside its layers, and its layout apart
+    from them."""
+    if isinstance(document, list):
+        return [_with_degrees(each) for each in document]
+    if not isinstance(document, dict):
+        return document
+    found = {key: _with_degrees(value) for key, value in document.items()}
+    if isinstance(found.get("stages"), list) and "interleave" in found and "schedule" in found:
+        found["gpipe"] = found.pop("schedule") == "gpipe"
+        found["stages"] = [_stage(each) for each in found["stages"]]
+    return found
+
+
+def _stage(stage: Any) -> Any:
+    if not isinstance(stage, dict) or not isinstance(stage.get("layout"), dict):
+        return stage
+    own = {key: value for key, value in stage.items() if key not in {"layers", "layout"}}
+    recomputed = own.pop("recomputed_layers", None)
+    layout = {("layout" if key == "kind" else key): value for key, value in stage["layout"].items()}
+    layers = stage.get("layers")
+    return {"layers": layers, "degrees": layout | own, "recomputed_layers": recomputed}
+
+
 def _hardware(what: str, files: str) -> FileFormat:
     return FileFormat(what, files, "write it as docs/reference/yaml.md has it")
 
@@ -141,9 +165,19 @@ STUDY = FileFormat(
     "write its settings as docs/reference/yaml.md has them",
 )
 MANIFEST = FileFormat("a manifest", "`manifest.json`", _OF_A_RUN, 2, {1: _with_front})
-BEST = FileFormat("the answer of a search", "`best.json`", _OF_A_RUN, 2, {1: _one_convention})
+BEST = FileFormat(
+    "the answer of a search",
+    "`best.json`",
+    _OF_A_RUN,
+    3,
+    {1: _one_convention, 2: _with_degrees},
+)
 PLAN = FileFormat(
-    "a plan by value", "a plan of `phaze train --plan`", "give the best.json of a search"
+    "a plan by value",
+    "a plan of `phaze train --plan`",
+    "give the best.json of a search",
+    2,
+    {1: _with_degrees},
 )
 SCHEDULES = FileFormat("a file of schedules", "`schedules.json.gz`", _OF_A_RUN)
 POINT = FileFormat(

@@ -18,11 +18,11 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.many import evaluate_many
-from Estimator.plans.plan import UniformPlan
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.storage import load_or_extract
 from phaze.library import evaluate_many as many_plans

@@ -101,7 +101,7 @@ def _at_most(seconds: int) -> Iterator[None]:
 
 def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
     """Extract the graph of a case as ``phaze.py`` does, and compare."""
-    place = str(REPOSITORY / "tests" / "extraction")  # what knows torch is no script
+    place = str(REPOSITORY / "tests" / "GraphExtractor")  # what knows torch is no script
     if place not in sys.path:
         sys.path.append(place)
     count = import_module("gauntlet_reference").count

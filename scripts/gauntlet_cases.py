@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-FOLDER = Path(__file__).resolve().parent.parent / "tests" / "extraction" / "gauntlet_models"
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "GraphExtractor" / "gauntlet_models"
 MICRO_BATCH = 2
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import LayerTensor, ModelGraph
 from phaze_common.errors import InputError
 

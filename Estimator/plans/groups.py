@@ -24,7 +24,7 @@ from Estimator.network.collectives import collective_costs, distinct_starts, rec
 from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCost
 from Estimator.network.crossings import parts_of
 from Estimator.plans.assignment import Assignment
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind
 
 WHOLE_ON_EACH_LEVEL = (CollectiveKind.ALL_TO_ALL, *FROM_ONE_OR_TO_ONE)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from Estimator.pass_parts import PassParts
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.flops import trained_flops
 from Estimator.plans.layer_costs import LayerCosts, PassCosts
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.pricing import PricedPlan, StageParts, layers_of, stage_parts
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import Breakdown, Iteration, PipelineReport, StageReport, Status

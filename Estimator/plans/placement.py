@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from Estimator.network.cluster import SWITCHED, Cluster
 from Estimator.plans.assignment import Assignment
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 
 WITHIN_LAYERS = ("tp", "tp2", "cp", "ep")  # axes whose groups communicate in every layer
 

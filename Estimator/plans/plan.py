@@ -2,216 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import EXAMPLE, Assignment, check_assignment
-from Estimator.plans.offload import NOTHING, Offload
-from Estimator.plans.pipeline.schedule import PipelineSchedule
+from Estimator.plans.degrees import Degrees, PlanHeader, UniformPlan, part_of
 from Estimator.plans.pipeline.schedule import check as check_schedule
-from Estimator.plans.state_bytes import AS_USUAL, StateFormats
-from GraphExtractor.graph import Attention, GraphKey, Recompute
-from phaze_common.choices import GroupOrder as GroupOrder
-from phaze_common.choices import KeyExchange, LayoutName, StageCuts, TensorLayout
-from phaze_common.choices import Precision as Precision
+from phaze_common.choices import GroupOrder, KeyExchange, TensorLayout
 from phaze_common.errors import InputError
+from phaze_common.records import to_record
+
+# what the first versions of files of plans did not state
+LATER = frozenset({"stage_cuts", "state_formats"})
 
 
 @dataclass(frozen=True)
-class UniformPlan:
-    """A plan whose stages all have the same degrees: what a search varies, before it is written out
-    as a ``Plan``.
-
-    Degrees, batch, and what is recomputed, sharded and overlapped.
-
-    ``interleave`` is the number of model chunks per pipeline stage (virtual stages).
-    ``stage_layers`` are the numbers of layers of each chunk in model order, embedding and head
-    counted; None balances the blocks as Megatron-LM does. ``layer_order`` are the layers, by place
-    in execution order, as the chunks hold them one after another (None: in execution order, which
-    only branching models need not keep). ``overlap_gradients`` and ``overlap_tensor`` None leave it
-    to the framework. ``ep`` of the dp · cp devices that hold the same parameters divide the experts
-    among them. ``group_order`` nests the groups over consecutive devices, or assigns so many
-    devices of each axis to every tier of the network. In a 2D ``layout`` weights are divided over
-    tp · tp2 devices and tokens over tp2 · cp of them, all products with weights run in as many
-    ``panels``, and keys and values meet by ``exchange``. What ``offload`` says is kept in host
-    memory; ``state_formats`` are the number formats of gradients and optimizer state. With
-    ``stage_cuts`` inside layers the parts of layers are what it counts and recomputes as layers.
-    """
-
-    micro_batch_size: int = 1
-    global_batch_size: int = 1
-    tp: int = 1
-    pp: int = 1
-    dp: int = 1
-    cp: int = 1
-    ep: int = 1
-    interleave: int = 1
-    gpipe: bool = False
-    recompute: Recompute = Recompute.NONE
-    sequence_parallel: bool = False
-    zero_stage: int = 0
-    optimizer: str = "adam"
-    precision: Precision = Precision.BF16
-    attention: Attention = Attention.FLASH
-    group_order: GroupOrder | Assignment = GroupOrder.DATA_INNER
-    layout: TensorLayout = TensorLayout.ONE_D
-    tp2: int = 1
-    panels: int = 1
-    exchange: KeyExchange = KeyExchange.GATHER
-    stage_layers: tuple[int, ...] | None = None
-    layer_order: tuple[int, ...] | None = None
-    overlap_gradients: bool | None = None
-    overlap_tensor: bool | None = None
-    stage_cuts: StageCuts = StageCuts.BETWEEN
-    offload: Offload = NOTHING
-    state_formats: StateFormats = AS_USUAL
-
-    @property
-    def devices(self) -> int:
-        """Devices the plan occupies."""
-        return self.inner_devices * self.pp * self.dp
-
-    @property
-    def sequence_devices(self) -> int:
-        """Devices that share the tokens of sequences."""
-        return self.tp2 * self.cp
-
-    @property
-    def layout_name(self) -> LayoutName:
-        """What its layout is called."""
-        if self.layout is TensorLayout.TWO_D:
-            return LayoutName.TWO_D
-        return LayoutName.SEQUENCE if self.cp > 1 else LayoutName.ONE_D
-
-    @property
-    def inner_devices(self) -> int:
-        """Devices that work on the same micro-batch in a stage."""
-        return self.tp * self.sequence_devices
-
-    @property
-    def divided_by(self) -> int:
-        """Of the devices with the same parameters those that divide some: experts, or what a 2D
-        layout divides twice."""
-        return self.ep * self.tp2
-
-    @property
-    def copies(self) -> int:
-        """Devices with the same parameters."""
-        return self.dp * self.sequence_devices
-
-    @property
-    def sharding(self) -> int:
-        """The ZeRO stage that has an effect: 0 where one device has all copies, as nothing is
-        divided by one."""
-        return self.zero_stage if self.copies > 1 else 0
-
-    @property
-    def chunks(self) -> int:
-        """Model chunks of a pipeline."""
-        return self.pp * self.interleave
-
-    @property
-    def micro_batches(self) -> int:
-        """Micro-batches per pipeline; the last one of the most loaded pipeline counts as a whole
-        one."""
-        return -(-self.global_batch_size // (self.micro_batch_size * self.dp))
-
-    @property
-    def schedule(self) -> PipelineSchedule:
-        """Order of the passes."""
-        if self.gpipe:
-            return PipelineSchedule.GPIPE
-        return PipelineSchedule.INTERLEAVED if self.interleave > 1 else PipelineSchedule.ONE_F_ONE_B
-
-    @property
-    def passes(self) -> PipelineSchedule:
-        """The schedule that orders its passes: one stage runs each micro-batch forward and
-        backward, whatever is asked."""
-        return self.schedule if self.pp > 1 else PipelineSchedule.ONE_F_ONE_B
-
-    @property
-    def stage_stride(self) -> int:
-        """Devices between a device and its like in the next pipeline stage, by an order of
-        groups."""
-        inner = self.inner_devices
-        return inner * self.dp if self.group_order is GroupOrder.DATA_INNER else inner
-
-    @property
-    def replica_stride(self) -> int:
-        """Devices between a device and its like in the next replica, by an order of groups."""
-        inner = self.inner_devices
-        return inner if self.group_order is GroupOrder.DATA_INNER else inner * self.pp
-
-    @property
-    def layers_layout(self) -> Layout:
-        """How the tensors of its layers lie."""
-        return Layout(
-            self.tp,
-            self.cp,
-            self.ep,
-            self.sequence_parallel,
-            self.layout,
-            self.tp2,
-            self.exchange,
-            self.panels,
-        )
-
-    def with_layout(self, layout: Layout) -> UniformPlan:
-        """The same plan with tensors of its layers laid out so."""
-        return replace(
-            self,
-            tp=layout.tp,
-            cp=layout.cp,
-            ep=layout.ep,
-            sequence_parallel=layout.sequence_parallel,
-            layout=layout.kind,
-            tp2=layout.tp2,
-            exchange=layout.exchange,
-            panels=layout.panels,
-        )
-
-    def graph_key(self, model: str, sequence_length: int) -> GraphKey:
-        """The graph of one device of the plan's groups."""
-        return GraphKey(
-            model,
-            self.micro_batch_size,
-            sequence_length,
-            self.tp,
-            self.attention,
-            self.sequence_parallel and self.tp > 1,
-            self.precision.graph_dtype,
-            self.cp,
-            self.ep,
-            self.layout,
-            self.tp2,
-            self.exchange if self.sequence_devices > 1 else KeyExchange.GATHER,
-            self.stage_cuts,
-        )
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a layer's tensors lie over a group of devices.
-
-    Along one or two tensor axes (``kind``; tp and tp2, whose products run in ``panels``), with
-    sequence parallelism or not, sequences cut over cp devices (and those of the second axis), whose
-    keys and values meet by ``exchange``, experts over ep.
-    """
-
-    tp: int = 1
-    cp: int = 1
-    ep: int = 1
-    sequence_parallel: bool = False
-    kind: TensorLayout = TensorLayout.ONE_D
-    tp2: int = 1
-    exchange: KeyExchange = KeyExchange.GATHER
-    panels: int = 1
-
-
-@dataclass(frozen=True)
-class StagePlan:
+class Stage:
     """A chunk of the model: names of its layers in the order in which it holds them, and how it is
     trained.
 
@@ -219,30 +28,12 @@ class StagePlan:
     """
 
     layers: tuple[str, ...]
-    layout: Layout
-    dp: int
-    micro_batch_size: int
-    recompute: Recompute
-    zero_stage: int
+    degrees: Degrees
     recomputed_layers: int | None = None
-    offload: Offload = NOTHING
 
 
-_ALIKE = (  # of all stages of a uniform plan
-    *(
-        "layout",
-        "dp",
-        "micro_batch_size",
-        "recompute",
-        "zero_stage",
-        "recomputed_layers",
-        "offload",
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class Plan(PlanHeader):
     """Everything a framework must be told to train a model; ``stages`` are its chunks in model
     order.
 
@@ -251,62 +42,32 @@ class Plan:
 
     model: str
     sequence_length: int
-    precision: Precision
-    attention: Attention
-    optimizer: str
-    global_batch_size: int
-    schedule: PipelineSchedule
-    interleave: int
-    group_order: GroupOrder | Assignment
-    overlap_gradients: bool | None
-    overlap_tensor: bool | None
-    stages: tuple[StagePlan, ...]
-    stage_cuts: StageCuts = StageCuts.BETWEEN
-    state_formats: StateFormats = AS_USUAL  # number formats of gradients and optimizer state
+    stages: tuple[Stage, ...]
 
     @staticmethod
     def uniform(
         plan: UniformPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]
     ) -> Plan:
         """A plan whose ``chunks``, names of layers, are all trained alike."""
+        degrees = part_of(Degrees, plan)
         return Plan(
             model=model,
             sequence_length=sequence_length,
-            precision=plan.precision,
-            attention=plan.attention,
-            optimizer=plan.optimizer,
-            global_batch_size=plan.global_batch_size,
-            schedule=plan.schedule,
-            interleave=plan.interleave,
-            group_order=plan.group_order,
-            overlap_gradients=plan.overlap_gradients,
-            overlap_tensor=plan.overlap_tensor,
-            stages=tuple(
-                StagePlan(
-                    *(
-                        chunk,
-                        plan.layers_layout,
-                        plan.dp,
-                        plan.micro_batch_size,
-                        plan.recompute,
-                        plan.zero_stage,
-                    ),
-                    offload=plan.offload,
-                )
-                for chunk in chunks
-            ),
-            stage_cuts=plan.stage_cuts,
-            state_formats=plan.state_formats,
+            stages=tuple(Stage(chunk, degrees) for chunk in chunks),
+            **vars(part_of(PlanHeader, plan)),
         )
 
     @property
     def stages_differ(self) -> bool:
         """Whether its chunks are trained differently, so that it is no ``UniformPlan``."""
         first = self.stages[0]
-        alike = all(
-            getattr(stage, name) == getattr(first, name) for stage in self.stages for name in _ALIKE
-        )
-        return not alike or first.recomputed_layers is not None
+        alike = all(stage.degrees == first.degrees for stage in self.stages)
+        return not alike or any(stage.recomputed_layers is not None for stage in self.stages)
+
+    @property
+    def pp(self) -> int:
+        """Pipeline stages."""
+        return len(self.stages) // self.interleave
 
     def as_uniform(self, names: tuple[str, ...]) -> UniformPlan:
         """The plan by its degrees, where all chunks are trained alike; ``names`` are the model's
@@ -315,18 +76,15 @@ class Plan:
         Raises: InputError: chunks differ in more than their layers, or do not hold each layer of
             the model once.
         """
-        first = self.stages[0]
+        first = self.stages[0].degrees
         for position, stage in enumerate(self.stages):
-            differing = next(
-                (name for name in _ALIKE if getattr(stage, name) != getattr(first, name)), None
-            )
-            if differing is not None:
-                raise InputError(
-                    f"the stages of the plan differ: stages.{position}.{differing} is "
-                    f"{getattr(stage, differing)}, "
-                    f"stages.0.{differing} is {getattr(first, differing)}; give all of them the "
-                    "same"
-                )
+            given = vars(stage.degrees)
+            for name, value in vars(first).items():
+                if given[name] != value:
+                    raise InputError(
+                        f"the stages of the plan differ: stages.{position}.{name} is "
+                        f"{given[name]}, stages.0.{name} is {value}; give all of them the same"
+                    )
         held = [layer for stage in self.stages for layer in stage.layers]
         if sorted(held) != sorted(names):
             twice = (layer for place, layer in enumerate(held) if layer in held[:place])
@@ -350,28 +108,13 @@ class Plan:
                 f"interleave of the plan is {self.interleave}, which does not divide the "
                 f"{len(self.stages)} of its stages"
             )
-        plan = UniformPlan(
-            micro_batch_size=first.micro_batch_size,
-            global_batch_size=self.global_batch_size,
-            pp=len(self.stages) // self.interleave,
-            dp=first.dp,
-            interleave=self.interleave,
-            gpipe=self.schedule is PipelineSchedule.GPIPE,
-            recompute=first.recompute,
-            zero_stage=first.zero_stage,
-            optimizer=self.optimizer,
-            precision=self.precision,
-            attention=self.attention,
-            group_order=self.group_order,
+        return UniformPlan(
+            **vars(first),
+            **vars(part_of(PlanHeader, self)),
+            pp=self.pp,
             stage_layers=tuple(len(stage.layers) for stage in self.stages),
             layer_order=None if order == tuple(range(len(order))) else order,
-            overlap_gradients=self.overlap_gradients,
-            overlap_tensor=self.overlap_tensor,
-            stage_cuts=self.stage_cuts,
-            offload=first.offload,
-            state_formats=self.state_formats,
         )
-        return plan.with_layout(first.layout)
 
 
 MAPPED = (  # keys of a plan's settings that are its fields or properties too
@@ -402,6 +145,19 @@ MAPPED = (  # keys of a plan's settings that are its fields or properties too
     "stage_cuts",
     *("group_order", "overlap_gradients", "overlap_tensor"),
 )
+
+
+def plan_by_value(document: object, source: str) -> Plan:
+    """The plan that a file states with its stages, and with all that these share.
+
+    Raises:
+        InputError: names ``source`` and all that is wrong.
+    """
+    if isinstance(document, Mapping):
+        for each in fields(PlanHeader):
+            if each.name not in document and each.name not in LATER:
+                raise InputError(f"{source}: {each.name} is missing; add it")
+    return to_record(Plan, document, source)
 
 
 def plan_mapping(plan: UniformPlan) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.devices.software import Software
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import NOTHING, Offload
-from Estimator.plans.plan import UniformPlan
-from Estimator.plans.state_bytes import AS_USUAL, OptimizerState, StateBytes, StateFormats
+from Estimator.plans.state_bytes import OptimizerState, StateBytes
+from Estimator.plans.state_formats import AS_USUAL, StateFormats
 from phaze_common.choices import Precision, StateDtype
 from phaze_common.errors import InputError
 from phaze_common.records import read_yaml, to_record

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
 from Estimator.plans.cuts import Crossing, boundary_crossing, chunk_layers
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.host_traffic import host_alone_s, host_exposed_s
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
 from Estimator.plans.pipeline.schedule import PipelineCosts
 from Estimator.plans.pipeline.simulation import held_bytes, simulate
-from Estimator.plans.plan import UniformPlan, check_cluster, check_plan
+from Estimator.plans.plan import check_cluster, check_plan
 from Estimator.plans.rates import Machine, Messages, plan_rates, whole_bytes
 from Estimator.plans.stage_price import (
     STAGE_ROWS,

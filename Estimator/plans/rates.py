@@ -25,6 +25,7 @@ from Estimator.network.links import (
     transfer_costs,
 )
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import (
     DeviceGroups,
     GroupNetwork,
@@ -34,7 +35,6 @@ from Estimator.plans.groups import (
 )
 from Estimator.plans.host_traffic import HostRates
 from Estimator.plans.offload import Offload
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.policy import TrainingPolicy, policy_under
 from Estimator.plans.stage_price import GroupRates, PlanRates
 from Estimator.plans.uniform_plans import ZERO_STAGES, working_column

@@ -20,8 +20,10 @@ from Estimator.network.links import (
     outermost_routes,
 )
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups, layer_groups
-from Estimator.plans.plan import GroupOrder, UniformPlan, check_cluster, check_plan
+from Estimator.plans.plan import check_cluster, check_plan
+from phaze_common.choices import GroupOrder
 from phaze_common.errors import InputError
 
 IntArray = NDArray[np.int64]

@@ -9,11 +9,12 @@ from dataclasses import replace
 from Estimator.network.cluster import Cluster
 from Estimator.plans.bytes_beside import bytes_beside
 from Estimator.plans.cuts import chunk_layers
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.placement import placement_of
-from Estimator.plans.plan import Plan, UniformPlan
+from Estimator.plans.plan import Plan
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Iteration, Status
 from GraphExtractor.graph import ModelGraph

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.coverage import check_functions
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
-from Estimator.plans.plan import UniformPlan
 from GraphExtractor.many import load_or_extract_all
 from Solver.chip_figures import ChipFigures
 from Solver.designs.closing import reached

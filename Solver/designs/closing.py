@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
-from Estimator.plans.plan import UniformPlan
 from GraphExtractor.graph import GraphKey, ModelGraph
 from phaze_common.progress import SilentProgress
 from Solver.designs.costs import Part, PricedShapes

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
-from Estimator.plans.plan import UniformPlan
 from GraphExtractor.graph import GraphKey, ModelGraph
 from Solver.designs.run import Lying, Run
 from Solver.hardware import Hardware, PricedGraph

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from Estimator.coverage import check_functions
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.many import load_or_extract_all
 from Solver.designs.costs import MANY_SHAPES, ModelShapes, PricedShapes, Shape
 from Solver.designs.run import Lying, Run

@@ -10,11 +10,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
-from Estimator.plans.plan import GroupOrder, UniformPlan, group_order_of
+from Estimator.plans.plan import group_order_of
 from Estimator.plans.results import Status
 from Estimator.plans.uniform_plans import ORDERS, UniformPlans
-from phaze_common.choices import KeyExchange, LayoutName, Objective, Recompute
+from phaze_common.choices import GroupOrder, KeyExchange, LayoutName, Objective, Recompute
 from phaze_common.progress import Advance
 from Solver.designs.costs import Part, Shape
 from Solver.designs.points import PROVEN, PointGroup

@@ -20,8 +20,8 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
-from Estimator.plans.plan import UniformPlan
 from phaze_common.progress import SilentProgress
 from Solver.designs.chip_screen import Screen
 from Solver.designs.costs import PricedShapes, Shape, pass_seconds

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import Part, Shape
 from Solver.plans.best_plan import BestPlan, ConfigurationPlans, Hint

@@ -19,7 +19,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import MANY_SHAPES, ModelShapes, Shape
 from Solver.designs.dominance import dominators

@@ -11,8 +11,8 @@ from pathlib import Path
 from time import perf_counter
 
 from Estimator.network.cluster import Cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import Machine
 from phaze_common.files import content_key
 from phaze_common.progress import Progress

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups, layer_groups
-from Estimator.plans.plan import GroupOrder, UniformPlan
 from Estimator.plans.uniform_plans import have_like_groups
+from phaze_common.choices import GroupOrder
 from Solver.designs.costs import PricedShapes, Shape
 from Solver.plans.axes import AXES
 from Solver.plans.best_plan import FIRST_STEPS, ConfigurationPlans

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from Estimator.chips.latency_table import LatencyTable, populate_estimates
 from Estimator.chips.least_prices import least_table
 from Estimator.network.cluster import Cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from Estimator.plans.layer_costs import GraphNetwork, LayerSizes, layer_sizes
 from Estimator.plans.offload import NOTHING
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import Machine
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Recompute
 from Solver.chip_figures import ChipFigures

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups, layer_groups
 from Estimator.plans.heterogeneous.iteration import iteration_of_stages
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage, plan_of
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import Status
 from GraphExtractor.graph import GraphKey, ModelGraph, Recompute

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import Recompute
 from phaze_common.choices import GroupOrder
 from Solver.plans.space import PlanSpace

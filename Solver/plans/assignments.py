@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from Estimator.network.cluster import Cluster
 from Estimator.network.crossings import parts_of
 from Estimator.plans.assignment import Assignment, fitting, splits
-from Estimator.plans.plan import GroupOrder, UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.uniform_plans import UniformPlans
+from phaze_common.choices import GroupOrder
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]

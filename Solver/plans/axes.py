@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
-from Estimator.plans.plan import GroupOrder, UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.uniform_plans import ORDERS, UniformPlans
+from phaze_common.choices import GroupOrder
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]

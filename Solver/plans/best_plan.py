@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from Estimator.devices.operator_cost import PassStarts
 from Estimator.plans.cuts import balanced_cuts, chunk_layers
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.layer_costs import LayerCosts
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import slower_of
 from Estimator.plans.stage_totals import StageTimes, time_columns, times_of
 from Solver.paths.cut_bounds import (

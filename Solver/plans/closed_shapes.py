@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 
 FloatArray = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from Estimator.network.cluster import Cluster
-from Estimator.plans.plan import GroupOrder
+from phaze_common.choices import GroupOrder
 from Solver.plans.space import PlanSpace
 
 INTERLEAVED = 2  # stages that a plan needs at least to be interleaved

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from phaze_common.progress import Advance
 from Solver.paths.cut_bounds import ROUNDING
 from Solver.plans.best_plan import FIRST_STEPS, MOST_STEPS, ConfigurationPlans

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.devices.software import Software
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.rates import Machine, between_s, hides_tensor_collectives, slower_of
 from Estimator.plans.stage_totals import PassTotals, StageTimes
 from Solver.plans.space import PlanSpace

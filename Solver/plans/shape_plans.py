@@ -14,6 +14,7 @@ from Estimator.network.collectives import collective_costs_of, rectangle_costs_o
 from Estimator.network.costs import MOST_ALGORITHMS
 from Estimator.network.links import routes
 from Estimator.plans.cuts import boundary_crossing
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.layer_costs import LayerSizes
 from Estimator.plans.many import PreparedPlans
 from Estimator.plans.many_rates import (
@@ -24,7 +25,6 @@ from Estimator.plans.many_rates import (
     replica_levels,
     replica_parts,
 )
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.policy import policy_under
 from Estimator.plans.rates import Machine, Messages, between_s, whole_bytes
 from Estimator.plans.stage_price import PlanRates

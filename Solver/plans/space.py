@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import Layout, UniformPlan
 from Estimator.plans.offload import NOTHING, Offload
-from Estimator.plans.plan import GroupOrder, Layout, UniformPlan
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import Recompute
+from phaze_common.choices import GroupOrder
 from Solver.plans.assignments import of_groups, ordered, placed_beside
 from Solver.plans.replicas import undominated
 

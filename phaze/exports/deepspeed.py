@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from Estimator.plans.offload import NOTHING
-from Estimator.plans.state_bytes import StateFormats
+from Estimator.plans.state_formats import StateFormats
 from phaze.exports.launch import ExportedFile, Inexpressible, Launch
 from phaze.exports.refusals import (
     NO_OFFLOAD,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from Estimator.plans.plan import Plan, UniformPlan
+from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.plan import Plan
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import PipelineReport

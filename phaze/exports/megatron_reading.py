@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from Estimator.plans.plan import GroupOrder
 from GraphExtractor.models.base import LanguageModelFamily
 from GraphExtractor.models.registry import find_model
 from phaze.exports.bash.simple_commands import DECLARING
@@ -16,6 +15,7 @@ from phaze.exports.megatron_commands import COUNTED_BY, PROCESSES
 from phaze.exports.megatron_flags import SETTINGS, Flags, flags_of
 from phaze.exports.megatron_model import blocks_of, model_of
 from phaze.exports.megatron_pipeline import blocks_of_chunks, chunks_of, predicts_further
+from phaze_common.choices import GroupOrder
 from phaze_common.errors import InputError
 
 PROGRAM = "Megatron-LM"

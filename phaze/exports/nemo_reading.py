@@ -15,12 +15,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from Estimator.plans.plan import GroupOrder
 from phaze.exports.given_keys import flattened, is_off, known_keys, truth, whole, written
 from phaze.exports.launch_batches import devices_of_a_replica
 from phaze.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
+from phaze_common.choices import GroupOrder
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import parse_yaml
 

@@ -8,7 +8,7 @@ from math import gcd
 
 from Estimator.plans.assignment import AXES, Assignment
 from Estimator.plans.offload import Offload
-from Estimator.plans.state_bytes import StateFormats
+from Estimator.plans.state_formats import StateFormats
 from phaze.exports.launch import Inexpressible, Launch
 from phaze_common.choices import GroupOrder, MomentDtype, StageCuts, StateDtype, TensorLayout
 

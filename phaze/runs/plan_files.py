@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from Estimator.plans.heterogeneous.placed_stage import stage_degrees
-from Estimator.plans.plan import Plan, plan_mapping
+from Estimator.plans.plan import Plan, plan_by_value, plan_mapping
 from phaze.settings.annotations import Mode
 from phaze.settings.config_files import model_beside, setting_beside
 from phaze.settings.hardware import HardwareFiles
@@ -190,7 +190,7 @@ def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> Pla
         )
     try:
         stated = plans[name]["plan"] if isinstance(plans[name], dict) else None
-        plan = to_record(Plan, stated, f"plan of {name}")
+        plan = plan_by_value(stated, f"plan of {name}")
         hardware = to_record(HardwareReport, content.get("hardware"), "hardware")
     except (InputError, KeyError) as error:
         problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -219,7 +219,7 @@ def _differing(content: Mapping[str, Any], model: str | None, path: Path) -> Pla
     if not isinstance(answer, dict) or not isinstance(answer.get("best"), dict):
         return None
     try:
-        plan = to_record(Plan, answer["best"].get("plan"), "plan")
+        plan = plan_by_value(answer["best"].get("plan"), "plan")
         hardware = to_record(HardwareReport, content.get("hardware"), "hardware")
     except InputError as error:
         raise InputError(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from Estimator.plans.plan import Layout, UniformPlan
+from Estimator.plans.degrees import Layout, UniformPlan
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.widths import check_key
@@ -33,7 +33,7 @@ def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
             check_key(_key_of(layout, request, model), family)
         except InputError as error:
             refused = refused or error
-            of_two_axes = of_two_axes or (error if layout.kind is TensorLayout.TWO_D else None)
+            of_two_axes = of_two_axes or (error if layout.layout is TensorLayout.TWO_D else None)
         else:
             possible.append(layout)
     if (
@@ -45,7 +45,7 @@ def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
     if (
         of_two_axes is not None
         and min(request.tp2) > 1
-        and all(each.kind is not TensorLayout.TWO_D for each in possible)
+        and all(each.layout is not TensorLayout.TWO_D for each in possible)
     ):
         raise of_two_axes  # which tp2 was given for
     return tuple(possible)
@@ -64,7 +64,7 @@ def _asked(request: Request, ep_degrees: Sequence[int]) -> Iterator[Layout]:
             if tp * tp2 * cp <= devices and (tp2 * cp > 1 or exchange is KeyExchange.GATHER):
                 for panels in request.panels if tp * tp2 > 1 else (1,):
                     yield Layout(
-                        tp, cp, kind=TensorLayout.TWO_D, tp2=tp2, exchange=exchange, panels=panels
+                        tp, cp, layout=TensorLayout.TWO_D, tp2=tp2, exchange=exchange, panels=panels
                     )
 
 

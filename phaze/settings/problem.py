@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.plans.assignment import Assignment, tier_capacities
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import offload_of, offloads_searched
-from Estimator.plans.plan import UniformPlan
-from Estimator.plans.state_bytes import FORMAT_KEYS, StateFormats
+from Estimator.plans.state_formats import FORMAT_KEYS, StateFormats
 from Estimator.profiled.machine import profile_folder
 from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey

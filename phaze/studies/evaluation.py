@@ -5,6 +5,7 @@ from pathlib import Path
 
 from Estimator.coverage import PricedByBytes, check_functions
 from Estimator.plans.cuts import chunk_layers
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.heterogeneous.iteration import iteration_of_stages
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
@@ -12,7 +13,7 @@ from Estimator.plans.heterogeneous.placed_stage import check_stages, placed_stag
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import LayerCosts, layer_names
 from Estimator.plans.placement import Placement, placement_of, used_part
-from Estimator.plans.plan import Plan, UniformPlan, check_cluster, check_plan
+from Estimator.plans.plan import Plan, check_cluster, check_plan
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import Iteration, TimeInterval
 from Estimator.profiled.sources import SourceCounts
@@ -58,7 +59,7 @@ class Evaluation:
     @property
     def offloads(self) -> bool:
         """Whether anything is in host memory."""
-        return any(stage.offload for stage in self.plan.stages)
+        return any(stage.degrees.offload for stage in self.plan.stages)
 
     @property
     def uniform(self) -> UniformPlan:

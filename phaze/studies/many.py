@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from Estimator.coverage import check_functions
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.many import evaluate_many
 from Estimator.plans.placement import used_part
-from Estimator.plans.plan import GroupOrder, UniformPlan, check_plan
+from Estimator.plans.plan import check_plan
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.storage import load_or_extract
@@ -25,7 +26,7 @@ from phaze.settings.defaults import Situation, replicas_of, usual_panels
 from phaze.settings.plan_table import COLUMNS, SHAPE_COLUMNS, plan_table
 from phaze.settings.problem import hardware_of, memory_sizes, plan_space
 from phaze.settings.request import Request
-from phaze_common.choices import TensorLayout
+from phaze_common.choices import GroupOrder, TensorLayout
 from phaze_common.errors import InputError
 from Solver.hardware import Hardware
 

@@ -66,7 +66,7 @@ class OwnRun:
             {
                 "gpus": {self._iteration.devices},
                 "global_batch": {plan.global_batch_size},
-                "micro_batch": {stage.micro_batch_size for stage in plan.stages},
+                "micro_batch": {stage.degrees.micro_batch_size for stage in plan.stages},
                 "stages": {len(plan.stages) // plan.interleave},
                 "seq": {plan.sequence_length},
             },

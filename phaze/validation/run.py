@@ -8,7 +8,8 @@ from Estimator.devices.device import Device, Evidence
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster
-from Estimator.plans.plan import UniformPlan, plan_mapping
+from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.plan import plan_mapping
 from phaze.validation.assumptions import Assumptions, Notes, load_assumptions
 from phaze.validation.intervals import Predicted, load_residuals, run_intervals
 from phaze.validation.measured_time import check_measured, check_possible, measured_iteration_s

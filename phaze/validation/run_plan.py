@@ -4,7 +4,7 @@ chosen by their price."""
 import math
 from dataclasses import dataclass, replace
 
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.records import Assumption
 from phaze.validation.stages import equal_chunks

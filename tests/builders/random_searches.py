@@ -25,9 +25,9 @@ from Estimator.network.cluster import Cluster, Tier
 from Estimator.network.contention import Contention
 from Estimator.network.own_links import over_links
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import Layout, UniformPlan
 from Estimator.plans.groups import LayerGroups, layer_groups
 from Estimator.plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
-from Estimator.plans.plan import GroupOrder, Layout, UniformPlan
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Machine
 from Estimator.plans.stage_totals import StageTimes, time_columns, times_of
@@ -43,7 +43,14 @@ from GraphExtractor.graph import (
     SharedTensor,
     SparseTable,
 )
-from phaze_common.choices import Combine, FrontAxis, KeyExchange, Objective, TensorLayout
+from phaze_common.choices import (
+    Combine,
+    FrontAxis,
+    GroupOrder,
+    KeyExchange,
+    Objective,
+    TensorLayout,
+)
 from phaze_common.progress import SilentProgress
 from Solver.chip_figures import OF_WHOLE_CHIPS, ChipFigures, UseCosts
 from Solver.designs.pursuit import USUAL
@@ -482,7 +489,10 @@ def random_cluster(random: Generator, devices: int, tiers: int) -> Cluster:
     return Cluster("random", 16, tuple(links)) if devices <= 16 else Cluster("none", 0, ())
 
 
-TWO_D, RING = Layout(1, 1, kind=TensorLayout.TWO_D, tp2=2), Layout(1, 2, exchange=KeyExchange.RING)
+TWO_D, RING = (
+    Layout(1, 1, layout=TensorLayout.TWO_D, tp2=2),
+    Layout(1, 2, exchange=KeyExchange.RING),
+)
 PANELS = 1, 2, 8
 
 

@@ -7,17 +7,17 @@ from typing import Any
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
-from Estimator.plans.plan import Precision, UniformPlan
 from Estimator.plans.rates import device_machine
 from Estimator.plans.results import Iteration
 from GraphExtractor import extract
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.gpt import Gpt
-from phaze_common.choices import TensorLayout
+from phaze_common.choices import Precision, TensorLayout
 
 SEQUENCE = 256
 

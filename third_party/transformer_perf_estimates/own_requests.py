@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from Estimator.plans.assignment import AXES, Assignment
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.widths import panels_fit
 from phaze.settings.annotations import Mode

@@ -10,9 +10,9 @@ import numpy as np
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s
 from Estimator.network.links import transfer_costs
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import GroupNetwork, layer_groups
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage
-from Estimator.plans.plan import UniformPlan
 from GraphExtractor.graph import CollectiveKind
 from phaze_common.choices import TensorLayout
 

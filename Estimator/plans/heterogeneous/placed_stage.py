@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
-from Estimator.plans.pipeline.schedule import PipelineSchedule
-from Estimator.plans.plan import Plan, StagePlan, UniformPlan, check_cluster, check_plan
+from Estimator.plans.degrees import Degrees, PlanHeader, UniformPlan, part_of
+from Estimator.plans.plan import Plan, Stage, check_cluster, check_plan
 from GraphExtractor.graph import Recompute
 from phaze_common.errors import InputError
 
@@ -42,7 +42,7 @@ class PlacedStage:
     @property
     def rows(self) -> int:
         """Samples of a micro-batch on all of its replicas, the same for every stage."""
-        return self.degrees.micro_batch_size * self.degrees.dp
+        return self.degrees.rows
 
 
 def placed_stages(plan: Plan, names: Sequence[str]) -> tuple[PlacedStage, ...]:
@@ -110,24 +110,9 @@ def placed_stages(plan: Plan, names: Sequence[str]) -> tuple[PlacedStage, ...]:
     return tuple(stages)
 
 
-def stage_degrees(plan: Plan, stage: StagePlan) -> UniformPlan:
+def stage_degrees(plan: Plan, stage: Stage) -> UniformPlan:
     """The plan of one stage that trains as ``stage`` of ``plan`` does."""
-    return UniformPlan(
-        micro_batch_size=stage.micro_batch_size,
-        global_batch_size=plan.global_batch_size,
-        dp=stage.dp,
-        gpipe=plan.schedule is PipelineSchedule.GPIPE,
-        recompute=stage.recompute,
-        zero_stage=stage.zero_stage,
-        optimizer=plan.optimizer,
-        precision=plan.precision,
-        attention=plan.attention,
-        overlap_gradients=plan.overlap_gradients,
-        overlap_tensor=plan.overlap_tensor,
-        stage_cuts=plan.stage_cuts,
-        offload=stage.offload,
-        state_formats=plan.state_formats,
-    ).with_layout(stage.layout)
+    return UniformPlan(**vars(stage.degrees), **vars(part_of(PlanHeader, plan)))
 
 
 def check_stages(stages: Sequence[PlacedStage], cluster: Cluster) -> None:
@@ -157,34 +142,18 @@ def plan_of(
     stages: Sequence[PlacedStage], model: str, sequence_length: int, names: Sequence[str]
 ) -> Plan:
     """The plan with ``stages``, which agree in all but their own degrees."""
-    first = stages[0].degrees
     return Plan(
         model=model,
         sequence_length=sequence_length,
-        precision=first.precision,
-        attention=first.attention,
-        optimizer=first.optimizer,
-        global_batch_size=first.global_batch_size,
-        schedule=first.schedule,
-        interleave=1,
-        group_order=first.group_order,
-        overlap_gradients=first.overlap_gradients,
-        overlap_tensor=first.overlap_tensor,
         stages=tuple(
-            StagePlan(
+            Stage(
                 layers=tuple(names[layer] for layer in stage.layers),
-                layout=stage.degrees.layers_layout,
-                dp=stage.degrees.dp,
-                micro_batch_size=stage.degrees.micro_batch_size,
-                recompute=stage.degrees.recompute,
-                zero_stage=stage.degrees.zero_stage,
-                offload=stage.degrees.offload,
+                degrees=part_of(Degrees, stage.degrees),
                 recomputed_layers=stage.recomputed
                 if stage.degrees.recompute is not Recompute.NONE
                 else None,
             )
             for stage in stages
         ),
-        stage_cuts=first.stage_cuts,
-        state_formats=first.state_formats,
+        **vars(part_of(PlanHeader, stages[0].degrees)),
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from Estimator.network.cluster import Cluster, Tier, Topology
 from Estimator.plans.assignment import Assignment, tier_capacities
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.rates import Machine
 from phaze.exports.chakra.ranks import Communicators
 from phaze.exports.words import commented

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.rates import Machine
 from phaze.exports.chakra import astra_sim
 from phaze.exports.chakra.ranks import Communicators, Ranks

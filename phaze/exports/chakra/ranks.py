@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import product
 
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import GroupLevel, copy_levels, divided_levels
-from Estimator.plans.plan import UniformPlan
 from phaze.exports.work import Members
 
 Levels = tuple[GroupLevel, ...]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from Estimator.plans.plan import GroupOrder
 from phaze.exports.launch import ExportedFile, Inexpressible, Launch
 from phaze.exports.megatron_bridge.recipe import FILE, recipe
 from phaze.exports.megatron_lm.limits import first_limit, pipeline_inner
+from phaze_common.choices import GroupOrder
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from Estimator.plans.plan import Precision
 from phaze.exports.launch import Launch
 from phaze.exports.megatron_bridge.settings import Setting, model_settings, records
 from phaze.exports.words import commented
-from phaze_common.choices import StateDtype
+from phaze_common.choices import Precision, StateDtype
 
 FILE = "phaze_recipe.py"
 FUNCTION = "phaze_plan"

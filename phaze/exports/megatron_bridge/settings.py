@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from Estimator.plans.plan import Precision
 from GraphExtractor.graph import Recompute
 from phaze.exports.launch import Launch
 from phaze.exports.megatron_lm.arguments import (
@@ -19,7 +18,7 @@ from phaze.exports.megatron_lm.formats import narrow_state
 from phaze.exports.megatron_lm.layout import is_even, layout_string
 from phaze.exports.megatron_lm.limits import pipeline_inner
 from phaze.exports.shape import Positions
-from phaze_common.choices import StateDtype
+from phaze_common.choices import Precision, StateDtype
 
 FORMATS = {
     Precision.BF16: "bfloat16",

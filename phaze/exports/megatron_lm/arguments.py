@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from Estimator.plans.plan import Precision
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
 from phaze.exports.launch import Launch
@@ -18,7 +17,7 @@ from phaze.exports.megatron_lm.formats import narrow_state
 from phaze.exports.megatron_lm.layout import is_even, layout_string
 from phaze.exports.megatron_lm.limits import pipeline_inner
 from phaze.exports.shape import DecoderShape, Positions
-from phaze_common.choices import KeyExchange, StateDtype
+from phaze_common.choices import KeyExchange, Precision, StateDtype
 
 # of Transformer Engine; Megatron's help calls the first allgather, which Transformer Engine does
 # not know

@@ -25,12 +25,11 @@ from math import gcd
 
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.pipeline.schedule import PipelineSchedule
-from Estimator.plans.plan import GroupOrder, Precision
 from GraphExtractor.graph import Attention
 from phaze.exports.launch import Inexpressible, Launch
 from phaze.exports.megatron_lm.formats import format_limits
 from phaze.exports.shape import DecoderShape, Positions
-from phaze_common.choices import KeyExchange, StageCuts, TensorLayout
+from phaze_common.choices import GroupOrder, KeyExchange, Precision, StageCuts, TensorLayout
 
 # columns of products (Transformer Engine, assert_dim_for_fp8_exec); rows have to be a multiple of 8
 FP8_MULTIPLE = 16

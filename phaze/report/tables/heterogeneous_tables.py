@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from Estimator.plans.plan import Plan, StagePlan
+from Estimator.plans.plan import Plan, Stage
 from Estimator.plans.results import StageReport
 from GraphExtractor.graph import Recompute
 from GraphExtractor.names import label
@@ -54,10 +54,10 @@ def stage_rows(plan: Plan, reports: Sequence[StageReport]) -> tuple[tuple[str, .
             str(place),
             _layers(stage.layers),
             str(report.devices),
-            f"{stage.layout.tp} x {stage.dp}",
-            str(stage.micro_batch_size),
+            f"{stage.degrees.tp} x {stage.degrees.dp}",
+            str(stage.degrees.micro_batch_size),
             recomputed_text(stage),
-            str(stage.zero_stage),
+            str(stage.degrees.zero_stage),
             *([_further(stage)] if further else []),
             number(report.load_s / MS, aligned=True),
             f"{report.memory_bytes / GIB:,.2f}",
@@ -71,24 +71,24 @@ def _layers(layers: Sequence[str]) -> str:
     return layers[0] if len(layers) == 1 else f"{layers[0]} to {layers[-1]} ({len(layers)})"
 
 
-def recomputed_text(stage: StagePlan) -> str:
+def recomputed_text(stage: Stage) -> str:
     """What a stage recomputes: ``none``, ``full``, or ``full, 3 of 8``."""
-    if stage.recompute is Recompute.NONE or stage.recomputed_layers == 0:
+    if stage.degrees.recompute is Recompute.NONE or stage.recomputed_layers == 0:
         return Recompute.NONE.value
     if stage.recomputed_layers is None or stage.recomputed_layers == len(stage.layers):
-        return stage.recompute.value
-    return f"{stage.recompute.value}, {stage.recomputed_layers} of {len(stage.layers)}"
+        return stage.degrees.recompute.value
+    return f"{stage.degrees.recompute.value}, {stage.recomputed_layers} of {len(stage.layers)}"
 
 
-def _further(stage: StagePlan) -> str:
+def _further(stage: Stage) -> str:
     """Degrees besides tp and dp, sequence parallelism, and what is in host memory."""
-    layout = stage.layout
+    layout = stage.degrees
     named = {
         "sequence parallelism": layout.sequence_parallel and layout.tp > 1,
         f"cp {layout.cp}": layout.cp > 1,
         layout.exchange.value: layout.exchange is not KeyExchange.GATHER,
         f"ep {layout.ep}": layout.ep > 1,
-        f"{stage.offload} in host memory": bool(stage.offload),
-        f"{LayoutName.TWO_D.value}, tp2 {layout.tp2}": layout.kind is TensorLayout.TWO_D,
+        f"{stage.degrees.offload} in host memory": bool(stage.degrees.offload),
+        f"{LayoutName.TWO_D.value}, tp2 {layout.tp2}": layout.layout is TensorLayout.TWO_D,
     }
     return ", ".join(words for words, applies in named.items() if applies)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from Estimator.plans.plan import Plan, StagePlan
+from Estimator.plans.degrees import Degrees
+from Estimator.plans.offload import NOTHING
+from Estimator.plans.plan import Plan, Stage
 from GraphExtractor.graph import GraphKey, TensorLayout
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import find_model
@@ -69,7 +71,7 @@ class Job:
     @property
     def micro_batch_rows(self) -> int:
         """Rows of a micro-batch on all replicas of a stage together."""
-        return self.plan.stages[0].micro_batch_size * self.plan.stages[0].dp
+        return self.plan.stages[0].degrees.rows
 
     @property
     def micro_batches(self) -> int:
@@ -86,7 +88,8 @@ class Job:
         if stage is None:
             rows, tp = self.micro_batch_rows, 1
         else:
-            rows, tp = self.plan.stages[stage].micro_batch_size, self.plan.stages[stage].layout.tp
+            degrees = self.plan.stages[stage].degrees
+            rows, tp = degrees.micro_batch_size, degrees.tp
         cuts = self.plan.stage_cuts
         return GraphKey(
             self.plan.model, rows, self.plan.sequence_length, tp, dtype=self.dtype, cuts=cuts
@@ -111,8 +114,9 @@ class Job:
         """The same training by one process that holds the whole model."""
         first = self.plan.stages[0]
         layers = tuple(layer for stage in self.plan.stages for layer in stage.layers)
-        layout = replace(first.layout, tp=1)
-        whole = StagePlan(layers, layout, 1, self.micro_batch_rows, first.recompute, 0)
+        rows = self.micro_batch_rows
+        degrees = replace(first.degrees, tp=1, dp=1, micro_batch_size=rows, zero_stage=0)
+        whole = Stage(layers, replace(degrees, offload=NOTHING))
         return replace(self, plan=replace(self.plan, stages=(whole,)))
 
 
@@ -120,8 +124,9 @@ def places_of(plan: Plan) -> tuple[StagePlace, ...]:
     """The stages' processes, stages in order."""
     places, first = [], 0
     for number, stage in enumerate(plan.stages):
-        places.append(StagePlace(number, first, stage.dp, stage.layout.tp, stage.micro_batch_size))
-        first += stage.dp * stage.layout.tp
+        degrees = stage.degrees
+        places.append(StagePlace(number, first, degrees.dp, degrees.tp, degrees.micro_batch_size))
+        first += degrees.dp * degrees.tp
     return tuple(places)
 
 
@@ -163,7 +168,7 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
             f"the plan's optimizer is {plan.optimizer}, but training knows "
             f"{', '.join(OPTIMIZERS)}; search with it"
         )
-    if plan.schedule is PipelineSchedule.INTERLEAVED or plan.interleave > 1:
+    if plan.schedule is PipelineSchedule.INTERLEAVED:
         raise InputError(
             f"the plan's schedule is interleaved ({plan.interleave} chunks per stage), which is "
             "not built; use 1f1b or gpipe"
@@ -184,25 +189,24 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
             f"the plan has {plan.state_formats}, but training keeps all state in the format of "
             "its weights; give a plan without"
         )
-    rows = plan.stages[0].micro_batch_size * plan.stages[0].dp
+    rows = plan.stages[0].degrees.rows
     for number, stage in enumerate(plan.stages):
-        where = f"stage {number} of the plan"
+        where, degrees = f"stage {number} of the plan", stage.degrees
         if not stage.layers:
             raise InputError(f"{where} has no layers; give it some, or leave it out")
-        if stage.dp < 1 or stage.micro_batch_size < 1 or stage.layout.tp < 1:
+        if min(degrees.dp, degrees.micro_batch_size, degrees.tp) < 1:
             raise InputError(
-                f"{where} has dp {stage.dp}, tp {stage.layout.tp} and micro-batches of "
-                f"{stage.micro_batch_size}; give at least 1"
+                f"{where} has dp {degrees.dp}, tp {degrees.tp} and micro-batches of "
+                f"{degrees.micro_batch_size}; give at least 1"
             )
-        if stage.micro_batch_size * stage.dp != rows:
+        if degrees.rows != rows:
             raise InputError(
-                f"{where} works on micro-batches of {stage.micro_batch_size} x dp {stage.dp} = "
-                f"{stage.micro_batch_size * stage.dp} rows, stage 0 on {rows}; give all stages "
-                "the same product"
+                f"{where} works on micro-batches of {degrees.micro_batch_size} x dp {degrees.dp} "
+                f"= {degrees.rows} rows, stage 0 on {rows}; give all stages the same product"
             )
-        _check_layout(stage, where)
-        if stage.layout.tp > 1:
-            divided_family(family, plan.model, stage.layout.tp)
+        _check_degrees(degrees, where)
+        if degrees.tp > 1:
+            divided_family(family, plan.model, degrees.tp)
     if plan.global_batch_size % rows:
         raise InputError(
             f"the plan's global batch of {plan.global_batch_size} does not divide into "
@@ -211,20 +215,19 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
         )
 
 
-def _check_layout(stage: StagePlan, where: str) -> None:
-    layout = stage.layout
-    if layout.kind is not TensorLayout.ONE_D or layout.tp2 > 1:
+def _check_degrees(degrees: Degrees, where: str) -> None:
+    if degrees.layout is not TensorLayout.ONE_D or degrees.tp2 > 1:
         raise InputError(f"{where} has a 2d layout, which is not built; use a 1d one")
-    if layout.cp > 1 or layout.ep > 1:
+    if degrees.cp > 1 or degrees.ep > 1:
         raise InputError(
-            f"{where} has cp {layout.cp} and ep {layout.ep}, which are not built; use 1 of both"
+            f"{where} has cp {degrees.cp} and ep {degrees.ep}, which are not built; use 1 of both"
         )
-    if layout.sequence_parallel and layout.tp > 1:
+    if degrees.sequence_parallel and degrees.tp > 1:
         raise InputError(f"{where} has sequence parallelism, which is not built; use none")
-    if stage.offload:
+    if degrees.offload:
         raise InputError(
-            f"{where} keeps {stage.offload} in host memory, which training does not do; give a "
+            f"{where} keeps {degrees.offload} in host memory, which training does not do; give a "
             "plan without offload"
         )
-    if not 0 <= stage.zero_stage <= DENSEST_ZERO_STAGE:
-        raise InputError(f"{where} has zero_stage {stage.zero_stage}; it must be 0, 1, 2 or 3")
+    if not 0 <= degrees.zero_stage <= DENSEST_ZERO_STAGE:
+        raise InputError(f"{where} has zero_stage {degrees.zero_stage}; it must be 0, 1, 2 or 3")

@@ -34,14 +34,14 @@ class _InSlices(torch.nn.Module):  # type: ignore[misc]
 def normalise_as_replicas(model: torch.nn.Module, family: ModelFamily, job: Job) -> None:
     """Let each batch norm of ``model``, the whole one, normalise what a replica of its stage does;
     parameters' names change."""
-    if not family.couples_rows or all(stage.dp == 1 for stage in job.plan.stages):
+    if not family.couples_rows or all(stage.degrees.dp == 1 for stage in job.plan.stages):
         return
     norms = {
         path: module for path, module in model.named_modules() if isinstance(module, BatchNorm)
     }
     stages = _stages_of_parameters(model, family, job)
     for path, norm in norms.items():
-        rows = job.plan.stages[stages[f"{path}.weight"]].micro_batch_size
+        rows = job.plan.stages[stages[f"{path}.weight"]].degrees.micro_batch_size
         model.set_submodule(path, _InSlices(norm, rows))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from Estimator.plans.pipeline.schedule import PipelineSchedule, costs_of
 from Estimator.plans.pipeline.simulation import timeline
-from Estimator.plans.plan import Plan
+from Estimator.plans.plan import Plan, plan_by_value
 from Estimator.plans.results import PipelineReport, StageReport
 from GraphExtractor.models.registry import canonical_name, find_model
 from phaze.runtime.training.job import Job
@@ -51,7 +51,7 @@ def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
         raise InputError(f"{path} holds no plan; give the best.json of a search")
     content = (PLAN if "stages" in content else BEST).current(content, str(path))
     if "stages" in content:
-        one = _known(PlanToTrain(to_record(Plan, content, str(path))))
+        one = _known(PlanToTrain(plan_by_value(content, str(path))))
         if model is not None and canonical_name(model) != one.plan.model:
             raise InputError(
                 f"{path} holds no plan of {canonical_name(model)}; it holds that of "
@@ -80,7 +80,7 @@ def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
     where = f"the plan of {name} in {path}"
     return _known(
         PlanToTrain(
-            plan=to_record(Plan, stated["plan"], where),
+            plan=plan_by_value(stated["plan"], where),
             step_s=_optional(float, stated.get("time_per_batch_s"), where),
             stages=_optional(tuple[StageReport, ...], stated.get("stages"), where) or (),
             pipeline=_optional(PipelineReport, stated.get("pipeline"), where),
@@ -97,7 +97,7 @@ def _differing(content: Mapping[str, Any], path: Path) -> PlanToTrain | None:
     where = f"the plan whose stages differ in {path}"
     return _known(
         PlanToTrain(
-            plan=to_record(Plan, best.get("plan"), where),
+            plan=plan_by_value(best.get("plan"), where),
             step_s=_optional(float, best.get("time_per_batch_s"), where),
             stages=_optional(tuple[StageReport, ...], best.get("stages"), where) or (),
             pipeline=_optional(PipelineReport, best.get("pipeline"), where),
@@ -133,8 +133,8 @@ def train_record(
                 layers=stage.layers,
                 dp=place.dp,
                 tp=place.tp,
-                zero_stage=stage.zero_stage,
-                recompute=stage.recompute.value,
+                zero_stage=stage.degrees.zero_stage,
+                recompute=stage.degrees.recompute.value,
                 measured=stage_times(processes),
                 predicted=_predicted(given, number, job.micro_batches),
                 state_bytes=max(each.state_bytes for each in processes),
@@ -197,8 +197,10 @@ def _notes(job: Job) -> tuple[str, ...]:
         notes.append(
             f"the plan's precision is {job.plan.precision.value}, the training's {job.dtype}"
         )
-    rows = [stage.micro_batch_size for stage in job.plan.stages]
-    if find_model(job.plan.model).couples_rows and any(stage.dp > 1 for stage in job.plan.stages):
+    rows = [stage.degrees.micro_batch_size for stage in job.plan.stages]
+    if find_model(job.plan.model).couples_rows and any(
+        stage.degrees.dp > 1 for stage in job.plan.stages
+    ):
         each = (
             f"{rows[0]}"
             if len(set(rows)) == 1

@@ -89,8 +89,10 @@ def cut_stage(
     model = real_model(family, key)
     whole = {name: parameter.shape for name, parameter in model.named_parameters()}
     trace = trace_forward(model, family, key)
-    cutter = Cutter(trace, stages_of_layers(job.plan, trace.layers), held.micro_batch_size)
-    program = cutter.program(stage, held.recompute, real, held.layers[: held.recomputed_layers])
+    cutter = Cutter(trace, stages_of_layers(job.plan, trace.layers), held.degrees.micro_batch_size)
+    program = cutter.program(
+        stage, held.degrees.recompute, real, held.layers[: held.recomputed_layers]
+    )
     parts = {name: parameter.shape for name, parameter in model.named_parameters()}
     weights = tuple(
         Weight(name, whole[name], parts[name], division_of(family, name, whole[name], parts[name]))
@@ -165,7 +167,7 @@ class StageWorker:
             name: stages for name, stages in cut.program.tied.items() if seat.place.stage in stages
         }
         self.optimizer = StageOptimizer(
-            seat, weights, stage.zero_stage, groups, tied, job.optimization, clock
+            seat, weights, stage.degrees.zero_stage, groups, tied, job.optimization, clock
         )
         self.exchange = Exchange(seat, job.places, cut.program.crossings, job.micro_batches, clock)
         self.kept_bytes = self.peak_kept_bytes = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.results import Status
 
 HOUR_S = 3600.0

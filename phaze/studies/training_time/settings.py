@@ -174,7 +174,8 @@ def training_settings() -> SettingTable:
 def plan_keys() -> frozenset[str]:
     """Settings that say what the plan is: those that a plan has, with their shorthands; without any
     the best one is searched."""
-    from Estimator.plans.plan import MAPPED, UniformPlan  # not for --help, which reads this module
+    from Estimator.plans.degrees import UniformPlan
+    from Estimator.plans.plan import MAPPED  # not for --help, which reads this module
 
     of_plan = ({each.name for each in fields(UniformPlan)} | {*MAPPED}) - OF_THE_TRAINING
     mine = [field for field in request_fields() if field.key in of_plan]

@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.directions import DirectedPart, directed_parts
 from Estimator.plans.flops import utilization
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import LayerCosts
-from Estimator.plans.plan import UniformPlan, check_plan
+from Estimator.plans.plan import check_plan
 from Estimator.plans.policy import training_policy
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Iteration

@@ -11,8 +11,8 @@ import pytest
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.layer_costs import workspace_bytes
-from Estimator.plans.plan import UniformPlan
 from GraphExtractor import extract
 from GraphExtractor.graph import Keeping
 from GraphExtractor.models.registry import canonical_name

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from Estimator.hardware_files import load_cluster
 from Estimator.plans.assignment import Assignment, check_assignment, fitting, splits
 from Estimator.plans.groups import Rectangle, layer_groups, replicas
-from Estimator.plans.plan import GroupOrder, check_cluster
+from Estimator.plans.plan import check_cluster
+from phaze_common.choices import GroupOrder
 from phaze_common.errors import InputError
 from tests.builders.training_cases import device_model, graph_for, iteration_of, plan_of
 

@@ -8,9 +8,9 @@ from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
 from Estimator.plans.bytes_beside import BytesBeside, bytes_beside
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.policy import policy_under
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import device_machine

@@ -6,11 +6,11 @@ import pytest
 from test_iteration import PLANS
 
 from Estimator.hardware_files import load_cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.directions import DirectedPart, directed_parts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import busiest_stage, price_iteration
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import device_machine
 from Estimator.plans.results import Breakdown, Iteration

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import GroupLevel, LayerGroups, copy_levels, divided_levels
-from Estimator.plans.plan import GroupOrder, UniformPlan, check_plan
+from Estimator.plans.plan import check_plan
 from Estimator.plans.results import Iteration
 from Estimator.plans.uniform_plans import ORDERS
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, Recompute
+from phaze_common.choices import GroupOrder
 from phaze_common.errors import InputError, PhazeError
 from tests.builders.training_cases import device_model, expert_graph_for, iteration_of, plan_of
 

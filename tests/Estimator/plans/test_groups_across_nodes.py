@@ -5,10 +5,11 @@ import pytest
 
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
-from Estimator.plans.plan import GroupOrder, UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.policy import training_policy
 from Estimator.plans.rates import Messages
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.choices import GroupOrder
 from tests.builders.training_cases import device_model, graph_for, iteration_of, plan_of
 
 CLUSTER = load_cluster("dgx_a100")

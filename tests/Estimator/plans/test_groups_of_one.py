@@ -16,15 +16,15 @@ from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.devices.software import Sharding, Software
 from Estimator.hardware_files import load_cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.many import evaluate_many
-from Estimator.plans.plan import GroupOrder, UniformPlan
 from Estimator.plans.rates import device_machine
 from Estimator.plans.results import Iteration
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import ModelGraph, Recompute
-from phaze_common.choices import TensorLayout
+from phaze_common.choices import GroupOrder, TensorLayout
 from tests.builders.training_cases import expert_graph_for, graph_for, iteration_of, plan_of
 
 CLUSTER = load_cluster("dgx_a100")

@@ -9,13 +9,14 @@ from Estimator.devices.files import load_software
 from Estimator.devices.operator_cost import DeviceModel, PassStarts
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
-from Estimator.plans.plan import GroupOrder, Precision, UniformPlan
 from Estimator.plans.rates import device_machine
 from Estimator.plans.results import Iteration, Status
 from GraphExtractor.graph import CollectiveKind, Recompute
+from phaze_common.choices import GroupOrder, Precision
 from phaze_common.errors import InputError
 from tests.builders.training_cases import SEQUENCE, device_model, graph_for, iteration_of, plan_of
 

@@ -6,10 +6,11 @@ import pytest
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
-from Estimator.plans.plan import Precision, UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from GraphExtractor import extract
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
+from phaze_common.choices import Precision
 from tests.builders.training_cases import iteration_of
 
 RUNS = [  # model, tp, pp, chunks per stage, micro-batch, global batch

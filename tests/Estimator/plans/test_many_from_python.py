@@ -9,10 +9,10 @@ import phaze
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import device_machine
 from GraphExtractor import extract
 from GraphExtractor.graph import Recompute

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from Estimator.devices.files import load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.many import PreparedPlans, evaluate_many
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import Machine, device_machine
 from Estimator.plans.results import Status
 from Estimator.plans.uniform_plans import UniformPlans

@@ -16,7 +16,7 @@ MIXTURE = (
     f"mixtral:layers=2,hidden=256,heads=8,kv_heads=8,experts=8,chosen=2,ffn=512,vocabulary={WORDS}"
 )
 LATENT = "deepseek-v3"
-USERS = str(Path(__file__).parents[1] / "extraction" / "user_models" / "shared.py")
+USERS = str(Path(__file__).parents[2] / "GraphExtractor" / "user_models" / "shared.py")
 TOKENS = 72
 
 

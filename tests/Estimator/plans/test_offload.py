@@ -11,6 +11,7 @@ from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, Hosts
 from Estimator.network.contention import joint_s
 from Estimator.plans.compiled import outer
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.host_traffic import (
     HostRates,
     PassTraffic,
@@ -26,7 +27,6 @@ from Estimator.plans.offload import (
     offload_of,
     offloads_searched,
 )
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import device_machine, plan_rates
 from Estimator.plans.results import Breakdown, Iteration, Status
 from GraphExtractor.graph import Recompute

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, Tier, Topology, with_devices
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import GroupNetwork, layer_groups, replicas
 from Estimator.plans.placement import extent, placement_of, used_part
-from Estimator.plans.plan import GroupOrder, UniformPlan
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.choices import GroupOrder
 
 GB200 = load_cluster("gb200_nvl72")
 DEGREES = st.sampled_from([1, 1, 2, 3, 4, 6, 8])

@@ -8,10 +8,10 @@ from collections.abc import Collection
 import numpy as np
 import pytest
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from Estimator.plans.layer_costs import layer_sizes
 from Estimator.plans.many import evaluate_many
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.check import check_structure

@@ -10,10 +10,10 @@ from Estimator.chips.technology import Quantity
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import Machine, device_machine, slower_of
 from Estimator.plans.results import Iteration
 from phaze_common.choices import Recompute

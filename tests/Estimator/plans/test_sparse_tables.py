@@ -13,11 +13,11 @@ import pytest
 
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.many import evaluate_many
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.policy import policy_under
 from Estimator.plans.rates import device_machine
 from Estimator.plans.results import Iteration

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.policy import check_formats, optimizer_state, policy_under, training_policy
 from Estimator.plans.results import Iteration
-from Estimator.plans.state_bytes import StateBytes, StateFormats
+from Estimator.plans.state_bytes import StateBytes
+from Estimator.plans.state_formats import StateFormats
 from phaze_common.choices import MomentDtype, Optimizer, Precision, StateDtype
 from phaze_common.errors import InputError
 from tests.builders.training_cases import graph_for, iteration_of, plan_of

@@ -12,15 +12,15 @@ import pytest
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import layer_sizes
 from Estimator.plans.many import evaluate_many
 from Estimator.plans.offload import Offload
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import device_machine
-from Estimator.plans.state_bytes import AS_USUAL, StateFormats
+from Estimator.plans.state_formats import AS_USUAL, StateFormats
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import AS_TRACED, Keeping, Recompute
 from phaze_common.choices import Precision

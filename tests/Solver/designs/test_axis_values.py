@@ -14,12 +14,12 @@ import pytest
 from exact_values import objective_of, true_seconds
 
 from Estimator.plans.assignment import Assignment
-from Estimator.plans.plan import GroupOrder, UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.results import Status
 from Estimator.plans.uniform_plans import ORDERS
 from phaze.settings.problem import hardware_report
 from phaze.settings.resolve import resolve
-from phaze_common.choices import Objective
+from phaze_common.choices import GroupOrder, Objective
 from Solver.designs import axis_values
 from Solver.designs import model_shapes as searched_shapes
 from Solver.designs.axis_values import Designs

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from Estimator.plans.plan import GroupOrder
 from Estimator.plans.results import Status
 from phaze.settings.problem import hardware_report
 from phaze.settings.resolve import resolve
+from phaze_common.choices import GroupOrder
 from Solver.designs import model_shapes as searched_shapes
 from Solver.designs import screening
 from Solver.designs.costs import PricedShapes

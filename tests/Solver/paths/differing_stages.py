@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups, as_at_the_start, layer_groups
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage
 from Estimator.plans.heterogeneous.pricing import PricedStages
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import Machine
 from GraphExtractor.graph import GraphKey, Recompute
 from Solver.paths.lattice import Lattice

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import as_at_the_start, layer_groups
 from Estimator.plans.heterogeneous.iteration import iteration_of_stages
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage
 from Estimator.plans.iteration import price_iteration
-from Estimator.plans.plan import UniformPlan
 from GraphExtractor.graph import Recompute
 from phaze_common.choices import GroupOrder
 from Solver.paths.layer_graph import edges_between

@@ -14,9 +14,9 @@ import pytest
 from Estimator.devices.files import load_software
 from Estimator.network.cluster import Cluster, Tier
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import LayerCosts, PassCosts, layer_sizes
-from Estimator.plans.plan import GroupOrder, UniformPlan
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import Status
 from GraphExtractor.graph import (
@@ -27,6 +27,7 @@ from GraphExtractor.graph import (
     SavedBytes,
     SparseTable,
 )
+from phaze_common.choices import GroupOrder
 from Solver.designs import model_shapes as searched_shapes
 from Solver.designs.costs import Part
 from Solver.designs.model_shapes import model_shapes

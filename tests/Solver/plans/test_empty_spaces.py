@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 
 from Estimator.network.cluster import Cluster, Tier
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import Recompute
 from phaze.settings.annotations import Mode
 from phaze.settings.resolve import resolve

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from test_best_plan import parts_of
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.many import evaluate_many
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import Status

@@ -75,7 +75,10 @@ def test_stages_that_differ_beat_the_best_of_stages_alike(run: Path) -> None:
     assert max(stage["memory_bytes"] for stage in best["stages"]) <= 4 * 2**30
     names = [layer for stage in best["plan"]["stages"] for layer in stage["layers"]]
     assert len(names) == len(set(names)) == 8
-    rows = {stage["dp"] * stage["micro_batch_size"] for stage in best["plan"]["stages"]}
+    rows = {
+        stage["degrees"]["dp"] * stage["degrees"]["micro_batch_size"]
+        for stage in best["plan"]["stages"]
+    }
     assert len(rows) == 1
 
 
@@ -179,9 +182,9 @@ def test_stages_on_too_few_devices_or_rows_that_differ_are_refused(
     content = json.loads((run / "best.json").read_bytes())
     stages = content["heterogeneous"]["best"]["plan"]["stages"]
     for changed, said in (
-        ({"dp": stages[0]["dp"] * 2}, "rows"),
+        ({"degrees": stages[0]["degrees"] | {"dp": stages[0]["degrees"]["dp"] * 2}}, "rows"),
         ({"layers": []}, "none"),
-        ({"zero_stage": 7}, "zero_stage"),
+        ({"degrees": stages[0]["degrees"] | {"zero_stage": 7}}, "zero_stage"),
     ):
         edited = json.loads(json.dumps(content))
         edited["heterogeneous"]["best"]["plan"]["stages"][0] |= changed

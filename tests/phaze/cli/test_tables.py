@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from Estimator.chips.accelerator import Accelerator
-from Estimator.plans.plan import Layout, StagePlan
+from Estimator.plans.degrees import Degrees
+from Estimator.plans.plan import Stage
 from Estimator.plans.results import Breakdown, PipelineReport, StageReport, Status
 from phaze.report.tables.search_tables import (
     breakdown_table,
@@ -66,7 +67,8 @@ BREAKDOWN = Breakdown(
 
 
 def plan() -> ModelPlan:
-    stage = StagePlan(("embedding",), Layout(2), 64, 4, Recompute.SELECTIVE, 1)
+    degrees = Degrees(tp=2, dp=64, micro_batch_size=4, recompute=Recompute.SELECTIVE, zero_stage=1)
+    stage = Stage(("embedding",), degrees)
     return ModelPlan(
         throughput_samples_per_s=409.6,
         tokens_per_s=409.6 * 512,

@@ -10,13 +10,20 @@ from random import Random
 
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.cuts import balanced_cuts
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
-from Estimator.plans.plan import GroupOrder, Plan, Precision, UniformPlan
+from Estimator.plans.plan import Plan
 from GraphExtractor.graph import Attention, Recompute
 from phaze.exports.launch import Launch
 from phaze.exports.megatron_reading import read
 from phaze.exports.shape import decoder_shape
-from phaze_common.choices import KeyExchange, PipelineSchedule, StageCuts, TensorLayout
+from phaze_common.choices import (
+    GroupOrder,
+    KeyExchange,
+    Precision,
+    StageCuts,
+    TensorLayout,
+)
 
 MIXTURES = ("mixtral-8x7b", "qwen3-30b-a3b")
 LISTED = ("qwen3-0.6b", "qwen3-8b", *MIXTURES)
@@ -162,7 +169,7 @@ def _random_cuts(rng: Random, layers: int, chunks: int) -> tuple[int, ...]:
 def _with_rarities(rng: Random, chances: Chances, launch: Launch) -> Launch:
     plan, degrees = launch.plan, launch.degrees
     changes: list[Launch] = [
-        replace(launch, plan=replace(plan, schedule=PipelineSchedule.GPIPE)),
+        replace(launch, plan=replace(plan, gpipe=True)),
         replace(launch, plan=replace(plan, stage_cuts=StageCuts.INSIDE)),
         replace(launch, degrees=replace(degrees, layout=TensorLayout.TWO_D, tp2=2)),
         replace(launch, degrees=replace(degrees, offload=Offload(activations=0.5))),

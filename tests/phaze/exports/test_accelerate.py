@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
-from Estimator.plans.plan import UniformPlan
 from phaze.exports.accelerate import EXPORTER, FORMATS, REFUSALS, ROTATION
 from phaze.exports.launch import Launch
 from phaze.exports.refusals import NO_OFFLOAD

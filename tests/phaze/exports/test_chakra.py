@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from Estimator.hardware_files import load_cluster
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.pipeline.schedule import PipelineSchedule, costs_of
 from Estimator.plans.pipeline.simulation import simulate
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.results import PipelineReport
 from GraphExtractor.graph import CollectiveKind
 from phaze.exports.chakra import EXPORTER, wire

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
-from Estimator.plans.plan import UniformPlan
 from phaze.exports.deepspeed import EXPORTER, REFUSALS, entries
 from phaze.exports.deepspeed_reading import read as read_file
 from phaze.exports.launch import Launch

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
-from Estimator.plans.plan import UniformPlan
 from phaze.exports.hf_trainer import EXPORTER, by_deepspeed
 from phaze.exports.hf_trainer_reading import read
 from phaze.exports.launch import Launch

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import phaze
 from Estimator.hardware_files import load_cluster
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from phaze.exports import jobs
 from phaze.exports.chakra.astra_sim import Dimension, network_file
 from phaze.exports.chakra.readme import readme

@@ -22,15 +22,15 @@ import pytest
 from launches import launch_of, random_launch, settings_of
 
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
-from Estimator.plans.plan import GroupOrder, Precision, UniformPlan
 from GraphExtractor.graph import Attention, Recompute
 from phaze.exports import megatron_bridge, megatron_lm
 from phaze.exports.launch import Launch
 from phaze.exports.megatron_lm.script import script
 from phaze.exports.megatron_pipeline import layout_chunks
 from phaze.exports.shape import decoder_shape
-from phaze_common.choices import KeyExchange, TensorLayout
+from phaze_common.choices import GroupOrder, KeyExchange, Precision, TensorLayout
 from phaze_common.errors import InputError
 
 PLANS = 1000

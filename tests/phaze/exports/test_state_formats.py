@@ -8,8 +8,9 @@ from itertools import product
 
 import pytest
 
-from Estimator.plans.plan import UniformPlan, plan_mapping
-from Estimator.plans.state_bytes import FORMAT_KEYS, StateFormats
+from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.plan import plan_mapping
+from Estimator.plans.state_formats import FORMAT_KEYS, StateFormats
 from GraphExtractor.graph import Attention
 from phaze.exports.launch import Exporter, Launch
 from phaze.exports.megatron_lm.arguments import groups

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
-from Estimator.plans.plan import UniformPlan
 from phaze.exports.launch import Launch
 from phaze.exports.refusals import NO_OFFLOAD, ON_HOST
 from phaze.exports.torchtitan import EXPORTER, REFUSALS

@@ -8,8 +8,9 @@ import random
 from dataclasses import replace
 
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import NOTHING, Offload
-from Estimator.plans.plan import Plan, UniformPlan
+from Estimator.plans.plan import Plan
 from phaze.exports.launch import Launch
 from phaze.exports.shape import decoder_shape
 from phaze_common.choices import (

@@ -13,14 +13,14 @@ import phaze
 from Estimator.plans.plan import Plan
 from phaze.runtime.training.job import CHECKPOINTS
 from phaze.runtime.training.torchrun import said_once
-from phaze_common.choices import PipelineSchedule
 from phaze_common.errors import InputError
 from phaze_common.records import to_json
 
 
 def with_stage(plan: Plan, number: int, **changes: object) -> Plan:
     stages = list(plan.stages)
-    stages[number] = replace(stages[number], **changes)  # type: ignore[arg-type]
+    degrees = replace(stages[number].degrees, **changes)  # type: ignore[arg-type]
+    stages[number] = replace(stages[number], degrees=degrees)
     return replace(plan, stages=tuple(stages))
 
 
@@ -67,7 +67,7 @@ def refused(
         (UNIFORM, ["--data", "/nowhere/text"], "--data: cannot read /nowhere/text"),
         (UNIFORM, ["--resume", "/nowhere"], "--resume /nowhere holds no checkpoint"),
         (UNIFORM, ["--model", "gpt2"], "holds no plan of gpt2"),
-        (replace(UNIFORM, schedule=PipelineSchedule.INTERLEAVED), [], "interleaved"),
+        (replace(UNIFORM, interleave=2), [], "interleaved"),
         (tiny_plan(Stage(FRONT), Stage((*BACK, "block.9"))), [], "'block.9' is no layer of it"),
         (
             tiny_plan(Stage(BACK), Stage(FRONT)),

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from Estimator.plans.plan import Layout, Plan, StagePlan
+from Estimator.plans.degrees import Degrees
+from Estimator.plans.plan import Plan
+from Estimator.plans.plan import Stage as PlanStage
 from phaze_common.choices import (
-    Attention,
-    GroupOrder,
     PipelineSchedule,
-    Precision,
     Recompute,
     StageCuts,
 )
@@ -43,23 +42,18 @@ def tiny_plan(
     return Plan(
         model=model,
         sequence_length=32,
-        precision=Precision.BF16,
-        attention=Attention.FLASH,
-        optimizer="adam",
         global_batch_size=batch,
-        schedule=schedule,
-        interleave=1,
-        group_order=GroupOrder.DATA_INNER,
-        overlap_gradients=None,
-        overlap_tensor=None,
+        gpipe=schedule is PipelineSchedule.GPIPE,
         stages=tuple(
-            StagePlan(
+            PlanStage(
                 layers=each.layers,
-                layout=Layout(tp=each.tp),
-                dp=each.dp,
-                micro_batch_size=max(1, ROWS // each.dp),
-                recompute=each.recompute,
-                zero_stage=each.zero,
+                degrees=Degrees(
+                    tp=each.tp,
+                    dp=each.dp,
+                    micro_batch_size=max(1, ROWS // each.dp),
+                    recompute=each.recompute,
+                    zero_stage=each.zero,
+                ),
                 recomputed_layers=each.recomputed_layers,
             )
             for each in stages

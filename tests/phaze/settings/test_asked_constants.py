@@ -3,16 +3,12 @@ under others."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "search"))
-from small_study import small_study, solved, write_hardware
 
 import phaze
 from Estimator.chips.design_space_files import load_chip
@@ -24,6 +20,7 @@ from phaze.settings.resolve import resolve
 from phaze.studies.explain.what_if import what_if
 from phaze.studies.robust.uncertain import Physics, uncertain_constants, with_factors
 from phaze_common.errors import InputError
+from tests.Solver.designs.small_study import small_study, solved, write_hardware
 
 
 def asked(**settings: Any) -> Any:

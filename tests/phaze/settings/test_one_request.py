@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Estimator.plans.state_bytes import FORMAT_KEYS
+from Estimator.plans.state_formats import FORMAT_KEYS
 from phaze.settings.annotations import Hardware, Mode
 from phaze.settings.request import Request, request_fields, settings_for
 from phaze.settings.resolve import resolve

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import phaze
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from phaze.cli.arguments import parse
 from phaze.cli.modes import _request
 from phaze.settings.annotations import Mode

@@ -9,11 +9,11 @@ from complete_run import row_with
 
 from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
-from Estimator.plans.plan import Precision
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.dimensions import parse_dimensions
 from phaze.validation.assumptions import Notes
 from phaze.validation.records import Assumption
+from phaze_common.choices import Precision
 
 SOURCES = Path(Validation.__file__).parent
 NOTED = re.compile(r"(?:assume|Assumption)\(\"(\w+)\"")

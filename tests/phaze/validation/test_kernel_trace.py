@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import phaze
-from Estimator.plans.plan import UniformPlan
+from Estimator.plans.degrees import UniformPlan
 from phaze.exports.chakra.ranks import Ranks
 from phaze.studies.traced_stages import traced_stages
 from phaze.validation.kernel_trace import read_trace

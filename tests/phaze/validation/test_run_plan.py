@@ -6,7 +6,6 @@ import pytest
 from complete_run import row_with, run_with
 
 from Estimator.devices.files import load_device, load_software
-from Estimator.plans.plan import Precision
 from GraphExtractor.graph import Attention, Recompute
 from phaze.validation.assumptions import Notes, load_assumptions
 from phaze.validation.pricing import AS_DESCRIBED, SaidOfSoftware
@@ -14,6 +13,7 @@ from phaze.validation.run_hardware import RunHardware
 from phaze.validation.run_plan import degrees_of, possible_plans
 from phaze.validation.stages import equal_chunks, fewest_chunks
 from phaze.validation.translation import translated
+from phaze_common.choices import Precision
 from phaze_common.errors import InputError
 
 RULES = load_assumptions()

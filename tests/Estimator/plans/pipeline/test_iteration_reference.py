@@ -12,10 +12,10 @@ from pipeline_reference import starts_s
 
 from Estimator.devices.operator_cost import PassStarts
 from Estimator.network.collectives import collective_s
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.pipeline.schedule import PipelineCosts, PipelineSchedule
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.policy import policy_under
 from Estimator.plans.rates import Messages, between_s
 from GraphExtractor.graph import CollectiveKind

@@ -86,10 +86,10 @@ def test_only_what_a_model_can_have_is_searched() -> None:
         },
     )
     found = other_layouts(request, "gpt3-125m")
-    assert {(each.tp, each.tp2) for each in found if each.kind is TensorLayout.TWO_D} == {
+    assert {(each.tp, each.tp2) for each in found if each.layout is TensorLayout.TWO_D} == {
         (1, 2)
     }  # 5 divides no 768 columns
-    assert {each.cp for each in found if each.kind is TensorLayout.ONE_D} == {
+    assert {each.cp for each in found if each.layout is TensorLayout.ONE_D} == {
         2
     }  # 3 divides no 128 tokens
     assert {each.exchange for each in found} == set(KeyExchange)
@@ -130,7 +130,7 @@ def test_panels_are_searched_where_a_layout_has_them() -> None:
     )
     assert request.panels == (1, 2, 4, 8, 16, 32)
     twice = [
-        each for each in other_layouts(request, "gpt3-125m") if each.kind is TensorLayout.TWO_D
+        each for each in other_layouts(request, "gpt3-125m") if each.layout is TensorLayout.TWO_D
     ]
     assert len(set(twice)) == len(twice)
     of_grid = {

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from Estimator.devices.files import load_device
 from Estimator.devices.written_yaml import written_yaml
 from Estimator.hardware_files import HARDWARE
+from Estimator.plans.degrees import Degrees, UniformPlan
 from Estimator.plans.offload import Offload
 from Estimator.plans.pipeline.schedule import PipelineSchedule
-from Estimator.plans.plan import Layout, Precision, StagePlan, UniformPlan, plan_mapping
-from Estimator.plans.state_bytes import FORMAT_KEYS, StateFormats
+from Estimator.plans.plan import Stage, plan_mapping
+from Estimator.plans.state_formats import FORMAT_KEYS, StateFormats
 from GraphExtractor.graph import Attention, Recompute
 from phaze.runs.plan_files import evaluate_request
 from phaze.settings.annotations import Mode
@@ -32,6 +33,7 @@ from phaze_common.choices import (
     MomentDtype,
     OffloadKind,
     Optimizer,
+    Precision,
     SolverName,
     StageCuts,
     StateDtype,
@@ -270,11 +272,10 @@ def search_result(
 ) -> Path:
     """The best.json of a search over ``names``, as far as it is read: a plan of 26 layers for each
     model, and the hardware."""
-    layout, layers = Layout(tp=2), tuple(f"layer.{each}" for each in range(26))
+    degrees = Degrees(tp=2, dp=8, micro_batch_size=4, recompute=Recompute.SELECTIVE)
+    layers = tuple(f"layer.{each}" for each in range(26))
     cuts = pairwise((0, 3, 6, 9, 26) if "interleave" in changes else (0, 9, 26))
-    chunks = [
-        StagePlan(layers[first:stop], layout, 8, 4, Recompute.SELECTIVE, 0) for first, stop in cuts
-    ]
+    chunks = [Stage(layers[first:stop], degrees) for first, stop in cuts]
     plan = whole_plan(
         *chunks,
         sequence_length=256,
@@ -287,7 +288,7 @@ def search_result(
     plans = {}
     for place, name in enumerate(names):
         stages = tuple(
-            replace(chunk, layout=replace(layout, tp=2 ** (place + 1))) for chunk in chunks
+            replace(chunk, degrees=replace(degrees, tp=2 ** (place + 1))) for chunk in chunks
         )
         plans[name] = {
             "plan": json.loads(to_json(replace(plan, model=name, stages=stages, **changes)))
@@ -360,7 +361,6 @@ def test_a_search_on_devices_brings_them_whatever_their_names_stand_for_now(tmp_
     chosen = {
         "precision": Precision.FP16,
         "interleave": 2,
-        "schedule": PipelineSchedule.INTERLEAVED,
         "global_batch_size": 4096,
     }
     path = search_result(tmp_path / "run", "bertlarge", hardware=gone, **chosen)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from Estimator.hardware_files import load_cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
-from Estimator.plans.plan import UniformPlan
 from Estimator.plans.rates import device_machine
 from Estimator.plans.results import Breakdown, Status
 from GraphExtractor.graph import Recompute

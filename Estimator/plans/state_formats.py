@@ -1,0 +1,56 @@
+"""Number formats of a parameter's training state, as far as a plan states them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from phaze_common.choices import MomentDtype, StateDtype
+
+
+@dataclass(frozen=True, order=True)
+class StateFormats:
+    """Number formats of training state; None: as the framework and the precision have it.
+
+    With ``fp8_weights`` the optimizer keeps a copy of its own of all weights; embedding, head,
+    norms and biases stay as the training has them.
+    """
+
+    gradient_dtype: StateDtype | None = None  # in which gradients are added up and reduced
+    moment_dtype: MomentDtype | None = None  # of the optimizer's moments
+    main_weight_dtype: StateDtype | None = None  # of the optimizer's own copy of the weights
+    fp8_weights: bool = (
+        False  # whether weights that products of blocks read are held and gathered in fp8
+    )
+
+    def __bool__(self) -> bool:
+        """Whether any is stated."""
+        return self != AS_USUAL
+
+    def settings(self) -> dict[str, Any]:
+        """What is stated, by the keys of settings, as plain values."""
+        stated = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: value if isinstance(value, bool) else value.value
+            for name, value in stated.items()
+            if value
+        }
+
+    def __str__(self) -> str:
+        """The same in words: ``gradients in bf16, weights in fp8``."""
+        return ", ".join(self._words())
+
+    def _words(self) -> Iterator[str]:
+        named = (
+            ("gradients", self.gradient_dtype),
+            ("moments", self.moment_dtype),
+            ("main weights", self.main_weight_dtype),
+        )
+        yield from (f"{what} in {dtype}" for what, dtype in named if dtype is not None)
+        if self.fp8_weights:
+            yield "weights in fp8"
+
+
+AS_USUAL = StateFormats()
+FORMAT_KEYS = tuple(each.name for each in fields(StateFormats))
