@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
@@ -220,6 +220,10 @@ class ModelPlan:
     def memory_bytes(self) -> float:
         """Of a device of the fullest stage."""
         return max(stage.memory_bytes for stage in self.stages)
+
+    def value_of(self, axis: str) -> Any:
+        """Its value of an axis of plans."""
+        return getattr(self if hasattr(self, axis) else self.plan, axis)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from GraphExtractor.permission import EVERY_FILE, files_to_run
 from phaze.runs import finished_run
 from phaze.runs.finished_run import FinishedRun
 from phaze.runs.plan_files import PlanFile
-from phaze.settings.annotations import Mode
 from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
 from phaze.studies.explain.records import Explanation
@@ -28,6 +27,7 @@ from phaze_common.errors import InfeasibleError, InputError
 from phaze_common.files import user_path
 from phaze_common.progress import Progress, SilentProgress
 from phaze_common.refusals import Refusals
+from phaze_common.stated_fields import Mode
 from Solver.results import SearchResult, SpaceSize
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from phaze import library
-from phaze.settings.annotations import Mode
 from phaze.settings.request import settings_for
 from phaze.studies.training_time.settings import all_settings
 from phaze_common.errors import PhazeError
 from phaze_common.refusals import SeveralProblemsError
+from phaze_common.stated_fields import Mode
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")

@@ -167,7 +167,9 @@ def growth(folder: Path) -> None:
                 "output": str(folder / f"{key}{value}"),
             }
             request = study(**asked, **more)
-            for model, length in zip(request.models, request.sequence_length, strict=True):
+            for model, length in zip(
+                request.workload.models, request.workload.sequence_length, strict=True
+            ):
                 load_or_extract(
                     UniformPlan(tp=8, micro_batch_size=1).graph_key(model.name, length),
                     request.folders.graphs,
@@ -184,10 +186,12 @@ def main() -> None:
     """Run the benchmarks and print them."""
     with tempfile.TemporaryDirectory() as name:
         request = resolve({}, QUESTION | {"output": name})
-        hardware, model = hardware_of(request), request.models[0].name
+        hardware, model = hardware_of(request), request.workload.models[0].name
         space = plan_space(request, model)
         shape = next(iter(space.shapes()))
-        graph = load_or_extract(shape.graph_key(model, request.sequence_length[0]), Path(name))
+        graph = load_or_extract(
+            shape.graph_key(model, request.workload.sequence_length[0]), Path(name)
+        )
         costs = hardware.proven(graph, shape.recompute, layer_groups(shape, hardware.cluster))
         pricing(hardware, space, shape, costs)
         placements(hardware, space, shape, costs, graph)

@@ -7,10 +7,10 @@ Imports nothing heavy, since ``--help`` reads it.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from Estimator.plans.assignment import Assignment
-from Estimator.plans.offload import NOTHING, Offload
+from Estimator.plans.offload import NOTHING, Offload, OffloadShare
 from Estimator.plans.state_formats import AS_USUAL, StateFormats
 from GraphExtractor.graph_key import GraphKey
 from phaze_common.choices import (
@@ -18,11 +18,23 @@ from phaze_common.choices import (
     GroupOrder,
     KeyExchange,
     LayoutName,
+    OffloadKind,
+    Optimizer,
     PipelineSchedule,
     Precision,
     Recompute,
     StageCuts,
     TensorLayout,
+)
+from phaze_common.settings import Kind
+from phaze_common.stated_fields import (
+    BOTH,
+    EVALUATE,
+    SEARCH,
+    Axis,
+    Decides,
+    Hardware,
+    Shorthand,
 )
 
 Part = TypeVar("Part", bound="Layout | PlanHeader")
@@ -38,14 +50,128 @@ class Layout:
     same parameters that divide the experts among them.
     """
 
-    tp: int = 1
-    cp: int = 1
-    ep: int = 1
-    sequence_parallel: bool = False
-    layout: TensorLayout = TensorLayout.ONE_D
-    tp2: int = 1
-    exchange: KeyExchange = KeyExchange.GATHER
-    panels: int = 1
+    layout: Annotated[
+        TensorLayout,
+        Axis(
+            "how tensors lie over devices: along one tensor axis, along two (SUMMA on tp x tp2 "
+            "devices), or sequences cut over cp devices; 'auto' for all three",
+            "1d",
+            "1d; a cp above 1 cuts sequences",
+            of_a_search=frozenset({LayoutName.AUTO.value}),
+            title="layout",
+            decides_first=Decides.GRAPH,
+            compared=True,
+            values=tuple[LayoutName, ...],
+            usual=(LayoutName.ONE_D,),
+            attribute="layout_name",
+        ),
+    ] = TensorLayout.ONE_D
+    tp: Annotated[
+        int,
+        Axis(
+            "tensor parallel width",
+            "1; with a device all that divide the model and a node",
+            "1",
+            most=4096,
+            takes_all=True,
+            shorthand=Shorthand(
+                "max_tp",
+                Kind.INTEGER,
+                "largest tensor parallel width N instead of --tp; searched are N and the powers "
+                "of two that divide it",
+                aliases=("phaze_max_tmp_width",),
+                most=4096,
+                modes=SEARCH,
+            ),
+            title="tensor parallel width",
+            glossary="devices that share every layer",
+            decides_first=Decides.GRAPH,
+            compared=True,
+        ),
+    ] = 1
+    tp2: Annotated[
+        int,
+        Axis(
+            "width of the second tensor axis of a layout 2d",
+            "1; of a layout 2d the powers of two",
+            "1",
+            most=4096,
+            title="second tensor axis",
+            glossary="whose devices share the tokens too",
+            decides_first=Decides.GRAPH,
+            compared=True,
+            usual=(1,),
+        ),
+    ] = 1
+    panels: Annotated[
+        int,
+        Axis(
+            "panels in which each product of a layout 2d runs, beside which the next one is on "
+            "its way",
+            "1; of a layout 2d those of 1, 2, 4, 8, 16 and 32 that divide the model",
+            "1; of a layout 2d 4",
+            most=4096,
+            title="panels of products",
+            decides_first=Decides.LAYER_COSTS,
+            compared=True,
+            usual=(1,),
+        ),
+    ] = 1
+    cp: Annotated[
+        int,
+        Axis(
+            "context parallel degree",
+            "1; of a layout sequence the powers of two above 1",
+            "1",
+            most=4096,
+            title="context parallel degree",
+            glossary="devices that share the tokens of a sequence",
+            decides_first=Decides.GRAPH,
+            compared=True,
+            usual=(1,),
+        ),
+    ] = 1
+    exchange: Annotated[
+        KeyExchange,
+        Axis(
+            "how queries meet keys and values of tokens on other devices",
+            "gather; of layouts 2d, sequence and auto all that are possible",
+            "gather",
+            takes_all=True,
+            title="exchange of keys and values",
+            decides_first=Decides.GRAPH,
+            compared=True,
+            usual=(KeyExchange.GATHER,),
+        ),
+    ] = KeyExchange.GATHER
+    ep: Annotated[
+        int,
+        Axis(
+            "expert parallel degree",
+            "all that divide the model's experts and the devices",
+            "1",
+            most=4096,
+            takes_all=True,
+            title="expert parallel degree",
+            glossary="devices that share the experts",
+            decides_first=Decides.GRAPH,
+            compared=True,
+            usual=(1,),
+        ),
+    ] = 1
+    sequence_parallel: Annotated[
+        bool,
+        Axis(
+            "split what tensor parallelism leaves whole along the sequence",
+            "false; with a device both where the model can",
+            "false",
+            takes_all=True,
+            title="sequence parallelism",
+            decides_first=Decides.GRAPH,
+            compared=True,
+            usual=(False,),
+        ),
+    ] = False
 
     @property
     def sequence_devices(self) -> int:
@@ -70,11 +196,78 @@ class Degrees(Layout):
     """How one pipeline stage is trained: its layout on each of ``dp`` replicas, the rows of a
     micro-batch of each, what is recomputed, sharded (ZeRO) and kept in host memory."""
 
-    dp: int = 1
-    micro_batch_size: int = 1
-    recompute: Recompute = Recompute.NONE
-    zero_stage: int = 0
-    offload: Offload = NOTHING
+    micro_batch_size: Annotated[
+        int,
+        Axis(
+            "samples per micro-batch",
+            "1; with a device 1, 2, 4, 8 and 16 as far as they divide the global batch",
+            "1",
+            aliases=("phaze_micro_batch_size",),
+            most=2**20,
+            title="micro-batch size",
+            decides_first=Decides.GRAPH,
+            compared=True,
+        ),
+    ] = 1
+    dp: Annotated[
+        int,
+        Axis(
+            "data parallel degree",
+            "all that are possible",
+            "1, or what --devices leaves",
+            most=2**20,
+            takes_all=True,
+            title="data parallel degree",
+            glossary="replicas that share the samples",
+            compared=True,
+            usual=None,
+        ),
+    ] = 1
+    recompute: Annotated[
+        Recompute,
+        Axis(
+            "activation recomputation",
+            "all",
+            "none",
+            takes_all=True,
+            title="recomputation",
+            decides_first=Decides.LAYER_COSTS,
+            compared=True,
+            usual=tuple(Recompute),
+        ),
+    ] = Recompute.NONE
+    zero_stage: Annotated[
+        int,
+        Axis(
+            "ZeRO stage, 0 to 3: what is sharded over data parallel devices",
+            "0; with a device all",
+            "0",
+            least=0,
+            most=3,
+            takes_all=True,
+            shorthand=Shorthand(
+                "fsdp", Kind.SWITCH, "fully sharded: the same as --zero-stage 3", modes=EVALUATE
+            ),
+            title="ZeRO stage",
+            compared=True,
+            usual=(0,),
+        ),
+    ] = 0
+    offload: Annotated[
+        Offload,
+        Axis(
+            "what is kept in host memory, wholly or such a part of it as activations=0.5; a "
+            "search tries none, half and all of each that is named (none and the part where one "
+            "is given), or of all four with 'auto'",
+            "nothing",
+            lists=BOTH,
+            hardware=Hardware.DEVICES,
+            of_a_search=frozenset({OffloadKind.AUTO.value}),
+            title="kept in host memory",
+            values=tuple[OffloadKind | OffloadShare, ...],
+            usual=None,
+        ),
+    ] = NOTHING
 
     @property
     def rows(self) -> int:
@@ -110,16 +303,122 @@ class PlanHeader:
     ``stage_cuts`` inside layers the parts of layers are what stages hold and recompute as layers.
     """
 
-    global_batch_size: int = 1
-    precision: Precision = Precision.BF16
-    attention: Attention = Attention.FLASH
-    optimizer: str = "adam"
-    gpipe: bool = False
-    interleave: int = 1
-    group_order: GroupOrder | Assignment = GroupOrder.DATA_INNER
-    overlap_gradients: bool | None = None
-    overlap_tensor: bool | None = None
-    stage_cuts: StageCuts = StageCuts.BETWEEN
+    global_batch_size: Annotated[
+        int,
+        Axis(
+            "samples per iteration, over all replicas",
+            "4096",
+            "one micro-batch per replica",
+            most=2**24,
+            title="global batch, samples",
+            values=int,
+            usual=4096,
+        ),
+    ] = 1
+    precision: Annotated[
+        Precision,
+        Axis(
+            "format of matrix products",
+            "bf16; fp16 or fp32 on devices without it",
+            title="precision",
+            decides_first=Decides.GRAPH,
+            values=Precision,
+            usual=Precision.BF16,
+        ),
+    ] = Precision.BF16
+    attention: Annotated[
+        Attention,
+        Axis(
+            "fused and tiled, or separate products with the scores in memory",
+            "flash",
+            title="attention",
+            decides_first=Decides.GRAPH,
+            values=Attention,
+            usual=Attention.FLASH,
+        ),
+    ] = Attention.FLASH
+    optimizer: Annotated[
+        str,
+        Axis("optimizer", "adam", title="optimizer", values=Optimizer, usual=Optimizer.ADAM),
+    ] = "adam"
+    gpipe: Annotated[
+        bool,
+        Axis(
+            "order of the passes",
+            "1f1b, interleaved with several chunks per stage",
+            key="schedule",
+            modes=EVALUATE,
+            title="schedule",
+            values=PipelineSchedule,
+            usual=PipelineSchedule.ONE_F_ONE_B,
+            attribute="schedule",
+        ),
+    ] = False
+    interleave: Annotated[
+        int,
+        Axis(
+            "model chunks per pipeline stage",
+            "1; with a device all that are possible",
+            "1",
+            most=1024,
+            takes_all=True,
+            title="chunks per stage",
+            compared=True,
+            usual=None,
+        ),
+    ] = 1
+    group_order: Annotated[
+        GroupOrder | Assignment,
+        Axis(
+            "how the parallel groups nest over the devices, innermost first; 'tiers' for every "
+            "way in which they share out the tiers of the network, or one of these ways, as "
+            "tp4.dp2/dp8.pp4",
+            "both orders where the network has several tiers; with a device 'tiers' too",
+            GroupOrder.DATA_INNER.value,
+            takes_all=True,
+            of_a_search=frozenset({GroupOrder.TIERS.value}),
+            title="order of the groups",
+            compared=True,
+            usual=(GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER),
+        ),
+    ] = GroupOrder.DATA_INNER
+    overlap_gradients: Annotated[
+        bool | None,
+        Axis(
+            "whether gradient communication runs beside computation",
+            "as the framework of the device does, else false",
+            takes_all=True,
+            title="overlap of gradients",
+            compared=True,
+            values=tuple[bool, ...],
+            usual=(False,),
+        ),
+    ] = None
+    overlap_tensor: Annotated[
+        bool | None,
+        Axis(
+            "whether tensor-parallel communication runs beside computation",
+            "as the framework of the device does, else false",
+            takes_all=True,
+            title="overlap of tensor parallelism",
+            decides_first=Decides.LAYER_COSTS,
+            values=tuple[bool, ...],
+            usual=(False,),
+        ),
+    ] = None
+    stage_cuts: Annotated[
+        StageCuts,
+        Axis(
+            "where stages may begin and what is recomputed ends: between layers, or inside them "
+            "too wherever a single tensor passes (between attention and feed-forward), so that "
+            "parts of layers count as layers",
+            "between",
+            title="cuts into stages",
+            decides_first=Decides.GRAPH,
+            values=StageCuts,
+            usual=StageCuts.BETWEEN,
+        ),
+    ] = StageCuts.BETWEEN
     state_formats: StateFormats = AS_USUAL
 
     @property
@@ -145,8 +444,34 @@ class UniformPlan(Degrees, PlanHeader):
     only branching models need not keep).
     """
 
-    pp: int = 1
-    stage_layers: tuple[int, ...] | None = None
+    pp: Annotated[
+        int,
+        Axis(
+            "pipeline stages",
+            "all that are possible",
+            "1",
+            most=2**16,
+            takes_all=True,
+            title="pipeline depth",
+            glossary="stages that the layers are cut into",
+            compared=True,
+            usual=None,
+        ),
+    ] = 1
+    stage_layers: Annotated[
+        tuple[int, ...] | None,
+        Axis(
+            "layers of each stage, or of each chunk in model order, embedding and head counted",
+            "balanced blocks",
+            repeats=True,
+            most=2**16,
+            modes=EVALUATE,
+            lists=EVALUATE,
+            title="layers of the stages",
+            values=tuple[int, ...],
+            usual=None,
+        ),
+    ] = None
     layer_order: tuple[int, ...] | None = None
 
     @property

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from enum import Enum
 from typing import Any
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import EXAMPLE, Assignment, check_assignment
+from Estimator.plans.axes import PLAN_AXES
 from Estimator.plans.degrees import Degrees, PlanHeader, UniformPlan, part_of
 from Estimator.plans.pipeline.schedule import check as check_schedule
+from Estimator.plans.state_formats import FORMAT_KEYS
 from phaze_common.choices import GroupOrder, KeyExchange, TensorLayout
 from phaze_common.errors import InputError
 from phaze_common.records import to_record
 
 # what the first versions of files of plans did not state
 LATER = frozenset({"stage_cuts", "state_formats"})
+WHERE_STATED = frozenset({"offload", *FORMAT_KEYS})
 
 
 @dataclass(frozen=True)
@@ -117,36 +119,6 @@ class Plan(PlanHeader):
         )
 
 
-MAPPED = (  # keys of a plan's settings that are its fields or properties too
-    *(
-        "tp",
-        "pp",
-        "dp",
-        "cp",
-        "ep",
-        "layout",
-        "tp2",
-        "panels",
-        "exchange",
-        "micro_batch_size",
-        "global_batch_size",
-    ),
-    "interleave",
-    *(
-        "schedule",
-        "stage_layers",
-        "recompute",
-        "sequence_parallel",
-        "zero_stage",
-        "optimizer",
-        "precision",
-        "attention",
-    ),
-    "stage_cuts",
-    *("group_order", "overlap_gradients", "overlap_tensor"),
-)
-
-
 def plan_by_value(document: object, source: str) -> Plan:
     """The plan that a file states with its stages, and with all that these share.
 
@@ -165,24 +137,9 @@ def plan_mapping(plan: UniformPlan) -> dict[str, Any]:
 
     Of what is offloaded, and of number formats, only plans tell that say something of them.
     """
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Enum):
-            return value.value
-        return (
-            list(value)
-            if isinstance(value, tuple)
-            else str(value)
-            if isinstance(value, Assignment)
-            else value
-        )
-
-    offload = {"offload": list(plan.offload.terms)} if plan.offload else {}
-    return (
-        {name: plain(getattr(plan, name)) for name in MAPPED}
-        | offload
-        | plan.state_formats.settings()
-    )
+    found = {each.key: each.of(plan) for each in PLAN_AXES}
+    found |= {"layout": plan.layout.value, "offload": list(plan.offload.terms)}
+    return {key: value for key, value in found.items() if value or key not in WHERE_STATED}
 
 
 def group_order_of(text: str) -> GroupOrder | Assignment:

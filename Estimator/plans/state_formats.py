@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 from phaze_common.choices import MomentDtype, StateDtype
+from phaze_common.stated_fields import Axis
 
 
 @dataclass(frozen=True, order=True)
@@ -17,12 +18,48 @@ class StateFormats:
     norms and biases stay as the training has them.
     """
 
-    gradient_dtype: StateDtype | None = None  # in which gradients are added up and reduced
-    moment_dtype: MomentDtype | None = None  # of the optimizer's moments
-    main_weight_dtype: StateDtype | None = None  # of the optimizer's own copy of the weights
-    fp8_weights: bool = (
-        False  # whether weights that products of blocks read are held and gathered in fp8
-    )
+    gradient_dtype: Annotated[
+        StateDtype | None,
+        Axis(
+            "format in which gradients are added up over micro-batches and reduced over replicas",
+            "as the framework has it: fp32 in bf16 and fp8 under those of today",
+            title="format of gradients",
+            values=StateDtype,
+            usual=None,
+        ),
+    ] = None
+    moment_dtype: Annotated[
+        MomentDtype | None,
+        Axis(
+            "format in which the optimizer keeps its moments",
+            "fp32",
+            title="format of moments",
+            values=MomentDtype,
+            usual=None,
+        ),
+    ] = None
+    main_weight_dtype: Annotated[
+        StateDtype | None,
+        Axis(
+            "format of the optimizer's own copy of the weights; that of the weights themselves is "
+            "none, and they are updated",
+            "fp32 with adam",
+            title="format of main weights",
+            values=StateDtype,
+            usual=None,
+        ),
+    ] = None
+    fp8_weights: Annotated[
+        bool,
+        Axis(
+            "whether weights of blocks are held and gathered in fp8 in a training in fp8, the "
+            "optimizer's copy beside them",
+            "false",
+            title="weights in fp8",
+            values=bool,
+            usual=None,
+        ),
+    ] = False
 
     def __bool__(self) -> bool:
         """Whether any is stated."""

@@ -20,7 +20,7 @@ from phaze_common.progress import Advance
 from Solver.designs.costs import Part, Shape
 from Solver.designs.points import PROVEN, PointGroup
 from Solver.designs.run import Run
-from Solver.plans.axes import AXES, PlanAxis, Value
+from Solver.plans.axes import AXES, ChosenAxis, Value
 from Solver.plans.best_plan import ConfigurationPlans
 from Solver.plans.fastest_plans import EVERY, NONE, Fastest, FastestPlans, PlansWithValues
 from Solver.plans.shape_plans import ShapePlans
@@ -62,7 +62,7 @@ class _Wanted:
     """An axis with the values that are shown, in order, of so many ``there_are``; the optimum has
     ``chosen``."""
 
-    axis: PlanAxis
+    axis: ChosenAxis
     shown: Sequence[Value]
     chosen: Value
     there_are: int
@@ -113,7 +113,7 @@ class _Model:
         wanted = {axis: each for axis in AXES if (each := self._wanted(axis)).there_are > 1}
         every = [axis for axis in wanted if axis.every_plan and self._space.thinned]
         searched = [axis for axis in wanted if axis not in every]
-        found: dict[PlanAxis, AxisValues] = {}
+        found: dict[ChosenAxis, AxisValues] = {}
         parts = len(self._searched)
         label = f"fastest plan of {self._name} with every value of the axes"
         with self._run.progress.phase(label, parts * (bool(searched) + len(every))) as advance:
@@ -125,15 +125,15 @@ class _Model:
                 )
         return [found[axis] for axis in wanted]
 
-    def _wanted(self, axis: PlanAxis) -> _Wanted:
+    def _wanted(self, axis: ChosenAxis) -> _Wanted:
         """What is shown of an axis."""
         every, chosen = self._values(axis), self._chosen_value(axis)
         return _Wanted(axis, _shown(every, chosen), chosen, len(every))
 
-    def _values(self, axis: PlanAxis) -> list[Value]:
+    def _values(self, axis: ChosenAxis) -> list[Value]:
         """All values that plans have, in order."""
-        if axis.of_shape is not None:
-            values = {axis.of_shape(each.shape.plan) for each in self._searched}
+        if axis.of_shapes:
+            values = {axis.axis.of(each.shape.plan) for each in self._searched}
         elif axis.every_plan:
             values = {
                 value
@@ -141,7 +141,6 @@ class _Model:
                 for value in np.unique(self._unthinned(shape).dp).tolist()
             }
         else:
-            assert axis.of_plans is not None
             columns = [axis.of_plans(each.plans.plans) for each in self._searched]
             values = {
                 _named(axis, value) for column in columns for value in np.unique(column).tolist()
@@ -149,7 +148,7 @@ class _Model:
         modes = [mode.value for mode in Recompute]
         return sorted(values, key=lambda value: modes.index(value) if value in modes else value)
 
-    def _chosen_value(self, axis: PlanAxis) -> Value:
+    def _chosen_value(self, axis: ChosenAxis) -> Value:
         whole = self._chosen.plan if axis.name == "overlap_gradients" else self._chosen
         value: Value = getattr(whole, axis.name)
         names = {order.value for order in ORDERS}
@@ -180,7 +179,7 @@ class _Model:
 
     def _fastest(
         self, wanted: Sequence[_Wanted], listed: Iterable[_Listed], advance: Advance
-    ) -> dict[PlanAxis, AxisValues]:
+    ) -> dict[ChosenAxis, AxisValues]:
         """The fastest of the plans ``listed`` with every value of several axes."""
         fastest, chosen = FastestPlans([len(each.shown) for each in wanted]), self._chosen
         codes = [each.shown.index(each.chosen) for each in wanted]
@@ -221,9 +220,8 @@ class _Model:
         """Which of the values shown the plans have, shape (plans,)."""
         axis, plans = wanted.axis, each.plans.plans
         place = {value: place for place, value in enumerate(wanted.shown)}
-        if axis.of_shape is not None:
-            return np.full(len(plans), place.get(axis.of_shape(each.shape.plan), NONE))
-        assert axis.of_plans is not None
+        if axis.of_shapes:
+            return np.full(len(plans), place.get(axis.axis.of(each.shape.plan), NONE))
         values, which = np.unique(axis.of_plans(plans), return_inverse=True)
         codes = np.array(
             [place.get(_named(axis, value), NONE) for value in values.tolist()], np.int64
@@ -250,16 +248,15 @@ class _Model:
             wanted.axis.name, self._name, _text(wanted.chosen), wanted.there_are, values, scope
         )
 
-    def _closed_s(self, axis: PlanAxis, value: Value) -> float:
+    def _closed_s(self, axis: ChosenAxis, value: Value) -> float:
         """Seconds that no plan with ``value`` of the shapes that were closed is below; infinite
         where none has it."""
         every = [group.closed for group in self._groups]
-        if axis.of_shape is None:
+        if not axis.of_shapes:
             return min(float(closed.least_s.min(initial=np.inf)) for closed in every)
         having = (zip(closed.plans, closed.least_s.tolist(), strict=True) for closed in every)
-        of_shape = axis.of_shape
         return min(
-            (least_s for each in having for plan, least_s in each if of_shape(plan) == value),
+            (least_s for each in having for plan, least_s in each if axis.axis.of(plan) == value),
             default=np.inf,
         )
 
@@ -299,7 +296,7 @@ def _as_known(group: PointGroup, place: int, row: int) -> float:
     return known
 
 
-def _named(axis: PlanAxis, value: Value) -> Value:
+def _named(axis: ChosenAxis, value: Value) -> Value:
     if axis.name != "group_order":
         return value
     return ORDERS[int(value)].value

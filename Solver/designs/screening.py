@@ -43,9 +43,7 @@ def screened(priced: PricedShapes) -> tuple[list[Shape], ClosedShapes] | None:
     if least_s is None:
         return None
     columns = [
-        np.array([axis.of_shape(plan) for plan in priced.plans])
-        for axis in AXES
-        if axis.of_shape is not None
+        np.array([axis.axis.of(plan) for plan in priced.plans]) for axis in AXES if axis.of_shapes
     ]
     values = [np.flatnonzero(column == value) for column in columns for value in np.unique(column)]
     sizes = np.array([plan.micro_batch_size for plan in priced.plans])

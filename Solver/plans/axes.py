@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
-from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.axes import COMPARED, PlanAxis
 from Estimator.plans.uniform_plans import ORDERS, UniformPlans
 from phaze_common.choices import GroupOrder
 
@@ -19,19 +19,36 @@ Value = int | str | bool
 
 
 @dataclass(frozen=True)
-class PlanAxis:
-    """Something that plans choose: ``of_shape`` is its value in all plans of a shape, where that
-    differs ``of_plans`` of each.
+class ChosenAxis:
+    """An axis of which searches tell the best plan of every value.
 
     Of plans ``alike`` any value says the same, so that they have all of them.
     """
 
-    name: str
-    of_shape: Callable[[UniformPlan], Value] | None = None
-    of_plans: Callable[[UniformPlans], IntArray | BoolArray] | None = None
+    axis: PlanAxis
     alike: Callable[[UniformPlans, Cluster], BoolArray] | None = None
-    # those too that a search need not list, because others with another value are no slower
-    every_plan: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its key."""
+        return self.axis.key
+
+    @property
+    def of_shapes(self) -> bool:
+        """Whether all plans of a shape have one value of it."""
+        return self.axis.decides_layer_costs
+
+    @property
+    def every_plan(self) -> bool:
+        """Whether plans count too that a search need not list, because others with another value
+        are no slower."""
+        return self.name == "dp"
+
+    def of_plans(self, plans: UniformPlans) -> IntArray | BoolArray:
+        """The value of each plan, shape (N,); of an axis that is not ``of_shapes``."""
+        ordered = self.name == "group_order"
+        values: IntArray = plans.order_numbers if ordered else getattr(plans, self.name)
+        return values
 
 
 def _one_copy(plans: UniformPlans, _: Cluster) -> BoolArray:
@@ -47,21 +64,5 @@ def _one_order(plans: UniformPlans, cluster: Cluster) -> BoolArray:
     return one & (plans.order_numbers < ORDERS.index(GroupOrder.TIERS))
 
 
-AXES = (
-    PlanAxis("tp", of_shape=lambda shape: shape.tp),
-    PlanAxis("pp", of_plans=lambda plans: plans.pp),
-    PlanAxis("dp", of_plans=lambda plans: plans.dp, every_plan=True),
-    PlanAxis("cp", of_shape=lambda shape: shape.cp),
-    PlanAxis("layout", of_shape=lambda shape: shape.layout_name.value),
-    PlanAxis("tp2", of_shape=lambda shape: shape.tp2),
-    PlanAxis("panels", of_shape=lambda shape: shape.panels),
-    PlanAxis("exchange", of_shape=lambda shape: shape.exchange.value),
-    PlanAxis("ep", of_shape=lambda shape: shape.ep),
-    PlanAxis("micro_batch_size", of_shape=lambda shape: shape.micro_batch_size),
-    PlanAxis("recompute", of_shape=lambda shape: shape.recompute.value),
-    PlanAxis("sequence_parallel", of_shape=lambda shape: shape.sequence_parallel),
-    PlanAxis("interleave", of_plans=lambda plans: plans.interleave),
-    PlanAxis("zero_stage", of_plans=lambda plans: plans.zero_stage, alike=_one_copy),
-    PlanAxis("group_order", of_plans=lambda plans: plans.order_numbers, alike=_one_order),
-    PlanAxis("overlap_gradients", of_plans=lambda plans: plans.overlap_gradients, alike=_one_copy),
-)
+_ALIKE = {"zero_stage": _one_copy, "overlap_gradients": _one_copy, "group_order": _one_order}
+AXES = tuple(ChosenAxis(each, _ALIKE.get(each.key)) for each in COMPARED)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from phaze.cli.arguments import Command
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
-from phaze.settings.annotations import Mode
 from phaze.settings.request import settings_for
 from phaze_common import file_formats
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 
 if TYPE_CHECKING:
     from Estimator.devices.device import Calibration

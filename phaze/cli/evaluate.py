@@ -66,11 +66,11 @@ def _launched(command: Command) -> LaunchReading:
     """
     from GraphExtractor.models.registry import canonical_name, find_model
     from phaze.exports.launchers import read_launch
-    from phaze.settings.annotations import Mode
     from phaze.settings.asked_constants import dotted
     from phaze.settings.request import settings_for
     from phaze_common.files import user_path
     from phaze_common.settings import COMMAND_LINE
+    from phaze_common.stated_fields import Mode
 
     path = user_path(str(command.launcher))
     if command.config is not None:
@@ -102,9 +102,9 @@ def _request(command: Command, launch: LaunchReading) -> Request:
     Raises:
         InputError: both together make no plan.
     """
-    from phaze.settings.annotations import Mode
     from phaze.settings.resolve import resolve
     from phaze_common.files import user_path
+    from phaze_common.stated_fields import Mode
 
     path, found = user_path(str(command.launcher)), launch.settings
     logger.info(
@@ -133,11 +133,11 @@ def _request(command: Command, launch: LaunchReading) -> Request:
 def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[str, object]:
     """The batches, replicas and lengths that neither the launch nor the command line says, as they
     are priced."""
-    from phaze.settings.annotations import Mode
     from phaze.settings.asked_constants import dotted
     from phaze.settings.problem import single_plan
     from phaze.settings.request import settings_for
     from phaze_common.settings import COMMAND_LINE
+    from phaze_common.stated_fields import Mode
 
     said = {
         **launch.settings,
@@ -148,9 +148,9 @@ def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[st
         "micro_batch_size": plan.micro_batch_size,
         "global_batch_size": plan.global_batch_size,
         "dp": plan.dp,
-        "sequence_length": request.sequence_length[0],
+        "sequence_length": request.workload.sequence_length[0],
     }
-    if "sequence_length" in request.models[0].name:
+    if "sequence_length" in request.workload.models[0].name:
         del found["sequence_length"]
     return {
         key: value

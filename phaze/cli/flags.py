@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from phaze.cli.help_text import COLUMNS, SETTING_GROUPS, TRAINING_GROUPS, HelpFormatter, usage_of
+from phaze.cli.help_text import COLUMNS, TRAINING_GROUPS, HelpFormatter, usage_of
 from phaze.cli.names import EXPORTED, LISTED, MODES, STUDY_MODES, WITHOUT_TABLES
 from phaze.cli.parser import Parser, SetAction, add_one, add_table
-from phaze.settings.annotations import Mode
-from phaze.settings.request import settings_for
+from phaze.settings.request import setting_groups, settings_for
 from phaze.studies.training_time.settings import all_settings
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 
 _EPILOG = """Settings come from, weakest first: defaults, the {file} (the same
 names as the flags), the command line, where a later flag or --set replaces an
@@ -229,7 +229,7 @@ def _add_export(parser: Parser) -> None:
 
 
 def _add_training_time(parser: Parser) -> None:
-    add_table(parser, all_settings(), {**TRAINING_GROUPS, **SETTING_GROUPS})
+    add_table(parser, all_settings(), {**TRAINING_GROUPS, **setting_groups()})
     parser.add_argument(
         "--plan",
         "--config",

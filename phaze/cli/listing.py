@@ -271,9 +271,9 @@ def _chips() -> list[Row]:
 
 
 def _default_space() -> str:
-    from phaze.settings.request import Request
+    from phaze.settings.request import HardwareSettings
 
-    return str(Request.design_space)
+    return str(HardwareSettings.design_space)
 
 
 def _memory(path: Path) -> Row:

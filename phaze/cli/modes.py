@@ -146,15 +146,15 @@ def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
     from Estimator.chips.cores_file import cores_json
     from Estimator.chips.design_space_files import load_design_space
-    from phaze.settings.annotations import Mode
     from phaze.settings.designed_chips import CORES
     from phaze.settings.folders import folders_of
-    from phaze.settings.request import Request, settings_for
+    from phaze.settings.request import HardwareSettings, settings_for
     from phaze_common.files import named_file, output_file
+    from phaze_common.stated_fields import Mode
     from phaze_common.written_files import write_output
 
     given = settings_for(Mode.SEARCH).read(command.given, "command line").get("design_space")
-    name = named_file("design_space", given or str(Request.design_space))
+    name = named_file("design_space", given or str(HardwareSettings.design_space))
     generated = load_design_space(name).generate()
     if command.output == STDOUT:
         say(sys.stdout, cores_json(generated).decode().splitlines())
@@ -261,9 +261,9 @@ def _graphs(request: Request, progress: Progress) -> Iterator[ModelGraph]:
         with progress.phase(f"training graphs of {keys[0].model}", len(keys)) as advance:
             for key in keys:
                 graph = load_or_extract(
-                    key, request.folders.graphs, request.force_reextract_model, request.code
+                    key, request.folders.graphs, request.output.force_reextract_model, request.code
                 )
-                check_functions([graph], known, strict=request.strict)
+                check_functions([graph], known, strict=request.search.strict)
                 advance(1)
                 yield graph
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NoReturn
 
-from phaze.cli.help_text import SETTING_GROUPS
 from phaze.cli.names import MODES
-from phaze.settings.annotations import Mode
-from phaze.settings.request import settings_for
+from phaze.settings.request import setting_groups, settings_for
 from phaze_common.errors import InputError
 from phaze_common.settings import Kind, Setting, SettingTable
+from phaze_common.stated_fields import Mode
 
 CONSTANTS = "constants"
 LONGEST_CHOICES = 60  # letters behind a flag, of a line of 80
@@ -114,10 +113,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_table(
-    parser: Parser, table: SettingTable, groups: Mapping[str, Sequence[str]] = SETTING_GROUPS
+    parser: Parser, table: SettingTable, groups: Mapping[str, Sequence[str]] | None = None
 ) -> None:
     """Add the settings of ``table`` as flags, by group, and ``--set``, which takes any of them."""
-    for title, keys in groups.items():
+    for title, keys in (groups or setting_groups()).items():
         group = parser.add_argument_group(title)
         for setting in sorted(
             (each for each in table.settings if each.key in keys),

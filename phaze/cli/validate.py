@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from phaze.cli.arguments import Command
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
-from phaze.settings.annotations import Mode
 from phaze.settings.request import settings_for
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 
 if TYPE_CHECKING:
     from phaze.validation.own_plan_runs import PricedFile

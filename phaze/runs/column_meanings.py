@@ -3,22 +3,12 @@ ends its name."""
 
 from collections.abc import Mapping
 
-_PLAN: Mapping[str, str] = {
-    "model": "as it was named",
-    "hbm_bytes": "memory of a device",
-    "micro_batch_size": "samples of a micro-batch",
-    "layout": "how tensors lie over devices: 1d, 2d or sequence",
-    "tp": "tensor parallel width",
-    "tp2": "width of the second tensor axis of a layout 2d",
-    "panels": "panels in which products of a layout 2d run",
-    "cp": "context parallel degree",
-    "exchange": "how queries meet keys and values on other devices: gather, ring or ulysses",
-    "ep": "expert parallel degree",
-    "sequence_parallel": "whether what tensor parallelism leaves whole is split along the sequence",
-    "recompute": "what is recomputed: none, selective or full",
-    "pp": "pipeline stages; 0 where there is no plan",
-    "dp": "data parallel degree; 0 where there is no plan",
-}
+from Estimator.plans.axes import COMPARED
+
+_MODEL: Mapping[str, str] = {"model": "as it was named", "hbm_bytes": "memory of a device"}
+_NONE = "; 0 where there is no plan"
+_SHAPES = {each.key: each.axis.help for each in COMPARED if each.decides_layer_costs}
+_PLANS = {each.key: each.axis.help for each in COMPARED if not each.decides_layer_costs}
 _CHIP: Mapping[str, str] = {
     "num_tc": "tensor cores",
     "num_vc": "vector cores",
@@ -32,7 +22,9 @@ _CHIP: Mapping[str, str] = {
     "links": "links of the chip's own; where the space has several",
 }
 OF_DESIGNS: Mapping[str, str] = {
-    **_PLAN,
+    **_MODEL,
+    **_SHAPES,
+    **{key: _PLANS[key] + _NONE for key in ("pp", "dp")},
     "layer_groups": "where the groups lie that communicate within a layer: consecutive, or by tier",
     **_CHIP,
     "peak_w": "power with everything busy; of whole dies",
@@ -53,32 +45,15 @@ OF_DESIGNS: Mapping[str, str] = {
 }
 """Columns of ``designs.parquet``, which has a row per design point."""
 OF_PLANS: Mapping[str, str] = {
-    **_PLAN,
-    "zero_stage": "ZeRO stage",
-    "interleave": "model chunks of a stage",
-    "group_order": "how the parallel groups nest over the devices, innermost first",
-    "overlap_gradients": "whether gradient communication runs beside computation",
+    **_MODEL,
+    **_SHAPES,
+    **_PLANS,
     "status": "what became of the plan",
     "time_per_batch_s": "seconds of an iteration with the best stages; nothing where they were "
     "not searched",
     "time_per_batch_bound_s": "no stages of the plan take less",
 }
 """Columns of ``plans.parquet``, which has a row per plan of the best hardware."""
-_OF_POINTS = (  # choices of the best plan
-    *(
-        "micro_batch_size",
-        "recompute",
-        "tp",
-        "pp",
-        "dp",
-        "cp",
-        "ep",
-        "interleave",
-        "sequence_parallel",
-        "zero_stage",
-    ),
-    *("group_order", "layout", "tp2", "panels", "exchange"),
-)
 OF_SWEEPS: Mapping[str, str] = {
     "point": "number of the point, in the order of the sweep file",
     "status": "of the search: optimal, feasible, infeasible, timed_out or failed; impossible "
@@ -92,7 +67,7 @@ OF_SWEEPS: Mapping[str, str] = {
     "objective_value_with_room": "what the best design reaches that leaves room, where the "
     "optimum leaves little",
     "throughput_samples_per_s": "of the best plan, where the point has one model",
-    **{f"plan_{name}": OF_PLANS[name] for name in _OF_POINTS},
+    **{f"plan_{key}": says for key, says in (_SHAPES | _PLANS).items()},
     "time_per_batch_s": "seconds of an iteration of the best plan, where the point has one model",
     "time_per_batch_bound_s": "no plan takes less",
     "plan_micro_batches_per_pipeline": "micro-batches of a replica in an iteration",

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import COLUMNS, STANDARD, VARIED, AcceleratorSet
 from Estimator.plans.assignment import Assignment
-from phaze_common.choices import FrontAxis, KeyExchange, LayoutName, Recompute
+from Estimator.plans.axes import COMPARED, PlanAxis
+from Estimator.plans.uniform_plans import UniformPlans
+from phaze_common.choices import FrontAxis
 from phaze_common.run_files import DESIGNS, PLANS
 from Solver.designs.points import PointGroup, PointStatus
 from Solver.hardware import DesignedChips, Hardware
@@ -30,25 +32,16 @@ CONSECUTIVE = (
 )
 UNSTATED = ""  # in designs of before
 
-TEXTS, SWITCHES = (
-    frozenset({"model", "recompute", "status", "group_order", "layout", "exchange", LAYER_GROUPS}),
-    frozenset({"sequence_parallel", "on_front"}),
+# axes of which all plans of a design point have one value, and the others
+OF_SHAPES = tuple(each for each in COMPARED if each.decides_layer_costs)
+OF_PLANS_ALONE = tuple(each for each in COMPARED if not each.decides_layer_costs)
+SWITCHES = frozenset({"on_front", *(each.key for each in COMPARED if each.field.item is bool)})
+TEXTS = frozenset(
+    {"model", "status", LAYER_GROUPS}
+    | {each.key for each in COMPARED if issubclass(each.field.item, StrEnum)}
 )
 OF_DESIGNS = (
-    *(
-        "model",
-        "micro_batch_size",
-        "hbm_bytes",
-        "layout",
-        "tp",
-        "tp2",
-        "panels",
-        "cp",
-        "exchange",
-        "ep",
-        "sequence_parallel",
-    ),
-    *("recompute", "status"),
+    *("model", "hbm_bytes", *(each.key for each in OF_SHAPES), "status"),
     *(
         "throughput_samples_per_s",
         "time_per_batch_s",
@@ -72,21 +65,8 @@ BOUGHT = (
     "value_bound",
 )  # the objective where devices are bought, which throughput alone does not tell then
 OF_PLANS = (
-    *(
-        "model",
-        "hbm_bytes",
-        "layout",
-        "tp",
-        "tp2",
-        "panels",
-        "cp",
-        "exchange",
-        "ep",
-        "micro_batch_size",
-        "sequence_parallel",
-    ),
-    *("recompute", "pp", "dp", "zero_stage"),
-    *("interleave", "group_order", "status", "time_per_batch_s", "time_per_batch_bound_s"),
+    *("model", "hbm_bytes", *(each.key for each in COMPARED)),
+    *("status", "time_per_batch_s", "time_per_batch_bound_s"),
 )
 
 
@@ -202,22 +182,8 @@ def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
                     {
                         "model": group.key.model,
                         "hbm_bytes": group.key.memory_bytes,
-                        "layout": shape.layout_name.value,
-                        "tp": shape.tp,
-                        "tp2": shape.tp2,
-                        "panels": shape.panels,
-                        "cp": shape.cp,
-                        "exchange": shape.exchange.value,
-                        "ep": shape.ep,
-                        "micro_batch_size": shape.micro_batch_size,
-                        "sequence_parallel": shape.sequence_parallel,
-                        "recompute": shape.recompute.value,
-                        "pp": arrays.pp,
-                        "dp": arrays.dp,
-                        "zero_stage": arrays.zero_stage,
-                        "interleave": arrays.interleave,
-                        "group_order": arrays.order_names,
-                        "overlap_gradients": arrays.overlap_gradients,
+                        **{each.key: each.of(shape) for each in OF_SHAPES},
+                        **{each.key: column_of(arrays, each) for each in OF_PLANS_ALONE},
                         "status": [PlanStatus(code).name.lower() for code in found.status.tolist()],
                         "time_per_batch_s": np.where(
                             np.isfinite(found.plan_s), found.plan_s, np.nan
@@ -233,6 +199,11 @@ def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
         if frames
         else pd.DataFrame({"model": pd.Series(dtype=str)})
     )
+
+
+def column_of(plans: UniformPlans, axis: PlanAxis) -> Any:
+    """The values of an axis of which ``plans`` have several, shape (plans,)."""
+    return plans.order_names if axis.key == "group_order" else getattr(plans, axis.key)
 
 
 def _group_frame(
@@ -260,35 +231,24 @@ def _group_frame(
             chip |= {name: getattr(group.figures, name) for name in ("peak_w", "embodied_kg")}
             chip["owning_usd"] = group.figures.device_usd(owned)
             chip[TOTAL_ENERGY] = group.figures.total_joules(group.energy_j, throughput, owned)
-    modes = np.array([list(Recompute).index(plan.recompute) for plan in shapes])
-    lying = [
+    placements = [
         str(plan.group_order) if isinstance(plan.group_order, Assignment) else CONSECUTIVE
         for plan in shapes
     ]
 
-    def named(kind: type[StrEnum], values: Sequence[StrEnum]) -> IntArray:
-        names = list(kind)
-        return np.array([names.index(value) for value in values])[shape_of]
+    def column(axis: PlanAxis) -> Any:
+        values = [axis.of(plan) for plan in shapes]
+        if not issubclass(axis.field.item, StrEnum):
+            return np.array(values)[shape_of]
+        names = [each.value for each in axis.field.item]
+        return category(np.array([names.index(each) for each in values])[shape_of], names)
 
     frame = pd.DataFrame(
         {
             "model": category(np.full(len(points), models.index(group.key.model)), models),
-            "micro_batch_size": group.key.micro_batch_size,
             "hbm_bytes": group.key.memory_bytes,
-            "layout": category(
-                named(LayoutName, [plan.layout_name for plan in shapes]), tuple(LayoutName)
-            ),
-            "tp": np.array([plan.tp for plan in shapes])[shape_of],
-            "tp2": np.array([plan.tp2 for plan in shapes])[shape_of],
-            "panels": np.array([plan.panels for plan in shapes])[shape_of],
-            "cp": np.array([plan.cp for plan in shapes])[shape_of],
-            "exchange": category(
-                named(KeyExchange, [plan.exchange for plan in shapes]), tuple(KeyExchange)
-            ),
-            "ep": np.array([plan.ep for plan in shapes])[shape_of],
-            LAYER_GROUPS: np.array(lying)[shape_of],
-            "sequence_parallel": np.array([plan.sequence_parallel for plan in shapes])[shape_of],
-            "recompute": category(modes[shape_of], tuple(Recompute)),
+            **{each.key: column(each) for each in OF_SHAPES},
+            LAYER_GROUPS: np.array(placements)[shape_of],
             **chip,
             "status": category(
                 group.status.astype(np.int64), [status.name.lower() for status in PointStatus]

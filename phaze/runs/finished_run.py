@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from phaze.runs.design_tables import complete_designs, lacking_columns
 from phaze.runs.run_directory import Manifest
-from phaze.settings.annotations import Mode
 from phaze.settings.config_files import setting_beside
 from phaze.settings.request import settings_for
 from phaze_common import file_formats
@@ -31,6 +30,7 @@ from phaze_common.run_files import (
 from phaze_common.run_files import unreadable as _unreadable
 from phaze_common.sealed import KEY, digest_of, is_as_written
 from phaze_common.settings import ALL
+from phaze_common.stated_fields import Mode
 from Solver.designs.schedule_records import KeptSchedule, KeptSchedules, KeptTensor, PricedOperator
 from Solver.results import DesignPoint, SearchResult
 

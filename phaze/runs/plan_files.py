@@ -13,7 +13,6 @@ from typing import Any
 
 from Estimator.plans.heterogeneous.placed_stage import stage_degrees
 from Estimator.plans.plan import Plan, plan_by_value, plan_mapping
-from phaze.settings.annotations import Mode
 from phaze.settings.config_files import model_beside, setting_beside
 from phaze.settings.hardware import HardwareFiles
 from phaze.settings.request import Request, StatedChunks, StatedStages, settings_for
@@ -24,6 +23,7 @@ from phaze_common.file_formats import BEST, STUDY
 from phaze_common.records import to_record
 from phaze_common.run_files import plan_document
 from phaze_common.sealed import KEY, is_as_written
+from phaze_common.stated_fields import Mode
 from phaze_common.units import GIB
 from Solver.results import HardwareReport
 

@@ -8,11 +8,11 @@ is traced.
 
 from collections.abc import Collection, Iterator, Mapping
 
-from phaze.settings.annotations import Hardware, Mode
 from phaze.settings.request import request_fields
 from phaze_common.echo import clipped
 from phaze_common.errors import InputError
 from phaze_common.settings import REFUSED, shown
+from phaze_common.stated_fields import Hardware, Mode
 
 
 def inapplicable(stated: Mapping[str, object], origins: Mapping[str, str]) -> Iterator[InputError]:

@@ -16,7 +16,6 @@ from Estimator.plans.policy import check_formats
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import check_key, check_panels, divisors
-from phaze.settings.annotations import Mode
 from phaze.settings.folders import check_name, check_output, check_readable
 from phaze.settings.request import Request
 from phaze_common.choices import (
@@ -28,6 +27,7 @@ from phaze_common.choices import (
     StageCuts,
 )
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 from Solver.chip_figures import OF_WHOLE_CHIPS
 from Solver.plans.empty_spaces import why_empty
 
@@ -38,28 +38,28 @@ SHOWN = 12  # values listed in a refusal
 def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None:
     """Refuse what does not fit together. ``families`` are those of the request's models, by
     name."""
-    if request.name:
-        check_name(request.name)
-    if request.output is not None:
-        check_output(request.output)
+    if request.output.name:
+        check_name(request.output.name)
+    if request.output.output is not None:
+        check_output(request.output.output)
     check_readable(request.folders.run)
-    if request.hardware.device is not None:
-        request.hardware.device.peak_flops(request.precision.matrix_format)
+    if request.records.device is not None:
+        request.records.device.peak_flops(request.plan.precision.matrix_format)
     else:
         _check_designed(request)
-    if request.offload:
+    if request.plan.offload:
         _check_offload(request)
     _check_batch(request)
     _check_models(request, families)
     _check_degrees(request, families)
     _check_experts(request, families)
     _check_panels(request, families)
-    if request.layout == (LayoutName.SEQUENCE,) and max(request.cp) == 1:
+    if request.plan.layout == (LayoutName.SEQUENCE,) and max(request.plan.cp) == 1:
         raise InputError(
             "cp is 1, but layout sequence cuts sequences over cp devices; give a cp above 1, or "
             "another layout"
         )
-    if request.layout == (LayoutName.TWO_D,) and False not in request.sequence_parallel:
+    if request.plan.layout == (LayoutName.TWO_D,) and False not in request.plan.sequence_parallel:
         raise InputError(
             "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its "
             "second axis; leave "
@@ -68,7 +68,7 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     if request.mode is Mode.SEARCH:
         _check_exchange(request)
         _check_pinned(request)
-        for order in request.group_order:
+        for order in request.plan.group_order:
             if isinstance(order, Assignment):
                 _check_searched(order, request)
     _check_plans(request, families)
@@ -77,16 +77,17 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
 def _check_whole_chips(request: Request) -> None:
     """Whether what is asked of whole dies is asked of a space that describes them, and memory is
     stated once."""
-    space = request.hardware.space
+    space = request.records.space
     whole = space is not None and space.axes.memory is not None
-    if not whole and request.objective in OF_WHOLE_CHIPS:
+    if not whole and request.search.objective in OF_WHOLE_CHIPS:
         raise InputError(
-            f"the objective {request.objective} needs to know what chips cost, which takes memory "
+            f"the objective {request.search.objective} needs to know what chips cost, which takes "
+            "memory "
             "as it is sold and a technology "
             "that describes whole dies; give --memory and --technology, as hbm2e:4 and "
             "foundry_7nm, or another objective"
         )
-    unknown = [axis for axis in request.front or () if axis in OF_WHOLE_DIES]
+    unknown = [axis for axis in request.search.front or () if axis in OF_WHOLE_DIES]
     if not whole and unknown:
         raise InputError(
             f"a front of {' and '.join(unknown)} needs to know what chips draw and cost, which "
@@ -95,13 +96,13 @@ def _check_whole_chips(request: Request) -> None:
             "foundry_7nm, or leave "
             f"{'it' if len(unknown) == 1 else 'them'} out of --front"
         )
-    if not whole and request.prices is not None:
+    if not whole and request.hardware.prices is not None:
         raise InputError(
             "prices are of whole dies with memory as it is sold; give --memory and --technology, "
             "as hbm2e:4 and foundry_7nm, or "
             "leave them out"
         )
-    if whole and request.hbm_size:
+    if whole and request.hardware.hbm_size:
         raise InputError(
             "hbm_size is given, but memory as it is sold says how much there is; leave hbm_size "
             "out, or give another memory, "
@@ -112,16 +113,16 @@ def _check_whole_chips(request: Request) -> None:
 def _check_designed(request: Request) -> None:
     """Refuse what means nothing on accelerators that are designed."""
     _check_whole_chips(request)
-    if request.space_part is not None:
+    if request.hardware.space_part is not None:
         check_part(request)
-    if True in request.overlap_tensor:
+    if True in request.plan.overlap_tensor:
         raise InputError(
             "overlap_tensor is true, but the operators of a designed accelerator already run "
             "beside its collectives wherever "
             "their schedule lets them; leave overlap_tensor out"
         )
-    if request.precision not in (Precision.BF16, Precision.FP16):
-        given = f"precision is {request.precision}"
+    if request.plan.precision not in (Precision.BF16, Precision.FP16):
+        given = f"precision is {request.plan.precision}"
         raise InputError(
             f"{given}, but the cores of a designed accelerator compute in 16 bits; give bf16 or "
             "fp16"
@@ -134,19 +135,21 @@ def check_part(request: Request) -> None:
     Raises:
         InputError: there is no such part, or what is asked of it takes the whole space at once.
     """
-    assert request.part.count
-    if request.chip is not None:
+    assert request.hardware.part.count
+    if request.hardware.chip is not None:
         raise InputError(
-            f"the chip {request.chip} is given, which has no parts; leave --chip out, or the parts"
+            f"the chip {request.hardware.chip} is given, which has no parts; leave --chip out, or "
+            "the parts"
         )
-    if request.front not in {None, (FrontAxis.NONE,)}:
+    if request.search.front not in {None, (FrontAxis.NONE,)}:
         raise InputError(
-            f"a front of {' and '.join(request.front or ())} is one over the whole space, whose "
+            f"a front of {' and '.join(request.search.front or ())} is one over the whole space, "
+            "whose "
             "parts know of each other's best "
             "design alone; leave --front out, or search the space in one part"
         )
-    if len(request.models) > 1:
-        names = ", ".join(model.name for model in request.models)
+    if len(request.workload.models) > 1:
+        names = ", ".join(model.name for model in request.workload.models)
         raise InputError(
             f"a space is searched in parts for one model, given {names}; name one with --model, "
             "or leave parts out"
@@ -155,7 +158,7 @@ def check_part(request: Request) -> None:
 
 def _check_offload(request: Request) -> None:
     """Refuse host memory that cannot be reached, and what a plan cannot keep there."""
-    terms = request.offload or ()
+    terms = request.plan.offload or ()
     if request.mode is Mode.SEARCH:
         offloads_searched(terms)
     elif OffloadKind.AUTO in terms:
@@ -165,7 +168,7 @@ def _check_offload(request: Request) -> None:
         )
     else:
         offload_of(terms)
-    device = request.hardware.device
+    device = request.records.device
     if device is not None and device.host is None:
         raise InputError(
             f"the bandwidth between {device.title} and its host is not known, so nothing can be "
@@ -175,15 +178,15 @@ def _check_offload(request: Request) -> None:
 
 
 def _check_batch(request: Request) -> None:
-    batch = request.global_batch_size
+    batch = request.plan.global_batch_size
     if request.mode is Mode.SEARCH:
-        too_large = [size for size in request.micro_batch_size if size > batch]
+        too_large = [size for size in request.plan.micro_batch_size if size > batch]
         if too_large:
             raise InputError(
                 f"micro-batch size {too_large[0]} exceeds the global batch size {batch}; "
                 f"lower --micro-batch-size or raise --global-batch-size"
             )
-    dp, size = min(request.dp or (1,)), min(request.micro_batch_size)
+    dp, size = min(request.plan.dp or (1,)), min(request.plan.micro_batch_size)
     if dp * size > batch:
         raise InputError(
             f"dp {dp} replicas with micro-batches of {size} need a global batch of at least "
@@ -194,18 +197,18 @@ def _check_batch(request: Request) -> None:
 
 def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None:
     """Widths, degrees and lengths that a model cannot be split into."""
-    most = request.hardware.cluster.num_devices
-    too_wide = [width for width in request.tp if width > most]
+    most = request.records.cluster.num_devices
+    too_wide = [width for width in request.plan.tp if width > most]
     if too_wide:
         raise InputError(
             f"tensor parallel width {too_wide[0]} exceeds the {most} devices of cluster "
-            f"{request.hardware.cluster.name}; "
+            f"{request.records.cluster.name}; "
             f"make it smaller or give a larger --cluster"
         )
-    for model in request.models:
+    for model in request.workload.models:
         family = families[model.name]
         degrees = (
-            (1,) if any(each.experts for each in families.values()) else request.ep
+            (1,) if any(each.experts for each in families.values()) else request.plan.ep
         )  # see _check_experts
         for key in _graph_keys(request, model.name, degrees):
             check_key(key, family)
@@ -220,20 +223,20 @@ def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> It
     if request.mode is Mode.EVALUATE:
         yield replace(single_plan(request).graph_key(model, length), ep=ep_degrees[0])
         return
-    split, dtype = request.sequence_parallel == (True,), request.precision.graph_dtype
-    stated = request.cp if request.layout == (LayoutName.ONE_D,) else (1,)
+    split, dtype = request.plan.sequence_parallel == (True,), request.plan.precision.graph_dtype
+    stated = request.plan.cp if request.plan.layout == (LayoutName.ONE_D,) else (1,)
     axes = (
-        [(tp, 1, 1) for tp in request.tp]
+        [(tp, 1, 1) for tp in request.plan.tp]
         + [(1, cp, 1) for cp in stated]
         + [(1, 1, ep) for ep in ep_degrees]
     )
     for tp, cp, ep in axes:
         yield GraphKey(
             model,
-            min(request.micro_batch_size),
+            min(request.plan.micro_batch_size),
             length,
             tp,
-            request.attention,
+            request.plan.attention,
             split and tp > 1,
             dtype,
             cp,
@@ -270,19 +273,25 @@ class _Degrees:
 
 def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> None:
     """Refuse degrees of which no combination fits the devices, with those that would."""
-    devices, every = _devices(request), request.use_all_devices
+    devices, every = _devices(request), request.search.use_all_devices
     if any(degrees.fit(devices, all_used=every) for degrees in _combinations(request)):
         return
     tp2, cp = (
         tuple(sorted({*values}))
         for values in zip(*_second_widths_and_contexts(request), strict=True)
     )
-    axes = {"tp": request.tp, "tp2": tp2, "cp": cp, "pp": request.pp, "dp": request.dp}
+    axes = {
+        "tp": request.plan.tp,
+        "tp2": tp2,
+        "cp": cp,
+        "pp": request.plan.pp,
+        "dp": request.plan.dp,
+    }
     shown = " x ".join(
         f"{name} {_listed(values)}" for name, values in axes.items() if values not in {None, (1,)}
     )
     least = min(degrees.stated for degrees in _combinations(request))
-    cluster = request.hardware.cluster.name
+    cluster = request.records.cluster.name
     problem = (
         f"no plan with {shown} uses all {devices} devices of {cluster}"
         if every
@@ -308,22 +317,22 @@ def _that_would_fit(
         fitting = {
             devices // rest
             for rest in rests
-            if (devices % rest == 0 if request.use_all_devices else rest <= devices)
+            if (devices % rest == 0 if request.search.use_all_devices else rest <= devices)
         }
-        if request.use_all_devices and free:
+        if request.search.use_all_devices and free:
             fitting = {degree for most in fitting for degree in divisors(most)}
-        if request.use_all_devices:
+        if request.search.use_all_devices:
             fitting = {
                 degree for degree in fitting if _suits_models(request, families, name, degree)
             }
-        if fitting and request.use_all_devices:
+        if fitting and request.search.use_all_devices:
             remedies.append(f"{name} {_listed(sorted(fitting))}")
         elif fitting:
             remedies.append(f"{name} of at most {max(fitting)}")
     if not remedies:
         return (
             "give degrees whose product "
-            f"{'divides' if request.use_all_devices else 'is at most'} {devices}"
+            f"{'divides' if request.search.use_all_devices else 'is at most'} {devices}"
         )
     return f"possible with the rest as it is: {', or '.join(remedies)}"
 
@@ -338,7 +347,7 @@ def _suits_models(
         return True
     try:
         for model, family in families.items():
-            for key in _graph_keys(replace(request, tp=(degree,)), model, (1,)):
+            for key in _graph_keys(request.with_settings(tp=(degree,)), model, (1,)):
                 check_key(key, family)
     except InputError:
         return False
@@ -348,10 +357,10 @@ def _suits_models(
 def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> None:
     """Refuse expert parallel degrees that no plan can have: they divide dp x cp."""
     experts = math.gcd(*(family.experts for family in families.values()))
-    odd = [ep for ep in request.ep if experts % ep]
-    if 1 in request.ep and not odd:
+    odd = [ep for ep in request.plan.ep if experts % ep]
+    if 1 in request.plan.ep and not odd:
         return
-    devices, every = _devices(request), request.use_all_devices
+    devices, every = _devices(request), request.search.use_all_devices
     groups = sorted(
         {
             (
@@ -363,7 +372,9 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
             if degrees.fit(devices, all_used=every)
         }
     )
-    if not odd and any(_divides(ep, *group, every=every) for ep in request.ep for group in groups):
+    if not odd and any(
+        _divides(ep, *group, every=every) for ep in request.plan.ep for group in groups
+    ):
         return
     would = [
         ep for ep in divisors(experts) if any(_divides(ep, *group, every=every) for group in groups)
@@ -376,12 +387,12 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
     if len(groups) == 1 and groups[0][2]:
         dp, cp, _ = groups[0]
         raise InputError(
-            f"ep is {_listed(request.ep)}, which does not divide the dp {dp} x cp {cp} = "
+            f"ep is {_listed(request.plan.ep)}, which does not divide the dp {dp} x cp {cp} = "
             f"{dp * cp} devices that could divide the "
             f"experts among them; give a divisor of {dp * cp}: {_listed(would)}"
         )
     raise InputError(
-        f"ep is {_listed(request.ep)}, which divides dp x cp of no plan on {devices} devices; "
+        f"ep is {_listed(request.plan.ep)}, which divides dp x cp of no plan on {devices} devices; "
         "possible with the rest as it is: "
         f"ep {_listed(would)}"
     )
@@ -389,14 +400,14 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
 
 def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None:
     """Refuse panels that divide no products, or where there are none."""
-    several = [panels for panels in request.panels if panels > 1]
+    several = [panels for panels in request.plan.panels if panels > 1]
     if not several:
         return
-    if {LayoutName.TWO_D, LayoutName.AUTO}.isdisjoint(request.layout):
+    if {LayoutName.TWO_D, LayoutName.AUTO}.isdisjoint(request.plan.layout):
         raise InputError(
             f"panels is {_listed(several)}, but only products of a 2d layout run in panels, given "
             "layout "
-            f"{', '.join(request.layout)}; leave panels out, or use layout 2d"
+            f"{', '.join(request.plan.layout)}; leave panels out, or use layout 2d"
         )
     for (model, family), panels in product(families.items(), several):
         check_panels(panels, model, family)
@@ -404,9 +415,13 @@ def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None
 
 def _check_exchange(request: Request) -> None:
     """Refuse an exchange of keys and values that no layout of a search has."""
-    if request.layout == (LayoutName.ONE_D,) and KeyExchange.GATHER not in request.exchange:
+    if (
+        request.plan.layout == (LayoutName.ONE_D,)
+        and KeyExchange.GATHER not in request.plan.exchange
+    ):
         raise InputError(
-            f"exchange is {', '.join(request.exchange)}, but a search of layout 1d gathers keys "
+            f"exchange is {', '.join(request.plan.exchange)}, but a search of layout 1d gathers "
+            "keys "
             "and values; leave exchange "
             "out, or give --layout sequence"
         )
@@ -414,21 +429,22 @@ def _check_exchange(request: Request) -> None:
 
 def _check_pinned(request: Request) -> None:
     """Refuse what no plan of the layouts that are searched has."""
-    layouts = {*request.layout}
-    given = f"given layout {', '.join(request.layout)}"
-    if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(request.tp2) > 1:
+    layouts = {*request.plan.layout}
+    given = f"given layout {', '.join(request.plan.layout)}"
+    if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(request.plan.tp2) > 1:
         raise InputError(
-            f"tp2 is {_listed(request.tp2)}, but only 2d layouts have two tensor axes, {given}; "
+            f"tp2 is {_listed(request.plan.tp2)}, but only 2d layouts have two tensor axes, "
+            f"{given}; "
             "leave tp2 out, or add 2d"
         )
 
 
 def _check_searched(order: Assignment, request: Request) -> None:
     """Refuse an assignment to tiers that no plan of a search can have."""
-    cluster = request.hardware.cluster
+    cluster = request.records.cluster
     check_assignment(order, {}, cluster)
     used, devices = math.prod(order.occupied), _devices(request)
-    if request.use_all_devices and used != devices:
+    if request.search.use_all_devices and used != devices:
         raise InputError(
             f"{order} assigns {used} devices, but a plan is to use all {devices} of "
             f"{cluster.name}; assign as many, or give "
@@ -439,12 +455,12 @@ def _check_searched(order: Assignment, request: Request) -> None:
         for values in zip(*_second_widths_and_contexts(request), strict=True)
     )
     searched = {
-        "tp": request.tp,
+        "tp": request.plan.tp,
         "tp2": tp2,
         "cp": cp,
-        "dp": request.dp,
-        "pp": request.pp,
-        "ep": request.ep,
+        "dp": request.plan.dp,
+        "pp": request.plan.pp,
+        "ep": request.plan.ep,
     }
     for axis in (*AXES, "ep"):
         degree, values = math.prod(getattr(order, axis)), searched[axis]
@@ -474,48 +490,52 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
     blocks, embedding and head."""
     from phaze.settings.problem import plan_space, single_plan
 
-    searched, cluster = request.mode is Mode.SEARCH, request.hardware.cluster
+    searched, cluster = request.mode is Mode.SEARCH, request.records.cluster
     if not searched:
         check_plan(single_plan(request))
         check_cluster(single_plan(request), cluster)
-    check_formats(plan_space(request, request.models[0].name).base)
+    check_formats(plan_space(request, request.workload.models[0].name).base)
     for model, family in families.items():
         if (
-            not family.layers or len(family.blocks) != 1 or request.stage_cuts is StageCuts.INSIDE
+            not family.layers
+            or len(family.blocks) != 1
+            or request.plan.stage_cuts is StageCuts.INSIDE
         ):  # parts show in the graph
             continue
         layers = family.layers + 2
         why = why_empty(plan_space(request, model), layers, cluster) if searched else ""
         if why:
             raise InputError(f"no plan of {model} is as asked: {why}")
-        if not searched and request.stage_layers is None:
+        if not searched and request.plan.stage_layers is None:
             balanced_cuts(layers, single_plan(request).chunks)
 
 
 def _combinations(request: Request) -> Iterator[_Degrees]:
-    for tp, (tp2, cp) in product(request.tp, _second_widths_and_contexts(request)):
+    for tp, (tp2, cp) in product(request.plan.tp, _second_widths_and_contexts(request)):
         yield from (
             _Degrees(tp, tp2, cp, pp, dp)
-            for pp, dp in product(_open(request.pp), _open(request.dp))
+            for pp, dp in product(_open(request.plan.pp), _open(request.plan.dp))
         )
 
 
 def _second_widths_and_contexts(request: Request) -> list[tuple[int, int]]:
     """Values of tp2 and cp that the layouts asked for have together, as
     ``phaze.settings.problem.plan_space`` lists them."""
-    names, found = {*request.layout}, set[tuple[int, int]]()
+    names, found = {*request.plan.layout}, set[tuple[int, int]]()
     if names & {LayoutName.ONE_D, LayoutName.AUTO}:
-        found |= {(1, cp) for cp in (request.cp if names == {LayoutName.ONE_D} else (1,))}
+        found |= {(1, cp) for cp in (request.plan.cp if names == {LayoutName.ONE_D} else (1,))}
     if names & {LayoutName.SEQUENCE, LayoutName.AUTO}:
-        found |= {(1, cp) for cp in request.cp}
+        found |= {(1, cp) for cp in request.plan.cp}
     if names & {LayoutName.TWO_D, LayoutName.AUTO}:
-        found |= set(product(request.tp2, request.cp if names == {LayoutName.TWO_D} else (1,)))
+        found |= set(
+            product(request.plan.tp2, request.plan.cp if names == {LayoutName.TWO_D} else (1,))
+        )
     return sorted(found)
 
 
 def _devices(request: Request) -> int:
     """Devices that a plan may use."""
-    return request.hardware.cluster.num_devices
+    return request.records.cluster.num_devices
 
 
 def _open(values: tuple[int, ...] | None) -> Sequence[int | None]:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from GraphExtractor.names import is_path
 from GraphExtractor.permission import EVERY_FILE
-from phaze.settings.annotations import Mode
 from phaze.settings.request import request_fields, settings_for
 from phaze_common.echo import kind_of
 from phaze_common.errors import InputError
 from phaze_common.file_formats import STUDY
 from phaze_common.files import beside
 from phaze_common.settings import COMMAND_LINE
+from phaze_common.stated_fields import Mode
 
 MODELS = "model"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
+from Estimator.plans.axes import plan_axis
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import allowed_widths, panels_fit
 from phaze.settings.hardware import ResolvedHardware
-from phaze.settings.request import Request
 from phaze_common.choices import (
     GroupOrder,
     KeyExchange,
@@ -54,7 +54,7 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
     that are worth it."""
     given = {key: value for key, value in values.items() if value != ALL}
     everything = {key for key, value in values.items() if value == ALL}
-    batch = values.get("global_batch_size", Request.global_batch_size)
+    batch = values.get("global_batch_size", plan_axis("global_batch_size").axis.usual)
     widely = everything | ({"tp", "zero_stage"} if where.on_devices else set())
     split = where.on_devices and all(family.splits_sequence for family in where.families)
     plans: dict[str, Any] = {

@@ -11,7 +11,7 @@ from Estimator.chips.cores_file import read_cores_json
 from Estimator.chips.design_space import DesignSpace
 from Estimator.chips.limit_refusals import refuse_chip
 from Estimator.chips.space_part import part_numbers
-from phaze.settings.request import Request
+from phaze.settings.request import HardwareSettings, Request
 from phaze_common.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -26,16 +26,16 @@ def designed_accelerators(request: Request) -> AcceleratorSet:
         InputError: the file is no list of accelerators, or the space has none.
     """
     space, cores = design_space_of(request), replaced_by(request)
-    if request.hardware.chip is not None:
-        chip = AcceleratorSet.of([request.hardware.chip])
+    if request.records.chip is not None:
+        chip = AcceleratorSet.of([request.records.chip])
         whole = space.whole(chip)
         if not space.limits.passing(whole).all():
-            refuse_chip(space.limits, str(request.chip), whole)
+            refuse_chip(space.limits, str(request.hardware.chip), whole)
         return chip
     if cores is None:
-        return space.generate(request.part)
+        return space.generate(request.hardware.part)
     accelerators = read_cores_json(cores)
-    accelerators = accelerators.some(request.part.places(0, len(accelerators)))
+    accelerators = accelerators.some(request.hardware.part.places(0, len(accelerators)))
     logger.info(
         "accelerators are those of %s (%d); delete it to search the design space %s",
         cores,
@@ -65,20 +65,23 @@ def design_space_of(request: Request) -> DesignSpace:
     Raises:
         InputError: its devices exist.
     """
-    if request.hardware.space is None:
+    if request.records.space is None:
         raise InputError(
-            f"there is no accelerator to design, since the device {request.device} is given; "
+            f"there is no accelerator to design, since the device {request.hardware.device} is "
+            "given; "
             "leave --device out"
         )
-    return request.hardware.space
+    return request.records.space
 
 
 def replaced_by(request: Request) -> Path | None:
     """The file whose accelerators are searched instead of the default space, where there is one."""
-    space, path = request.hardware.space, request.folders.arch_configs / CORES
+    space, path = request.records.space, request.folders.arch_configs / CORES
     other = (
-        request.design_space != Request.design_space or bool(request.memory) or bool(request.links)
+        request.hardware.design_space != HardwareSettings.design_space
+        or bool(request.hardware.memory)
+        or bool(request.hardware.links)
     )
     if space is None or other or space.technology != space.own_technology:
         return None
-    return path if request.chip is None and path.exists() else None
+    return path if request.hardware.chip is None and path.exists() else None

@@ -48,14 +48,16 @@ def changes_no_result(key: str) -> bool:
 def _hardware(request: Request) -> dict[str, str]:
     cores = replaced_by(request)
     if cores is None:
-        return dict(request.hardware.contents)
+        return dict(request.records.contents)
     digest = hashlib.blake2b(read_bytes(cores, "a cores.json"), digest_size=10).hexdigest()
-    return {**request.hardware.contents, CORES.partition(".")[0]: digest}
+    return {**request.records.contents, CORES.partition(".")[0]: digest}
 
 
 def _models(request: Request) -> dict[str, str]:
     families = {
-        model.name: find_model(model.name) for model in request.models if is_path(model.name)
+        model.name: find_model(model.name)
+        for model in request.workload.models
+        if is_path(model.name)
     }
     return {
         name: content_key(type(family).__qualname__, asdict(family))

@@ -24,7 +24,7 @@ def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
         InputError: layouts were asked for and none is possible; says why one of them is not.
     """
     family = find_model(model)
-    asked = list(_asked(request, request.ep if family.experts else (1,)))
+    asked = list(_asked(request, request.plan.ep if family.experts else (1,)))
     refused: InputError | None = None
     of_two_axes: InputError | None = None
     possible = []
@@ -39,12 +39,12 @@ def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
     if (
         refused is not None
         and not possible
-        and not {LayoutName.ONE_D, LayoutName.AUTO} & {*request.layout}
+        and not {LayoutName.ONE_D, LayoutName.AUTO} & {*request.plan.layout}
     ):
         raise refused
     if (
         of_two_axes is not None
-        and min(request.tp2) > 1
+        and min(request.plan.tp2) > 1
         and all(each.layout is not TensorLayout.TWO_D for each in possible)
     ):
         raise of_two_axes  # which tp2 was given for
@@ -52,26 +52,35 @@ def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
 
 
 def _asked(request: Request, ep_degrees: Sequence[int]) -> Iterator[Layout]:
-    names, devices = {*request.layout}, request.devices
+    names, devices = {*request.plan.layout}, request.hardware.devices
     if names & {LayoutName.SEQUENCE, LayoutName.AUTO}:
-        for tp, cp, ep, exchange in product(request.tp, request.cp, ep_degrees, request.exchange):
-            for split in request.sequence_parallel if tp > 1 else (False,):
+        for tp, cp, ep, exchange in product(
+            request.plan.tp, request.plan.cp, ep_degrees, request.plan.exchange
+        ):
+            for split in request.plan.sequence_parallel if tp > 1 else (False,):
                 if cp > 1 and tp * math.lcm(cp, ep) <= devices:
-                    yield Layout(tp, cp, ep, sequence_parallel=split, exchange=exchange)
-    if names & {LayoutName.TWO_D, LayoutName.AUTO} and False in request.sequence_parallel:
-        contexts = request.cp if names == {LayoutName.TWO_D} else (1,)
-        for tp, tp2, cp, exchange in product(request.tp, request.tp2, contexts, request.exchange):
+                    yield Layout(tp=tp, cp=cp, ep=ep, sequence_parallel=split, exchange=exchange)
+    if names & {LayoutName.TWO_D, LayoutName.AUTO} and False in request.plan.sequence_parallel:
+        contexts = request.plan.cp if names == {LayoutName.TWO_D} else (1,)
+        for tp, tp2, cp, exchange in product(
+            request.plan.tp, request.plan.tp2, contexts, request.plan.exchange
+        ):
             if tp * tp2 * cp <= devices and (tp2 * cp > 1 or exchange is KeyExchange.GATHER):
-                for panels in request.panels if tp * tp2 > 1 else (1,):
+                for panels in request.plan.panels if tp * tp2 > 1 else (1,):
                     yield Layout(
-                        tp, cp, layout=TensorLayout.TWO_D, tp2=tp2, exchange=exchange, panels=panels
+                        tp=tp,
+                        cp=cp,
+                        layout=TensorLayout.TWO_D,
+                        tp2=tp2,
+                        exchange=exchange,
+                        panels=panels,
                     )
 
 
 def _key_of(layout: Layout, request: Request, model: str) -> GraphKey:
     plan = UniformPlan(
-        micro_batch_size=min(request.micro_batch_size),
-        attention=request.attention,
-        precision=request.precision,
+        micro_batch_size=min(request.plan.micro_batch_size),
+        attention=request.plan.attention,
+        precision=request.plan.precision,
     ).with_layout(layout)
     return plan.graph_key(model, request.sequence_length_of(model))

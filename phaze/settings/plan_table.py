@@ -10,39 +10,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze.settings.annotations import Mode, StatedField
+from Estimator.plans.axes import COMPARED, PLAN_AXES
 from phaze.settings.request import request_fields, settings_for
 from phaze_common.choices import LayoutName
 from phaze_common.echo import as_given, clipped
 from phaze_common.errors import InputError
 from phaze_common.setting_values import Kind, Setting, read_value
+from phaze_common.stated_fields import Mode, StatedField
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SHAPE_COLUMNS = (  # decide layers' costs
-    *(
-        "layout",
-        "tp",
-        "tp2",
-        "panels",
-        "cp",
-        "exchange",
-        "ep",
-        "micro_batch_size",
-        "recompute",
-        "sequence_parallel",
-    ),
-    "overlap_tensor",
+# axes that decide layers' costs, and those of which many plans have values at once
+SHAPE_COLUMNS = tuple(
+    each.key for each in PLAN_AXES if each.decides_layer_costs and each.field.holds_many
 )
 PLAN_COLUMNS = (
-    "pp",
-    "dp",
-    "zero_stage",
-    "interleave",
     "global_batch_size",
-    "group_order",
-    "overlap_gradients",
+    *(each.key for each in COMPARED if not each.decides_layer_costs),
 )
 COLUMNS = (*SHAPE_COLUMNS, *PLAN_COLUMNS)
 GIVE = "give a DataFrame, or a mapping of lists of one length"

@@ -1,10 +1,12 @@
 """A request as the searches read it: hardware, and the plans that are compared for every model."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.plans.assignment import Assignment, tier_capacities
+from Estimator.plans.axes import PLAN_AXES, PlanAxis
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import offload_of, offloads_searched
 from Estimator.plans.state_formats import FORMAT_KEYS, StateFormats
@@ -12,13 +14,13 @@ from Estimator.profiled.machine import profile_folder
 from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
-from phaze.settings.annotations import Mode
 from phaze.settings.designed_chips import design_space_of, designed_accelerators
 from phaze.settings.hardware import CHIP_SOFTWARE
 from phaze.settings.layouts import other_layouts
 from phaze.settings.request import Request
 from phaze_common.choices import Combine, FrontAxis, LayoutName, PipelineSchedule, StageCuts
 from phaze_common.numbers import number
+from phaze_common.stated_fields import Mode
 from Solver.designs.pursuit import USUAL
 from Solver.hardware import DesignedChips, ExistingDevice, Hardware
 from Solver.plans.space import PlanSpace
@@ -29,24 +31,10 @@ from Solver.schedule import solver_named
 logger = logging.getLogger(__name__)
 DESIGNED = "designed accelerators"  # what plans run on where no chip or device was given
 
-SEARCHED = (  # what a plan and a request call alike, of which a request may hold several values
-    *("tp2", "panels", "exchange"),
-    *(
-        "micro_batch_size",
-        "tp",
-        "pp",
-        "dp",
-        "cp",
-        "ep",
-        "interleave",
-        "recompute",
-        "sequence_parallel",
-        "zero_stage",
-    ),
-    *("group_order", "overlap_gradients", "overlap_tensor"),
+# axes of which a plan has something else than a request
+MADE_OF_SETTINGS = frozenset(
+    {"layout", "offload", "schedule", "optimizer", "stage_layers", *FORMAT_KEYS}
 )
-
-
 MOST_WITH_FRONT = (
     20_000  # whole chips, of more of which a front is certified only where it is asked for
 )
@@ -56,16 +44,16 @@ OF_WHOLE_CHIPS = (FrontAxis.THROUGHPUT, FrontAxis.COST)
 def search_problem(request: Request) -> SearchProblem:
     """The problem of ``request``, of which the best is asked alone."""
     return SearchProblem(
-        name=request.name,
+        name=request.output.name,
         models=tuple(
             ModelProblem(model.name, model.weight, plan_space(request, model.name))
-            for model in request.models
+            for model in request.workload.models
         ),
         memory_bytes=memory_sizes(request),
-        objective=request.objective,
-        combine=request.combine or Combine.MEAN,
-        strict=request.strict,
-        force_reextract=request.force_reextract_model,
+        objective=request.search.objective,
+        combine=request.search.combine or Combine.MEAN,
+        strict=request.search.strict,
+        force_reextract=request.output.force_reextract_model,
         code=request.code,
     )
 
@@ -73,10 +61,10 @@ def search_problem(request: Request) -> SearchProblem:
 def front_of(request: Request, hardware: Hardware) -> tuple[FrontAxis, ...]:
     """The axes of the front that a search of ``hardware`` certifies: as ``request`` says, else what
     is usual; empty: none."""
-    if request.space_part is not None:
+    if request.hardware.space_part is not None:
         return ()
-    if request.front is not None:
-        return () if FrontAxis.NONE in request.front else request.front
+    if request.search.front is not None:
+        return () if FrontAxis.NONE in request.search.front else request.search.front
     if request.on_devices:
         return (FrontAxis.THROUGHPUT,)
     if hardware.figures.memory_bytes is None:
@@ -93,54 +81,51 @@ def front_of(request: Request, hardware: Hardware) -> tuple[FrontAxis, ...]:
 
 def memory_sizes(request: Request) -> tuple[int, ...]:
     """Bytes of memory that a device may have."""
-    device, space, chip = request.hardware.device, request.hardware.space, request.hardware.chip
+    device, space, chip = request.records.device, request.records.space, request.records.chip
     if device is not None:
         return (round(device.memory.capacity.value),)
     labels = () if space is None else space.axes.memory or ()
     if chip is not None and chip.memory_system is not None:
         labels = (chip.memory_system,)
     if space is None or not labels:
-        return request.hbm_sizes_bytes
+        return request.hardware.hbm_sizes_bytes
     return tuple(sorted({space.platform.memory(label).capacity_bytes for label in labels}))
 
 
 def plan_space(request: Request, model: str) -> PlanSpace:
     """The plans that ``request`` compares for ``model``; only models with experts divide them."""
-    cluster = request.hardware.cluster
+    cluster = request.records.cluster
     return PlanSpace(
-        devices=request.devices,
-        use_all_devices=request.use_all_devices,
-        whole_micro_batches=request.whole_micro_batches,
+        devices=request.hardware.devices,
+        use_all_devices=request.search.use_all_devices,
+        whole_micro_batches=request.search.whole_micro_batches,
         base=UniformPlan(
-            global_batch_size=request.global_batch_size,
-            optimizer=request.optimizer.value,
-            precision=request.precision,
-            attention=request.attention,
-            stage_cuts=request.stage_cuts,
+            **shared_settings(request, (each for each in PLAN_AXES if not each.field.holds_many)),
+            optimizer=request.plan.optimizer.value,
             state_formats=state_formats(request),
         ),
         sequence_length=request.sequence_length_of(model),
-        tp_widths=request.tp
-        if LayoutName.ONE_D in request.layout or LayoutName.AUTO in request.layout
+        tp_widths=request.plan.tp
+        if LayoutName.ONE_D in request.plan.layout or LayoutName.AUTO in request.plan.layout
         else (),
-        micro_batch_sizes=request.micro_batch_size,
-        recompute=request.recompute,
-        sequence_parallel=request.sequence_parallel,
-        cp_degrees=request.cp if request.layout == (LayoutName.ONE_D,) else (1,),
+        micro_batch_sizes=request.plan.micro_batch_size,
+        recompute=request.plan.recompute,
+        sequence_parallel=request.plan.sequence_parallel,
+        cp_degrees=request.plan.cp if request.plan.layout == (LayoutName.ONE_D,) else (1,),
         layouts=other_layouts(request, model),
-        ep_degrees=request.ep if find_model(model).experts else (1,),
-        pp_degrees=request.pp,
-        dp_degrees=request.dp,
-        interleave=request.interleave,
-        zero_stages=request.zero_stage,
+        ep_degrees=request.plan.ep if find_model(model).experts else (1,),
+        pp_degrees=request.plan.pp,
+        dp_degrees=request.plan.dp,
+        interleave=request.plan.interleave,
+        zero_stages=request.plan.zero_stage,
         group_orders=tuple(
             order.over(len(cluster.tiers)) if isinstance(order, Assignment) else order
-            for order in request.group_order
+            for order in request.plan.group_order
         ),
-        capacities=tier_capacities(cluster, request.devices),
-        overlap_gradients=request.overlap_gradients,
-        overlap_tensor=request.overlap_tensor,
-        offloads=offloads_searched(request.offload or ()),
+        capacities=tier_capacities(cluster, request.hardware.devices),
+        overlap_gradients=request.plan.overlap_gradients,
+        overlap_tensor=request.plan.overlap_tensor,
+        offloads=offloads_searched(request.plan.offload or ()),
     )
 
 
@@ -150,13 +135,15 @@ def hardware_of(request: Request) -> Hardware:
     Raises:
         InputError: a file of accelerators is not readable, or the design space has none.
     """
-    records = request.hardware
+    records = request.records
     if records.device is not None:
-        return ExistingDevice(records.device, records.cluster, records.software, request.precision)
-    space, solver = design_space_of(request), solver_named(request.solver)
+        return ExistingDevice(
+            records.device, records.cluster, records.software, request.plan.precision
+        )
+    space, solver = design_space_of(request), solver_named(request.search.solver)
     accelerators, references = (
         designed_accelerators(request),
-        () if request.space_part else space.references,
+        () if request.hardware.space_part else space.references,
     )
     return DesignedChips(
         accelerators, space.platform, records.cluster, records.software, solver, references, space
@@ -165,23 +152,23 @@ def hardware_of(request: Request) -> Hardware:
 
 def hardware_report(request: Request) -> HardwareReport:
     """The hardware of ``request``, by name and by value."""
-    device = request.hardware.device
+    device = request.records.device
     return HardwareReport(
         title=_title(request),
-        device=request.device,
-        accelerator=request.hardware.chip,
+        device=request.hardware.device,
+        accelerator=request.records.chip,
         memory_bytes=float(max(memory_sizes(request))),
-        cluster=request.cluster
-        if profile_folder(request.cluster) is None
-        else request.hardware.cluster.name,
-        software=request.software or CHIP_SOFTWARE,
-        design_space=request.design_space,
+        cluster=request.hardware.cluster
+        if profile_folder(request.hardware.cluster) is None
+        else request.records.cluster.name,
+        software=request.hardware.software or CHIP_SOFTWARE,
+        design_space=request.hardware.design_space,
         records=HardwareRecords(
-            cluster=request.hardware.cluster,
-            software=request.hardware.software,
+            cluster=request.records.cluster,
+            software=request.records.software,
             device=device,
-            space=request.hardware.space,
-            solver=request.solver.value,
+            space=request.records.space,
+            solver=request.search.solver.value,
         ),
     )
 
@@ -189,42 +176,48 @@ def hardware_report(request: Request) -> HardwareReport:
 def chips_of(request: Request, accelerators: Sequence[Accelerator]) -> DesignedChips:
     """Some accelerators of the design space of ``request``, in its order, as the hardware to
     compare."""
-    records, space = request.hardware, design_space_of(request)
+    records, space = request.records, design_space_of(request)
     chips = AcceleratorSet.of(sorted(accelerators, key=space.place))
-    solver = solver_named(request.solver)
+    solver = solver_named(request.search.solver)
     return DesignedChips(
         chips, space.platform, records.cluster, records.software, solver, space.references, space
     )
 
 
 def _title(request: Request) -> str:
-    if request.hardware.device is not None:
-        return request.hardware.device.title
-    if request.chip is None:
+    if request.records.device is not None:
+        return request.records.device.title
+    if request.hardware.chip is None:
         return DESIGNED
-    return "accelerator" if "/" in request.chip else request.chip
+    return "accelerator" if "/" in request.hardware.chip else request.hardware.chip
+
+
+def shared_settings(request: Request, axes: Iterable[PlanAxis]) -> dict[str, Any]:
+    """The first or only value of those ``axes`` that plans and requests have alike, by name."""
+    found = {
+        each.key: getattr(request.plan, each.key)
+        for each in axes
+        if each.key not in MADE_OF_SETTINGS
+    }
+    return {key: value[0] if isinstance(value, tuple) else value for key, value in found.items()}
 
 
 def single_plan(request: Request) -> UniformPlan:
     """The one plan of a request to evaluate."""
     return UniformPlan(
-        **{name: getattr(request, name)[0] for name in SEARCHED},
-        layout=request.layout[0].axes,
-        global_batch_size=request.global_batch_size,
-        gpipe=request.schedule is PipelineSchedule.GPIPE,
-        optimizer=request.optimizer.value,
-        precision=request.precision,
-        attention=request.attention,
-        stage_cuts=request.stage_cuts,
-        stage_layers=request.stage_layers,
-        offload=offload_of(request.offload or ()),
+        **shared_settings(request, PLAN_AXES),
+        layout=request.plan.layout[0].axes,
+        gpipe=request.plan.schedule is PipelineSchedule.GPIPE,
+        optimizer=request.plan.optimizer.value,
+        stage_layers=request.plan.stage_layers,
+        offload=offload_of(request.plan.offload or ()),
         state_formats=state_formats(request),
     )
 
 
 def state_formats(request: Request) -> StateFormats:
     """Number formats of training state that ``request`` states."""
-    stated = {key: getattr(request, key) for key in FORMAT_KEYS}
+    stated = {key: getattr(request.plan, key) for key in FORMAT_KEYS}
     return StateFormats(**{key: value for key, value in stated.items() if value is not None})
 
 
@@ -237,9 +230,13 @@ def check_code(request: Request) -> None:
     if request.mode is Mode.SEARCH:
         keys = [key for keys in graph_keys(request) for key in keys]
     else:
-        keys = [single_plan(request).graph_key(request.models[0].name, request.sequence_length[0])]
+        keys = [
+            single_plan(request).graph_key(
+                request.workload.models[0].name, request.workload.sequence_length[0]
+            )
+        ]
     storage.check_code(
-        keys, request.folders.graphs, request.code, force=request.force_reextract_model
+        keys, request.folders.graphs, request.code, force=request.output.force_reextract_model
     )
 
 
@@ -258,7 +255,7 @@ def space_size(request: Request) -> SpaceSize:
     shapes = [list(model.space.shapes()) for model in problem.models]
     layers = [find_model(model.name).layers for model in problem.models]
     plans = None
-    if all(layers) and request.stage_cuts is StageCuts.BETWEEN:
+    if all(layers) and request.plan.stage_cuts is StageCuts.BETWEEN:
         plans = sum(
             len(model.space.plans(shape, number + 2, hardware.cluster))
             for model, mine, number in zip(problem.models, shapes, layers, strict=True)
@@ -271,7 +268,7 @@ def space_size(request: Request) -> SpaceSize:
     return SpaceSize(
         configurations=hardware.configurations,
         memory_sizes=sizes,
-        micro_batch_sizes=len(request.micro_batch_size),
+        micro_batch_sizes=len(request.plan.micro_batch_size),
         models=len(problem.models),
         shapes=count,
         points=hardware.configurations * sizes * count,

@@ -1,54 +1,40 @@
 """The request: what is asked, every setting stated once as an annotated field.
 
 Flags, keys of YAML files, ``--help``, checks of values and the resolved ``study.yaml`` follow from
-the annotations (``phaze.settings.annotations``). ``phaze.settings.resolve`` makes a request of what
+the annotations (``phaze_common.stated_fields``). ``phaze.settings.resolve`` makes a request of what
 was given. Imports nothing heavy, since ``--help`` reads it; annotations are objects rather than
 texts (no ``from __future__ import annotations``), which is how they are read.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from Estimator.chips.space_part import WHOLE, SpacePart
-from Estimator.plans.assignment import Assignment
-from Estimator.plans.offload import OffloadShare
+from Estimator.plans.axes import PLAN_AXES
 from GraphExtractor.permission import CodePermission
-from phaze.settings.annotations import (
+from phaze.settings.folders import Folders, folders_of
+from phaze_common.choices import (
+    Combine,
+    FrontAxis,
+    Objective,
+    SolverName,
+)
+from phaze_common.file_formats import STUDY
+from phaze_common.numbers import number
+from phaze_common.settings import ALL, SettingTable
+from phaze_common.stated_fields import (
     BOTH,
-    EVALUATE,
     SEARCH,
     About,
     Hardware,
     Mode,
-    Shorthand,
     StatedField,
     settings_of,
     stated_fields,
 )
-from phaze.settings.folders import Folders, folders_of
-from phaze_common.choices import (
-    Attention,
-    Combine,
-    FrontAxis,
-    GroupOrder,
-    KeyExchange,
-    LayoutName,
-    MomentDtype,
-    Objective,
-    OffloadKind,
-    Optimizer,
-    PipelineSchedule,
-    Precision,
-    Recompute,
-    SolverName,
-    StageCuts,
-    StateDtype,
-)
-from phaze_common.file_formats import STUDY
-from phaze_common.numbers import number
-from phaze_common.settings import ALL, Kind, SettingTable
 from phaze_common.units import GIB
 
 if TYPE_CHECKING:
@@ -88,22 +74,8 @@ class StatedStages:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is asked, with every value as it will be used; help texts say what the settings mean.
-
-    Settings of a plan (``tp`` to ``overlap_tensor``) hold the values to search, one value where it
-    is fixed, None where all that are possible together with the others are searched.
-    ``sequence_length`` has an entry per model, ``hbm_size`` is in GiB (empty where the device is
-    given). ``hardware`` are the records behind the names, each read once. ``run_folder`` replaces
-    the folder of the run where it is neither ``output`` nor the one that follows from ``name``,
-    which was given or is made from the inputs. ``combine`` is None where there is one model,
-    ``front`` where nobody says what it is of. ``chunk_layers`` are the layers of each chunk of a
-    plan that a search found; of a plan whose ``stages`` differ the settings are those of the first.
-    ``code`` says which models of the user's own may be run.
-    """
-
-    mode: Mode
-    hardware: "ResolvedHardware" = field(repr=False)
+class Workload:
+    """What is trained: an entry of ``sequence_length`` for each model."""
 
     models: Annotated[
         tuple[WeightedModel, ...],
@@ -127,7 +99,6 @@ class Request:
             most=2**22,
         ),
     ]
-
     setting: Annotated[
         str | None,
         About(
@@ -138,12 +109,62 @@ class Request:
             file=True,
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareSettings:
+    """What it is trained on, by the names of hardware and what is changed of it. ``hbm_size`` is in
+    GiB (empty where the device is given)."""
+
     device: Annotated[
         str | None,
         About(
             "train on devices that exist, by name or YAML file, instead of on accelerators to "
             "design",
             hardware=Hardware.DEVICES,
+            file=True,
+        ),
+    ] = None
+    memory_size: Annotated[
+        float | None,
+        About(
+            "memory of a device that exists, GiB or with a unit, in place of its own",
+            "its own",
+            least=2.0**-10,
+            most=2.0**20,
+            unit="GiB",
+            hardware=Hardware.DEVICES,
+        ),
+    ] = None
+    memory_bandwidth: Annotated[
+        float | None,
+        About(
+            "bandwidth of its memory, GB/s or with a unit",
+            "its own",
+            least=2.0**-10,
+            most=2.0**30,
+            unit="GB/s",
+            hardware=Hardware.DEVICES,
+        ),
+    ] = None
+    peak_flops: Annotated[
+        float | None,
+        About(
+            "peak of its matrix units in 16 bits, TFLOP/s or with a unit; other formats scale "
+            "alike",
+            "its own",
+            least=2.0**-10,
+            most=2.0**30,
+            unit="TFLOP/s",
+            hardware=Hardware.DEVICES,
+        ),
+    ] = None
+    chip: Annotated[
+        str | None,
+        About(
+            "this one accelerator alone, a known chip of the design space by name or a YAML file "
+            "of its sizes",
+            hardware=Hardware.CHIPS,
             file=True,
         ),
     ] = None
@@ -156,26 +177,6 @@ class Request:
             file=True,
         ),
     ] = "phaze_icml24"
-    space_part: Annotated[
-        str | None,
-        About(
-            "this part of the design space alone, K/N such as 3/8, of which no more is said than "
-            "what joining all N takes "
-            "(--parts N does both)",
-            "the whole space",
-            modes=SEARCH,
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    chip: Annotated[
-        str | None,
-        About(
-            "this one accelerator alone, a known chip of the design space by name or a YAML file "
-            "of its sizes",
-            hardware=Hardware.CHIPS,
-            file=True,
-        ),
-    ] = None
     technology: Annotated[
         str | None,
         About(
@@ -273,14 +274,15 @@ class Request:
             file=True,
         ),
     ] = None
-    constants: Annotated[
-        tuple[str, ...] | None,
+    space_part: Annotated[
+        str | None,
         About(
-            "constants of the hardware to change, KIND.NAME=VALUE or KIND.NAME=2x, such as "
-            "platform.glb_bandwidth=2x or "
-            "cluster.tiers.*.latency=0; as --set platform.glb_bandwidth=2x too",
-            "those of its files",
-            lists=BOTH,
+            "this part of the design space alone, K/N such as 3/8, of which no more is said than "
+            "what joining all N takes "
+            "(--parts N does both)",
+            "the whole space",
+            modes=SEARCH,
+            hardware=Hardware.CHIPS,
         ),
     ] = None
     frequency: Annotated[
@@ -300,6 +302,16 @@ class Request:
             hardware=Hardware.CHIPS,
         ),
     ] = None
+    constants: Annotated[
+        tuple[str, ...] | None,
+        About(
+            "constants of the hardware to change, KIND.NAME=VALUE or KIND.NAME=2x, such as "
+            "platform.glb_bandwidth=2x or "
+            "cluster.tiers.*.latency=0; as --set platform.glb_bandwidth=2x too",
+            "those of its files",
+            lists=BOTH,
+        ),
+    ] = None
     cluster: Annotated[
         str,
         About(
@@ -308,15 +320,6 @@ class Request:
             file=True,
         ),
     ] = "phaze_icml24"
-    software: Annotated[
-        str | None,
-        About(
-            "training framework on devices that exist, by name or YAML file",
-            "what the device usually runs",
-            hardware=Hardware.DEVICES,
-            file=True,
-        ),
-    ] = None
     fast_domain: Annotated[
         int | None,
         About(
@@ -326,38 +329,13 @@ class Request:
             most=2**20,
         ),
     ] = None
-    memory_size: Annotated[
-        float | None,
+    software: Annotated[
+        str | None,
         About(
-            "memory of a device that exists, GiB or with a unit, in place of its own",
-            "its own",
-            least=2.0**-10,
-            most=2.0**20,
-            unit="GiB",
+            "training framework on devices that exist, by name or YAML file",
+            "what the device usually runs",
             hardware=Hardware.DEVICES,
-        ),
-    ] = None
-    memory_bandwidth: Annotated[
-        float | None,
-        About(
-            "bandwidth of its memory, GB/s or with a unit",
-            "its own",
-            least=2.0**-10,
-            most=2.0**30,
-            unit="GB/s",
-            hardware=Hardware.DEVICES,
-        ),
-    ] = None
-    peak_flops: Annotated[
-        float | None,
-        About(
-            "peak of its matrix units in 16 bits, TFLOP/s or with a unit; other formats scale "
-            "alike",
-            "its own",
-            least=2.0**-10,
-            most=2.0**30,
-            unit="TFLOP/s",
-            hardware=Hardware.DEVICES,
+            file=True,
         ),
     ] = None
     devices: Annotated[
@@ -369,6 +347,23 @@ class Request:
             most=2**20,
         ),
     ]
+
+    @property
+    def part(self) -> SpacePart:
+        """The part of the design space that is searched."""
+        return WHOLE if self.space_part is None else SpacePart.parsed(self.space_part)
+
+    @property
+    def hbm_sizes_bytes(self) -> Ints:
+        """HBM per accelerator in bytes."""
+        return tuple(round(size * GIB) for size in self.hbm_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """What is searched for, and how. ``combine`` is None where there is one model, ``front`` where
+    nobody says what it is of."""
+
     use_all_devices: Annotated[
         bool,
         About(
@@ -377,7 +372,6 @@ class Request:
             modes=SEARCH,
         ),
     ] = False
-
     whole_micro_batches: Annotated[
         bool,
         About(
@@ -388,172 +382,6 @@ class Request:
             modes=SEARCH,
         ),
     ] = False
-
-    micro_batch_size: Annotated[
-        Ints,
-        About(
-            "samples per micro-batch",
-            "1; with a device 1, 2, 4, 8 and 16 as far as they divide the global batch",
-            "1",
-            aliases=("phaze_micro_batch_size",),
-            most=2**20,
-        ),
-    ]
-    tp: Annotated[
-        Ints,
-        About(
-            "tensor parallel width",
-            "1; with a device all that divide the model and a node",
-            "1",
-            most=4096,
-            takes_all=True,
-            shorthand=Shorthand(
-                "max_tp",
-                Kind.INTEGER,
-                "largest tensor parallel width N instead of --tp; searched are N and the powers "
-                "of two that divide it",
-                aliases=("phaze_max_tmp_width",),
-                most=4096,
-                modes=SEARCH,
-            ),
-        ),
-    ]
-    pp: Annotated[
-        Ints | None,
-        About("pipeline stages", "all that are possible", "1", most=2**16, takes_all=True),
-    ] = None
-    dp: Annotated[
-        Ints | None,
-        About(
-            "data parallel degree",
-            "all that are possible",
-            "1, or what --devices leaves",
-            most=2**20,
-            takes_all=True,
-        ),
-    ] = None
-    cp: Annotated[
-        Ints,
-        About(
-            "context parallel degree",
-            "1; of a layout sequence the powers of two above 1",
-            "1",
-            most=4096,
-        ),
-    ] = (1,)
-    layout: Annotated[
-        tuple[LayoutName, ...],
-        About(
-            "how tensors lie over devices: along one tensor axis, along two (SUMMA on tp x tp2 "
-            "devices), or sequences cut over "
-            "cp devices; 'auto' for all three",
-            "1d",
-            "1d; a cp above 1 cuts sequences",
-            searched=frozenset({LayoutName.AUTO.value}),
-        ),
-    ] = (LayoutName.ONE_D,)
-    tp2: Annotated[
-        Ints,
-        About(
-            "width of the second tensor axis of a layout 2d",
-            "1; of a layout 2d the powers of two",
-            "1",
-            most=4096,
-        ),
-    ] = (1,)
-    panels: Annotated[
-        Ints,
-        About(
-            "panels in which each product of a layout 2d runs, beside which the next one is on "
-            "its way",
-            "1; of a layout 2d those of 1, 2, 4, 8, 16 and 32 that divide the model",
-            "1; of a layout 2d 4",
-            most=4096,
-        ),
-    ] = (1,)
-    exchange: Annotated[
-        tuple[KeyExchange, ...],
-        About(
-            "how queries meet keys and values of tokens on other devices",
-            "gather; of layouts 2d, sequence and auto all that are possible",
-            "gather",
-            takes_all=True,
-        ),
-    ] = (KeyExchange.GATHER,)
-    ep: Annotated[
-        Ints,
-        About(
-            "expert parallel degree",
-            "all that divide the model's experts and the devices",
-            "1",
-            most=4096,
-            takes_all=True,
-        ),
-    ] = (1,)
-    recompute: Annotated[
-        tuple[Recompute, ...], About("activation recomputation", "all", "none", takes_all=True)
-    ] = tuple(Recompute)
-    sequence_parallel: Annotated[
-        tuple[bool, ...],
-        About(
-            "split what tensor parallelism leaves whole along the sequence",
-            "false; with a device both where the model can",
-            "false",
-            takes_all=True,
-        ),
-    ] = (False,)
-    interleave: Annotated[
-        Ints | None,
-        About(
-            "model chunks per pipeline stage",
-            "1; with a device all that are possible",
-            "1",
-            most=1024,
-            takes_all=True,
-        ),
-    ] = None
-    zero_stage: Annotated[
-        Ints,
-        About(
-            "ZeRO stage, 0 to 3: what is sharded over data parallel devices",
-            "0; with a device all",
-            "0",
-            least=0,
-            most=3,
-            takes_all=True,
-            shorthand=Shorthand(
-                "fsdp", Kind.SWITCH, "fully sharded: the same as --zero-stage 3", modes=EVALUATE
-            ),
-        ),
-    ] = (0,)
-    group_order: Annotated[
-        tuple[GroupOrder | Assignment, ...],
-        About(
-            "how the parallel groups nest over the devices, innermost first; 'tiers' for every "
-            "way in which they share out the "
-            "tiers of the network, or one of these ways, as tp4.dp2/dp8.pp4",
-            "both orders where the network has several tiers; with a device 'tiers' too",
-            GroupOrder.DATA_INNER.value,
-            takes_all=True,
-            searched=frozenset({GroupOrder.TIERS.value}),
-        ),
-    ] = (GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER)
-    overlap_gradients: Annotated[
-        tuple[bool, ...],
-        About(
-            "whether gradient communication runs beside computation",
-            "as the framework of the device does, else false",
-            takes_all=True,
-        ),
-    ] = (False,)
-    overlap_tensor: Annotated[
-        tuple[bool, ...],
-        About(
-            "whether tensor-parallel communication runs beside computation",
-            "as the framework of the device does, else false",
-            takes_all=True,
-        ),
-    ] = (False,)
     heterogeneous: Annotated[
         bool,
         About(
@@ -565,89 +393,6 @@ class Request:
             hardware=Hardware.DEVICES,
         ),
     ] = False
-    stage_cuts: Annotated[
-        StageCuts,
-        About(
-            "where stages may begin and what is recomputed ends: between layers, or inside them "
-            "too wherever a single tensor "
-            "passes (between attention and feed-forward), so that parts of layers count as layers",
-            "between",
-        ),
-    ] = StageCuts.BETWEEN
-    offload: Annotated[
-        tuple[OffloadKind | OffloadShare, ...] | None,
-        About(
-            "what is kept in host memory, wholly or such a part of it as activations=0.5; a "
-            "search tries none, half and all of "
-            "each that is named (none and the part where one is given), or of all four with 'auto'",
-            "nothing",
-            modes=frozenset(Mode),
-            lists=frozenset(Mode),
-            hardware=Hardware.DEVICES,
-            searched=frozenset({OffloadKind.AUTO.value}),
-        ),
-    ] = None
-    gradient_dtype: Annotated[
-        StateDtype | None,
-        About(
-            "format in which gradients are added up over micro-batches and reduced over replicas",
-            "as the framework has it: fp32 in bf16 and fp8 under those of today",
-        ),
-    ] = None
-    moment_dtype: Annotated[
-        MomentDtype | None, About("format in which the optimizer keeps its moments", "fp32")
-    ] = None
-    main_weight_dtype: Annotated[
-        StateDtype | None,
-        About(
-            "format of the optimizer's own copy of the weights; that of the weights themselves is "
-            "none, and they are updated",
-            "fp32 with adam",
-        ),
-    ] = None
-    fp8_weights: Annotated[
-        bool | None,
-        About(
-            "whether weights of blocks are held and gathered in fp8 in a training in fp8, the "
-            "optimizer's copy beside them",
-            "false",
-        ),
-    ] = None
-    schedule: Annotated[
-        PipelineSchedule,
-        About(
-            "order of the passes", "1f1b, interleaved with several chunks per stage", modes=EVALUATE
-        ),
-    ] = PipelineSchedule.ONE_F_ONE_B
-    stage_layers: Annotated[
-        Ints | None,
-        About(
-            "layers of each stage, or of each chunk in model order, embedding and head counted",
-            "balanced blocks",
-            repeats=True,
-            most=2**16,
-            modes=EVALUATE,
-            lists=EVALUATE,
-        ),
-    ] = None
-
-    global_batch_size: Annotated[
-        int,
-        About(
-            "samples per iteration, over all replicas",
-            "4096",
-            "one micro-batch per replica",
-            most=2**24,
-        ),
-    ] = 4096
-    optimizer: Annotated[Optimizer, About("optimizer", "adam")] = Optimizer.ADAM
-    precision: Annotated[
-        Precision, About("format of matrix products", "bf16; fp16 or fp32 on devices without it")
-    ] = Precision.BF16
-    attention: Annotated[
-        Attention, About("fused and tiled, or separate products with the scores in memory", "flash")
-    ] = Attention.FLASH
-
     objective: Annotated[
         Objective, About("what to maximise", "throughput", modes=SEARCH, hardware=Hardware.CHIPS)
     ] = Objective.THROUGHPUT
@@ -689,6 +434,11 @@ class Request:
         ),
     ] = False
 
+
+@dataclass(frozen=True, kw_only=True)
+class OutputSettings:
+    """Where a run goes. ``name`` was given or is made from the inputs."""
+
     name: Annotated[
         str,
         About(
@@ -719,31 +469,96 @@ class Request:
             decides=False,
         ),
     ] = False
+
+
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True)
+    class PlanSettings:
+        """The values of the axes of plans: those to search, one where it is fixed, None where all
+        that are possible together with the others are searched."""
+
+        def __init__(self, **values: Any) -> None: ...
+
+        def __getattr__(self, key: str) -> Any: ...
+
+else:
+    PlanSettings = make_dataclass(
+        "PlanSettings",
+        [
+            (each.key, each.field.hint)
+            if each.axis.usual is ...
+            else (each.key, each.field.hint, field(default=each.axis.usual))
+            for each in PLAN_AXES
+        ],
+        frozen=True,
+        kw_only=True,
+        namespace={"__module__": __name__},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked, with every value as it will be used; help texts say what the settings mean.
+
+    ``records`` are the hardware behind the names, each read once. ``run_folder`` replaces the
+    folder of the run where it is neither ``output`` nor the one that follows from the name.
+    ``chunk_layers`` are the layers of each chunk of a plan that a search found; of a plan whose
+    ``stages`` differ the settings are those of the first. ``code`` says which models of the user's
+    own may be run.
+    """
+
+    mode: Mode
+    workload: Workload
+    plan: PlanSettings
+    hardware: HardwareSettings
+    search: SearchSettings
+    output: OutputSettings
+    records: "ResolvedHardware" = field(repr=False)
     run_folder: Path | None = None
     chunk_layers: StatedChunks | None = None
     stages: StatedStages | None = None
     code: CodePermission = field(default=CodePermission(), compare=False, repr=False)
     name_given: bool = field(default=False, compare=False)
 
+    @staticmethod
+    def of(values: Mapping[str, Any], **others: Any) -> "Request":
+        """The request with those ``values`` of settings, by the names of fields, and ``others`` of
+        its own."""
+        parts = {
+            home: record(
+                **{each.name: values[each.name] for each in fields(record) if each.name in values}
+            )
+            for home, record in SECTIONS.items()
+        }
+        return Request(**parts, **others)
+
+    def with_settings(self, **values: Any) -> "Request":
+        """The same with other values of settings, by the names of fields."""
+        changed = {
+            home: replace(getattr(self, home), **mine)
+            for home, record in SECTIONS.items()
+            if (
+                mine := {
+                    each.name: values[each.name] for each in fields(record) if each.name in values
+                }
+            )
+        }
+        return replace(self, **changed)
+
+    def value_of(self, setting: StatedField) -> Any:
+        """Its value of a setting."""
+        return getattr(getattr(self, _home_of()[setting.name]), setting.name)
+
     @property
     def on_devices(self) -> bool:
         """Whether the hardware is given, rather than designed."""
-        return self.device is not None
-
-    @property
-    def part(self) -> SpacePart:
-        """The part of the design space that is searched."""
-        return WHOLE if self.space_part is None else SpacePart.parsed(self.space_part)
-
-    @property
-    def hbm_sizes_bytes(self) -> Ints:
-        """HBM per accelerator in bytes."""
-        return tuple(round(size * GIB) for size in self.hbm_size)
+        return self.hardware.device is not None
 
     @property
     def folders(self) -> Folders:
         """Where artefacts go."""
-        folders = folders_of(self.output, self.name)
+        folders = folders_of(self.output.output, self.output.name)
         return (
             folders
             if self.run_folder is None
@@ -753,16 +568,23 @@ class Request:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know about how the request is understood."""
-        replicas = self.dp[0] if self.mode is Mode.EVALUATE and self.dp else None
-        told = () if self.whole_micro_batches else self.micro_batch_size
+        replicas = self.plan.dp[0] if self.mode is Mode.EVALUATE and self.plan.dp else None
+        told = () if self.search.whole_micro_batches else self.plan.micro_batch_size
         sizes = [
-            note for size in told if (note := uneven_batch(self.global_batch_size, size, replicas))
+            note
+            for size in told
+            if (note := uneven_batch(self.plan.global_batch_size, size, replicas))
         ]
         sizes += self._unequal_chunks()
-        space = self.hardware.space
-        if space is not None and self.max_area is not None and self.max_area > space.budget_mm2:
+        space = self.records.space
+        if (
+            space is not None
+            and self.hardware.max_area is not None
+            and self.hardware.max_area > space.budget_mm2
+        ):
             sizes.append(
-                f"max_area is {number(self.max_area)} mm2, but no chip of {space.name} has more "
+                f"max_area is {number(self.hardware.max_area)} mm2, but no chip of {space.name} "
+                "has more "
                 "than the "
                 f"{number(space.budget_mm2)} mm2 of its own budget; a file of the space with a "
                 "larger one may have larger chips"
@@ -774,15 +596,15 @@ class Request:
         say which."""
         from GraphExtractor.models.registry import find_model
 
-        chunks, stages = max(self.interleave or (1,)), max(self.pp or (1,))
+        chunks, stages = max(self.plan.interleave or (1,)), max(self.plan.pp or (1,))
         if (
             self.mode is Mode.SEARCH
             or chunks == 1
-            or self.stage_layers is not None
+            or self.plan.stage_layers is not None
             or self.chunk_layers is not None
         ):
             return []
-        family = find_model(self.models[0].name)
+        family = find_model(self.workload.models[0].name)
         if len(family.blocks) != 1 or not family.layers % (stages * chunks):
             return []
         return [
@@ -793,9 +615,13 @@ class Request:
 
     def sequence_length_of(self, model: str) -> int:
         """Tokens per sample of one of the models."""
-        return dict(zip((each.name for each in self.models), self.sequence_length, strict=True))[
-            model
-        ]
+        return dict(
+            zip(
+                (each.name for each in self.workload.models),
+                self.workload.sequence_length,
+                strict=True,
+            )
+        )[model]
 
     def as_mapping(self) -> dict[str, Any]:
         """Every setting that applies, by its key, as plain values: ``resolve`` of it gives the same
@@ -810,7 +636,7 @@ class Request:
             for each in self.applying()
             if each.name != "name"
         }
-        name = {"name": self.name} if self.name_given else {}
+        name = {"name": self.output.name} if self.name_given else {}
         return {key: value for key, value in (values | name).items() if value not in (None, [])}
 
     def applying(self) -> tuple[StatedField, ...]:
@@ -829,6 +655,15 @@ class Request:
         return yaml.safe_dump(
             STUDY.stamped(self.as_mapping()), sort_keys=False, default_flow_style=None
         )
+
+
+SECTIONS: Mapping[str, Any] = {
+    "workload": Workload,
+    "hardware": HardwareSettings,
+    "plan": PlanSettings,
+    "search": SearchSettings,
+    "output": OutputSettings,
+}
 
 
 def uneven_batch(global_batch_size: int, micro_batch_size: int, dp: int | None = None) -> str:
@@ -852,7 +687,30 @@ def uneven_batch(global_batch_size: int, micro_batch_size: int, dp: int | None =
 @cache
 def request_fields() -> tuple[StatedField, ...]:
     """The fields of a request that are settings."""
-    return stated_fields(Request)
+    return tuple(each for record in SECTIONS.values() for each in stated_fields(record))
+
+
+@cache
+def _home_of() -> Mapping[str, str]:
+    """The section of a request that has a field, by the field's name."""
+    return {each.name: home for home, record in SECTIONS.items() for each in fields(record)}
+
+
+TITLES = {"workload": "model", "output": "files"}  # of groups of settings, where help says another
+
+
+@cache
+def setting_groups() -> Mapping[str, tuple[str, ...]]:
+    """Keys of the settings and their shorthands by the title of the section that has them."""
+    return {
+        TITLES.get(home, home): tuple(
+            key
+            for each in stated_fields(record)
+            for key in (each.key, each.about.shorthand and each.about.shorthand.key)
+            if key
+        )
+        for home, record in SECTIONS.items()
+    }
 
 
 @cache

@@ -26,7 +26,6 @@ from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
 from GraphExtractor.permission import permission
-from phaze.settings.annotations import Mode
 from phaze.settings.applicability import inapplicable, unasked
 from phaze.settings.asked_constants import CONSTANTS, JOINED, asked_changes, dotted
 from phaze.settings.checks import check_request
@@ -36,6 +35,7 @@ from phaze.settings.file_contents import result_key
 from phaze.settings.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, content_of
 from phaze.settings.named_settings import SETTING, defaults_of
 from phaze.settings.request import (
+    HardwareSettings,
     Request,
     StatedChunks,
     StatedStages,
@@ -49,6 +49,7 @@ from phaze_common.file_formats import STUDY
 from phaze_common.files import user_path
 from phaze_common.refusals import Refusals
 from phaze_common.settings import ALL, COMMAND_LINE
+from phaze_common.stated_fields import Mode
 
 LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
 Record = TypeVar("Record")
@@ -97,13 +98,8 @@ def resolve(
     plans = (searched_plans if mode is Mode.SEARCH else single_plan)(
         values | {key: stated[key] for key in ("max_tp", "fsdp") if key in stated}, situation
     )
-    request = Request(
-        mode=mode,
-        hardware=hardware,
-        chunk_layers=chunk_layers,
-        stages=stages,
-        code=permission(families, source, code_allowed(given, run_code, mode)),
-        **{
+    request = Request.of(
+        {
             "devices": hardware.cluster.num_devices,
             "whole_micro_batches": mode is Mode.SEARCH and hardware.device is not None,
             "use_all_devices": mode is Mode.SEARCH and hardware.device is not None,
@@ -117,11 +113,15 @@ def resolve(
             "hbm_size": _hbm_sizes(values.get("hbm_size"), hardware),
             "output": user_path(stated["output"]) if "output" in stated else None,
         },
+        mode=mode,
+        records=hardware,
+        chunk_layers=chunk_layers,
+        stages=stages,
+        code=permission(families, source, code_allowed(given, run_code, mode)),
     )
     check_request(request, families)
-    return replace(
-        request, name=request.name or default_name(request), name_given=bool(request.name)
-    )
+    name = request.output.name
+    return replace(request.with_settings(name=name or default_name(request)), name_given=bool(name))
 
 
 def _stated(
@@ -170,11 +170,10 @@ def _stated(
 def default_name(request: Request) -> str:
     """Models, devices and a hash of everything that can change the answer: different questions have
     different folders."""
-    names = "-".join(label(model.name) for model in request.models)[:LONGEST_MODELS]
-    if request.hardware.device is not None:
-        names += (
-            f"-{_UNSAFE.sub('_', request.hardware.device.name)[:LONGEST_DEVICE]}-{request.devices}"
-        )
+    names = "-".join(label(model.name) for model in request.workload.models)[:LONGEST_MODELS]
+    if request.records.device is not None:
+        device = _UNSAFE.sub("_", request.records.device.name)[:LONGEST_DEVICE]
+        names += f"-{device}-{request.hardware.devices}"
     return f"{names}-{result_key(request)[:8]}"
 
 
@@ -260,7 +259,9 @@ def _hbm_sizes(
         return ()
     if stated is None:
         whole = hardware.space is not None and hardware.space.axes.memory is not None
-        return () if whole else Request.hbm_size  # memory as it is sold says how much there is
+        return (
+            () if whole else HardwareSettings.hbm_size
+        )  # memory as it is sold says how much there is
     return (stated,) if isinstance(stated, int | float) else stated
 
 
@@ -291,8 +292,8 @@ def _hardware(
         }
     else:
         software_name = CHIP_SOFTWARE
-        cluster_name = given.get("cluster", Request.cluster)
-        space_name = given.get("design_space", str(Request.design_space))
+        cluster_name = given.get("cluster", HardwareSettings.cluster)
+        space_name = given.get("design_space", str(HardwareSettings.design_space))
         changes = refusals.attempt(
             lambda: _changes(values, given, _link_bandwidth(cluster_name, files), files),
             SpaceChanges(),

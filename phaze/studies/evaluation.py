@@ -105,7 +105,7 @@ def _of_stages(request: Request, stated: StatedStages) -> Evaluation:
     for stage in plan.stages:
         key = stage_degrees(plan, stage).graph_key(plan.model, plan.sequence_length)
         graphs.append(load_or_extract(key, request.folders.graphs, code=request.code))
-    check_functions(graphs, hardware.known_functions, strict=request.strict)
+    check_functions(graphs, hardware.known_functions, strict=request.search.strict)
     try:
         stages = placed_stages(plan, layer_names(graphs[0]))
         check_stages(stages, hardware.cluster)
@@ -121,7 +121,7 @@ def _of_stages(request: Request, stated: StatedStages) -> Evaluation:
     except InputError as error:
         raise InputError(f"{stated.source}: {error}") from error
     return Evaluation(
-        plan, None, hardware_report(request), machine, iteration, output=request.output
+        plan, None, hardware_report(request), machine, iteration, output=request.output.output
     )
 
 
@@ -131,22 +131,22 @@ def prepared(request: Request) -> PreparedPlan:
     Raises:
         InputError: the plan contradicts the model, the device or the cluster.
     """
-    hardware, model = hardware_of(request), request.models[0].name
+    hardware, model = hardware_of(request), request.workload.models[0].name
     degrees = single_plan(request)
     check_plan(degrees)
     check_cluster(degrees, hardware.cluster)
-    caps = None if request.max_cluster_cost is None else hardware.figures.caps
+    caps = None if request.hardware.max_cluster_cost is None else hardware.figures.caps
     if caps is not None and degrees.devices > caps[0]:
         raise InputError(
             f"the plan uses {degrees.devices:,} devices, and max_cluster_cost buys at most "
             f"{caps[0]:,} of this chip; give more, "
             "or lower tp, pp, cp or dp"
         )
-    key = degrees.graph_key(model, request.sequence_length[0])
+    key = degrees.graph_key(model, request.workload.sequence_length[0])
     graph = load_or_extract(key, request.folders.graphs, code=request.code)
     if request.chunk_layers is not None:
         degrees = _as_stated(request, request.chunk_layers, degrees, graph)
-    check_functions([graph], hardware.known_functions, strict=request.strict)
+    check_functions([graph], hardware.known_functions, strict=request.search.strict)
     used = (
         hardware.cluster
         if request.chunk_layers is not None
@@ -164,11 +164,11 @@ def prepared(request: Request) -> PreparedPlan:
 
 def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
     """``plan``, which is that of ``request``, priced."""
-    graph, degrees, model = plan.costs.graph, plan.degrees, request.models[0].name
+    graph, degrees, model = plan.costs.graph, plan.degrees, request.workload.models[0].name
     iteration = price_iteration(degrees, plan.costs, plan.machine)
     names = layer_names(graph)
     chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
-    whole = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
+    whole = Plan.uniform(degrees, model, request.workload.sequence_length[0], chunks)
     of_costs = plan.price_sources, plan.placement, plan.by_bytes
     return Evaluation(
         whole,
@@ -177,7 +177,7 @@ def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
         plan.machine,
         iteration,
         *of_costs,
-        output=request.output,
+        output=request.output.output,
     )
 
 
@@ -189,7 +189,9 @@ def _as_stated(
     Raises: InputError: they are not those of the model, or in an order in which they cannot run;
         names the file.
     """
-    plan = Plan.uniform(degrees, request.models[0].name, request.sequence_length[0], stated.layers)
+    plan = Plan.uniform(
+        degrees, request.workload.models[0].name, request.workload.sequence_length[0], stated.layers
+    )
     try:
         held = plan.as_uniform(layer_names(graph))
         chunk_layers(held, graph)

@@ -4,7 +4,7 @@ told."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from Estimator.plans.layer_costs import layer_names
@@ -42,12 +42,10 @@ def launch_of(
     """
     file = path / BEST if path.is_dir() else path
     request = evaluate_request(file, given, run_code)
-    if (
-        request.output is None
-    ):  # what is exported goes to a folder of its own, and graphs to where those of the run are
-        request = replace(
-            request, output=place_of(file.parent) if file.name == BEST else cached_folders().run
-        )
+    if request.output.output is None:
+        # what is exported goes to a folder of its own, and graphs to where those of the run are
+        place = place_of(file.parent) if file.name == BEST else cached_folders().run
+        request = request.with_settings(output=place)
     if request.stages is not None:
         raise InputError(
             f"the stages of the plan in {file} differ in more than their layers, which no program "

@@ -49,12 +49,14 @@ def evaluated_many(
     import pandas as pd
 
     table = plan_table(plans)
-    hardware, base = hardware_of(request), plan_space(request, request.models[0].name).base
+    hardware, base = hardware_of(request), plan_space(request, request.workload.models[0].name).base
     full = table.assign(**{name: getattr(base, name) for name in COLUMNS if name not in table})
     if devices is not None:
         full["dp"] = _replicas(full, devices, stated="dp" in table)
     if "panels" not in table:
-        usual = usual_panels(Situation((find_model(request.models[0].name),), request.hardware))
+        usual = usual_panels(
+            Situation((find_model(request.workload.models[0].name),), request.records)
+        )
         full["panels"] = np.where(
             (full["layout"] == TensorLayout.TWO_D) & (full["tp"] * full["tp2"] > 1), usual, 1
         )
@@ -124,12 +126,12 @@ class _LayerCosts:
     def of(self, plan: UniformPlan, hardware: Hardware) -> LayerCosts:
         """Those of ``plan`` on the part of the cluster that it uses."""
         request = self._request
-        model = request.models[0].name
+        model = request.workload.models[0].name
         check_plan(plan)
         check_panels(plan.panels, model, find_model(model))
-        key = plan.graph_key(model, request.sequence_length[0])
+        key = plan.graph_key(model, request.workload.sequence_length[0])
         graph = load_or_extract(key, request.folders.graphs, code=request.code)
-        check_functions([graph], hardware.known_functions, strict=request.strict)
+        check_functions([graph], hardware.known_functions, strict=request.search.strict)
         return hardware.proven(graph, plan.recompute, layer_groups(plan, hardware.cluster))
 
 

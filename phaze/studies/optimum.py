@@ -3,7 +3,7 @@ framework."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from Estimator.plans.results import Status
 from phaze.settings.problem import hardware_report
@@ -61,7 +61,7 @@ def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> 
         {},
         source="the search beside the plan",
     )
-    request = replace(request, output=evaluation.output)
+    request = request.with_settings(output=evaluation.output)
     fits = evaluation.iteration.status is not Status.INFEASIBLE
     found = search(
         run_of(request, progress or SilentProgress()), hardware_report(request), ""

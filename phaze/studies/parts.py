@@ -51,7 +51,7 @@ def parts_of(request: Request, count: int) -> tuple[Request, ...]:
     """
     check_parts(request, count)
     return tuple(
-        replace(request, space_part=str(part), csv=False) for part in SpacePart.all_of(count)
+        request.with_settings(space_part=str(part), csv=False) for part in SpacePart.all_of(count)
     )
 
 
@@ -65,20 +65,22 @@ def check_parts(request: Request, count: int) -> None:
         raise InputError(no_count(count))
     if request.on_devices:
         raise InputError(
-            f"the device {request.device} is given, and no space of chips to divide; leave "
+            f"the device {request.hardware.device} is given, and no space of chips to divide; "
+            "leave "
             "--device out, or --parts"
         )
-    if request.space_part is not None:
+    if request.hardware.space_part is not None:
         raise InputError(
-            f"space_part is {request.space_part}, one part alone, and --parts searches all; leave "
+            f"space_part is {request.hardware.space_part}, one part alone, and --parts searches "
+            "all; leave "
             "one of them out"
         )
-    if request.force_reextract_model:
+    if request.output.force_reextract_model:
         raise InputError(
             "force_reextract_model would extract every graph once for each part; leave it out, or "
             "the parts"
         )
-    check_part(replace(request, space_part=str(SpacePart(1, count))))
+    check_part(request.with_settings(space_part=str(SpacePart(1, count))))
 
 
 def parted_size(request: Request, count: int) -> SpaceSize:
@@ -93,7 +95,7 @@ def parted_size(request: Request, count: int) -> SpaceSize:
     every = int(sizes.sum()) or len(
         designed_accelerators(request)
     )  # which refuses a space without any
-    first = space_size(replace(request, space_part=str(SpacePart(1, MOST_PARTS)), csv=False))
+    first = space_size(request.with_settings(space_part=str(SpacePart(1, MOST_PARTS)), csv=False))
     points = every * first.memory_sizes * first.shapes
     return replace(
         first, configurations=every, points=points, parts=count, largest_part=int(sizes.max())
@@ -126,7 +128,9 @@ def run_parts(
     contents, store = prepared(request), Store(request.folders.run / FOLDER)
     points = [point_of(part) for part in asked]
     by_key, records = {point.key: point for point in points}, dict[str, PartRecord]()
-    for outcome in outcomes_of(points, store, executor, progress, f"parts of {request.name}"):
+    for outcome in outcomes_of(
+        points, store, executor, progress, f"parts of {request.output.name}"
+    ):
         if outcome.ending is Ending.IMPOSSIBLE:
             raise InputError(outcome.problem)
         records[outcome.key] = _record(by_key[outcome.key], outcome)
@@ -157,7 +161,7 @@ def failures(parts: PartsRecord) -> str:
 
 
 def _record(point: SweepPoint, outcome: Outcome) -> PartRecord:
-    part = point.request.space_part or ""
+    part = point.request.hardware.space_part or ""
     if outcome.point is None:
         return PartRecord(part, Status.FAILED, None, None, "", 0.0, outcome.problem)
     found, result = outcome.point, outcome.point.result

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from Estimator.plans.axes import COMPARED
 from phaze.runs.design_tables import plans_table
 from phaze.validation.intervals import load_residuals
 from Solver.designs.points import PointGroup
@@ -15,22 +16,7 @@ from Solver.results import PlansInNoise
 
 # standard deviations on both sides of which a normal variable lies in a fifth of all cases
 SURE = 1.2816
-CHOICES = (
-    *(
-        "layout",
-        "tp",
-        "tp2",
-        "pp",
-        "dp",
-        "cp",
-        "ep",
-        "micro_batch_size",
-        "interleave",
-        "recompute",
-        "sequence_parallel",
-    ),
-    *("zero_stage", "overlap_gradients"),
-)
+CHOICES = tuple(each.key for each in COMPARED)
 
 
 def noise_of_order() -> float:

@@ -76,7 +76,7 @@ def prepared(request: Request) -> dict[str, str]:
     """
     check_writable(request.folders.run)
     check_replaceable(request.folders.run)
-    flag = "--name" if request.output is None else "--output"
+    flag = "--name" if request.output.output is None else "--output"
     refuse_other_kind(request.folders.run, Holds.SEARCH, flag)
     refuse_other_run(
         request.folders.run,
@@ -94,12 +94,14 @@ def explained(request: Request, searched: Searched) -> Searched:
     """
     run = searched.run
     result, best = searched.result, searched.result.best
-    if request.space_part is not None:
+    if request.hardware.space_part is not None:
         axes = accelerator_axes(run, searched.groups, result.per_hbm)
         best = best and replace(best, axes=axes)
         return replace(
             searched,
-            result=replace(result, best=best, part=part_report(run, result, request.space_part)),
+            result=replace(
+                result, best=best, part=part_report(run, result, request.hardware.space_part)
+            ),
         )
     if best is not None:
         best = _with_intervals(best, result.hardware.records)
@@ -125,7 +127,7 @@ def explained(request: Request, searched: Searched) -> Searched:
             tight_memory=tight,
             in_noise=_in_noise(searched, best),
         )
-    if request.heterogeneous:
+    if request.search.heterogeneous:
         with run.phase("stages that differ"):
             result = with_stages_that_differ(run, result)
     return replace(searched, result=result)
@@ -207,7 +209,7 @@ def write_answer(
         write_run(
             request.folders.run,
             replace(files, manifest=replace(files.manifest, parts=parts)),
-            csv=request.csv,
+            csv=request.output.csv,
         )
     return searched.result
 
@@ -238,13 +240,14 @@ def search_context(request: Request, progress: Progress) -> Run:
 def _best_known(request: Request) -> BestKnown | None:
     """What all parts of a space know together, beside the folders of the parts; a part that is run
     by itself is told nothing."""
-    if request.space_part is None:
+    if request.hardware.space_part is None:
         return None
     if request.run_folder is None:
         return BestKnown()
-    whole = key_of(replace(request, space_part=None))
+    whole = key_of(request.with_settings(space_part=None))
     return BestKnown(
-        request.run_folder.parent / f"known-{whole}", request.space_part.replace("/", "-of-")
+        request.run_folder.parent / f"known-{whole}",
+        request.hardware.space_part.replace("/", "-of-"),
     )
 
 

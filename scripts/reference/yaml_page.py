@@ -152,17 +152,17 @@ def _hardware(kind: HardwareFile) -> str:
 
 
 def _settings() -> Iterator[str]:
-    from phaze.cli.help_text import SETTING_GROUPS, TRAINING_GROUPS
-    from phaze.settings.annotations import Mode
-    from phaze.settings.request import settings_for
+    from phaze.cli.help_text import TRAINING_GROUPS
+    from phaze.settings.request import setting_groups, settings_for
     from phaze.studies.training_time.settings import all_settings
+    from phaze_common.stated_fields import Mode
 
     yield _SETTINGS["study"] + _example("study.yaml")
-    yield from _grouped(settings_for(Mode.SEARCH).settings, SETTING_GROUPS)
+    yield from _grouped(settings_for(Mode.SEARCH).settings, setting_groups())
     for name in ("sweep", "setting"):
         yield _SETTINGS[name] + _example(f"{name}.yaml")
     yield _SETTINGS["plan"] + _example("plan.yaml")
-    yield from _grouped(settings_for(Mode.EVALUATE).settings, SETTING_GROUPS)
+    yield from _grouped(settings_for(Mode.EVALUATE).settings, setting_groups())
     yield _SETTINGS["training"] + _example("training.yaml")
     alone = [
         each for each in all_settings().settings if each.key not in settings_for(Mode.EVALUATE).keys

@@ -490,8 +490,8 @@ def random_cluster(random: Generator, devices: int, tiers: int) -> Cluster:
 
 
 TWO_D, RING = (
-    Layout(1, 1, layout=TensorLayout.TWO_D, tp2=2),
-    Layout(1, 2, exchange=KeyExchange.RING),
+    Layout(layout=TensorLayout.TWO_D, tp2=2),
+    Layout(cp=2, exchange=KeyExchange.RING),
 )
 PANELS = 1, 2, 8
 

@@ -169,7 +169,7 @@ def test_nothing_can_be_left_out_of_what_is_required(
 def test_a_device_of_the_examples_prices_a_plan_in_their_cluster(written: Path) -> None:
     given = {"model": "bertbase", "device": str(written / "device.yaml")}
     request = evaluate_request(None, given)
-    assert request.hardware.cluster.name == request.hardware.software.name == "mine"
+    assert request.records.cluster.name == request.records.software.name == "mine"
 
 
 @pytest.mark.parametrize("kind", list(yaml_page.hardware_files()), ids=lambda kind: kind.example)

@@ -11,13 +11,13 @@ from pathlib import Path
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.plans.plan import Plan, plan_mapping
 from Estimator.plans.results import Status
-from phaze.settings.annotations import Mode
 from phaze.settings.problem import hardware_report
 from phaze.settings.request import Request, StatedChunks
 from phaze.studies.evaluation import evaluation_of, prepared
 from phaze.studies.search_run import search_context
 from phaze_common.errors import InputError
 from phaze_common.progress import Progress, SilentProgress
+from phaze_common.stated_fields import Mode
 from Solver.designs.search import search as search_plans
 from Solver.results import Counts, SearchResult
 from third_party.transformer_perf_estimates.configurations import (
@@ -96,7 +96,7 @@ def compare(
         candidates=found.candidates,
         counts=result.counts,
         proven=result.status is Status.OPTIMAL,
-        micro_batch_sizes=request.micro_batch_size,
+        micro_batch_sizes=request.plan.micro_batch_size,
         published_best=_of_published(question, first[0]) if first else None,
         own_best=None if result.best is None else _of_own(question, result, corrections),
         own_reason=result.reason,
@@ -144,12 +144,12 @@ def _request_of(question: OwnQuestion, plan: Plan) -> Request:
 
 
 def _own_price(request: Request) -> tuple[Plan, Price]:
-    plan, records = prepared(request), request.hardware
+    plan, records = prepared(request), request.records
     assert records.device is not None  # a question names one
     answer = evaluation_of(request, plan)
     iteration, device = (
         answer.iteration,
-        DeviceModel(records.device, records.software, request.precision.matrix_format),
+        DeviceModel(records.device, records.software, request.plan.precision.matrix_format),
     )
     fits, parts = (
         iteration.status is Status.FEASIBLE,

@@ -20,13 +20,13 @@ from Estimator.plans.assignment import AXES, Assignment
 from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.widths import panels_fit
-from phaze.settings.annotations import Mode
 from phaze.settings.hardware import HardwareFiles
 from phaze.settings.request import Request, StatedChunks
 from phaze.settings.resolve import resolve
 from phaze_common.choices import GroupOrder, LayoutName, Recompute
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 from third_party.transformer_perf_estimates.configurations import (
     MICRO_BATCH_SIZES,
     Configuration,

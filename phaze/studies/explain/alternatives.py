@@ -106,7 +106,7 @@ def has_what_is_asked(point: DesignPoint, constraint: Constraint, search: Repeat
         )
         and constraint.hbm_bytes in {None, point.hbm_bytes}
         and all(
-            getattr(plan, name) == value
+            plan.value_of(name) == value
             for plan in point.models.values()
             for name, value in constraint.of_the_plan.items()
         )
@@ -120,13 +120,11 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
     Raises:
         InputError: the model or the devices cannot have them; says which they can.
     """
-    settings = constraint.within(search.request.layout)
-    if constraint.sequence_parallel:
-        widths = [
-            width
-            for width in (search.request.tp if constraint.tp is None else (constraint.tp,))
-            if width > 1
-        ]
+    settings = constraint.within(search.request.plan.layout)
+    if constraint.of_the_plan.get("sequence_parallel"):
+        asked = constraint.of_the_plan.get("tp")
+        stated = search.request.plan.tp if asked is None else (asked,)
+        widths = [width for width in stated if width > 1]
         if not widths:
             given = "sequence parallelism splits what tensor parallelism leaves whole"
             raise InputError(
@@ -220,10 +218,9 @@ def _reach(
     for name, value in ({"hbm_bytes": constraint.hbm_bytes} | of_a_point | constraint.axes).items():
         if value is not None and name in designs:
             chosen &= (designs[name] == value).to_numpy()
-    if constraint.group_order is not None:
-        chosen &= (
-            designs[LAYER_GROUPS].isin({UNSTATED, _layer_groups(constraint.group_order)}).to_numpy()
-        )
+    order = constraint.of_the_plan.get("group_order")
+    if order is not None:
+        chosen &= designs[LAYER_GROUPS].isin({UNSTATED, _layer_groups(order)}).to_numpy()
     values = accelerator_values(search.finished, designs[chosen])
     known = {
         values.accelerators.accelerator(row): values.reach[row]
@@ -318,7 +315,7 @@ def _unsearched(request: Request, constraint: Constraint) -> list[str]:
     left_out = []
     everything = {"layout": LayoutName.AUTO, "group_order": GroupOrder.TIERS}
     for name, value in constraint.of_the_plan.items():
-        searched = getattr(request, name)
+        searched = getattr(request.plan, name)
         if searched is not None and value not in searched and everything.get(name) not in searched:
             left_out.append(f"{name.replace('_', ' ')} {value}")
     if constraint.hbm_size is not None and constraint.hbm_bytes not in memory_sizes(request):
@@ -336,7 +333,7 @@ def _not_searched(request: Request, constraint: Constraint) -> str:
 def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, model: str) -> str:
     """Refusal where no plan of ``model`` has what was asked for."""
     layers = sum(len(stage.layers) for stage in search.best.point.models[model].stages)
-    why = why_empty(plan_space(request, model), layers, request.hardware.cluster)
+    why = why_empty(plan_space(request, model), layers, request.records.cluster)
     return f"--instead {constraint.asked}: no plan has that; {why}"
 
 

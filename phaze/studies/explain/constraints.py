@@ -1,14 +1,15 @@
 """What ``--instead`` asks for: values that an alternative design must have."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from phaze.settings.annotations import Mode
+from Estimator.plans.axes import COMPARED
 from phaze.settings.request import settings_for
 from phaze_common.choices import KeyExchange, LayoutName
 from phaze_common.errors import InputError
 from phaze_common.settings import Kind, Setting, SettingTable
+from phaze_common.stated_fields import Mode
 from phaze_common.units import GIB, MIB
 from Solver.results import ModelPlan
 
@@ -25,23 +26,8 @@ OF_A_CHIP = (
     "chip",
     "hbm_size",
 )
-OF_A_PLAN = (
-    "tp",
-    "pp",
-    "dp",
-    "cp",
-    "ep",
-    "micro_batch_size",
-    "recompute",
-    "sequence_parallel",
-    "interleave",
-    "zero_stage",
-    "group_order",
-    "layout",
-    "tp2",
-    "panels",
-    "exchange",
-)
+OF_A_PLAN = tuple(each.key for each in COMPARED)
+LEFT_OPEN = frozenset({"dp", "overlap_gradients"})  # by what keeps a plan as it is
 
 
 def constraint_keys() -> SettingTable:
@@ -80,21 +66,7 @@ class Constraint:
     glb_bytes: int | None = None
     chip: str | None = None
     hbm_size: float | None = None  # GiB
-    tp: int | None = None
-    pp: int | None = None
-    dp: int | None = None
-    cp: int | None = None
-    ep: int | None = None
-    micro_batch_size: int | None = None
-    recompute: str | None = None
-    sequence_parallel: bool | None = None
-    interleave: int | None = None
-    zero_stage: int | None = None
-    group_order: str | None = None
-    layout: str | None = None
-    tp2: int | None = None
-    panels: int | None = None
-    exchange: str | None = None
+    of_the_plan: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def hbm_bytes(self) -> int | None:
@@ -105,11 +77,6 @@ class Constraint:
     def axes(self) -> dict[str, int]:
         """Fields of an accelerator that are asked for."""
         return {name: getattr(self, name) for name in AXES if getattr(self, name) is not None}
-
-    @property
-    def of_the_plan(self) -> dict[str, int | str | bool]:
-        """Fields of a plan that are asked for."""
-        return {name: getattr(self, name) for name in OF_A_PLAN if getattr(self, name) is not None}
 
     @property
     def settings(self) -> dict[str, object]:
@@ -131,10 +98,8 @@ class Constraint:
         """
         every = {*LayoutName} - {LayoutName.AUTO} if LayoutName.AUTO in searched else {*searched}
         asked = self._layouts(every)
-        if (
-            asked == every and self.layout != LayoutName.ONE_D.value
-        ):  # which with cp is called another
-            return self.settings
+        if asked == every and self.of_the_plan.get("layout") != LayoutName.ONE_D.value:
+            return self.settings  # 1d with a cp is called another
         open_axes: dict[str, object] = {}
         if LayoutName.SEQUENCE not in asked:
             open_axes["cp"] = [1]
@@ -155,28 +120,30 @@ class Constraint:
     def _layouts(self, searched: set[LayoutName]) -> set[LayoutName]:
         """Those of the layouts ``searched`` that can have what is asked for, else the one that
         can."""
-        if self.layout is not None:
-            alone = LayoutName(self.layout)
+        plan = self.of_the_plan
+        if "layout" in plan:
+            alone = LayoutName(plan["layout"])
             # sequences that are cut with experts, whose keys are gathered, are searched beside one
             # tensor axis
             return (
                 {LayoutName.ONE_D}
-                if alone is LayoutName.SEQUENCE and (self.ep or 1) > 1
+                if alone is LayoutName.SEQUENCE and plan.get("ep", 1) > 1
                 else {alone}
             )
-        if max(self.tp2 or 1, self.panels or 1) > 1:
+        if max(plan.get("tp2", 1), plan.get("panels", 1)) > 1:
             return {LayoutName.TWO_D}
-        if self.exchange not in (None, KeyExchange.GATHER.value):
+        if plan.get("exchange", KeyExchange.GATHER.value) != KeyExchange.GATHER.value:
             return searched - {LayoutName.ONE_D} or {LayoutName.SEQUENCE}
-        if self.cp is not None and len(searched) > 1:
-            return {LayoutName.SEQUENCE} if self.cp > 1 else searched - {LayoutName.SEQUENCE}
+        if "cp" in plan and len(searched) > 1:
+            return {LayoutName.SEQUENCE} if plan["cp"] > 1 else searched - {LayoutName.SEQUENCE}
         return searched
 
 
 def constraint_of(plan: ModelPlan) -> Constraint:
     """What keeps ``plan`` but for its data parallel degree, which may follow from the devices, and
     its cut."""
-    return Constraint("", **{name: getattr(plan, name) for name in OF_A_PLAN if name != "dp"})
+    given = {name: plan.value_of(name) for name in OF_A_PLAN if name not in LEFT_OPEN}
+    return Constraint("", of_the_plan=given)
 
 
 def read_constraint(text: str, *, on_device: bool) -> Constraint:
@@ -196,7 +163,8 @@ def read_constraint(text: str, *, on_device: bool) -> Constraint:
         )
     if "glb_mib" in values:
         values["glb_bytes"] = values.pop("glb_mib") * MIB
-    constraint = Constraint(text, **values)
+    of_the_plan = {name: values.pop(name) for name in OF_A_PLAN if name in values}
+    constraint = Constraint(text, of_the_plan=of_the_plan, **values)
     if constraint.chip is not None and constraint.axes:
         raise InputError(
             f"--instead {text}: chip and {', '.join(constraint.axes)} contradict each other; give "

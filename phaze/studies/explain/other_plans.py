@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from Estimator.plans.axes import plan_axis
 from Estimator.plans.results import Status
 from GraphExtractor.names import label
 from phaze.studies.wording import EQUAL, axis_value_text, listed
@@ -11,23 +12,6 @@ from phaze_common.numbers import at_least, percent
 from Solver.results import AxisValue, AxisValues, DesignPoint
 
 FEW = 5  # values of an axis that are named
-AXES = {
-    "tp": "tensor parallel width",
-    "pp": "pipeline depth",
-    "dp": "data parallel degree",
-    "cp": "context parallel degree",
-    "ep": "expert parallel degree",
-    "layout": "layout",
-    "tp2": "width of the second tensor axis",
-    "panels": "number of panels of products",
-    "exchange": "exchange of keys and values",
-    "recompute": "recomputation",
-    "sequence_parallel": "sequence parallelism",
-    "interleave": "number of chunks per stage",
-    "zero_stage": "ZeRO stage",
-    "group_order": "order of the groups",
-    "overlap_gradients": "overlap of gradients",
-}
 SWITCHED = {"true": "on", "false": "off"}
 
 
@@ -35,12 +19,12 @@ def other_plans(best: DesignPoint) -> Iterator[str]:
     """For every axis of the plan that has several values, how much longer the fastest plans with
     the others take."""
     for axis in best.axes:
-        if axis.model is not None and axis.axis in AXES:
+        if axis.model is not None:
             yield _other_values(axis, f" of {label(axis.model)}" if len(best.models) > 1 else "")
 
 
 def _other_values(axis: AxisValues, of_the_model: str) -> str:
-    words, best = f"{AXES[axis.axis]}{of_the_model}", axis.optimum.reached
+    words, best = f"{plan_axis(axis.axis).axis.title}{of_the_model}", axis.optimum.reached
     others = sorted(
         (value for value in axis.values if value.value != axis.chosen),
         key=lambda value: -value.bound,

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 
 from phaze.runs.finished_run import FinishedRun
-from phaze.settings.annotations import Mode
 from phaze.settings.designed_chips import CORES
 from phaze.settings.folders import RUNS, folders_of
 from phaze.settings.problem import hardware_of, search_problem
@@ -23,6 +22,7 @@ from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress
 from phaze_common.run_files import STUDY
+from phaze_common.stated_fields import Mode
 from Solver.designs.confirmed_schedules import LayerSchedule
 from Solver.designs.requery import PricedHardware, priced
 from Solver.designs.run import Run, Stores
@@ -165,7 +165,9 @@ def request_of(
     request = resolve(
         settings, {}, source=source or str(finished.folder / STUDY), run_code=finished.run_code
     )
-    return replace(request, output=place_of(finished.folder), run_folder=finished.folder)
+    return replace(
+        request.with_settings(output=place_of(finished.folder)), run_folder=finished.folder
+    )
 
 
 def place_of(folder: Path) -> Path:

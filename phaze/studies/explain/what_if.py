@@ -10,7 +10,6 @@ from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
 from Estimator.plans.results import Status
 from phaze.runs.finished_run import FinishedRun
-from phaze.settings.annotations import Mode
 from phaze.settings.problem import hardware_report
 from phaze.settings.request import Request, settings_for
 from phaze.studies.explain.constraints import SEPARATOR
@@ -21,6 +20,7 @@ from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress, SilentProgress
 from phaze_common.records import parse_yaml
+from phaze_common.stated_fields import Mode
 from Solver.designs.requery import priced
 from Solver.designs.run import Run
 from Solver.designs.search import search

@@ -13,7 +13,6 @@ from typing import Any
 
 from GraphExtractor.names import MODULE_SUFFIX, absolute_path
 from GraphExtractor.permission import permission
-from phaze.settings.annotations import Mode
 from phaze.settings.config_files import (
     MODELS,
     code_allowed,
@@ -28,6 +27,7 @@ from phaze_common.file_formats import STUDY
 from phaze_common.files import content_key, user_path
 from phaze_common.quantities import in_numbers
 from phaze_common.settings import COMMAND_LINE
+from phaze_common.stated_fields import Mode
 
 MOST_POINTS = 100_000
 OWN = frozenset({"name", "output", "csv"})  # settings of the sweep itself, not of its points

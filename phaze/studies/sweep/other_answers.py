@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from phaze.settings.annotations import Mode
 from phaze.settings.request import settings_for
 from phaze.studies.sweep.table import value_text
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
 from phaze_common.files import read_text
 from phaze_common.ranges import check_ranges, positive_number
+from phaze_common.stated_fields import Mode
 from phaze_common.suggestions import nearest
 
 SOURCE, DEVICES, SECONDS = "source", "devices", "seconds"

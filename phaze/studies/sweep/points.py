@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from Estimator.plans.axes import PLAN_AXES
 from phaze.settings.file_contents import result_key
 from phaze.settings.folders import REPOSITORY
 from phaze.settings.hardware import HardwareFiles
@@ -17,20 +18,11 @@ from phaze_common.files import code_version, content_key, library_version
 
 ROOMS = ("GraphExtractor", "Estimator", "Solver")  # whose code decides a result
 LIBRARIES = ("torch", "transformers")  # which decide a graph
-OF_THE_GRAPHS = (  # what of a ``GraphKey`` follows from
-    *(
-        "model",
-        "sequence_length",
-        "micro_batch_size",
-        "layout",
-        "tp",
-        "tp2",
-        "cp",
-        "exchange",
-        "ep",
-        "sequence_parallel",
-    ),
-    *("attention", "precision", "stage_cuts"),
+# what of a ``GraphKey`` follows from
+OF_THE_GRAPHS = (
+    "model",
+    "sequence_length",
+    *(each.key for each in PLAN_AXES if each.decides_graph),
 )
 OF_THE_LAYER_TIMES = (
     "design_space",

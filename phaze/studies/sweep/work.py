@@ -140,10 +140,9 @@ def _computed_elsewhere(point: SweepPoint) -> Outcome:
     """On a machine that does not see the store: the files travel with the outcome."""
     root = _private_folder()
     store = Store(root / "points")
+    request = point.request.with_settings(output=root)
     try:
-        finished = _solved(
-            point, replace(point.request, output=root, run_folder=store.folder(point.key)), store
-        )
+        finished = _solved(point, replace(request, run_folder=store.folder(point.key)), store)
         return Outcome(point.key, Ending.COMPUTED, finished, contents=store.contents(finished))
     finally:
         shutil.rmtree(store.folder(point.key), ignore_errors=True)

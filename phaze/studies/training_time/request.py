@@ -12,7 +12,6 @@ from typing import Any
 from GraphExtractor.names import label
 from GraphExtractor.permission import EVERY_FILE
 from phaze.runs.plan_files import PlanFile, evaluate_request, plan_request, read_plan
-from phaze.settings.annotations import Mode
 from phaze.settings.config_files import MODELS
 from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
@@ -28,6 +27,7 @@ from phaze.studies.training_time.warm_up import BatchSizeWarmUp, check_warm_up
 from phaze_common.errors import InputError
 from phaze_common.refusals import Refusals
 from phaze_common.settings import COMMAND_LINE, shown
+from phaze_common.stated_fields import Mode
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ def training_of_file(
     warm_up = _warm_up(settings, request)
     samples_asked(
         settings,
-        request.global_batch_size if warm_up is None else warm_up.start,
-        request.sequence_length[0],
+        request.plan.global_batch_size if warm_up is None else warm_up.start,
+        request.workload.sequence_length[0],
     )
     return TrainingRequest(replace(settings, best=best), request, warm_up)
 
@@ -117,8 +117,8 @@ def training_of_file(
 def plan_of_search(best: Path, request: Request) -> Request:
     """The request for the plan that the search of ``request`` found and wrote to ``best``, with the
     graphs of the search."""
-    output = {} if request.output is None else {"output": str(request.output)}
-    return evaluate_request(best, {MODELS: request.models[0].name, **output}, EVERY_FILE)
+    output = {} if request.output.output is None else {"output": str(request.output.output)}
+    return evaluate_request(best, {MODELS: request.workload.models[0].name, **output}, EVERY_FILE)
 
 
 def _model_of(above: Mapping[str, object]) -> str | None:
@@ -173,16 +173,17 @@ def _space(
         "is about a plan that is given, but the best one is searched; leave it out",
     )
     request = resolve(below, above, Mode.SEARCH, source=source, run_code=run_code)
-    if len(request.models) > 1:
-        names = ", ".join(model.name for model in request.models)
+    if len(request.workload.models) > 1:
+        names = ", ".join(model.name for model in request.workload.models)
         raise InputError(f"a training is that of one model, given {names}; name one with --model")
-    if not request.on_devices and request.chip is None:
+    if not request.on_devices and request.hardware.chip is None:
         raise InputError(
             "no device was given; name one with --device, or a designed chip with --chip"
         )
-    if len(request.hbm_size) > 1:
+    if len(request.hardware.hbm_size) > 1:
         raise InputError(
-            f"hbm_size lists {len(request.hbm_size)} sizes, but a training runs on one; give one"
+            f"hbm_size lists {len(request.hardware.hbm_size)} sizes, but a training runs on one; "
+            "give one"
         )
     return request
 
@@ -239,7 +240,7 @@ def _warm_up(settings: TrainingSettings, request: Request) -> BatchSizeWarmUp | 
             "for instance 16 16 6000000"
         )
     warm_up = BatchSizeWarmUp(*stated)
-    check_warm_up(warm_up, request.global_batch_size)
+    check_warm_up(warm_up, request.plan.global_batch_size)
     return warm_up
 
 
@@ -247,10 +248,11 @@ def _check(settings: TrainingSettings, request: Request) -> None:
     """Refuse numbers that mean nothing without others."""
     if settings.tokens is not None and not _has_tokens(request):
         raise InputError(
-            f"{label(request.models[0].name)} is not trained on tokens; give --samples instead of "
+            f"{label(request.workload.models[0].name)} is not trained on tokens; give --samples "
+            "instead of "
             "--tokens"
         )
-    device = request.hardware.device
+    device = request.records.device
     if device is not None and device.board_power is None and settings.device_power_w is None:
         named = {"grid_intensity": settings.grid_intensity_g_per_kwh, "pue": settings.pue}
         asked = next((key for key, given in named.items() if given is not None), None)
@@ -284,4 +286,4 @@ def _check(settings: TrainingSettings, request: Request) -> None:
 def _has_tokens(request: Request) -> bool:
     from GraphExtractor.models.registry import find_model
 
-    return find_model(request.models[0].name).has_sequence
+    return find_model(request.workload.models[0].name).has_sequence

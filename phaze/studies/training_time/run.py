@@ -62,7 +62,7 @@ def price_training(
         PhazeError: a file cannot be written, or a solver failed.
     """
     request, search = asked.request, None
-    folder = request.folders.run if asked.searched or request.output is not None else None
+    folder = request.folders.run if asked.searched or request.output.output is not None else None
     if folder is not None and not asked.searched:
         refuse_other_kind(folder, Holds.TRAINING, "--output")
     check_code(request)
@@ -77,7 +77,7 @@ def price_training(
         check_writable(folder)
         check_replaceable(folder, (*RUN_FILES, run_files.TRAINING_TIME))
     plan = prepared(request)
-    device = request.hardware.device
+    device = request.records.device
     power = None if device is None or device.board_power is None else device.board_power.value
     training = training_time_of(plan, asked.settings, asked.warm_up, power)
     answer = PricedTraining(training, evaluation_of(request, plan), search, folder)
@@ -145,7 +145,7 @@ def _write(folder: Path, asked: TrainingRequest, request: Request, answer: Price
         files = {run_files.STUDY: digest_of(study), run_files.TRAINING_TIME: digest_of(document)}
         write_atomically(
             folder / run_files.MANIFEST,
-            _Manifest.of(request.hardware.contents, files=files).sealed(),
+            _Manifest.of(request.records.contents, files=files).sealed(),
         )
         write_atomically(folder / run_files.STUDY, study)
     write_atomically(folder / run_files.TRAINING_TIME, document)

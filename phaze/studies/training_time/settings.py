@@ -3,11 +3,16 @@ of ``phaze.settings.request``."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated
 
-from phaze.settings.annotations import (
+from Estimator.plans.axes import PLAN_AXES
+from phaze.settings.request import request_fields, settings_for
+from phaze_common.errors import InputError
+from phaze_common.numbers import number
+from phaze_common.settings import ALL, Setting, SettingTable
+from phaze_common.stated_fields import (
     EVALUATE,
     About,
     Mode,
@@ -15,10 +20,6 @@ from phaze.settings.annotations import (
     settings_of,
     stated_fields,
 )
-from phaze.settings.request import request_fields, settings_for
-from phaze_common.errors import InputError
-from phaze_common.numbers import number
-from phaze_common.settings import ALL, Setting, SettingTable
 
 NOT_TAKEN = frozenset({"objective", "csv", "name", "force_reextract_model"})  # settings of searches
 ALONE = frozenset({"model", "sequence_length", "hbm_size"})  # of which a training has one
@@ -174,10 +175,7 @@ def training_settings() -> SettingTable:
 def plan_keys() -> frozenset[str]:
     """Settings that say what the plan is: those that a plan has, with their shorthands; without any
     the best one is searched."""
-    from Estimator.plans.degrees import UniformPlan
-    from Estimator.plans.plan import MAPPED  # not for --help, which reads this module
-
-    of_plan = ({each.name for each in fields(UniformPlan)} | {*MAPPED}) - OF_THE_TRAINING
+    of_plan = {each.key for each in PLAN_AXES} - OF_THE_TRAINING
     mine = [field for field in request_fields() if field.key in of_plan]
     shorthands = [field.about.shorthand for field in mine if field.about.shorthand is not None]
     return frozenset(
@@ -201,7 +199,7 @@ def states_a_plan(stated: Mapping[str, object]) -> bool:
 def _several(value: object, about: About) -> bool:
     """Whether a value, as it was given, stands for several of which one plan has one."""
     words = value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(word, str) and word in {ALL, *about.searched} for word in words)
+    return any(isinstance(word, str) and word in {ALL, *about.of_a_search} for word in words)
 
 
 @cache

@@ -40,10 +40,10 @@ def test_each_size_replaces_its_own_and_nothing_else(name: str) -> None:
 
 def test_a_request_s_device_and_cluster_are_as_asked() -> None:
     request = resolve({}, MODEL | {"memory_size": 40, "peak_flops": 500, "fast_domain": 4})
-    assert request.hardware.device is not None
-    assert request.hardware.device.memory.capacity.value == 40 * GIB
-    assert request.hardware.device.matrix.peak["bfloat16"].value == 500e12
-    assert request.hardware.cluster.tiers[0].group_size == 4
+    assert request.records.device is not None
+    assert request.records.device.memory.capacity.value == 40 * GIB
+    assert request.records.device.matrix.peak["bfloat16"].value == 500e12
+    assert request.records.cluster.tiers[0].group_size == 4
     plain = resolve({}, MODEL)
     assert plain.hardware.cluster.tiers[0].group_size == 8
     assert resolve(request.as_mapping(), {}).hardware == request.hardware
@@ -56,7 +56,7 @@ def test_sizes_have_units_where_they_are_given() -> None:
         MODEL
         | {"memory_size": "40 GB", "memory_bandwidth": "3.35 TB/s", "peak_flops": "1 PFLOP/s"},
     )
-    device = asked.hardware.device
+    device = asked.records.device
     assert device is not None
     assert (device.memory.capacity.value, device.memory.bandwidth.value) == (40e9, 3.35e12)
     assert device.matrix.peak["bfloat16"].value == 1e15

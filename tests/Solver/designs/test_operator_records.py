@@ -52,7 +52,7 @@ def test_the_joules_of_operators_add_up_to_those_of_a_sample(
 
 def test_the_parts_of_a_chip_add_up_to_its_area(tmp_path: Path) -> None:
     request = small_study(tmp_path)
-    space = request.hardware.space
+    space = request.records.space
     assert space is not None
     chips = space.generate()
     for row in range(0, len(chips), 3):

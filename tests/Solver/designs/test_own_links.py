@@ -21,7 +21,6 @@ from Estimator.chips.own_links import own_links
 from Estimator.hardware_files import load_cluster
 from Estimator.network.own_links import check_links, over_links
 from phaze.runs.finished_run import open_run
-from phaze.settings.annotations import Mode
 from phaze.settings.problem import hardware_of
 from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
@@ -30,6 +29,7 @@ from phaze.studies.search_run import search_context
 from phaze_common.choices import Objective
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
+from phaze_common.stated_fields import Mode
 from Solver.designs.requery import priced
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult

@@ -13,9 +13,9 @@ import pytest
 from Estimator.network.cluster import Cluster, Tier
 from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import Recompute
-from phaze.settings.annotations import Mode
 from phaze.settings.resolve import resolve
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 from Solver.plans.empty_spaces import why_empty
 from Solver.plans.space import PlanSpace
 

@@ -18,12 +18,12 @@ import phaze
 from Estimator.hardware_files import HARDWARE
 from phaze.cli import modes
 from phaze.cli.arguments import DEFAULT_MODE, Command, parse
-from phaze.cli.help_text import MODE_GROUPS, SETTING_GROUPS
+from phaze.cli.help_text import MODE_GROUPS
 from phaze.cli.names import MODES, STUDY_MODES
 from phaze.runs.plan_files import evaluate_request
-from phaze.settings.annotations import Mode
-from phaze.settings.request import settings_for
+from phaze.settings.request import setting_groups, settings_for
 from phaze_common.errors import ArtefactError, InfeasibleError, PhazeError
+from phaze_common.stated_fields import Mode
 
 
 @dataclass
@@ -739,7 +739,7 @@ def test_every_mode_and_every_setting_has_its_place_in_help() -> None:
     assert sorted(
         mode for modes_of_group in MODE_GROUPS.values() for mode in modes_of_group
     ) == sorted(MODES)
-    placed = [key for keys in SETTING_GROUPS.values() for key in keys]
+    placed = [key for keys in setting_groups().values() for key in keys]
     assert sorted(placed) == sorted({key for mode in Mode for key in settings_for(mode).keys})
 
 

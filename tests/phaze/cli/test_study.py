@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from GraphExtractor.graph import Recompute
-from phaze.settings.annotations import Mode
 from phaze.settings.config_files import read_config
 from phaze.settings.request import WeightedModel, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 
 BERT = {"model": "bertlarge"}
 

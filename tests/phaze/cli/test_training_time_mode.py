@@ -14,7 +14,6 @@ import yaml
 import phaze
 from Estimator.devices.files import device_names, load_device
 from Estimator.devices.written_yaml import written_yaml
-from phaze.settings.annotations import Mode
 from phaze.settings.request import request_fields
 from phaze.studies.training_time.request import plan_of_search, training_request
 from phaze.studies.training_time.settings import (
@@ -25,6 +24,7 @@ from phaze.studies.training_time.settings import (
 )
 from phaze_common.errors import InfeasibleError, InputError
 from phaze_common.sealed import is_as_written
+from phaze_common.stated_fields import Mode
 
 MODEL = "--model bertbase --seq 64"
 HARDWARE = "--device a100_80gb --cluster nvlink_infiniband"

@@ -10,10 +10,10 @@ import pytest
 import phaze
 from phaze.exports.launch_keys import KeyKind
 from phaze.exports.launchers import Content, reading_of
-from phaze.settings.annotations import Mode
 from phaze.settings.request import settings_for
 from phaze_common.errors import InputError
 from phaze_common.setting_values import Kind
+from phaze_common.stated_fields import Mode
 from tests.phaze.exports.launch_samples import FILES
 
 NUMBERS = [

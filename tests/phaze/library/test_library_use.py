@@ -14,9 +14,9 @@ import phaze
 from Estimator.plans.results import Status
 from phaze.python_words import reworded
 from phaze.runs.finished_run import FinishedRun
-from phaze.settings.annotations import Mode
 from phaze.settings.request import WeightedModel, settings_for
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 from Solver.results import SearchResult, SpaceSize
 from tests.Solver.designs.small_study import write_hardware
 

@@ -8,11 +8,11 @@ import pytest
 from phaze import library
 from phaze.runs.finished_run import FinishedRun
 from phaze.settings import resolve as resolving
-from phaze.settings.annotations import Hardware, Mode
 from phaze.settings.request import request_fields
 from phaze.settings.resolve import resolve
 from phaze_common.errors import InputError
 from phaze_common.refusals import SeveralProblemsError
+from phaze_common.stated_fields import Hardware, Mode
 
 VALUES = {
     "design_space": "phaze_icml24",

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from Estimator.plans.state_formats import FORMAT_KEYS
-from phaze.settings.annotations import Hardware, Mode
 from phaze.settings.request import Request, request_fields, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.choices import GroupOrder, Optimizer, Precision, Recompute
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Hardware, Mode
 
 DEVICE: dict[str, object] = {
     "model": "gpt:layers=4,hidden=256,heads=4,vocabulary=1000,sequence_length=128",
@@ -124,7 +124,7 @@ def test_accelerators_are_searched_over_what_they_always_were() -> None:
 def test_devices_are_searched_over_all_that_fits() -> None:
     request = resolve({}, DEVICE | {"global_batch_size": 24})
     assert request.micro_batch_size == (1, 2, 4, 8)  # 16 does not divide 24
-    assert request.tp == (1, 2, 4) and request.hardware.cluster.num_devices == 8
+    assert request.tp == (1, 2, 4) and request.records.cluster.num_devices == 8
     assert (request.sequence_parallel, request.zero_stage, request.recompute) == (
         (False, True),
         (0, 1, 2, 3),

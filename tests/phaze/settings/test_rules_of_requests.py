@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from phaze.settings.annotations import Mode
 from phaze.settings.resolve import resolve
 from phaze.studies.training_time.request import training_request
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 
 DENSE = {
     "model": "gpt2",
@@ -112,7 +112,7 @@ def test_a_search_on_devices_takes_plans_that_frameworks_start_unless_told_other
     def degrees(**more: Any) -> set[int]:
         request = resolve({}, {**asked, **more}, Mode.SEARCH)
         space = plan_space(request, "bertlarge")
-        cluster = request.hardware.cluster
+        cluster = request.records.cluster
         return {
             dp for shape in space.shapes() for dp in space.plans(shape, 26, cluster).dp.tolist()
         }

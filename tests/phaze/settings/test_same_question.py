@@ -12,11 +12,11 @@ import phaze
 from Estimator.plans.degrees import UniformPlan
 from phaze.cli.arguments import parse
 from phaze.cli.modes import _request
-from phaze.settings.annotations import Mode
 from phaze.settings.problem import graph_keys, plan_space
 from phaze.settings.request import Request, request_fields, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 
 QUESTIONS = {
     "chips": (
@@ -97,7 +97,7 @@ def test_what_means_nothing_on_designed_chips_is_said(asked: dict[str, object], 
 def plans_of(asked: dict[str, object]) -> list[UniformPlan]:
     request = resolve({}, asked)
     space = plan_space(request, request.models[0].name)
-    tables = [space.plans(shape, 26, request.hardware.cluster) for shape in space.shapes()]
+    tables = [space.plans(shape, 26, request.records.cluster) for shape in space.shapes()]
     return [table.plan(index) for table in tables for index in range(len(table))]
 
 

@@ -8,7 +8,6 @@ import pytest
 
 import phaze
 from phaze.runs.plan_files import evaluate_request
-from phaze.settings.annotations import Mode
 from phaze.settings.layouts import other_layouts
 from phaze.settings.problem import plan_space, single_plan
 from phaze.settings.resolve import resolve
@@ -17,6 +16,7 @@ from phaze.studies.explain.alternatives import _unsearched
 from phaze.studies.explain.constraints import read_constraint
 from phaze_common.choices import KeyExchange, LayoutName, TensorLayout
 from phaze_common.errors import InputError
+from phaze_common.stated_fields import Mode
 
 SMALL = {
     "model": "gpt3-125m",

@@ -22,7 +22,6 @@ from Estimator.plans.plan import Stage, plan_mapping
 from Estimator.plans.state_formats import FORMAT_KEYS, StateFormats
 from GraphExtractor.graph import Attention, Recompute
 from phaze.runs.plan_files import evaluate_request
-from phaze.settings.annotations import Mode
 from phaze.settings.problem import hardware_report, single_plan
 from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
@@ -41,6 +40,7 @@ from phaze_common.choices import (
 from phaze_common.errors import InputError
 from phaze_common.records import to_json
 from phaze_common.settings import Kind
+from phaze_common.stated_fields import Mode
 from Solver.results import HardwareReport
 from tests.builders.plans_by_hand import whole_plan
 
@@ -83,7 +83,7 @@ def test_the_default_is_one_device_one_micro_batch() -> None:
         (512,),
         "a100_80gb",
     )
-    device = found.hardware.device
+    device = found.records.device
     assert device is not None and (found.cluster, found.software) == (
         device.cluster,
         device.software,
@@ -337,7 +337,7 @@ def test_the_plan_of_a_search(tmp_path: Path) -> None:
 def test_a_search_brings_its_accelerator(tmp_path: Path) -> None:
     found = asked_for(path=search_result(tmp_path / "run", "bertlarge"))
     wanted = resolve({}, {"model": "bertlarge", "chip": "tpuv4_like"}).hardware
-    assert (found.hardware.chip, found.hardware.space, found.hardware.cluster) == (
+    assert (found.records.chip, found.records.space, found.records.cluster) == (
         wanted.chip,
         wanted.space,
         wanted.cluster,
@@ -366,10 +366,10 @@ def test_a_search_on_devices_brings_them_whatever_their_names_stand_for_now(tmp_
     path = search_result(tmp_path / "run", "bertlarge", hardware=gone, **chosen)
     found = asked_for(path=path)
     assert (
-        found.hardware.device == changed.device
-        and found.hardware.software == hardware.records.software
+        found.records.device == changed.device
+        and found.records.software == hardware.records.software
     )
-    assert found.hardware.cluster.num_devices == 64
+    assert found.records.cluster.num_devices == 64
     plan = single_plan(found)
     assert (plan.pp, plan.interleave, plan.schedule, plan.precision) == (
         2,

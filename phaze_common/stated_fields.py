@@ -58,8 +58,8 @@ class About:
     ``default`` says in words what holds where it is not given, ``evaluated`` the same where one
     plan is priced (if that differs). ``modes`` take it, ``lists`` of them several values (of a
     tuple), ``takes_all`` the word ``all`` too. It ``decides`` where it can change the answer; a
-    ``file`` setting may name a YAML file. Choices that are ``searched`` stand for many values,
-    which only a search takes. Bounds and ``unit`` as in ``phaze_common.settings.Setting``.
+    ``file`` setting may name a YAML file. Choices ``of_a_search`` stand for many values, which only
+    a search takes. Bounds and ``unit`` as in ``phaze_common.settings.Setting``.
     """
 
     help: str
@@ -78,7 +78,35 @@ class About:
     file: bool = False
     unit: str = ""
     shorthand: Shorthand | None = None
-    searched: frozenset[str] = frozenset()
+    of_a_search: frozenset[str] = frozenset()
+
+
+class Decides(StrEnum):
+    """What a value of an axis of plans decides first; it decides the others, too."""
+
+    GRAPH = "the graph of a layer on one device"
+    LAYER_COSTS = "what a layer costs"
+    PLAN = "what a plan makes of its layers"
+
+
+@dataclass(frozen=True)
+class Axis(About):
+    """A setting that is an axis of plans, beside its name and the type of a value in a plan.
+
+    ``title`` names it in tables and figures, ``glossary`` is added where its key is explained.
+    ``values`` is the type of what a request holds, where that is no tuple of a plan's values;
+    ``usual`` what it holds where nothing is stated (``...``: what ``phaze.settings.defaults``
+    finds). ``attribute`` is what a plan calls it, where that is not the key. Axes that are
+    ``compared`` are told apart by results of searches: their values are chosen, and can be asked.
+    """
+
+    title: str = ""
+    glossary: str = ""
+    decides_first: Decides = Decides.PLAN
+    compared: bool = False
+    values: Any = None
+    usual: Any = ...
+    attribute: str = ""
 
 
 class Written(Protocol):
@@ -104,6 +132,7 @@ class StatedField:
     item: type[Any]
     holds_many: bool
     other: type[Written] | None = None
+    hint: Any = None  # its annotation
 
     @property
     def key(self) -> str:
@@ -124,7 +153,7 @@ class StatedField:
             many=many,
             repeats=about.repeats,
             takes_all=about.takes_all and many,
-            choices=tuple(name for name in self._names if many or name not in about.searched),
+            choices=tuple(name for name in self._names if many or name not in about.of_a_search),
             least=about.least,
             most=about.most,
             form=self.other.FORM if self.other is not None else None,
@@ -153,7 +182,7 @@ class StatedField:
 def stated_fields(record: type[Any]) -> tuple[StatedField, ...]:
     """The settings among the fields of ``record``, whose annotations must be objects, not texts."""
     return tuple(
-        _stated(field.name, field.type)
+        stated_field(field.name, field.type)
         for field in fields(record)
         if get_origin(field.type) is Annotated and isinstance(field.type.__metadata__[0], About)  # type: ignore[union-attr]
     )
@@ -176,14 +205,16 @@ def settings_of(stated: Iterable[StatedField], mode: Mode) -> SettingTable:
     return SettingTable(tuple(settings), rivals=tuple(rivals))
 
 
-def _stated(name: str, hint: Any) -> StatedField:
+def stated_field(name: str, hint: Any) -> StatedField:
+    """The setting ``name`` of a field annotated so."""
     value_type, about = hint.__origin__, hint.__metadata__[0]
     if get_origin(value_type) in {Union, types.UnionType}:
         (value_type,) = (each for each in get_args(value_type) if each is not types.NoneType)
-    if get_origin(value_type) is tuple:
-        item, *others = get_args(get_args(value_type)[0]) or get_args(value_type)[:1]
-        return StatedField(name, about, item, True, *others)
-    return StatedField(name, about, value_type, holds_many=False)
+    many = get_origin(value_type) is tuple
+    item, *others = (
+        get_args(get_args(value_type)[0]) or get_args(value_type)[:1] if many else (value_type,)
+    )
+    return StatedField(name, about, item, many, others[0] if others else None, hint)
 
 
 def _kind(item: type[Any]) -> Kind:

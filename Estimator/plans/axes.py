@@ -1,0 +1,87 @@
+"""The axes of plans: every setting that says how a model is trained, as ``Estimator.plans.degrees``
+annotates it.
+
+Flags, keys of files, columns of tables, figures, the glossary and what can be asked of a finished
+run follow from this list. Imports nothing heavy, since ``--help`` reads it.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from enum import Enum
+from operator import attrgetter
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from Estimator.plans.degrees import Degrees, Layout, PlanHeader, UniformPlan
+from Estimator.plans.state_formats import StateFormats
+from phaze_common.stated_fields import Axis, Decides, StatedField, stated_field
+
+SHORTEST_WORD = 4  # letters: a shorter key is a symbol, which a title ends with
+
+
+@dataclass(frozen=True)
+class PlanAxis:
+    """An axis: the setting that it is, and where a ``UniformPlan`` has it."""
+
+    key: str
+    axis: Axis
+    field: StatedField
+    attribute: str
+
+    @property
+    def label(self) -> str:
+        """Its title, with the symbol that a plan is written with."""
+        symbol = len(self.key) < SHORTEST_WORD
+        return f"{self.axis.title} {self.key}" if symbol else self.axis.title
+
+    @property
+    def decides_layer_costs(self) -> bool:
+        """Whether layers of plans with another value cost something else."""
+        return self.axis.decides_first is not Decides.PLAN
+
+    @property
+    def decides_graph(self) -> bool:
+        """Whether layers of plans with another value have other operators."""
+        return self.axis.decides_first is Decides.GRAPH
+
+    def of(self, plan: UniformPlan) -> Any:
+        """Its value in a plan, as files and tables have it: a number, a switch, a name, a list."""
+        return _plain(attrgetter(self.attribute)(plan))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return list(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _axes_of(record: type[Any], home: str = "") -> Iterator[PlanAxis]:
+    hints = get_type_hints(record, include_extras=True)
+    for each in fields(record):
+        hint = hints[each.name]
+        if get_origin(hint) is not Annotated or each.name not in record.__annotations__:
+            continue
+        value_type, axis = get_args(hint)
+        values: Any = axis.values or types.GenericAlias(tuple, (value_type, ...))
+        key = axis.key or each.name
+        stated = stated_field(key, Annotated[values, axis])
+        yield PlanAxis(key, axis, stated, home + (axis.attribute or each.name))
+
+
+PLAN_AXES: tuple[PlanAxis, ...] = (
+    *_axes_of(Layout),
+    *_axes_of(Degrees),
+    *_axes_of(UniformPlan),
+    *_axes_of(PlanHeader),
+    *_axes_of(StateFormats, "state_formats."),
+)
+COMPARED = tuple(each for each in PLAN_AXES if each.axis.compared)
+
+
+def plan_axis(key: str) -> PlanAxis:
+    """The axis with that key."""
+    return next(each for each in PLAN_AXES if each.key == key)
