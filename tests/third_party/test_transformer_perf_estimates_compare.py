@@ -271,7 +271,9 @@ def test_what_cannot_be_translated_is_refused_in_a_sentence(
 def test_each_physics_prices_a_plan_with_the_panels_it_has() -> None:
     question = OwnQuestion.of(small(Strategy.TWO_D), device="a100_80gb")
     first = next(each for each in configurations(question) if each.tp1 == 2 and each.panels == 4)
-    assert {question.request_of(replace(first, panels=panels)).panels for panels in (2, 4, 8)} == {
+    assert {
+        question.request_of(replace(first, panels=panels)).plan.panels for panels in (2, 4, 8)
+    } == {
         (2,),
         (4,),
         (8,),
@@ -284,7 +286,7 @@ def test_each_physics_prices_a_plan_with_the_panels_it_has() -> None:
             and best.plan is not None
             and best.published is not None
         )
-        assert {stage.layout.panels for stage in best.plan.stages} == {best.configuration.panels}
+        assert {stage.degrees.panels for stage in best.plan.stages} == {best.configuration.panels}
         (own,) = estimate(question.training, Configurations.of([best.configuration])).seconds
         assert best.published.seconds == own
     ours = comparison.own_best
@@ -304,7 +306,7 @@ def configurations(question: OwnQuestion) -> Iterator[Configuration]:
 def test_the_search_compares_the_numbers_of_panels_that_are_tried() -> None:
     question = OwnQuestion.of(small(Strategy.TWO_D), device="a100_80gb")
     tried = {each.panels for each in configurations(question)}
-    assert set(question.search_request(SIZES[Strategy.TWO_D]).panels) == tried == {1, 2, 4}
+    assert set(question.search_request(SIZES[Strategy.TWO_D]).plan.panels) == tried == {1, 2, 4}
 
 
 def test_the_table_has_panels_and_says_which_were_not_tried() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -94,7 +93,7 @@ def solved(study: Request, folder: Path | None = None, *, limits: bool = False) 
     What limits the best design is left out unless asked for: of a study this small it takes several
     times the search.
     """
-    asked = study if folder is None else dataclasses.replace(study, output=folder)
+    asked = study if folder is None else study.with_settings(output=folder)
     with nullcontext() if limits else without_limits():
         result = run_solver(asked, SilentProgress())
     assert isinstance(result, SearchResult)

@@ -109,8 +109,8 @@ def test_two_models_get_the_chip_that_is_best_for_both(
 
 
 def test_one_model_has_nothing_to_combine() -> None:
-    assert resolve({}, {"model": "bertbase"}).combine is None
-    assert resolve({}, {"model": ["bertbase", "gpt2"]}).combine is Combine.RELATIVE
+    assert resolve({}, {"model": "bertbase"}).search.combine is None
+    assert resolve({}, {"model": ["bertbase", "gpt2"]}).search.combine is Combine.RELATIVE
     with pytest.raises(
         InputError, match="--combine worst is about several models, and one is given"
     ):

@@ -56,7 +56,7 @@ def test_the_best_of_all_layouts_is_that_of_exhaustion_and_confirmed(
 ) -> None:
     for point in result.per_hbm:
         least_s = one_by_one(study, 1, point.hbm_bytes)
-        assert point.value == pytest.approx(study.global_batch_size / least_s, rel=1e-9)
+        assert point.value == pytest.approx(study.plan.global_batch_size / least_s, rel=1e-9)
         assert point.optimal and point.certificate is not None
         assert point.certificate.schedules and all(
             each.agrees for each in point.certificate.schedules
@@ -99,12 +99,12 @@ def test_every_layout_is_priced_in_the_search_as_one_plan_is(
             "micro_batch_size": 1,
         }
         flags |= {
-            "global_batch_size": study.global_batch_size,
-            "cluster": study.cluster,
+            "global_batch_size": study.plan.global_batch_size,
+            "cluster": study.hardware.cluster,
             "hbm_size": HBM_GIB[1],
         }
         flags |= {
-            "design_space": study.design_space,
+            "design_space": study.hardware.design_space,
             "chip": str(tmp_path / "chip.yaml"),
             "output": str(study.folders.run),
         }

@@ -191,10 +191,14 @@ def test_what_the_command_line_says_comes_first(tmp_path: Path) -> None:
     found = evaluated(evaluate_request(file, graphs))
 
     smaller = evaluate_request(file, graphs | {"hbm_size": 1, "dp": 4})
-    assert (smaller.hbm_size, smaller.dp, smaller.hardware.chip) == ((1.0,), (4,), best.accelerator)
+    assert (smaller.hardware.hbm_size, smaller.plan.dp, smaller.hardware.chip) == (
+        (1.0,),
+        (4,),
+        best.accelerator,
+    )
     assert evaluated(smaller).degrees.stage_layers == found.degrees.stage_layers
     recut = evaluate_request(file, graphs | {"pp": 4, "dp": 4})
-    assert (recut.stage_layers, recut.chunk_layers) == (None, None)
+    assert (recut.plan.stage_layers, recut.chunk_layers) == (None, None)
     moved = evaluate_request(file, graphs | {"stage_layers": [1, 5]})
     assert moved.chunk_layers is None and evaluated(moved).degrees.stage_layers == (1, 5)
 
@@ -208,13 +212,18 @@ def test_what_the_command_line_says_comes_first(tmp_path: Path) -> None:
     own.write_text("{num_tc: 8, num_vc: 2, width: 128, depth: 128, width_vc: 128, glb_mib: 32}")
     assert evaluate_request(file, graphs | {"chip": str(own)}).hardware.chip.num_tc == 8  # type: ignore[union-attr]
     device = evaluate_request(file, graphs | {"device": "a100_80gb"})
-    assert (device.cluster, device.software, device.chip, device.hbm_size) == (
+    assert (
+        device.hardware.cluster,
+        device.hardware.software,
+        device.hardware.chip,
+        device.hardware.hbm_size,
+    ) == (
         "dgx_a100",
         "megatron_2022",
         None,
         (),
     )
-    assert device.pp == (found.degrees.pp,) and device.hardware.space is None
+    assert device.plan.pp == (found.degrees.pp,) and device.hardware.space is None
     with pytest.raises(InputError, match="has no known chip 'imaginary'"):
         evaluate_request(file, graphs | {"chip": "imaginary"})
 
@@ -225,7 +234,12 @@ def test_a_chip_is_priced_with_the_plan_of_a_device(tmp_path: Path) -> None:
     file, graphs = tmp_path / "out" / "best.json", {"output": str(tmp_path / "out")}
     plan = evaluate_request(file, graphs)
     chip = evaluate_request(file, graphs | {"chip": "tpu_v4", "hbm_size": 32})
-    assert (chip.device, chip.software, chip.cluster, chip.hbm_size) == (
+    assert (
+        chip.hardware.device,
+        chip.hardware.software,
+        chip.hardware.cluster,
+        chip.hardware.hbm_size,
+    ) == (
         None,
         None,
         "phaze_icml24",

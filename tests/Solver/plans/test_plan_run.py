@@ -68,7 +68,7 @@ def test_nothing_fits_in_too_little_memory_and_the_reason_is_said(tmp_path: Path
 
 def ep_degrees(**given: object) -> tuple[int, ...]:
     asked = resolve({}, MIXTRAL | given)
-    (model,) = asked.models
+    (model,) = asked.workload.models
     return plan_space(asked, model.name).ep_degrees
 
 

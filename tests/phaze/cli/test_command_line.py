@@ -78,14 +78,17 @@ def test_original_flags_and_the_short_ones_are_the_same_command(ran: Ran) -> Non
     assert phaze.main(short.split()) == 0
     first, second = (modes._request(command) for command in ran.commands)
     assert first == second
-    assert not first.force_reextract_model
+    assert not first.output.force_reextract_model
     assert {command.mode for command in ran.commands} == {"run_solver"}
 
 
 @pytest.mark.parametrize("name", ["--phaze_model", "--phaze_model_names", "--model", "--models"])
 def test_every_name_of_the_model_flag(ran: Ran, name: str) -> None:
     assert phaze.main([name, "bertlarge", "gpt2=2"]) == 0
-    assert [model.name for model in modes._request(ran.commands[0]).models] == ["bertlarge", "gpt2"]
+    assert [model.name for model in modes._request(ran.commands[0]).workload.models] == [
+        "bertlarge",
+        "gpt2",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_every_name_of_the_model_flag(ran: Ran, name: str) -> None:
 )
 def test_force_reextract_model_false_is_false(ran: Ran, words: list[str], value: bool) -> None:
     assert phaze.main(["--model", "bertlarge", "--force_reextract_model", *words]) == 0
-    assert modes._request(ran.commands[0]).force_reextract_model is value
+    assert modes._request(ran.commands[0]).output.force_reextract_model is value
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -147,16 +150,16 @@ def test_flags_and_set_beat_the_config_file_and_the_later_one_wins(
     assert phaze.main(words) == 0
     assert phaze.main([*words, "--hbm-size", "40"]) == 0
     studies = [modes._request(command) for command in ran.commands]
-    assert [study.hbm_size for study in studies] == [(80.0, 96.0), (40.0,)]
-    assert {(study.zero_stage, study.optimizer.value, study.tp) for study in studies} == {
-        ((1,), "sgd", (2,))
-    }
+    assert [study.hardware.hbm_size for study in studies] == [(80.0, 96.0), (40.0,)]
+    assert {
+        (study.plan.zero_stage, study.plan.optimizer.value, study.plan.tp) for study in studies
+    } == {((1,), "sgd", (2,))}
 
 
 def test_set_takes_lists_with_spaces_or_commas_too(ran: Ran) -> None:
     for value in ("32 64", "32,64", "[32, 64]"):
         assert phaze.main(["--model", "bertlarge", "--set", f"hbm-size={value}"]) == 0
-    assert {modes._request(command).hbm_size for command in ran.commands} == {(32.0, 64.0)}
+    assert {modes._request(command).hardware.hbm_size for command in ran.commands} == {(32.0, 64.0)}
 
 
 BAD = {

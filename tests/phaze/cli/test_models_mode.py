@@ -132,12 +132,12 @@ def test_a_study_of_a_file_reads_back_as_itself(mine: Path, tmp_path: Path) -> N
     spaced.parent.mkdir()
     spaced.write_text(MODEL)
     study = resolve({}, {"model": [f"{mine}=2", str(spaced), "bertbase"]})
-    assert [(model.name, model.weight) for model in study.models] == [
+    assert [(model.name, model.weight) for model in study.workload.models] == [
         (str(mine), 2),
         (str(spaced), 1),
         ("bertbase", 1),
     ]
-    assert "/" not in study.name
+    assert "/" not in study.output.name
     assert resolve(yaml.safe_load(study.to_yaml()), {}) == study
     assert study.sequence_length_of(str(mine)) == 16
     with pytest.raises(InputError, match="given twice"):
@@ -157,14 +157,18 @@ def test_paths_in_a_file_are_relative_to_it(mine: Path, written: str, weights: l
     config = mine.with_name("study.yaml")
     config.write_text(f"model: {written}\n")
     study = resolve(read_config(config), {})
-    assert study.models[0].name == ("vit-b-16" if written == "vit-b/16" else str(mine))
-    assert [model.weight for model in study.models] == weights
+    assert study.workload.models[0].name == ("vit-b-16" if written == "vit-b/16" else str(mine))
+    assert [model.weight for model in study.workload.models] == weights
     if weights == [1]:
         assert (
-            evaluate_request(config, {"device": "a100_80gb"}).models[0].name == study.models[0].name
+            evaluate_request(config, {"device": "a100_80gb"}).workload.models[0].name
+            == study.workload.models[0].name
         )
         request = resolve(read_config(config), {"device": "a100_80gb", "devices": 8})
-        assert request.models[0].name == study.models[0].name and "/" not in request.name
+        assert (
+            request.workload.models[0].name == study.workload.models[0].name
+            and "/" not in request.output.name
+        )
 
 
 def test_a_search_of_a_file_leaves_a_plan_that_evaluates(

@@ -254,9 +254,9 @@ def test_flags_given_to_a_model_script_win_over_its_own(
         re.findall("<([^>]*)>", line) for line in done.stdout.splitlines() if "xl" not in line
     ):  # of 25 heads
         request = resolve({}, parse(words).given)
-        assert "device" in typed or max(request.tp) == 2
+        assert "device" in typed or max(request.plan.tp) == 2
         assert request.on_devices == ("device" in typed)
-        assert request.micro_batch_size == (1,)
+        assert request.plan.micro_batch_size == (1,)
 
 
 def test_a_flag_may_stand_where_the_sizes_are_left_out(checkout: Path) -> None:

@@ -1,7 +1,6 @@
 """What a study may ask for: values, names of settings, precedence, and what is refused."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,31 +29,39 @@ def test_the_original_example() -> None:
             "phaze_hbm_size": ["32", "64", "80"],
         },
     )
-    assert study.models == (WeightedModel("bertlarge", 1.0),)
-    assert study.micro_batch_size == (1, 2, 4)
-    assert study.tp == (1, 2, 4)
-    assert study.sequence_length == (512,)
-    assert study.hbm_sizes_bytes == (32 * 2**30, 64 * 2**30, 80 * 2**30)
-    assert study.recompute == (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    assert study.workload.models == (WeightedModel("bertlarge", 1.0),)
+    assert study.plan.micro_batch_size == (1, 2, 4)
+    assert study.plan.tp == (1, 2, 4)
+    assert study.workload.sequence_length == (512,)
+    assert study.hardware.hbm_sizes_bytes == (32 * 2**30, 64 * 2**30, 80 * 2**30)
+    assert study.plan.recompute == (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 
 def test_defaults_are_lists_where_the_original_had_bare_numbers() -> None:
     study = resolve({}, BERT)
-    assert (study.micro_batch_size, study.tp, study.hbm_size) == ((1,), (1,), (32.0,))
+    assert (study.plan.micro_batch_size, study.plan.tp, study.hardware.hbm_size) == (
+        (1,),
+        (1,),
+        (32.0,),
+    )
 
 
 def test_precedence_command_line_over_config_over_defaults() -> None:
     config = {"model": "gpt2", "hbm_size": [64], "micro_batch_size": 2}
     study = resolve(config, {"hbm_size": 80})
-    assert (study.hbm_size, study.micro_batch_size, study.models[0].name) == ((80.0,), (2,), "gpt2")
-    assert study.global_batch_size == 4096
+    assert (
+        study.hardware.hbm_size,
+        study.plan.micro_batch_size,
+        study.workload.models[0].name,
+    ) == ((80.0,), (2,), "gpt2")
+    assert study.plan.global_batch_size == 4096
 
 
 def test_explicit_widths_and_largest_width_replace_each_other_between_layers_but_contradict_within_one() -> (
     None
 ):
-    assert resolve(BERT | {"tp": [2, 8]}, {"max_tp": "4"}).tp == (1, 2, 4)
-    assert resolve(BERT | {"max_tp": 8}, {"tp": ["4"]}).tp == (4,)
+    assert resolve(BERT | {"tp": [2, 8]}, {"max_tp": "4"}).plan.tp == (1, 2, 4)
+    assert resolve(BERT | {"max_tp": 8}, {"tp": ["4"]}).plan.tp == (4,)
     with pytest.raises(InputError, match="max_tp and tp exclude each other"):
         resolve(BERT | {"max_tp": 8, "tp": [4]}, {})
 
@@ -65,14 +72,14 @@ def test_explicit_widths_and_largest_width_replace_each_other_between_layers_but
 def test_largest_width_means_all_powers_of_two_up_to_it(
     largest: int, widths: tuple[int, ...]
 ) -> None:
-    assert resolve(BERT, {"max_tp": largest}).tp == widths
+    assert resolve(BERT, {"max_tp": largest}).plan.tp == widths
 
 
 def test_null_in_a_file_means_the_default_and_on_top_of_a_value_resets_it() -> None:
-    assert resolve(BERT | {"sequence_length": None}, {}).sequence_length == (512,)
-    assert resolve(BERT | {"sequence_length": 128}, {"sequence_length": None}).sequence_length == (
-        512,
-    )
+    assert resolve(BERT | {"sequence_length": None}, {}).workload.sequence_length == (512,)
+    assert resolve(
+        BERT | {"sequence_length": 128}, {"sequence_length": None}
+    ).workload.sequence_length == (512,)
 
 
 def test_the_resolved_study_reads_back_as_itself() -> None:
@@ -100,18 +107,18 @@ def test_an_earlier_study_with_another_input_is_another_study() -> None:
     earlier = resolve({}, BERT)
     config = yaml.safe_load(earlier.to_yaml())
     assert resolve(config, {}) == earlier
-    assert resolve(config, {"hbm_size": 80}).name not in {earlier.name, ""}
+    assert resolve(config, {"hbm_size": 80}).output.name not in {earlier.output.name, ""}
     named = resolve({}, BERT | {"name": "mine"})
-    assert resolve(yaml.safe_load(named.to_yaml()), {"hbm_size": 80}).name == "mine"
+    assert resolve(yaml.safe_load(named.to_yaml()), {"hbm_size": 80}).output.name == "mine"
 
 
 def test_names_differ_when_anything_that_matters_differs_and_only_then() -> None:
     study = resolve({}, BERT)
-    assert study.name.startswith("bertlarge-")
-    assert resolve({}, BERT | {"zero_stage": 1}).name != study.name
+    assert study.output.name.startswith("bertlarge-")
+    assert resolve({}, BERT | {"zero_stage": 1}).output.name != study.output.name
     assert (
-        resolve({}, BERT | {"csv": True, "force_reextract_model": True, "output": "x"}).name
-        == study.name
+        resolve({}, BERT | {"csv": True, "force_reextract_model": True, "output": "x"}).output.name
+        == study.output.name
     )
 
 
@@ -120,7 +127,7 @@ def test_artefacts_go_where_the_original_puts_them_or_below_output(tmp_path: Pat
     repository = Path(__file__).resolve().parents[3]
     assert study.folders.run == repository / "Solver" / "output" / "mine"
     assert study.folders.graphs == repository / "GraphExtractor" / "out"
-    moved = replace(study, output=tmp_path).folders
+    moved = study.with_settings(output=tmp_path).folders
     assert moved.run == tmp_path
     assert all(
         folder.is_relative_to(tmp_path)
@@ -136,7 +143,7 @@ def test_a_global_batch_that_does_not_divide_is_noted() -> None:
 
 
 def test_aliases_of_a_model_are_one_model() -> None:
-    assert resolve({}, {"model": "gpt2-xl"}).models == (WeightedModel("gpt2"),)
+    assert resolve({}, {"model": "gpt2-xl"}).workload.models == (WeightedModel("gpt2"),)
     with pytest.raises(InputError, match="given twice"):
         resolve({}, {"model": ["gpt2", "gpt2-xl"]})
 
@@ -213,7 +220,7 @@ def test_config_files_are_read_and_their_paths_are_relative_to_them(tmp_path: Pa
     (tmp_path / "mine.yaml").write_text(f"name: mine\nnum_devices: 4\ntiers:\n  - {tier}\n")
     config = tmp_path / "study.yaml"
     config.write_text("model: bertlarge\nhbm-size: [32]\ncluster: mine.yaml\n")
-    assert resolve(read_config(config), {}).cluster == str(tmp_path / "mine.yaml")
+    assert resolve(read_config(config), {}).hardware.cluster == str(tmp_path / "mine.yaml")
     with pytest.raises(InputError, match="width 8 exceeds the 4 devices of cluster mine"):
         resolve(read_config(config), {"tp": 8})
 

@@ -306,7 +306,7 @@ def test_without_a_plan_the_best_is_searched_and_with_one_it_is_priced() -> None
     assert training_request(None, asked).searched
     assert training_request(None, asked | {"max_tp": 1}).searched
     assert not training_request(None, asked | {"tp": 1}).searched
-    assert training_request(None, asked | {"tp": 1, "best": True}).request.tp == (1,)
+    assert training_request(None, asked | {"tp": 1, "best": True}).request.plan.tp == (1,)
     assert not training_request(None, asked | {"best": False}).searched
     assert training_request(None, asked | {"tp": "all"}).searched
     assert training_request(None, asked | {"model": "gpt2", "layout": "auto"}).searched

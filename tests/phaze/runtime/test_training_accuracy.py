@@ -180,7 +180,7 @@ def test_plans_of_a_search_for_stages_that_differ_train_the_model(
         "train.json",
     )
     assert record.check is not None and record.check.equal
-    assert record.processes == sum(stage.dp * stage.layout.tp for stage in plan.stages)
+    assert record.processes == sum(stage.degrees.dp * stage.degrees.tp for stage in plan.stages)
     if pytestconfig.getoption("--thorough"):
         check_times(record)
     assert all(stage.processor_error is not None for stage in record.stages)

@@ -89,7 +89,7 @@ def test_constants_of_a_file_and_of_the_command_line_count_together() -> None:
     request = resolve(
         {"platform.glb_bandwidth": "2x"}, {"model": "bertbase", "constants": ["platform.startup=0"]}
     )
-    assert request.constants == ("platform.glb_bandwidth=2x", "platform.startup=0")
+    assert request.hardware.constants == ("platform.glb_bandwidth=2x", "platform.startup=0")
 
 
 def test_a_factor_of_a_device_is_of_what_the_study_states() -> None:
@@ -362,6 +362,6 @@ def test_set_takes_constants_by_their_place(
     changes = "--set platform.startup=0 --set cluster.tiers.*.bandwidth=2x"
     assert phaze.main([*words.split(), *changes.split()]) == 0
     assert "size of the space" in capsys.readouterr().out
-    assert resolve({}, {"model": "gpt2", "platform.startup": 0}).constants == (
+    assert resolve({}, {"model": "gpt2", "platform.startup": 0}).hardware.constants == (
         "platform.startup=0",
     )

@@ -15,17 +15,21 @@ def test_a_setting_gives_what_nothing_else_states() -> None:
     request = resolve(
         {"zero_stage": 0}, {"model": "bertlarge", "setting": "today", "micro_batch_size": [8]}
     )
-    assert (request.design_space, request.cluster, request.devices) == (
+    assert (request.hardware.design_space, request.hardware.cluster, request.hardware.devices) == (
         "today_5nm",
         "dgx_h100",
         1024,
     )
-    assert (request.zero_stage, request.micro_batch_size, request.overlap_gradients) == (
+    assert (
+        request.plan.zero_stage,
+        request.plan.micro_batch_size,
+        request.plan.overlap_gradients,
+    ) == (
         (0,),
         (8,),
         (True,),
     )
-    assert len(request.tp) > 1
+    assert len(request.plan.tp) > 1
 
 
 def test_what_is_recorded_asks_the_same_without_the_setting() -> None:
@@ -36,7 +40,7 @@ def test_what_is_recorded_asks_the_same_without_the_setting() -> None:
 
 def test_a_study_may_name_one_and_rivals_of_its_settings_replace_them() -> None:
     request = resolve({"model": "bertlarge", "setting": "today"}, {"max_tp": 2})
-    assert request.tp == (1, 2)
+    assert request.plan.tp == (1, 2)
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
@@ -45,8 +49,8 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     )
     (tmp_path / "mine.yaml").write_text("design_space: ./space.yaml\nobjective: cost_per_token\n")
     request = resolve({}, {"model": "bertlarge", "setting": str(tmp_path / "mine.yaml")})
-    assert request.design_space == str(tmp_path / "space.yaml")
-    assert request.objective.value == "cost_per_token"
+    assert request.hardware.design_space == str(tmp_path / "space.yaml")
+    assert request.search.objective.value == "cost_per_token"
 
 
 @pytest.mark.parametrize(
@@ -76,4 +80,4 @@ def test_on_devices_that_exist_it_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("name", setting_names())
 def test_every_setting_is_one(name: str) -> None:
-    assert resolve({}, {"model": "gpt2", "setting": name}).models[0].name == "gpt2"
+    assert resolve({}, {"model": "gpt2", "setting": name}).workload.models[0].name == "gpt2"

@@ -91,56 +91,74 @@ def test_every_name_of_a_setting_is_its_own(mode: Mode) -> None:
 
 def test_accelerators_are_searched_over_what_they_always_were() -> None:
     request = resolve({}, BERT)
-    assert (request.micro_batch_size, request.tp, request.recompute) == (
+    assert (request.plan.micro_batch_size, request.plan.tp, request.plan.recompute) == (
         (1,),
         (1,),
         tuple(Recompute),
     )
-    assert (request.sequence_parallel, request.zero_stage, request.interleave) == (
+    assert (request.plan.sequence_parallel, request.plan.zero_stage, request.plan.interleave) == (
         (False,),
         (0,),
         (1,),
     )
-    assert (request.cp, request.ep, request.pp, request.dp) == ((1,), (1,), None, None)
-    assert (request.overlap_gradients, request.overlap_tensor, request.use_all_devices) == (
+    assert (request.plan.cp, request.plan.ep, request.plan.pp, request.plan.dp) == (
+        (1,),
+        (1,),
+        None,
+        None,
+    )
+    assert (
+        request.plan.overlap_gradients,
+        request.plan.overlap_tensor,
+        request.search.use_all_devices,
+    ) == (
         (False,),
         (False,),
         False,
     )
-    assert (request.technology, request.devices, request.sequence_length) == (
+    assert (
+        request.hardware.technology,
+        request.hardware.devices,
+        request.workload.sequence_length,
+    ) == (
         "phaze_22nm",
         1024,
         (512,),
     )
-    assert resolve({}, BERT | {"cluster": "dgx_a100"}).group_order == (
+    assert resolve({}, BERT | {"cluster": "dgx_a100"}).plan.group_order == (
         GroupOrder.DATA_INNER,
         GroupOrder.PIPELINE_INNER,
     )
-    assert resolve({}, BERT | {"cluster": "dgx_a100", "group_order": "all"}).group_order == tuple(
-        GroupOrder
-    )
+    assert resolve(
+        {}, BERT | {"cluster": "dgx_a100", "group_order": "all"}
+    ).plan.group_order == tuple(GroupOrder)
 
 
 def test_devices_are_searched_over_all_that_fits() -> None:
     request = resolve({}, DEVICE | {"global_batch_size": 24})
-    assert request.micro_batch_size == (1, 2, 4, 8)  # 16 does not divide 24
-    assert request.tp == (1, 2, 4) and request.records.cluster.num_devices == 8
-    assert (request.sequence_parallel, request.zero_stage, request.recompute) == (
+    assert request.plan.micro_batch_size == (1, 2, 4, 8)  # 16 does not divide 24
+    assert request.plan.tp == (1, 2, 4) and request.records.cluster.num_devices == 8
+    assert (request.plan.sequence_parallel, request.plan.zero_stage, request.plan.recompute) == (
         (False, True),
         (0, 1, 2, 3),
         tuple(Recompute),
     )
-    assert (request.interleave, request.pp, request.dp, request.use_all_devices) == (
+    assert (
+        request.plan.interleave,
+        request.plan.pp,
+        request.plan.dp,
+        request.search.use_all_devices,
+    ) == (
         None,
         None,
         None,
         True,
     )
-    assert request.group_order == (GroupOrder.DATA_INNER,)  # eight devices are one node
-    assert (request.software, request.precision) == ("megatron_2022", Precision.BF16)
-    assert resolve({}, DEVICE | {"device": "v100_32gb"}).precision is Precision.FP16
-    assert resolve({}, MIXTRAL).ep == (1, 2, 4, 8)
-    assert resolve({}, MIXTRAL | {"devices": 20}).ep == (1, 2, 4)
+    assert request.plan.group_order == (GroupOrder.DATA_INNER,)  # eight devices are one node
+    assert (request.hardware.software, request.plan.precision) == ("megatron_2022", Precision.BF16)
+    assert resolve({}, DEVICE | {"device": "v100_32gb"}).plan.precision is Precision.FP16
+    assert resolve({}, MIXTRAL).plan.ep == (1, 2, 4, 8)
+    assert resolve({}, MIXTRAL | {"devices": 20}).plan.ep == (1, 2, 4)
 
 
 def test_the_word_all_stands_for_every_possible_value() -> None:
@@ -149,22 +167,22 @@ def test_the_word_all_stands_for_every_possible_value() -> None:
         "all",
     )
     request = resolve({}, BERT | asked)
-    assert (request.pp, request.dp, request.interleave, request.zero_stage) == (
+    assert (request.plan.pp, request.plan.dp, request.plan.interleave, request.plan.zero_stage) == (
         None,
         None,
         None,
         (0, 1, 2, 3),
     )
-    assert (request.sequence_parallel, request.ep) == ((False, True), (1,))
-    assert request.tp == (1, 2, 4, 8, 16)
-    assert resolve({}, DEVICE | {"overlap_tensor": ["all"]}).overlap_tensor == (False, True)
-    assert resolve({}, MIXTRAL | {"device": None, "ep": "all"}).ep == (1, 2, 4, 8)
+    assert (request.plan.sequence_parallel, request.plan.ep) == ((False, True), (1,))
+    assert request.plan.tp == (1, 2, 4, 8, 16)
+    assert resolve({}, DEVICE | {"overlap_tensor": ["all"]}).plan.overlap_tensor == (False, True)
+    assert resolve({}, MIXTRAL | {"device": None, "ep": "all"}).plan.ep == (1, 2, 4, 8)
 
 
 def test_lengths_are_those_of_the_models_or_as_given() -> None:
     pair = {"model": ["bertlarge", "gpt2"]}
-    assert resolve({}, pair).sequence_length == (512, 1024)
-    assert resolve({}, pair | {"sequence_length": 128}).sequence_length == (128, 128)
+    assert resolve({}, pair).workload.sequence_length == (512, 1024)
+    assert resolve({}, pair | {"sequence_length": 128}).workload.sequence_length == (128, 128)
     assert resolve({}, pair | {"sequence_length": [128, 256]}).sequence_length_of("gpt2") == 256
     with pytest.raises(InputError, match="lists 3 lengths for 2 models"):
         resolve({}, pair | {"sequence_length": [1, 2, 3]})
@@ -186,33 +204,33 @@ def test_a_known_chip_or_a_file_of_one(tmp_path: Path) -> None:
 def test_the_same_question_has_the_same_name_however_it_is_put(tmp_path: Path) -> None:
     first = resolve({}, BERT)
     assert (
-        resolve({}, {"phaze_model": ["bertlarge"], "max_tp": "1", "hbm_size": "32"}).name
-        == first.name
+        resolve({}, {"phaze_model": ["bertlarge"], "max_tp": "1", "hbm_size": "32"}).output.name
+        == first.output.name
     )
     assert (
         resolve(
             {"model": {"bertlarge": 1}, "technology": "phaze_22nm", "cluster": "phaze_icml24"}, {}
-        ).name
-        == first.name
+        ).output.name
+        == first.output.name
     )
     assert (
         resolve(
             {}, BERT | {"output": str(tmp_path), "csv": True, "force_reextract_model": True}
-        ).name
-        == first.name
+        ).output.name
+        == first.output.name
     )
-    assert resolve({}, BERT | {"zero_stage": 1}).name != first.name
+    assert resolve({}, BERT | {"zero_stage": 1}).output.name != first.output.name
     from Estimator.hardware_files import HARDWARE
 
     for name in ("one.yaml", "two.yaml"):
         (tmp_path / name).write_text((HARDWARE / "clusters" / "dgx_a100.yaml").read_text())
     one, two = (
-        resolve({}, BERT | {"cluster": str(tmp_path / name)}).name
+        resolve({}, BERT | {"cluster": str(tmp_path / name)}).output.name
         for name in ("one.yaml", "two.yaml")
     )
-    assert one == two != first.name
+    assert one == two != first.output.name
     (tmp_path / "two.yaml").write_text((HARDWARE / "clusters" / "dgx_h100.yaml").read_text())
-    assert resolve({}, BERT | {"cluster": str(tmp_path / "two.yaml")}).name != one
+    assert resolve({}, BERT | {"cluster": str(tmp_path / "two.yaml")}).output.name != one
 
 
 BAD = {
@@ -361,7 +379,7 @@ def test_any_mapping_gives_a_request_or_an_input_error(
         assert "\n" not in str(error).strip()
     else:
         assert resolve(yaml.safe_load(request.to_yaml()), {}, mode) == request
-        assert resolve(request.as_mapping(), {}, mode).name == request.name
+        assert resolve(request.as_mapping(), {}, mode).output.name == request.output.name
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -374,7 +392,7 @@ def test_memory_with_a_unit_is_the_same_request_as_in_gib(mode: Mode) -> None:
             == resolve(BERT | chip | {"hbm_size": text}, {}, mode)
             == same
         )
-    assert same.hbm_sizes_bytes == (80 * 10**9,)
+    assert same.hardware.hbm_sizes_bytes == (80 * 10**9,)
     assert yaml.safe_load(same.to_yaml())["hbm_size"] == [80e9 / 2**30]
 
 
@@ -386,7 +404,7 @@ def test_widths_that_sequence_parallelism_cannot_have_are_not_searched_by_defaul
         "devices": 512,
         "sequence_parallel": True,
     }
-    assert resolve({}, asked).tp == (
+    assert resolve({}, asked).plan.tp == (
         1,
         2,
         4,
@@ -394,7 +412,7 @@ def test_widths_that_sequence_parallelism_cannot_have_are_not_searched_by_defaul
         16,
         32,
     )  # of 64,800 tokens, 64 heads and 64 devices in a domain
-    assert 64 in resolve({}, asked | {"sequence_length": 65536}).tp
-    assert 64 in resolve({}, asked | {"sequence_parallel": None}).tp
+    assert 64 in resolve({}, asked | {"sequence_length": 65536}).plan.tp
+    assert 64 in resolve({}, asked | {"sequence_parallel": None}).plan.tp
     with pytest.raises(InputError, match="sequence parallelism over 64 devices does not divide"):
         resolve({}, asked | {"tp": [64]})

@@ -129,4 +129,4 @@ def test_a_search_on_devices_takes_plans_that_frameworks_start_unless_told_other
     chips = {"model": "bertlarge", "global_batch_size": 512}
     assert not resolve(
         {}, chips, Mode.SEARCH
-    ).whole_micro_batches  # the published setting searches all
+    ).search.whole_micro_batches  # the published setting searches all

@@ -56,7 +56,7 @@ def test_the_same_question_is_the_same_run(
     ]
     (tmp_path / "recorded.yaml").write_text(requests[0].to_yaml())
     requests.append(_request(parse(["--config", str(tmp_path / "recorded.yaml")])))
-    assert {replace(request, csv=False) for request in map(_hashable, requests)} == {
+    assert {request.with_settings(csv=False) for request in map(_hashable, requests)} == {
         _hashable(requests[0])
     }
     assert len({request.folders.run for request in requests}) == 1
@@ -64,7 +64,7 @@ def test_the_same_question_is_the_same_run(
 
 def _hashable(request: Request) -> Request:
     """The request without the records, which hold mappings."""
-    return replace(request, hardware=None)  # type: ignore[arg-type]
+    return replace(request, records=None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_means_nothing_on_designed_chips_is_said(asked: dict[str, object], 
 
 def plans_of(asked: dict[str, object]) -> list[UniformPlan]:
     request = resolve({}, asked)
-    space = plan_space(request, request.models[0].name)
+    space = plan_space(request, request.workload.models[0].name)
     tables = [space.plans(shape, 26, request.records.cluster) for shape in space.shapes()]
     return [table.plan(index) for table in tables for index in range(len(table))]
 

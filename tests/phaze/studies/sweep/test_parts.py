@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,8 @@ def joined(request: Request, count: int, executor: Executor | None = None) -> Jo
 def whole_of(request: Request, folder: Path) -> SearchResult:
     """The same search as a whole, without a front."""
     return solved(
-        replace(
-            request, front=resolve({}, {"model": "bertbase", "front": "none"}).front, output=folder
+        request.with_settings(
+            front=resolve({}, {"model": "bertbase", "front": "none"}).search.front, output=folder
         )
     )
 
@@ -105,9 +105,9 @@ def test_parts_find_the_best_of_the_whole(
     monkeypatch.setattr(
         search_run,
         "_best_known",
-        lambda request: None if request.space_part is None else BestKnown(),
+        lambda request: None if request.hardware.space_part is None else BestKnown(),
     )
-    apart = joined(replace(random_request, output=tmp_path / "apart"), 3)
+    apart = joined(random_request.with_settings(output=tmp_path / "apart"), 3)
     agrees(apart.result, whole)
     assert not list((tmp_path / "apart").glob(f"{FOLDER}/known-*"))
 
@@ -285,7 +285,7 @@ class Failing:
     def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
         from phaze.studies.sweep.work import died
 
-        failing = [task for task in tasks if task.point.request.space_part == self.part]
+        failing = [task for task in tasks if task.point.request.hardware.space_part == self.part]
         yield from map(died, failing)
         yield from InProcessExecutor().outcomes([task for task in tasks if task not in failing])
 
@@ -328,7 +328,7 @@ def test_the_command_says_which_part_failed_and_ends_with_1(
     words = ["run_solver", "--config", str(path), "--parts", "3", "--workers", "1"]
 
     def broken(asked_: Request, progress: object) -> SearchResult:
-        if asked_.space_part == "3/3":
+        if asked_.hardware.space_part == "3/3":
             raise MemoryError
         return whole_search(asked_, SilentProgress())
 

@@ -63,7 +63,7 @@ def test_the_command_line_replaces_values_in_their_place_and_rivals(tmp_path):
 def test_a_value_may_have_a_unit(tmp_path):
     asked = {"model": "bertbase", "hbm_size": ["64 GiB", "80 GB", 32], "micro_batch_size": 1}
     found = resolved_points(read_sweep(write(tmp_path, asked), {}))
-    assert [each.point.request.hbm_size for each in found if each.point] == [
+    assert [each.point.request.hardware.hbm_size for each in found if each.point] == [
         (64.0,),
         (80e9 / 2**30,),
         (32.0,),

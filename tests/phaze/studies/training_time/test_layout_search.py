@@ -68,9 +68,13 @@ def test_layouts_of_chips_to_design_are_searched_over_fewer_devices_unless_told(
         resolve({}, each)
         for each in (asked, asked | {"tp2": 16, "cp": 4}, SMALL | {"devices": 64, "layout": "auto"})
     )
-    assert (chips.tp2, chips.cp, chips.exchange) == ((2, 4, 8), (2, 4, 8), tuple(KeyExchange))
-    assert (told.tp2, told.cp) == ((16,), (4,))
-    assert device.tp2 == device.cp == (2, 4, 8, 16, 32, 64)
+    assert (chips.plan.tp2, chips.plan.cp, chips.plan.exchange) == (
+        (2, 4, 8),
+        (2, 4, 8),
+        tuple(KeyExchange),
+    )
+    assert (told.plan.tp2, told.plan.cp) == ((16,), (4,))
+    assert device.plan.tp2 == device.plan.cp == (2, 4, 8, 16, 32, 64)
 
 
 def test_only_what_a_model_can_have_is_searched() -> None:
@@ -128,7 +132,7 @@ def test_panels_are_searched_where_a_layout_has_them() -> None:
     request = resolve(
         {}, SMALL | {"layout": "auto", "tp": [1, 2], "tp2": [1, 2], "exchange": "gather"}
     )
-    assert request.panels == (1, 2, 4, 8, 16, 32)
+    assert request.plan.panels == (1, 2, 4, 8, 16, 32)
     twice = [
         each for each in other_layouts(request, "gpt3-125m") if each.layout is TensorLayout.TWO_D
     ]
@@ -137,7 +141,7 @@ def test_panels_are_searched_where_a_layout_has_them() -> None:
         grid: {each.panels for each in twice if (each.tp, each.tp2) == grid}
         for grid in ((1, 1), (2, 1), (2, 2))
     }
-    assert of_grid == {(1, 1): {1}, (2, 1): {*request.panels}, (2, 2): {*request.panels}}
+    assert of_grid == {(1, 1): {1}, (2, 1): {*request.plan.panels}, (2, 2): {*request.plan.panels}}
     assert all(
         shape.panels == 1
         for shape in plan_space(request, "gpt3-125m").shapes()
@@ -145,11 +149,11 @@ def test_panels_are_searched_where_a_layout_has_them() -> None:
     )
     assert resolve(
         {}, SMALL | {"model": "gpt:layers=2,hidden=192,heads=12", "layout": "2d"}
-    ).panels == (1, 2, 4, 8, 16, 32)
+    ).plan.panels == (1, 2, 4, 8, 16, 32)
     assert resolve(
         {}, SMALL | {"model": "gpt:layers=2,hidden=132,heads=12", "layout": "2d"}
-    ).panels == (1, 2, 4)
-    assert resolve({}, SMALL).panels == (1,)
+    ).plan.panels == (1, 2, 4)
+    assert resolve({}, SMALL).plan.panels == (1,)
 
 
 @pytest.mark.parametrize(
@@ -368,10 +372,12 @@ def test_a_degree_that_is_asked_for_leaves_out_layouts_without_it() -> None:
 
 def test_devices_are_counted_with_both_axes_of_a_layout() -> None:
     asked = SMALL | {"layout": "2d", "tp": 1, "tp2": 2, "pp": 1, "dp": 2}
-    assert resolve({}, asked).devices == 4
+    assert resolve({}, asked).hardware.devices == 4
     with pytest.raises(InputError, match="no plan with tp2 2 x dp 4 uses all 4 devices"):
         resolve({}, asked | {"dp": 4})
-    assert resolve({}, asked | {"layout": "auto", "dp": 4}).dp == (4,)  # one axis has such a plan
+    assert resolve({}, asked | {"layout": "auto", "dp": 4}).plan.dp == (
+        4,
+    )  # one axis has such a plan
     with pytest.raises(InputError, match="no plan with dp 2 uses all 4 devices"):
         resolve({}, asked | {"layout": "1d"})
 

@@ -78,13 +78,17 @@ def written(folder: Path, **plan: object) -> Path:
 def test_the_default_is_one_device_one_micro_batch() -> None:
     found = asked_for()
     assert single_plan(found) == ONE
-    assert (found.models[0].name, found.sequence_length, found.device) == (
+    assert (
+        found.workload.models[0].name,
+        found.workload.sequence_length,
+        found.hardware.device,
+    ) == (
         "bertlarge",
         (512,),
         "a100_80gb",
     )
     device = found.records.device
-    assert device is not None and (found.cluster, found.software) == (
+    assert device is not None and (found.hardware.cluster, found.hardware.software) == (
         device.cluster,
         device.software,
     )
@@ -305,7 +309,7 @@ def search_result(
 def test_the_plan_of_a_search(tmp_path: Path) -> None:
     path = search_result(tmp_path / "run", "bertlarge", "bertbase")
     found = asked_for(path=path)
-    assert (found.models[0].name, found.sequence_length) == ("bertlarge", (256,))
+    assert (found.workload.models[0].name, found.workload.sequence_length) == ("bertlarge", (256,))
     wanted = replace(
         ONE,
         micro_batch_size=4,
@@ -324,7 +328,7 @@ def test_the_plan_of_a_search(tmp_path: Path) -> None:
         tuple(f"layer.{each}" for each in part) for part in (range(9), range(9, 26))
     )
     other = asked_for({"device": "a100_80gb", "model": "bertbase", "zero-stage": 1}, path=path)
-    assert (other.models[0].name, single_plan(other)) == (
+    assert (other.workload.models[0].name, single_plan(other)) == (
         "bertbase",
         replace(wanted, tp=4, zero_stage=1),
     )
@@ -342,7 +346,7 @@ def test_a_search_brings_its_accelerator(tmp_path: Path) -> None:
         wanted.space,
         wanted.cluster,
     )
-    assert (found.hbm_size, found.cluster, found.design_space) == (
+    assert (found.hardware.hbm_size, found.hardware.cluster, found.hardware.design_space) == (
         (80.0,),
         "phaze_icml24",
         "phaze_icml24",
@@ -378,9 +382,13 @@ def test_a_search_on_devices_brings_them_whatever_their_names_stand_for_now(tmp_
         Precision.FP16,
     )
     named = asked_for({"device": "v100_32gb"}, path=path)
-    assert (named.hardware.device, named.cluster) == (device, device.cluster)
+    assert (named.hardware.device, named.hardware.cluster) == (device, device.cluster)
     moved = asked_for({"device": "a100_80gb"}, path=path)
-    assert (moved.device, moved.cluster, single_plan(moved)) == ("a100_80gb", "dgx_a100", plan)
+    assert (moved.hardware.device, moved.hardware.cluster, single_plan(moved)) == (
+        "a100_80gb",
+        "dgx_a100",
+        plan,
+    )
 
 
 def test_a_search_that_found_nothing_holds_no_plan(tmp_path: Path) -> None:
