@@ -632,7 +632,7 @@ class Request:
         which must not overwrite this one.
         """
         values = {
-            each.key: _plain(getattr(self, each.name), each)
+            each.key: _plain(self.value_of(each), each)
             for each in self.applying()
             if each.name != "name"
         }
