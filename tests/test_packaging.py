@@ -19,7 +19,7 @@ from phaze.cli.doctor import OLDEST_PYTHON
 from phaze.cli.doctor import ROOMS as NAMES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-NOT_SHIPPED = {"tests", "scripts", "notebooks", "docs"}
+NOT_SHIPPED = {"tests", "scripts", "notebooks", "docs", "third_party"}
 ROOMS = sorted(
     path.name
     for path in REPOSITORY.iterdir()
@@ -80,7 +80,8 @@ def test_hooks_fetch_nothing() -> None:
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CHANGELOG.md"])
 def test_what_contributors_are_sent_to_is_there(name: str) -> None:
     text = (REPOSITORY / name).read_text(encoding="utf-8")
-    places = set(re.findall(rf"`((?:{'|'.join([*ROOMS, 'tests', 'scripts'])})/[\w./]*)`", text))
+    folders = "|".join([*ROOMS, *NOT_SHIPPED])
+    places = set(re.findall(rf"`((?:{folders})/[\w./]*)`", text))
     links = set(re.findall(r"\]\(([\w./]+)[)#]", text))
     assert (
         places
@@ -117,7 +118,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = shutil.ignore_patterns(
         "__pycache__", "out", "estimates", "arch_configs", "output", "*.egg-info"
     )
-    for name in (*ROOMS, "scripts", "tests", "notebooks", "docs"):
+    for name in (*ROOMS, *NOT_SHIPPED):
         shutil.copytree(REPOSITORY / name, source / name, ignore=made)
     for name in ("pyproject.toml", "phaze.py", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source / name)
@@ -139,15 +140,12 @@ def test_a_wheel_has_our_packages_at_top_level_and_nothing_else(
     wheel: Path, installed: Path
 ) -> None:
     top = {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")}
-    assert top == {*ROOMS, "phaze.py"}
-    assert {name.removesuffix(".py") for name in top} == set(NAMES)
+    assert top == {*ROOMS} == {*NAMES}
     parts = {part for path in installed.rglob("*") for part in path.relative_to(installed).parts}
-    assert parts.isdisjoint(
-        {"tests", "scripts", "notebooks", "docs", "out", "estimates", "output", "arch_configs"}
-    )
+    assert parts.isdisjoint({*NOT_SHIPPED, "out", "estimates", "output", "arch_configs"})
     points = ConfigParser()
     points.read(next(installed.glob("*.dist-info/entry_points.txt")))
-    assert dict(points["console_scripts"]) == {"phaze": "phaze:main"}
+    assert dict(points["console_scripts"]) == {"phaze": "phaze.cli.main:main"}
 
 
 def test_a_wheel_has_every_file_of_the_rooms(installed: Path) -> None:
@@ -185,7 +183,7 @@ def test_what_is_installed_works_in_an_empty_folder_and_writes_below_it(
         )
         assert done.returncode == 0, done.stderr
         place, _, printed = done.stdout.partition("\n")
-        assert Path(place) == installed / "phaze.py"
+        assert Path(place) == installed / "phaze" / "__init__.py"
         return printed
 
     before = {path for path in installed.rglob("*") if "__pycache__" not in path.parts}
@@ -204,29 +202,6 @@ def test_what_is_installed_works_in_an_empty_folder_and_writes_below_it(
     assert list(tmp_path.glob("GraphExtractor/out/*/*_graph.json.gz"))
     ran("evaluate", "--model", "bertbase", "--device", "a100_80gb", "--quiet")
     assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
-
-
-def test_another_package_of_our_name_is_told_in_one_sentence(
-    installed: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "phaze_common").mkdir()
-    (tmp_path / "phaze_common" / "__init__.py").touch()
-    environment = os.environ | {
-        "PYTHONPATH": f"{tmp_path}{os.pathsep}{installed}",
-        "PYTHONSAFEPATH": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-S", "-m", "phaze", "doctor"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert (
-        done.stderr.count("\n") == 1
-        and "hides one of phaze's (No module named 'Common." in done.stderr
-    )
 
 
 def test_what_set_up_installs_is_in_the_ranges(project: dict[str, Any]) -> None:
@@ -284,7 +259,6 @@ def test_the_container_copies_what_is_there_and_installs_what_set_up_does(
     stated = project["project"]
     assert names == {
         *ROOMS,
-        "phaze.py",
         "pyproject.toml",
         "constraints.txt",
         stated["readme"],

@@ -341,6 +341,7 @@ class PlanHeader:
         str,
         Axis("optimizer", "adam", title="optimizer", values=Optimizer, usual=Optimizer.ADAM),
     ] = "adam"
+    # whether all forward passes run before the first backward pass
     gpipe: Annotated[
         bool,
         Axis(

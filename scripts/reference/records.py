@@ -3,8 +3,12 @@ comments behind its fields."""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import io
 import re
+import textwrap
+import tokenize
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -13,6 +17,7 @@ from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from phaze_common.quantities import unit_of_key
+from phaze_common.stated_fields import About
 from scripts.reference.markdown import plain, table
 
 HEADS = ("key", "takes", "unit", "default", "meaning")
@@ -21,7 +26,6 @@ EVERYWHERE: Mapping[str, str] = {
     "source": "where it is from, in words",
     "unit": "what its numbers count",
 }
-_COMMENT = re.compile(r"    (?P<name>\w+): .*?  # (?P<text>.*)")
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,10 @@ def _rows(record: type[Any], prefix: str, told: dict[type[Any], str]) -> Iterato
 def meaning_of(record: type[Any], name: str) -> str:
     """What the code says of a field: the comment behind it, and the part of the docstring that
     names it."""
-    said = [_comments(record).get(name, ""), *_named_in(inspect.getdoc(record) or "", name)]
+    hint = get_type_hints(record, include_extras=True)[name]
+    stated = next((each for each in get_args(hint) if isinstance(each, About)), None)
+    axis = stated.help if stated is not None and stated.key in {"", name} else ""
+    said = [axis or _comments(record).get(name, ""), *_named_in(inspect.getdoc(record) or "", name)]
     told = "; ".join(each for each in said if each)
     return _null(plain(told or EVERYWHERE.get(name, "")))
 
@@ -177,9 +184,24 @@ def _default(entry: Field[Any]) -> str:
 
 
 def _comments(record: type[Any]) -> Mapping[str, str]:
-    lines = inspect.getsource(record).splitlines()
-    found = (_COMMENT.fullmatch(line) for line in lines)
-    return {each["name"]: each["text"] for each in found if each}
+    """The comment above, within or behind each field."""
+    source = textwrap.dedent(inspect.getsource(record))
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    said = {
+        each.start[0]: each.string.removeprefix("# ")
+        for each in tokens
+        if each.type == tokenize.COMMENT
+    }
+    alone = {line for line in said if source.splitlines()[line - 1].lstrip().startswith("#")}
+    found = {}
+    for field in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            first = field.lineno
+            while first - 1 in alone:
+                first -= 1
+            lines = range(first, (field.end_lineno or field.lineno) + 1)
+            found[field.target.id] = " ".join(said[line] for line in lines if line in said)
+    return found
 
 
 def _named_in(doc: str, name: str) -> Iterator[str]:

@@ -227,5 +227,5 @@ def test_one_place_alone_writes_to_a_terminal() -> None:
     assert found.keys() == {
         "phaze_common/echo.py",
         "phaze_common/files.py",
-        "Solver/designs/__init__.py",
+        "phaze/__init__.py",
     }  # files; an example in a docstring

@@ -45,8 +45,8 @@ def test_a_request_s_device_and_cluster_are_as_asked() -> None:
     assert request.records.device.matrix.peak["bfloat16"].value == 500e12
     assert request.records.cluster.tiers[0].group_size == 4
     plain = resolve({}, MODEL)
-    assert plain.hardware.cluster.tiers[0].group_size == 8
-    assert resolve(request.as_mapping(), {}).hardware == request.hardware
+    assert plain.records.cluster.tiers[0].group_size == 8
+    assert resolve(request.as_mapping(), {}).records == request.records
     assert "fast_domain" not in plain.as_mapping()
 
 
@@ -60,7 +60,7 @@ def test_sizes_have_units_where_they_are_given() -> None:
     assert device is not None
     assert (device.memory.capacity.value, device.memory.bandwidth.value) == (40e9, 3.35e12)
     assert device.matrix.peak["bfloat16"].value == 1e15
-    assert resolve(asked.as_mapping(), {}).hardware == asked.hardware
+    assert resolve(asked.as_mapping(), {}).records == asked.records
 
 
 REFUSED = {

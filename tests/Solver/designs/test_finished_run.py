@@ -283,8 +283,8 @@ def test_the_manifest_tells_the_content_of_the_files_that_the_study_names(
     contents = open_run(run).manifest.contents
     assert set(contents) == {"cluster", "design_space"}
     study = small_study(tmp_path, micro_batch_size=[1], hbm_size=[16])
-    Path(study.cluster).write_text(
-        Path(study.cluster).read_text().replace("20000000000.0", "20000000001.0")
+    Path(study.hardware.cluster).write_text(
+        Path(study.hardware.cluster).read_text().replace("20000000000.0", "20000000001.0")
     )
     again = resolve(
         study.as_mapping(), {"output": str(tmp_path / "other")}

@@ -255,9 +255,9 @@ def test_a_finished_run_is_asked_for_other_links_and_memory(
 
 
 def test_what_is_not_known_of_links_is_how_much_of_them_is_reached(tmp_path: Path) -> None:
-    space = study(tmp_path).hardware.space
+    space = study(tmp_path).records.space
     assert space is not None
-    cluster = study(tmp_path).hardware.cluster
+    cluster = study(tmp_path).records.cluster
     for stated in (space, replace(space, axes=replace(space.axes, links=None))):
         (found,) = (
             each
@@ -293,12 +293,12 @@ def test_a_chip_of_a_file_has_links_of_its_own(tmp_path: Path) -> None:
         "memory": "hbm3:2",
     }
     (tmp_path / "chip.yaml").write_text(yaml.safe_dump(sizes | {"links": "6 x 25 GB/s"}))
-    chip = study(tmp_path, chip=str(tmp_path / "chip.yaml")).hardware.chip
+    chip = study(tmp_path, chip=str(tmp_path / "chip.yaml")).records.chip
     assert chip is not None and chip.links == "6x25GB/s"
     (tmp_path / "chip.yaml").write_text(yaml.safe_dump(sizes))
     with pytest.raises(InputError, match="links is left out"):
         study(tmp_path, chip=str(tmp_path / "chip.yaml"))
-    one = study(tmp_path, chip=str(tmp_path / "chip.yaml"), links=["4x10GB/s"]).hardware.chip
+    one = study(tmp_path, chip=str(tmp_path / "chip.yaml"), links=["4x10GB/s"]).records.chip
     assert one is not None and one.links == "4x10GB/s"
 
 
@@ -437,7 +437,7 @@ def test_chips_without_links_of_their_own_pay_for_all_that_the_cluster_gives_the
     cluster: str, parts: int
 ) -> None:
     given = {"model": "bertbase", "design_space": "tpu_like_7nm", "cluster": cluster}
-    space = resolve({}, given).hardware.space
+    space = resolve({}, given).records.space
     assert space is not None
     first = load_cluster(cluster).tiers[0].bandwidth_bytes_per_s
     assert space.link_bandwidth_bytes_per_s == pytest.approx(parts * first)
@@ -451,5 +451,5 @@ def test_one_plan_is_priced_with_a_memory_and_links_that_are_named() -> None:
         "dp": 4,
         "global_batch_size": 16,
     }
-    space = resolve({}, chip | {"memory": "hbm2e:4"}, Mode.EVALUATE).hardware.space
+    space = resolve({}, chip | {"memory": "hbm2e:4"}, Mode.EVALUATE).records.space
     assert space is not None and space.axes.memory == ("hbm2e:4",)

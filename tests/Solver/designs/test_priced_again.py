@@ -191,7 +191,7 @@ def test_what_the_command_line_says_comes_first(tmp_path: Path) -> None:
     found = evaluated(evaluate_request(file, graphs))
 
     smaller = evaluate_request(file, graphs | {"hbm_size": 1, "dp": 4})
-    assert (smaller.hardware.hbm_size, smaller.plan.dp, smaller.hardware.chip) == (
+    assert (smaller.hardware.hbm_size, smaller.plan.dp, smaller.records.chip) == (
         (1.0,),
         (4,),
         best.accelerator,
@@ -203,14 +203,14 @@ def test_what_the_command_line_says_comes_first(tmp_path: Path) -> None:
     assert moved.chunk_layers is None and evaluated(moved).degrees.stage_layers == (1, 5)
 
     reference = evaluate_request(file, graphs | {"chip": "outside"})
-    assert reference.hardware.chip == study.hardware.space.references[0].accelerator  # type: ignore[union-attr]
+    assert reference.records.chip == study.records.space.references[0].accelerator  # type: ignore[union-attr]
     assert reference.hardware.cluster == study.hardware.cluster
     assert reference.chunk_layers is not None and reference.chunk_layers.layers == tuple(
         stage.layers for stage in found.plan.stages
     )
     own = tmp_path / "own.yaml"
     own.write_text("{num_tc: 8, num_vc: 2, width: 128, depth: 128, width_vc: 128, glb_mib: 32}")
-    assert evaluate_request(file, graphs | {"chip": str(own)}).hardware.chip.num_tc == 8  # type: ignore[union-attr]
+    assert evaluate_request(file, graphs | {"chip": str(own)}).records.chip.num_tc == 8  # type: ignore[union-attr]
     device = evaluate_request(file, graphs | {"device": "a100_80gb"})
     assert (
         device.hardware.cluster,
@@ -223,7 +223,7 @@ def test_what_the_command_line_says_comes_first(tmp_path: Path) -> None:
         None,
         (),
     )
-    assert device.plan.pp == (found.degrees.pp,) and device.hardware.space is None
+    assert device.plan.pp == (found.degrees.pp,) and device.records.space is None
     with pytest.raises(InputError, match="has no known chip 'imaginary'"):
         evaluate_request(file, graphs | {"chip": "imaginary"})
 
@@ -245,12 +245,13 @@ def test_a_chip_is_priced_with_the_plan_of_a_device(tmp_path: Path) -> None:
         "phaze_icml24",
         (32.0,),
     )
-    assert [getattr(chip, name) for name in ("tp", "pp", "dp", "chunk_layers")] == [
-        getattr(plan, name) for name in ("tp", "pp", "dp", "chunk_layers")
+    assert chip.chunk_layers == plan.chunk_layers
+    assert [getattr(chip.plan, name) for name in ("tp", "pp", "dp")] == [
+        getattr(plan.plan, name) for name in ("tp", "pp", "dp")
     ]
-    assert evaluated(chip).hardware.accelerator == chip.hardware.chip
+    assert evaluated(chip).hardware.accelerator == chip.records.chip
     same = evaluate_request(file, graphs | {"cluster": settings["cluster"]})
-    assert same.hardware.cluster.num_devices == CLUSTER["num_devices"], (
+    assert same.records.cluster.num_devices == CLUSTER["num_devices"], (
         "a flag reads the file that it names"
     )
 

@@ -233,7 +233,7 @@ def test_a_reference_with_other_memory_is_priced_with_its_own(
 
 
 def test_limits_hold_and_the_clock_falls_where_power_binds(tmp_path: Path) -> None:
-    space = study(tmp_path).hardware.space
+    space = study(tmp_path).records.space
     assert space is not None
     every = space.generate()
     whole = space.whole(every)
@@ -242,7 +242,7 @@ def test_limits_hold_and_the_clock_falls_where_power_binds(tmp_path: Path) -> No
         "max_area": float(whole.area_mm2.mean()),
         "max_chip_cost": 500.0,
     }
-    limited = study(tmp_path, **limits).hardware.space
+    limited = study(tmp_path, **limits).records.space
     assert limited is not None
     chips = limited.generate()
     found = limited.whole(chips)

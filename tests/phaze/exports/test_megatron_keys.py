@@ -22,9 +22,7 @@ from phaze.studies.optimum import Optimum
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import read_yaml
 
-ARGUMENTS = (
-    Path(__file__).resolve().parents[3] / "third_party" / "exports" / "megatron_arguments.yaml"
-)
+ARGUMENTS = Path(__file__).resolve().parents[3] / "phaze" / "exports" / "megatron_arguments.yaml"
 SIZES = (
     "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --max-position-embeddings 64 "
     "--vocab-size 128"

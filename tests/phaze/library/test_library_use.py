@@ -62,7 +62,7 @@ def answered(
         cluster=hardware["cluster"],
         output=tmp_path_factory.mktemp("library") / "run",
     )
-    assert study.models == (WeightedModel("bertbase", 2.0),)
+    assert study.workload.models == (WeightedModel("bertbase", 2.0),)
     result = phaze.run_solver(study)
     assert isinstance(result, SearchResult)
     run = phaze.open_run(result.run_directory)

@@ -335,7 +335,7 @@ def test_integers_of_numpy_are_integers(kind: type[np.integer[Any]], tmp_path: P
         phaze.study(**LIGHT, tp=np.array([1, 2], kind), micro_batch_size=2, global_batch_size=8)
         == plain
     )
-    assert type(plain.tp[0]) is int and {field.name for field in fields(plain)}
+    assert type(plain.plan.tp[0]) is int and {field.name for field in fields(plain)}
     table = pd.DataFrame(
         {"pp": np.array([1, 2], kind), "dp": pd.Series([kind(1), kind(1)], dtype=object)}
     )

@@ -46,29 +46,27 @@ def test_a_change_is_what_an_edited_file_says(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(platform))
     space = yaml.safe_load((HARDWARE / "design_spaces" / "phaze_icml24.yaml").read_text())
     (tmp_path / "space.yaml").write_text(yaml.safe_dump(space | {"platform": "./mine.yaml"}))
-    edited = asked(design_space=str(tmp_path / "space.yaml")).hardware.space
+    edited = asked(design_space=str(tmp_path / "space.yaml")).records.space
     for change in (
         ["platform.glb_bandwidth=2x"],
         ["platform.glb_bandwidth=16384"],
         ["platform.glb_bandwidth_bytes_per_cycle=2x"],
     ):
-        assert asked(constants=change).hardware.space.platform == edited.platform
+        assert asked(constants=change).records.space.platform == edited.platform
 
 
 def test_shorthands_mean_constants() -> None:
-    base = asked().hardware.space.platform
-    assert asked(frequency="2.1 GHz").hardware.space.platform.frequency_hz == 2.1e9
-    assert asked(frequency="2100 MHz").hardware.space.platform.frequency_hz == 2.1e9
-    assert (
-        asked(hbm_bandwidth="2.4TB/s").hardware.space.platform.hbm_bandwidth_bytes_per_s == 2.4e12
-    )
-    assert asked(frequency="2x").hardware.space.platform.frequency_hz == 2 * base.frequency_hz
-    assert asked(hbm_bandwidth="1x").hardware.space == asked().hardware.space
-    assert asked(hbm_bandwidth=2400).hardware.space.platform.hbm_bandwidth_bytes_per_s == 2.4e12
-    sold = asked(design_space="tpu_like_7nm", hbm_bandwidth="2x").hardware.space.platform.memories
+    base = asked().records.space.platform
+    assert asked(frequency="2.1 GHz").records.space.platform.frequency_hz == 2.1e9
+    assert asked(frequency="2100 MHz").records.space.platform.frequency_hz == 2.1e9
+    assert asked(hbm_bandwidth="2.4TB/s").records.space.platform.hbm_bandwidth_bytes_per_s == 2.4e12
+    assert asked(frequency="2x").records.space.platform.frequency_hz == 2 * base.frequency_hz
+    assert asked(hbm_bandwidth="1x").records.space == asked().records.space
+    assert asked(hbm_bandwidth=2400).records.space.platform.hbm_bandwidth_bytes_per_s == 2.4e12
+    sold = asked(design_space="tpu_like_7nm", hbm_bandwidth="2x").records.space.platform.memories
     assert [each.bandwidth_bytes_per_s for each in sold] == [
         2 * each.bandwidth_bytes_per_s
-        for each in asked(design_space="tpu_like_7nm").hardware.space.platform.memories
+        for each in asked(design_space="tpu_like_7nm").records.space.platform.memories
     ]
 
 
@@ -79,7 +77,7 @@ def test_questions_with_other_constants_are_other_questions() -> None:
         {"constants": ["platform.startup=2x"]},
         {"frequency": "2x"},
     ]
-    assert len({asked(**each).name for each in changes}) == 4
+    assert len({asked(**each).output.name for each in changes}) == 4
     assert resolve({"model": "bertbase", "platform.startup": "2x"}, {}) == asked(
         constants=["platform.startup=2x"]
     )
@@ -94,10 +92,10 @@ def test_constants_of_a_file_and_of_the_command_line_count_together() -> None:
 
 def test_a_factor_of_a_device_is_of_what_the_study_states() -> None:
     stated = {"device": "h100", "memory_bandwidth": 1000}
-    doubled = asked(**stated, constants=["device.memory.bandwidth=2x"]).hardware.device
+    doubled = asked(**stated, constants=["device.memory.bandwidth=2x"]).records.device
     assert (
         doubled.memory.bandwidth.value
-        == asked(device="h100", memory_bandwidth=2000).hardware.device.memory.bandwidth.value
+        == asked(device="h100", memory_bandwidth=2000).records.device.memory.bandwidth.value
     )
 
 
@@ -116,21 +114,21 @@ def test_every_entry_of_a_list_and_ranges_change_alike() -> None:
     )
     prices = asked(
         design_space="tpu_like_7nm", constants=["prices.electricity=0.166"]
-    ).hardware.space.prices
-    before = asked(design_space="tpu_like_7nm").hardware.space.prices
+    ).records.space.prices
+    before = asked(design_space="tpu_like_7nm").records.space.prices
     assert prices.electricity.value == 0.166 and prices.electricity.high == pytest.approx(
         2 * before.electricity.high
     )
 
 
 def test_what_is_uncertain_can_be_asked_by_its_name_and_is_the_same_then() -> None:
-    before = asked(design_space="tpu_like_7nm").hardware
+    before = asked(design_space="tpu_like_7nm").records
     physics = Physics(before.space, before.cluster)
     for constant in uncertain_constants(physics):
         factor = constant.low if constant.low < 1.0 else constant.high
         found = asked(
             design_space="tpu_like_7nm", constants=[f"{constant.name}={factor!r}x"]
-        ).hardware
+        ).records
         meant = with_factors(physics, [constant], [factor])
         asked_for, sampled, stated = (
             values_of([asdict(each) for each in (space.platform, space.prices, cluster)])
@@ -147,8 +145,8 @@ def test_a_memory_by_its_name_changes_alone() -> None:
     found = asked(
         design_space="tpu_like_7nm",
         constants=["memory.hbm3.price_per_gib=2x", "memory.idle_power=0"],
-    ).hardware.space
-    before = asked(design_space="tpu_like_7nm").hardware.space
+    ).records.space
+    before = asked(design_space="tpu_like_7nm").records.space
     for each, stated in zip(found.platform.memories, before.platform.memories, strict=True):
         times = 2.0 if each.memory.name == "hbm3" else 1.0
         assert each.memory.price_per_gib.value == times * stated.memory.price_per_gib.value
@@ -158,7 +156,7 @@ def test_a_memory_by_its_name_changes_alone() -> None:
 def test_a_chip_file_that_names_its_memory_goes_with_a_memory_that_a_request_changed(
     tmp_path: Path,
 ) -> None:
-    space = asked(design_space="tpu_like_7nm", constants=["memory.price_per_gib=2x"]).hardware.space
+    space = asked(design_space="tpu_like_7nm", constants=["memory.price_per_gib=2x"]).records.space
     chip = tmp_path / "chip.yaml"
     chip.write_text(
         "{num_tc: 1, width: 128, depth: 128, num_vc: 1, width_vc: 128, glb_mib: 8, memory: "
@@ -170,7 +168,7 @@ def test_a_chip_file_that_names_its_memory_goes_with_a_memory_that_a_request_cha
 def test_nothing_is_a_value_of_a_table_by_capacity() -> None:
     space = asked(
         design_space="tpu_like_7nm", constants=["technology.sram_energy=0x"]
-    ).hardware.space
+    ).records.space
     assert space.platform.technology.sram_energy.at([1e3, 1e6, 1e9]).tolist() == [0.0, 0.0, 0.0]
 
 
@@ -253,7 +251,7 @@ def leaves(record: Any, at: str) -> list[str]:
 @pytest.mark.parametrize("kind", ["platform", "cluster", "software", "device"])
 def test_a_constant_that_cannot_be_is_blamed_on_the_change_and_not_on_a_file(kind: str) -> None:
     stated: dict[str, Any] = {} if kind == "platform" else {"device": "h100", "devices": 2}
-    hardware = asked(**stated).hardware
+    hardware = asked(**stated).records
     record = {"platform": hardware.space and hardware.space.platform, "device": hardware.device}
     record |= {"cluster": hardware.cluster, "software": hardware.software}
     refused = 0

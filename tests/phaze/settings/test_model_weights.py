@@ -14,7 +14,7 @@ GPT = "gpt:layers=4,hidden=192,heads=4"
     "given", [{GPT: 2, "bertbase": 1}, [f"{GPT}=2", "bertbase"], f"{GPT}=2 bertbase"]
 )
 def test_models_given_by_dimensions_have_weights(given):
-    models = phaze.study(model=given).models
+    models = phaze.study(model=given).workload.models
     assert [(model.name, model.weight) for model in models] == [
         ("gpt-layers4-hidden192-heads4", 2.0),
         ("bertbase", 1.0),

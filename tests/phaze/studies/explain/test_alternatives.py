@@ -32,7 +32,7 @@ def exhaustive(search, accelerators, *, pp=None, dp=None, micro_batch_size=None,
     """Samples per second of the best plan of every cut, degree and mode on any of the accelerators,
     one by one."""
     study, best = search.request, 0.0
-    memory_bytes = max(study.hbm_sizes_bytes)  # what fits in less fits in more
+    memory_bytes = max(study.hardware.hbm_sizes_bytes)  # what fits in less fits in more
     for chip in accelerators:
         hardware = search.run.hardware.only([chip])
         machine = hardware.machine(0, memory_bytes)
@@ -91,7 +91,7 @@ def test_an_accelerator_with_given_values_is_the_best_of_them_all(search, asked)
         for chip in space_of(search)
         if all(getattr(chip, name) == value for name, value in constraint.axes.items())
     ]
-    sizes = search.request.hbm_sizes_bytes
+    sizes = search.request.hardware.hbm_sizes_bytes
     each = [best_design(search.price(search.run.hardware.only([chip])), sizes) for chip in chips]
     assert found.point.value == pytest.approx(max(one.point.value for one in each), rel=1e-12)
     assert all(

@@ -252,7 +252,7 @@ def test_hardware_files_of_a_plan_are_beside_it_and_those_of_a_flag_are_not(tmp_
         (tmp_path / f"{kind}.yaml").write_text((HARDWARE / kind / f"{name}.yaml").read_text())
     hardware = {"device": "devices.yaml", "cluster": "clusters.yaml", "software": "software.yaml"}
     path = written(tmp_path, model="bertlarge", **hardware)
-    found = asked_for(path=path).hardware
+    found = asked_for(path=path).records
     assert found.device is not None
     assert (found.device.name, found.cluster.name, found.software.name) == (
         "a100_80gb",
@@ -340,7 +340,7 @@ def test_the_plan_of_a_search(tmp_path: Path) -> None:
 
 def test_a_search_brings_its_accelerator(tmp_path: Path) -> None:
     found = asked_for(path=search_result(tmp_path / "run", "bertlarge"))
-    wanted = resolve({}, {"model": "bertlarge", "chip": "tpuv4_like"}).hardware
+    wanted = resolve({}, {"model": "bertlarge", "chip": "tpuv4_like"}).records
     assert (found.records.chip, found.records.space, found.records.cluster) == (
         wanted.chip,
         wanted.space,
@@ -382,7 +382,7 @@ def test_a_search_on_devices_brings_them_whatever_their_names_stand_for_now(tmp_
         Precision.FP16,
     )
     named = asked_for({"device": "v100_32gb"}, path=path)
-    assert (named.hardware.device, named.hardware.cluster) == (device, device.cluster)
+    assert (named.records.device, named.hardware.cluster) == (device, device.cluster)
     moved = asked_for({"device": "a100_80gb"}, path=path)
     assert (moved.hardware.device, moved.hardware.cluster, single_plan(moved)) == (
         "a100_80gb",
