@@ -18,7 +18,7 @@ def _in_own_environment() -> None:
 if __name__ == "__main__":
     try:
         _in_own_environment()
-        from phaze.cli.main import main
+        from phaze.__main__ import main
     except KeyboardInterrupt:
         sys.exit(130)  # as for every other interruption
     sys.exit(main())

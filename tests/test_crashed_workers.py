@@ -22,7 +22,7 @@ from tests.builders.distribution import pytest_xdist_make_scheduler
 from tests.builders.processes import finished
 
 TESTS = Path(__file__).resolve().parent
-PLUGINS = "-p no:faulthandler -p xdist -p processes -p distribution"
+PLUGINS = "-p no:faulthandler -p xdist -p tests.builders.processes -p tests.builders.distribution"
 RESTARTS = 4  # of each worker: as many xdist makes where nothing else is said
 Run = Callable[..., CompletedProcess[str]]
 
@@ -230,7 +230,10 @@ def run_in(tmp_path: Path) -> Run:
             (tmp_path / f"{name}.py").write_text(source)
         options = f"-q -p no:cacheprovider {PLUGINS} -n 2 --dist loadfile --no-loadscope-reorder"
         ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        environment = ours | {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        environment = ours | {
+            "PYTHONPATH": str(TESTS.parent),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
         words = [sys.executable, "-m", "pytest", *options.split(), tmp_path]
         return finished(words, cwd=tmp_path, env=environment)
 

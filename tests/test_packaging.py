@@ -145,7 +145,7 @@ def test_a_wheel_has_our_packages_at_top_level_and_nothing_else(
     assert parts.isdisjoint({*NOT_SHIPPED, "out", "estimates", "output", "arch_configs"})
     points = ConfigParser()
     points.read(next(installed.glob("*.dist-info/entry_points.txt")))
-    assert dict(points["console_scripts"]) == {"phaze": "phaze.cli.main:main"}
+    assert dict(points["console_scripts"]) == {"phaze": "phaze.__main__:main"}
 
 
 def test_a_wheel_has_every_file_of_the_rooms(installed: Path) -> None:

@@ -20,7 +20,9 @@ WITH_A_CHILD = [sys.executable, "-c", f"import subprocess; subprocess.Popen({END
 def session(folder: Path, source: str, **options: object) -> subprocess.CompletedProcess[str]:
     """A session of pytest with the plugin alone, on one file; it waits but a moment for programs
     that are ending."""
-    (folder / "conftest.py").write_text("import processes\n\nprocesses.GRACE_S = 0.1\n")
+    (folder / "conftest.py").write_text(
+        "from tests.builders import processes\n\nprocesses.GRACE_S = 0.1\n"
+    )
     (folder / "test_it.py").write_text(source)
     words = [
         sys.executable,
@@ -28,12 +30,15 @@ def session(folder: Path, source: str, **options: object) -> subprocess.Complete
         "pytest",
         "-q",
         "-p",
-        "processes",
+        "tests.builders.processes",
         "-p",
         "no:cacheprovider",
         folder,
     ]
-    environment = os.environ | {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": str(TESTS.parent),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     return finished(words, cwd=folder, env=environment, **options)
 
 

@@ -40,7 +40,7 @@ from phaze_common.stated_fields import (
 Part = TypeVar("Part", bound="Layout | PlanHeader")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """How a layer's tensors lie over a group of devices.
 
@@ -191,7 +191,7 @@ class Layout:
         return self.tp * self.sequence_devices
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Degrees(Layout):
     """How one pipeline stage is trained: its layout on each of ``dp`` replicas, the rows of a
     micro-batch of each, what is recomputed, sharded (ZeRO) and kept in host memory."""
@@ -292,7 +292,7 @@ class Degrees(Layout):
         return self.zero_stage if self.copies > 1 else 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanHeader:
     """What all stages of a plan share.
 
@@ -435,7 +435,7 @@ def part_of(kind: type[Part], whole: Part | UniformPlan) -> Part:
     return kind(**{each.name: getattr(whole, each.name) for each in fields(kind)})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UniformPlan(Degrees, PlanHeader):
     """A plan whose stages are trained alike: what a search varies, before cuts make it a ``Plan``.
 

@@ -67,7 +67,11 @@ OF_SWEEPS: Mapping[str, str] = {
     "objective_value_with_room": "what the best design reaches that leaves room, where the "
     "optimum leaves little",
     "throughput_samples_per_s": "of the best plan, where the point has one model",
-    **{f"plan_{key}": says for key, says in (_SHAPES | _PLANS).items()},
+    **{
+        f"plan_{key}": says
+        for key, says in (_SHAPES | _PLANS).items()
+        if key != "overlap_gradients"
+    },
     "time_per_batch_s": "seconds of an iteration of the best plan, where the point has one model",
     "time_per_batch_bound_s": "no plan takes less",
     "plan_micro_batches_per_pipeline": "micro-batches of a replica in an iteration",

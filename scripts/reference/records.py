@@ -184,7 +184,8 @@ def _default(entry: Field[Any]) -> str:
 
 
 def _comments(record: type[Any]) -> Mapping[str, str]:
-    """The comment above, within or behind each field."""
+    """The comment above, within or behind each field, inherited ones too."""
+    inherited = [_comments(each) for each in record.__mro__[1:] if is_dataclass(each)]
     source = textwrap.dedent(inspect.getsource(record))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     said = {
@@ -193,7 +194,7 @@ def _comments(record: type[Any]) -> Mapping[str, str]:
         if each.type == tokenize.COMMENT
     }
     alone = {line for line in said if source.splitlines()[line - 1].lstrip().startswith("#")}
-    found = {}
+    found = {name: text for each in inherited[::-1] for name, text in each.items()}
     for field in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             first = field.lineno

@@ -17,7 +17,7 @@ from Solver.schedule import solver_named
 def one_by_one(study, micro_batch_size, hbm_bytes):
     """Least seconds over every accelerator and recomputation mode: schedules solved singly, every
     uniform plan and cut."""
-    single = dataclasses.replace(study, micro_batch_size=(micro_batch_size,))
+    single = study.with_settings(micro_batch_size=(micro_batch_size,))
     run = search_context(single, SilentProgress())
     (found,) = model_shapes(run, run.problem.models[0])
     solver, least_s = solver_named("native"), np.inf

@@ -44,8 +44,8 @@ def designs(result):
 
 
 def test_the_optimum_equals_exhaustion_by_another_route(study, result):
-    hbm_bytes = study.hbm_sizes_bytes[1]
-    best = {size: one_by_one(study, size, hbm_bytes) for size in study.micro_batch_size}
+    hbm_bytes = study.hardware.hbm_sizes_bytes[1]
+    best = {size: one_by_one(study, size, hbm_bytes) for size in study.plan.micro_batch_size}
     rows = {row.micro_batch_size: row for row in result.rows if row.hbm_bytes == hbm_bytes}
     for size, seconds in best.items():
         assert rows[size].throughput_samples_per_s == pytest.approx(
@@ -202,7 +202,7 @@ def test_only_accelerators_that_could_be_best_are_proven(study, result, tmp_path
         point.accelerator for point in result.per_hbm
     ]
     all_schedules = (
-        len(hardware_of(study).accelerators) * 9 * len(study.micro_batch_size)
+        len(hardware_of(study).accelerators) * 9 * len(study.plan.micro_batch_size)
     )  # three layers, three passes
     assert 0 < hasty.thorough < all_schedules  # known chips count too
 

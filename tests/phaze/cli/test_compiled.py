@@ -148,7 +148,7 @@ def test_a_function_that_calls_one_of_another_file_follows_it(tmp_path: Path) ->
     decorated = (
         "from phaze_common.kept_code import compiled\n{}\n@compiled()\ndef {}():\n    return {}\n"
     )
-    caller.write_text(decorated.format("from Plans.called import called", "caller", "called()"))
+    caller.write_text(decorated.format("from Estimator.called import called", "caller", "called()"))
     code = (
         "from phaze_common.compiled_code import find_place; find_place(); from Solver.caller import "
         "caller; print(caller())"

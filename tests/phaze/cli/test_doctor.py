@@ -128,13 +128,13 @@ def test_every_extra_for_users_is_told(folders: Folders) -> None:
             ("other/phaze_common/__init__.py", "home/phaze_common/__init__.py"),
             {},
             Verdict.MISSING,
-            "Common is found in {}/other instead of",
+            "phaze_common is found in {}/other instead of",
         ),
         (
             ("other/Common.py", "home/phaze_common/__init__.py"),
             {},
             Verdict.MISSING,
-            "Common is found in {}/other instead of",
+            "phaze_common is found in {}/other instead of",
         ),
     ],
 )

@@ -214,7 +214,7 @@ class Finder:
         if name == "phaze_common.logs" and {when == "while it is imported"}:
             {tell}
 sys.meta_path.insert(0, Finder())
-import phaze
+from phaze.__main__ import main
 from phaze.cli import exit_status, modes
 if {when.startswith("while it says")}:
     say = exit_status.say
@@ -227,7 +227,7 @@ def run(command):
     print("done")
     return 0
 modes.RUNNERS["doctor"] = run
-sys.exit(phaze.main())
+sys.exit(main())
 """
     done = subprocess.run(
         [sys.executable, "-c", wrapped], capture_output=True, text=True, timeout=60, check=False

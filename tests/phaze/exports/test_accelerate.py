@@ -163,7 +163,12 @@ def test_stages_of_zero(stage: int, kind: str, reshard: bool | None, each: bool)
 
 def test_one_device_is_no_group() -> None:
     found = yaml.safe_load(
-        text_of(launch_of(UniformPlan(1, 8, recompute=Recompute.FULL)), "accelerate.yaml")
+        text_of(
+            launch_of(
+                UniformPlan(micro_batch_size=1, global_batch_size=8, recompute=Recompute.FULL)
+            ),
+            "accelerate.yaml",
+        )
     )
     assert found["distributed_type"] == "NO"
     assert "parallelism_config" not in found

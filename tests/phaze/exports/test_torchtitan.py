@@ -109,7 +109,9 @@ def test_modules_compile_and_every_choice_has_its_comment() -> None:
 
 
 def test_unequal_stages_are_those_of_the_plan() -> None:
-    degrees = UniformPlan(1, 8, pp=2, interleave=2, dp=1, stage_layers=(4, 1, 2, 3))
+    degrees = UniformPlan(
+        micro_batch_size=1, global_batch_size=8, pp=2, interleave=2, dp=1, stage_layers=(4, 1, 2, 3)
+    )
     text = module_of(launch_of(degrees))
     parts = """\
             module_fqns_per_model_part=[

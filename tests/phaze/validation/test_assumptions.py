@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-import Validation
 from complete_run import row_with
 
+import phaze.validation
 from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
 from GraphExtractor.graph import Attention, Recompute
@@ -15,7 +15,7 @@ from phaze.validation.assumptions import Notes
 from phaze.validation.records import Assumption
 from phaze_common.choices import Precision
 
-SOURCES = Path(Validation.__file__).parent
+SOURCES = Path(phaze.validation.__file__).parent
 NOTED = re.compile(r"(?:assume|Assumption)\(\"(\w+)\"")
 
 

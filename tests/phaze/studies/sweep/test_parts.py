@@ -445,7 +445,9 @@ def test_parts_of_machines_that_do_not_see_the_store_are_joined(
 
     request = asked(tmp_path / "parts", warm)
     monkeypatch.setattr(Store, "is_called", lambda *_: False)
-    monkeypatch.setattr(work, "_private_folder", lambda: asked(tmp_path / "private", warm).output)
+    monkeypatch.setattr(
+        work, "_private_folder", lambda: asked(tmp_path / "private", warm).output.output
+    )
     agrees(joined(request, 2).result, whole_of(request, tmp_path / "whole"))
 
 

@@ -138,11 +138,11 @@ def test_a_defect_in_one_point_does_not_end_the_others(warm, tmp_path, monkeypat
     solve = search_run.run_search
 
     def broken(request, progress):
-        if request.hbm_size == (2.0,):
+        if request.hardware.hbm_size == (2.0,):
             raise ZeroDivisionError("a defect")
-        if request.hbm_size == (4.0,):
+        if request.hardware.hbm_size == (4.0,):
             raise MemoryError
-        if request.hbm_size == (8.0,):
+        if request.hardware.hbm_size == (8.0,):
             raise OSError(28, "No space left on device", "/somewhere")
         return solve(request, progress)
 
