@@ -49,10 +49,10 @@ def test_the_optimum_equals_exhaustion_by_another_route(study, result):
     rows = {row.micro_batch_size: row for row in result.rows if row.hbm_bytes == hbm_bytes}
     for size, seconds in best.items():
         assert rows[size].throughput_samples_per_s == pytest.approx(
-            study.global_batch_size / seconds, rel=1e-9
+            study.plan.global_batch_size / seconds, rel=1e-9
         )
     point = next(point for point in result.per_hbm if point.hbm_bytes == hbm_bytes)
-    assert point.value == pytest.approx(study.global_batch_size / min(best.values()), rel=1e-9)
+    assert point.value == pytest.approx(study.plan.global_batch_size / min(best.values()), rel=1e-9)
 
 
 def test_counts_add_up_to_the_space_and_the_claim_rests_on_them(study, result, designs):

@@ -131,7 +131,7 @@ def test_every_extra_for_users_is_told(folders: Folders) -> None:
             "phaze_common is found in {}/other instead of",
         ),
         (
-            ("other/Common.py", "home/phaze_common/__init__.py"),
+            ("other/phaze_common.py", "home/phaze_common/__init__.py"),
             {},
             Verdict.MISSING,
             "phaze_common is found in {}/other instead of",

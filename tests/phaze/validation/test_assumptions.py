@@ -16,7 +16,7 @@ from phaze.validation.records import Assumption
 from phaze_common.choices import Precision
 
 SOURCES = Path(phaze.validation.__file__).parent
-NOTED = re.compile(r"(?:assume|Assumption)\(\"(\w+)\"")
+NOTED = re.compile(r"(?:assume|Assumption)\(\s*\"(\w+)\"")
 
 
 def test_every_rule_is_stated_and_every_stated_rule_is_used(rules):
