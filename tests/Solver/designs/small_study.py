@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from phaze.library import run_solver
 from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
 from phaze_common.progress import SilentProgress
-from Solver.designs import run_solver
 from Solver.results import SearchResult
 
 SPACE: dict[str, Any] = {

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import phaze
+from phaze.library import run_solver
 from phaze.report.tables.robust_tables import MOST_CONTENDERS, contender_table, sentences
 from phaze.runs.finished_run import open_run
 from phaze.settings.resolve import resolve
@@ -21,7 +22,6 @@ from phaze.studies.robust.sampling import physics_of, sampled_factors, searched_
 from phaze.studies.robust.uncertain import uncertain_constants, with_factors
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
-from Solver.designs import run_solver
 from Solver.designs.plans_on_chips import EvaluatedPlans
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult

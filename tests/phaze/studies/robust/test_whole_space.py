@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from phaze.library import run_solver
 from phaze.runs.finished_run import FinishedRun, open_run
 from phaze.settings.resolve import resolve
 from phaze.studies.robust.records import FILE, Robustness, kept_robustness
@@ -19,7 +20,6 @@ from phaze.studies.robust.sampling import Sampler, physics_of, sampled_factors, 
 from phaze.studies.robust.uncertain import Physics, uncertain_constants, with_factors
 from phaze_common.choices import FrontAxis, Objective
 from phaze_common.progress import SilentProgress
-from Solver.designs import run_solver
 from Solver.designs.chip_screen import Screen
 from Solver.designs.costs import PricedShapes, pass_seconds
 from Solver.designs.layer_bounds import BoundedChips
