@@ -86,8 +86,7 @@ def _short(text: str) -> str:
 
 
 def misfit_table(report: ValidationReport) -> Table:
-    """What fills the memory of runs that are predicted not to fit though they ran, by the largest
-    parts."""
+    """What fills the memory of runs that are predicted not to fit though they ran."""
     rows = []
     for run in report.runs:
         memory, plan = run.memory, run.plan

@@ -13,8 +13,7 @@ NARROWEST = 40  # characters; below them a terminal wraps for itself
 
 
 def print_tables(tables: Iterable[Table], stream: TextIO, *, wide: bool = False) -> None:
-    """Write tables: whole into files, pipes and where ``wide``, on a terminal what it has room
-    for."""
+    """Write tables: whole into files and where ``wide``, on a terminal what it has room for."""
     width = None if wide else screen_width(stream)
     for table in tables:
         say(stream, table.text(width))

@@ -1,5 +1,4 @@
-"""A training that was run: tables of what was measured beside what was predicted, and a timeline of
-both."""
+"""A training that was run: tables of measured beside predicted, and a timeline of both."""
 
 from __future__ import annotations
 
@@ -93,8 +92,7 @@ def _rounded(value: float | None) -> float | None:
 def measured_timeline(
     record: TrainRecord, job: JobRecord, predicted: PipelineReport | None
 ) -> bytes:
-    """Chrome's trace format: a process of the viewer for each process of the training, and the
-    predicted pipeline below."""
+    """Chrome's trace format: a process per process of the training, and the predicted pipeline."""
     about: dict[str, Shown] = {"model": record.model, "measured step s": record.step_s}
     return file_content(_events(record, job, predicted), about | {"processes": record.processes})
 

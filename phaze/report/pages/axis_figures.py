@@ -1,5 +1,4 @@
-"""Figures of what every value of every axis allows, all else chosen anew: a panel per axis, and all
-of them in a tornado."""
+"""What every value of every axis allows, all else chosen anew: a panel per axis, and a tornado."""
 
 from __future__ import annotations
 
@@ -107,8 +106,7 @@ def sensitivity_words(sensitivity: Sensitivity) -> tuple[str, ...]:
 
 
 def axis_title(axis: AxisValues) -> str:
-    """What people call the axis; where vector cores are as wide as tensor cores, that is one
-    axis."""
+    """What people call the axis; vector cores always as wide as tensor cores share that one's."""
     chips = [each.accelerator for each in axis.values if each.accelerator]
     if axis.axis == "width" and all(chip.width == chip.width_vc for chip in chips):
         return BOTH_WIDTHS
@@ -155,8 +153,7 @@ def axis_table(sensitivity: Sensitivity) -> Table:
 
 
 def tornado_figure(sensitivity: Sensitivity) -> Figure | None:
-    """Per axis, what the best and the worst of the other values lose against the optimum; None
-    where no other fits."""
+    """Per axis, what the best and the worst other value lose; None where no other fits."""
     spans = sorted(
         filter(None, map(_span, sensitivity.axes)), key=lambda span: span.worst_loss, reverse=True
     )
@@ -236,8 +233,7 @@ def tornado_figure(sensitivity: Sensitivity) -> Figure | None:
 
 @dataclass(frozen=True)
 class _Span:
-    """What the best and the worst of the other values of an axis lose against the optimum, as
-    fractions."""
+    """What the best and the worst other value of an axis lose against the optimum, as fractions."""
 
     title: str
     chosen: str
@@ -276,8 +272,7 @@ def _cost(loss: float) -> str:
 
 
 def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure:
-    """What each value of one axis allows; ``tallest`` is the end of the scale, alike in all
-    panels."""
+    """What each value of one axis allows; ``tallest`` is the end of the scale of all panels."""
     title, unit = axis_title(axis), sensitivity.unit
     fits = [each for each in axis.values if each.status is not Status.INFEASIBLE]
     base = chart_of(
@@ -323,8 +318,7 @@ def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure
 
 
 def _labelled(values: Sequence[str]) -> Any:
-    """An axis on which the last value is written, and of the others as many as there is room for,
-    evenly."""
+    """An axis with the last value written, and evenly as many others as there is room for."""
     widths = [CHARACTER * len(value) + APART for value in values]
     step = next(
         step
@@ -336,8 +330,7 @@ def _labelled(values: Sequence[str]) -> Any:
 
 
 def design_text(axis: AxisValues, value: AxisValue) -> str:
-    """The best design of a value in one line: the chip where the axis is one of it, and its
-    plans."""
+    """The best design of a value in one line: the chip, if the axis is one of it, and its plans."""
     chip = axis.model is None and value.accelerator is not None
     chips = [accelerator_text(value.accelerator)] if chip and value.accelerator else []
     return "; ".join([*chips, *map(_plan_text, value.plans.values())])

@@ -159,19 +159,16 @@ def series_shape(field: str, names: Sequence[str], shapes: Sequence[str]) -> Any
 
 
 def series_legend(labels: Sequence[str]) -> Any:
-    """A legend of names of any length; none where there is one name. ``with_names`` says how many
-    stand side by side."""
+    """A legend of long names, with columns by ``with_names``; none where there is one name."""
     return alt.Legend(labelLimit=330) if len(labels) > 1 else None
 
 
 def with_names(spec: dict[str, Any], labels: Sequence[str]) -> dict[str, Any]:
-    """``spec`` with what whoever draws it needs to know of the legend: the pixels of its longest
-    name."""
+    """``spec`` with the pixels of the longest name of its legend, for whoever draws it."""
     return {**spec, "usermeta": {LEGEND_COLUMN: 7 * max(map(len, labels), default=1) + 30}}
 
 
 def legend_columns(spec: dict[str, Any], width: int) -> int | None:
-    """Columns of the legend of a chart so many pixels wide; None where the chart leaves it to the
-    page."""
+    """Columns of the legend of a chart so many pixels wide; None where the page decides."""
     column = spec.get("usermeta", {}).get(LEGEND_COLUMN)
     return None if column is None else max(1, width // column)

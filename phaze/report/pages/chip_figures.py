@@ -1,5 +1,4 @@
-"""Figures of the chosen chip or device: what its area and energy go to, and its operators under the
-roofline."""
+"""What area and energy of the chosen chip go to, and its operators under the roofline."""
 
 from __future__ import annotations
 
@@ -90,8 +89,7 @@ def _whole_area(report: ChipReport) -> Figure:
 
 
 def whole_chip_figures(points: PointsOfModel) -> list[Figure]:
-    """What the power at its peak and the price of a chip go to, and its carbon; none where they are
-    not known."""
+    """What peak power, price and carbon of a chip go to; none where they are not known."""
     report = points.best.chip
     if report is None:
         return []
@@ -122,8 +120,7 @@ def _amounts(parts: tuple[ChipPart, ...]) -> dict[str, float]:
 
 
 def energy_parts(points: PointsOfModel) -> EnergyParts | None:
-    """Joules per training sample of all devices that work on it, by part; None where the energy of
-    the hardware is not known."""
+    """Joules per sample of all devices that work on it, by part; None where energy is not known."""
     mine = [each for each in points.run.operators if each.model == points.model]
     split = [each.energy.times(each.repeats) for each in mine if each.energy is not None]
     if not split or len(split) < len(mine):
@@ -185,8 +182,7 @@ def _parts_figure(
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the hardware can do at most: operations per second of matrix and vector units, bytes per
-    second of memory."""
+    """What the hardware can do at most: operations per second by kind of unit, bytes per second."""
 
     matrix_flops: float
     vector_operations: float | None
@@ -214,8 +210,7 @@ def ceilings_of(points: PointsOfModel) -> Ceilings | None:
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """An operator under the roofline: operations per byte and per second, and seconds of a
-    micro-batch in all its runs."""
+    """An operator: operations per byte and per second, seconds of a micro-batch in all its runs."""
 
     operator: PricedOperator
     operations: int
@@ -346,8 +341,7 @@ def _roofline_caption(
 def _roofs(
     ceilings: Ceilings, least: float, most: float, low: float
 ) -> list[tuple[float, float, str]]:
-    """The ends of the roofs in the chart: intensity, tera-operations per second, and what the roof
-    is."""
+    """Ends of the roofs: operations per byte, tera-operations per second, and what the roof is."""
     memory, matrix = ceilings.hbm_bytes_per_s / TERA, ceilings.matrix_flops / TERA
     hbm = f"HBM {number(ceilings.hbm_bytes_per_s / GIGA)} GB/s"
     words = f"matrix units {number(matrix)} TFLOP/s, {hbm}"

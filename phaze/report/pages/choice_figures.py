@@ -1,5 +1,4 @@
-"""Plans on the best hardware: the fastest in a table, and a figure of what throughput takes in
-memory."""
+"""Plans on the best hardware: the fastest in a table, and throughput over memory."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ WORDS = {"layout", "exchange", "sequence_parallel", "recompute", "group_order", 
 
 
 def fastest_plans(points: PointsOfModel) -> tuple[Table, ...]:
-    """The fastest plans on the best hardware as a table, where the run kept plans of the model: a
-    run keeps those of its first."""
+    """The fastest plans on the best hardware, where the run kept plans of the model."""
     plans = points.run.plans[points.run.plans["model"] == points.model]
     if len(plans):
         done = (plans["status"] == "evaluated") & plans["time_per_batch_s"].notna()

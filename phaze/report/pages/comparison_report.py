@@ -1,5 +1,4 @@
-"""The report of two runs beside each other: what changed in their inputs and in their answers, and
-why."""
+"""The report of two runs: what changed in their inputs and in their answers, and why."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -181,8 +180,7 @@ def _scatter(
     answers: tuple[Outcome, Outcome],
     names: tuple[str, str],
 ) -> Figure:
-    """Designs of both runs in one chart: Pareto fronts over area where both designed chips, else
-    plans over their memory."""
+    """Designs of both runs: Pareto fronts over area of designed chips, else plans over memory."""
     designed = all(each.area_mm2 is not None for each in answers)
     across = "area of a chip, mm²" if designed else "memory of the fullest stage, GiB"
     rows: list[dict[str, object]] = []

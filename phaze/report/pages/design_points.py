@@ -116,8 +116,7 @@ def chip_text(designs: pd.DataFrame) -> list[str]:
 
 
 def varied_columns(designs: pd.DataFrame) -> list[str]:
-    """Columns that tell chips apart besides their sizes: memory as it is sold, clock, links; those
-    that there are."""
+    """Columns that tell chips apart besides their sizes: memory as it is sold, clock, links."""
     return [name for name in VARIED if name in designs]
 
 
@@ -146,8 +145,7 @@ def varied_texts(designs: pd.DataFrame) -> list[str]:
 
 
 def plan_texts(designs: pd.DataFrame) -> list[str]:
-    """The degrees of the best plans of design points, and where the groups of a layer lie that are
-    assigned to tiers."""
+    """Degrees of the best plans of design points, and where groups assigned to tiers are placed."""
     columns = (
         designs[name].tolist()
         for name in (*(each.name for each in fields(DesignDegrees)), LAYER_GROUPS)
@@ -160,8 +158,7 @@ def plan_texts(designs: pd.DataFrame) -> list[str]:
 
 
 def front_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
-    """Area in mm2, samples per second and accelerator of the designs on the Pareto front of a
-    model."""
+    """Area in mm2, samples per second and accelerator of the Pareto front of a model."""
     designs = run.designs
     front = designs[(designs["model"] == model) & designs["on_front"]]
     area_mm2, throughput = (
@@ -172,8 +169,7 @@ def front_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
 
 
 def memory_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
-    """Memory of the fullest stage in GiB, samples per second and plan of the evaluated design
-    points of a model."""
+    """Memory of the fullest stage in GiB, samples per second and plan of evaluated points."""
     designs = run.designs
     shown = thinned(designs[(designs["model"] == model) & (designs["status"] == "evaluated")])
     return [

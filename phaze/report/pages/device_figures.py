@@ -1,5 +1,4 @@
-"""Where the stages, replicas and tensor-parallel ranks of a plan lie on the tiers of the network,
-and what exchanges there."""
+"""Where stages, replicas and ranks of a plan are on the network, and what exchanges there."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class PlacedDevices:
 
 @dataclass(frozen=True)
 class GroupOnTiers:
-    """Groups of a kind that exchange something: devices, how far apart neighbours are, and the
-    widest tier any of them needs."""
+    """Groups that exchange something: devices, stride of neighbours, widest tier that any needs."""
 
     name: str
     exchanges: str
@@ -116,8 +114,7 @@ def groups_on_tiers(plan: ModelPlan, cluster: Cluster) -> tuple[GroupOnTiers, ..
 
 
 def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
-    """Every device of the plan as a square, row by row in the order of the network, coloured by
-    stage."""
+    """Every device of the plan as a square, row by row as on the network, coloured by stage."""
     placed = placed_devices(plan, cluster)
     drawn = min(len(placed.stage), MOST_DEVICES)
     row = _row_of(cluster, drawn)

@@ -59,8 +59,7 @@ def front_words(front: Sequence[FrontAxis]) -> str:
 
 
 def drawn_axes(front: Sequence[FrontAxis]) -> tuple[FrontAxis, FrontAxis]:
-    """What a chart of designs has across and as colour: axes of the front first, else area and
-    energy."""
+    """What a chart has across and as colour: axes of the front first, else area and energy."""
     across, colour, *_ = dict.fromkeys((*other_axes(front), FrontAxis.AREA, FrontAxis.ENERGY))
     return across, colour
 

@@ -1,5 +1,4 @@
-"""The layers of a model as the graph they are, on the stages of a plan: what passes between them,
-and what is cut."""
+"""The layers of a model as a graph on the stages of a plan: what passes, and what is cut."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a device of every stage holds while an iteration runs: activations come and go over what
-stays."""
+"""What a device of every stage holds in an iteration: activations come and go over what stays."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class StageMemory:
 
 
 def stage_memories(plan: ModelPlan) -> tuple[StageMemory, ...]:
-    """What every stage holds over an iteration, from its simulated timeline; none for runs that do
-    not say what is saved."""
+    """What every stage holds over an iteration; none for runs that do not say what is saved."""
     report = plan.pipeline
     if not report.saved_bytes:
         return ()

@@ -12,8 +12,7 @@ from phaze.report.pages.theme import DARK, LIGHT, Theme, chart_config, palette
 
 @dataclass(frozen=True)
 class Served:
-    """How a page reaches the server that it comes from: where the server's addresses begin, and the
-    point that it is about."""
+    """Where the addresses of a page's server begin, and the point that the page is about."""
 
     api: str
     point: int | None

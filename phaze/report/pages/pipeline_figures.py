@@ -1,5 +1,4 @@
-"""The pipeline's timeline: what every stage does when, from the first pass to the optimizer's
-step."""
+"""What every stage of a pipeline does when, from the first pass to the optimizer's step."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,8 +29,7 @@ ROLES = {
 
 @dataclass(frozen=True)
 class Segment:
-    """Something that a stage does from ``start_s`` to ``end_s``; passes say which chunk and
-    micro-batch (both from 1)."""
+    """What a stage does from ``start_s`` to ``end_s``; chunk and micro-batch of passes, from 1."""
 
     stage: int
     what: str
@@ -57,8 +55,7 @@ class Timeline:
 
 
 def timeline_of(report: PipelineReport) -> Timeline:
-    """Run the pipeline's schedule and lay out what every stage does, up to the end of the
-    iteration."""
+    """Run the pipeline's schedule and lay out what every stage does in the iteration."""
     passes = timeline(costs_of(report), PipelineSchedule(report.schedule), report.micro_batches)
     segments = list(_segments(report, passes))
     synchronised = []

@@ -116,8 +116,7 @@ def _stacked(
     title: str,
     limit: float | None,
 ) -> tuple[dict[str, object], int]:
-    """Bars of parts above the stages, and a line at ``limit``; returns the chart and how many marks
-    it has."""
+    """Bars of parts above the stages, and a line at ``limit``; with the number of marks."""
     amounts = [values(stage) for stage in stages]
     totals = [sum(amount.values()) for amount in amounts]
     parts = [part for part in roles if any(amount[part] > 0.0 for amount in amounts)]

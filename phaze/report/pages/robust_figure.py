@@ -1,5 +1,4 @@
-"""The figure of ``phaze robust``: what every constant alone does to the choice, where the run was
-asked for it."""
+"""The figure of ``phaze robust``: what every constant alone does to the choice."""
 
 from __future__ import annotations
 
@@ -71,10 +70,9 @@ def _caption(answer: Robustness) -> str:
     chosen, proven, nothing = answer.chosen, answer.searched.proven, answer.samples_without_any
     others = f"; in {nothing} of them nothing works. Of the others" if nothing else ". Of these"
     return (
-        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space "
-        f"was searched{others} the chosen design is the best in {percent(chosen.wins)}, and "
-        f"choosing it costs {percent(chosen.expected_regret)} on average and "
-        f"{percent(chosen.worst_regret)} at worst. In {proven} samples no other design is better "
-        "than the best that is told. Bars: each constant alone, from one end of its range to the "
-        "other."
+        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was "
+        f"searched{others} the chosen design is the best in {percent(chosen.wins)}, and choosing "
+        f"it costs {percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} "
+        f"at worst. In {proven} samples no other design is better than the best that is told. "
+        "Bars: each constant alone, from one end of its range to the other."
     )

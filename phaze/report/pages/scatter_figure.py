@@ -1,5 +1,4 @@
-"""The figure of all evaluated designs: throughput over what the Pareto front of the run is of, with
-filters."""
+"""All evaluated designs: throughput over what the Pareto front is of, with filters."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ WITH_MEMORY = (
 )
 _CHIP = (
     "datum.num_tc + ' TC ' + datum.depth + 'x' + datum.width + ', ' + datum.num_vc + ' VC ' + "
-    "datum.width_vc"
-    " + ', GLB ' + datum.glb_mib + ' MiB' + datum.varied"
+    "datum.width_vc + ', GLB ' + datum.glb_mib + ' MiB' + datum.varied"
 )
 
 
@@ -199,8 +197,7 @@ def _design_data(shown: pd.DataFrame, axes: Sequence[FrontAxis]) -> Any:
 
 
 def _once(shown: pd.DataFrame) -> pd.DataFrame:
-    """Designs that differ in nothing but the size of the HBM once, with all their sizes in a
-    text."""
+    """Designs that differ in nothing but the size of the HBM once, with all sizes in a text."""
     same = [*OF_A_PLAN, "throughput_samples_per_s", "on_front"]
     sizes = (shown["hbm_bytes"] / GIB).map("{:g}".format)
     ordered = shown.assign(hbm=sizes, varied=varied_texts(shown)).sort_values(
@@ -244,8 +241,7 @@ def _menus(shown: pd.DataFrame) -> dict[str, Any]:
 
 
 def _colour(shown: pd.DataFrame, marked: Sequence[Marked], axis: FrontAxis) -> Any:
-    """What designs have of ``axis`` as colour on a logarithmic scale, of which the legend names
-    every stop."""
+    """``axis`` as colour on a logarithmic scale, of which the legend names every stop."""
     amounts = [*shown[axis_column(shown, axis)].tolist(), *(each.amounts[axis] for each in marked)]
     least, most = min(amounts), max(amounts)
     if not 0.0 < least < most:  # all alike

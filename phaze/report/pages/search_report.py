@@ -1,5 +1,4 @@
-"""The report of a search: the best accelerator and plan, or the best plan on a device that was
-given."""
+"""The report of a search: the best accelerator and plan, or the best plan on a given device."""
 
 from __future__ import annotations
 

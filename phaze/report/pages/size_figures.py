@@ -16,8 +16,7 @@ from Solver.results import DesignPoint, SizeRow
 
 
 def size_figure(points: PointsOfModel) -> Figure | None:
-    """Throughput of the best design over micro-batch sizes, a line per HBM size; None where there
-    is one micro-batch size."""
+    """Throughput over micro-batch sizes, a line per HBM size; None where there is one size."""
     hardware = points.run.result.hardware
     found = [
         row for row in points.run.result.rows if row.model == points.model and row.status in FOUND

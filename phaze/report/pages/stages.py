@@ -8,8 +8,7 @@ from Solver.results import ModelPlan
 
 @dataclass(frozen=True)
 class StageView:
-    """A pipeline stage: layers of each of its chunks, devices, seconds per micro-batch by part,
-    bytes per device by part."""
+    """A pipeline stage: layers by chunk, devices, seconds per micro-batch and bytes per device."""
 
     number: int
     chunks: tuple[tuple[str, ...], ...]

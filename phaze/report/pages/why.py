@@ -1,5 +1,4 @@
-"""Why the optimum beats the best known chip and an expert's plan, term by term, from the records of
-a run alone."""
+"""Why the optimum beats the best known chip and an expert's plan, term by term."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,8 +15,7 @@ WORTH_SAYING = 0.05  # of the difference
 
 
 def why(best: DesignPoint, points: Sequence[PointsOfModel]) -> tuple[str, ...]:
-    """What the optimum does differently from the best known chip that the models fit on, and from
-    the experts' plans."""
+    """What the optimum does differently from the best known chip and from the experts' plans."""
     known = [chip for chip in points[0].references if set(best.models) <= set(chip.models)]
     return tuple(
         _sentences(best, points, max(known, key=lambda chip: chip.value).name if known else None)

@@ -1,5 +1,4 @@
-"""What the server answers about the points that it was started for: their pages, their plans, and
-what alternatives cost."""
+"""What the server answers about its points: pages, plans, and what alternatives cost."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ LONGEST_QUESTION = 400  # characters
 
 @dataclass(frozen=True)
 class PlanAnswer:
-    """A point's plan in words; ``can_ask`` is whether alternatives can be asked for, ``page`` where
-    its own report is (or "")."""
+    """A point's plan in words; ``page`` is where its own report is, or empty."""
 
     title: str
     sentences: tuple[str, ...]

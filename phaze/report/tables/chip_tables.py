@@ -15,8 +15,7 @@ COLUMNS = {"mm²": "area_mm2", "peak W": "peak_w", "$": "cost_usd", "kg CO2e": "
 
 
 def chip_table(report: ChipReport) -> Table:
-    """Every part of the chip with its share; areas, watts at the peak, dollars and kilograms add up
-    by themselves."""
+    """Every part of the chip with its share; each unit adds up by itself."""
     rows: list[Mapping[str, object]] = []
     for unit, name in COLUMNS.items():
         parts: tuple[ChipPart, ...] = getattr(report, name)

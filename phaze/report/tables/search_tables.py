@@ -39,8 +39,7 @@ FOUND = frozenset({Status.OPTIMAL, Status.FEASIBLE})
 
 
 def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) -> None:
-    """Write the answer: the optimum per memory size, per micro-batch size, known chips, where the
-    time goes, what it rests on."""
+    """Write the answer: optima by size, known chips, where the time goes, what it rests on."""
     best = result.best
     if best is None:
         reason = result.reason or "no design point fits"
@@ -195,8 +194,7 @@ def size_table(result: SearchResult) -> Table:
 def reference_table(
     references: Sequence[ReferencePoint], unit: str, beyond: Collection[str] = ()
 ) -> Table:
-    """Known chips, priced by the same model, each with the best plan on it; those ``beyond`` a
-    limit of the study say so."""
+    """Known chips with their best plans; those ``beyond`` a limit of the study say so."""
     rows = []
     for point in references:
         better, limit = point.best_over_reference, ", beyond a limit" * (point.name in beyond)
@@ -321,8 +319,7 @@ def in_noise_text(close: PlansInNoise) -> str:
 
 
 def _explained(name: str, plan: ModelPlan) -> str:
-    """Where the time of an iteration goes, the largest part first; communication that costs no time
-    apart."""
+    """Where the time of an iteration goes, the largest part first; hidden communication apart."""
     total_s, exposed = plan.time_per_batch_s, exposed_s(plan.breakdown_s)
 
     def shares(parts: dict[str, float]) -> str:

@@ -53,8 +53,7 @@ def result_text(result: PointResult, settings: Mapping[str, Any]) -> str:
 
 
 def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[Table]:
-    """A row per point and model of it; then, where there are any, the points without a result and
-    why."""
+    """A row per point and model of it; then the points without a result and why."""
     done, others = list(filter(_has_result, points)), []
     for point in points:
         if _has_result(point):

@@ -214,8 +214,7 @@ def interval_rows(
 def fullest_memory_text(
     used_bytes: float, capacity_bytes: float, allocated_bytes: float | None = None
 ) -> str:
-    """How much of its memory the fullest stage reserves, and of that allocates, and whether that is
-    dangerously much."""
+    """What the fullest stage reserves and allocates, and whether that is dangerously much."""
     text = stage_memory_text(used_bytes, capacity_bytes)
     if allocated_bytes is not None and allocated_bytes < used_bytes:
         text += f" reserved, {size_text(allocated_bytes)} allocated"

@@ -68,8 +68,7 @@ def report_tables(
 
 
 def report_json(report: ValidationReport, explained: ErrorExplanation | None = None) -> bytes:
-    """``overall`` and ``sources`` statistics, how many runs do not fit, every run, and the rules.
-    Errors are fractions."""
+    """Statistics, how many runs do not fit, every run, and the rules. Errors are fractions."""
     whole: dict[str, Any] = json.loads(to_json(report))
     overall = {key: value for key, value in whole["overall"].items() if key != "source"}
     runs = [
@@ -195,8 +194,7 @@ def worst_table(report: ValidationReport) -> Table:
 
 
 def unstated_table(report: ValidationReport) -> Table:
-    """What runs do not say of micro-batch and recomputation: the plan that was taken, and how far
-    others that fit are from it."""
+    """Runs that do not state their plan: the one that was taken, and how far others are from it."""
     chosen = [(run, run.unstated, run.plan) for run in report.runs if run.unstated and run.plan]
     rows = []
     for run, unstated, plan in chosen[:MOST_UNSTATED]:

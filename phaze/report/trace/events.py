@@ -16,8 +16,7 @@ _write = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A named group of threads; processes are shown in the order of ``pid``, which counts from
-    1."""
+    """A named group of threads; processes are shown in the order of ``pid``, from 1."""
 
     pid: int
     name: str
@@ -56,8 +55,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Joins the slices of one ``number``, in the order of their starts, by arrows; the first has
-    none in, the last none out."""
+    """Joins slices of one ``number`` by arrows; the first has none in, the last none out."""
 
     number: int
     comes_in: bool
@@ -66,8 +64,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Something that takes a thread's time. Those of one thread are disjoint or one within the
-    other, the outer one first."""
+    """What takes a thread's time: disjoint, or one within the other, the outer one first."""
 
     pid: int
     row: int
@@ -125,8 +122,7 @@ Event = Process | Thread | Slice | Counter
 
 
 def _tid(pid: int, row: int) -> int:
-    """Perfetto takes the thread whose number is the process' for the main one, which it shows
-    first, and then sorts by number."""
+    """Perfetto shows the thread with its process' number first, and then sorts by number."""
     return pid + row
 
 

@@ -1,5 +1,4 @@
-"""A training pipeline as processes, one per stage: passes, sends, gradient synchronisation,
-optimizer step, what is held."""
+"""A training pipeline as processes, one per stage: passes, sends, update, what is held."""
 
 from collections.abc import Iterator, Sequence
 
@@ -220,8 +219,7 @@ class PipelineTrace:
             row += len(free_ns)
 
     def _held(self, pid: int, stage: int, drawn: NDArray[np.bool_]) -> Iterator[Event]:
-        """Activations that the stage holds: one more from the start of a forward, one less from the
-        end of a backward pass."""
+        """Activations that the stage holds: one more per forward, one less per backward pass."""
         forward = self.passes.forward[stage]
         held = np.cumsum(np.where(forward, 1, -1))
         at_s = np.where(forward, self.passes.start_s[stage], self.passes.end_s[stage])

@@ -1,5 +1,4 @@
-"""What a finished run's timeline shows: its iterations, the pipelines of the best design, and its
-operators on their cores."""
+"""What a run's timeline shows: iterations, the best design's pipelines, operators on cores."""
 
 import logging
 from collections import Counter
@@ -32,8 +31,7 @@ FIRST_PID = 1
 
 @dataclass(frozen=True)
 class Timeline:
-    """A trace file's content, and how many processes and events it shows; ``left_out`` says in a
-    sentence what it does not."""
+    """A trace file's content, its processes and events; ``left_out`` says what it does not show."""
 
     content: bytes
     processes: int
@@ -121,8 +119,7 @@ def _passes_per_stage(pipelines: Sequence[PipelineTrace], most_events: int) -> l
 def _left_out(pipelines: Sequence[PipelineTrace], limits: Sequence[int]) -> str:
     words = [
         f"the middle {each.passes.start_s.shape[1] - limit:,} of the "
-        f"{each.passes.start_s.shape[1]:,} passes "
-        f"of each stage of {each.model}"
+        f"{each.passes.start_s.shape[1]:,} passes of each stage of {each.model}"
         for each, limit in zip(pipelines, limits, strict=True)
         if limit < each.passes.start_s.shape[1]
     ]

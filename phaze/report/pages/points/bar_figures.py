@@ -1,5 +1,4 @@
-"""Bars of points: where the time of an iteration goes, and what fills the memory of the fullest
-device against what it has."""
+"""Bars of points: where the time of an iteration goes, and what fills the memory."""
 
 from __future__ import annotations
 
@@ -82,8 +81,7 @@ def time_figure(points: PointSet) -> Figure | None:
 
 
 def memory_figure(points: PointSet, details: Sequence[Details]) -> Figure | None:
-    """What a device of the fullest stage holds, a bar per point and model, against the memory it
-    has."""
+    """What a device of the fullest stage holds, a bar per point and model, against what it has."""
     drawn = drawn_points(points)
     known = {each.point.number: each for each in details}
     bars: list[Bar] = []
@@ -116,8 +114,7 @@ def memory_figure(points: PointSet, details: Sequence[Details]) -> Figure | None
 
 
 def drawn_points(points: PointSet) -> list[ReadPoint]:
-    """All points where these are few, else an even choice by objective, the best and those without
-    a plan among them."""
+    """All points, or of many an even choice by objective, with the best and some without a plan."""
     if len(points.points) <= MOST_BARS:
         return list(points.points)
     ordered = sorted(

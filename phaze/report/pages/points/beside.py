@@ -1,5 +1,4 @@
-"""Answers of others beside the curves of strong scaling: whose stand beside which, drawn, in a
-table and in words."""
+"""Answers of others beside the curves of strong scaling: drawn, in a table and in words."""
 
 from __future__ import annotations
 
@@ -146,8 +145,7 @@ def _words(found: Sequence[Beside], others: Sequence[str]) -> Iterator[str]:
 def _figure(
     each: Beside, place: int, sources: Sequence[str], counts: Sequence[int], abreast: int
 ) -> Figure:
-    """Throughput per device, in which a tenth more or less is seen, as it is not in the seconds of
-    many numbers of devices."""
+    """Throughput per device, in which a tenth more or less is seen, as it is not in seconds."""
     rows = [
         {
             "source": name,
@@ -196,8 +194,7 @@ def _figure(
 
 
 def _table(found: Sequence[Beside], sources: Sequence[str]) -> Table:
-    """A row per curve and number of devices: seconds of each, and how many times ours those of
-    others are."""
+    """Seconds of each source by curve and number of devices, and those of others over ours."""
     rows = []
     for each in found:
         for devices in sorted({devices for _, times in each.sources for devices in times}):

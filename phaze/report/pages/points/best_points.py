@@ -1,5 +1,4 @@
-"""The best point of each group in sentences: what it reaches, with which plan, and what binds
-it."""
+"""The best point of each group in sentences: what it reaches, with which plan, what binds it."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class BestOfGroup:
 
 
 def group_axes(points: PointSet) -> tuple[str, ...]:
-    """The axes whose values tell the groups apart: those that say what is asked, as far as the
-    groups stay few."""
+    """The axes that tell groups apart: those that say what is asked, as far as groups stay few."""
     return fewer_axes(points, [key for key in points.axes if key in QUESTION], MOST_GROUPS)
 
 
@@ -138,8 +136,7 @@ def _beside(series: Series, best: ReadPoint, value: float) -> Iterator[str]:
 
 
 def _at_the_end(series: Series, best: ReadPoint, keys: Sequence[str]) -> Iterator[str]:
-    """Which of its choices are the largest or the smallest that were asked for, so that more might
-    be better still."""
+    """Which of its choices are the largest that were asked for, so that more might be better."""
     for key in keys:
         if key in QUESTION:
             continue

@@ -19,8 +19,7 @@ from Solver.results import DesignPoint
 
 @dataclass(frozen=True)
 class FrontDesign:
-    """A design on the front of a point, for one model, with what it has of the axes of the front
-    besides throughput."""
+    """A design on the front of a point for one model, with its amounts besides throughput."""
 
     model: str
     throughput_samples_per_s: float
@@ -31,8 +30,7 @@ class FrontDesign:
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """Of a point with a plan: bytes of a device of the fullest stage by model and part, of
-    ``capacity_bytes``, and its front."""
+    """Of a point with a plan: bytes of the fullest device by model and part, and its front."""
 
     point: ReadPoint
     capacity_bytes: float

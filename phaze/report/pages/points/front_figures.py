@@ -1,5 +1,4 @@
-"""Fronts of several models, runs or settings over each other: the most throughput for an area, for
-energy, or for other axes."""
+"""Fronts of several models, runs or settings over each other: the most throughput for an axis."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ class FrontStep:
 
 
 def front_figures(points: PointSet, details: Sequence[Details]) -> tuple[Figure, ...]:
-    """Fronts over each axis that all points have fronts of; none of points on devices that exist,
-    whose area nobody states."""
+    """Fronts over each axis that all points have fronts of; none of points on given devices."""
     series = _series(points, details)
     return tuple(_figure(front_of(series, axis), axis) for axis in axes_of(details))
 
@@ -76,8 +74,7 @@ def front_of(series: dict[str, list[tuple[int, FrontDesign]]], axis: FrontAxis) 
 def _series(
     points: PointSet, details: Sequence[Details]
 ) -> dict[str, list[tuple[int, FrontDesign]]]:
-    """Designs by what was asked: a series per model and value of the axes that say what a point is
-    about."""
+    """Designs by what was asked: a series per model and value of the axes of the question."""
     keys = [key for key in points.axes if key in QUESTION and key != MODEL]
     models = {design.model for each in details for design in each.front}
     room = max(1, len(SERIES) * len(DASHES) // max(1, len(models)))

@@ -1,5 +1,4 @@
-"""Heat maps over any two axes of which there are several values: menus choose the axes and what is
-shown."""
+"""Heat maps over two axes with several values each: menus choose the axes and what is shown."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ NOTHING = "×"
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """The best of the points with two values: places count from 0 in the order of the axes'
-    values."""
+    """The best of the points with two values, by places in the order of the axes' values."""
 
     across: int
     up: int

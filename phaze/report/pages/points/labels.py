@@ -112,8 +112,7 @@ def settings_label(point: ReadPoint, keys: Iterable[str]) -> str:
 
 
 def point_label(points: PointSet, point: ReadPoint) -> str:
-    """What tells a point from the others: its values of the axes in a sweep, the name of its folder
-    among runs."""
+    """What tells a point from others: its values in a sweep, the name of its folder among runs."""
     settings = settings_label(point, points.axes)
     if points.sweep:
         return settings or f"point {point.number}"
@@ -130,8 +129,7 @@ def grouped(points: Iterable[ReadPoint], keys: Sequence[str]) -> list[Series]:
 
 
 def fewer_axes(points: PointSet, keys: Sequence[str], most: int) -> tuple[str, ...]:
-    """``keys`` without as many of them as it takes for at most ``most`` groups: numbers of many
-    values go first."""
+    """``keys`` for at most ``most`` groups: numbers of many values are left out first."""
     left = list(keys)
 
     def many(key: str) -> tuple[bool, int]:

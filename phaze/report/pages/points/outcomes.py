@@ -17,8 +17,7 @@ ITERATION = "seconds per iteration"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A number that points with a plan have: its name with its unit, how to find it and how to
-    write it."""
+    """A number of points with a plan: its name with its unit, how to find and how to write it."""
 
     name: str
     of: Callable[[ReadPoint], float | None]

@@ -1,5 +1,4 @@
-"""The table of all points, a row each and one more for each further model, with links to the
-points' own reports."""
+"""The table of all points, a row for each model, with links to the points' own reports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Curves over the number of devices: strong scaling, where the batch stays, and weak scaling, where
-it grows with the devices."""
+"""Curves over numbers of devices: strong scaling (one batch), and weak (samples per device)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Figures of scaling: time, throughput and efficiency over the number of devices, with what ideal
-scaling would be."""
+"""Time, throughput and efficiency over numbers of devices, with what ideal scaling would be."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ MEASURES = (
 
 
 def scaling_figures(curves: Sequence[Curve]) -> tuple[Figure, ...]:
-    """Time, throughput and efficiency of the curves of one kind; none where fewer than two steps
-    fit on any of them."""
+    """Time, throughput and efficiency of curves; none where fewer than two steps fit on any."""
     if not any(sum(step.throughput is not None for step in curve.steps) > 1 for curve in curves):
         return ()
     return tuple(_figure(curves, measure) for measure in MEASURES)

@@ -30,8 +30,7 @@ assert set(WAYS.values()) == set(SERIES)
 def profile_section(
     database: ProfileDatabase, prices: SourceCounts | None, models: Sequence[str]
 ) -> Section:
-    """The section of a run on a profiled machine; of its operators those of ``models`` are
-    shown."""
+    """The section of a run on a profiled machine, with the operators of ``models``."""
     machine = database.machine
     mine = [row for row in database.operators if row.model in models]
     words = [
@@ -73,8 +72,7 @@ def _name(row: OperatorRow) -> str:
 
 
 def _exchanges(rows: Sequence[CollectiveRow]) -> Figure:
-    """Seconds of exchanges over their bytes, in the largest group that was measured; messages go
-    between two."""
+    """Seconds of exchanges over bytes in the largest group measured; messages go between two."""
     largest = max(row.group_size for row in rows)
     drawn = [row for row in rows if row.group_size == largest or row.kind is Exchange.SEND]
     kinds = {

@@ -1,5 +1,4 @@
-"""What the page of a run has beside the search: the machine that was profiled for it, and the
-training of its plan."""
+"""What the page of a run has beside the search: the profiled machine, and trainings."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ def trainings_of(run: FinishedRun, points: Sequence[PointsOfModel]) -> tuple[Tra
 def measured_sections(
     points: Sequence[PointsOfModel], trainings: Sequence[Training]
 ) -> Iterator[Section]:
-    """Of the machine, where it was profiled and its database is still there, and of what was
-    trained."""
+    """Of the machine, where its profile is still there, and of what was trained."""
     prices = next(
         (each.plan.price_sources for each in points if each.plan.price_sources is not None), None
     )

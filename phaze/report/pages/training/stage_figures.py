@@ -1,5 +1,4 @@
-"""Charts of a trained plan's stages: processor time, where a step goes, and memory, measured beside
-predicted."""
+"""Stages of a trained plan: processor time, where a step goes, memory, measured and predicted."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ MEMORY = {"weights and optimizer": "state", "activations": "activations"}
 
 @dataclass(frozen=True)
 class Bar:
-    """A part of a bar: ``row`` of the chart, whether it was measured or predicted, what it is, and
-    how much."""
+    """A part of a bar: ``row`` of the chart, measured or predicted, what it is, and how much."""
 
     row: str
     which: str

@@ -1,5 +1,4 @@
-"""The last step of a training as a timeline: what each process did, above what was predicted of its
-stage."""
+"""The last step of a training as a timeline: each process, and what was predicted of its stage."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ _PREDICTED = {"gradient synchronisation": "synchronise", "optimizer": "update"}
 
 @dataclass(frozen=True)
 class Drawn:
-    """Something in a row from ``start_s`` to ``end_s``; ``micro_batch`` from 1, where it is of
-    one."""
+    """What happens in a row from ``start_s`` to ``end_s``; ``micro_batch`` counts from 1."""
 
     row: str
     what: str

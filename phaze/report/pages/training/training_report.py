@@ -1,5 +1,4 @@
-"""The page of a training: losses, what every stage measured beside what was predicted of it, and
-what the check found."""
+"""The page of a training: losses, stages beside their predictions, and what the check found."""
 
 from __future__ import annotations
 
