@@ -30,9 +30,7 @@ def page(report: Report, served: Served | None = None) -> str:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    specs = {
-        figure.name: {"spec": figure.spec, "renderer": figure.renderer} for figure in report.figures
-    }
+    specs = {each.name: {"spec": each.spec, "renderer": each.renderer} for each in report.figures}
     return environment.get_template("page.html").render(
         report=report,
         served=served,

@@ -19,7 +19,7 @@ from phaze.report.tables.explain_tables import terms_table
 from phaze.runs.finished_run import FinishedRun, open_run
 from phaze.studies.explain.records import Alternative
 from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
-from phaze.studies.wording import accelerator_text, unit_of, whole_plan_text
+from phaze.studies.wording import hardware_text, unit_of, whole_plan_text
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, size_text, time_text
 
@@ -114,21 +114,13 @@ class Answers:
         point = self._point(number_)
         title = f"Point {point.number}: {point_label(self.points, point)}"
         if point.folder is None or not point.feasible:
-            why = point.problem.rstrip(".")
-            return PlanAnswer(
-                title,
-                (f"There is no plan: {infeasible_text(point)}{f', {why}' if why else ''}.",),
-                False,
-                "",
-            )
+            why = f", {point.problem.rstrip('.')}" if point.problem else ""
+            said = f"There is no plan: {infeasible_text(point)}{why}."
+            return PlanAnswer(title, (said,), False, "")
         with self._reading:
             run = self._run(number_)
-        return PlanAnswer(
-            title,
-            tuple(_plan_sentences(run)),
-            True,
-            "" if self.alone else f"points/{point.number}/",
-        )
+        address = "" if self.alone else f"points/{point.number}/"
+        return PlanAnswer(title, tuple(_plan_sentences(run)), True, address)
 
     def explain(self, number_: int, instead: str) -> ExplainAnswer:
         """What the best design with ``instead`` would cost, beside the point's own.
@@ -174,15 +166,9 @@ class Answers:
 def _plan_sentences(run: FinishedRun) -> list[str]:
     best = run.result.best
     assert best is not None  # the point has a plan
-    chip = (
-        f" on {accelerator_text(best.accelerator)}"
-        if best.accelerator is not None
-        else f" on {run.result.hardware.title}"
-    )
-    found = [
-        f"{number(best.value)} {unit_of(best)}{chip}, "
-        f"{'proven optimal' if best.optimal else 'not proven optimal'}."
-    ]
+    chip = hardware_text(best.accelerator, run.result.hardware)
+    proof = "proven optimal" if best.optimal else "not proven optimal"
+    found = [f"{number(best.value)} {unit_of(best)} on {chip}, {proof}."]
     for model, plan in best.models.items():
         took = f"{time_text(plan.time_per_batch_s)} per iteration on {plan.devices_used:,} devices"
         found.append(f"{label(model)}: {whole_plan_text(plan)}; {took}.")
@@ -198,4 +184,4 @@ def _explained(alternative: Alternative) -> ExplainAnswer:
     if alternative.slower is None:
         return ExplainAnswer(title, (f"Nothing with that fits: {alternative.reason}.",), (), ())
     table = terms_table(alternative.terms)
-    return ExplainAnswer(title, alternative.sentences, tuple(table.columns), tuple(table.rows))
+    return ExplainAnswer(title, alternative.sentences, table.columns, table.rows)

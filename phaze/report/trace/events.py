@@ -23,17 +23,9 @@ class Process:
 
     def as_json(self) -> Iterator[str]:
         """Its name and its place."""
-        yield _write(
-            {"ph": "M", "pid": self.pid, "name": "process_name", "args": {"name": self.name}}
-        )
-        yield _write(
-            {
-                "ph": "M",
-                "pid": self.pid,
-                "name": "process_sort_index",
-                "args": {"sort_index": self.pid},
-            }
-        )
+        head, place = {"ph": "M", "pid": self.pid}, {"sort_index": self.pid}
+        yield _write({**head, "name": "process_name", "args": {"name": self.name}})
+        yield _write({**head, "name": "process_sort_index", "args": place})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +38,10 @@ class Thread:
 
     def as_json(self) -> Iterator[str]:
         """Its name and its place."""
-        where = {"pid": self.pid, "tid": _tid(self.pid, self.row)}
-        yield _write({"ph": "M", **where, "name": "thread_name", "args": {"name": self.name}})
-        yield _write(
-            {"ph": "M", **where, "name": "thread_sort_index", "args": {"sort_index": self.row}}
-        )
+        head = {"ph": "M", "pid": self.pid, "tid": _tid(self.pid, self.row)}
+        place = {"sort_index": self.row}
+        yield _write({**head, "name": "thread_name", "args": {"name": self.name}})
+        yield _write({**head, "name": "thread_sort_index", "args": place})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +98,8 @@ class Counter:
 
     def as_json(self) -> Iterator[str]:
         """One counter event."""
-        yield _write(
-            {
-                "ph": "C",
-                "pid": self.pid,
-                "ts": self.at_ns / 1000,
-                "name": self.name,
-                "args": self.values,
-            }
-        )
+        head = {"ph": "C", "pid": self.pid, "ts": self.at_ns / 1000}
+        yield _write({**head, "name": self.name, "args": self.values})
 
 
 Event = Process | Thread | Slice | Counter

@@ -101,9 +101,8 @@ def _about(run: FinishedRun, best: DesignPoint) -> dict[str, Shown]:
 def _pipeline(model: str, plan: ModelPlan) -> PipelineTrace:
     """The pipeline of a plan; stages hold the layers of their chunks one chunk after another."""
     activations = [each.activation_bytes if plan.interleave == 1 else None for each in plan.stages]
-    return PipelineTrace(
-        model, plan.pipeline, [chunk.layers for chunk in plan.plan.stages], activations
-    )
+    layers = [chunk.layers for chunk in plan.plan.stages]
+    return PipelineTrace(model, plan.pipeline, layers, activations)
 
 
 def _passes_per_stage(pipelines: Sequence[PipelineTrace], most_events: int) -> list[int]:
@@ -167,12 +166,5 @@ def _iteration(
         **about,
     }
     yield Thread(FIRST_PID, row, pipeline.model)
-    yield Slice(
-        FIRST_PID,
-        row,
-        f"iteration of {pipeline.model}",
-        "iteration",
-        0,
-        nanoseconds(plan.time_per_batch_s),
-        args,
-    )
+    name, end_ns = f"iteration of {pipeline.model}", nanoseconds(plan.time_per_batch_s)
+    yield Slice(FIRST_PID, row, name, "iteration", 0, end_ns, args)

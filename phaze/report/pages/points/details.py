@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import repeat
 
 from phaze.report.pages.design_points import chip_text
 from phaze.report.pages.front_axes import other_axes
@@ -61,17 +60,10 @@ def _details(point: ReadPoint, run: FinishedRun, best: DesignPoint) -> Details:
 
 def _front(run: FinishedRun) -> tuple[FrontDesign, ...]:
     front, axes = run.designs[run.designs["on_front"]], other_axes(run.manifest.front)
-    amounts = (
-        zip(*(front[axis_column(front, axis)].tolist() for axis in axes), strict=True)
-        if axes
-        else repeat(())
-    )
-    columns = (
-        front[column].tolist() for column in ("model", "throughput_samples_per_s", "hbm_bytes")
-    )
+    names = ("model", "throughput_samples_per_s", "hbm_bytes")
+    amounts = (front[axis_column(front, axis)].tolist() for axis in axes)
+    rows = zip(*(front[name].tolist() for name in names), chip_text(front), *amounts, strict=True)
     return tuple(
         FrontDesign(str(model), throughput, dict(zip(axes, mine, strict=True)), size / GIB, chip)
-        for model, throughput, size, chip, mine in zip(
-            *columns, chip_text(front), amounts, strict=bool(axes)
-        )
+        for model, throughput, size, chip, *mine in rows
     )

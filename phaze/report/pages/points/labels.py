@@ -20,17 +20,8 @@ BY_NAME = frozenset(
 # What a point is asked about. The best of a group has these in common; the other axes are choices,
 # among which it is the best.
 QUESTION = BY_NAME | {
-    *(
-        "sequence_length",
-        "hbm_size",
-        "memory_size",
-        "memory_bandwidth",
-        "peak_flops",
-        "fast_domain",
-        DEVICES,
-        BATCH,
-    ),
-    *("optimizer", "precision", "attention", "objective"),
+    *("sequence_length", "hbm_size", "memory_size", "memory_bandwidth", "peak_flops"),
+    *("fast_domain", DEVICES, BATCH, "optimizer", "precision", "attention", "objective"),
 }
 TITLES = {
     "hbm_size": "HBM, GiB",
