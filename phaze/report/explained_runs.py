@@ -1,5 +1,4 @@
-"""What the errors of predictions come from, as tables, and how often intervals hold what was
-measured."""
+"""Where errors of predictions come from, and how often intervals hold what was measured."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def group_table(explained: ErrorExplanation) -> Table:
 
 
 def cause_table(explained: ErrorExplanation) -> Table:
-    """What one constant does for the errors of all runs and of those that have one thing in common,
-    and if it is the cause."""
+    """What one constant does for runs with one thing in common, and whether it is the cause."""
     none = "no single constant helps"
     rows = []
     for cause in sorted(

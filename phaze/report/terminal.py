@@ -27,6 +27,5 @@ def print_lines(lines: Iterable[str], stream: TextIO) -> None:
 
 
 def screen_width(stream: TextIO) -> int | None:
-    """Characters in a line of the terminal behind ``stream`` (of COLUMNS, where that is set); None
-    of a file or a pipe."""
+    """Characters in a line of the terminal of ``stream`` (or COLUMNS); None of a file or pipe."""
     return max(NARROWEST, shutil.get_terminal_size().columns) if stream.isatty() else None

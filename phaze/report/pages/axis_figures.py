@@ -68,8 +68,7 @@ SWITCHED = {"true": "yes", "false": "no"}
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Axes drawn together, what ``what`` reaches on them in ``unit``; ``suffix`` tells figures of
-    several models apart."""
+    """Axes drawn together, what ``what`` reaches on them in ``unit``; ``suffix`` names a model."""
 
     axes: tuple[AxisValues, ...]
     what: str

@@ -220,8 +220,7 @@ class RooflinePoint:
 
 
 def roofline_points(operators: Sequence[PricedOperator]) -> tuple[RooflinePoint, ...]:
-    """Operators that compute and move something; of products FLOPs count, of others the elements of
-    their functions."""
+    """Operators that compute and move: products by FLOPs, others by elements of functions."""
     found = []
     for each in operators:
         operations = each.flops or each.vector_operations
@@ -234,8 +233,7 @@ def roofline_points(operators: Sequence[PricedOperator]) -> tuple[RooflinePoint,
 
 
 def roofline_figure(points: PointsOfModel) -> Figure | None:
-    """Every operator of the model at its arithmetic intensity and what it achieves; None where runs
-    do not say."""
+    """Operators by arithmetic intensity and what they achieve; None where runs do not say."""
     ceilings = ceilings_of(points)
     every = roofline_points([each for each in points.run.operators if each.model == points.model])
     total = sum(each.seconds for each in every)

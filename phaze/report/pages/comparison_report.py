@@ -36,8 +36,7 @@ LABEL = 52  # characters of such a line
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run found, by model, the value of its objective its unit, and the area of a chip
-    (None: not known)."""
+    """What a run found: plans by model, value and unit of its objective, a chip's area if known."""
 
     models: Mapping[str, ModelPlan]
     value: float | None

@@ -108,8 +108,7 @@ def varied_columns(designs: pd.DataFrame) -> list[str]:
 
 
 def varied_texts(designs: pd.DataFrame) -> list[str]:
-    """What follows the sizes of the accelerators of design points: ``, 4 x hbm3, 0.84 GHz``;
-    nothing where they have none."""
+    """What follows the sizes of accelerators, if anything: ``, 4 x hbm3, 0.84 GHz``."""
     if not varied_columns(designs):
         return [""] * len(designs)
     none = [None] * len(designs)

@@ -26,8 +26,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PlacedDevices:
-    """Every device in use by its number on the network, and its rank along each axis: arrays of
-    shape (devices,)."""
+    """Devices by number on the network, and ranks along each axis: arrays (devices,)."""
 
     device: IntArray
     tensor: IntArray
@@ -178,8 +177,7 @@ def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
 
 
 def _row_of(cluster: Cluster, devices: int) -> int:
-    """Devices of a row: a block of a tier where one is about as wide as the page, so that blocks
-    are rows or parts of them."""
+    """Devices of a row: a block of a tier about as wide as the page, so that rows hold blocks."""
     fitting = [tier.group_size for tier in cluster.tiers if 4 <= tier.group_size <= WIDEST_ROW]
     if fitting:
         block = fitting[-1]

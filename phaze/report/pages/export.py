@@ -46,8 +46,7 @@ def write_figures(report: Report, folder: Path, *, force: bool = False) -> tuple
 
 
 def figure_tables(spec: dict[str, Any]) -> list[bytes]:
-    """The tables that a chart is drawn from, as parquet, that with the most rows first; numbers as
-    doubles, empty cells null."""
+    """The tables that a chart is drawn from, as parquet, the longest first; empty cells null."""
     found: dict[str, dict[str, Any]] = {}
     datasets = spec.get("datasets", {})
 

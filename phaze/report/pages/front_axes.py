@@ -23,8 +23,7 @@ def _aligned(value: float) -> str:
 
 @dataclass(frozen=True)
 class AxisWords:
-    """An axis but throughput: its word, its title on a chart, the heading of a column and how
-    values stand in it."""
+    """An axis but throughput: its word, title on a chart, heading of a column, form of values."""
 
     word: str
     title: str

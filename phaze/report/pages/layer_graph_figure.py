@@ -24,8 +24,7 @@ LABELLED = 40  # layers up to which each has its name
 
 @dataclass(frozen=True)
 class LayerEdge:
-    """A tensor from one layer to another: places in the order of the stages, bytes forward and
-    back, boundaries between."""
+    """A tensor between layers: places in stage order, bytes forward and back, boundaries."""
 
     source: int
     destination: int
@@ -36,8 +35,7 @@ class LayerEdge:
 
 @dataclass(frozen=True)
 class PlacedLayers:
-    """Layers of a plan in the order of its chunks, the chunk of each, and the edges between
-    them."""
+    """Layers of a plan in the order of its chunks, the chunk of each, and edges between them."""
 
     names: tuple[str, ...]
     chunk: tuple[int, ...]
@@ -60,8 +58,7 @@ def placed_layers(plan: ModelPlan, tensors: Sequence[KeptTensor]) -> PlacedLayer
 
 
 def boundary_bytes(placed: PlacedLayers) -> dict[int, int]:
-    """Bytes forward over each boundary, from the chunk before it; a tensor that several layers
-    behind it read passes once."""
+    """Bytes forward over boundaries, by the chunk before; a tensor that many read passes once."""
     crossing: dict[int, dict[tuple[int, int], int]] = {}
     for edge in placed.edges:
         for boundary in range(placed.chunk[edge.source], placed.chunk[edge.destination]):
@@ -72,8 +69,7 @@ def boundary_bytes(placed: PlacedLayers) -> dict[int, int]:
 def layer_graph_figure(
     plan: ModelPlan, tensors: Sequence[KeptTensor], suffix: str
 ) -> Figure | None:
-    """Layers in a row, coloured by stage; tensors to the next layer along it, others as arcs; None
-    for runs without tensors."""
+    """Layers in a row, coloured by stage; tensors along it or as arcs; None without tensors."""
     if not tensors:
         return None
     placed = placed_layers(plan, tensors)

@@ -26,8 +26,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class StageMemory:
-    """Bytes on a device of a stage: ``held_bytes[k]`` from ``time_s[k]`` on; ``constant_bytes`` of
-    them stay all the time."""
+    """``held_bytes[k]`` on a device from ``time_s[k]`` on, ``constant_bytes`` of them always."""
 
     number: int
     constant_bytes: float

@@ -1,5 +1,4 @@
-"""Where the numbers of a report come from: inputs, versions, solvers, what was searched, and the
-certificate."""
+"""Where numbers of a report come from: inputs, versions, solvers, the search, its certificate."""
 
 import json
 from collections.abc import Mapping

@@ -67,8 +67,7 @@ class Marked:
 
 
 def scatter(points: PointsOfModel) -> Figure:
-    """Throughput over an axis of the front, another one as colour, the Pareto front, the optimum
-    and the known chips."""
+    """Throughput over one axis, another as colour, with the front, optimum and known chips."""
     asked, evaluated = points.run.manifest.front, points.evaluated
     shown, (across, coloured) = thinned(evaluated), drawn_axes(asked)
     axes = tuple(dict.fromkeys((across, coloured, *other_axes(asked))))

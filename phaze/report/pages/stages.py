@@ -37,8 +37,7 @@ MEMORY_PARTS = {
 
 
 def stages_of(plan: ModelPlan) -> tuple[StageView, ...]:
-    """The stages in the order of the pipeline; the chunks of an interleaved stage are taken
-    together."""
+    """The stages in the order of the pipeline; chunks of one stage are taken together."""
     return tuple(
         StageView(
             number=number + 1,

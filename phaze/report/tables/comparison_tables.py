@@ -19,8 +19,7 @@ MOST_PRODUCTS = 12
 
 
 def comparison_tables(found: TraceComparison) -> list[Table]:
-    """Where the iteration goes, measured and predicted: over the stages, then for each by part,
-    product and kernel."""
+    """Where the iteration goes, measured and predicted: stages, parts, products, kernels."""
     first = [_stages(found)] if len(found.stages) > 1 else []
     return [*first, *(table for each in found.stages for table in _stage_tables(each, found))]
 

@@ -75,8 +75,7 @@ def _print_alternative(alternative: Alternative, stream: TextIO, line: int, *, w
 
 
 def what_if_table(answers: Sequence[WhatIf]) -> Table:
-    """What the design of the run reaches under other circumstances, and the best there is then,
-    over what the run found."""
+    """What this design and the best reach under other circumstances, over what the run found."""
     rows = []
     for each in answers:
         own, best, which, plan = "-", each.status.value, each.reason, ""

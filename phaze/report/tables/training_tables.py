@@ -202,8 +202,7 @@ def summary_table(evaluation: Evaluation) -> Table:
 def interval_rows(
     intervals: Sequence[TimeInterval], factor: float = 1.0, unit: str = "s"
 ) -> dict[str, str]:
-    """A row of the narrowest interval, in ``unit`` of ``factor`` seconds; nothing where none is
-    known."""
+    """A row of the narrowest interval, in ``unit`` of ``factor`` seconds; none if none is known."""
     if not intervals:
         return {}
     first = intervals[0]

@@ -148,8 +148,7 @@ class PipelineTrace:
         return nanoseconds(end_s)
 
     def _update(self, pid: int, stage: int) -> Iterator[Event]:
-        """What follows the passes; on a thread of its own, because the last send may still go
-        on."""
+        """What follows the passes, on a thread of its own: the last send may still go on."""
         report = self.report
         yield Thread(pid, UPDATE, "update")
         start_s = float(self._last_backward_end_s[stage])

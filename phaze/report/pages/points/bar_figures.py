@@ -36,8 +36,7 @@ BAR, ROW = 13, 32  # pixels: a bar, and the room of one with its label above it
 
 @dataclass(frozen=True, eq=False)
 class Bar:
-    """A stacked bar: its label, its amounts by part, and what stands behind it. Without parts that
-    says why."""
+    """A stacked bar: label, amounts by part, and the text behind it, which may say why none."""
 
     point: int
     name: str

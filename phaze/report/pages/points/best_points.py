@@ -40,8 +40,7 @@ MOST_LIMITS = 2  # sentences of what binds, per point
 
 @dataclass(frozen=True)
 class BestOfGroup:
-    """The best point of a group in words; ``group`` is what the group has in common, ``point`` None
-    where nothing fits."""
+    """The best point of a group in words; ``point`` is None where nothing fits."""
 
     group: str
     point: int | None

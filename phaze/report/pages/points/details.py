@@ -40,8 +40,7 @@ class Details:
 def details_of(
     points: PointSet, on_point: Callable[[], None] = lambda: None
 ) -> tuple[Details, ...]:
-    """The details of every point whose run can be read; ``on_point`` is called after each. One run
-    is held at a time."""
+    """Details of every point whose run can be read, one at a time; calls ``on_point`` after."""
     found = []
     for point in points.points:
         run = point.open() if point.feasible else None

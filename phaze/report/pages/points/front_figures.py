@@ -57,8 +57,7 @@ def axes_of(details: Sequence[Details]) -> tuple[FrontAxis, ...]:
 
 
 def front_of(series: dict[str, list[tuple[int, FrontDesign]]], axis: FrontAxis) -> list[FrontStep]:
-    """Of every series the designs that no other one of it beats with as little of ``axis``, the
-    least first."""
+    """Of every series the designs that no other beats with as little of ``axis``, least first."""
     found = []
     for name, designs in series.items():
         most = 0.0

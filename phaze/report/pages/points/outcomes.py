@@ -26,8 +26,7 @@ class Outcome:
 
 
 def plan_of(point: ReadPoint) -> PlanRow | None:
-    """The plan of a point that has one: of several models there are several, and no number of one
-    is that of the point."""
+    """The plan of a point for one model: of several no number of one is that of the point."""
     return (
         point.result.plans[0] if point.result is not None and len(point.result.plans) == 1 else None
     )

@@ -50,8 +50,7 @@ class Curve:
 
 
 def curves_of(points: PointSet, kind: Scaling) -> tuple[Curve, ...]:
-    """The curves of one kind: of all other axes a curve each, where these are few, else the best of
-    their choices."""
+    """Curves of one kind: by all other axes if few, else the best of their choices."""
     keys = [key for key in points.axes if key not in (DEVICES, BATCH)]
     found = _curves(points, keys, kind)
     if len(found) > MOST_CURVES:

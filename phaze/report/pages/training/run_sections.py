@@ -25,8 +25,7 @@ class Training:
 
 
 def trainings_of(run: FinishedRun, points: Sequence[PointsOfModel]) -> tuple[Training, ...]:
-    """That of the plan whose stages differ, which is trained where there is one, else those of the
-    plans of stages alike."""
+    """That of the plan whose stages differ, if it was trained, else of plans of equal stages."""
     answer = run.result.heterogeneous
     if answer is not None and answer.best is not None:
         trained = trained_run(run.folder, answer.best.plan)
