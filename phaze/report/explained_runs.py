@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phaze.report.table import Table
+from phaze.report.table import Table, shortened
 from phaze.validation.explained import NOTHING, ErrorExplanation
 from phaze.validation.intervals import Coverage
 from phaze.validation.records import ValidationReport
@@ -61,7 +61,7 @@ def cause_table(explained: ErrorExplanation) -> Table:
             verdict = move.part.constant + ("" if within else ", beyond what is known of it")
         rows.append(
             {
-                "runs of": _short(f"{cause.setting} {cause.value}".strip()),
+                "runs of": shortened(f"{cause.setting} {cause.value}".strip(), LONGEST_SCOPE),
                 "runs": str(cause.runs),
                 "MAPE": f"{cause.mape:.1%}",
                 "best of one": move.part.name,
@@ -79,10 +79,6 @@ def cause_table(explained: ErrorExplanation) -> Table:
     )
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_SCOPE else text[: LONGEST_SCOPE - 1] + "…"
-
-
 def misfit_table(report: ValidationReport) -> Table:
     """What fills the memory of runs that are predicted not to fit though they ran."""
     rows = []
@@ -96,7 +92,7 @@ def misfit_table(report: ValidationReport) -> Table:
             {
                 "line": str(run.line),
                 "model": run.model,
-                "source": _short(run.source),
+                "source": shortened(run.source, LONGEST_SCOPE),
                 "GB": f"{(memory.capacity_bytes + memory.over_bytes) / GB:.1f}",
                 "of": f"{memory.capacity_bytes / GB:.1f}",
                 "too much": f"{memory.over_bytes / GB:.1f}",

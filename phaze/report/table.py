@@ -172,6 +172,11 @@ def wrap(
     )
 
 
+def shortened(text: str, most: int) -> str:
+    """At most so many characters of a text."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def _cell(value: object) -> str:
     """As a table shows it; what does not apply as a dash."""
     if isinstance(value, bool):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from phaze.report.table import shortened
 from phaze.validation.records import RunResult, ValidationReport
 from phaze_common.errors import InputError, PhazeError
 
@@ -51,7 +52,9 @@ def chart(report: ValidationReport, predicted: Sequence[RunResult]) -> dict[str,
     for each in report.sources:
         if each.rows:
             runs = sum(run.source == each.source for run in predicted)
-            names[each.source] = f"{_short(each.source)}: {each.time_mape:.1%} ({runs} runs)"
+            names[each.source] = (
+                f"{shortened(each.source, LONGEST_SOURCE)}: {each.time_mape:.1%} ({runs} runs)"
+            )
     shown = list(names.values())
     both = [seconds for run in predicted for seconds in (run.measured_s, run.predicted_s)]
     times = [seconds for seconds in both if seconds is not None]
@@ -91,7 +94,3 @@ def chart(report: ValidationReport, predicted: Sequence[RunResult]) -> dict[str,
         f"{overall.time_bias:+.1%}, band ±{BAND:.0%}"
     )
     return sized(alt.layer(*layers).properties(title=title), PIXELS)
-
-
-def _short(source: str) -> str:
-    return source if len(source) <= LONGEST_SOURCE else source[: LONGEST_SOURCE - 1] + "…"

@@ -25,7 +25,7 @@ from phaze_common.numbers import number, size_text, time_text
 
 Thing = TypeVar("Thing")
 
-KEPT_RUNS, KEPT_PAGES = 3, 16
+CACHED_RUNS, CACHED_PAGES = 3, 16
 LONGEST_QUESTION = 400  # characters
 
 
@@ -49,7 +49,7 @@ class ExplainAnswer:
     rows: tuple[tuple[str, ...], ...]
 
 
-class Kept(Generic[Thing]):
+class Cache(Generic[Thing]):
     """The last ``most`` things that were used, by number."""
 
     def __init__(self, most: int) -> None:
@@ -81,8 +81,8 @@ class Answers:
     points: PointSet
     alone: bool
     run_code: frozenset[str] | None = frozenset()
-    _runs: Kept[FinishedRun] = field(default_factory=lambda: Kept(KEPT_RUNS))
-    _pages: Kept[str] = field(default_factory=lambda: Kept(KEPT_PAGES))
+    _runs: Cache[FinishedRun] = field(default_factory=lambda: Cache(CACHED_RUNS))
+    _pages: Cache[str] = field(default_factory=lambda: Cache(CACHED_PAGES))
     _reading: threading.RLock = field(default_factory=threading.RLock)
     _searching: threading.Lock = field(
         default_factory=threading.Lock

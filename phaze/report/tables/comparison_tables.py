@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from phaze.report.table import Table
+from phaze.report.table import Table, shortened
 from phaze.studies.trace_comparison import (
     EXPOSED,
     ITERATION,
@@ -60,9 +60,7 @@ def _stage_tables(stage: ComparedStage, found: TraceComparison) -> Iterator[Tabl
         yield _products(stage)
     kernels = (
         {
-            "kernel": kernel.name
-            if len(kernel.name) <= LONGEST_NAME
-            else f"{kernel.name[: LONGEST_NAME - 1]}…",
+            "kernel": shortened(kernel.name, LONGEST_NAME),
             "part": kernel.part,
             "ms": f"{kernel.seconds * MILLI:.3f}",
             "share": f"{kernel.seconds / whole_s:.1%}",

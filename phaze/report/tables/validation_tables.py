@@ -7,7 +7,7 @@ from typing import Any
 
 from Estimator.plans.results import Breakdown
 from phaze.report.explained_runs import coverage_table, explanation_tables, misfit_table
-from phaze.report.table import Table
+from phaze.report.table import Table, shortened
 from phaze.validation.explained import ErrorExplanation
 from phaze.validation.intervals import coverage
 from phaze.validation.records import ValidationReport
@@ -97,7 +97,7 @@ def source_table(report: ValidationReport) -> Table:
         whole = each is report.overall
         rows.append(
             {
-                "source": _short(each.source),
+                "source": shortened(each.source, LONGEST_SOURCE),
                 "runs": str(each.rows),
                 "skipped": str(each.skipped),
                 "time MAPE": _share(each.time_mape),
@@ -252,10 +252,6 @@ def _parts(breakdown: Breakdown) -> str:
         for each, name in seconds[:LARGEST_PARTS]
         if each > 0
     )
-
-
-def _short(source: str) -> str:
-    return source if len(source) <= LONGEST_SOURCE else source[: LONGEST_SOURCE - 1] + "…"
 
 
 def _share(value: float | None) -> str:

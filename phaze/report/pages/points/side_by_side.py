@@ -36,7 +36,7 @@ MOST_SOURCES = 11  # beside ours
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class SideBySide:
     """A curve of a sweep with what others answer: seconds by devices, of each source; ``ours`` are
     those of the curve.
 
@@ -55,7 +55,9 @@ class Beside:
         yield from self.others.items()
 
 
-def beside(points: PointSet, answers: Sequence[OtherAnswer], source: str) -> tuple[Beside, ...]:
+def side_by_side(
+    points: PointSet, answers: Sequence[OtherAnswer], source: str
+) -> tuple[SideBySide, ...]:
     """Which of the ``answers`` stand beside which curve: those that agree with a point of it in
     every setting that they name.
 
@@ -90,7 +92,7 @@ def beside(points: PointSet, answers: Sequence[OtherAnswer], source: str) -> tup
     return tuple(found)
 
 
-def _beside(curve: Curve, answers: Sequence[OtherAnswer]) -> Beside:
+def _beside(curve: Curve, answers: Sequence[OtherAnswer]) -> SideBySide:
     """The fastest of what each source says of a number of devices."""
     others: dict[str, dict[int, float]] = {}
     asked = [(step.point, step.batch) for step in curve.steps]
@@ -102,7 +104,7 @@ def _beside(curve: Curve, answers: Sequence[OtherAnswer]) -> Beside:
             )
     ours = {step.devices: step.time_s for step in curve.steps if step.time_s is not None}
     ordered = {source: dict(sorted(seconds.items())) for source, seconds in others.items()}
-    return Beside(curve.label, curve.steps[0].batch, ours, ordered)
+    return SideBySide(curve.label, curve.steps[0].batch, ours, ordered)
 
 
 def _agrees(answer: OtherAnswer, point: ReadPoint, batch: int) -> bool:
@@ -111,7 +113,7 @@ def _agrees(answer: OtherAnswer, point: ReadPoint, batch: int) -> bool:
     )
 
 
-def beside_section(found: Sequence[Beside], source: str) -> Section:
+def side_by_side_section(found: Sequence[SideBySide], source: str) -> Section:
     """What others answer beside ours: in words, a figure per curve, and in numbers."""
     sources = list(dict.fromkeys(name for each in found for name, _ in each.sources))
     counts = sorted({devices for each in found for _, times in each.sources for devices in times})
@@ -128,7 +130,7 @@ def beside_section(found: Sequence[Beside], source: str) -> Section:
     )
 
 
-def _words(found: Sequence[Beside], others: Sequence[str]) -> Iterator[str]:
+def _words(found: Sequence[SideBySide], others: Sequence[str]) -> Iterator[str]:
     for name in others:
         both = [(times, each.ours) for each in found for times in [each.others.get(name, {})]]
         ratios = [
@@ -143,7 +145,7 @@ def _words(found: Sequence[Beside], others: Sequence[str]) -> Iterator[str]:
 
 
 def _figure(
-    each: Beside, place: int, sources: Sequence[str], counts: Sequence[int], abreast: int
+    each: SideBySide, place: int, sources: Sequence[str], counts: Sequence[int], abreast: int
 ) -> Figure:
     """Throughput per device, in which a tenth more or less is seen, as it is not in seconds."""
     rows = [
@@ -193,7 +195,7 @@ def _figure(
     )
 
 
-def _table(found: Sequence[Beside], sources: Sequence[str]) -> Table:
+def _table(found: Sequence[SideBySide], sources: Sequence[str]) -> Table:
     """Seconds of each source by curve and number of devices, and those of others over ours."""
     rows = []
     for each in found:
