@@ -17,9 +17,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 if str(REPOSITORY) not in sys.path:  # started as a file
     sys.path.insert(0, str(REPOSITORY))
 
-from phaze.report.pages.charts import series_legend, sized, with_names  # noqa: E402
+from phaze.report.pages.charts import chart_of, series_legend, sized, with_names  # noqa: E402
 from phaze.report.pages.export import write_figures  # noqa: E402
-from phaze.report.pages.figures import Figure, Part, Report, Section, inline_data  # noqa: E402
+from phaze.report.pages.figures import Figure, Part, Report, Section  # noqa: E402
 from phaze.report.pages.theme import SERIES, colour  # noqa: E402
 from phaze_common.echo import say  # noqa: E402
 from phaze_common.errors import InputError, PhazeError  # noqa: E402
@@ -206,7 +206,7 @@ def figure(name: str, measure: Measure, rows: Sequence[Row], *, over_layers: boo
         )
     best = {(row.case, row.layers): row for row in rows if row.method == SEARCH}
     points = [
-        (row.layers if over_layers else row.case, row.method, value)
+        {"x": row.layers if over_layers else row.case, "method": row.method, "value": value}
         for row in rows
         if (value := measure.value(row, best.get((row.case, row.layers)))) is not None
     ]
@@ -214,9 +214,6 @@ def figure(name: str, measure: Measure, rows: Sequence[Row], *, over_layers: boo
     domain = alt.Scale(
         domain=labels,
         range=[colour(SERIES[METHODS.index(label) % len(SERIES)]) for label in labels],
-    )
-    data = inline_data(
-        ("x", "method", "value"), points, words={"method"} if over_layers else {"x", "method"}
     )
     scale = (
         alt.Scale(type="log", nice=False, padding=10)
@@ -232,7 +229,7 @@ def figure(name: str, measure: Measure, rows: Sequence[Row], *, over_layers: boo
             "method:N", title=None, sort=labels, scale=domain, legend=series_legend(labels)
         ),
     }
-    base = alt.Chart(data)
+    base = chart_of(points)
     if over_layers:
         counts = sorted({row.layers for row in rows if row.layers})
         encoding["x"] = alt.X(

@@ -21,7 +21,7 @@ from phaze_common.stated_fields import Mode
 
 if TYPE_CHECKING:
     from Estimator.devices.device import Calibration
-    from phaze.report.tables.text_tables import TextTable
+    from phaze.report.table import Table
     from phaze.validation.fitted_runs import RunFit
     from phaze.validation.own_plan_runs import PricedFile
 
@@ -131,9 +131,9 @@ def _no_plans(plan: Path, database: Path) -> PricedFile:
     )
 
 
-def _fit_table(fit: RunFit, key: str, again: float | None) -> TextTable:
+def _fit_table(fit: RunFit, key: str, again: float | None) -> Table:
     """What the fit moved and what that does to the errors."""
-    from phaze.report.tables.text_tables import plain_table
+    from phaze.report.table import plain_table
 
     moved = {"products": "device", "memory": "device", "communication": "cluster"}
     rows: list[dict[str, object]] = [
@@ -271,8 +271,8 @@ def _software(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     )
 
 
-def _error_table(errors: Sequence[Calibration]) -> TextTable:
-    from phaze.report.tables.text_tables import plain_table
+def _error_table(errors: Sequence[Calibration]) -> Table:
+    from phaze.report.table import plain_table
 
     rows: list[dict[str, object]] = [
         {

@@ -22,7 +22,8 @@ def models(command: Command) -> int:
     from GraphExtractor.models.dimensions import family_names
     from GraphExtractor.models.registry import canonical_name, find_model, listed_models
     from GraphExtractor.models.resnet_dimensions import EXAMPLE
-    from phaze.report.tables.text_tables import plain_table, print_lines, print_tables
+    from phaze.report.table import plain_table
+    from phaze.report.terminal import print_lines, print_tables
 
     refusals = Refusals()
     found = [refusals.attempt(partial(canonical_name, name), "") for name in command.names]

@@ -11,7 +11,7 @@ from phaze.cli.arguments import Command
 from phaze_common.echo import say
 
 if TYPE_CHECKING:
-    from phaze.report.tables.text_tables import TextTable
+    from phaze.report.table import Table
 
 
 def print_rows(
@@ -25,15 +25,15 @@ def print_rows(
 
     A narrow terminal leaves out columns of ``spared``, the table those of ``json_only``.
     """
-    from phaze.report.tables.text_tables import plain_table
+    from phaze.report.table import plain_table
 
     shown = [{key: value for key, value in row.items() if key not in json_only} for row in rows]
     print_answer(json.dumps(rows, indent=2), lambda: [plain_table(title, shown, spared)], command)
 
 
-def print_answer(as_json: str, tables: Callable[[], Sequence[TextTable]], command: Command) -> None:
+def print_answer(as_json: str, tables: Callable[[], Sequence[Table]], command: Command) -> None:
     """Write what ``command`` asked for: ``as_json``, or the ``tables``."""
-    from phaze.report.tables.text_tables import print_tables
+    from phaze.report.terminal import print_tables
 
     if command.output_format == "json":
         say(sys.stdout, as_json.splitlines())

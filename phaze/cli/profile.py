@@ -16,7 +16,7 @@ from phaze_common.errors import InputError
 from phaze_common.stated_fields import Mode
 
 if TYPE_CHECKING:
-    from phaze.report.tables.text_tables import TextTable
+    from phaze.report.table import Table
     from phaze.runtime.profiling.run import ProfileRequest, ProfileSummary
 
 logger = logging.getLogger(__name__)
@@ -151,8 +151,8 @@ def _report(summary: ProfileSummary) -> dict[str, object]:
     }
 
 
-def _table(report: dict[str, object]) -> TextTable:
-    from phaze.report.tables.text_tables import plain_table
+def _table(report: dict[str, object]) -> Table:
+    from phaze.report.table import plain_table
 
     error = report["held_out_error"]
     shown = {**report, "not_run": len(list(report["not_run"] or ()))}  # type: ignore[call-overload]

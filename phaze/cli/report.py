@@ -140,12 +140,14 @@ def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Dr
 
 def _beside(points: PointSet, file: str) -> Section:
     """What the answers of others in ``file`` are beside the curves of ``points``."""
-    from phaze.report.pages.points.beside import beside, beside_section
+    from phaze.report.pages.points.side_by_side import side_by_side, side_by_side_section
     from phaze.studies.sweep.other_answers import read_other_answers
     from phaze_common.files import user_path
 
     path = user_path(file)
-    return beside_section(beside(points, read_other_answers(path), str(path)), path.name)
+    return side_by_side_section(
+        side_by_side(points, read_other_answers(path), str(path)), path.name
+    )
 
 
 def _report_of_point(point: ReadPoint, *, force: bool) -> Path | None:

@@ -1,5 +1,4 @@
-"""How FLOPs are counted, in words beside every utilisation that is shown; ``mfu_share`` is the one
-way to show any."""
+"""How FLOPs are counted, beside every utilisation; ``mfu_share`` is the one way to show any."""
 
 from phaze_common.errors import DefectError
 from phaze_common.numbers import number, share
@@ -41,8 +40,7 @@ def mfu_text(left_scores: float, all_scores: float | None, all_tflops: float | N
 
 
 def mfu_note(left_scores: float, all_scores: float | None, sequence_length: int) -> str:
-    """What stands beside a utilisation: its meaning, and the other convention as in
-    ``mfu_text``."""
+    """The meaning of a utilisation, and the other convention as in ``mfu_text``."""
     return mfu_meaning(sequence_length) + _of_all_scores(left_scores, all_scores)
 
 

@@ -1,13 +1,12 @@
-"""A training that was run: tables of what was measured beside what was predicted, and a timeline of
-both."""
+"""A training that was run: tables of measured beside predicted, and a timeline of both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from Estimator.plans.results import PipelineReport
-from phaze.report.tables.text_tables import TextTable, plain_table
+from phaze.report.table import Table, plain_table
 from phaze.report.trace.events import Event, Process, Shown, Slice, Thread, file_content
 from phaze.report.trace.pipeline import PipelineTrace
 from phaze.runtime.training.records import CheckRecord, JobRecord, StageRecord, TrainRecord
@@ -17,7 +16,7 @@ PREDICTED_PASSES = 200  # of a stage; more are not measured by a training of thi
 MIB = 2**20
 
 
-def training_tables(record: TrainRecord, folder: Path) -> list[TextTable]:
+def training_tables(record: TrainRecord, folder: Path) -> list[Table]:
     """The run in one row, its stages, and what the check found."""
     first, last = record.steps[0], record.steps[-1]
     run: dict[str, object] = {
@@ -41,37 +40,29 @@ def training_tables(record: TrainRecord, folder: Path) -> list[TextTable]:
 
 def _check_rows(check: CheckRecord) -> Iterator[dict[str, object]]:
     """As it was trained where that did not decide, and what decided."""
-    first = check.as_trained
+
+    def row(dtype: str, loss: float, parameter: float, name: str, equal: str) -> dict[str, object]:
+        return {
+            "steps": check.steps,
+            "dtype": dtype,
+            "loss_difference": f"{loss:.1e}",
+            "parameter_difference": f"{parameter:.1e}",
+            "parameter": name,
+            "allowed": f"{check.tolerance:.0e}",
+            "equal": equal,
+        }
+
+    first, equal = check.as_trained, "yes" if check.equal else "no"
     if first is not None:
         undecided = f"may be rounding: {check.dtype} decides"
-        yield _check_row(check, first.dtype, first.loss, first.parameter, first.name, undecided)
-    equal = "yes" if check.equal else "no"
-    yield _check_row(
-        check,
-        check.dtype,
-        check.loss_difference,
-        check.parameter_difference,
-        check.parameter,
-        equal,
-    )
-
-
-def _check_row(
-    check: CheckRecord, dtype: str, loss: float, parameter: float, name: str, equal: str
-) -> dict[str, object]:
-    return {
-        "steps": check.steps,
-        "dtype": dtype,
-        "loss_difference": f"{loss:.1e}",
-        "parameter_difference": f"{parameter:.1e}",
-        "parameter": name,
-        "allowed": f"{check.tolerance:.0e}",
-        "equal": equal,
-    }
+        yield row(first.dtype, first.loss, first.parameter, first.name, undecided)
+    found = check.loss_difference, check.parameter_difference
+    yield row(check.dtype, *found, check.parameter, equal)
 
 
 def _row(stage: StageRecord) -> dict[str, object]:
     measured, predicted = stage.measured, stage.predicted
+    mib = None if predicted.memory_bytes is None else round(predicted.memory_bytes / MIB, 1)
     return {
         "stage": stage.stage,
         "layers": len(stage.layers),
@@ -90,9 +81,7 @@ def _row(stage: StageRecord) -> dict[str, object]:
         "state_mib": round(stage.state_bytes / MIB, 1),
         "kept_mib": round(stage.kept_bytes / MIB, 1),
         "resident_mib": round(stage.resident_bytes / MIB, 1),
-        "predicted_mib": None
-        if predicted.memory_bytes is None
-        else round(predicted.memory_bytes / MIB, 1),
+        "predicted_mib": mib,
     }
 
 
@@ -103,14 +92,9 @@ def _rounded(value: float | None) -> float | None:
 def measured_timeline(
     record: TrainRecord, job: JobRecord, predicted: PipelineReport | None
 ) -> bytes:
-    """Chrome's trace format: a process of the viewer for each process of the training, and the
-    predicted pipeline below."""
-    about: Mapping[str, Shown] = {
-        "model": record.model,
-        "measured step s": record.step_s,
-        "processes": record.processes,
-    }
-    return file_content(_events(record, job, predicted), about)
+    """Chrome's trace format: a process per process of the training, and the predicted pipeline."""
+    about: dict[str, Shown] = {"model": record.model, "measured step s": record.step_s}
+    return file_content(_events(record, job, predicted), about | {"processes": record.processes})
 
 
 def _events(
@@ -119,22 +103,14 @@ def _events(
     start = min((span.start_ns for process in job.processes for span in process.spans), default=0)
     for process in job.processes:
         pid = FIRST_PID + process.rank
-        yield Process(
-            pid, f"measured: stage {process.stage}, replica {process.replica}, part {process.part}"
-        )
+        place = f"stage {process.stage}, replica {process.replica}, part {process.part}"
+        yield Process(pid, f"measured: {place}")
         yield Thread(pid, 0, "passes and waiting")
         for span in sorted(process.spans, key=lambda each: (each.start_ns, -each.end_ns)):
-            which = f" {span.micro_batch}" if span.micro_batch >= 0 else ""
+            kind, batch = span.activity.value, span.micro_batch
+            ends = span.start_ns - start, span.end_ns - start
             args: dict[str, Shown] = {"step": span.step, "processor s": span.processor_ns / 1e9}
-            yield Slice(
-                pid,
-                0,
-                f"{span.activity.value}{which}",
-                span.activity.value,
-                span.start_ns - start,
-                span.end_ns - start,
-                args,
-            )
+            yield Slice(pid, 0, kind if batch < 0 else f"{kind} {batch}", kind, *ends, args)
     if predicted is not None and len(record.stages) == predicted.pp:
         pipeline = PipelineTrace(
             f"predicted: {record.model}",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from phaze.report.table import shortened
 from phaze.validation.records import RunResult, ValidationReport
 from phaze_common.errors import InputError, PhazeError
 
@@ -44,60 +45,47 @@ def chart(report: ValidationReport, predicted: Sequence[RunResult]) -> dict[str,
     """The picture as Vega-Lite's JSON."""
     import altair as alt
 
-    from phaze.report.pages.charts import sized
-    from phaze.report.pages.figures import inline_data
+    from phaze.report.pages.charts import by_role, chart_of, exactly, series_roles, sized
     from phaze.report.pages.theme import SERIES, colour
 
-    sources = [statistics for statistics in report.sources if statistics.rows]
-    names = {
-        each.source: f"{_short(each.source)}: {each.time_mape:.1%} "
-        f"({sum(run.source == each.source for run in predicted)} runs)"
-        for each in sources
-    }
-    positions = {source: position for position, source in enumerate(names)}
-    times = [
-        seconds
-        for run in predicted
-        for seconds in (run.measured_s, run.predicted_s)
-        if seconds is not None
-    ]
+    names = {}
+    for each in report.sources:
+        if each.rows:
+            runs = sum(run.source == each.source for run in predicted)
+            names[each.source] = (
+                f"{shortened(each.source, LONGEST_SOURCE)}: {each.time_mape:.1%} ({runs} runs)"
+            )
+    shown = list(names.values())
+    both = [seconds for run in predicted for seconds in (run.measured_s, run.predicted_s)]
+    times = [seconds for seconds in both if seconds is not None]
     ends = [min(times) / MARGIN, max(times) * MARGIN]
-    scale = alt.Scale(type="log", domain=ends, nice=False)
-    x = alt.X(
-        "measured:Q", title="measured iteration time, s", scale=scale, axis=alt.Axis(format="~g")
+    scale, axis = exactly(*ends, type="log"), alt.Axis(format="~g")
+    x = alt.X("measured:Q", title="measured iteration time, s", scale=scale, axis=axis)
+    y = {"title": "predicted iteration time, s", "scale": scale, "axis": axis}
+    line = chart_of(
+        {"measured": end, "equal": end, "low": end * (1 - BAND), "high": end * (1 + BAND)}
+        for end in ends
     )
-    y = {"title": "predicted iteration time, s", "scale": scale, "axis": alt.Axis(format="~g")}
-    line = alt.Chart(
-        inline_data(
-            ("measured", "equal", "low", "high"),
-            [(end, end, end * (1 - BAND), end * (1 + BAND)) for end in ends],
-        )
+    runs_of = chart_of(
+        {
+            "measured": run.measured_s,
+            "predicted": run.predicted_s,
+            "source": names[run.source],
+        }
+        for run in predicted
     )
-    runs = inline_data(
-        ("measured", "predicted", "source"),
-        ((run.measured_s, run.predicted_s, names[run.source]) for run in predicted),
-        words={"source"},
-    )
-    domain = list(names.values())
-    colours = [colour(SERIES[position % len(SERIES)]) for position in positions.values()]
-    shapes = [SHAPES[position // len(SERIES) % len(SHAPES)] for position in positions.values()]
+    shapes = [SHAPES[place // len(SERIES) % len(SHAPES)] for place in range(len(shown))]
     legend = alt.Legend(orient="bottom", columns=1, labelLimit=0, symbolOpacity=1)
+    by_shape = alt.Scale(domain=shown, range=shapes)
+    band = line.mark_area(color=colour("bubble"), opacity=0.5, clip=True)
     layers = (
-        line.mark_area(color=colour("bubble"), opacity=0.5, clip=True).encode(
-            x=x, y=alt.Y("low:Q", **y), y2="high:Q"
-        ),
+        band.encode(x=x, y=alt.Y("low:Q", **y), y2="high:Q"),
         line.mark_line(color=colour("muted"), strokeWidth=1).encode(x=x, y=alt.Y("equal:Q", **y)),
-        alt.Chart(runs)
-        .mark_point(filled=True, size=40, opacity=0.8)
-        .encode(
+        runs_of.mark_point(filled=True, size=40, opacity=0.8).encode(
             x=x,
             y=alt.Y("predicted:Q", **y),
-            color=alt.Color(
-                "source:N", title=None, legend=legend, scale=alt.Scale(domain=domain, range=colours)
-            ),
-            shape=alt.Shape(
-                "source:N", title=None, legend=legend, scale=alt.Scale(domain=domain, range=shapes)
-            ),
+            color=by_role("source:N", series_roles(shown), legend=legend),
+            shape=alt.Shape("source:N", title=None, legend=legend, scale=by_shape),
         ),
     )
     overall = report.overall
@@ -106,7 +94,3 @@ def chart(report: ValidationReport, predicted: Sequence[RunResult]) -> dict[str,
         f"{overall.time_bias:+.1%}, band ±{BAND:.0%}"
     )
     return sized(alt.layer(*layers).properties(title=title), PIXELS)
-
-
-def _short(source: str) -> str:
-    return source if len(source) <= LONGEST_SOURCE else source[: LONGEST_SOURCE - 1] + "…"

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import phaze
 from GraphExtractor.graph import ModelGraph
 from phaze.cli.exit_status import guarded
-from phaze.report.tables.text_tables import plain_table, print_lines, print_tables
+from phaze.report.table import plain_table
+from phaze.report.terminal import print_lines, print_tables
 from phaze_common.echo import on_one_line, say
 from phaze_common.errors import InputError
 from phaze_common.logs import configure_logs

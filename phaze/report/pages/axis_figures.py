@@ -1,5 +1,4 @@
-"""Figures of what every value of every axis allows, all else chosen anew: a panel per axis, and all
-of them in a tornado."""
+"""What every value of every axis allows, all else chosen anew: a panel per axis, and a tornado."""
 
 from __future__ import annotations
 
@@ -9,14 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import altair as alt
+
 from Estimator.plans.results import Status
-from phaze.report.pages.charts import sized
-from phaze.report.pages.figures import Figure, PageTable, inline_data, table
+from phaze.report.pages.charts import RING, chart_of, exactly, room_right, sized, tips
+from phaze.report.pages.figures import Figure
 from phaze.report.pages.theme import colour
+from phaze.report.table import Table
 from phaze.studies.wording import (
     EQUAL,
     accelerator_text,
     axis_value_text,
+    capitalised,
     degrees_text,
     listed,
     plan_choices,
@@ -26,24 +29,10 @@ from phaze_common.units import GIB, MIB
 from Solver.results import AxisScope, AxisValue, AxisValues, PlanSummary
 
 PANEL, ROW = 190, 34  # pixels: height of a panel, and of a bar of the tornado
-LABEL, LINE = (
-    15,
-    13,
-    # of what is written beside the tornado's bars: characters of a line, which fit on a phone, and
-    # its
-    # pixels
-)
-ROOM_FOR_LABELS, CHARACTER, APART = (
-    250,
-    7,
-    8,
-)  # pixels: below a panel, of a character, between two labels
-ROOM_FOR_VALUES = {
-    "left": 5,
-    "top": 5,
-    "right": 70,
-    "bottom": 5,
-}  # pixels; for what is written behind a bar
+# of what is written beside the tornado's bars: characters of a line, which fit on a phone, and its
+# pixels
+LABEL, LINE = 15, 13
+ROOM_FOR_LABELS, CHARACTER, APART = 250, 7, 8  # pixels: below a panel, of a letter, between labels
 GIGA = 1e9
 TITLES = {
     "num_tc": ("tensor cores", 1),
@@ -79,8 +68,7 @@ SWITCHED = {"true": "yes", "false": "no"}
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Axes drawn together, what ``what`` reaches on them in ``unit``; ``suffix`` tells figures of
-    several models apart."""
+    """Axes drawn together, what ``what`` reaches on them in ``unit``; ``suffix`` names a model."""
 
     axes: tuple[AxisValues, ...]
     what: str
@@ -100,8 +88,7 @@ def sensitivity_words(sensitivity: Sensitivity) -> tuple[str, ...]:
     if unproven:
         how += (
             " Filled dots are proven to be the best; a hollow one is the best found, at least "
-            "what can be reached, and the grey "
-            "line above it ends at what can be reached at most."
+            "what can be reached, and the grey line above it ends at what can be reached at most."
         )
     if any(axis.scope is AxisScope.PLANS_ON_THE_CHIP for axis in sensitivity.axes):
         how += (
@@ -109,24 +96,18 @@ def sensitivity_words(sensitivity: Sensitivity) -> tuple[str, ...]:
             "might be better."
         )
     some = [
-        axis_title(axis) for axis in sensitivity.axes if axis.values_there_are > len(axis.values)
+        axis_title(each) for each in sensitivity.axes if each.values_there_are > len(each.values)
     ]
-    left_out = (
-        f"Of {listed(some)} powers of two are shown, both ends and the optimum's value."
-        if some
-        else ""
-    )
-    return (how, left_out) if left_out else (how,)
+    if not some:
+        return (how,)
+    shown = f"Of {listed(some)} powers of two are shown, both ends and the optimum's value."
+    return how, shown
 
 
 def axis_title(axis: AxisValues) -> str:
-    """What people call the axis; where vector cores are as wide as tensor cores, that is one
-    axis."""
-    if axis.axis == "width" and all(
-        each.accelerator.width == each.accelerator.width_vc
-        for each in axis.values
-        if each.accelerator
-    ):
+    """What people call the axis; vector cores always as wide as tensor cores share that one's."""
+    chips = [each.accelerator for each in axis.values if each.accelerator]
+    if axis.axis == "width" and all(chip.width == chip.width_vc for chip in chips):
         return BOTH_WIDTHS
     return TITLES[axis.axis][0]
 
@@ -146,73 +127,68 @@ def axis_figures(sensitivity: Sensitivity) -> tuple[Figure, ...]:
     return (tornado, *panels) if tornado is not None else panels
 
 
-def axis_table(sensitivity: Sensitivity) -> PageTable:
+def axis_table(sensitivity: Sensitivity) -> Table:
     """The same in numbers."""
-    columns = (
-        "axis",
-        "value",
-        f"best, {sensitivity.unit}",
-        "of the optimum",
-        "proven",
-        f"best {sensitivity.what}",
-    )
-    rows = [
-        (axis_title(axis), value_text(axis, value), *_cells(axis, value))
-        for axis in sensitivity.axes
-        for value in axis.values
-    ]
-    title = f"The best {sensitivity.what} of every value of every axis"
-    return table(
-        title, columns, rows, words={"axis", "value", "proven", f"best {sensitivity.what}"}
-    )
+    what = sensitivity.what
+    rows = []
+    for axis in sensitivity.axes:
+        for value in axis.values:
+            reached, best = number(value.reached), axis.optimum.reached
+            fits, proven = value.status is not Status.INFEASIBLE, "yes"
+            if value.status is Status.FEASIBLE:
+                proven = f"no: at least {reached}, at most {number(value.bound)}"
+            rows.append(
+                {
+                    "axis": axis_title(axis),
+                    "value": value_text(axis, value),
+                    f"best, {sensitivity.unit}": reached if fits else "",
+                    "of the optimum": f"{value.reached / best:.1%}" if fits and best else "",
+                    "proven": proven,
+                    f"best {what}": design_text(axis, value) if fits else "nothing fits",
+                }
+            )
+    title = f"The best {what} of every value of every axis"
+    return Table.of(title, rows, words={"axis", "value", "proven", f"best {what}"})
 
 
 def tornado_figure(sensitivity: Sensitivity) -> Figure | None:
-    """Per axis, what the best and the worst of the other values lose against the optimum; None
-    where no other fits."""
-    import altair as alt
-
+    """Per axis, what the best and the worst other value lose; None where no other fits."""
     spans = sorted(
         filter(None, map(_span, sensitivity.axes)), key=lambda span: span.worst_loss, reverse=True
     )
     if not spans:
         return None
-    columns = ("axis", "chosen", "nearest", "nearest_loss", "worst", "worst_loss")
-    wrapped = {each.title: "\n".join(textwrap.wrap(each.title, LABEL)) for each in spans}
-    rows = [
-        (
-            wrapped[each.title],
-            each.chosen,
-            each.nearest,
-            -each.nearest_loss,
-            each.worst,
-            -each.worst_loss,
-        )
-        for each in spans
-    ]
-    row = max(ROW, LINE * max(1 + text.count("\n") for text in wrapped.values()) + 6)
-    data = inline_data(columns, rows, words={"axis", "chosen", "nearest", "worst"})
-    ends = [
-        -1.15 * max(max(each.worst_loss for each in spans), EQUAL),
-        max(0.0, *(-each.nearest_loss for each in spans)),
-    ]
-    scale, axis = alt.Scale(domain=ends, nice=False), alt.Axis(format=".0%", tickCount=6)
-    x = alt.X(
-        "worst_loss:Q", title=f"{sensitivity.unit}, against the optimum", axis=axis, scale=scale
+    wrapped = ["\n".join(textwrap.wrap(each.title, LABEL)) for each in spans]
+    row = max(ROW, LINE * max(1 + text.count("\n") for text in wrapped) + 6)
+    base = chart_of(
+        {
+            "axis": title,
+            "chosen": each.chosen,
+            "nearest": each.nearest,
+            "nearest_loss": -each.nearest_loss,
+            "worst": each.worst,
+            "worst_loss": -each.worst_loss,
+        }
+        for title, each in zip(wrapped, spans, strict=True)
     )
-    axis_lines = alt.Axis(ticks=False, labelExpr="split(datum.label, '\\n')")
-    y = alt.Y("axis:N", title=None, sort=[wrapped[each.title] for each in spans], axis=axis_lines)
-    tooltip = [
-        alt.Tooltip("axis:N", title="axis"),
-        alt.Tooltip("chosen:N", title="value of the optimum"),
-        alt.Tooltip("nearest:N", title="best other value"),
-        alt.Tooltip("nearest_loss:Q", title="which changes it by", format=".2~%"),
-        alt.Tooltip("worst:N", title="worst value"),
-        alt.Tooltip("worst_loss:Q", title="which changes it by", format=".2~%"),
-    ]
-    base = alt.Chart(data)
-    optimum = base.transform_calculate(optimum="0")
-    at = alt.X("optimum:Q", scale=scale)
+    least = -1.15 * max(max(each.worst_loss for each in spans), EQUAL)
+    scale = exactly(least, max(0.0, *(-each.nearest_loss for each in spans)))
+    title, axis = f"{sensitivity.unit}, against the optimum", alt.Axis(format=".0%", tickCount=6)
+    x = alt.X("worst_loss:Q", title=title, axis=axis, scale=scale)
+    broken = alt.Axis(ticks=False, labelExpr="split(datum.label, '\\n')")
+    y = alt.Y("axis:N", title=None, sort=wrapped, axis=broken)
+    tooltip = tips(
+        {
+            "axis:N": "axis",
+            "chosen:N": "value of the optimum",
+            "nearest:N": "best other value",
+            "nearest_loss:Q .2~%": "which changes it by",
+            "worst:N": "worst value",
+            "worst_loss:Q .2~%": "which changes it by",
+        }
+    )
+    optimum, at = base.transform_calculate(optimum="0"), alt.X("optimum:Q", scale=scale)
+    bold = {"align": "left", "dx": 7, "fontWeight": "bold", "tooltip": None}
     chart = alt.layer(
         base.mark_bar(color=colour("faint"), height=3).encode(
             x=alt.X("nearest_loss:Q", scale=scale), x2=alt.datum(0.0), y=y
@@ -224,30 +200,39 @@ def tornado_figure(sensitivity: Sensitivity) -> Figure | None:
         optimum.mark_tick(color=colour("accent"), thickness=2, size=0.7 * ROW).encode(
             x=at, y=y, tooltip=tooltip
         ),
-        optimum.mark_text(align="left", dx=7, fontWeight="bold", tooltip=None).encode(
-            x=at, y=y, text="chosen:N"
-        ),
+        optimum.mark_text(**bold).encode(x=at, y=y, text="chosen:N"),
     )
     caption = (
         f"What the best {sensitivity.what} loses where an axis must have another value than the "
-        "optimum's (right of the line), "
-        "all else chosen anew: a bar reaches from the best other value to the worst, which stands "
-        "at its end. The axis that "
-        f"can cost most: {spans[0].title}, {percent(spans[0].worst_loss)} with {spans[0].worst}."
+        "optimum's (right of the line), all else chosen anew: a bar reaches from the best other "
+        "value to the worst, which stands at its end. The axis that can cost most: "
+        f"{spans[0].title}, {percent(spans[0].worst_loss)} with {spans[0].worst}."
     )
-    spec = sized(chart, row * len(spans))
-    spec["padding"] = ROOM_FOR_VALUES
-    name, title = (
+    rows = (
+        {
+            "axis": each.title,
+            "optimum": each.chosen,
+            "best other value": each.nearest,
+            "costs": _cost(each.nearest_loss),
+            "worst value": each.worst,
+            "costs at worst": _cost(each.worst_loss),
+        }
+        for each in spans
+    )
+    title = f"What other {sensitivity.what}s cost"
+    return Figure(
         f"tornado-{sensitivity.what}{sensitivity.suffix}",
-        f"What other {sensitivity.what}s cost",
+        title,
+        caption,
+        sized(chart, row * len(spans), room_right(70)),
+        5 * len(spans),
+        Table.of(title, rows, words={"axis", "optimum", "best other value", "worst value"}),
     )
-    return Figure(name, title, caption, spec, 5 * len(spans), _tornado_table(title, spans))
 
 
 @dataclass(frozen=True)
 class _Span:
-    """What the best and the worst of the other values of an axis lose against the optimum, as
-    fractions."""
+    """What the best and the worst other value of an axis lose against the optimum, as fractions."""
 
     title: str
     chosen: str
@@ -267,153 +252,89 @@ def _span(axis: AxisValues) -> _Span | None:
     best = axis.optimum.reached
     if not others or best <= 0.0:
         return None
-    nearest, worst = (
-        max(others, key=lambda value: value.reached),
-        min(others, key=lambda value: value.reached),
-    )
-    shown = [value_text(axis, value) for value in (axis.optimum, nearest, worst)]
+    nearest = max(others, key=lambda value: value.reached)
+    worst = min(others, key=lambda value: value.reached)
     return _Span(
         axis_title(axis),
-        shown[0],
-        shown[1],
+        value_text(axis, axis.optimum),
+        value_text(axis, nearest),
         1.0 - nearest.reached / best,
-        shown[2],
+        value_text(axis, worst),
         1.0 - worst.reached / best,
     )
 
 
-def _tornado_table(title: str, spans: Sequence[_Span]) -> PageTable:
-    columns = ("axis", "optimum", "best other value", "costs", "worst value", "costs at worst")
-    rows = (
-        (
-            each.title,
-            each.chosen,
-            each.nearest,
-            _cost(each.nearest_loss),
-            each.worst,
-            _cost(each.worst_loss),
-        )
-        for each in spans
-    )
-    return table(title, columns, rows, words={"axis", "optimum", "best other value", "worst value"})
-
-
 def _cost(loss: float) -> str:
-    return (
-        "nothing"
-        if abs(loss) <= EQUAL
-        else percent(loss)
-        if loss > 0.0
-        else f"{percent(loss)} more"
-    )
+    if abs(loss) <= EQUAL:
+        return "nothing"
+    return percent(loss) if loss > 0.0 else f"{percent(loss)} more"
 
 
 def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure:
-    """What each value of one axis allows; ``tallest`` is the end of the scale, alike in all
-    panels."""
-    import altair as alt
-
-    title = axis_title(axis)
-    columns = ("value", "reached", "bound", "proven", "words", "chosen")
-    rows = [
-        (
-            value_text(axis, each),
-            each.reached,
-            each.bound if each.status is Status.FEASIBLE else None,
-            each.status is Status.OPTIMAL,
-            design_text(axis, each),
-            each.value == axis.chosen,
-        )
-        for each in axis.values
-        if each.status is not Status.INFEASIBLE
-    ]
-    data = inline_data(columns, rows, words={"value", "words"})
+    """What each value of one axis allows; ``tallest`` is the end of the scale of all panels."""
+    title, unit = axis_title(axis), sensitivity.unit
+    fits = [each for each in axis.values if each.status is not Status.INFEASIBLE]
+    base = chart_of(
+        {
+            "value": value_text(axis, each),
+            "reached": each.reached,
+            "bound": each.bound if each.status is Status.FEASIBLE else None,
+            "proven": each.status is Status.OPTIMAL,
+            "words": design_text(axis, each),
+            "chosen": each.value == axis.chosen,
+        }
+        for each in fits
+    )
     order = [value_text(axis, each) for each in axis.values]
-    scale = alt.Scale(domain=[0, tallest], nice=False)
-    x = alt.X(
-        "value:N", title=title, sort=order, scale=alt.Scale(domain=order), axis=_labelled(order)
+    ordered = {"sort": order, "scale": alt.Scale(domain=order), "axis": _labelled(order)}
+    at = {
+        "x": alt.X("value:N", title=title, **ordered),
+        "y": alt.Y("reached:Q", title=unit, scale=exactly(0, tallest)),
+    }
+    titles = {"value:N": title, "reached:Q ,.6~r": unit}
+    titles |= {"bound:Q ,.6~r": "none more than", "words:N": f"best {sensitivity.what}"}
+    told = at | {"tooltip": tips(titles)}
+    bounded = base.transform_filter("isValid(datum.bound)")
+    proven, not_proven = map(base.transform_filter, ("datum.proven", "!datum.proven"))
+    dot = {"color": colour("mark"), "size": 46, "opacity": 1}
+    ring = base.transform_filter("datum.chosen").mark_point(
+        size=190, color=colour("accent"), **RING
     )
-    y = alt.Y("reached:Q", title=sensitivity.unit, scale=scale)
-    tooltip = [
-        alt.Tooltip("value:N", title=title),
-        alt.Tooltip("reached:Q", title=sensitivity.unit, format=",.6~r"),
-        alt.Tooltip("bound:Q", title="none more than", format=",.6~r"),
-        alt.Tooltip("words:N", title=f"best {sensitivity.what}"),
+    layers = [
+        bounded.mark_rule(color=colour("faint"), strokeWidth=2).encode(y2="bound:Q", **told),
+        proven.mark_circle(**dot).encode(**told),
+        not_proven.mark_point(fill=colour("page"), **dot).encode(**told),
+        ring.encode(**told),
     ]
-    base = alt.Chart(data)
-    by_size = all(each.value.isdecimal() for each in axis.values)
-    chart = alt.layer(
-        *(
-            [base.mark_line(color=colour("faint"), strokeWidth=1, tooltip=None).encode(x=x, y=y)]
-            if by_size
-            else []
-        ),
-        base.transform_filter("isValid(datum.bound)")
-        .mark_rule(color=colour("faint"), strokeWidth=2)
-        .encode(x=x, y=y, y2="bound:Q", tooltip=tooltip),
-        base.transform_filter("datum.proven")
-        .mark_circle(color=colour("mark"), size=46, opacity=1)
-        .encode(x=x, y=y, tooltip=tooltip),
-        base.transform_filter("!datum.proven")
-        .mark_point(color=colour("mark"), fill=colour("page"), size=46, opacity=1)
-        .encode(x=x, y=y, tooltip=tooltip),
-        base.transform_filter("datum.chosen")
-        .mark_point(size=190, strokeWidth=2.5, color=colour("accent"), filled=False)
-        .encode(x=x, y=y, tooltip=tooltip),
-    )
-    without = [value_text(axis, each) for each in axis.values if each.status is Status.INFEASIBLE]
+    if all(each.value.isdecimal() for each in axis.values):  # by size
+        line = base.mark_line(color=colour("faint"), strokeWidth=1, tooltip=None)
+        layers.insert(0, line.encode(**at))
+    without = [value_text(axis, each) for each in axis.values if each not in fits]
     caption = f"Nothing fits with {listed(without)}." if without else ""
     name = f"best-by-{axis.axis.removesuffix('_bytes').replace('_', '-')}{sensitivity.suffix}"
-    return Figure(
-        name, title[0].upper() + title[1:], caption, sized(chart, PANEL), 4 * len(rows), abreast=3
-    )
+    spec = sized(alt.layer(*layers), PANEL)
+    return Figure(name, capitalised(title), caption, spec, 4 * len(fits), abreast=3)
 
 
 def _labelled(values: Sequence[str]) -> Any:
-    """An axis on which the last value is written, and of the others as many as there is room for,
-    evenly."""
-    import altair as alt
-
+    """An axis with the last value written, and evenly as many others as there is room for."""
     widths = [CHARACTER * len(value) + APART for value in values]
     step = next(
         step
         for step in range(1, len(values) + 1)
         if sum(widths[::-1][::step]) <= ROOM_FOR_LABELS or step == len(values)
     )
-    written = json.dumps(list(values[::-1][::step]))
-    return alt.Axis(
-        labelOverlap=False, labelExpr=f"indexof({written}, datum.label) >= 0 ? datum.label : ''"
-    )
+    written = f"indexof({json.dumps(list(values[::-1][::step]))}, datum.label) >= 0"
+    return alt.Axis(labelOverlap=False, labelExpr=f"{written} ? datum.label : ''")
 
 
 def design_text(axis: AxisValues, value: AxisValue) -> str:
-    """The best design of a value in one line: the chip where the axis is one of it, and its
-    plans."""
-    chip = (
-        ""
-        if axis.model is not None or value.accelerator is None
-        else accelerator_text(value.accelerator)
-    )
-    plans = [_plan_text(plan) for plan in value.plans.values()]
-    return "; ".join(filter(None, [chip, *plans]))
+    """The best design of a value in one line: the chip, if the axis is one of it, and its plans."""
+    chip = axis.model is None and value.accelerator is not None
+    chips = [accelerator_text(value.accelerator)] if chip and value.accelerator else []
+    return "; ".join([*chips, *map(_plan_text, value.plans.values())])
 
 
 def _plan_text(plan: PlanSummary) -> str:
-    words = (
-        degrees_text(plan),
-        f"micro-batch {plan.micro_batch_size}",
-        f"recomputation {plan.recompute}",
-    )
-    return ", ".join([*words, *plan_choices(plan)])
-
-
-def _cells(axis: AxisValues, value: AxisValue) -> tuple[str, str, str, str]:
-    if value.status is Status.INFEASIBLE:
-        return "", "", "yes", "nothing fits"
-    reached, best = number(value.reached), axis.optimum.reached
-    proven = (
-        "yes"
-        if value.status is Status.OPTIMAL
-        else f"no: at least {reached}, at most {number(value.bound)}"
-    )
-    return reached, f"{value.reached / best:.1%}" if best else "", proven, design_text(axis, value)
+    words = f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"
+    return ", ".join([degrees_text(plan), *words, *plan_choices(plan)])

@@ -1,33 +1,32 @@
-"""The report of two runs beside each other: what changed in their inputs and in their answers, and
-why."""
+"""The report of two runs: what changed in their inputs and in their answers, and why."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+import altair as alt
 
 from GraphExtractor.names import label
-from phaze.report.pages.charts import SAMPLES, sized
-from phaze.report.pages.design_points import front_rows, memory_rows
-from phaze.report.pages.figures import (
-    Figure,
-    KeyNumber,
-    PageTable,
-    Part,
-    Reasons,
-    Report,
-    Section,
-    inline_data,
-    table,
+from phaze.report.pages.charts import (
+    HALO,
+    RING,
+    SAMPLES,
+    TO_ZERO,
+    by_role,
+    chart_of,
+    sized,
+    tips,
 )
-from phaze.report.pages.formats import duration
+from phaze.report.pages.design_points import front_rows, memory_rows
+from phaze.report.pages.figures import Figure, KeyNumber, Part, Reasons, Report, Section
 from phaze.report.pages.front_axes import front_words
 from phaze.report.pages.theme import colour
 from phaze.report.pages.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
+from phaze.report.table import Table
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.explain.records import Change, Comparison, Exchange
 from phaze.studies.wording import unit_of
-from phaze_common.numbers import number
+from phaze_common.numbers import number, time_text
 from phaze_common.units import GIB
 from Solver.results import ModelPlan
 
@@ -37,8 +36,7 @@ LABEL = 52  # characters of such a line
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run found, by model, the value of its objective its unit, and the area of a chip
-    (None: not known)."""
+    """What a run found: plans by model, value and unit of its objective, a chip's area if known."""
 
     models: Mapping[str, ModelPlan]
     value: float | None
@@ -67,34 +65,24 @@ def _sections(
     answers: tuple[Outcome, Outcome],
     names: tuple[str, str],
 ) -> Iterator[Section]:
-    changed = (
-        [_changes("Inputs and versions that differ", "input", comparison.changes)]
-        if comparison.changes
-        else []
-    )
-    moved = (
-        [_changes("What differs in the answer", "part of the answer", comparison.answers)]
-        if comparison.answers
-        else []
-    )
-    same = [] if changed else ["Nothing in the inputs differs."]
-    same += [] if moved else ["Nothing in the answer differs."]
-    yield Section("changes", "What changed", (Part("", tuple(same), (), tuple(changed + moved)),))
+    inputs = ("Inputs and versions that differ", "input", comparison.changes)
+    moved = ("What differs in the answer", "part of the answer", comparison.answers)
+    tables = tuple(_changes(*each) for each in (inputs, moved) if each[-1])
+    same = [] if comparison.changes else ["Nothing in the inputs differs."]
+    same += [] if comparison.answers else ["Nothing in the answer differs."]
+    yield Section("changes", "What changed", (Part("", tuple(same), (), tables),))
     if comparison.exchanges:
         figure = _exchanges_figure(comparison.exchanges, answers[1].unit)
         yield Section("moves", "What each change does to the objective", (Part("", (), (figure,)),))
     shared = [model for model in answers[0].models if model in answers[1].models]
-    several = len(shared) > 1
-    terms = tuple(
-        Part(label(model) if several else "", (), (terms_figure,))
-        for model in shared
-        if (terms_figure := _terms(comparison, model, answers))
-    )
-    if terms:
-        yield Section("iteration", "Where the time of an iteration goes", terms)
+    headings = {model: label(model) if len(shared) > 1 else "" for model in shared}
+    terms = ((each, _terms(comparison, model, answers)) for model, each in headings.items())
+    drawn = tuple(Part(heading, (), (figure,)) for heading, figure in terms if figure)
+    if drawn:
+        yield Section("iteration", "Where the time of an iteration goes", drawn)
     scatters = tuple(
-        Part(label(model) if several else "", (), (_scatter(runs, model, answers, names),))
-        for model in shared
+        Part(heading, (), (_scatter(runs, model, answers, names),))
+        for model, heading in headings.items()
     )
     if scatters:
         yield Section("designs", "The designs of both runs", scatters)
@@ -104,33 +92,26 @@ def _outcome(run: FinishedRun) -> Outcome:
     best = run.result.best
     if best is None:
         return Outcome({}, None, "", None)
-    return Outcome(
-        best.models,
-        best.value,
-        unit_of(best),
-        best.accelerator.area_mm2 if best.accelerator else None,
-    )
+    area_mm2 = best.accelerator.area_mm2 if best.accelerator else None
+    return Outcome(best.models, best.value, unit_of(best), area_mm2)
 
 
 def _numbers(before: Outcome, after: Outcome) -> Iterator[KeyNumber]:
-    for name, answers in (("before", before), ("after", after)):
-        value = (
-            "nothing fits" if answers.value is None else f"{number(answers.value)} {answers.unit}"
-        )
-        times = ", ".join(duration(each.time_per_batch_s) for each in answers.models.values())
+    for name, each in (("before", before), ("after", after)):
+        value = "nothing fits" if each.value is None else f"{number(each.value)} {each.unit}"
+        times = ", ".join(time_text(plan.time_per_batch_s) for plan in each.models.values())
         yield KeyNumber(name, value, f"an iteration of {times}" if times else "")
-    if (
-        before.value
-        and after.value
-        and before.unit == after.unit
-        and before.models.keys() == after.models.keys()
-    ):
+    alike = before.unit == after.unit and before.models.keys() == after.models.keys()
+    if before.value and after.value and alike:
         yield KeyNumber("after over before", f"{number(after.value / before.value, 3)}x")
 
 
-def _changes(title: str, what: str, changes: tuple[Change, ...]) -> PageTable:
-    rows = ((change.key.replace("_", " "), change.before, change.after) for change in changes)
-    return table(title, (what, "before", "after"), rows, words={what, "before", "after"})
+def _changes(title: str, what: str, changes: tuple[Change, ...]) -> Table:
+    rows = (
+        {what: change.key.replace("_", " "), "before": change.before, "after": change.after}
+        for change in changes
+    )
+    return Table.of(title, rows, words={what, "before", "after"})
 
 
 def _terms(comparison: Comparison, model: str, answers: tuple[Outcome, Outcome]) -> Figure | None:
@@ -140,83 +121,55 @@ def _terms(comparison: Comparison, model: str, answers: tuple[Outcome, Outcome])
         return None
     unknown = {term.name for term in terms} - TERMS.keys()
     assert not unknown, unknown
+    seconds = {
+        "before": {term.name: term.best_s for term in terms},
+        "after": {term.name: term.other_s for term in terms},
+    }
     bars = [
-        IterationBar(
-            name,
-            {term.name: getattr(term, field) for term in terms},
-            each.models[model].throughput_samples_per_s,
-        )
-        for name, field, each in zip(
-            ("before", "after"), ("best_s", "other_s"), answers, strict=True
-        )
+        IterationBar(name, each, answer.models[model].throughput_samples_per_s)
+        for (name, each), answer in zip(seconds.items(), answers, strict=True)
     ]
     return breakdown_figure(bars, _suffix(model, answers))
 
 
 def _exchanges_figure(exchanges: tuple[Exchange, ...], unit: str) -> Figure:
     """The objective as inputs change."""
-    import altair as alt
-
+    wrapped = [textwrap.wrap(exchange.what, LABEL) for exchange in exchanges]
     rows = [
-        (
-            exchange.what,
-            exchange.value,
-            "does not fit" if exchange.value is None else number(exchange.value),
-        )
-        for exchange in exchanges
+        {
+            "what": each.what,
+            "value": each.value,
+            "text": "does not fit" if each.value is None else number(each.value),
+            "label": "\n".join(name),
+        }
+        for each, name in zip(exchanges, wrapped, strict=True)
     ]
-    names = [textwrap.wrap(exchange.what, LABEL) for exchange in exchanges]
-    data = inline_data(
-        ("what", "value", "text", "label"),
-        ((*row, "\n".join(name)) for row, name in zip(rows, names, strict=True)),
-        words={"what", "text", "label"},
-    )
+    base = chart_of(rows)
     y = alt.Y("what:N", sort=[exchange.what for exchange in exchanges], axis=None)
-    bars = (
-        alt.Chart(data)
-        .mark_bar(color=colour("mark"), height=BAR, yOffset=BAR)
-        .encode(
-            x=alt.X("value:Q", title=unit, scale=alt.Scale(zero=True)),
-            y=y,
-            tooltip=[alt.Tooltip("what:N", title="when"), alt.Tooltip("text:N", title=unit)],
-        )
+    bars = base.mark_bar(color=colour("mark"), height=BAR, yOffset=BAR).encode(
+        x=alt.X("value:Q", title=unit, scale=TO_ZERO),
+        y=y,
+        tooltip=tips({"what:N": "when", "text:N": unit}),
     )
-    texts = (
-        alt.Chart(data)
-        .transform_calculate(at="isValid(datum.value) ? datum.value : 0")
-        .mark_text(align="left", dx=5, yOffset=BAR, tooltip=None)
+    at_end = base.transform_calculate(at="isValid(datum.value) ? datum.value : 0")
+    texts = at_end.mark_text(align="left", dx=5, yOffset=BAR, tooltip=None)
+    # labels stand above the bars, where a phone has room for them as well
+    look = {"align": "left", "baseline": "bottom", "yOffset": 2, "lineBreak": "\n"}
+    labels = base.mark_text(color=colour("muted"), tooltip=None, **look)
+    chart = alt.layer(
+        bars,
+        texts.encode(x="at:Q", y=y, text="text:N"),
+        labels.encode(x=alt.datum(0), y=y, text="label:N"),
     )
-    labels = (  # above the bars, where a phone has room for them as well
-        alt.Chart(data)
-        .mark_text(
-            align="left",
-            baseline="bottom",
-            yOffset=2,
-            lineBreak="\n",
-            color=colour("muted"),
-            tooltip=None,
-        )
-        .encode(x=alt.datum(0), y=y, text="label:N")
-    )
-    chart = alt.layer(bars, texts.encode(x="at:Q", y=y, text="text:N"), labels).properties(
-        padding=ROOM_FOR_TEXT
-    )
-    row = 2 * BAR + 2 * LINE * max(map(len, names))
-    columns = ("what", unit)
-    shown = table(
-        "The objective as inputs change",
-        columns,
-        ((what, text) for what, _, text in rows),
-        words={"what"},
-    )
-    caption = "The objective of a design when only some of the inputs change."
+    row = 2 * BAR + 2 * LINE * max(map(len, wrapped))
+    shown = ({"what": each["what"], unit: each["text"]} for each in rows)
     return Figure(
         "moves",
         "What each change does to the objective",
-        caption,
-        sized(chart, row * len(exchanges)),
+        "The objective of a design when only some of the inputs change.",
+        sized(chart, row * len(exchanges), ROOM_FOR_TEXT),
         2 * len(exchanges),
-        shown,
+        Table.of("The objective as inputs change", shown, words={"what"}),
     )
 
 
@@ -226,77 +179,53 @@ def _scatter(
     answers: tuple[Outcome, Outcome],
     names: tuple[str, str],
 ) -> Figure:
-    """Designs of both runs in one chart: Pareto fronts over area where both designed chips, else
-    plans over their memory."""
-    import altair as alt
-
+    """Designs of both runs: Pareto fronts over area of designed chips, else plans over memory."""
     designed = all(each.area_mm2 is not None for each in answers)
-    plans = [each.models[model] for each in answers]
-    optima = [
-        each.area_mm2 if designed else max(stage.memory_bytes for stage in plan.stages) / GIB
-        for each, plan in zip(answers, plans, strict=True)
-    ]
     across = "area of a chip, mm²" if designed else "memory of the fullest stage, GiB"
-    rows = [
-        (name, *row)
-        for name, run in zip(("before", "after"), runs, strict=True)
-        for row in (front_rows if designed else memory_rows)(run, model)
-    ]
-    data = inline_data(("run", "across", "throughput", "design"), rows, words={"run", "design"})
-    scale = alt.Scale(domain=["before", "after"], range=[colour("before"), colour("after")])
-    shapes = alt.Scale(domain=["before", "after"], range=["square", "circle"])
-    tooltip = [
-        alt.Tooltip("run:N", title="run"),
-        alt.Tooltip("design:N", title="design"),
-        alt.Tooltip("throughput:Q", title="samples/s", format=",.5~r"),
-        alt.Tooltip("across:Q", title=across, format=".4~r"),
-    ]
-    x = alt.X("across:Q", title=across, scale=alt.Scale(zero=True))
-    y = alt.Y("throughput:Q", title=SAMPLES, scale=alt.Scale(zero=True))
-    coded: dict[str, Any] = {
-        "color": alt.Color("run:N", title=None, scale=scale),
-        "shape": alt.Shape("run:N", title=None, scale=shapes),
+    rows: list[dict[str, object]] = []
+    optima: list[dict[str, object]] = []
+    for name, run, answer in zip(("before", "after"), runs, answers, strict=True):
+        plan = answer.models[model]
+        memory = max(stage.memory_bytes for stage in plan.stages) / GIB
+        own = (answer.area_mm2 if designed else memory, plan.throughput_samples_per_s, "optimum")
+        points = (front_rows if designed else memory_rows)(run, model)
+        keys = ("run", "across", "throughput", "design")
+        rows += [dict(zip(keys, (name, *point), strict=True)) for point in points]
+        optima.append(dict(zip(keys, (name, *own), strict=True)))
+    titles = {"run:N": "run", "design:N": "design", "throughput:Q ,.5~r": "samples/s"}
+    tooltip = tips(titles | {"across:Q .4~r": across})
+    at = {
+        "x": alt.X("across:Q", title=across, scale=TO_ZERO),
+        "y": alt.Y("throughput:Q", title=SAMPLES, scale=TO_ZERO),
     }
-    best = inline_data(
-        ("run", "across", "throughput", "design"),
-        (
-            (name, optimum, plan.throughput_samples_per_s, "optimum")
-            for name, optimum, plan in zip(("before", "after"), optima, plans, strict=True)
-        ),
-        words={"run", "design"},
-    )
-    rings = alt.Chart(best).mark_point(size=240, filled=False, strokeWidth=2.5)
-    halo = {
-        "stroke": colour("page"),
-        "strokeWidth": 4,
-    }  # behind the words, so that points do not run through them
+    colours = by_role("run:N", {"before": "before", "after": "after"})
+    shapes = alt.Scale(domain=["before", "after"], range=["square", "circle"])
+    shape = alt.Shape("run:N", title=None, scale=shapes)
+    best = chart_of(optima)
+    halo = HALO | {"strokeWidth": 4}
     texts = [
-        alt.Chart(best)
-        .transform_filter(f"datum.run == '{run}'")
+        best.transform_filter(f"datum.run == '{run}'")
         .transform_calculate(text="'optimum ' + datum.run")
         .mark_text(align="right", dx=-4, dy=dy, fontWeight="bold", tooltip=None, **look)
-        .encode(x=x, y=y, text="text:N")
+        .encode(text="text:N", **at)
         for run, dy in (("before", 16), ("after", -12))
         for look in (halo, {})
     ]
+    designs = chart_of(rows).mark_point(size=26, filled=True, opacity=0.7)
+    rings = best.mark_point(size=240, **RING)
     chart = alt.layer(
-        alt.Chart(data)
-        .mark_point(size=26, filled=True, opacity=0.7)
-        .encode(x=x, y=y, tooltip=tooltip, **coded),
-        rings.encode(x=x, y=y, color=coded["color"], tooltip=tooltip),
+        designs.encode(tooltip=tooltip, color=colours, shape=shape, **at),
+        rings.encode(color=colours, tooltip=tooltip, **at),
         *texts,
     )
     fronts = list(dict.fromkeys(front_words(run.manifest.front) for run in runs))
-    drawn = (
-        f"Pareto fronts of {', and of '.join(fronts)}" if designed else "Evaluated design points"
-    )
-    caption = (
-        f"{drawn} of both runs (before: {names[0]}, after: {names[1]}); rings mark their optima."
-    )
+    drawn = "Evaluated design points"
+    if designed:
+        drawn = f"Pareto fronts of {', and of '.join(fronts)}"
     return Figure(
         f"designs-of-both{_suffix(model, answers)}",
         "The designs of both runs",
-        caption,
+        f"{drawn} of both runs (before: {names[0]}, after: {names[1]}); rings mark their optima.",
         sized(chart, 380),
         len(rows),
     )

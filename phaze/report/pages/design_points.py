@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,19 +26,8 @@ NO_SIZES = Accelerator(0, 0, 0, 0, 0, 0, 0.0)
 
 
 OF_A_PLAN = (  # columns of designs that tell their plans apart
-    *(
-        "micro_batch_size",
-        "recompute",
-        "layout",
-        "tp",
-        "tp2",
-        "panels",
-        "cp",
-        "exchange",
-        "ep",
-        "sequence_parallel",
-    ),
-    *(LAYER_GROUPS, "pp", "dp"),
+    *("micro_batch_size", "recompute", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep"),
+    *("sequence_parallel", LAYER_GROUPS, "pp", "dp"),
 )
 
 
@@ -59,10 +48,8 @@ class PointsOfModel:
     @property
     def references(self) -> tuple[ReferencePoint, ...]:
         """Known chips with as much memory on which the model fits."""
-        same = (
-            point for point in self.run.result.references if point.hbm_bytes == self.best.hbm_bytes
-        )
-        return tuple(point for point in same if self.model in point.models)
+        known, size = self.run.result.references, self.best.hbm_bytes
+        return tuple(each for each in known if each.hbm_bytes == size and self.model in each.models)
 
     @property
     def plan_memory_bytes(self) -> float:
@@ -116,38 +103,27 @@ def chip_text(designs: pd.DataFrame) -> list[str]:
 
 
 def varied_columns(designs: pd.DataFrame) -> list[str]:
-    """Columns that tell chips apart besides their sizes: memory as it is sold, clock, links; those
-    that there are."""
+    """Columns that tell chips apart besides their sizes: memory as it is sold, clock, links."""
     return [name for name in VARIED if name in designs]
 
 
 def varied_texts(designs: pd.DataFrame) -> list[str]:
-    """What follows the sizes of the accelerators of design points: ``, 4 x hbm3, 0.84 GHz``;
-    nothing where they have none."""
+    """What follows the sizes of accelerators, if anything: ``, 4 x hbm3, 0.84 GHz``."""
     if not varied_columns(designs):
         return [""] * len(designs)
-    known = [
-        designs[name].tolist() if name in designs else [None] * len(designs) for name in VARIED
-    ]
-    rows = zip(
-        *(
-            [None if value is None or value != value else value for value in column]
-            for column in known
-        ),
-        strict=True,
-    )
-    plain = accelerator_text(NO_SIZES)
-    return [
-        accelerator_text(replace(NO_SIZES, **dict(zip(VARIED, row, strict=True)))).removeprefix(
-            plain
-        )
-        for row in rows
-    ]
+    none = [None] * len(designs)
+    known = (designs[name].tolist() if name in designs else none for name in VARIED)
+    plain, found = accelerator_text(NO_SIZES), []
+    for row in zip(*known, strict=True):
+        given: dict[str, Any] = dict(zip(VARIED, row, strict=True))
+        # a number that is not there equals nothing
+        chip = replace(NO_SIZES, **{key: each for key, each in given.items() if each == each})
+        found.append(accelerator_text(chip).removeprefix(plain))
+    return found
 
 
 def plan_texts(designs: pd.DataFrame) -> list[str]:
-    """The degrees of the best plans of design points, and where the groups of a layer lie that are
-    assigned to tiers."""
+    """Degrees of the best plans of design points, and where groups assigned to tiers are placed."""
     columns = (
         designs[name].tolist()
         for name in (*(each.name for each in fields(DesignDegrees)), LAYER_GROUPS)
@@ -160,20 +136,15 @@ def plan_texts(designs: pd.DataFrame) -> list[str]:
 
 
 def front_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
-    """Area in mm2, samples per second and accelerator of the designs on the Pareto front of a
-    model."""
+    """Area in mm2, samples per second and accelerator of the Pareto front of a model."""
     designs = run.designs
     front = designs[(designs["model"] == model) & designs["on_front"]]
-    area_mm2, throughput = (
-        front["area_mm2"].to_numpy(dtype=float),
-        front["throughput_samples_per_s"].to_numpy(dtype=float),
-    )
-    return list(zip(area_mm2.tolist(), throughput.tolist(), chip_text(front), strict=True))
+    area_mm2, throughput = front["area_mm2"].tolist(), front["throughput_samples_per_s"].tolist()
+    return list(zip(area_mm2, throughput, chip_text(front), strict=True))
 
 
 def memory_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
-    """Memory of the fullest stage in GiB, samples per second and plan of the evaluated design
-    points of a model."""
+    """Memory of the fullest stage in GiB, samples per second and plan of evaluated points."""
     designs = run.designs
     shown = thinned(designs[(designs["model"] == model) & (designs["status"] == "evaluated")])
     return [

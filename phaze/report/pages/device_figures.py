@@ -1,18 +1,19 @@
-"""Where the stages, replicas and tensor-parallel ranks of a plan lie on the tiers of the network,
-and what exchanges there."""
+"""Where stages, replicas and ranks of a plan are on the network, and what exchanges there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import AXES, Assignment
-from phaze.report.pages.charts import sized
-from phaze.report.pages.figures import Figure, PageTable, inline_data, table
+from phaze.report.pages.charts import by_role, chart_of, sized, tips
+from phaze.report.pages.figures import Figure
 from phaze.report.pages.theme import SERIES, colour
+from phaze.report.table import Table
 from phaze.studies.wording import listed
 from phaze_common.choices import GroupOrder
 from phaze_common.numbers import number
@@ -25,8 +26,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PlacedDevices:
-    """Every device in use by its number on the network, and its rank along each axis: arrays of
-    shape (devices,)."""
+    """Devices by number on the network, and ranks along each axis: arrays (devices,)."""
 
     device: IntArray
     tensor: IntArray
@@ -38,8 +38,7 @@ class PlacedDevices:
 
 @dataclass(frozen=True)
 class GroupOnTiers:
-    """Groups of a kind that exchange something: devices, how far apart neighbours are, and the
-    widest tier any of them needs."""
+    """Groups that exchange something: devices, stride of neighbours, widest tier that any needs."""
 
     name: str
     exchanges: str
@@ -88,14 +87,10 @@ def _assigned_devices(assigned: Assignment, cluster: Cluster, count: IntArray) -
 def groups_on_tiers(plan: ModelPlan, cluster: Cluster) -> tuple[GroupOnTiers, ...]:
     """The groups of a plan that have several devices, from the innermost."""
     placed = placed_devices(plan, cluster)
+    weights = "weights of every layer, keys and values"
     kinds = [
         ("tensor parallel", "activations of every layer", plan.tp, placed.tensor),
-        (
-            "tensor parallel, second axis",
-            "weights of every layer, keys and values",
-            plan.tp2,
-            placed.row,
-        ),
+        ("tensor parallel, second axis", weights, plan.tp2, placed.row),
         ("context parallel", "keys and values, gradients", plan.cp, placed.context),
         ("data parallel", "gradients", plan.dp, placed.replica),
         ("neighbouring stages", "activations between stages", plan.pp, placed.stage),
@@ -107,112 +102,67 @@ def groups_on_tiers(plan: ModelPlan, cluster: Cluster) -> tuple[GroupOnTiers, ..
         others = [each for *_, each in kinds if each is not ranks]
         same = np.unique(np.stack(others), axis=1, return_inverse=True)[1].reshape(-1)
         members = placed.device[np.lexsort((placed.device, same))].reshape(-1, size)
-        tier = next(
-            (
-                each
-                for each in cluster.tiers
-                if (members // each.group_size == members[:, :1] // each.group_size).all()
-            ),
-            cluster.tiers[-1],
-        )
-        stride = int(members[0, 1] - members[0, 0])
-        found.append(
-            GroupOnTiers(
-                name,
-                exchanges,
-                size,
-                stride,
-                tier.name,
-                tier.bandwidth_bytes_per_s * tier.efficiency,
-            )
-        )
+        stride, tier = int(members[0, 1] - members[0, 0]), cluster.tiers[-1]
+        for each in cluster.tiers:
+            if (members // each.group_size == members[:, :1] // each.group_size).all():
+                tier = each
+                break
+        rate = tier.bandwidth_bytes_per_s * tier.efficiency
+        found.append(GroupOnTiers(name, exchanges, size, stride, tier.name, rate))
     return tuple(found)
 
 
 def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
-    """Every device of the plan as a square, row by row in the order of the network, coloured by
-    stage."""
-    import altair as alt
-
+    """Every device of the plan as a square, row by row as on the network, coloured by stage."""
     placed = placed_devices(plan, cluster)
     drawn = min(len(placed.stage), MOST_DEVICES)
     row = _row_of(cluster, drawn)
     device = placed.device[:drawn]
-    blocks = [device // tier.group_size for tier in cluster.tiers]
-    names = [
-        " / ".join(
-            f"{tier.name} {block[place]}" for tier, block in zip(cluster.tiers, blocks, strict=True)
+
+    def on_network(place: int) -> str:
+        return " / ".join(
+            f"{tier.name} {device[place] // tier.group_size}" for tier in cluster.tiers
         )
+
+    base = chart_of(
+        {
+            "device": int(device[place]),
+            "x": int(device[place]) % row,
+            "y": int(device[place]) // row,
+            "stage": int(placed.stage[place]) + 1,
+            "replica": int(placed.replica[place]) + 1,
+            "tensor": int(placed.tensor[place]) + 1,
+            "row": int(placed.row[place]) + 1,
+            "context": int(placed.context[place]) + 1,
+            "colour": int(placed.stage[place]) % len(SERIES),
+            "where": on_network(place),
+        }
         for place in range(drawn)
-    ]
-    columns = (
-        "device",
-        "x",
-        "y",
-        "stage",
-        "replica",
-        "tensor",
-        "row",
-        "context",
-        "colour",
-        "where",
     )
-    rows = zip(
-        *(
-            each.tolist()
-            for each in (
-                device,
-                device % row,
-                device // row,
-                placed.stage[:drawn] + 1,
-                placed.replica[:drawn] + 1,
-            )
-        ),
-        *((each[:drawn] + 1).tolist() for each in (placed.tensor, placed.row, placed.context)),
-        (placed.stage[:drawn] % len(SERIES)).tolist(),
-        names,
-        strict=True,
-    )
-    data = inline_data(columns, rows, words={"where"})
-    lines = int(device.max()) // row + 1
-    x = alt.X(
-        "x:O",
-        title=f"device, {row} in a row",
-        axis=alt.Axis(labels=False, ticks=False),
-        scale=alt.Scale(paddingInner=0.12),
-    )
-    y = alt.Y("y:O", title=None, axis=None, scale=alt.Scale(paddingInner=0.12))
-    scale = alt.Scale(domain=list(range(len(SERIES))), range=[colour(role) for role in SERIES])
-    tooltip = [
-        alt.Tooltip("device:Q", title="device"),
-        alt.Tooltip("stage:Q", title=f"stage, of {plan.pp}"),
-        alt.Tooltip("replica:Q", title=f"replica, of {plan.dp}"),
-        alt.Tooltip("tensor:Q", title=f"tensor-parallel rank, of {plan.tp}"),
-        *(
-            [alt.Tooltip("row:Q", title=f"rank on the second tensor axis, of {plan.tp2}")]
-            if plan.tp2 > 1
-            else []
-        ),
-        *(
-            [alt.Tooltip("context:Q", title=f"context-parallel rank, of {plan.cp}")]
-            if plan.cp > 1
-            else []
-        ),
-        alt.Tooltip("where:N", title="on the network"),
-    ]
-    base = alt.Chart(data)
-    layers = [
-        base.mark_rect().encode(
-            x=x, y=y, color=alt.Color("colour:N", scale=scale, legend=None), tooltip=tooltip
-        )
-    ]
-    height = int(min(max(lines * 22, 40), 420))
-    if row <= 32 and height / lines >= 14:
-        layers.append(
-            base.mark_text(fontSize=10, color=colour("label_on_dark"), tooltip=None).encode(
-                x=x, y=y, text="stage:Q"
-            )
-        )
+    gaps = alt.Scale(paddingInner=0.12)
+    unmarked = alt.Axis(labels=False, ticks=False)
+    at = {
+        "x": alt.X("x:O", title=f"device, {row} in a row", axis=unmarked, scale=gaps),
+        "y": alt.Y("y:O", title=None, axis=None, scale=gaps),
+    }
+    titles = {
+        "device:Q": "device",
+        "stage:Q": f"stage, of {plan.pp}",
+        "replica:Q": f"replica, of {plan.dp}",
+        "tensor:Q": f"tensor-parallel rank, of {plan.tp}",
+    }
+    if plan.tp2 > 1:
+        titles["row:Q"] = f"rank on the second tensor axis, of {plan.tp2}"
+    if plan.cp > 1:
+        titles["context:Q"] = f"context-parallel rank, of {plan.cp}"
+    colours = by_role("colour:N", dict(enumerate(SERIES)), legend=None)
+    tooltip = tips(titles | {"where:N": "on the network"})
+    layers = [base.mark_rect().encode(color=colours, tooltip=tooltip, **at)]
+    rows = int(device.max()) // row + 1
+    height = int(min(max(rows * 22, 40), 420))
+    if row <= 32 and height / rows >= 14:
+        text = base.mark_text(fontSize=10, color=colour("label_on_dark"), tooltip=None)
+        layers.append(text.encode(text="stage:Q", **at))
     groups = groups_on_tiers(plan, cluster)
     where = [f"{each.name} groups of {each.size:,} on tier {each.tier}" for each in groups]
     caption = (
@@ -222,15 +172,12 @@ def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
     caption += f" What exchanges where: {listed(where)}." if where else ""
     if drawn < len(placed.stage):
         caption += f" The first {drawn:,} of {len(placed.stage):,} devices are drawn."
-    spec = sized(alt.layer(*layers), height)
-    return Figure(
-        f"devices{suffix}", "Devices on the network", caption, spec, drawn, _table(groups)
-    )
+    name, spec = f"devices{suffix}", sized(alt.layer(*layers), height)
+    return Figure(name, "Devices on the network", caption, spec, drawn, _table(groups))
 
 
 def _row_of(cluster: Cluster, devices: int) -> int:
-    """Devices of a row: a block of a tier where one is about as wide as the page, so that blocks
-    are rows or parts of them."""
+    """Devices of a row: a block of a tier about as wide as the page, so that rows hold blocks."""
     fitting = [tier.group_size for tier in cluster.tiers if 4 <= tier.group_size <= WIDEST_ROW]
     if fitting:
         block = fitting[-1]
@@ -240,29 +187,22 @@ def _row_of(cluster: Cluster, devices: int) -> int:
     return min(WIDEST_ROW, max(4, int(2 ** np.ceil(np.log2(max(np.sqrt(devices), 1))))), devices)
 
 
-def _table(groups: tuple[GroupOnTiers, ...]) -> PageTable:
-    columns = (
-        "groups",
-        "exchange",
-        "devices",
-        "stride",
-        "widest tier they need",
-        "GB/s of a device there",
-    )
+def _table(groups: tuple[GroupOnTiers, ...]) -> Table:
+    columns = ("groups", "exchange", "devices", "stride", "widest tier they need")
     rows = (
-        (
-            each.name,
-            each.exchanges,
-            f"{each.size:,}",
-            f"{each.stride:,}",
-            each.tier,
-            number(each.bandwidth_bytes_per_s / 1e9),
-        )
+        {
+            "groups": each.name,
+            "exchange": each.exchanges,
+            "devices": f"{each.size:,}",
+            "stride": f"{each.stride:,}",
+            "widest tier they need": each.tier,
+            "GB/s of a device there": number(each.bandwidth_bytes_per_s / 1e9),
+        }
         for each in groups
     )
-    return table(
+    return Table.of(
         "Groups on the tiers of the network",
-        columns,
         rows,
+        columns=(*columns, "GB/s of a device there"),
         words={"groups", "exchange", "widest tier they need"},
     )

@@ -14,10 +14,7 @@ from phaze.report.pages.theme import LIGHT, chart_config, coloured
 from phaze_common.errors import InputError
 from phaze_common.written_files import check_replaceable, write_output, write_outputs
 
-WIDE, NARROW = (
-    760,
-    400,
-)  # points: as wide as two columns, and as one column, of a slide or a large page
+WIDE, NARROW = 760, 400  # points: as two columns, and as one, of a slide or a large page
 PIXELS_PER_INCH = 216  # three pixels for each of the 72 points of an inch
 ENDINGS = (".svg", ".png", ".pdf")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -49,8 +46,7 @@ def write_figures(report: Report, folder: Path, *, force: bool = False) -> tuple
 
 
 def figure_tables(spec: dict[str, Any]) -> list[bytes]:
-    """The tables that a chart is drawn from, as parquet, that with the most rows first; numbers as
-    doubles, empty cells null."""
+    """The tables that a chart is drawn from, as parquet, the longest first; empty cells null."""
     found: dict[str, dict[str, Any]] = {}
     datasets = spec.get("datasets", {})
 
@@ -79,16 +75,14 @@ def _parquet(text: str, kinds: dict[str, str]) -> bytes:
     import pyarrow.parquet as pq
 
     rows = list(csv.DictReader(io.StringIO(text)))
-    columns = {
-        name: pa.array(
-            [
-                row[name] if kind == "string" else float(row[name]) if row[name] else None
-                for row in rows
-            ],
-            pa.string() if kind == "string" else pa.float64(),
-        )
-        for name, kind in kinds.items()
-    }
+    columns = {}
+    for name, kind in kinds.items():
+        cells = [row[name] for row in rows]
+        if kind == "string":
+            columns[name] = pa.array(cells, pa.string())
+        else:
+            numbers = [float(cell) if cell else None for cell in cells]
+            columns[name] = pa.array(numbers, pa.float64())
     buffer = io.BytesIO()
     pq.write_table(pa.table(columns), buffer, compression="zstd")
     return buffer.getvalue()

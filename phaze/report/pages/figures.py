@@ -1,34 +1,11 @@
-"""What a report is made of: sections with figures and tables, and the data inside a figure."""
+"""What a report is made of: sections with figures and tables."""
 
-import csv
-import io
-import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from phaze.report.table import Table
+
 SMALLEST_CANVAS = 1200  # marks from which a canvas draws faster than a tree of shapes
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table of words; columns among ``words`` go to the left, the others, numbers, to the right.
-
-    The last ``foot`` rows, sums for instance, stay below the others however these are sorted.
-    ``links`` are addresses that the first cells of the rows lead to, one per row (empty: none).
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: frozenset[str]
-    foot: int = 0
-    links: tuple[str, ...] = ()
-
-    @property
-    def body(self) -> tuple[tuple[str, ...], ...]:
-        """The rows above the foot."""
-        return self.rows[: len(self.rows) - self.foot]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +22,7 @@ class Figure:
     caption: str
     spec: dict[str, Any]
     marks: int
-    table: PageTable | None = None
+    table: Table | None = None
     abreast: int = 1
 
     @property
@@ -66,7 +43,7 @@ class Part:
     title: str = ""
     paragraphs: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
-    tables: tuple[PageTable, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,47 +94,3 @@ class Report:
         return tuple(
             figure for section in self.sections for part in section.parts for figure in part.figures
         )
-
-
-def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    words: Iterable[str],
-    foot: int = 0,
-) -> PageTable:
-    """A table from rows of any kind, the last ``foot`` of them sums and the like."""
-    return PageTable(
-        title, tuple(columns), tuple(tuple(row) for row in rows), frozenset(words), foot
-    )
-
-
-def inline_data(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    *,
-    words: Iterable[str] = (),
-    exact: bool = False,
-) -> Any:
-    """Altair data of rows, all numbers but the columns among ``words``; as CSV, a quarter of the
-    size of JSON.
-
-    None, and numbers that are not finite, become missing values; ``exact`` ones keep all digits,
-    others seven.
-    """
-    import altair as alt
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(value, exact=exact) for value in row] for row in rows)
-    words = set(words)
-    parse = {column: "string" if column in words else "number" for column in columns}
-    return alt.InlineData(values=text.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse))
-
-
-def _cell(value: object, *, exact: bool) -> object:
-    if isinstance(value, float):
-        return (repr(value) if exact else f"{value:.7g}") if math.isfinite(value) else ""
-    return "" if value is None else int(value) if isinstance(value, bool) else value

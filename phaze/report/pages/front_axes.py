@@ -23,8 +23,7 @@ def _aligned(value: float) -> str:
 
 @dataclass(frozen=True)
 class AxisWords:
-    """An axis but throughput: its word, its title on a chart, the heading of a column and how
-    values stand in it."""
+    """An axis but throughput: its word, title on a chart, heading of a column, form of values."""
 
     word: str
     title: str
@@ -59,8 +58,7 @@ def front_words(front: Sequence[FrontAxis]) -> str:
 
 
 def drawn_axes(front: Sequence[FrontAxis]) -> tuple[FrontAxis, FrontAxis]:
-    """What a chart of designs has across and as colour: axes of the front first, else area and
-    energy."""
+    """What a chart has across and as colour: axes of the front first, else area and energy."""
     across, colour, *_ = dict.fromkeys((*other_axes(front), FrontAxis.AREA, FrontAxis.ENERGY))
     return across, colour
 

@@ -6,14 +6,13 @@ from importlib.resources import files
 from typing import Any
 
 from phaze.report.glossary import used_in
-from phaze.report.pages.figures import PageTable, Report
+from phaze.report.pages.figures import Report
 from phaze.report.pages.theme import DARK, LIGHT, Theme, chart_config, palette
 
 
 @dataclass(frozen=True)
 class Served:
-    """How a page reaches the server that it comes from: where the server's addresses begin, and the
-    point that it is about."""
+    """Where the addresses of a page's server begin, and the point that the page is about."""
 
     api: str
     point: int | None
@@ -31,10 +30,7 @@ def page(report: Report, served: Served | None = None) -> str:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals["is_word"] = _is_word
-    specs = {
-        figure.name: {"spec": figure.spec, "renderer": figure.renderer} for figure in report.figures
-    }
+    specs = {each.name: {"spec": each.spec, "renderer": each.renderer} for each in report.figures}
     return environment.get_template("page.html").render(
         report=report,
         served=served,
@@ -69,12 +65,8 @@ def _text(report: Report) -> str:
             *part.tables,
             *(figure.table for figure in part.figures if figure.table is not None),
         ):
-            texts += [*table.columns, *(row[0] for row in table.rows)]
+            texts += [*table.columns, *(row[0] for row in (*table.rows, *table.foot))]
     return " ".join(texts)
-
-
-def _is_word(table: PageTable, position: int) -> bool:
-    return table.columns[position] in table.words
 
 
 def _template(name: str) -> str:

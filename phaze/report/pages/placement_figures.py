@@ -1,14 +1,19 @@
 """Figures of a placement: load and memory of every pipeline stage."""
 
-from collections.abc import Callable, Iterable, Sequence
+from __future__ import annotations
 
-from phaze.report.pages.charts import sized
-from phaze.report.pages.figures import Figure, PageTable, inline_data, table
-from phaze.report.pages.formats import duration, layer_range, unit_for
+from collections.abc import Callable, Sequence
+
+import altair as alt
+
+from phaze.report.pages.charts import chart_of, exactly, limit_rule, sized, stacked_bars, tips
+from phaze.report.pages.figures import Figure
+from phaze.report.pages.layer_ranges import layer_range
 from phaze.report.pages.stages import LOAD_PARTS, MEMORY_PARTS, StageView
-from phaze.report.pages.theme import colour
+from phaze.report.table import Table
 from phaze.studies.wording import EQUAL, listed
-from phaze_common.numbers import number
+from phaze_common.numbers import number, time_text, unit_for
+from phaze_common.units import GIB
 
 # of the limit: where the fullest stage fills less, the axis leaves the limit out so that the parts
 # can be seen
@@ -28,47 +33,35 @@ def load_figure(stages: Sequence[StageView], suffix: str) -> Figure:
     )
     fastest = min(stage.load_s for stage in stages)
     if len(stages) == 1:
-        caption = f"One stage runs the whole model: {duration(slowest.load_s)} per micro-batch."
+        caption = f"One stage runs the whole model: {time_text(slowest.load_s)} per micro-batch."
     elif slowest.load_s - fastest < EQUAL * slowest.load_s:
-        caption = f"All stages are equally loaded: {duration(slowest.load_s)} per micro-batch."
+        caption = f"All stages are equally loaded: {time_text(slowest.load_s)} per micro-batch."
     else:
         caption = (
             f"{_highest([stage.load_s for stage in stages], 'slowest')} "
-            f"({duration(slowest.load_s)} per micro-batch); that sets "
-            "the pace, and "
-            f"the least loaded one takes {fastest / slowest.load_s:.0%} of that."
+            f"({time_text(slowest.load_s)} per micro-batch); that sets the pace, and the least "
+            f"loaded one takes {fastest / slowest.load_s:.0%} of that."
         )
     return Figure(f"stage-load{suffix}", "Load per stage", caption, spec, marks, abreast=2)
 
 
-def memory_figure(
-    stages: Sequence[StageView], limit_bytes: float, unit: str, unit_bytes: float, suffix: str
-) -> Figure:
-    """Bytes on a device of every stage, by part, against what the device has (in ``unit`` of
-    ``unit_bytes``)."""
+def memory_figure(stages: Sequence[StageView], limit_bytes: float, suffix: str) -> Figure:
+    """Bytes on a device of every stage, by part, against what the device has."""
     fullest = max(stages, key=lambda stage: stage.total_bytes)
-    share = fullest.total_bytes / limit_bytes
-    limit = limit_bytes / unit_bytes
+    share, limit = fullest.total_bytes / limit_bytes, limit_bytes / GIB
     near = share >= ROOM
     spec, marks = _stacked(
         stages,
         MEMORY_PARTS,
-        lambda stage: {part: size / unit_bytes for part, size in stage.memory_bytes.items()},
-        f"{unit} per device",
+        lambda stage: {part: size / GIB for part, size in stage.memory_bytes.items()},
+        "GiB per device",
         limit if near else None,
     )
-    highest = _highest([stage.total_bytes for stage in stages], "fullest")
+    highest = f"{_highest([stage.total_bytes for stage in stages], 'fullest')}: "
     words = (
-        f"{highest}: {number(fullest.total_bytes / unit_bytes)} of {number(limit)} {unit} "
-        f"({share:.1%})."
-    )
-    if len(stages) == 1:
-        words = (
-            f"{number(fullest.total_bytes / unit_bytes)} of {number(limit)} {unit} ({share:.1%})."
-        )
-    words += (
-        f" The {'line is the ' if near else ''}limit of {number(limit)} "
-        f"{unit}{'' if near else ' lies far above'}."
+        f"{highest if len(stages) > 1 else ''}{number(fullest.total_bytes / GIB)} of "
+        f"{number(limit)} GiB ({share:.1%}). The {'line is the ' if near else ''}limit of "
+        f"{number(limit)} GiB{'' if near else ' lies far above'}."
     )
     return Figure(f"stage-memory{suffix}", "Memory per stage", words, spec, marks, abreast=2)
 
@@ -92,37 +85,28 @@ def _highest(values: Sequence[float], what: str) -> str:
     return f"Stages {listed(names)} are the {what}"
 
 
-def stage_table(
-    stages: Sequence[StageView], limit_bytes: float, unit: str, unit_bytes: float
-) -> PageTable:
+def stage_table(stages: Sequence[StageView], limit_bytes: float) -> Table:
     """The stages in numbers."""
     time = unit_for(max(stage.load_s for stage in stages))
     seconds = [part for part in LOAD_PARTS if any(stage.seconds[part] for stage in stages)]
     sizes = [part for part in MEMORY_PARTS if any(stage.memory_bytes[part] for stage in stages)]
-    columns = (
-        "stage",
-        "layers",
-        "devices",
-        *(f"{part} {time.name}" for part in seconds),
-        f"load {time.name}",
-        *(f"{part} {unit}" for part in sizes),
-        f"memory {unit}",
-        "of the limit",
-    )
-    rows = (
-        (
-            str(stage.number),
-            "; ".join(layer_range(layers) for layers in stage.chunks),
-            f"{stage.devices:,}",
-            *(number(stage.seconds[part] * time.per_second) for part in seconds),
-            number(stage.load_s * time.per_second),
-            *(f"{stage.memory_bytes[part] / unit_bytes:.3f}" for part in sizes),
-            f"{stage.total_bytes / unit_bytes:.3f}",
-            f"{stage.total_bytes / limit_bytes:.1%}",
+    rows = []
+    for stage in stages:
+        loads = {f"{part} {time.name}": stage.seconds[part] for part in seconds}
+        loads[f"load {time.name}"] = stage.load_s
+        held = {f"{part} GiB": stage.memory_bytes[part] for part in sizes}
+        held["memory GiB"] = stage.total_bytes
+        rows.append(
+            {
+                "stage": str(stage.number),
+                "layers": "; ".join(map(layer_range, stage.chunks)),
+                "devices": f"{stage.devices:,}",
+                **{name: number(each * time.per_second) for name, each in loads.items()},
+                **{name: f"{each / GIB:.3f}" for name, each in held.items()},
+                "of the limit": f"{stage.total_bytes / limit_bytes:.1%}",
+            }
         )
-        for stage in stages
-    )
-    return table("Stages", columns, rows, words={"layers"})
+    return Table.of("Stages", rows, words={"layers"})
 
 
 def _stacked(
@@ -132,56 +116,31 @@ def _stacked(
     title: str,
     limit: float | None,
 ) -> tuple[dict[str, object], int]:
-    """Bars of parts above the stages, and a line at ``limit``; returns the chart and how many marks
-    it has."""
-    import altair as alt
-
+    """Bars of parts above the stages, and a line at ``limit``; with the number of marks."""
     amounts = [values(stage) for stage in stages]
+    totals = [sum(amount.values()) for amount in amounts]
     parts = [part for part in roles if any(amount[part] > 0.0 for amount in amounts)]
-    rows: Iterable[tuple[object, ...]] = (
-        (
-            stage.number,
-            part,
-            position,
-            amount[part],
-            sum(amount.values()),
-            "; ".join(map(layer_range, stage.chunks)),
-        )
-        for stage, amount in zip(stages, amounts, strict=True)
+    base = chart_of(
+        {
+            "stage": stage.number,
+            "part": part,
+            "position": position,
+            "amount": amount[part],
+            "total": total,
+            "layers": "; ".join(map(layer_range, stage.chunks)),
+        }
+        for stage, amount, total in zip(stages, amounts, totals, strict=True)
         for position, part in enumerate(parts)
     )
-    data = inline_data(
-        ("stage", "part", "position", "amount", "total", "layers"), rows, words={"part", "layers"}
+    scale = exactly(0, max(totals + ([limit] if limit else [])) * 1.04)
+    titles = {"stage:O": "stage", "layers:N": "layers", "part:N": "part"}
+    bars = stacked_bars(
+        base,
+        "part:N",
+        {part: roles[part] for part in parts},
+        x=alt.X("stage:O", title="stage", axis=alt.Axis(labelOverlap="greedy")),
+        y=alt.Y("amount:Q", title=title, stack="zero", scale=scale),
+        tooltip=tips(titles | {"amount:Q .4~r": title, "total:Q .4~r": "in all"}),
     )
-    highest = max([sum(amount.values()) for amount in amounts] + ([limit] if limit else [])) * 1.04
-    y = alt.Y(
-        "amount:Q", title=title, stack="zero", scale=alt.Scale(domain=[0, highest], nice=False)
-    )
-    bars = (
-        alt.Chart(data)
-        .mark_bar(stroke=colour("page"), strokeWidth=0.5)
-        .encode(
-            x=alt.X("stage:O", title="stage", axis=alt.Axis(labelOverlap="greedy")),
-            y=y,
-            color=alt.Color(
-                "part:N",
-                title=None,
-                scale=alt.Scale(domain=parts, range=[colour(roles[part]) for part in parts]),
-            ),
-            order=alt.Order("position:Q"),
-            tooltip=[
-                alt.Tooltip("stage:O", title="stage"),
-                alt.Tooltip("layers:N", title="layers"),
-                alt.Tooltip("part:N", title="part"),
-                alt.Tooltip("amount:Q", title=title, format=".4~r"),
-                alt.Tooltip("total:Q", title="in all", format=".4~r"),
-            ],
-        )
-    )
-    layers = [bars]
-    if limit is not None:
-        line = alt.Chart(inline_data(("limit",), [(limit,)])).mark_rule(
-            color=colour("accent"), strokeWidth=2
-        )
-        layers.append(line.encode(y=alt.Y("limit:Q", title=title)))
+    layers = [bars] if limit is None else [bars, limit_rule(limit, title)]
     return sized(alt.layer(*layers), 260), len(stages) * len(parts)

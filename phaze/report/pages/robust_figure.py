@@ -1,12 +1,14 @@
-"""The figure of ``phaze robust``: what every constant alone does to the choice, where the run was
-asked for it."""
+"""The figure of ``phaze robust``: what every constant alone does to the choice."""
 
 from __future__ import annotations
 
-from phaze.report.pages.charts import sized
+import altair as alt
+
+from phaze.report.pages.charts import chart_of, sized, tips
 from phaze.report.pages.design_points import PointsOfModel
-from phaze.report.pages.figures import Figure, inline_data, table
+from phaze.report.pages.figures import Figure
 from phaze.report.pages.theme import colour
+from phaze.report.table import Table
 from phaze.studies.robust.records import Robustness, kept_robustness
 from phaze_common.numbers import number, percent
 
@@ -15,73 +17,62 @@ MOST = 14  # constants that are drawn
 
 def robust_figure(points: PointsOfModel) -> Figure | None:
     """Values of the chosen design at the ends of each range; None where nobody asked for them."""
-    import altair as alt
-
     answer = kept_robustness(points.run.folder)
     if answer is None:
         return None
-    influences = sorted(answer.influences, key=lambda each: -abs(each.value_high - each.value_low))[
-        :MOST
-    ]
-    columns = ("constant", "from", "to", "range", "switches")
-    rows = [
-        (
-            each.name,
-            100.0 * (min(each.value_low, each.value_high) - 1.0),
-            100.0 * (max(each.value_low, each.value_high) - 1.0),
-            f"{number(each.low, 3)}x to {number(each.high, 3)}x",
-            "never" if each.switches_at is None else f"from {number(each.switches_at, 3)}x",
+    widest = sorted(answer.influences, key=lambda each: -abs(each.value_high - each.value_low))
+    rows = []
+    for each in widest[:MOST]:
+        values, at = (each.value_low, each.value_high), each.switches_at
+        rows.append(
+            {
+                "constant": each.name,
+                "from": 100.0 * (min(values) - 1.0),
+                "to": 100.0 * (max(values) - 1.0),
+                "range": f"{number(each.low, 3)}x to {number(each.high, 3)}x",
+                "switches": "never" if at is None else f"from {number(at, 3)}x",
+            }
         )
-        for each in influences
-    ]
-    data = inline_data(columns, rows, words={"constant", "range", "switches"})
-    y = alt.Y(
-        "constant:N",
-        title=None,
-        sort=[each.name for each in influences],
-        axis=alt.Axis(ticks=False, labelLimit=320),
-    )
-    tooltip = [
-        alt.Tooltip("constant:N", title="constant"),
-        alt.Tooltip("range:N", title="range"),
-        alt.Tooltip("switches:N", title="another design is better"),
-    ]
+    names = alt.Axis(ticks=False, labelLimit=320)
+    order = [row["constant"] for row in rows]
+    titles = {
+        "constant:N": "constant",
+        "range:N": "range",
+        "switches:N": "another design is better",
+    }
     bars = (
-        alt.Chart(data)
+        chart_of(rows)
         .mark_bar(color=colour("mark"))
         .encode(
             x=alt.X("from:Q", title="change of the chosen design, %"),
             x2="to:Q",
-            y=y,
-            tooltip=tooltip,
+            y=alt.Y("constant:N", title=None, sort=order, axis=names),
+            tooltip=tips(titles),
         )
     )
-    cells = [
-        (each.name, row[3], f"{row[1]:+.1f}", f"{row[2]:+.1f}", row[4])
-        for each, row in zip(influences, rows, strict=True)
-    ]
-    headings = ("constant", "range", "least %", "most %", "another is better")
-    numbers = table(
-        "What every constant does alone",
-        headings,
-        cells,
-        words={"constant", "range", "another is better"},
+    cells = (
+        {
+            "constant": row["constant"],
+            "range": row["range"],
+            "least %": f"{row['from']:+.1f}",
+            "most %": f"{row['to']:+.1f}",
+            "another is better": row["switches"],
+        }
+        for row in rows
     )
-    title = "Does the choice survive what is not known?"
-    return Figure(
-        "robustness", title, _caption(answer), sized(bars, 24 * len(rows)), len(rows), numbers
-    )
+    words = {"constant", "range", "another is better"}
+    table = Table.of("What every constant does alone", cells, words=words)
+    title, spec = "Does the choice survive what is not known?", sized(bars, 24 * len(rows))
+    return Figure("robustness", title, _caption(answer), spec, len(rows), table)
 
 
 def _caption(answer: Robustness) -> str:
     chosen, proven, nothing = answer.chosen, answer.searched.proven, answer.samples_without_any
-    beside = f"; in {nothing} of them nothing works. Of the others" if nothing else ". Of these"
+    others = f"; in {nothing} of them nothing works. Of the others" if nothing else ". Of these"
     return (
-        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space "
-        f"was searched{beside} the chosen "
-        f"design is the best in {percent(chosen.wins)}, and choosing it costs "
-        f"{percent(chosen.expected_regret)} on average and "
-        f"{percent(chosen.worst_regret)} at worst. In {proven} samples no other design is better "
-        "than the best that is told. "
+        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was "
+        f"searched{others} the chosen design is the best in {percent(chosen.wins)}, and choosing "
+        f"it costs {percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} "
+        f"at worst. In {proven} samples no other design is better than the best that is told. "
         "Bars: each constant alone, from one end of its range to the other."
     )

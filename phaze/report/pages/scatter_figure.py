@@ -1,5 +1,4 @@
-"""The figure of all evaluated designs: throughput over what the Pareto front of the run is of, with
-filters."""
+"""All evaluated designs: throughput over what the Pareto front is of, with filters."""
 
 from __future__ import annotations
 
@@ -7,9 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import numpy as np
 
-from phaze.report.pages.charts import SAMPLES, chosen_in, menu, sized
+from phaze.report.pages.charts import (
+    RING,
+    SAMPLES,
+    chart_data,
+    chart_of,
+    chosen_in,
+    exactly,
+    menu,
+    sized,
+    tips,
+)
 from phaze.report.pages.design_points import (
     CHIP_COLUMNS,
     OF_A_PLAN,
@@ -19,9 +29,10 @@ from phaze.report.pages.design_points import (
     thinned,
     varied_texts,
 )
-from phaze.report.pages.figures import Figure, PageTable, inline_data, table
+from phaze.report.pages.figures import Figure
 from phaze.report.pages.front_axes import WORDS, amounts_of, drawn_axes, front_words, other_axes
 from phaze.report.pages.theme import RAMP, colour
+from phaze.report.table import Table
 from phaze.runs.design_tables import TOTAL_ENERGY, axis_column
 from phaze.studies.wording import EQUAL, accelerator_text, capitalised
 from phaze_common.choices import FrontAxis
@@ -31,14 +42,8 @@ from phaze_common.units import GIB, MIB
 if TYPE_CHECKING:
     import pandas as pd
 
-EVERY = {
-    1: "it",
-    2: "both",
-    3: "all three",
-    4: "all four",
-    5: "all five",
-    6: "all six",
-}  # axes of a front
+# axes of a front
+EVERY = {1: "it", 2: "both", 3: "all three", 4: "all four", 5: "all five", 6: "all six"}
 FRONT_ROWS = 40  # chips of the front's table
 SEPARATOR = ", "
 WITH_MEMORY = (
@@ -46,8 +51,7 @@ WITH_MEMORY = (
 )
 _CHIP = (
     "datum.num_tc + ' TC ' + datum.depth + 'x' + datum.width + ', ' + datum.num_vc + ' VC ' + "
-    "datum.width_vc"
-    " + ', GLB ' + datum.glb_mib + ' MiB' + datum.varied"
+    "datum.width_vc + ', GLB ' + datum.glb_mib + ' MiB' + datum.varied"
 )
 
 
@@ -63,80 +67,76 @@ class Marked:
 
 
 def scatter(points: PointsOfModel) -> Figure:
-    """Throughput over an axis of the front, another one as colour, the Pareto front, the optimum
-    and the known chips."""
-    import altair as alt
-
+    """Throughput over one axis, another as colour, with the front, optimum and known chips."""
     asked, evaluated = points.run.manifest.front, points.evaluated
     shown, (across, coloured) = thinned(evaluated), drawn_axes(asked)
     axes = tuple(dict.fromkeys((across, coloured, *other_axes(asked))))
     marked = _marked(points, axes)
-    tallest = max(
-        [
-            float(shown["throughput_samples_per_s"].max()),
-            *(each.throughput_samples_per_s for each in marked),
-        ]
-    )
-    widest = max(
-        [float(shown[axis_column(shown, across)].max()), *(each.amounts[across] for each in marked)]
-    )
-    x = alt.X(
-        f"{across}:Q",
-        title=WORDS[across].title,
-        scale=alt.Scale(domain=[0, widest * 1.06], nice=False),
-    )
-    height = {"title": SAMPLES, "scale": alt.Scale(domain=[0, tallest * 1.1], nice=False)}
-    y = alt.Y("throughput:Q", **height)
+    tallest = max(each.throughput_samples_per_s for each in marked)
+    tallest = max(tallest, float(shown["throughput_samples_per_s"].max()))
+    widest = max(each.amounts[across] for each in marked)
+    widest = max(widest, float(shown[axis_column(shown, across)].max()))
+    x = alt.X(f"{across}:Q", title=WORDS[across].title, scale=exactly(0, widest * 1.06))
+    height = {"title": SAMPLES, "scale": exactly(0, tallest * 1.1)}
+    at = {"x": x, "y": alt.Y("throughput:Q", **height)}
     coded = _colour(shown, marked, coloured)
-    tooltip = [
-        alt.Tooltip("chip:N", title="chip"),
-        alt.Tooltip("throughput:Q", title="samples/s", format=",.5~r"),
-        *(alt.Tooltip(f"{axis}:Q", title=WORDS[axis].title, format=".4~r") for axis in axes),
-    ]
-    design_tooltip = [
-        *tooltip,
-        alt.Tooltip("hbm:N", title="HBM, GiB"),
-        alt.Tooltip("micro_batch:Q", title="micro-batch"),
-        alt.Tooltip("recompute:N", title="recomputation"),
-        alt.Tooltip("plan:N", title="tp x pp x dp"),
-        alt.Tooltip("pareto:N", title="Pareto front"),
-    ]
+    titles = {"chip:N": "chip", "throughput:Q ,.5~r": "samples/s"}
+    titles |= {f"{axis}:Q .4~r": WORDS[axis].title for axis in axes}
+    of_plan = {
+        "hbm:N": "HBM, GiB",
+        "micro_batch:Q": "micro-batch",
+        "recompute:N": "recomputation",
+        "plan:N": "tp x pp x dp",
+        "pareto:N": "Pareto front",
+    }
+    of_design, of_named = tips(titles | of_plan), tips({"name:N": "which"} | titles)
     menus = _menus(shown)
     designs = alt.Chart(_design_data(shown, axes)).transform_calculate(
         chip=_CHIP, pareto="datum.front ? 'on it' : 'dominated'"
     )
     for column in menus:
         designs = designs.transform_filter(WITH_MEMORY if column == "hbm" else chosen_in(column))
-    envelope = designs.transform_window(
-        window=[alt.WindowFieldDef(op="max", field="throughput", **{"as": "most"})],
-        sort=[alt.SortField(across.value), alt.SortField("throughput", order="descending")],
-        frame=[None, 0],
-    ).mark_line(interpolate="step-after", color=colour("muted"), strokeWidth=1)
+    most = alt.WindowFieldDef(op="max", field="throughput", **{"as": "most"})
+    order = [alt.SortField(across.value), alt.SortField("throughput", order="descending")]
+    envelope = designs.transform_window(window=[most], sort=order, frame=[None, 0]).mark_line(
+        interpolate="step-after", color=colour("muted"), strokeWidth=1
+    )
     behind = designs.transform_filter("!datum.front && !front_only" if asked else "!datum.front")
-    dominated = behind.mark_point(size=12, strokeWidth=1, color=colour("faint"))
     front = designs.transform_filter("datum.front").mark_circle(size=34, opacity=0.95)
-    named = alt.Chart(_marked_data(marked, axes))
+    named = chart_of(
+        {
+            "name": each.name,
+            "throughput": each.throughput_samples_per_s,
+            **{axis.value: each.amounts[axis] for axis in axes},
+            "chip": each.chip,
+            "side": each.side,
+        }
+        for each in marked
+    )
     chips = named.transform_filter("datum.name != 'optimum'").mark_point(
         shape="diamond", size=110, filled=True, opacity=1, stroke=colour("ink"), strokeWidth=1.5
     )
     best = named.transform_filter("datum.name == 'optimum'").mark_point(
-        shape="circle", size=220, filled=False, strokeWidth=2.5, color=colour("accent")
+        shape="circle", size=220, color=colour("accent"), **RING
     )
     names = [
         named.transform_filter(f"datum.side == '{side}'")
         .mark_text(align=align, dx=dx, dy=-11, fontWeight="bold", tooltip=None)
-        .encode(x=x, y=y, text="name:N")
+        .encode(text="name:N", **at)
         for side, align, dx in (("left", "right", 4), ("right", "left", -4))
     ]
-    named_tooltip = [alt.Tooltip("name:N", title="which"), *tooltip]
+    only = alt.binding_checkbox(name="Pareto front only")
+    front_alone = [alt.param(name="front_only", value=False, bind=only)] if asked else []
     chart = alt.layer(
-        dominated.encode(x=x, y=y, tooltip=design_tooltip),
+        behind.mark_point(size=12, strokeWidth=1, color=colour("faint")).encode(
+            tooltip=of_design, **at
+        ),
         envelope.encode(x=x, y=alt.Y("most:Q", **height)),
-        front.encode(x=x, y=y, color=coded, tooltip=design_tooltip),
-        chips.encode(x=x, y=y, color=coded, tooltip=named_tooltip),
-        best.encode(x=x, y=y, tooltip=named_tooltip),
+        front.encode(color=coded, tooltip=of_design, **at),
+        chips.encode(color=coded, tooltip=of_named, **at),
+        best.encode(tooltip=of_named, **at),
         *names,
-    ).add_params(*menus.values(), *(_front_alone() if asked else ()))
+    ).add_params(*menus.values(), *front_alone)
     return Figure(
         f"{'-'.join(('throughput', *(other_axes(asked) or axes)))}{points.suffix}",
         scatter_title(asked),
@@ -147,17 +147,6 @@ def scatter(points: PointsOfModel) -> Figure:
     )
 
 
-def _front_alone() -> tuple[Any, ...]:
-    """The box that leaves the front alone on the page."""
-    import altair as alt
-
-    return (
-        alt.param(
-            name="front_only", value=False, bind=alt.binding_checkbox(name="Pareto front only")
-        ),
-    )
-
-
 def scatter_title(front: Sequence[FrontAxis]) -> str:
     """``Throughput, area and energy``."""
     return capitalised(front_words(other_axes(front) or drawn_axes(front)))
@@ -165,63 +154,49 @@ def scatter_title(front: Sequence[FrontAxis]) -> str:
 
 def _caption(points: PointsOfModel, front: Sequence[FrontAxis], shown: int, evaluated: int) -> str:
     across, coloured = (WORDS[axis] for axis in drawn_axes(front))
-    size = "" if TOTAL_ENERGY in points.designs else " (of their HBM size)"
-    line, others = (
-        f"the line is the most throughput that {across.buys} buys",
-        "an even choice of them",
-    )
-    pruned = (
-        "No Pareto front was asked for: each design that was pruned is no better than the optimum."
-    )
-    first = f"{capitalised(line)} among them."
+    line = f"the line is the most throughput that {across.buys} buys"
     if front:
-        others = "all of the front, and an even choice of the others"
-        pruned = (
-            "Each design that was pruned is no better than one of the front in "
-            f"{EVERY[len(front)]}."
-        )
+        size = "" if TOTAL_ENERGY in points.designs else " (of their HBM size)"
         on_it = f"lie on the Pareto front of {front_words(front)}{size}"
         first = f"Filled points, coloured by {coloured.word}, {on_it}; {line}."
-    kept = (
-        f" {shown:,} of {evaluated:,} evaluated designs are drawn: {others}."
-        if shown < evaluated
-        else ""
-    )
+        others = "all of the front, and an even choice of the others"
+        every = EVERY[len(front)]
+        pruned = f"Each design that was pruned is no better than one of the front in {every}."
+    else:
+        first, others = f"{capitalised(line)} among them.", "an even choice of them"
+        pruned = (
+            "No Pareto front was asked for: each design that was pruned is no better than the "
+            "optimum."
+        )
+    kept = f" {shown:,} of {evaluated:,} evaluated designs are drawn: {others}."
     return (
         f"Each point is an evaluated design with its best plan. {first} The ring marks the "
-        "optimum, diamonds mark known chips "
-        f"with {gib(points.best.hbm_bytes)} GiB HBM.{kept} {pruned}"
+        f"optimum, diamonds mark known chips with {gib(points.best.hbm_bytes)} GiB HBM."
+        f"{kept if shown < evaluated else ''} {pruned}"
     )
 
 
 def _design_data(shown: pd.DataFrame, axes: Sequence[FrontAxis]) -> Any:
-    import pandas as pd
-
     shown = _once(shown)
-    columns = {
-        "hbm": shown["hbm"],
-        "micro_batch": shown["micro_batch_size"],
-        "tp": shown["tp"],
-        "recompute": shown["recompute"].astype(str),
-        "num_tc": shown["num_tc"],
-        "num_vc": shown["num_vc"],
-        "width": shown["width"],
-        "depth": shown["depth"],
-        "width_vc": shown["width_vc"],
-        "glb_mib": shown["glb_bytes"] / MIB,
-        "varied": shown["varied"],
-        "throughput": shown["throughput_samples_per_s"],
-        **{axis.value: shown[axis_column(shown, axis)] for axis in axes},
-        "plan": pd.Series(plan_texts(shown)),
-        "front": shown["on_front"],
+    columns: dict[str, Sequence[object]] = {
+        "hbm": shown["hbm"].tolist(),
+        "micro_batch": shown["micro_batch_size"].tolist(),
+        "tp": shown["tp"].tolist(),
+        "recompute": shown["recompute"].astype(str).tolist(),
+        **{name: shown[name].tolist() for name in CHIP_COLUMNS if name != "glb_bytes"},
+        "glb_mib": (shown["glb_bytes"] / MIB).tolist(),
+        "varied": shown["varied"].tolist(),
+        "throughput": shown["throughput_samples_per_s"].tolist(),
+        **{axis.value: shown[axis_column(shown, axis)].tolist() for axis in axes},
+        "plan": plan_texts(shown),
+        "front": shown["on_front"].tolist(),
     }
-    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return inline_data(tuple(columns), rows, words={"hbm", "recompute", "plan", "varied"})
+    rows = zip(*columns.values(), strict=True)
+    return chart_data(dict(zip(columns, row, strict=True)) for row in rows)
 
 
 def _once(shown: pd.DataFrame) -> pd.DataFrame:
-    """Designs that differ in nothing but the size of the HBM once, with all their sizes in a
-    text."""
+    """Designs that differ in nothing but the size of the HBM once, with all sizes in a text."""
     same = [*OF_A_PLAN, "throughput_samples_per_s", "on_front"]
     sizes = (shown["hbm_bytes"] / GIB).map("{:g}".format)
     ordered = shown.assign(hbm=sizes, varied=varied_texts(shown)).sort_values(
@@ -235,11 +210,10 @@ def _marked(points: PointsOfModel, axes: Sequence[FrontAxis]) -> list[Marked]:
     assert points.best.accelerator is not None  # of a device the area is not known
     named = [("optimum", points.best.accelerator, points.plan)]
     named += [
-        (point.name, point.accelerator, point.models[points.model]) for point in points.references
+        (each.name, each.accelerator, each.models[points.model]) for each in points.references
     ]
-    amounts = amounts_of(
-        points.run, [chip for _, chip, _ in named], [plan for _, _, plan in named], axes
-    )
+    _, chips, plans = zip(*named, strict=True)
+    amounts = amounts_of(points.run, chips, plans, axes)
     middle = max(each[axes[0]] for each in amounts) / 2
     return [
         Marked(
@@ -253,21 +227,6 @@ def _marked(points: PointsOfModel, axes: Sequence[FrontAxis]) -> list[Marked]:
     ]
 
 
-def _marked_data(marked: Sequence[Marked], axes: Sequence[FrontAxis]) -> Any:
-    rows = (
-        (
-            each.name,
-            each.throughput_samples_per_s,
-            *(each.amounts[axis] for axis in axes),
-            each.chip,
-            each.side,
-        )
-        for each in marked
-    )
-    columns = ("name", "throughput", *(axis.value for axis in axes), "chip", "side")
-    return inline_data(columns, rows, words={"name", "chip", "side"})
-
-
 def _menus(shown: pd.DataFrame) -> dict[str, Any]:
     """A menu for each column of which there are several values, by column."""
     columns = {
@@ -276,34 +235,25 @@ def _menus(shown: pd.DataFrame) -> dict[str, Any]:
         "tp": ("tp", shown["tp"]),
         "recompute": ("recomputation", shown["recompute"].astype(str)),
     }
-    found = (
-        (column, title, sorted(set(values.tolist()))) for column, (title, values) in columns.items()
-    )
-    return {
-        column: menu(column, title, values) for column, title, values in found if len(values) > 1
-    }
+    found = {key: (title, sorted(set(each.tolist()))) for key, (title, each) in columns.items()}
+    return {key: menu(key, title, each) for key, (title, each) in found.items() if len(each) > 1}
 
 
 def _colour(shown: pd.DataFrame, marked: Sequence[Marked], axis: FrontAxis) -> Any:
-    """What designs have of ``axis`` as colour on a logarithmic scale, of which the legend names
-    every stop."""
-    import altair as alt
-
+    """``axis`` as colour on a logarithmic scale, of which the legend names every stop."""
     amounts = [*shown[axis_column(shown, axis)].tolist(), *(each.amounts[axis] for each in marked)]
     least, most = min(amounts), max(amounts)
     if not 0.0 < least < most:  # all alike
         return alt.value(colour(RAMP[-1]))
     stops = np.geomspace(least, most, len(RAMP)).tolist()
     scale = alt.Scale(type="log", domain=stops, range=[colour(role) for role in RAMP])
-    legend = alt.Legend(
-        type="gradient", gradientLength=220, values=stops, labelExpr="format(datum.value, ',.3~r')"
-    )
-    return alt.Color(
-        f"{axis}:Q", title=f"{WORDS[axis].title}, logarithmic", scale=scale, legend=legend
-    )
+    written = {"values": stops, "labelExpr": "format(datum.value, ',.3~r')"}
+    legend = alt.Legend(type="gradient", gradientLength=220, **written)
+    title = f"{WORDS[axis].title}, logarithmic"
+    return alt.Color(f"{axis}:Q", title=title, scale=scale, legend=legend)
 
 
-def front_table(evaluated: pd.DataFrame, axes: Sequence[FrontAxis]) -> PageTable:
+def front_table(evaluated: pd.DataFrame, axes: Sequence[FrontAxis]) -> Table:
     """The chips on the Pareto front of ``axes``, a row each: its fastest plan, the HBM sizes that
     allow it, and its plans there.
 
@@ -311,39 +261,34 @@ def front_table(evaluated: pd.DataFrame, axes: Sequence[FrontAxis]) -> PageTable
     other axes is shown.
     """
     others = other_axes(axes)
-    amounts = [axis_column(evaluated, axis) for axis in reversed(others)]
     front = evaluated[evaluated["on_front"]]
     front = front.assign(chip=chip_text(front))
-    columns = ["throughput_samples_per_s", *amounts, "hbm_bytes"]
+    least_first = [*(axis_column(evaluated, axis) for axis in reversed(others)), "hbm_bytes"]
     front = front.sort_values(
-        columns, ascending=[False, *([True] * (len(amounts) + 1))], kind="stable"
+        ["throughput_samples_per_s", *least_first],
+        ascending=[False, *([True] * len(least_first))],
+        kind="stable",
     )
     by_chip = [points for _, points in front.groupby("chip", sort=False)]
     rows = [_front_row(points, others) for points in by_chip[:FRONT_ROWS]]
-    headings = (
-        *("accelerator", "HBM GiB", "micro-batch", "recomputation", "tp x pp x dp", "samples/s"),
-        *(WORDS[axis].heading for axis in others),
-    )
     chips = f"{len(by_chip):,} chip{'s' if len(by_chip) > 1 else ''}"
     of = f"the first {FRONT_ROWS} of {chips}" if len(by_chip) > FRONT_ROWS else chips
-    words = {"accelerator", "recomputation"}
     title = f"Pareto front of {front_words(axes)}, fastest first: {of}"
-    return table(title, (*headings, "plans on the front"), rows, words=words)
+    return Table.of(title, rows, words={"accelerator", "recomputation"})
 
 
-def _front_row(points: pd.DataFrame, axes: Sequence[FrontAxis]) -> tuple[str, ...]:
+def _front_row(points: pd.DataFrame, axes: Sequence[FrontAxis]) -> dict[str, str]:
     """A chip with its points of the front, the fastest first."""
-    first = points.iloc[0]
-    same = points[
-        points["throughput_samples_per_s"] >= first["throughput_samples_per_s"] * (1 - EQUAL)
-    ]
-    return (
-        str(first["chip"]),
-        ", ".join(gib(size) for size in sorted(set(same["hbm_bytes"].tolist()))),
-        str(first["micro_batch_size"]),
-        str(first["recompute"]),
-        plan_texts(points.head(1))[0],
-        rate(first["throughput_samples_per_s"]),
-        *(WORDS[axis].text(first[axis_column(points, axis)]) for axis in axes),
-        f"{len(points[list(OF_A_PLAN)].drop_duplicates()):,}",
-    )
+    first, throughput = points.iloc[0], points["throughput_samples_per_s"]
+    columns = [(WORDS[axis], axis_column(points, axis)) for axis in axes]
+    same = points[throughput >= throughput.iloc[0] * (1 - EQUAL)]
+    return {
+        "accelerator": str(first["chip"]),
+        "HBM GiB": ", ".join(gib(size) for size in sorted(set(same["hbm_bytes"].tolist()))),
+        "micro-batch": str(first["micro_batch_size"]),
+        "recomputation": str(first["recompute"]),
+        "tp x pp x dp": plan_texts(points.head(1))[0],
+        "samples/s": rate(throughput.iloc[0]),
+        **{axis.heading: axis.text(first[column]) for axis, column in columns},
+        "plans on the front": f"{len(points[list(OF_A_PLAN)].drop_duplicates()):,}",
+    }

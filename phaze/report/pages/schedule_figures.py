@@ -4,13 +4,24 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import altair as alt
+
 from Estimator.chips.accelerator import Accelerator
-from phaze.report.pages.charts import sized
-from phaze.report.pages.figures import Figure, PageTable, inline_data, table
-from phaze.report.pages.formats import duration, layer_range, unit_for
-from phaze.report.pages.theme import BELOW_LEGEND, colour
+from phaze.report.pages.charts import (
+    by_role,
+    chart_of,
+    exactly,
+    legend_above,
+    names_axis,
+    sized,
+    tips,
+)
+from phaze.report.pages.figures import Figure
+from phaze.report.pages.layer_ranges import layer_range
+from phaze.report.pages.theme import colour
+from phaze.report.table import Table
 from phaze.studies.wording import listed
-from phaze_common.numbers import number
+from phaze_common.numbers import number, time_text, unit_for
 from Solver.designs.schedule_records import KeptSchedule, ScheduledOperator
 
 MOST_ROWS = 32  # of single cores of a type; operators on others are summed up in words
@@ -52,10 +63,8 @@ def schedule_figures(
     Layers of one name that differ, such as the first decoder and the others, say in their titles
     which they are.
     """
-    seen, alike = (
-        Counter[str](),
-        Counter((schedule.layer, schedule.graph) for schedule in schedules),
-    )
+    seen = Counter[str]()
+    alike = Counter((schedule.layer, schedule.graph) for schedule in schedules)
     figures = []
     for schedule in schedules:
         figure = schedule_figure(schedule, chip, suffix)
@@ -69,76 +78,51 @@ def schedule_figures(
 
 def schedule_figure(schedule: KeptSchedule, chip: Accelerator, suffix: str) -> Figure:
     """The schedule of one pass of a layer as a Gantt chart by core."""
-    import altair as alt
-
-    lanes = _lanes(schedule, chip)
-    unit = unit_for(schedule.makespan_s)
+    lanes, unit = _lanes(schedule, chip), unit_for(schedule.makespan_s)
     kinds = list(dict.fromkeys(operator.kind for operator in schedule.operators))
     rows = [
-        (
-            lane.title,
-            operator.name,
-            _short(operator),
-            operator.kind,
-            operator.start_s * unit.per_second,
-            operator.end_s * unit.per_second,
-            (operator.end_s - operator.start_s) * unit.per_second,
-            _where(operator),
-        )
+        {
+            "lane": lane.title,
+            "operator": operator.name,
+            "short": _short(operator),
+            "kind": operator.kind,
+            "start": operator.start_s * unit.per_second,
+            "end": operator.end_s * unit.per_second,
+            "takes": (operator.end_s - operator.start_s) * unit.per_second,
+            "where": _where(operator),
+        }
         for operator in schedule.operators
         for lane in lanes.rows
         if _occupies(operator, lane)
     ]
-    columns = ("lane", "operator", "short", "kind", "start", "end", "takes", "where")
-    data = inline_data(columns, rows, words={"lane", "operator", "short", "kind", "where"})
     end = schedule.makespan_s * unit.per_second
-    scale = alt.Scale(domain=[0, end], nice=False)
-    y = alt.Y(
-        "lane:N",
-        title=None,
-        sort=[lane.title for lane in lanes.rows],
-        axis=alt.Axis(ticks=False, grid=False),
-    )
-    base = alt.Chart(data)
+    scale, base = exactly(0, end), chart_of(rows)
+    y = names_axis("lane:N", [lane.title for lane in lanes.rows])
+    titles = {"operator:N": "operator", "kind:N": "kind", "where:N": "runs on"}
+    times = {f"{name}:Q .4~r": f"{name}, {unit.name}" for name in ("start", "end", "takes")}
     bars = base.mark_bar(stroke=colour("page"), strokeWidth=0.75).encode(
         x=alt.X("start:Q", title=unit.name, scale=scale),
         x2="end:Q",
         y=y,
-        color=alt.Color(
-            "kind:N",
-            title=None,
-            legend=alt.Legend(offset=BELOW_LEGEND),
-            scale=alt.Scale(domain=kinds, range=[colour(kind) for kind in kinds]),
-        ),
-        tooltip=[
-            alt.Tooltip("operator:N", title="operator"),
-            alt.Tooltip("kind:N", title="kind"),
-            alt.Tooltip("where:N", title="runs on"),
-            alt.Tooltip("start:Q", title=f"start, {unit.name}", format=".4~r"),
-            alt.Tooltip("end:Q", title=f"end, {unit.name}", format=".4~r"),
-            alt.Tooltip("takes:Q", title=f"takes, {unit.name}", format=".4~r"),
-        ],
+        color=by_role("kind:N", {kind: kind for kind in kinds}, legend=legend_above()),
+        tooltip=tips({**titles, **times}),
     )
     names = base.transform_filter(
         f"(datum.end - datum.start) / {end} * width > {LETTER} * length(datum.short) + {LETTER}"
     ).transform_calculate(middle="(datum.start + datum.end) / 2")
-    texts = [
-        names.transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=mine))
-        .mark_text(fontSize=10, color=colour(role), tooltip=None)
-        .encode(x=alt.X("middle:Q", scale=scale, title=unit.name), y=y, text="short:N")
-        for role, mine in (
-            ("label_on_dark", [kind for kind in kinds if kind in DARK_KINDS]),
-            ("label_on_light", [kind for kind in kinds if kind not in DARK_KINDS]),
-        )
-        if mine
-    ]
-    times = f", {schedule.repeats} times per micro-batch" if schedule.repeats > 1 else ""
-    proof = (
-        ""
-        if schedule.bound_s >= schedule.makespan_s * (1 - 1e-9)
-        else f"; not proven, at least {duration(schedule.bound_s)}"
-    )
-    caption = f"{duration(schedule.makespan_s)}{times}{proof}. {' '.join(lanes.words)}".strip()
+    texts = []
+    for role, dark in (("label_on_dark", True), ("label_on_light", False)):
+        mine = [kind for kind in kinds if (kind in DARK_KINDS) is dark]
+        if mine:
+            of_kinds = alt.FieldOneOfPredicate(field="kind", oneOf=mine)
+            mark = {"fontSize": 10, "color": colour(role), "tooltip": None}
+            at = alt.X("middle:Q", scale=scale, title=unit.name)
+            text = names.transform_filter(of_kinds).mark_text(**mark)
+            texts.append(text.encode(x=at, y=y, text="short:N"))
+    often = f", {schedule.repeats} times per micro-batch" if schedule.repeats > 1 else ""
+    proven = schedule.bound_s >= schedule.makespan_s * (1 - 1e-9)
+    proof = "" if proven else f"; not proven, at least {time_text(schedule.bound_s)}"
+    caption = f"{time_text(schedule.makespan_s)}{often}{proof}. {' '.join(lanes.words)}".strip()
     return Figure(
         f"schedule-{_safe(schedule.layer)}-{schedule.graph.replace('_', '-')}{suffix}",
         _title(schedule.layer, schedule.graph),
@@ -158,30 +142,20 @@ def _lanes(schedule: KeptSchedule, chip: Accelerator) -> Lanes:
     rows: list[Lane] = []
     words: list[str] = []
     for core_type, total in (("TC", chip.num_tc), ("VC", chip.num_vc)):
-        mine = [
-            operator for operator in schedule.operators if core_type in operator.cores.split("+")
-        ]
+        mine = [each for each in schedule.operators if core_type in each.cores.split("+")]
         plural = f"{total} {TYPES[core_type]}s" if total > 1 else f"one {TYPES[core_type]}"
         if not mine:
             words.append(f"The {plural} {'have' if total > 1 else 'has'} nothing to do.")
             continue
-        single = sorted(
-            {
-                core
-                for operator in mine
-                if operator.mode != ALL
-                if (core := _core(operator, core_type)) is not None
-            }
-        )
+        cores = {_core(operator, core_type) for operator in mine if operator.mode != ALL}
+        single = sorted(core for core in cores if core is not None)
         shown = single[:MOST_ROWS]
         rows += [Lane(f"{core_type} {core}", core_type, core) for core in shown]
         others = total - len(single)
         together = any(operator.mode == ALL for operator in mine)
         if len(single) > len(shown):
-            words.append(
-                f"{len(single) - len(shown)} more {TYPES[core_type]}s run single operators and "
-                "are left out."
-            )
+            more = f"{len(single) - len(shown)} more {TYPES[core_type]}s"
+            words.append(f"{more} run single operators and are left out.")
         if together and others:
             rows.append(Lane(_rest_title(core_type, others, total), core_type, None))
         elif others:
@@ -214,36 +188,21 @@ def _where(operator: ScheduledOperator) -> str:
     return listed([f"{core_type} {_core(operator, core_type)}" for core_type in types])
 
 
-def _operator_table(schedule: KeptSchedule) -> PageTable:
+def _operator_table(schedule: KeptSchedule) -> Table:
     unit = unit_for(schedule.makespan_s)
-    ordered: Sequence[ScheduledOperator] = sorted(
-        schedule.operators, key=lambda operator: (operator.start_s, operator.end_s)
-    )
     rows = (
-        (
-            operator.name,
-            operator.kind,
-            _where(operator),
-            number(operator.start_s * unit.per_second),
-            number(operator.end_s * unit.per_second),
-            number((operator.end_s - operator.start_s) * unit.per_second),
-        )
-        for operator in ordered
+        {
+            "operator": each.name,
+            "kind": each.kind,
+            "runs on": _where(each),
+            f"start {unit.name}": number(each.start_s * unit.per_second),
+            f"end {unit.name}": number(each.end_s * unit.per_second),
+            f"takes {unit.name}": number((each.end_s - each.start_s) * unit.per_second),
+        }
+        for each in sorted(schedule.operators, key=lambda each: (each.start_s, each.end_s))
     )
-    columns = (
-        "operator",
-        "kind",
-        "runs on",
-        f"start {unit.name}",
-        f"end {unit.name}",
-        f"takes {unit.name}",
-    )
-    return table(
-        "Operators in the order of their start",
-        columns,
-        rows,
-        words={"operator", "kind", "runs on"},
-    )
+    words = {"operator", "kind", "runs on"}
+    return Table.of("Operators in the order of their start", rows, words=words)
 
 
 def _short(operator: ScheduledOperator) -> str:

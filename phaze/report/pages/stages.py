@@ -8,8 +8,7 @@ from Solver.results import ModelPlan
 
 @dataclass(frozen=True)
 class StageView:
-    """A pipeline stage: layers of each of its chunks, devices, seconds per micro-batch by part,
-    bytes per device by part."""
+    """A pipeline stage: layers by chunk, devices, seconds per micro-batch and bytes per device."""
 
     number: int
     chunks: tuple[tuple[str, ...], ...]
@@ -38,8 +37,7 @@ MEMORY_PARTS = {
 
 
 def stages_of(plan: ModelPlan) -> tuple[StageView, ...]:
-    """The stages in the order of the pipeline; the chunks of an interleaved stage are taken
-    together."""
+    """The stages in the order of the pipeline; chunks of one stage are taken together."""
     return tuple(
         StageView(
             number=number + 1,

@@ -75,10 +75,8 @@ LIGHT, DARK = (
     for place, name in enumerate(("light", "dark"))
 )
 RAMP = ("little", "some", "much", "most")
-BELOW_TITLE, BELOW_LEGEND = (
-    30,
-    12,
-)  # pixels from a legend to what is below it: the title of an axis, or the marks
+# pixels from a legend to what is below it: the title of an axis, or the marks
+BELOW_TITLE, BELOW_LEGEND = 30, 12
 SERIES = ("one", "two", "three", "four", "five", "six")
 
 
@@ -111,12 +109,8 @@ def coloured(part: Any, theme: Theme) -> Any:
 def chart_config(theme: Theme) -> dict[str, Any]:
     """Vega-Lite's ``config``: no frames, quiet axes, legends above."""
     role = theme.roles
-    text = {
-        "labelColor": role["muted"],
-        "titleColor": role["ink"],
-        "labelFont": FONT,
-        "titleFont": FONT,
-    }
+    fonts = {"labelFont": FONT, "titleFont": FONT}
+    text = {"labelColor": role["muted"], "titleColor": role["ink"], **fonts}
     return {
         # the chart is one picture with a text of its own; a label on each of thousands of marks
         # helps nobody

@@ -1,5 +1,4 @@
-"""Why the optimum beats the best known chip and an expert's plan, term by term, from the records of
-a run alone."""
+"""Why the optimum beats the best known chip and an expert's plan, term by term."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,52 +15,44 @@ WORTH_SAYING = 0.05  # of the difference
 
 
 def why(best: DesignPoint, points: Sequence[PointsOfModel]) -> tuple[str, ...]:
-    """What the optimum does differently from the best known chip that the models fit on, and from
-    the experts' plans."""
+    """What the optimum does differently from the best known chip and from the experts' plans."""
     known = [chip for chip in points[0].references if set(best.models) <= set(chip.models)]
-    return tuple(
-        _sentences(best, points, max(known, key=lambda chip: chip.value).name if known else None)
-    )
+    nearest = max(known, key=lambda chip: chip.value).name if known else None
+    return tuple(_sentences(best, points, nearest))
 
 
 def _sentences(
     best: DesignPoint, points: Sequence[PointsOfModel], nearest: str | None
 ) -> Iterator[str]:
-    for each in points:
-        of = f" of {label(each.model)}" if len(points) > 1 else ""
-        for chip in (chip for chip in each.references if chip.name == nearest):
-            yield from _plans(
-                f"Against {chip.name} with its own best plan",
-                of,
-                each.plan,
-                chip.models[each.model],
-            )
-    for chip in (chip for chip in points[0].references if chip.name == nearest):
-        assert best.accelerator is not None  # known chips are compared with designed ones
-        facts = list(_chips(best.accelerator, chip.accelerator))
-        if facts:
-            yield f"Beside {chip.name} its chip has {listed(facts)}."
-    for each in points:
-        expert = each.plan.expert
-        if expert is None or expert.breakdown_s is None or each.plan.speedup_over_expert is None:
-            continue
-        of = f" of {label(each.model)}" if len(points) > 1 else ""
-        against = f"Against the expert's plan ({plan_text(expert)}) on the same chip"
-        yield from _gap(against, of, each.plan.breakdown_s, expert.breakdown_s)
+    models = [(f" of {label(each.model)}" if len(points) > 1 else "", each) for each in points]
+    for of, each in models:
+        for chip in each.references:
+            if chip.name == nearest:
+                against = f"Against {chip.name} with its own best plan"
+                yield from _plans(against, of, each.plan, chip.models[each.model])
+    for chip in points[0].references:
+        if chip.name == nearest:
+            assert best.accelerator is not None  # known chips are compared with designed ones
+            facts = list(_chips(best.accelerator, chip.accelerator))
+            if facts:
+                yield f"Beside {chip.name} its chip has {listed(facts)}."
+    for of, each in models:
+        expert, mine = each.plan.expert, each.plan
+        if expert and expert.breakdown_s is not None and mine.speedup_over_expert is not None:
+            against = f"Against the expert's plan ({plan_text(expert)}) on the same chip"
+            yield from _gap(against, of, mine.breakdown_s, expert.breakdown_s)
 
 
 def _plans(against: str, of: str, mine: ModelPlan, its: ModelPlan) -> Iterator[str]:
     yield from _gap(against, of, mine.breakdown_s, its.breakdown_s)
-    changes = []
-    if plan_text(mine) != plan_text(its):
-        changes.append(f"{plan_text(mine)} instead of {plan_text(its)}")
-    if mine.micro_batch_size != its.micro_batch_size:
-        changes.append(f"micro-batch {mine.micro_batch_size} instead of {its.micro_batch_size}")
-    if mine.recompute != its.recompute:
-        changes.append(f"recomputation {mine.recompute} instead of {its.recompute}")
-    extras = [", ".join(plan_extras(each)) or "nothing further" for each in (mine, its)]
-    if extras[0] != extras[1]:
-        changes.append(f"{extras[0]} instead of {extras[1]}")
+    both = {
+        "": (plan_text(mine), plan_text(its)),
+        "micro-batch ": (mine.micro_batch_size, its.micro_batch_size),
+        "recomputation ": (mine.recompute, its.recompute),
+    }
+    changes = [f"{what}{one} instead of {two}" for what, (one, two) in both.items() if one != two]
+    one, two = (", ".join(plan_extras(each)) or "nothing further" for each in (mine, its))
+    changes += [f"{one} instead of {two}"] if one != two else []
     if changes:
         yield f"Its plan{of} is {listed(changes)}."
 
@@ -84,31 +75,23 @@ def _gap(against: str, of: str, mine: Breakdown, its: Breakdown) -> Iterator[str
 
 
 def _parts(seconds: Mapping[str, float], gap_s: float) -> list[str]:
-    worth = sorted(
-        ((each, term) for term, each in seconds.items() if each > WORTH_SAYING * gap_s),
-        reverse=True,
-    )
-    return [f"{part_text(term)} {time_text(each)}" for each, term in worth]
+    worth = ((each, term) for term, each in seconds.items() if each > WORTH_SAYING * gap_s)
+    return [f"{part_text(term)} {time_text(each)}" for each, term in sorted(worth, reverse=True)]
 
 
 def _chips(mine: Accelerator, its: Accelerator) -> Iterator[str]:
-    for what, one, two in (
-        ("vector lanes", mine.num_vc * mine.width_vc, its.num_vc * its.width_vc),
-        (
-            "multipliers in tensor cores",
-            mine.num_tc * mine.width * mine.depth,
-            its.num_tc * its.width * its.depth,
-        ),
-    ):
-        if one != two:
-            yield f"{one:,} instead of {two:,} {what}"
+    chips = (mine, its)
+    lanes, other_lanes = (chip.num_vc * chip.width_vc for chip in chips)
+    if lanes != other_lanes:
+        yield f"{lanes:,} instead of {other_lanes:,} vector lanes"
+    multipliers, others = (chip.num_tc * chip.width * chip.depth for chip in chips)
+    if multipliers != others:
+        yield f"{multipliers:,} instead of {others:,} multipliers in tensor cores"
     if (mine.width, mine.depth) != (its.width, its.depth):
         yield f"tensor cores of {mine.depth} x {mine.width} instead of {its.depth} x {its.width}"
     if mine.glb_bytes != its.glb_bytes:
-        yield (
-            f"{number(mine.glb_bytes / MIB)} instead of {number(its.glb_bytes / MIB)} MiB of "
-            "on-chip buffer"
-        )
+        own, other = (number(chip.glb_bytes / MIB) for chip in chips)
+        yield f"{own} instead of {other} MiB of on-chip buffer"
     if mine.memory_system != its.memory_system:
         yield f"{mine.memory_system} instead of {its.memory_system}"
     if mine.links != its.links:

@@ -1,2 +1,1 @@
-"""The page from a local server, where a click on a point shows its plan and asks what another would
-cost."""
+"""The page from a local server, where a click on a point asks what another plan would cost."""

@@ -1,5 +1,4 @@
-"""What the server answers about the points that it was started for: their pages, their plans, and
-what alternatives cost."""
+"""What the server answers about its points: pages, plans, and what alternatives cost."""
 
 from __future__ import annotations
 
@@ -20,20 +19,19 @@ from phaze.report.tables.explain_tables import terms_table
 from phaze.runs.finished_run import FinishedRun, open_run
 from phaze.studies.explain.records import Alternative
 from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
-from phaze.studies.wording import accelerator_text, unit_of, whole_plan_text
+from phaze.studies.wording import hardware_text, unit_of, whole_plan_text
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, size_text, time_text
 
 Thing = TypeVar("Thing")
 
-KEPT_RUNS, KEPT_PAGES = 3, 16
+CACHED_RUNS, CACHED_PAGES = 3, 16
 LONGEST_QUESTION = 400  # characters
 
 
 @dataclass(frozen=True)
 class PlanAnswer:
-    """A point's plan in words; ``can_ask`` is whether alternatives can be asked for, ``page`` where
-    its own report is (or "")."""
+    """A point's plan in words; ``page`` is where its own report is, or empty."""
 
     title: str
     sentences: tuple[str, ...]
@@ -51,7 +49,7 @@ class ExplainAnswer:
     rows: tuple[tuple[str, ...], ...]
 
 
-class Kept(Generic[Thing]):
+class Cache(Generic[Thing]):
     """The last ``most`` things that were used, by number."""
 
     def __init__(self, most: int) -> None:
@@ -83,8 +81,8 @@ class Answers:
     points: PointSet
     alone: bool
     run_code: frozenset[str] | None = frozenset()
-    _runs: Kept[FinishedRun] = field(default_factory=lambda: Kept(KEPT_RUNS))
-    _pages: Kept[str] = field(default_factory=lambda: Kept(KEPT_PAGES))
+    _runs: Cache[FinishedRun] = field(default_factory=lambda: Cache(CACHED_RUNS))
+    _pages: Cache[str] = field(default_factory=lambda: Cache(CACHED_PAGES))
     _reading: threading.RLock = field(default_factory=threading.RLock)
     _searching: threading.Lock = field(
         default_factory=threading.Lock
@@ -116,21 +114,13 @@ class Answers:
         point = self._point(number_)
         title = f"Point {point.number}: {point_label(self.points, point)}"
         if point.folder is None or not point.feasible:
-            why = point.problem.rstrip(".")
-            return PlanAnswer(
-                title,
-                (f"There is no plan: {infeasible_text(point)}{f', {why}' if why else ''}.",),
-                False,
-                "",
-            )
+            why = f", {point.problem.rstrip('.')}" if point.problem else ""
+            said = f"There is no plan: {infeasible_text(point)}{why}."
+            return PlanAnswer(title, (said,), False, "")
         with self._reading:
             run = self._run(number_)
-        return PlanAnswer(
-            title,
-            tuple(_plan_sentences(run)),
-            True,
-            "" if self.alone else f"points/{point.number}/",
-        )
+        address = "" if self.alone else f"points/{point.number}/"
+        return PlanAnswer(title, tuple(_plan_sentences(run)), True, address)
 
     def explain(self, number_: int, instead: str) -> ExplainAnswer:
         """What the best design with ``instead`` would cost, beside the point's own.
@@ -176,15 +166,9 @@ class Answers:
 def _plan_sentences(run: FinishedRun) -> list[str]:
     best = run.result.best
     assert best is not None  # the point has a plan
-    chip = (
-        f" on {accelerator_text(best.accelerator)}"
-        if best.accelerator is not None
-        else f" on {run.result.hardware.title}"
-    )
-    found = [
-        f"{number(best.value)} {unit_of(best)}{chip}, "
-        f"{'proven optimal' if best.optimal else 'not proven optimal'}."
-    ]
+    chip = hardware_text(best.accelerator, run.result.hardware)
+    proof = "proven optimal" if best.optimal else "not proven optimal"
+    found = [f"{number(best.value)} {unit_of(best)} on {chip}, {proof}."]
     for model, plan in best.models.items():
         took = f"{time_text(plan.time_per_batch_s)} per iteration on {plan.devices_used:,} devices"
         found.append(f"{label(model)}: {whole_plan_text(plan)}; {took}.")
@@ -200,4 +184,4 @@ def _explained(alternative: Alternative) -> ExplainAnswer:
     if alternative.slower is None:
         return ExplainAnswer(title, (f"Nothing with that fits: {alternative.reason}.",), (), ())
     table = terms_table(alternative.terms)
-    return ExplainAnswer(title, alternative.sentences, tuple(table.columns), tuple(table.rows))
+    return ExplainAnswer(title, alternative.sentences, table.columns, table.rows)

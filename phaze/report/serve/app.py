@@ -35,8 +35,7 @@ HEADERS = {
 
 
 class TokenGuard:
-    """Passes on what is addressed to ``/TOKEN/...``, without the token; refuses all else with
-    status 403."""
+    """Passes on what is addressed to ``/TOKEN/...``, without the token; else status 403."""
 
     def __init__(self, app: Any, token: str) -> None:
         self._app = app
@@ -59,8 +58,7 @@ class TokenGuard:
 
 
 def application(answers: Answers, token: str) -> Any:
-    """The application: the page at ``/TOKEN/``, reports, plans and explanations of points below
-    ``/TOKEN/points/NUMBER/``."""
+    """The page at ``/TOKEN/``; reports, plans, explanations below ``/TOKEN/points/NUMBER/``."""
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import HTMLResponse, JSONResponse

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from GraphExtractor.names import label
 from phaze.report.glossary import used_in
-from phaze.report.tables.text_tables import (
-    TextTable,
-    new_table,
-    print_lines,
-    print_tables,
-    screen_width,
-    wrap,
+from phaze.report.table import GAP, Table, wrap
+from phaze.report.terminal import print_lines, print_tables, screen_width
+from phaze.studies.explain.records import (
+    Alternative,
+    Explanation,
+    MoldableLayer,
+    MoldableModel,
+    Term,
+    WhatIf,
 )
-from phaze.studies.explain.records import Alternative, Explanation, MoldableModel, Term, WhatIf
 from phaze.studies.wording import EQUAL, accelerator_text, part_text, summary_text
 
 LINE = 120  # characters
@@ -48,16 +49,10 @@ def print_explanation(explanation: Explanation, stream: TextIO, *, wide: bool = 
 
 def _meanings(explanation: Explanation) -> list[str]:
     """What the words that were used mean."""
-    others = [sentence for each in explanation.alternatives for sentence in each.sentences]
-    sentences = [
-        explanation.answer,
-        *explanation.lead,
-        *explanation.limits_in_words,
-        *explanation.time_in_words,
-        *others,
-    ]
-    text = " ".join(sentences)
-    return [f"{meaning.word}: {meaning.text}" for meaning in used_in(text)]
+    sentences = [explanation.answer, *explanation.lead, *explanation.limits_in_words]
+    sentences += explanation.time_in_words
+    sentences += [sentence for each in explanation.alternatives for sentence in each.sentences]
+    return [f"{meaning.word}: {meaning.text}" for meaning in used_in(" ".join(sentences))]
 
 
 def _section(title: str, sentences: Sequence[str], line: int) -> Iterator[str]:
@@ -70,9 +65,8 @@ def _section(title: str, sentences: Sequence[str], line: int) -> Iterator[str]:
 def _print_alternative(alternative: Alternative, stream: TextIO, line: int, *, wide: bool) -> None:
     title = f"instead: {alternative.asked}"
     if alternative.slower is None:
-        print_lines(
-            _section(title, [f"Nothing with that fits: {alternative.reason}."], line), stream
-        )
+        said = [f"Nothing with that fits: {alternative.reason}."]
+        print_lines(_section(title, said, line), stream)
         return
     print_lines(_section(title, alternative.sentences, line), stream)
     if any(term.other_s != term.best_s for term in alternative.terms):
@@ -80,71 +74,52 @@ def _print_alternative(alternative: Alternative, stream: TextIO, line: int, *, w
         print_tables([terms_table(alternative.terms)], stream, wide=wide)
 
 
-def what_if_table(answers: Sequence[WhatIf]) -> TextTable:
-    """What the design of the run reaches under other circumstances, and the best there is then,
-    over what the run found."""
-    columns = ("what if", "this design", "the best then", "which is", "plan then")
-    table = new_table(
-        "under other circumstances, over what the run found",
-        columns,
-        words={"what if", "which is", "plan then"},
-    )
+def what_if_table(answers: Sequence[WhatIf]) -> Table:
+    """What this design and the best reach under other circumstances, over what the run found."""
+    rows = []
     for each in answers:
-        if each.point is None:
-            table.add_row(each.asked, "-", each.status.value, each.reason, "")
-            continue
-        which = "this design" if each.same_design else _hardware(each)
-        plans = "; ".join(summary_text(plan) for plan in each.point.models.values())
-        own = f"- ({each.not_possible})" if each.not_possible else _ratio(each.same)
-        table.add_row(
-            each.asked,
-            own,
-            _ratio(each.best),
-            which,
-            "the same degrees" if each.same_plan else plans,
-        )
-    return table
+        own, best, which, plan = "-", each.status.value, each.reason, ""
+        if each.point is not None:
+            plans = "; ".join(summary_text(plan) for plan in each.point.models.values())
+            own = f"- ({each.not_possible})" if each.not_possible else _ratio(each.same)
+            best = _ratio(each.best)
+            which = "this design" if each.same_design else _hardware(each)
+            plan = "the same degrees" if each.same_plan else plans
+        cells = {"what if": each.asked, "this design": own, "the best then": best}
+        rows.append({**cells, "which is": which, "plan then": plan})
+    title = "under other circumstances, over what the run found"
+    return Table.of(title, rows, words={"what if", "which is", "plan then"})
 
 
-def moldable_table(model: MoldableModel) -> TextTable:
+def moldable_table(model: MoldableModel) -> Table:
     """What each pass gains if operators may run on groups of cores."""
-    columns = (
-        "layer",
-        "pass",
-        "operators",
-        "in groups",
-        "us",
-        "us in groups",
-        "gain",
-        "proven",
-        "ILP",
+    confirmed = {True: "agrees", False: "found a shorter one", None: "undecided"}
+
+    def proven(each: MoldableLayer) -> str:
+        return "yes" if each.proven else f"within {1.0 - each.bound_s / each.moldable_s:.2%}"
+
+    rows = (
+        {
+            "layer": each.layer,
+            "pass": each.graph,
+            "operators": str(each.operators),
+            "in groups": str(each.in_groups),
+            "us": f"{1e6 * each.makespan_s:,.2f}",
+            "us in groups": f"{1e6 * each.moldable_s:,.2f}",
+            "gain": f"{each.makespan_s / each.moldable_s - 1.0:+.2%}",
+            "proven": proven(each),
+            "ILP": confirmed[each.confirmed],
+        }
+        for each in model.layers
     )
-    table = new_table(
-        f"{label(model.model)}: operators on groups of cores",
-        columns,
-        words={"layer", "pass", "proven", "ILP"},
-    )
-    for each in model.layers:
-        gain = each.makespan_s / each.moldable_s - 1.0
-        table.add_row(
-            each.layer,
-            each.graph,
-            str(each.operators),
-            str(each.in_groups),
-            f"{1e6 * each.makespan_s:,.2f}",
-            f"{1e6 * each.moldable_s:,.2f}",
-            f"{gain:+.2%}",
-            "yes" if each.proven else f"within {1.0 - each.bound_s / each.moldable_s:.2%}",
-            {True: "agrees", False: "found a shorter one", None: "undecided"}[each.confirmed],
-        )
-    return table
+    title = f"{label(model.model)}: operators on groups of cores"
+    return Table.of(title, rows, words={"layer", "pass", "proven", "ILP"})
 
 
 def _moldable_in_words(model: MoldableModel) -> str:
     return (
         f"{label(model.model)}: with operators on any number of cores an iteration of this plan "
-        "would take "
-        f"{1e3 * model.moldable_s:,.3f} instead of {1e3 * model.iteration_s:,.3f} ms, "
+        f"would take {1e3 * model.moldable_s:,.3f} instead of {1e3 * model.iteration_s:,.3f} ms, "
         f"{model.gain:.4f} times as fast."
     )
 
@@ -158,38 +133,33 @@ def _ratio(value: float | None) -> str:
     return "does not fit" if value is None else f"{value:.3f}x"
 
 
-def terms_table(terms: Sequence[Term], names: tuple[str, str] = ("best", "instead")) -> TextTable:
+def terms_table(terms: Sequence[Term], names: tuple[str, str] = ("best", "instead")) -> Table:
     """Where an iteration goes in two designs, the difference, and its share of the whole one."""
-    columns = (
-        "model",
-        "part of an iteration",
-        f"{names[0]} ms",
-        f"{names[1]} ms",
-        "difference ms",
-        "share of it",
-    )
-    one = ["model"] if len({term.model for term in terms}) == 1 else []
-    spared = (*one, "share of it")
-    table = new_table(
-        "term by term", columns, words={"model", "part of an iteration"}, spared=spared
-    )
-    for model in dict.fromkeys(term.model for term in terms):
+    models = list(dict.fromkeys(term.model for term in terms))
+    rows: list[Mapping[str, object]] = []
+
+    def add(model: str, part: str, best_s: float, other_s: float, gap_s: float) -> None:
+        difference_s = other_s - best_s
+        rows.append(
+            {
+                "model": label(model),
+                "part of an iteration": part,
+                f"{names[0]} ms": f"{1e3 * best_s:,.3f}",
+                f"{names[1]} ms": f"{1e3 * other_s:,.3f}",
+                "difference ms": f"{1e3 * difference_s:+,.3f}",
+                "share of it": f"{difference_s / gap_s:.0%}" if gap_s else "-",
+            }
+        )
+
+    for model in models:
         mine = [term for term in terms if term.model == model]
         best_s, other_s = sum(term.best_s for term in mine), sum(term.other_s for term in mine)
-        mine = [term for term in mine if max(term.best_s, term.other_s) > EQUAL * best_s]
         for term in mine:
-            table.add_row(
-                label(model),
-                part_text(term.name),
-                *_cells(term.best_s, term.other_s, other_s - best_s),
-            )
-        table.add_section()
-        table.add_row(label(model), "iteration", *_cells(best_s, other_s, other_s - best_s))
-        table.add_section()
-    return table
-
-
-def _cells(best_s: float, other_s: float, gap_s: float) -> tuple[str, str, str, str]:
-    difference = other_s - best_s
-    share = f"{difference / gap_s:.0%}" if gap_s else "-"
-    return f"{1e3 * best_s:,.3f}", f"{1e3 * other_s:,.3f}", f"{1e3 * difference:+,.3f}", share
+            if max(term.best_s, term.other_s) > EQUAL * best_s:
+                add(model, part_text(term.name), term.best_s, term.other_s, other_s - best_s)
+        rows.append(GAP)
+        add(model, "iteration", best_s, other_s, other_s - best_s)
+        rows.append(GAP)
+    one = ["model"] if len(models) == 1 else []
+    words = {"model", "part of an iteration"}
+    return Table.of("term by term", rows, words=words, spared=(*one, "share of it"))

@@ -8,62 +8,34 @@ from Estimator.plans.plan import Plan, Stage
 from Estimator.plans.results import StageReport
 from GraphExtractor.graph import Recompute
 from GraphExtractor.names import label
-from phaze.report.tables.text_tables import TextTable, new_table
+from phaze.report.table import Table
 from phaze_common.choices import KeyExchange, LayoutName, TensorLayout
 from phaze_common.numbers import number
 from phaze_common.units import GIB
 
 MS = 1e-3
-STAGE_WORDS = ("layers", "recomputed", "further")  # columns of words
 
 
-def stages_table(plan: Plan, reports: Sequence[StageReport]) -> TextTable:
+def stages_table(plan: Plan, reports: Sequence[StageReport]) -> Table:
     """What each stage holds, how it is trained, how long it takes and what memory it needs."""
-    table = new_table(stages_title(plan), stage_columns(plan), words=set(STAGE_WORDS))
-    for row in stage_rows(plan, reports):
-        table.add_row(*row)
-    return table
-
-
-def stages_title(plan: Plan) -> str:
-    """What a table of its stages is called."""
-    return f"{label(plan.model)}: the stages"
-
-
-def stage_columns(plan: Plan) -> tuple[str, ...]:
-    """Columns of a table of the stages of ``plan``."""
-    further = ("further",) if any(map(_further, plan.stages)) else ()
-    trained = (
-        "stage",
-        "layers",
-        "devices",
-        "tp x dp",
-        "micro-batch",
-        "recomputed",
-        "ZeRO",
-        *further,
-    )
-    return (*trained, "ms per micro-batch", "used GiB")
-
-
-def stage_rows(plan: Plan, reports: Sequence[StageReport]) -> tuple[tuple[str, ...], ...]:
-    """A row for each stage under ``stage_columns``."""
     further = any(map(_further, plan.stages))
-    return tuple(
-        (
-            str(place),
-            _layers(stage.layers),
-            str(report.devices),
-            f"{stage.degrees.tp} x {stage.degrees.dp}",
-            str(stage.degrees.micro_batch_size),
-            recomputed_text(stage),
-            str(stage.degrees.zero_stage),
-            *([_further(stage)] if further else []),
-            number(report.load_s / MS, aligned=True),
-            f"{report.memory_bytes / GIB:,.2f}",
-        )
+    rows = (
+        {
+            "stage": str(place),
+            "layers": _layers(stage.layers),
+            "devices": str(report.devices),
+            "tp x dp": f"{stage.degrees.tp} x {stage.degrees.dp}",
+            "micro-batch": str(stage.degrees.micro_batch_size),
+            "recomputed": recomputed_text(stage),
+            "ZeRO": str(stage.degrees.zero_stage),
+            **({"further": _further(stage)} if further else {}),
+            "ms per micro-batch": number(report.load_s / MS, aligned=True),
+            "used GiB": f"{report.memory_bytes / GIB:,.2f}",
+        }
         for place, (stage, report) in enumerate(zip(plan.stages, reports, strict=True), start=1)
     )
+    title = f"{label(plan.model)}: the stages"
+    return Table.of(title, rows, words=("layers", "recomputed", "further"))
 
 
 def _layers(layers: Sequence[str]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TextIO
 
-from phaze.report.tables.text_tables import TextTable, new_table, print_lines, print_tables
+from phaze.report.table import Table
+from phaze.report.terminal import print_lines, print_tables
 from phaze.studies.robust.records import Influence, Robustness
 from phaze.studies.wording import accelerator_text
 from phaze_common.numbers import number, percent, share
@@ -20,67 +21,68 @@ def print_robustness(answer: Robustness, stream: TextIO, *, wide: bool = False) 
     print_lines(sentences(answer), stream)
 
 
-def contender_table(answer: Robustness) -> TextTable:
-    """Contenders that win somewhere or lose least, the chosen one first."""
-    columns = ("design", "wins", "fails", "expected regret", "worst regret")
-    beside = (
-        f", without {answer.samples_without_any} in which nothing works"
-        if answer.samples_without_any
-        else ""
-    )
-    table = new_table(
-        f"{answer.samples} samples of what is not known exactly{beside}", columns, words={"design"}
-    )
+def contender_table(answer: Robustness) -> Table:
+    """Designs that win somewhere or lose least, the chosen one first."""
+    none_works = f", without {answer.samples_without_any} in which nothing works"
     others = [each for each in answer.contenders if each != answer.chosen]
     spare = MOST_CONTENDERS - sum(each.wins > 0 for each in others)
     losers = [each for each in others if each.wins == 0][: max(spare, 0)]
     shown = [
         each for each in others if each.wins > 0 or each in losers or each == answer.least_regret
     ]
-    for each in (answer.chosen, *shown):
-        shares = (each.wins, each.fails, each.expected_regret, each.worst_regret)
-        table.add_row(accelerator_text(each.accelerator), *(share(one) for one in shares))
-    return table
+    rows = (
+        {
+            "design": accelerator_text(each.accelerator),
+            "wins": share(each.wins),
+            "fails": share(each.fails),
+            "expected regret": share(each.expected_regret),
+            "worst regret": share(each.worst_regret),
+        }
+        for each in (answer.chosen, *shown)
+    )
+    return Table.of(
+        f"{answer.samples} samples of what is not known exactly"
+        f"{none_works if answer.samples_without_any else ''}",
+        rows,
+        words={"design"},
+    )
 
 
-def tornado_table(answer: Robustness) -> TextTable:
+def tornado_table(answer: Robustness) -> Table:
     """What every constant does alone, the one that moves the choice most first."""
     columns = ("constant", "range", "value of the choice", "regret", "another is better from")
-    table = new_table(
-        "each constant alone, between the ends of its range", columns, words={"constant"}
-    )
+    rows = []
     for each in [one for one in answer.influences if _matters(one)][:MOST_CONSTANTS]:
-        table.add_row(
+        at = each.switches_at
+        cells = (
             each.name,
             f"{number(each.low, 3)}x to {number(each.high, 3)}x",
             f"{100 * (each.value_low - 1):+.1f}% to {100 * (each.value_high - 1):+.1f}%",
-            f"{share(max(each.regret_low, each.regret_high))}",
-            "-" if each.switches_at is None else f"{number(each.switches_at, 3)}x",
+            share(max(each.regret_low, each.regret_high)),
+            "-" if at is None else f"{number(at, 3)}x",
         )
-    return table
+        rows.append(dict(zip(columns, cells, strict=True)))
+    title = "each constant alone, between the ends of its range"
+    return Table.of(title, rows, columns=columns, words={"constant"})
 
 
 def _matters(one: Influence) -> bool:
-    return (
-        max(abs(one.value_low - 1), abs(one.value_high - 1), one.regret_low, one.regret_high)
-        > UNMOVED
-    )
+    moves = abs(one.value_low - 1), abs(one.value_high - 1)
+    return max(*moves, one.regret_low, one.regret_high) > UNMOVED
 
 
 def sentences(answer: Robustness) -> Iterator[str]:
     """The answer in words."""
-    chosen = answer.chosen
+    chosen, influences = answer.chosen, answer.influences
     if answer.samples_without_any:
         yield (
             f"in {answer.samples_without_any:,} of {answer.samples:,} samples no design of the "
-            "space keeps the limits and holds "
-            "a plan; shares and regrets are of the others"
+            "space keeps the limits and holds a plan; shares and regrets are of the others"
         )
     yield (
         f"{accelerator_text(chosen.accelerator)} is the best of the whole space in "
-        f"{percent(chosen.wins)} of the samples; "
-        f"choosing it costs {percent(chosen.expected_regret)} on average and "
-        f"{percent(chosen.worst_regret)} at worst"
+        f"{percent(chosen.wins)} of the samples; choosing it costs "
+        f"{percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} at worst"
     )
     if chosen.fails:
         yield (
@@ -88,46 +90,32 @@ def sentences(answer: Robustness) -> Iterator[str]:
             "nothing fits, which costs all"
         )
     yield _least_regret(answer)
-    deciding = [each.name for each in answer.influences if each.switches_at is not None]
+    deciding = [each.name for each in influences if each.switches_at is not None]
     if deciding:
-        several = f"{len(deciding)} of {len(answer.influences)} constants"
         yield (
-            f"alone, {deciding[0]} changes the choice most; {several} change it to another "
-            "contender"
+            f"alone, {deciding[0]} changes the choice most; {len(deciding)} of {len(influences)} "
+            "constants change it to another contender"
         )
     else:
-        yield (
-            f"none of {len(answer.influences)} constants changes the choice to another "
-            "contender alone"
-        )
-    yield _searched(answer)
+        yield (f"none of {len(influences)} constants changes the choice to another contender alone")
+    found = answer.searched
+    proven = "all" if found.proven == answer.samples else f"{found.proven:,} of {answer.samples:,}"
+    yield (
+        f"under each sample {found.designs:,} designs were bounded, on average "
+        f"{number(found.scheduled, 3)} of them priced and scheduled and "
+        f"{number(found.evaluated, 3)} evaluated besides {len(answer.contenders)} contenders; "
+        f"in {proven} samples it is proven that no other design of the space is better than the "
+        "best contender"
+    )
 
 
 def _least_regret(answer: Robustness) -> str:
-    least, searched = answer.least_regret, answer.searched
-    rest = (
-        ""
-        if not searched.undecided
-        else f"; of {searched.undecided:,} other designs it is not known whether they have less"
-    )
+    least, undecided = answer.least_regret, answer.searched.undecided
+    rest = f"; of {undecided:,} other designs it is not known whether they have less"
+    rest = rest if undecided else ""
     if least == answer.chosen:
         return f"no {'contender' if rest else 'design'} has less regret at worst{rest}"
     return (
         f"the least regret at worst has {accelerator_text(least.accelerator)}: "
-        f"{percent(least.worst_regret)}, "
-        f"{percent(least.expected_regret)} on average{rest}"
-    )
-
-
-def _searched(answer: Robustness) -> str:
-    """How the space was searched, and what of it is proven."""
-    found = answer.searched
-    proven = "all" if found.proven == answer.samples else f"{found.proven:,} of {answer.samples:,}"
-    return (
-        f"under each sample {found.designs:,} designs were bounded, on average "
-        f"{number(found.scheduled, 3)} of them priced and "
-        f"scheduled and {number(found.evaluated, 3)} evaluated besides {len(answer.contenders)} "
-        "contenders; "
-        f"in {proven} samples it is proven that no other design of the space is better than the "
-        "best contender"
+        f"{percent(least.worst_regret)}, {percent(least.expected_regret)} on average{rest}"
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from GraphExtractor.names import label
 from phaze.report.conventions import mfu_share
-from phaze.report.tables.text_tables import TextTable, new_table
+from phaze.report.table import Table
 from phaze.settings.config_files import MODELS
 from phaze.studies.sweep.axes import Sweep
 from phaze.studies.sweep.results import PlanRow, PointResult
@@ -45,118 +45,75 @@ def result_text(result: PointResult, settings: Mapping[str, Any]) -> str:
         return f"{result.status.value}: {result.reason}" if result.reason else result.status.value
     plan = f", {degrees_text(result.plans[0])}" if len(result.plans) == 1 else ""
     proven = "proven" if result.optimal else "not proven"
-    tight = (
-        f", fills {share(result.memory_share or 0.0)} of the memory"
-        if result.most_share is not None
-        else ""
-    )
+    filled = f", fills {share(result.memory_share or 0.0)} of the memory"
     return (
         f"{_value_text(result)} {unit_of_result(result)} on {_where(result, settings)}{plan}, "
-        f"{proven}{tight}"
+        f"{proven}{'' if result.most_share is None else filled}"
     )
 
 
-def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[TextTable]:
-    """A row per point and model of it; then, where there are any, the points without a result and
-    why."""
-    tables = [_results_table(sweep, [point for point in points if _has_result(point)], points)]
-    others = [point for point in points if not _has_result(point)]
-    if others:
-        table = new_table(
-            "points without an answer",
-            ("point", "settings", "status", "reason"),
-            words={"settings", "status", "reason"},
+def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[Table]:
+    """A row per point and model of it; then the points without a result and why."""
+    done, others = list(filter(_has_result, points)), []
+    for point in points:
+        if _has_result(point):
+            continue
+        result = point.point.result if point.point else None
+        others.append(
+            {
+                "point": str(point.number),
+                "settings": settings_text(sweep, point.settings),
+                "status": point.status,
+                "reason": point.problem if result is None else result.reason,
+            }
         )
-        for point in others:
-            result = point.point.result if point.point else None
-            why = point.problem if result is None else result.reason
-            table.add_row(
-                str(point.number), settings_text(sweep, point.settings), point.status, why
-            )
-        tables.append(table)
-    return tables if any(map(_has_result, points)) else tables[1:]
+    tables = [_results_table(sweep, done, points)] if done else []
+    if others:
+        words = {"settings", "status", "reason"}
+        tables.append(Table.of("points without an answer", others, words=words))
+    return tables
 
 
-def _results_table(
-    sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]
-) -> TextTable:
-    swept = [key for key in sweep.swept if key != MODELS]
+def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]) -> Table:
+    swept = {key: key.replace("_", " ") for key in sweep.swept if key != MODELS}
     results = [point.point.result for point in done if point.point]
     units = {unit_of_result(result) for result in results}
     unit = units.pop() if len(units) == 1 else "objective"
     chips = sorted({name for result in results for name in result.over_references})
     shares = {result.most_share for result in results if result.most_share is not None}
-    room = [f"within {percent(min(shares))} of memory"] if shares else []
-    columns = (
-        "point",
-        "model",
-        *(key.replace("_", " ") for key in swept),
-        unit,
-        *room,
-        "chip",
-        "memory used",
-        "micro-batch",
-        "recompute",
-        "tp x pp x dp",
-        "MFU",
-    )
-    expert = any(
-        plan.speedup_over_expert is not None for result in results for plan in result.plans
-    )
-    bought = any(plan.cluster_usd is not None for result in results for plan in result.plans)
-    columns += (
-        *(("devices", "$") if bought else ()),
-        *(("vs expert",) if expert else ()),
-        *(f"vs {chip}" for chip in chips),
-        "proven",
-        "run",
-    )
-    words = {
-        "model",
-        "chip",
-        "recompute",
-        *(key.replace("_", " ") for key in swept if _is_text(points, key)),
-    }
-    versus = *(f"vs {chip}" for chip in chips), "vs expert"
-    spared = (
-        "run",
-        "recompute",
-        "micro-batch",
-        *versus,
-        "proven",
-        "MFU",
-        "memory used",
-        "tp x pp x dp",
-    )
-    table = new_table(
-        f"{sweep.name}: {len(done)} of {len(points)} points", columns, words=words, spared=spared
-    )
+    plans = [plan for result in results for plan in result.plans]
+    expert = any(plan.speedup_over_expert is not None for plan in plans)
+    bought = any(plan.cluster_usd is not None for plan in plans)
+    rows = []
     for point, result in zip(done, results, strict=True):
-        head = [
-            str(point.number),
-            _model_text(point.settings),
-            *(value_text(point.settings[key]) for key in swept),
-        ]
-        over = [
-            f"{result.over_references[chip]:.2f}x" if chip in result.over_references else "-"
-            for chip in chips
-        ]
-        for position, plan in enumerate(result.plans):
-            memory = "-" if result.memory_share is None else share(result.memory_share)
-            shared = [
-                *head,
-                _value_text(result),
-                *([_room_text(result)] if room else []),
-                _where(result, point.settings),
-                memory,
-            ]
-            rest = [*over, "yes" if result.optimal else "no", f"{sweep.store.name}/{point.key}"]
-            table.add_row(
-                *(shared if position == 0 else [""] * len(shared)),
-                *_plan_cells(plan, expert=expert, bought=bought),
-                *(rest if position == 0 else []),
-            )
-    return table
+        memory = "-" if result.memory_share is None else share(result.memory_share)
+        head = {
+            "point": str(point.number),
+            "model": _model_text(point.settings),
+            **{name: value_text(point.settings[key]) for key, name in swept.items()},
+            unit: _value_text(result),
+            **({f"within {percent(min(shares))} of memory": _room_text(result)} if shares else {}),
+            "chip": _where(result, point.settings),
+            "memory used": memory,
+        }
+        over = {f"vs {chip}": _times(result.over_references.get(chip)) for chip in chips}
+        rest = {"proven": "yes" if result.optimal else "no"}
+        rest["run"] = f"{sweep.store.name}/{point.key}"
+        for place, plan in enumerate(result.plans):
+            cells = _plan_cells(plan, expert=expert, bought=bought)
+            row = {**head, **cells, **over, **rest}
+            rows.append(row if place == 0 else dict.fromkeys(row, "") | cells)
+    words = {"model", "chip", "recompute"}
+    versus = *(f"vs {chip}" for chip in chips), "vs expert"
+    return Table.of(
+        f"{sweep.name}: {len(done)} of {len(points)} points",
+        rows,
+        words=words | {name for key, name in swept.items() if _is_text(points, key)},
+        spared=(
+            *("run", "recompute", "micro-batch", *versus, "proven", "MFU", "memory used"),
+            "tp x pp x dp",
+        ),
+    )
 
 
 def asked_rows(
@@ -166,17 +123,14 @@ def asked_rows(
     rows: list[dict[str, object]] = []
     for point, size, found in zip(asked, sizes, there, strict=True):
         settings = point.combination.settings
+        problem = f"{IMPOSSIBLE}: {point.problem}" if point.problem else "to compute"
         rows.append(
             {
                 "point": point.combination.number,
                 "model": _model_text(settings),
                 **{key: value_text(settings[key]) for key in sweep.swept if key != MODELS},
                 "design_points": size if size is not None else "",
-                "state": "already there"
-                if found
-                else f"{IMPOSSIBLE}: {point.problem}"
-                if point.problem
-                else "to compute",
+                "state": "already there" if found else problem,
             }
         )
     return rows
@@ -194,38 +148,30 @@ def _room_text(result: PointResult) -> str:
     """What the best reaches that leaves room in memory; nothing where the optimum does."""
     if result.most_share is None:
         return ""
-    return (
-        "nothing fits"
-        if result.value_with_room is None
-        else number(result.value_with_room, FINE_DIGITS)
-    )
+    value = result.value_with_room
+    return "nothing fits" if value is None else number(value, FINE_DIGITS)
 
 
 def _where(result: PointResult, settings: Mapping[str, Any]) -> str:
-    return (
-        accelerator_text(result.accelerator)
-        if result.accelerator
-        else Path(str(settings.get(DEVICE, ""))).stem
-    )
+    if result.accelerator:
+        return accelerator_text(result.accelerator)
+    return Path(str(settings.get(DEVICE, ""))).stem
 
 
-def _plan_cells(plan: PlanRow, *, expert: bool, bought: bool) -> list[str]:
-    cells = [
-        str(plan.micro_batch_size),
-        plan.recompute,
-        degrees_text(plan),
-        mfu_share(plan.model_flops_utilization),
-    ]
-    if bought:
-        cells += [
-            str(plan.devices_used),
-            "-" if plan.cluster_usd is None else number(plan.cluster_usd),
-        ]
-    if expert:
-        cells.append(
-            f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else "-"
-        )
-    return cells
+def _plan_cells(plan: PlanRow, *, expert: bool, bought: bool) -> dict[str, str]:
+    usd = "-" if plan.cluster_usd is None else number(plan.cluster_usd)
+    return {
+        "micro-batch": str(plan.micro_batch_size),
+        "recompute": plan.recompute,
+        "tp x pp x dp": degrees_text(plan),
+        "MFU": mfu_share(plan.model_flops_utilization),
+        **({"devices": str(plan.devices_used), "$": usd} if bought else {}),
+        **({"vs expert": _times(plan.speedup_over_expert)} if expert else {}),
+    }
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
 
 
 def _model_text(settings: Mapping[str, Any]) -> str:

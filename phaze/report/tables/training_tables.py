@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from Estimator.coverage import words_of
@@ -12,9 +12,9 @@ from Estimator.plans.plan import plan_mapping
 from Estimator.plans.results import Iteration, Status, TimeInterval
 from GraphExtractor.names import label
 from phaze.report.conventions import mfu_share, mfu_text
+from phaze.report.table import Table
 from phaze.report.tables.heterogeneous_tables import stages_table
 from phaze.report.tables.search_tables import MS, breakdown_table, milliseconds_decimals
-from phaze.report.tables.text_tables import TextTable, new_table
 from phaze.settings.launched import KeyKind, LaunchReading
 from phaze.studies.evaluation import Evaluation
 from phaze.studies.limits.memory_room import MOST_SHARE
@@ -32,59 +32,51 @@ NOT_READ = (KeyKind.NOT_EXPRESSIBLE, KeyKind.UNKNOWN, KeyKind.USUAL)
 
 def evaluation_tables(
     evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
-) -> list[TextTable]:
+) -> list[Table]:
     """What the iteration amounts to, where its time goes, what fills the memory of each stage, and
     the ``optimum`` beside it.
 
     Of a plan that a ``launch`` file says: also what was read of it.
     """
     iteration = evaluation.iteration
-    differing = (
-        [] if evaluation.degrees is not None else [stages_table(evaluation.plan, iteration.stages)]
-    )
-    return [
-        summary_table(evaluation),
-        *([] if launch is None or not launch.keys else [launch_table(launch)]),
-        *differing,
-        breakdown_table(iteration.breakdown, label(evaluation.plan.model)),
-        memory_table(iteration, evaluation.machine.memory_bytes),
-        *([] if optimum is None else [optimum_table(optimum)]),
-    ]
+    tables = [summary_table(evaluation)]
+    if launch is not None and launch.keys:
+        tables.append(launch_table(launch))
+    if evaluation.degrees is None:
+        tables.append(stages_table(evaluation.plan, iteration.stages))
+    tables.append(breakdown_table(iteration.breakdown, label(evaluation.plan.model)))
+    tables.append(memory_table(iteration, evaluation.machine.memory_bytes))
+    return tables if optimum is None else [*tables, optimum_table(optimum)]
 
 
-def optimum_table(optimum: Optimum) -> TextTable:
+def _panel(title: str, rows: Mapping[str, str], second: str = "predicted") -> Table:
+    """A table of names and what they are."""
+    cells = ({"what": name, second: value} for name, value in rows.items())
+    return Table.of(title, cells, words={"what", second})
+
+
+def optimum_table(optimum: Optimum) -> Table:
     """What a search on as many devices finds for the same model and batch."""
-    table = new_table(
-        "the best plan of a search on as many devices",
-        ["what", "predicted"],
-        words=["what", "predicted"],
-    )
-    best = optimum.plan
-    if best is None:
-        table.add_row("plan", "none fits")
-        return table
-    if not optimum.fits:
-        table.add_row("the launch", "does not fit; the fastest plan that fits:")
-    saved = (
-        ""
-        if not optimum.fits
-        else f", {percent(optimum.saves)} less"
-        if optimum.saves > 0.0
-        else ", which is no less"
-    )
-    table.add_row("plan", whole_plan_text(best))
-    table.add_row("iteration", f"{number(best.time_per_batch_s)} s{saved}")
-    return table
+    best, rows, saved = optimum.plan, {"plan": "none fits"}, ""
+    if best is not None:
+        if optimum.fits:
+            saved = ", which is no less"
+            if optimum.saves > 0.0:
+                saved = f", {percent(optimum.saves)} less"
+        launch = {"the launch": "does not fit; the fastest plan that fits:"}
+        rows = {} if optimum.fits else launch
+        rows["plan"] = whole_plan_text(best)
+        rows["iteration"] = f"{number(best.time_per_batch_s)} s{saved}"
+    return _panel("the best plan of a search on as many devices", rows)
 
 
-def launch_table(launch: LaunchReading) -> TextTable:
+def launch_table(launch: LaunchReading) -> Table:
     """What a launch says that is read or changes nothing, and what is not read, in two lines."""
-    table = new_table(f"the {launch.program} launch", ["what", "keys"], words=["what", "keys"])
     without = len(launch.of_kind(KeyKind.NO_EFFECT))
     more = f"; {without} more change nothing that is priced" if without else ""
-    table.add_row("read", f"{len(launch.of_kind(KeyKind.READ))}{more}")
-    table.add_row("not read", "; ".join(_not_read(launch)) or "nothing")
-    return table
+    read = f"{len(launch.of_kind(KeyKind.READ))}{more}"
+    rows = {"read": read, "not read": "; ".join(_not_read(launch)) or "nothing"}
+    return _panel(f"the {launch.program} launch", rows, "keys")
 
 
 def _not_read(launch: LaunchReading) -> Iterator[str]:
@@ -100,10 +92,9 @@ def _not_read(launch: LaunchReading) -> Iterator[str]:
                 f"{', '.join(names)} ({reason})" if reason else ", ".join(names)
                 for reason, names in told.items()
             ]
-            more = (
-                [f"{len(keys) - room} more (--format json lists them)"] if len(keys) > room else []
-            )
-            yield f"{_WORDS.get(kind, kind.value)}: {', '.join([*texts, *more])}"
+            if len(keys) > room:
+                texts.append(f"{len(keys) - room} more (--format json lists them)")
+            yield f"{_WORDS.get(kind, kind.value)}: {', '.join(texts)}"
             room = max(0, room - len(keys))
 
 
@@ -116,60 +107,56 @@ def evaluation_json(
     Bytes are those of one device of a stage.
     """
     hardware, machine, plan = evaluation.hardware, evaluation.machine, evaluation.plan
-    whole: dict[str, Any] = json.loads(to_json(evaluation.iteration))
+    iteration = evaluation.iteration
+    whole: dict[str, Any] = _plain(iteration)
     breakdown, stages = whole.pop("breakdown"), whole.pop("stages")
     named = {
         "model": plan.model,
         "device": hardware.device,
-        "accelerator": None
-        if hardware.accelerator is None
-        else json.loads(to_json(hardware.accelerator)),
+        "accelerator": None if hardware.accelerator is None else _plain(hardware.accelerator),
         "cluster": hardware.cluster,
         "software": hardware.software,
-        "plan": json.loads(to_json(plan))
+        "plan": _plain(plan)
         if evaluation.degrees is None
         else {**plan_mapping(evaluation.degrees), "sequence_length": plan.sequence_length},
     }
-    iteration = evaluation.iteration
+    further = {
+        "price_sources": evaluation.price_sources,
+        "placement": evaluation.placement,
+        "priced_by_bytes": evaluation.by_bytes or None,
+        "optimum": optimum,
+        "launch": launch,
+    }
+    named |= {key: _plain(value) for key, value in further.items() if value is not None}
     capacity = {
         "memory_bytes": iteration.memory_bytes,
         "allocated_bytes": iteration.allocated_bytes,
+        "memory_capacity_bytes": machine.memory_bytes,
     }
-    capacity |= {"memory_capacity_bytes": machine.memory_bytes}
-    sources = evaluation.price_sources
-    named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
-    named |= (
-        {}
-        if evaluation.placement is None
-        else {"placement": json.loads(to_json(evaluation.placement))}
-    )
-    named |= (
-        {"priced_by_bytes": [json.loads(to_json(each)) for each in evaluation.by_bytes]}
-        if evaluation.by_bytes
-        else {}
-    )
-    named |= {} if optimum is None else {"optimum": json.loads(to_json(optimum))}
-    named |= {} if launch is None else {"launch": json.loads(to_json(launch))}
-    named |= {"time_intervals": [json.loads(to_json(each)) for each in evaluation.time_intervals]}
-    return json.dumps(
-        {**named, **whole, **capacity, "breakdown_s": breakdown, "stages": stages}, indent=2
-    ).encode()
+    named["time_intervals"] = _plain(evaluation.time_intervals)
+    parts = {"breakdown_s": breakdown, "stages": stages}
+    return json.dumps({**named, **whole, **capacity, **parts}, indent=2).encode()
 
 
-def summary_table(evaluation: Evaluation) -> TextTable:
+def _plain(value: Any) -> Any:
+    """A record, or several, as JSON has it."""
+    if isinstance(value, (list, tuple)):
+        return list(map(_plain, value))
+    return json.loads(to_json(value))
+
+
+def summary_table(evaluation: Evaluation) -> Table:
     """The iteration in one panel."""
     plan, iteration, hardware = evaluation.degrees, evaluation.iteration, evaluation.hardware
-    if plan is None:
-        chosen = f"{len(iteration.stages)} stages that differ"
-    else:
+    chosen = f"{len(iteration.stages)} stages that differ"
+    if plan is not None:
         summary = PlanSummary.of(plan, iteration.samples_per_s)
         formats = (str(plan.state_formats),) if plan.state_formats else ()
         chosen = ", ".join([plan_text(summary), *plan_choices(summary), *formats])
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
-    capacity_bytes = evaluation.machine.memory_bytes
-    hfu = f"HFU {mfu_share(iteration.hardware_flops_utilization)} of what is computed, also again"
     all_scores = iteration.all_scores_flops_utilization, iteration.all_scores_tflops_per_device
     mfu = mfu_text(iteration.model_flops_utilization, *all_scores)
+    hfu = f"HFU {mfu_share(iteration.hardware_flops_utilization)} of what is computed, also again"
     rows = {
         "status": f"{iteration.status.value}{reason}",
         "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {chosen}",
@@ -177,21 +164,15 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         **interval_rows(evaluation.time_intervals),
         "samples/s": number(iteration.samples_per_s, FINE_DIGITS),
-        **(
-            {"tokens/s": number(iteration.tokens_per_s)}
-            if evaluation.plan.sequence_length > 1
-            else {}
-        ),
-        "model TFLOP/s per device": (
-            f"{number(iteration.model_tflops_per_device, aligned=True)} ({mfu})"
-        ),
-        "hardware TFLOP/s per device": (
-            f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})"
-        ),
-        "memory of the fullest stage": fullest_memory_text(
-            iteration.memory_bytes, capacity_bytes, iteration.allocated_bytes
-        ),
     }
+    if evaluation.plan.sequence_length > 1:
+        rows["tokens/s"] = number(iteration.tokens_per_s)
+    model = number(iteration.model_tflops_per_device, aligned=True)
+    computed = number(iteration.hardware_tflops_per_device, aligned=True)
+    rows["model TFLOP/s per device"] = f"{model} ({mfu})"
+    rows["hardware TFLOP/s per device"] = f"{computed} ({hfu})"
+    used = iteration.memory_bytes, evaluation.machine.memory_bytes, iteration.allocated_bytes
+    rows["memory of the fullest stage"] = fullest_memory_text(*used)
     if evaluation.placement is not None and evaluation.placement.sentences:
         rows["placement"] = "; ".join(evaluation.placement.sentences)
     if iteration.energy_per_sample_j is not None:
@@ -200,34 +181,28 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         rows["prices"] = evaluation.price_sources.words
     if evaluation.by_bytes:
         rows["priced by bytes alone"] = words_of(evaluation.by_bytes)
-    uneven = _uneven_chunks(evaluation)
-    if uneven:
+    if uneven := _uneven_chunks(evaluation):
         rows["interleaving"] = uneven
     if evaluation.offloads:
-        known = math.isfinite(evaluation.machine.host_bytes)
-        has = size_text(evaluation.machine.host_bytes) if known else "not known, and so no limit"
-        most = max(stage.host_bytes for stage in iteration.stages)
+        has_bytes = evaluation.machine.host_bytes
+        most = size_text(max(stage.host_bytes for stage in iteration.stages))
         rows["host memory per device"] = (
-            f"{size_text(most)} of {has}"
-            if known
-            else f"{size_text(most)}; what there is, is {has}"
+            f"{most} of {size_text(has_bytes)}"
+            if math.isfinite(has_bytes)
+            else f"{most}; what there is, is not known, and so no limit"
         )
     if hardware.accelerator is not None:
         rows["time within a layer"] = (
             "attributed along the critical path of its schedule on the cores"
         )
     title = f"{label(evaluation.plan.model)}, one iteration under {hardware.software}"
-    table = new_table(title, ("what", "predicted"), words={"what", "predicted"})
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
+    return _panel(title, rows)
 
 
 def interval_rows(
     intervals: Sequence[TimeInterval], factor: float = 1.0, unit: str = "s"
 ) -> dict[str, str]:
-    """A row of the narrowest interval, in ``unit`` of ``factor`` seconds; nothing where none is
-    known."""
+    """A row of the narrowest interval, in ``unit`` of ``factor`` seconds; none if none is known."""
     if not intervals:
         return {}
     first = intervals[0]
@@ -238,17 +213,13 @@ def interval_rows(
 def fullest_memory_text(
     used_bytes: float, capacity_bytes: float, allocated_bytes: float | None = None
 ) -> str:
-    """How much of its memory the fullest stage reserves, and of that allocates, and whether that is
-    dangerously much."""
+    """What the fullest stage reserves and allocates, and whether that is dangerously much."""
     text = stage_memory_text(used_bytes, capacity_bytes)
     if allocated_bytes is not None and allocated_bytes < used_bytes:
         text += f" reserved, {size_text(allocated_bytes)} allocated"
-    little = MOST_SHARE * capacity_bytes < used_bytes <= capacity_bytes
-    return (
-        f"{text}: more than {percent(MOST_SHARE)}, which fragmentation could overflow"
-        if little
-        else text
-    )
+    if MOST_SHARE * capacity_bytes < used_bytes <= capacity_bytes:
+        text += f": more than {percent(MOST_SHARE)}, which fragmentation could overflow"
+    return text
 
 
 def _uneven_chunks(evaluation: Evaluation) -> str:
@@ -265,43 +236,27 @@ def _uneven_chunks(evaluation: Evaluation) -> str:
     )
 
 
-def memory_table(iteration: Iteration, capacity_bytes: float) -> TextTable:
+def memory_table(iteration: Iteration, capacity_bytes: float) -> Table:
     """What the devices of each stage hold, and its seconds per micro-batch."""
-    columns = ("stage", "layers", "parameters", "forward ms", "backward ms")
-    filled = ("state GiB", "activations GiB", "workspace GiB", "allocated GiB", "total GiB", "fits")
-    spared = (
-        "allocated GiB",
-        "workspace GiB",
-        "parameters",
-        "layers",
-        "forward ms",
-        "backward ms",
-        "activations GiB",
-    )
-    outside = ("host GiB",) if any(stage.host_bytes for stage in iteration.stages) else ()
-    table = new_table(
-        "stages, per device and micro-batch",
-        (*columns, *filled, *outside),
-        words=set(),
-        spared=spared,
-    )
+    outside = any(stage.host_bytes for stage in iteration.stages)
     decimals = milliseconds_decimals(min(stage.forward_s for stage in iteration.stages))
-    for position, stage in enumerate(iteration.stages, start=1):
-        parts = (
-            stage.parameter_state_bytes,
-            stage.activation_bytes,
-            stage.workspace_bytes,
-            stage.memory_bytes - stage.reserved_bytes,
-            stage.memory_bytes,
-        )
-        table.add_row(
-            str(position),
-            str(len(stage.layers)),
-            f"{stage.parameters:,}",
-            f"{stage.forward_s / MS:,.{decimals}f}",
-            f"{stage.backward_s / MS:,.{decimals}f}",
-            *(f"{part / GIB:,.2f}" for part in parts),
-            "yes" if stage.memory_bytes <= capacity_bytes else "no",
-            *([f"{stage.host_bytes / GIB:,.2f}"] if outside else []),
-        )
-    return table
+    rows = (
+        {
+            "stage": str(position),
+            "layers": str(len(stage.layers)),
+            "parameters": f"{stage.parameters:,}",
+            "forward ms": f"{stage.forward_s / MS:,.{decimals}f}",
+            "backward ms": f"{stage.backward_s / MS:,.{decimals}f}",
+            "state GiB": f"{stage.parameter_state_bytes / GIB:,.2f}",
+            "activations GiB": f"{stage.activation_bytes / GIB:,.2f}",
+            "workspace GiB": f"{stage.workspace_bytes / GIB:,.2f}",
+            "allocated GiB": f"{(stage.memory_bytes - stage.reserved_bytes) / GIB:,.2f}",
+            "total GiB": f"{stage.memory_bytes / GIB:,.2f}",
+            "fits": "yes" if stage.memory_bytes <= capacity_bytes else "no",
+            **({"host GiB": f"{stage.host_bytes / GIB:,.2f}"} if outside else {}),
+        }
+        for position, stage in enumerate(iteration.stages, start=1)
+    )
+    times = ("parameters", "layers", "forward ms", "backward ms")
+    spared = ("allocated GiB", "workspace GiB", *times, "activations GiB")
+    return Table.of("stages, per device and micro-batch", rows, words=(), spared=spared)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from Estimator.plans.results import Status
 from GraphExtractor.names import label
 from phaze.report.conventions import mfu_share, mfu_text
-from phaze.report.tables.text_tables import TextTable, new_table
+from phaze.report.table import Table
 from phaze.report.tables.training_tables import fullest_memory_text
 from phaze.studies.training_time.records import DAY_S, HOUR_S, FailureReport, TrainingTime
 from phaze.studies.training_time.run import PricedTraining
@@ -23,39 +23,28 @@ INTERRUPTIONS = {
 MOST_LEVELS = 12  # rows of batch sizes; the file has all
 
 
-def training_tables(priced: PricedTraining, *, searched: bool) -> list[TextTable]:
+def training_tables(priced: PricedTraining, *, searched: bool) -> list[Table]:
     """What the training amounts to, where its time goes, and how the batch grows where it does."""
-    tables = [
-        summary_table(priced, searched=searched),
-        parts_table(priced.training, label(priced.evaluation.plan.model)),
-    ]
-    if len(priced.training.levels) > 1:
-        tables.append(levels_table(priced.training))
-    return tables
+    parts = parts_table(priced.training, label(priced.evaluation.plan.model))
+    levels = [levels_table(priced.training)] if len(priced.training.levels) > 1 else []
+    return [summary_table(priced, searched=searched), parts, *levels]
 
 
-def summary_table(priced: PricedTraining, *, searched: bool) -> TextTable:
+def summary_table(priced: PricedTraining, *, searched: bool) -> Table:
     """The training in one panel; what follows from a number that was not given is absent."""
     model = label(priced.evaluation.plan.model)
     title = f"{model}, a whole training under {priced.evaluation.hardware.software}"
-    table = new_table(title, ("what", "predicted"), words={"what", "predicted"})
-    for name, value in _rows(priced, searched=searched):
-        table.add_row(name, value)
-    return table
+    rows = ({"what": name, "predicted": text} for name, text in _rows(priced, searched=searched))
+    return Table.of(title, rows, words={"what", "predicted"})
 
 
 def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]]:
-    training, evaluation = priced.training, priced.evaluation
+    training, evaluation, failures = priced.training, priced.evaluation, priced.training.failures
     hardware, machine, iteration = evaluation.hardware, evaluation.machine, evaluation.iteration
-    reason = (
-        f": {training.reason}; training-time --best searches for a plan that does"
-        if training.reason
-        else ""
-    )
-    yield (
-        "status",
-        f"{training.status.value}{reason if training.status is Status.INFEASIBLE else ''}",
-    )
+    reason = ""
+    if training.reason and training.status is Status.INFEASIBLE:
+        reason = f": {training.reason}; training-time --best searches for a plan that does"
+    yield "status", f"{training.status.value}{reason}"
     yield "devices", f"{training.devices:,} x {hardware.title} on {hardware.cluster}"
     plan = evaluation.uniform
     chosen = summary_text(PlanSummary.of(plan, iteration.samples_per_s))
@@ -63,33 +52,21 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
     many = training.micro_batches_per_pipeline
     micro_batches = f"{many:,} micro-batch{'' if many == 1 else 'es'} per pipeline"
     yield "global batch", f"{plan.global_batch_size:,} samples, {micro_batches}"
-    yield (
-        "memory of the fullest stage",
-        fullest_memory_text(
-            iteration.memory_bytes, machine.memory_bytes, iteration.allocated_bytes
-        ),
-    )
-    yield "trained on", _trained(training)
-    yield (
-        "iterations",
-        f"{training.iterations:,}, {time_text(training.iteration_s)} each"
-        + (" with the full batch" if len(training.levels) > 1 else ""),
-    )
-    yield (
-        "wall-clock",
-        days_text(training.wall_clock_s)
-        + (
-            f", {percent(training.failures.longer_by)} more than the iterations for checkpoints "
-            "and failures"
-            if training.failures
-            else ""
-        ),
-    )
+    used = iteration.memory_bytes, machine.memory_bytes, iteration.allocated_bytes
+    yield "memory of the fullest stage", fullest_memory_text(*used)
+    samples = f"{training.samples:,} samples"
+    tokens = "" if training.tokens is None else f"{training.tokens:,} tokens in "
+    yield "trained on", f"{tokens}{samples}"
+    full = " with the full batch" if len(training.levels) > 1 else ""
+    yield "iterations", f"{training.iterations:,}, {time_text(training.iteration_s)} each{full}"
+    longer = ""
+    if failures:
+        more = percent(failures.longer_by)
+        longer = f", {more} more than the iterations for checkpoints and failures"
+    yield "wall-clock", f"{days_text(training.wall_clock_s)}{longer}"
     for each in evaluation.time_intervals[:1]:
-        low, high = (
-            days_text(training.wall_clock_s * end_s / iteration.iteration_s)
-            for end_s in (each.low_s, each.high_s)
-        )
+        factor = training.wall_clock_s / iteration.iteration_s
+        low, high = (days_text(factor * end_s) for end_s in (each.low_s, each.high_s))
         yield f"wall-clock, {each.nominal:.0%} sure", f"{low} to {high}: {'; '.join(each.reasons)}"
     yield "device-hours", number(training.device_hours, FINE_DIGITS)
     yield from _costs(training)
@@ -98,40 +75,26 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
         training.all_scores_flops_utilization,
         training.all_scores_tflops_per_device,
     )
-    yield "model FLOPs", f"{training.model_flops:.4g}"
-    yield (
-        "model TFLOP/s per device",
-        f"{number(training.model_tflops_per_device, aligned=True)} ({mfu})",
-    )
     hfu = f"HFU {mfu_share(training.hardware_flops_utilization)} of what is computed, also again"
-    yield (
-        "hardware TFLOP/s per device",
-        f"{number(training.hardware_tflops_per_device, aligned=True)} ({hfu})",
-    )
-    both = (
-        f"{number(training.model_pflops_of_cluster)} model, "
-        f"{number(training.hardware_pflops_of_cluster)} hardware"
-    )
-    yield "PFLOP/s of all devices", both
-    if training.failures is not None:
-        yield from _failures(training.failures)
-        if training.failures.cluster_mtbf_s is not None:
+    model = number(training.model_tflops_per_device, aligned=True)
+    computed = number(training.hardware_tflops_per_device, aligned=True)
+    yield "model FLOPs", f"{training.model_flops:.4g}"
+    yield "model TFLOP/s per device", f"{model} ({mfu})"
+    yield "hardware TFLOP/s per device", f"{computed} ({hfu})"
+    model = number(training.model_pflops_of_cluster)
+    computed = number(training.hardware_pflops_of_cluster)
+    yield "PFLOP/s of all devices", f"{model} model, {computed} hardware"
+    if failures is not None:
+        yield from _failures(failures)
+        if failures.cluster_mtbf_s is not None:
             yield "MFU over the wall-clock", mfu_share(training.effective_model_flops_utilization)
 
 
 def _found(priced: PricedTraining) -> str:
     if priced.search is None:
         return "as given"
-    return (
-        "the best, proven"
-        if priced.search.status is Status.OPTIMAL
-        else "the best found, not proven"
-    )
-
-
-def _trained(training: TrainingTime) -> str:
-    samples = f"{training.samples:,} samples"
-    return samples if training.tokens is None else f"{training.tokens:,} tokens in {samples}"
+    proven = priced.search.status is Status.OPTIMAL
+    return "the best, proven" if proven else "the best found, not proven"
 
 
 def days_text(seconds: float) -> str:
@@ -151,29 +114,21 @@ def _costs(training: TrainingTime) -> Iterator[tuple[str, str]]:
     pue = f", PUE {energy.pue:g}" if energy.pue != 1 else ""
     yield "energy", f"{number(energy.energy_kwh)} kWh ({power}{energy.basis}{pue})"
     if energy.carbon_kg is not None:
-        light = energy.carbon_kg < 1000.0
-        mass = (
-            f"{number(energy.carbon_kg)} kg" if light else f"{number(energy.carbon_kg / 1000.0)} t"
-        )
+        kg = energy.carbon_kg
+        mass = f"{number(kg)} kg" if kg < 1000.0 else f"{number(kg / 1000.0)} t"
         yield "carbon", f"{mass} CO2e at {number(energy.grid_intensity_g_per_kwh or 0.0)} g/kWh"
 
 
 def _failures(failures: FailureReport) -> Iterator[tuple[str, str]]:
-    size = size_text(failures.checkpoint_bytes)
-    yield (
-        "checkpoints",
-        (
-            f"{number(failures.checkpoints)} of {size}, {time_text(failures.checkpoint_s)} each, "
-            f"after every {time_text(failures.interval_s)} of work{_interval(failures)}"
-        ),
+    size, every = size_text(failures.checkpoint_bytes), time_text(failures.interval_s)
+    checkpoints = (
+        f"{number(failures.checkpoints)} of {size}, {time_text(failures.checkpoint_s)} each"
     )
+    yield "checkpoints", f"{checkpoints}, after every {every} of work{_interval(failures)}"
     if failures.cluster_mtbf_s is not None:
         restart = f", restarts of {time_text(failures.restart_s)}" if failures.restart_s else ""
-        yield (
-            "failures",
-            f"{number(failures.failures)} expected, one in "
-            f"{days_text(failures.cluster_mtbf_s)}{restart}",
-        )
+        between = days_text(failures.cluster_mtbf_s)
+        yield "failures", f"{number(failures.failures)} expected, one in {between}{restart}"
 
 
 def _interval(failures: FailureReport) -> str:
@@ -186,53 +141,50 @@ def _interval(failures: FailureReport) -> str:
     return f" (Young-Daly: {time_text(failures.young_daly_interval_s)}, {finer})"
 
 
-def parts_table(training: TrainingTime, model: str) -> TextTable:
+def parts_table(training: TrainingTime, model: str) -> Table:
     """Hours of the wall-clock by cause, forward and backward passes apart, the largest first."""
-    columns = ("part", "forward h", "backward h", "neither h", "hours", "share")
-    table = new_table(
+    total_s, parts = training.wall_clock_s, training.parts
+    decimals = next((each for each in range(7) if total_s / HOUR_S * 10**each >= 1e4), 7)
+
+    def row(name: str, *seconds: float) -> dict[str, str]:
+        heads = ("forward h", "backward h", "neither h", "hours")
+        cells = (f"{each / HOUR_S:,.{decimals}f}" if each else "-" for each in seconds)
+        of_all = f"{seconds[-1] / total_s:.1%}"
+        return {"part": name, **dict(zip(heads, cells, strict=True)), "share": of_all}
+
+    shown = [
+        row(
+            INTERRUPTIONS.get(part.name, part_text(part.name)),
+            *(part.forward_s, part.backward_s, part.neither_s, part.total_s),
+        )
+        for part in sorted(parts, key=lambda each: -each.total_s)
+        if part.total_s > NEGLIGIBLE * total_s
+    ]
+    names = ("forward_s", "backward_s", "neither_s")
+    sums = (sum(getattr(part, name) for part in parts) for name in names)
+    return Table.of(
         f"{model}: where the time of the training goes",
-        columns,
+        shown,
+        foot=[row("wall-clock", *sums, total_s)],
         words={"part"},
         spared=("neither h",),
     )
-    shown = [part for part in training.parts if part.total_s > NEGLIGIBLE * training.wall_clock_s]
-    decimals = next(
-        (each for each in range(7) if training.wall_clock_s / HOUR_S * 10**each >= 1e4), 7
-    )
-
-    def cells(*seconds: float) -> list[str]:
-        return [f"{each / HOUR_S:,.{decimals}f}" if each else "-" for each in seconds]
-
-    for part in sorted(shown, key=lambda each: -each.total_s):
-        name = INTERRUPTIONS.get(part.name, part_text(part.name))
-        seconds = cells(part.forward_s, part.backward_s, part.neither_s, part.total_s)
-        table.add_row(name, *seconds, f"{part.total_s / training.wall_clock_s:.1%}")
-    table.add_section()
-    sums = (
-        sum(getattr(part, name) for part in training.parts)
-        for name in ("forward_s", "backward_s", "neither_s")
-    )
-    table.add_row("wall-clock", *cells(*sums, training.wall_clock_s), "100.0%")
-    return table
 
 
-def levels_table(training: TrainingTime) -> TextTable:
+def levels_table(training: TrainingTime) -> Table:
     """Iterations by global batch size; of many the first and the last ones."""
-    columns = ("global batch", "iterations", "samples", "micro-batches", "iteration s", "hours")
-    table = new_table("warm-up of the batch size", columns, words=set(), spared=("samples",))
-    levels, half = training.levels, MOST_LEVELS // 2
-    many = len(levels) > MOST_LEVELS
-    for place, level in enumerate(levels):
-        if many and half <= place < len(levels) - half:
-            if place == half:
-                table.add_row(*["..."] * len(columns))
-            continue
-        table.add_row(
-            f"{level.global_batch_size:,}",
-            f"{level.iterations:,}",
-            f"{level.samples:,}",
-            f"{level.micro_batches:,}",
-            number(level.iteration_s, FINE_DIGITS),
-            number(level.iterations * level.iteration_s / HOUR_S),
-        )
-    return table
+    rows = [
+        {
+            "global batch": f"{level.global_batch_size:,}",
+            "iterations": f"{level.iterations:,}",
+            "samples": f"{level.samples:,}",
+            "micro-batches": f"{level.micro_batches:,}",
+            "iteration s": number(level.iteration_s, FINE_DIGITS),
+            "hours": number(level.iterations * level.iteration_s / HOUR_S),
+        }
+        for level in training.levels
+    ]
+    if len(rows) > MOST_LEVELS:
+        half = MOST_LEVELS // 2
+        rows = [*rows[:half], dict.fromkeys(rows[0], "..."), *rows[-half:]]
+    return Table.of("warm-up of the batch size", rows, words=(), spared=("samples",))

@@ -7,7 +7,7 @@ from typing import Any
 
 from Estimator.plans.results import Breakdown
 from phaze.report.explained_runs import coverage_table, explanation_tables, misfit_table
-from phaze.report.tables.text_tables import TextTable, new_table
+from phaze.report.table import Table, shortened
 from phaze.validation.explained import ErrorExplanation
 from phaze.validation.intervals import coverage
 from phaze.validation.records import ValidationReport
@@ -38,7 +38,7 @@ PARTS = {
 
 def report_tables(
     report: ValidationReport, explained: ErrorExplanation | None = None
-) -> list[TextTable]:
+) -> list[Table]:
     """Statistics by source, how many fit, the runs predicted worst, those skipped, and the
     assumptions that were needed.
 
@@ -59,13 +59,16 @@ def report_tables(
         tables.append(worst_table(report))
     if any(run.skipped for run in report.runs):
         tables.append(skipped_table(report))
-    tables += [assumption_table(report)] if report.rules else []
-    return [*tables, unread_table(report)] if report.unread else tables
+    if report.rules:
+        tables.append(assumption_table(report))
+    if report.unread:
+        unread = [{"columns": ", ".join(report.unread)}]
+        tables.append(Table.of("columns that are not read", unread, words={"columns"}))
+    return tables
 
 
 def report_json(report: ValidationReport, explained: ErrorExplanation | None = None) -> bytes:
-    """``overall`` and ``sources`` statistics, how many runs do not fit, every run, and the rules.
-    Errors are fractions."""
+    """Statistics, how many runs do not fit, every run, and the rules. Errors are fractions."""
     whole: dict[str, Any] = json.loads(to_json(report))
     overall = {key: value for key, value in whole["overall"].items() if key != "source"}
     runs = [
@@ -87,185 +90,156 @@ def report_json(report: ValidationReport, explained: ErrorExplanation | None = N
     return json.dumps(ordered, indent=2, allow_nan=False).encode()
 
 
-def source_table(report: ValidationReport) -> TextTable:
+def source_table(report: ValidationReport) -> Table:
     """How far predictions are off, by source and over all."""
-    columns = (
-        "source",
-        "runs",
-        "skipped",
-        "time MAPE",
-        "time bias",
-        "Spearman",
-        "memory MAPE",
-        "too large",
-        "fitted to it",
-    )
-    spared = ("Spearman", "skipped", "memory MAPE", "too large", "fitted to it")
-    table = new_table(
-        "predicted against measured iteration times",
-        columns,
-        words={"source", "fitted to it"},
-        spared=spared,
-    )
-    for statistics in (*report.sources, report.overall):
-        table.add_row(
-            _short(statistics.source),
-            str(statistics.rows),
-            str(statistics.skipped),
-            _share(statistics.time_mape),
-            _signed(statistics.time_bias),
-            "-" if statistics.spearman is None else f"{statistics.spearman:.3f}",
-            _share(statistics.memory_mape),
-            str(
-                report.not_fitting
-                if statistics is report.overall
-                else report.not_fitting_of(statistics.source)
-            ),
-            statistics.fitted or "-",
+    rows = []
+    for each in (*report.sources, report.overall):
+        whole = each is report.overall
+        rows.append(
+            {
+                "source": shortened(each.source, LONGEST_SOURCE),
+                "runs": str(each.rows),
+                "skipped": str(each.skipped),
+                "time MAPE": _share(each.time_mape),
+                "time bias": _signed(each.time_bias),
+                "Spearman": "-" if each.spearman is None else f"{each.spearman:.3f}",
+                "memory MAPE": _share(each.memory_mape),
+                "too large": str(
+                    report.not_fitting if whole else report.not_fitting_of(each.source)
+                ),
+                "fitted to it": each.fitted or "-",
+            }
         )
-    return table
+    return Table.of(
+        "predicted against measured iteration times",
+        rows,
+        words={"source", "fitted to it"},
+        spared=("Spearman", "skipped", "memory MAPE", "too large", "fitted to it"),
+    )
 
 
-def memory_table(report: ValidationReport) -> TextTable:
+def memory_table(report: ValidationReport) -> Table:
     """The runs that are predicted not to fit in memory."""
     count = report.not_fitting
     runs, they = ("run is", "it") if count == 1 else ("runs are", "they")
-    table = new_table(
-        f"{count} {runs} predicted not to fit though {they} ran",
-        ("line", "model", "GB", "recompute"),
-        words={"model"},
+    rows = (
+        {
+            "line": str(run.line),
+            "model": run.model,
+            "GB": f"{run.predicted_memory_bytes / GB:.1f}",
+            "recompute": "-" if run.plan is None else run.plan.recompute,
+        }
+        for run in report.runs
+        if run.fits is False and run.predicted_memory_bytes is not None
     )
-    for run in report.runs:
-        if run.fits is False and run.predicted_memory_bytes is not None:
-            recompute = "-" if run.plan is None else run.plan.recompute
-            table.add_row(
-                str(run.line), run.model, f"{run.predicted_memory_bytes / GB:.1f}", recompute
-            )
-    return table
+    title = f"{count} {runs} predicted not to fit though {they} ran"
+    return Table.of(title, rows, columns=("line", "model", "GB", "recompute"), words={"model"})
 
 
-def plan_table(report: ValidationReport) -> TextTable:
+def plan_table(report: ValidationReport) -> Table:
     """Every run of a plan from a file: time and memory, measured and predicted."""
-    columns = (
-        "line",
-        "plan",
-        "devices",
-        "measured s",
-        "predicted s",
-        "error",
-        "measured MiB",
-        "predicted MiB",
-        "memory error",
+
+    def mib(value: float | None) -> str:
+        return "-" if value is None else f"{value / MIB:.0f}"
+
+    rows = (
+        {
+            "line": str(run.line),
+            "plan": run.plan_file,
+            "devices": str(run.devices),
+            "measured s": number(run.measured_s),
+            "predicted s": number(run.predicted_s),
+            "error": _signed(run.error),
+            "measured MiB": mib(run.measured_memory_bytes),
+            "predicted MiB": mib(run.predicted_memory_bytes),
+            "memory error": _signed(run.memory_error),
+        }
+        for run in report.runs
+        if run.plan_file and run.measured_s is not None and run.predicted_s is not None
     )
-    table = new_table(
+    return Table.of(
         "runs of plans whose stages differ",
-        columns,
+        rows,
         words={"plan"},
         spared=("devices", "measured MiB", "predicted MiB"),
     )
-    for run in report.runs:
-        if run.plan_file and run.measured_s is not None and run.predicted_s is not None:
-            memory = (run.measured_memory_bytes, run.predicted_memory_bytes)
-            table.add_row(
-                str(run.line),
-                run.plan_file,
-                str(run.devices),
-                number(run.measured_s),
-                number(run.predicted_s),
-                _signed(run.error),
-                *("-" if value is None else f"{value / MIB:.0f}" for value in memory),
-                _signed(run.memory_error),
-            )
-    return table
 
 
-def worst_table(report: ValidationReport) -> TextTable:
+def worst_table(report: ValidationReport) -> Table:
     """The runs predicted worst, and what their predicted time consists of."""
-    columns = (
-        "line",
-        "model",
-        "devices",
-        "tp x pp x dp",
-        "micro-batch",
-        "measured s",
-        "predicted s",
-        "error",
-        "predicted as",
-    )
-    spared = ("predicted as", "micro-batch", "devices", "tp x pp x dp")
-    table = new_table(
-        f"the {WORST} runs predicted worst", columns, words={"model", "predicted as"}, spared=spared
-    )
+    rows = []
     for run in report.worst(WORST):
         if run.breakdown_s is None or run.measured_s is None or run.predicted_s is None:
             continue
-        layout = (
-            run.plan_file if run.plan is None else f"{run.plan.tp} x {run.plan.pp} x {run.plan.dp}"
+        plan = run.plan
+        rows.append(
+            {
+                "line": str(run.line),
+                "model": run.model,
+                "devices": str(run.devices),
+                "tp x pp x dp": f"{plan.tp} x {plan.pp} x {plan.dp}" if plan else run.plan_file,
+                "micro-batch": str(plan.micro_batch_size) if plan else "-",
+                "measured s": number(run.measured_s),
+                "predicted s": number(run.predicted_s),
+                "error": _signed(run.error),
+                "predicted as": _parts(run.breakdown_s),
+            }
         )
-        table.add_row(
-            str(run.line),
-            run.model,
-            str(run.devices),
-            layout,
-            "-" if run.plan is None else str(run.plan.micro_batch_size),
-            number(run.measured_s),
-            number(run.predicted_s),
-            _signed(run.error),
-            _parts(run.breakdown_s),
-        )
-    return table
+    return Table.of(
+        f"the {WORST} runs predicted worst",
+        rows,
+        words={"model", "predicted as"},
+        spared=("predicted as", "micro-batch", "devices", "tp x pp x dp"),
+    )
 
 
-def unstated_table(report: ValidationReport) -> TextTable:
-    """What runs do not say of micro-batch and recomputation: the plan that was taken, and how far
-    others that fit are from it."""
-    chosen = [run for run in report.runs if run.unstated and run.plan]
-    title = f"{len(chosen)} runs do not state all of their plan: the fastest that fits is taken"
-    table = new_table(
-        title,
-        ("line", "model", "taken", "of plans", "others take"),
+def unstated_table(report: ValidationReport) -> Table:
+    """Runs that do not state their plan: the one that was taken, and how far others are from it."""
+    chosen = [(run, run.unstated, run.plan) for run in report.runs if run.unstated and run.plan]
+    rows = []
+    for run, unstated, plan in chosen[:MOST_UNSTATED]:
+        assert unstated and plan
+        names = {
+            "micro_batch": f"micro-batch {plan.micro_batch_size}",
+            "recompute": f"recomputation {plan.recompute}",
+        }
+        others = f"{unstated.fastest:.2f}x to {unstated.slowest:.2f}x"
+        rows.append(
+            {
+                "line": str(run.line),
+                "model": run.model,
+                "taken": ", ".join(names[each] for each in unstated.settings),
+                "of plans": str(unstated.plans),
+                "others take": others if unstated.plans > 1 else "-",
+            }
+        )
+    if len(chosen) > MOST_UNSTATED:
+        rows.append({"model": f"and {len(chosen) - MOST_UNSTATED} more, in the JSON"})
+    return Table.of(
+        f"{len(chosen)} runs do not state all of their plan: the fastest that fits is taken",
+        rows,
         words={"model", "taken"},
         spared=("of plans",),
     )
-    for run in chosen[:MOST_UNSTATED]:
-        assert run.unstated and run.plan
-        names = {
-            "micro_batch": f"micro-batch {run.plan.micro_batch_size}",
-            "recompute": f"recomputation {run.plan.recompute}",
-        }
-        taken, slowest = (
-            ", ".join(names[each] for each in run.unstated.settings),
-            run.unstated.slowest,
-        )
-        others = f"{run.unstated.fastest:.2f}x to {slowest:.2f}x" if run.unstated.plans > 1 else "-"
-        table.add_row(str(run.line), run.model, taken, str(run.unstated.plans), others)
-    if len(chosen) > MOST_UNSTATED:
-        table.add_row("", f"and {len(chosen) - MOST_UNSTATED} more, in the JSON")
-    return table
 
 
-def unread_table(report: ValidationReport) -> TextTable:
-    """Columns of the file that nothing reads."""
-    table = new_table("columns that are not read", ("columns",), words={"columns"})
-    table.add_row(", ".join(report.unread))
-    return table
-
-
-def skipped_table(report: ValidationReport) -> TextTable:
+def skipped_table(report: ValidationReport) -> Table:
     """The runs that were not predicted, and why."""
-    table = new_table("skipped", ("line", "model", "reason"), words={"model", "reason"})
-    for run in report.runs:
-        if run.skipped:
-            table.add_row(str(run.line), run.model, run.reason)
-    return table
+    rows = (
+        {"line": str(run.line), "model": run.model, "reason": run.reason}
+        for run in report.runs
+        if run.skipped
+    )
+    return Table.of("skipped", rows, words={"model", "reason"})
 
 
-def assumption_table(report: ValidationReport) -> TextTable:
+def assumption_table(report: ValidationReport) -> Table:
     """What runs do not say, and the rule that filled it in."""
-    table = new_table("assumed", ("what", "runs", "by the rule"), words={"what", "by the rule"})
-    for rule in report.rules:
-        table.add_row(rule.says, str(rule.runs), rule.reason)
-    return table
+    rows = (
+        {"what": rule.says, "runs": str(rule.runs), "by the rule": rule.reason}
+        for rule in report.rules
+    )
+    return Table.of("assumed", rows, words={"what", "by the rule"})
 
 
 def _parts(breakdown: Breakdown) -> str:
@@ -278,10 +252,6 @@ def _parts(breakdown: Breakdown) -> str:
         for each, name in seconds[:LARGEST_PARTS]
         if each > 0
     )
-
-
-def _short(source: str) -> str:
-    return source if len(source) <= LONGEST_SOURCE else source[: LONGEST_SOURCE - 1] + "…"
 
 
 def _share(value: float | None) -> str:

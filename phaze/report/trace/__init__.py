@@ -1,2 +1,1 @@
-"""A finished run as a timeline in Chrome's trace format, which Perfetto and chrome://tracing
-open."""
+"""A finished run as a timeline in Chrome's trace format, for Perfetto or chrome://tracing."""

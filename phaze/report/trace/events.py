@@ -16,25 +16,16 @@ _write = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A named group of threads; processes are shown in the order of ``pid``, which counts from
-    1."""
+    """A named group of threads; processes are shown in the order of ``pid``, from 1."""
 
     pid: int
     name: str
 
     def as_json(self) -> Iterator[str]:
         """Its name and its place."""
-        yield _write(
-            {"ph": "M", "pid": self.pid, "name": "process_name", "args": {"name": self.name}}
-        )
-        yield _write(
-            {
-                "ph": "M",
-                "pid": self.pid,
-                "name": "process_sort_index",
-                "args": {"sort_index": self.pid},
-            }
-        )
+        head, place = {"ph": "M", "pid": self.pid}, {"sort_index": self.pid}
+        yield _write({**head, "name": "process_name", "args": {"name": self.name}})
+        yield _write({**head, "name": "process_sort_index", "args": place})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +38,15 @@ class Thread:
 
     def as_json(self) -> Iterator[str]:
         """Its name and its place."""
-        where = {"pid": self.pid, "tid": _tid(self.pid, self.row)}
-        yield _write({"ph": "M", **where, "name": "thread_name", "args": {"name": self.name}})
-        yield _write(
-            {"ph": "M", **where, "name": "thread_sort_index", "args": {"sort_index": self.row}}
-        )
+        head = {"ph": "M", "pid": self.pid, "tid": _tid(self.pid, self.row)}
+        place = {"sort_index": self.row}
+        yield _write({**head, "name": "thread_name", "args": {"name": self.name}})
+        yield _write({**head, "name": "thread_sort_index", "args": place})
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Joins the slices of one ``number``, in the order of their starts, by arrows; the first has
-    none in, the last none out."""
+    """Joins slices of one ``number`` by arrows; the first has none in, the last none out."""
 
     number: int
     comes_in: bool
@@ -66,8 +55,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Something that takes a thread's time. Those of one thread are disjoint or one within the
-    other, the outer one first."""
+    """What takes a thread's time: disjoint, or one within the other, the outer one first."""
 
     pid: int
     row: int
@@ -110,23 +98,15 @@ class Counter:
 
     def as_json(self) -> Iterator[str]:
         """One counter event."""
-        yield _write(
-            {
-                "ph": "C",
-                "pid": self.pid,
-                "ts": self.at_ns / 1000,
-                "name": self.name,
-                "args": self.values,
-            }
-        )
+        head = {"ph": "C", "pid": self.pid, "ts": self.at_ns / 1000}
+        yield _write({**head, "name": self.name, "args": self.values})
 
 
 Event = Process | Thread | Slice | Counter
 
 
 def _tid(pid: int, row: int) -> int:
-    """Perfetto takes the thread whose number is the process' for the main one, which it shows
-    first, and then sorts by number."""
+    """Perfetto shows the thread with its process' number first, and then sorts by number."""
     return pid + row
 
 

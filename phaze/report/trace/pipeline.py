@@ -1,5 +1,4 @@
-"""A training pipeline as processes, one per stage: passes, sends, gradient synchronisation,
-optimizer step, what is held."""
+"""A training pipeline as processes, one per stage: passes, sends, update, what is held."""
 
 from collections.abc import Iterator, Sequence
 
@@ -52,11 +51,8 @@ class PipelineTrace:
     @property
     def end_s(self) -> float:
         """When the next iteration begins on all stages."""
-        done_s = (
-            float((self._last_backward_end_s + np.array(self.report.sync_s)).max())
-            + self.report.optimizer_s
-        )
-        return done_s + self.report.between_s
+        done_s = float((self._last_backward_end_s + np.array(self.report.sync_s)).max())
+        return done_s + self.report.optimizer_s + self.report.between_s
 
     @property
     def events_per_pass(self) -> int:
@@ -77,9 +73,8 @@ class PipelineTrace:
         ``first_flow`` on join the passes of each micro-batch.
         """
         drawn = self._drawn(passes_per_stage)
-        whole = np.ones(
-            self.report.micro_batches, dtype=bool
-        )  # micro-batches of which every pass is drawn
+        # micro-batches of which every pass is drawn
+        whole = np.ones(self.report.micro_batches, dtype=bool)
         whole[self.passes.micro_batch[~drawn]] = False
         for stage in range(self.report.pp):
             pid = first_pid + stage
@@ -110,10 +105,7 @@ class PipelineTrace:
         report, passes = self.report, self.passes
         forward, chunk = bool(passes.forward[stage, position]), int(passes.chunk[stage, position])
         batch = int(passes.micro_batch[stage, position])
-        start_s, end_s = (
-            float(passes.start_s[stage, position]),
-            float(passes.end_s[stage, position]),
-        )
+        start_s, end_s = (float(each[stage, position]) for each in (passes.start_s, passes.end_s))
         name, args = self._label(forward, chunk, batch)
         flow = None
         if whole[batch]:
@@ -125,15 +117,8 @@ class PipelineTrace:
         kind = "forward" if forward else "backward"
         yield Slice(pid, COMPUTE, name, kind, nanoseconds(start_s), nanoseconds(end_s), args, flow)
         if not report.overlap_transfers and (send_s := self.report.sent_s(forward, chunk)) > 0:
-            yield Slice(
-                pid,
-                COMPUTE,
-                f"send {name}",
-                "transfer",
-                nanoseconds(end_s),
-                nanoseconds(end_s + send_s),
-                args,
-            )
+            start_ns, end_ns = nanoseconds(end_s), nanoseconds(end_s + send_s)
+            yield Slice(pid, COMPUTE, f"send {name}", "transfer", start_ns, end_ns, args)
 
     def _label(self, forward: bool, chunk: int, batch: int) -> tuple[str, dict[str, Shown]]:
         """What a pass is called, counted from 1, and what is shown beside it."""
@@ -152,27 +137,18 @@ class PipelineTrace:
         start_ns = 0 if missing[0] == 0 else self._occupied_until_ns(stage, int(missing[0]) - 1)
         last = int(missing[-1])
         end_ns = max(self._occupied_until_ns(stage, last), start_ns)
-        yield Slice(
-            pid,
-            COMPUTE,
-            f"{len(missing):,} passes that are not drawn",
-            "left out",
-            start_ns,
-            end_ns,
-            {},
-        )
+        name = f"{len(missing):,} passes that are not drawn"
+        yield Slice(pid, COMPUTE, name, "left out", start_ns, end_ns, {})
 
     def _occupied_until_ns(self, stage: int, position: int) -> int:
         end_s = float(self.passes.end_s[stage, position])
         if not self.report.overlap_transfers:
-            end_s += self.report.sent_s(
-                bool(self.passes.forward[stage, position]), int(self.passes.chunk[stage, position])
-            )
+            forward = bool(self.passes.forward[stage, position])
+            end_s += self.report.sent_s(forward, int(self.passes.chunk[stage, position]))
         return nanoseconds(end_s)
 
     def _update(self, pid: int, stage: int) -> Iterator[Event]:
-        """What follows the passes; on a thread of its own, because the last send may still go
-        on."""
+        """What follows the passes, on a thread of its own: the last send may still go on."""
         report = self.report
         yield Thread(pid, UPDATE, "update")
         start_s = float(self._last_backward_end_s[stage])
@@ -194,9 +170,8 @@ class PipelineTrace:
         row = FIRST_SEND
         for forward in (True, False):
             free_ns: list[int] = []  # of the threads of this direction
-            for position in np.flatnonzero(
-                drawn & (self.passes.forward[stage] == forward)
-            ).tolist():
+            mine = drawn & (self.passes.forward[stage] == forward)
+            for position in np.flatnonzero(mine).tolist():
                 chunk = int(self.passes.chunk[stage, position])
                 send_s = self.report.sent_s(forward, chunk)
                 if send_s <= 0:
@@ -209,19 +184,16 @@ class PipelineTrace:
                 if lane == len(free_ns):
                     free_ns.append(0)
                     more = f" ({lane + 1})" if lane else ""
-                    yield Thread(
-                        pid, row + lane, f"{'activations' if forward else 'gradients'} sent{more}"
-                    )
+                    what = "activations" if forward else "gradients"
+                    yield Thread(pid, row + lane, f"{what} sent{more}")
                 free_ns[lane] = end_ns
-                name, args = self._label(
-                    forward, chunk, int(self.passes.micro_batch[stage, position])
-                )
+                batch = int(self.passes.micro_batch[stage, position])
+                name, args = self._label(forward, chunk, batch)
                 yield Slice(pid, row + lane, f"send {name}", "transfer", start_ns, end_ns, args)
             row += len(free_ns)
 
     def _held(self, pid: int, stage: int, drawn: NDArray[np.bool_]) -> Iterator[Event]:
-        """Activations that the stage holds: one more from the start of a forward, one less from the
-        end of a backward pass."""
+        """Activations that the stage holds: one more per forward, one less per backward pass."""
         forward = self.passes.forward[stage]
         held = np.cumsum(np.where(forward, 1, -1))
         at_s = np.where(forward, self.passes.start_s[stage], self.passes.end_s[stage])

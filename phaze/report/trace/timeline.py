@@ -1,5 +1,4 @@
-"""What a finished run's timeline shows: its iterations, the pipelines of the best design, and its
-operators on their cores."""
+"""What a run's timeline shows: iterations, the best design's pipelines, operators on cores."""
 
 import logging
 from collections import Counter
@@ -32,8 +31,7 @@ FIRST_PID = 1
 
 @dataclass(frozen=True)
 class Timeline:
-    """A trace file's content, and how many processes and events it shows; ``left_out`` says in a
-    sentence what it does not."""
+    """A trace file's content, its processes and events; ``left_out`` says what it does not show."""
 
     content: bytes
     processes: int
@@ -103,9 +101,8 @@ def _about(run: FinishedRun, best: DesignPoint) -> dict[str, Shown]:
 def _pipeline(model: str, plan: ModelPlan) -> PipelineTrace:
     """The pipeline of a plan; stages hold the layers of their chunks one chunk after another."""
     activations = [each.activation_bytes if plan.interleave == 1 else None for each in plan.stages]
-    return PipelineTrace(
-        model, plan.pipeline, [chunk.layers for chunk in plan.plan.stages], activations
-    )
+    layers = [chunk.layers for chunk in plan.plan.stages]
+    return PipelineTrace(model, plan.pipeline, layers, activations)
 
 
 def _passes_per_stage(pipelines: Sequence[PipelineTrace], most_events: int) -> list[int]:
@@ -121,8 +118,7 @@ def _passes_per_stage(pipelines: Sequence[PipelineTrace], most_events: int) -> l
 def _left_out(pipelines: Sequence[PipelineTrace], limits: Sequence[int]) -> str:
     words = [
         f"the middle {each.passes.start_s.shape[1] - limit:,} of the "
-        f"{each.passes.start_s.shape[1]:,} passes "
-        f"of each stage of {each.model}"
+        f"{each.passes.start_s.shape[1]:,} passes of each stage of {each.model}"
         for each, limit in zip(pipelines, limits, strict=True)
         if limit < each.passes.start_s.shape[1]
     ]
@@ -170,12 +166,5 @@ def _iteration(
         **about,
     }
     yield Thread(FIRST_PID, row, pipeline.model)
-    yield Slice(
-        FIRST_PID,
-        row,
-        f"iteration of {pipeline.model}",
-        "iteration",
-        0,
-        nanoseconds(plan.time_per_batch_s),
-        args,
-    )
+    name, end_ns = f"iteration of {pipeline.model}", nanoseconds(plan.time_per_batch_s)
+    yield Slice(FIRST_PID, row, name, "iteration", 0, end_ns, args)

@@ -383,7 +383,7 @@ def test_every_part_is_shown_as_it_is_in_the_file(seconds: list[float]) -> None:
         BREAKDOWN, **{f"{name}_s": each for name, each in zip(PARTS, seconds, strict=True)}
     )
     table = breakdown_table(breakdown, "m")
-    rows = [row for row in table.rows if not row[0].startswith("hidden")]
+    rows = [row for row in (*table.rows, *table.foot) if not row[0].startswith("hidden")]
     shown_ms = {part: float(milliseconds.replace(",", "")) for part, milliseconds, _ in rows}
     decimals = len(table.rows[0][1].partition(".")[2])
     assert shown_ms.pop("iteration") == round(breakdown.total_s * 1e3, decimals)

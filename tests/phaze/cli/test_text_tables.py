@@ -1,5 +1,6 @@
 """Tables on terminals of any width, and in files."""
 
+import csv
 import io
 import json
 
@@ -9,14 +10,8 @@ from hypothesis import strategies as st
 
 import phaze
 from phaze.cli.names import MODES, WITHOUT_TABLES
-from phaze.report.tables.text_tables import (
-    TextTable,
-    fitted_lines,
-    new_table,
-    plain_table,
-    print_lines,
-    print_tables,
-)
+from phaze.report.table import GAP, Table, plain_table
+from phaze.report.terminal import print_lines, print_tables
 
 COLUMNS = ("HBM GiB", "accelerator", "model", "plan", "samples/s", "proven")
 CHIP = "32 TC 128x64, 256 VC 64, GLB 4 MiB"
@@ -29,16 +24,16 @@ class Screen(io.StringIO):
         return True
 
 
-def chips() -> TextTable:
-    table = new_table(
-        "the best", COLUMNS, words={"accelerator", "model"}, spared=("model", "proven", "plan")
+def chips() -> Table:
+    rows = (
+        ("32", CHIP, "bertlarge", "1 x 8 x 128", "45,528", "yes"),
+        ("64", CHIP, "bertlarge", "1 x 10 x 100", "9,417.2", "no"),
     )
-    table.add_row("32", CHIP, "bertlarge", "1 x 8 x 128", "45,528", "yes")
-    table.add_row("64", CHIP, "bertlarge", "1 x 10 x 100", "9,417.2", "no")
-    return table
+    words, spared = frozenset({"accelerator", "model"}), ("model", "proven", "plan")
+    return Table("the best", COLUMNS, rows, words=words, spared=spared)
 
 
-def printed(table: TextTable, stream: io.StringIO, *, wide: bool = False) -> str:
+def printed(table: Table, stream: io.StringIO, *, wide: bool = False) -> str:
     print_tables([table], stream, wide=wide)
     return stream.getvalue()
 
@@ -49,7 +44,7 @@ def test_plain_values_are_shown_as_people_read_them() -> None:
         {"name": "b", "count": 1, "tera": 0.5, "on": False, "length": 8},
     ]
     table = plain_table("t", rows)
-    assert table.rows == [("a", "12,345", "1,234.6", "yes", "-"), ("b", "1", "0.5", "no", "8")]
+    assert table.rows == (("a", "12,345", "1,234.6", "yes", "-"), ("b", "1", "0.5", "no", "8"))
     assert table.words == {"name"}
 
 
@@ -82,32 +77,24 @@ def test_a_wide_terminal_and_the_flag_show_everything(monkeypatch: pytest.Monkey
 
 
 def test_heads_are_wrapped_before_anything_is_left_out_and_numbers_are_never_cut() -> None:
-    table = new_table(
-        "graphs",
-        ("model", "forward gflops", "saved bytes"),
-        words={"model"},
-        spared=("saved bytes",),
-    )
-    table.add_row("bertlarge", "1.25", "497,141,764")
-    wrapped = fitted_lines(table, 42)
+    row = {"model": "bertlarge", "forward gflops": "1.25", "saved bytes": "497,141,764"}
+    table = Table.of("graphs", [row], words={"model"}, spared=("saved bytes",))
+    wrapped = table.text(42)
     assert any("forward" in line and "gflops" not in line for line in wrapped)
     assert any("gflops" in line and "model" in line for line in wrapped)  # heads stand on the rule
     assert "497,141,764" in "\n".join(wrapped)
-    numbers = new_table("numbers", tuple("abcde"), words=set())
-    numbers.add_row(*["123,456,789,012"] * 5)
-    assert "\n".join(fitted_lines(numbers, 40)).count("123,456,789,012") == 5
+    numbers = Table("numbers", tuple("abcde"), (("123,456,789,012",) * 5,))
+    assert "\n".join(numbers.text(40)).count("123,456,789,012") == 5
 
 
 def test_words_are_wrapped_only_where_nothing_else_helps() -> None:
-    table = new_table("skipped", ("line", "reason"), words={"reason"})
-    table.add_row(
-        "12", "the framework shards weights over replicas, which no plan of this model can do"
-    )
-    lines = fitted_lines(table, 40)
+    reason = "the framework shards weights over replicas, which no plan of this model can do"
+    table = Table.of("skipped", [{"line": "12", "reason": reason}], words={"reason"})
+    lines = table.text(40)
     assert all(len(line) <= 40 for line in lines)
     said = " ".join(" ".join(lines).split())
     assert "shards weights over replicas, which no plan of this model can do" in said
-    assert len(fitted_lines(table, None)) < len(lines)
+    assert len(table.text()) < len(lines)
 
 
 CELL = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=30)
@@ -119,10 +106,9 @@ def test_any_table_fits_any_terminal_with_its_first_column_and_cells_as_they_are
     width: int, rows: list[tuple[str, ...]]
 ) -> None:
     columns = ("first", "second", "third", "fourth")
-    table = new_table("[bold]title[/]", columns, words=set(columns), spared=("fourth", "third"))
-    for row in rows:
-        table.add_row(*row)
-    lines = fitted_lines(table, width)
+    spared = ("fourth", "third")
+    table = Table("[bold]title[/]", columns, tuple(rows), words=frozenset(columns), spared=spared)
+    lines = table.text(width)
     assert all(len(line) <= width and line == line.rstrip() for line in lines)
     assert "[bold]title[/]" in " ".join(lines)
     shown = "".join("".join(lines).split())
@@ -132,13 +118,37 @@ def test_any_table_fits_any_terminal_with_its_first_column_and_cells_as_they_are
             assert letter in shown
 
 
-def test_sections_stay_where_they_were_when_columns_go() -> None:
-    table = new_table("parts", ("part", "ms", "share"), words={"part"}, spared=("share",))
-    table.add_row("arithmetic", "1.0", "90%")
-    table.add_section()
-    table.add_row("iteration", "1.1", "100%")
-    whole, narrow = fitted_lines(table, None), fitted_lines(table.without("share"), None)
+def test_gaps_stay_where_they_were_when_columns_go() -> None:
+    parts = [{"part": "arithmetic", "ms": "1.0", "share": "90%"}, GAP, {"part": "bubble"}]
+    foot = [{"part": "iteration", "ms": "1.1", "share": "100%"}]
+    table = Table.of("parts", parts, foot=foot, words={"part"}, spared=("share",))
+    assert table.gaps == {1, 2}
+    whole, narrow = table.text(), table.without("share").text()
     assert [bool(line) for line in whole] == [bool(line) for line in narrow]
+    assert [bool(line) for line in whole[4:]].count(False) >= 2
+
+
+def test_rows_that_differ_in_one_column_are_one_where_the_first_of_them_stands() -> None:
+    rows = [{"HBM": "16", "plan": "a"}, {"HBM": "8", "plan": "b"}, {"HBM": "32", "plan": "a"}]
+    assert Table.of("t", rows).merged("HBM").rows == (("16, 32", "a"), ("8", "b"))
+
+
+def test_one_table_is_text_html_csv_and_json() -> None:
+    rows = [{"part": "a <b>", "ms": "1,000"}, {"part": "c", "ms": ""}]
+    table = Table.of(
+        "t & u", rows, foot=[{"part": "all", "ms": "1"}], words={"part"}, links=["x", ""]
+    )
+    assert table.text()[0] == "t & u"
+    html = table.html()
+    assert "<caption>t &amp; u</caption>" in html and '<table class="sorts">' in html
+    assert '<th scope="row"><a class="to-point" href="x">a &lt;b&gt;</a></th>' in html
+    assert '<td class="number">1,000</td>' in html and html.index("<tfoot>") > html.index(">c<")
+    assert list(csv.reader(io.StringIO(table.csv())))[1:] == [
+        ["a <b>", "1,000"],
+        ["c", ""],
+        ["all", "1"],
+    ]
+    assert json.loads(table.json())[0] == {"part": "a <b>", "ms": "1,000"}
 
 
 def test_sentences_wrap_between_words_on_a_terminal_and_stay_whole_in_a_file(
@@ -160,7 +170,7 @@ def test_sentences_wrap_between_words_on_a_terminal_and_stay_whole_in_a_file(
 def test_keys_are_spared_by_their_names() -> None:
     table = plain_table("graphs", [{"model": "bertbase", "saved_bytes": 12345}], ("saved_bytes",))
     assert table.spared == ("saved bytes",)
-    assert table.rows == [("bertbase", "12,345")]
+    assert table.rows == (("bertbase", "12,345"),)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -9,10 +9,11 @@ import pytest
 from markupsafe import escape
 
 from phaze.report.pages.design_points import chip_text
-from phaze.report.pages.figures import PageTable, Report
+from phaze.report.pages.figures import Report
 from phaze.report.pages.page import page
 from phaze.report.pages.scatter_figure import FRONT_ROWS
 from phaze.report.pages.search_report import search_report
+from phaze.report.table import Table
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.wording import tight_memory_text
 from phaze_common.numbers import number, rate
@@ -108,11 +109,10 @@ def test_every_figure_says_what_it_shows_to_those_who_do_not_see_it(told: Report
 
 
 def test_sums_stay_below_the_rows_that_are_sorted() -> None:
-    table = PageTable(
-        "t", ("part", "ms"), (("a", "1"), ("b", "2"), ("all", "3")), frozenset({"part"}), foot=1
-    )
-    assert table.body == (("a", "1"), ("b", "2"))
-    assert PageTable("t", ("part",), (("a",),), frozenset()).body == (("a",),)
+    rows = [{"part": "a", "ms": "1"}, {"part": "b", "ms": "2"}]
+    table = Table.of("t", rows, foot=[{"part": "all", "ms": "3"}], words={"part"})
+    assert table.rows == (("a", "1"), ("b", "2")) and table.foot == (("all", "3"),)
+    assert Table.of("t", [{"part": "a"}]).foot == ()
 
 
 def test_the_iteration_is_the_foot_of_its_parts(told: Report) -> None:
@@ -121,11 +121,11 @@ def test_the_iteration_is_the_foot_of_its_parts(told: Report) -> None:
     assert table in (None, *tables)
     assert tables
     for each in tables:
-        assert [row[0] for row in each.rows[len(each.body) :]][:2] == [
+        assert [row[0] for row in each.foot][:2] == [
             "iteration",
             "samples per second",
         ]
-        assert "iteration" not in [row[0] for row in each.body]
+        assert "iteration" not in [row[0] for row in each.rows]
 
 
 def test_a_section_is_named_for_what_it_compares(told: Report, finished_plans: FinishedRun) -> None:

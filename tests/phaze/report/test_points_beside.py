@@ -12,8 +12,14 @@ import pytest
 
 import phaze
 from phaze.report.pages.figures import Section
-from phaze.report.pages.points.beside import MOST_SOURCES, OURS, Beside, beside, beside_section
 from phaze.report.pages.points.scaling import Scaling, curves_of
+from phaze.report.pages.points.side_by_side import (
+    MOST_SOURCES,
+    OURS,
+    SideBySide,
+    side_by_side,
+    side_by_side_section,
+)
 from phaze.studies.sweep.axes import Sweep
 from phaze.studies.sweep.other_answers import OtherAnswer, read_other_answers
 from phaze.studies.sweep.points_read import PointSet, read_points
@@ -29,19 +35,19 @@ def plans(swept_plans: Sweep) -> PointSet:
 
 
 @pytest.fixture(scope="module")
-def found(plans: PointSet, tmp_path_factory: pytest.TempPathFactory) -> tuple[Beside, ...]:
+def found(plans: PointSet, tmp_path_factory: pytest.TempPathFactory) -> tuple[SideBySide, ...]:
     path = tmp_path_factory.mktemp("beside") / "others.csv"
     path.write_text(ROWS)
-    return beside(plans, read_other_answers(path), "others.csv")
+    return side_by_side(plans, read_other_answers(path), "others.csv")
 
 
 @pytest.fixture(scope="module")
-def section(found: tuple[Beside, ...]) -> Section:
-    return beside_section(found, "others.csv")
+def section(found: tuple[SideBySide, ...]) -> Section:
+    return side_by_side_section(found, "others.csv")
 
 
 def test_an_answer_stands_beside_the_curves_that_are_asked_the_same(
-    found: tuple[Beside, ...], plans: PointSet
+    found: tuple[SideBySide, ...], plans: PointSet
 ) -> None:
     asked = {
         curve.label: {(step.point.value("memory_size"), step.batch) for step in curve.steps}
@@ -64,7 +70,7 @@ def test_an_answer_stands_beside_the_curves_that_are_asked_the_same(
 
 
 def test_the_table_and_the_figures_have_the_seconds_of_both(
-    section: Section, found: tuple[Beside, ...], swept_plans: Sweep
+    section: Section, found: tuple[SideBySide, ...], swept_plans: Sweep
 ) -> None:
     own = pd.read_parquet(swept_plans.folder / "table.parquet")
     (part,) = section.parts
@@ -120,8 +126,8 @@ def test_numbers_are_compared_as_numbers_and_what_is_not_named_may_be_anything()
 
 def test_sources_are_few_and_none_is_called_as_we_are(plans: PointSet) -> None:
     many = [OtherAnswer(f"source {place}", 4, 1.0, {}) for place in range(MOST_SOURCES + 1)]
-    assert all(len(each.others) == MOST_SOURCES for each in beside(plans, many[1:], "x"))
-    (figure, *_) = beside_section(beside(plans, many[1:], "x"), "x").parts[0].figures
+    assert all(len(each.others) == MOST_SOURCES for each in side_by_side(plans, many[1:], "x"))
+    (figure, *_) = side_by_side_section(side_by_side(plans, many[1:], "x"), "x").parts[0].figures
     coded = figure.spec["layer"][1]["encoding"]
     looks = list(
         zip(coded["color"]["scale"]["range"], coded["shape"]["scale"]["range"], strict=True)
@@ -132,9 +138,9 @@ def test_sources_are_few_and_none_is_called_as_we_are(plans: PointSet) -> None:
     with pytest.raises(
         InputError, match=f"x has {MOST_SOURCES + 1} sources, at most {MOST_SOURCES} are drawn"
     ):
-        beside(plans, many, "x")
+        side_by_side(plans, many, "x")
     with pytest.raises(InputError, match=f"x has the source {OURS}"):
-        beside(plans, [OtherAnswer(OURS, 4, 1.0, {})], "x")
+        side_by_side(plans, [OtherAnswer(OURS, 4, 1.0, {})], "x")
 
 
 def test_the_page_has_what_stands_beside(swept_plans: Sweep, tmp_path: Path, capsys) -> None:
@@ -212,7 +218,7 @@ def test_points_without_a_curve_of_one_batch_have_nothing_beside_them(
     swept_plans: Sweep, swept_chips: Sweep, capsys
 ) -> None:
     with pytest.raises(InputError, match="has no curve that x could stand beside"):
-        beside(read_points([swept_chips.folder]), [OtherAnswer("one", 4, 1.0, {})], "x")
+        side_by_side(read_points([swept_chips.folder]), [OtherAnswer("one", 4, 1.0, {})], "x")
     run = next(
         point.folder
         for point in read_points([swept_plans.folder]).points

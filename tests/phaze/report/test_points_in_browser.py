@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from phaze.report.pages.page import page as page_of
-from phaze.report.pages.points.beside import beside, beside_section
 from phaze.report.pages.points.points_report import points_report
+from phaze.report.pages.points.side_by_side import side_by_side, side_by_side_section
 from phaze.studies.sweep.axes import Sweep
 from phaze.studies.sweep.other_answers import OtherAnswer
 from phaze.studies.sweep.points_read import read_points
@@ -69,10 +69,10 @@ def test_answers_of_others_are_drawn_beside_the_curves(
         OtherAnswer("a tool of others, as published", devices, 1 / devices, {"tp": "1"})
         for devices in (1, 2, 4, 64)
     ]
-    found = beside(points, answers, "others.csv")
+    found = side_by_side(points, answers, "others.csv")
     path = tmp_path / "points.html"
     path.write_text(
-        page_of(points_report(points, beside=[beside_section(found, "others.csv")])),
+        page_of(points_report(points, beside=[side_by_side_section(found, "others.csv")])),
         encoding="utf-8",
     )
     seen = opened(path, size, "dark")

@@ -39,8 +39,8 @@ from phaze.report.pages.axis_figures import (
 )
 from phaze.report.pages.comparison_report import comparison_report
 from phaze.report.pages.design_points import points_of, thinned
-from phaze.report.pages.figures import Figure, PageTable, Report
-from phaze.report.pages.formats import layer_range
+from phaze.report.pages.figures import Figure, Report
+from phaze.report.pages.layer_ranges import layer_range
 from phaze.report.pages.page import page
 from phaze.report.pages.pipeline_figures import MOST_SEGMENTS, pipeline_figures, timeline_of
 from phaze.report.pages.placement_figures import load_figure
@@ -50,6 +50,7 @@ from phaze.report.pages.stages import stages_of
 from phaze.report.pages.theme import DARK, LIGHT
 from phaze.report.pages.time_figures import TERMS, limits_figure
 from phaze.report.pages.why import why
+from phaze.report.table import Table
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.explain.explanation import explain
 from phaze.studies.explain.records import Change, Comparison, Exchange, Term
@@ -115,7 +116,7 @@ def figure_of(report: Report, name: str) -> Figure:
     return found
 
 
-def tables_of(report: Report) -> list[PageTable]:
+def tables_of(report: Report) -> list[Table]:
     parts = [part for section in report.sections for part in section.parts]
     folded = [figure.table for figure in report.figures if figure.table is not None]
     return [table for part in parts for table in part.tables] + folded

@@ -16,8 +16,8 @@ from unpriced import no_plan_of_ours
 from Estimator.devices.files import device_of_run
 from Estimator.plans.results import TimeInterval
 from GraphExtractor.models.registry import canonical_name
-from phaze.report.tables.text_tables import print_tables
 from phaze.report.tables.validation_tables import report_json, report_tables
+from phaze.report.terminal import print_tables
 from phaze.validation.alike import filled_from_others
 from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.csv_lines import LONGEST_RECORD, csv_lines

@@ -1,2 +1,1 @@
-"""The page of many points, of sweeps or runs: curves, bars, heat maps, fronts, a table, and the
-best in sentences."""
+"""The page of many points: curves, bars, heat maps, fronts, a table, and the best in sentences."""

@@ -1,8 +1,8 @@
-"""The best point of each group in sentences: what it reaches, with which plan, and what binds
-it."""
+"""The best point of each group in sentences: what it reaches, with which plan, what binds it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -40,8 +40,7 @@ MOST_LIMITS = 2  # sentences of what binds, per point
 
 @dataclass(frozen=True)
 class BestOfGroup:
-    """The best point of a group in words; ``group`` is what the group has in common, ``point`` None
-    where nothing fits."""
+    """The best point of a group in words; ``point`` is None where nothing fits."""
 
     group: str
     point: int | None
@@ -49,8 +48,7 @@ class BestOfGroup:
 
 
 def group_axes(points: PointSet) -> tuple[str, ...]:
-    """The axes whose values tell the groups apart: those that say what is asked, as far as the
-    groups stay few."""
+    """The axes that tell groups apart: those that say what is asked, as far as groups stay few."""
     return fewer_axes(points, [key for key in points.axes if key in QUESTION], MOST_GROUPS)
 
 
@@ -63,13 +61,12 @@ def best_points(points: PointSet) -> tuple[BestOfGroup, ...]:
 def _of_group(points: PointSet, series: Series, keys: Sequence[str]) -> BestOfGroup:
     best, head = series.best, f"{series.label}: " if series.label else ""
     if best is None:
-        reasons = sorted({infeasible_text(point) for point in series.points})
+        reasons = listed(sorted({infeasible_text(point) for point in series.points}))
         why = sorted({point.problem for point in series.points if point.problem})
         said = f" ({why[0].rstrip('.')})" if why else ""
         count = "the point" if len(series.points) == 1 else f"all {len(series.points)} points"
-        return BestOfGroup(
-            series.label, None, f"{head}{count} without a plan: {listed(reasons)}{said}."
-        )
+        words = f"{head}{count} without a plan: {reasons}{said}."
+        return BestOfGroup(series.label, None, words)
     words = " ".join(_sentences(points, series, best, keys))
     return BestOfGroup(series.label, best.number, head + words if head else capitalised(words))
 
@@ -82,34 +79,25 @@ def _sentences(
     others = [key for key in points.axes if key not in keys]
     which = settings_label(best, others) if points.sweep else point_label(points, best)
     reached = f"{number(result.value)} {unit_of_result(result)}"
-    chip = f" on {accelerator_text(result.accelerator)}" if result.accelerator is not None else ""
-    how = ""
+    if result.accelerator is not None:
+        reached += f" on {accelerator_text(result.accelerator)}"
     if plan is not None:
-        degrees = (
-            f"{plan_text(plan)}, micro-batch {plan.micro_batch_size}, recomputation "
-            f"{plan.recompute}"
-        )
-        how = (
+        choices = f"micro-batch {plan.micro_batch_size}, recomputation {plan.recompute}"
+        reached += (
             f", {time_text(plan.time_per_batch_s)} per iteration on {plan.devices_used:,} "
-            f"devices ({degrees})"
+            f"devices ({plan_text(plan)}, {choices})"
         )
     proof = "proven optimal" if result.optimal else "not proven optimal"
     several = len(series.points) > 1
     name = f"point {best.number}{f' ({which})' if which else ''}"
-    yield (
-        f"{name} is best, {reached}{chip}{how}, {proof}."
-        if several
-        else f"{name} reaches {reached}{chip}{how}, {proof}."
-    )
+    yield f"{name} {'is best,' if several else 'reaches'} {reached}, {proof}."
     if several:
         yield from _beside(series, best, result.value)
         yield from _at_the_end(series, best, others)
     if plan is not None:
         part, seconds = next(iter(exposed_s(plan.breakdown_s).items()))
-        yield (
-            f"Most of the iteration is {part_text(part)}, "
-            f"{percent(seconds / plan.time_per_batch_s)}."
-        )
+        most = percent(seconds / plan.time_per_batch_s)
+        yield f"Most of the iteration is {part_text(part)}, {most}."
     yield from _binding(best.open())
 
 
@@ -120,43 +108,34 @@ def _beside(series: Series, best: ReadPoint, value: float) -> Iterator[str]:
         for point in series.feasible
         if point.result and point is not best
     }
-    equal = [str(number_) for number_, other in values.items() if other >= value * (1 - EQUAL)]
+    equal = [str(place) for place, other in values.items() if other >= value * (1 - EQUAL)]
     if equal:
-        yield (
-            f"{'Point' if len(equal) == 1 else 'Points'} {listed(equal)} "
-            f"{'is' if len(equal) == 1 else 'are'} just as good."
-        )
+        points, are = ("Point", "is") if len(equal) == 1 else ("Points", "are")
+        yield f"{points} {listed(equal)} {are} just as good."
     below = [other for other in values.values() if other < value * (1 - EQUAL)]
     if below:
         yield f"The next best reaches {percent(1 - max(below) / value)} less."
-    without = len(series.points) - len(series.feasible)
+    total = len(series.points)
+    without = total - len(series.feasible)
     if without:
-        yield (
-            f"{number(without)} of {number(len(series.points))} points "
-            f"{'has' if without == 1 else 'have'} no plan."
-        )
+        have = "has" if without == 1 else "have"
+        yield f"{number(without)} of {number(total)} points {have} no plan."
 
 
 def _at_the_end(series: Series, best: ReadPoint, keys: Sequence[str]) -> Iterator[str]:
-    """Which of its choices are the largest or the smallest that were asked for, so that more might
-    be better still."""
+    """Which of its choices are the largest that were asked for, so that more might be better."""
     for key in keys:
         if key in QUESTION:
             continue
         own = best.value(key)
-        numbers = [
-            each
-            for point in series.points
-            if isinstance(each := point.value(key), int | float) and not isinstance(each, bool)
-        ]
-        if (
-            isinstance(own, bool)
-            or not isinstance(own, int | float)
-            or len(set(numbers)) < 2
-            or own != max(numbers)
-        ):
-            continue
-        yield f"Its {title_of(key)}, {shown(key, own)}, is the largest searched."
+        values = [point.value(key) for point in series.points]
+        numbers = {each for each in values if _is_number(each)}
+        if _is_number(own) and len(numbers) > 1 and own == max(numbers):
+            yield f"Its {title_of(key)}, {shown(key, own)}, is the largest searched."
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _binding(run: FinishedRun | None) -> Iterator[str]:
@@ -167,21 +146,19 @@ def _binding(run: FinishedRun | None) -> Iterator[str]:
     if not limits:
         yield "Its run does not state what limits it."
         return
-    found = [
-        limit.words for limit in limits if limit.binds and binds(limit.unlimited_gain) == "binds"
-    ]
-    yield " ".join((found or [limit.words for limit in limits])[:MOST_LIMITS])
+    found = [each for each in limits if each.binds and binds(each.unlimited_gain) == "binds"]
+    yield " ".join(limit.words for limit in (found or limits)[:MOST_LIMITS])
 
 
 def answer_of(points: PointSet) -> str:
     """The best of all points in a sentence, and how the points ended."""
-    best = Series("", points.points).best
-    counts = _ended(points)
+    best, counts = Series("", points.points).best, _ended(points)
     if best is None or best.result is None:
         return f"No point has a plan: {counts}."
     reached = f"{number(best.result.value or 0.0)} {unit_of_result(best.result)}"
     where = f"point {best.number} ({point_label(points, best)})"
-    if _comparable(points):
+    # what points reach can be set against each other: of one model and one objective
+    if not {"model", "objective", "sequence_length"} & set(points.axes):
         return f"Best of all is {where}: {reached}. {counts}."
     return (
         f"Most is reached by {where}: {reached}; the points are not all about the same, so see "
@@ -189,34 +166,15 @@ def answer_of(points: PointSet) -> str:
     )
 
 
-def _comparable(points: PointSet) -> bool:
-    """Whether what points reach can be set against each other: one model and one objective."""
-    return not {"model", "objective", "sequence_length"} & set(points.axes)
-
-
 def _ended(points: PointSet) -> str:
-    feasible = sum(point.feasible for point in points.points)
-    others: dict[str, int] = {}
-    for point in points.points:
-        if not point.feasible:
-            others[infeasible_text(point)] = others.get(infeasible_text(point), 0) + 1
-    proven = sum(
-        point.feasible and point.result is not None and point.result.optimal
-        for point in points.points
-    )
-    of = (
-        f"{number(feasible)} of {number(len(points.points))} points "
-        f"{'has' if feasible == 1 else 'have'} a plan"
-    )
-    proof = (
-        " (all proven optimal)"
-        if feasible and proven == feasible
-        else f" ({number(proven)} proven optimal)"
-        if feasible
-        else ""
-    )
-    rest = "".join(
-        f", {number(count)} {what if count == 1 else MANY.get(what, what)}"
-        for what, count in others.items()
-    )
-    return f"{of}{proof}{rest}"
+    feasible = [point for point in points.points if point.feasible]
+    others = Counter(infeasible_text(point) for point in points.points if not point.feasible)
+    proven = sum(point.result is not None and point.result.optimal for point in feasible)
+    has = "has" if len(feasible) == 1 else "have"
+    words = f"{number(len(feasible))} of {number(len(points.points))} points {has} a plan"
+    if feasible:
+        some = "all" if proven == len(feasible) else number(proven)
+        words += f" ({some} proven optimal)"
+    for what, count in others.items():
+        words += f", {number(count)} {what if count == 1 else MANY.get(what, what)}"
+    return words

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import repeat
 
 from phaze.report.pages.design_points import chip_text
 from phaze.report.pages.front_axes import other_axes
@@ -19,8 +18,7 @@ from Solver.results import DesignPoint
 
 @dataclass(frozen=True)
 class FrontDesign:
-    """A design on the front of a point, for one model, with what it has of the axes of the front
-    besides throughput."""
+    """A design on the front of a point for one model, with its amounts besides throughput."""
 
     model: str
     throughput_samples_per_s: float
@@ -31,8 +29,7 @@ class FrontDesign:
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """Of a point with a plan: bytes of a device of the fullest stage by model and part, of
-    ``capacity_bytes``, and its front."""
+    """Of a point with a plan: bytes of the fullest device by model and part, and its front."""
 
     point: ReadPoint
     capacity_bytes: float
@@ -43,8 +40,7 @@ class Details:
 def details_of(
     points: PointSet, on_point: Callable[[], None] = lambda: None
 ) -> tuple[Details, ...]:
-    """The details of every point whose run can be read; ``on_point`` is called after each. One run
-    is held at a time."""
+    """Details of every point whose run can be read, one at a time; calls ``on_point`` after."""
     found = []
     for point in points.points:
         run = point.open() if point.feasible else None
@@ -63,17 +59,10 @@ def _details(point: ReadPoint, run: FinishedRun, best: DesignPoint) -> Details:
 
 def _front(run: FinishedRun) -> tuple[FrontDesign, ...]:
     front, axes = run.designs[run.designs["on_front"]], other_axes(run.manifest.front)
-    amounts = (
-        zip(*(front[axis_column(front, axis)].tolist() for axis in axes), strict=True)
-        if axes
-        else repeat(())
-    )
-    columns = (
-        front[column].tolist() for column in ("model", "throughput_samples_per_s", "hbm_bytes")
-    )
+    names = ("model", "throughput_samples_per_s", "hbm_bytes")
+    amounts = (front[axis_column(front, axis)].tolist() for axis in axes)
+    rows = zip(*(front[name].tolist() for name in names), chip_text(front), *amounts, strict=True)
     return tuple(
         FrontDesign(str(model), throughput, dict(zip(axes, mine, strict=True)), size / GIB, chip)
-        for model, throughput, size, chip, mine in zip(
-            *columns, chip_text(front), amounts, strict=bool(axes)
-        )
+        for model, throughput, size, chip, *mine in rows
     )

@@ -1,5 +1,4 @@
-"""Heat maps over any two axes of which there are several values: menus choose the axes and what is
-shown."""
+"""Heat maps over two axes with several values each: menus choose the axes and what is shown."""
 
 from __future__ import annotations
 
@@ -8,11 +7,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from phaze.report.pages.charts import sized
-from phaze.report.pages.figures import Figure, inline_data
+import altair as alt
+
+from phaze.report.pages.charts import chart_of, ramp_colour, sized, tips
+from phaze.report.pages.figures import Figure
 from phaze.report.pages.points.labels import Series, grouped, shown, title_of
 from phaze.report.pages.points.outcomes import Outcome
-from phaze.report.pages.theme import RAMP, colour
+from phaze.report.pages.theme import colour
 from phaze.studies.sweep.points_read import PointSet, infeasible_text
 
 HEIGHT = 330
@@ -24,8 +25,7 @@ NOTHING = "×"
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """The best of the points with two values: places count from 0 in the order of the axes'
-    values."""
+    """The best of the points with two values, by places in the order of the axes' values."""
 
     across: int
     up: int
@@ -58,9 +58,8 @@ def grids_of(points: PointSet) -> tuple[Grid, ...]:
         cells = []
         for series in grouped(points.points, (across, up)):
             first = series.points[0]
-            cells.append(
-                Cell(places[0][str(first.value(across))], places[1][str(first.value(up))], series)
-            )
+            at = places[0][str(first.value(across))], places[1][str(first.value(up))]
+            cells.append(Cell(*at, series))
         if all(len({(cell.across, cell.up)[way] for cell in cells}) > 1 for way in (0, 1)):
             found.append(Grid(across, up, tuple(cells)))
     return tuple(found)
@@ -68,85 +67,44 @@ def grids_of(points: PointSet) -> tuple[Grid, ...]:
 
 def heat_map(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | None:
     """The figure of all grids; None where fewer than two axes vary, or nothing fits."""
-    import altair as alt
-
     grids = grids_of(points)
     if not grids or not any(point.feasible for point in points.points):
         return None
-    rows = [row for grid in grids for outcome in outcomes for row in _rows(points, grid, outcome)]
-    columns = (
-        "grid",
-        "measure",
-        "across",
-        "up",
-        "across_place",
-        "up_place",
-        "value",
-        "text",
-        "tone",
-        "point",
-        "best",
-        "design",
-        "points",
-    )
-    words = {"grid", "measure", "across", "up", "text", "tone", "design"}
-    data = inline_data(columns, rows, words=words, exact=True)
-    names, measures = [grid.name for grid in grids], [outcome.name for outcome in outcomes]
-    menus = [
-        alt.param(
-            name="choose_grid", value=names[0], bind=alt.binding_select(options=names, name="axes")
-        ),
-        alt.param(
-            name="choose_measure",
-            value=measures[0],
-            bind=alt.binding_select(options=measures, name="value"),
-        ),
-    ]
-    chosen = alt.Chart(data).transform_filter(
+    rows = (row for grid in grids for outcome in outcomes for row in _rows(points, grid, outcome))
+    chosen = chart_of(rows, exact=True).transform_filter(
         "datum.grid == choose_grid && datum.measure == choose_measure"
     )
-    across = alt.X(
-        "across:N",
-        title=None,
-        sort=alt.EncodingSortField("across_place", op="min"),
-        axis=alt.Axis(labelOverlap="greedy"),
-    )
-    up = alt.Y(
-        "up:N",
-        title=None,
-        sort=alt.EncodingSortField("up_place", op="min", order="descending"),
-        axis=alt.Axis(ticks=False, grid=False),
-    )
-    ramp = alt.Scale(range=[colour(role) for role in RAMP], zero=False, nice=False)
-    tooltip = [
-        alt.Tooltip("across:N", title="across"),
-        alt.Tooltip("up:N", title="up"),
-        alt.Tooltip("text:N", title="value"),
-        alt.Tooltip("design:N", title="point"),
-        alt.Tooltip("points:Q", title="points with these values"),
-    ]
-    fits = chosen.transform_filter("isValid(datum.value)")
-    legend = alt.Legend(type="gradient", gradientLength=220)
+    options = {
+        "grid": ("axes", [grid.name for grid in grids]),
+        "measure": ("value", [outcome.name for outcome in outcomes]),
+    }
+    menus = []
+    for key, (title, names) in options.items():
+        bind = alt.binding_select(options=names, name=title)
+        menus.append(alt.param(name=f"choose_{key}", value=names[0], bind=bind))
+    by_place, overlap = alt.EncodingSortField, alt.Axis(labelOverlap="greedy")
+    downwards, bare = {"op": "min", "order": "descending"}, alt.Axis(ticks=False, grid=False)
+    at = {
+        "x": alt.X("across:N", title=None, sort=by_place("across_place", op="min"), axis=overlap),
+        "y": alt.Y("up:N", title=None, sort=by_place("up_place", **downwards), axis=bare),
+    }
+    titles = {"across:N": "across", "up:N": "up", "text:N": "value", "design:N": "point"}
+    tooltip = tips(titles | {"points:Q": "points with these values"})
+    fits, nothing = map(chosen.transform_filter, ("isValid(datum.value)", "!isValid(datum.value)"))
+    best = chosen.transform_filter("datum.best")
     layers: list[Any] = [
-        chosen.transform_filter("!isValid(datum.value)")
-        .mark_rect(color=colour("panel"), stroke=colour("rule"))
-        .encode(x=across, y=up, tooltip=tooltip),
-        fits.mark_rect(stroke=colour("page"), strokeWidth=1).encode(
-            x=across,
-            y=up,
-            color=alt.Color("value:Q", title=None, scale=ramp, legend=legend),
-            tooltip=tooltip,
+        nothing.mark_rect(color=colour("panel"), stroke=colour("rule")).encode(
+            tooltip=tooltip, **at
         ),
-        chosen.transform_filter("datum.best")
-        .mark_rect(filled=False, stroke=colour("accent"), strokeWidth=3)
-        .encode(x=across, y=up),
+        fits.mark_rect(stroke=colour("page"), strokeWidth=1).encode(
+            color=ramp_colour("value:Q", None), tooltip=tooltip, **at
+        ),
+        best.mark_rect(filled=False, stroke=colour("accent"), strokeWidth=3).encode(**at),
     ]
     for tone, role in (("light", "label_on_light"), ("dark", "label_on_dark"), ("none", "muted")):
-        layers.append(
-            chosen.transform_filter(f"datum.tone == '{tone}'")
-            .mark_text(color=colour(role), fontSize=10, tooltip=None)
-            .encode(x=across, y=up, text="text:N")
-        )
+        of_tone = chosen.transform_filter(f"datum.tone == '{tone}'")
+        text = of_tone.mark_text(color=colour(role), fontSize=10, tooltip=None)
+        layers.append(text.encode(text="text:N", **at))
     title = alt.TitleParams(
         text=alt.ExprRef("choose_measure + ': ' + choose_grid"),
         anchor="start",
@@ -158,43 +116,39 @@ def heat_map(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | None:
     chart = alt.layer(*layers).add_params(*menus).properties(title=title)
     caption = (
         "Each cell is the best of the points with these two values, by what was maximised; the "
-        "frame marks the best of all. "
-        f"The menus choose the axes and what is shown. {NOTHING}: no point with these values has "
-        "a plan."
+        "frame marks the best of all. The menus choose the axes and what is shown. "
+        f"{NOTHING}: no point with these values has a plan."
     )
-    return Figure(
-        "heat-map",
-        "Two axes at a time",
-        caption,
-        sized(chart, HEIGHT),
-        2 * max(len(grid.cells) for grid in grids),
-    )
+    marks = 2 * max(len(grid.cells) for grid in grids)
+    return Figure("heat-map", "Two axes at a time", caption, sized(chart, HEIGHT), marks)
 
 
-def _rows(points: PointSet, grid: Grid, outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _rows(points: PointSet, grid: Grid, outcome: Outcome) -> Iterator[dict[str, object]]:
+    best = {id(cell): cell.series.best for cell in grid.cells}
     reached = {id(cell): _value(cell, outcome) for cell in grid.cells}
     known = [value for value in reached.values() if value is not None]
-    best = [cell.series.best for cell in grid.cells]
     most = max(
-        (point.result.value or 0.0 for point in best if point and point.result), default=None
+        (each.result.value or 0.0 for each in best.values() if each and each.result), default=None
     )
     written = len(points.values(grid.across)) <= MOST_WRITTEN
     for cell in grid.cells:
-        value, point = reached[id(cell)], cell.series.best
-        is_best = point is not None and point.result is not None and point.result.value == most
-        text = NOTHING if value is None else outcome.text(value)
+        value, point = reached[id(cell)], best[id(cell)]
         tone = "none" if value is None else _tone(value, known)
-        design = (
-            infeasible_text(cell.series.points[0]) if point is None else f"point {point.number}"
-        )
-        yield (
-            *(grid.name, outcome.name),
-            shown(grid.across, points.values(grid.across)[cell.across]),
-            shown(grid.up, points.values(grid.up)[cell.up]),
-            *(cell.across, cell.up, value, text, tone if written or value is None else "hidden"),
-            None if point is None else point.number,
-            *(is_best, design, len(cell.series.points)),
-        )
+        yield {
+            "grid": grid.name,
+            "measure": outcome.name,
+            "across": shown(grid.across, points.values(grid.across)[cell.across]),
+            "up": shown(grid.up, points.values(grid.up)[cell.up]),
+            "across_place": cell.across,
+            "up_place": cell.up,
+            "value": value,
+            "text": NOTHING if value is None else outcome.text(value),
+            "tone": tone if written or value is None else "hidden",
+            "point": None if point is None else point.number,
+            "best": point is not None and point.result is not None and point.result.value == most,
+            "design": f"point {point.number}" if point else infeasible_text(cell.series.points[0]),
+            "points": len(cell.series.points),
+        }
 
 
 def _value(cell: Cell, outcome: Outcome) -> float | None:

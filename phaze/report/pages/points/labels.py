@@ -20,17 +20,8 @@ BY_NAME = frozenset(
 # What a point is asked about. The best of a group has these in common; the other axes are choices,
 # among which it is the best.
 QUESTION = BY_NAME | {
-    *(
-        "sequence_length",
-        "hbm_size",
-        "memory_size",
-        "memory_bandwidth",
-        "peak_flops",
-        "fast_domain",
-        DEVICES,
-        BATCH,
-    ),
-    *("optimizer", "precision", "attention", "objective"),
+    *("sequence_length", "hbm_size", "memory_size", "memory_bandwidth", "peak_flops"),
+    *("fast_domain", DEVICES, BATCH, "optimizer", "precision", "attention", "objective"),
 }
 TITLES = {
     "hbm_size": "HBM, GiB",
@@ -112,8 +103,7 @@ def settings_label(point: ReadPoint, keys: Iterable[str]) -> str:
 
 
 def point_label(points: PointSet, point: ReadPoint) -> str:
-    """What tells a point from the others: its values of the axes in a sweep, the name of its folder
-    among runs."""
+    """What tells a point from others: its values in a sweep, the name of its folder among runs."""
     settings = settings_label(point, points.axes)
     if points.sweep:
         return settings or f"point {point.number}"
@@ -130,8 +120,7 @@ def grouped(points: Iterable[ReadPoint], keys: Sequence[str]) -> list[Series]:
 
 
 def fewer_axes(points: PointSet, keys: Sequence[str], most: int) -> tuple[str, ...]:
-    """``keys`` without as many of them as it takes for at most ``most`` groups: numbers of many
-    values go first."""
+    """``keys`` for at most ``most`` groups: numbers of many values are left out first."""
     left = list(keys)
 
     def many(key: str) -> tuple[bool, int]:

@@ -17,8 +17,7 @@ ITERATION = "seconds per iteration"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A number that points with a plan have: its name with its unit, how to find it and how to
-    write it."""
+    """A number of points with a plan: its name with its unit, how to find and how to write it."""
 
     name: str
     of: Callable[[ReadPoint], float | None]
@@ -27,8 +26,7 @@ class Outcome:
 
 
 def plan_of(point: ReadPoint) -> PlanRow | None:
-    """The plan of a point that has one: of several models there are several, and no number of one
-    is that of the point."""
+    """The plan of a point for one model: of several no number of one is that of the point."""
     return (
         point.result.plans[0] if point.result is not None and len(point.result.plans) == 1 else None
     )

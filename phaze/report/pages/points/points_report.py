@@ -1,5 +1,4 @@
-"""The report of many points: the best of each group in sentences, then every figure that the points
-have data for."""
+"""The report of many points: the best of each group in sentences, then every figure."""
 
 from __future__ import annotations
 

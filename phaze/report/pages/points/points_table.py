@@ -1,15 +1,14 @@
-"""The table of all points, a row each and one more for each further model, with links to the
-points' own reports."""
+"""The table of all points, a row for each model, with links to the points' own reports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from GraphExtractor.names import label
 from phaze.report.conventions import mfu_share
-from phaze.report.pages.figures import PageTable
 from phaze.report.pages.points.labels import BY_NAME, shown, title_of
 from phaze.report.pages.points.outcomes import unit_of
+from phaze.report.table import Table
 from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
 from phaze.studies.sweep.results import PlanRow
 from phaze.studies.wording import accelerator_text, degrees_text, exposed_s, part_text
@@ -18,76 +17,40 @@ from phaze_common.numbers import gib, rate, share, time_text
 Link = Callable[[ReadPoint], str]
 
 
-def points_table(points: PointSet, link: Link) -> PageTable:
+def points_table(points: PointSet, link: Link) -> Table:
     """Every point; ``link`` says where the first cell of its row leads (nowhere: an empty text)."""
     objective = unit_of(points)
-    settings = tuple(title_of(key) for key in points.axes)
-    own = () if points.sweep else ("run",)
-    chips = any(
-        point.result is not None and point.result.accelerator is not None for point in points.points
-    )
-    several = any(
-        point.result is not None and len(point.result.plans) > 1 for point in points.points
-    )
-    columns = (
-        "point",
-        *own,
-        *settings,
-        objective,
+    results = [point.result for point in points.points if point.result is not None]
+    chips = any(result.accelerator is not None for result in results)
+    several = any(len(result.plans) > 1 for result in results)
+    columns = [
+        *("point", *(() if points.sweep else ("run",)), *map(title_of, points.axes), objective),
         *(("plan of",) if several else ()),
-        *((("samples/s"),) if several or objective != "samples/s" else ()),
-        "iteration",
-        *(("accelerator", "area mm²") if chips else ()),
-        "tp x pp x dp",
-        "micro-batch of the plan",
-        "recomputation of the plan",
-        "devices in use",
-        "memory GiB",
-        "of the memory",
-        "MFU",
+        *(("samples/s",) if several or objective != "samples/s" else ()),
+        *("iteration", *(("accelerator", "area mm²") if chips else ())),
+        *("tp x pp x dp", "micro-batch of the plan", "recomputation of the plan"),
+        *("devices in use", "memory GiB", "of the memory", "MFU"),
         *(("J/sample",) if chips else ()),
-        "largest part",
-        "ended",
-        "why",
-    )
-    rows: list[tuple[str, ...]] = []
+        *("largest part", "ended", "why"),
+    ]
+    rows: list[dict[str, str]] = []
     links: list[str] = []
     for point in points.points:
-        plans: Sequence[PlanRow | None] = (
-            point.result.plans if point.result is not None and point.result.plans else (None,)
-        )
-        for place, plan in enumerate(plans):
-            cells = (
-                dict(_cells(points, point, plan, objective))
-                if place == 0
-                else dict(_plan_cells(plan))
-            )
-            if place == 0:
-                cells |= dict(_plan_cells(plan))
-            rows.append(tuple(cells.get(column, "") for column in columns))
-            links.append(link(point) if place == 0 else "")
-    words = {
-        "run",
-        "plan of",
-        "accelerator",
-        "recomputation of the plan",
-        "largest part",
-        "ended",
-        "why",
-    }
-    texts = {
-        title_of(key)
-        for key in points.axes
-        if key in BY_NAME or any(isinstance(value, str) for value in points.values(key))
-    }
-    return PageTable(
-        "All points", columns, tuple(rows), frozenset(words | texts), links=tuple(links)
-    )
+        found = point.result.plans if point.result is not None else ()
+        for place, plan in enumerate(found or (None,)):
+            first = place == 0
+            cells = dict(_cells(points, point, objective)) if first else {}
+            rows.append(cells | dict(_plan_cells(plan)))
+            links.append(link(point) if first else "")
+    words = {"run", "plan of", "accelerator", "recomputation of the plan", "largest part"}
+    for key in points.axes:
+        if key in BY_NAME or any(isinstance(value, str) for value in points.values(key)):
+            words.add(title_of(key))
+    words |= {"ended", "why"}
+    return Table.of("All points", rows, columns=columns, words=words, links=links)
 
 
-def _cells(
-    points: PointSet, point: ReadPoint, plan: PlanRow | None, objective: str
-) -> Iterator[tuple[str, str]]:
+def _cells(points: PointSet, point: ReadPoint, objective: str) -> Iterator[tuple[str, str]]:
     yield "point", str(point.number)
     yield "run", point.source
     for key in points.axes:

@@ -1,5 +1,4 @@
-"""Curves over the number of devices: strong scaling, where the batch stays, and weak scaling, where
-it grows with the devices."""
+"""Curves over numbers of devices: strong scaling (one batch), and weak (samples per device)."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ class Curve:
 
 
 def curves_of(points: PointSet, kind: Scaling) -> tuple[Curve, ...]:
-    """The curves of one kind: of all other axes a curve each, where these are few, else the best of
-    their choices."""
+    """Curves of one kind: by all other axes if few, else the best of their choices."""
     keys = [key for key in points.axes if key not in (DEVICES, BATCH)]
     found = _curves(points, keys, kind)
     if len(found) > MOST_CURVES:
@@ -65,45 +63,28 @@ def curves_of(points: PointSet, kind: Scaling) -> tuple[Curve, ...]:
 
 def _curves(points: PointSet, keys: list[str] | tuple[str, ...], kind: Scaling) -> list[Curve]:
     batches = {point.value(BATCH) for point in points.points} - {None}
-    batch = (
-        batches.pop() if len(batches) == 1 else None
-    )  # which a point that failed need not say itself
-    found = [
-        curve
-        for series in grouped(points.points, keys)
-        for curve in _of_series(series, kind, batch)
-    ]
-    several = len(found) > 1
-    return (
-        found if several else [replace(curve, label=curve.label or "all points") for curve in found]
-    )
+    # which a point that failed need not say itself
+    batch = batches.pop() if len(batches) == 1 else None
+    groups = grouped(points.points, keys)
+    found = [curve for series in groups for curve in _of_series(series, kind, batch)]
+    if len(found) > 1:
+        return found
+    return [replace(curve, label=curve.label or "all points") for curve in found]
 
 
 def _of_series(series: Series, kind: Scaling, batch: int | None) -> Iterator[Curve]:
     """The curves of points that differ in devices and batch, and in what is chosen."""
     steps = [step for point in series.points if (step := _step(point, batch)) is not None]
     constant: dict[float, list[Step]] = {}
+    strong = kind is Scaling.STRONG
     for step in steps:
-        constant.setdefault(
-            step.batch if kind is Scaling.STRONG else step.batch / step.devices, []
-        ).append(step)
-    curves = {
-        value: several
-        for value, several in sorted(constant.items())
-        if len({step.devices for step in several}) > 1
-    }
-    for value, several in curves.items():
-        what = (
-            f"batch {number(value)}"
-            if kind is Scaling.STRONG
-            else f"{number(value)} samples per device"
-        )
-        name = [series.label] if series.label else []
-        yield Curve(
-            kind,
-            ", ".join([*name, what] if len(constant) > 1 or not name else name),
-            _with_ideal(several),
-        )
+        constant.setdefault(step.batch if strong else step.batch / step.devices, []).append(step)
+    for value, several in sorted(constant.items()):
+        if len({step.devices for step in several}) > 1:
+            what = f"batch {number(value)}" if strong else f"{number(value)} samples per device"
+            name = [series.label] if series.label else []
+            names = [*name, what] if len(constant) > 1 or not name else name
+            yield Curve(kind, ", ".join(names), _with_ideal(several))
 
 
 def _step(point: ReadPoint, common: int | None) -> Step | None:

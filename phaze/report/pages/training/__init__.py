@@ -1,2 +1,1 @@
-"""Pages of trained plans: what was measured beside what was predicted, and the machine that was
-profiled."""
+"""Pages of trained plans: measured beside predicted, and the machine that was profiled."""

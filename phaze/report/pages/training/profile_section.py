@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import altair as alt
+
 from Estimator.profiled.database import ProfileDatabase
 from Estimator.profiled.rows import CollectiveRow, Exchange, OperatorRow
 from Estimator.profiled.sources import SourceCounts
-from phaze.report.pages.charts import sized
-from phaze.report.pages.figures import Figure, PageTable, Part, Section, inline_data, table
-from phaze.report.pages.formats import duration, share
-from phaze.report.pages.theme import SERIES, colour
-from phaze_common.numbers import number, size_text
+from phaze.report.pages.charts import by_role, chart_of, lines, sized, tips
+from phaze.report.pages.figures import Figure, Part, Section
+from phaze.report.pages.theme import SERIES
+from phaze.report.table import Table
+from phaze_common.numbers import number, share, size_text, time_text
 
 SHOWN = 20  # operators in the table
 WAYS = {
@@ -28,8 +30,7 @@ assert set(WAYS.values()) == set(SERIES)
 def profile_section(
     database: ProfileDatabase, prices: SourceCounts | None, models: Sequence[str]
 ) -> Section:
-    """The section of a run on a profiled machine; of its operators those of ``models`` are
-    shown."""
+    """The section of a run on a profiled machine, with the operators of ``models``."""
     machine = database.machine
     mine = [row for row in database.operators if row.model in models]
     words = [
@@ -44,34 +45,25 @@ def profile_section(
     return Section("profile", "Profile of the machine", (Part("", tuple(words), figures, tables),))
 
 
-def _operators(rows: Sequence[OperatorRow]) -> PageTable:
+def _operators(rows: Sequence[OperatorRow]) -> Table:
     slowest = sorted(rows, key=lambda row: -row.timing.seconds)[:SHOWN]
-    columns = ("operator", "pass", "m x k x n", "tp", "takes", "spread", "repeats")
-    cells = (
-        (
-            _name(row),
-            row.operator.phase.value,
-            " x ".join(
-                str(size)
-                for size in (
-                    row.operator.gemms[0].m,
-                    row.operator.gemms[0].k,
-                    row.operator.gemms[0].n,
-                )
-            )
-            if row.operator.gemms
-            else "",
-            str(row.tp),
-            duration(row.timing.seconds),
-            share(row.timing.spread_s / row.timing.seconds),
-            number(row.timing.repeats),
+    cells = []
+    for row in slowest:
+        gemms = [f"{each.m} x {each.k} x {each.n}" for each in row.operator.gemms[:1]]
+        cells.append(
+            {
+                "operator": _name(row),
+                "pass": row.operator.phase.value,
+                "m x k x n": "".join(gemms),
+                "tp": str(row.tp),
+                "takes": time_text(row.timing.seconds),
+                "spread": share(row.timing.spread_s / row.timing.seconds),
+                "repeats": number(row.timing.repeats),
+            }
         )
-        for row in slowest
-    )
     which = f"the {len(slowest)} longest of {len(rows)}" if len(slowest) < len(rows) else "all"
-    return table(
-        f"Measured operators, {which}", columns, cells, words={"operator", "pass", "m x k x n"}
-    )
+    words = {"operator", "pass", "m x k x n"}
+    return Table.of(f"Measured operators, {which}", cells, words=words)
 
 
 def _name(row: OperatorRow) -> str:
@@ -80,58 +72,43 @@ def _name(row: OperatorRow) -> str:
 
 
 def _exchanges(rows: Sequence[CollectiveRow]) -> Figure:
-    """Seconds of exchanges over their bytes, in the largest group that was measured; messages go
-    between two."""
-    import altair as alt
-
+    """Seconds of exchanges over bytes in the largest group measured; messages go between two."""
     largest = max(row.group_size for row in rows)
     drawn = [row for row in rows if row.group_size == largest or row.kind is Exchange.SEND]
-    kinds = [kind for kind in WAYS if any(row.kind is kind for row in drawn)]
-    data = inline_data(
-        ("kind", "bytes", "ms", "size"),
-        (
-            (
-                row.kind.value.replace("_", " "),
-                row.payload_bytes,
-                1e3 * row.timing.seconds,
-                size_text(row.payload_bytes),
-            )
-            for row in drawn
-        ),
-        words={"kind", "size"},
+    kinds = {
+        _words(kind): role for kind, role in WAYS.items() if any(row.kind is kind for row in drawn)
+    }
+    logarithmic, decimals = alt.Scale(type="log"), alt.Axis(format=".2~s")
+    base = chart_of(
+        {
+            "kind": _words(row.kind),
+            "bytes": row.payload_bytes,
+            "ms": 1e3 * row.timing.seconds,
+            "size": size_text(row.payload_bytes),
+        }
+        for row in drawn
+    ).encode(
+        x=alt.X("bytes:Q", title="bytes", scale=logarithmic, axis=decimals),
+        y=alt.Y("ms:Q", title="ms", scale=logarithmic),
+        color=by_role("kind:N", kinds),
     )
-    scale = alt.Scale(
-        domain=[kind.value.replace("_", " ") for kind in kinds],
-        range=[colour(WAYS[kind]) for kind in kinds],
-    )
-    base = alt.Chart(data).encode(
-        x=alt.X(
-            "bytes:Q", title="bytes", scale=alt.Scale(type="log"), axis=alt.Axis(format=".2~s")
-        ),
-        y=alt.Y("ms:Q", title="ms", scale=alt.Scale(type="log")),
-        color=alt.Color("kind:N", title=None, scale=scale),
-    )
-    tooltip = [
-        alt.Tooltip("kind:N", title="exchange"),
-        alt.Tooltip("size:N", title="of"),
-        alt.Tooltip("ms:Q", title="ms", format=".4~r"),
-    ]
-    chart = alt.layer(
-        base.mark_line(), base.mark_point(filled=True, size=30).encode(tooltip=tooltip)
-    )
-    columns = ("exchange", "processes", "bytes", "takes", "spread")
+    tooltip = tips({"kind:N": "exchange", "size:N": "of", "ms:Q .4~r": "ms"})
+    chart = alt.layer(*lines(base, tooltip, {}, filled=True, size=30))
     cells = (
-        (
-            row.kind.value.replace("_", " "),
-            str(row.group_size),
-            f"{row.payload_bytes:,}",
-            duration(row.timing.seconds),
-            share(row.timing.spread_s / row.timing.seconds),
-        )
+        {
+            "exchange": _words(row.kind),
+            "processes": str(row.group_size),
+            "bytes": f"{row.payload_bytes:,}",
+            "takes": time_text(row.timing.seconds),
+            "spread": share(row.timing.spread_s / row.timing.seconds),
+        }
         for row in rows
     )
+    title = "Exchanges between processes"
     caption = f"Between {largest} processes; messages go from one to another."
-    shown = table("Exchanges between processes", columns, cells, words={"exchange"})
-    return Figure(
-        "exchanges", "Exchanges between processes", caption, sized(chart, 240), len(drawn), shown
-    )
+    shown = Table.of(title, cells, words={"exchange"})
+    return Figure("exchanges", title, caption, sized(chart, 240), len(drawn), shown)
+
+
+def _words(kind: Exchange) -> str:
+    return kind.value.replace("_", " ")

@@ -1,5 +1,4 @@
-"""What the page of a run has beside the search: the machine that was profiled for it, and the
-training of its plan."""
+"""What the page of a run has beside the search: the profiled machine, and trainings."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ class Training:
 
 
 def trainings_of(run: FinishedRun, points: Sequence[PointsOfModel]) -> tuple[Training, ...]:
-    """That of the plan whose stages differ, which is trained where there is one, else those of the
-    plans of stages alike."""
+    """That of the plan whose stages differ, if it was trained, else of plans of equal stages."""
     answer = run.result.heterogeneous
     if answer is not None and answer.best is not None:
         trained = trained_run(run.folder, answer.best.plan)
@@ -40,8 +38,7 @@ def trainings_of(run: FinishedRun, points: Sequence[PointsOfModel]) -> tuple[Tra
 def measured_sections(
     points: Sequence[PointsOfModel], trainings: Sequence[Training]
 ) -> Iterator[Section]:
-    """Of the machine, where it was profiled and its database is still there, and of what was
-    trained."""
+    """Of the machine, where its profile is still there, and of what was trained."""
     prices = next(
         (each.plan.price_sources for each in points if each.plan.price_sources is not None), None
     )

@@ -1,17 +1,19 @@
-"""Charts of a trained plan's stages: processor time, where a step goes, and memory, measured beside
-predicted."""
+"""Stages of a trained plan: processor time, where a step goes, memory, measured and predicted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from phaze.report.pages.charts import sized
-from phaze.report.pages.figures import Figure, PageTable, inline_data, table
-from phaze.report.pages.formats import layer_range, share, unit_for
+import altair as alt
+
+from phaze.report.pages.charts import chart_of, lines, sized, stacked_bars, tips
+from phaze.report.pages.figures import Figure
+from phaze.report.pages.layer_ranges import layer_range
 from phaze.report.pages.theme import colour
+from phaze.report.table import Table
 from phaze.runtime.training.records import StageRecord, StepRecord
-from phaze_common.numbers import number
+from phaze_common.numbers import number, share, unit_for
 from phaze_common.units import MIB
 
 ROW = 34  # pixels of a pair of bars
@@ -23,12 +25,12 @@ ACTIVITIES = {  # what a step goes on: the role of its colour
     "update": "optimizer",
     "idle": "bubble",
 }
+MEMORY = {"weights and optimizer": "state", "activations": "activations"}
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A part of a bar: ``row`` of the chart, whether it was measured or predicted, what it is, and
-    how much."""
+    """A part of a bar: ``row`` of the chart, measured or predicted, what it is, and how much."""
 
     row: str
     which: str
@@ -38,191 +40,151 @@ class Bar:
 
 def loss_figure(steps: Sequence[StepRecord]) -> Figure:
     """The loss of every step."""
-    import altair as alt
-
-    data = inline_data(
-        ("step", "loss", "norm"), ((step.step, step.loss, step.gradient_norm) for step in steps)
-    )
-    line = alt.Chart(data).encode(
+    base = chart_of(
+        {"step": each.step, "loss": each.loss, "norm": each.gradient_norm} for each in steps
+    ).encode(
         x=alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1)),
         y=alt.Y("loss:Q", title="loss", scale=alt.Scale(zero=False)),
     )
-    tooltip = [
-        alt.Tooltip("step:Q", title="step"),
-        alt.Tooltip("loss:Q", title="loss", format=".6~r"),
-        alt.Tooltip("norm:Q", title="norm of the gradients", format=".4~r"),
-    ]
-    chart = alt.layer(
-        line.mark_line(color=colour("mark")),
-        line.mark_point(color=colour("mark"), filled=True, size=30).encode(tooltip=tooltip),
-    )
-    columns = ("step", "loss", "norm of the gradients", "seconds")
+    titles = {"step:Q": "step", "loss:Q .6~r": "loss", "norm:Q .4~r": "norm of the gradients"}
+    mark = {"color": colour("mark")}
+    chart = alt.layer(*lines(base, tips(titles), mark, filled=True, size=30, **mark))
     rows = (
-        (str(each.step), f"{each.loss:.6f}", number(each.gradient_norm), f"{each.wall_s:.4f}")
+        {
+            "step": str(each.step),
+            "loss": f"{each.loss:.6f}",
+            "norm of the gradients": number(each.gradient_norm),
+            "seconds": f"{each.wall_s:.4f}",
+        }
         for each in steps
     )
     caption = "Mean loss over the rows of every step."
-    return Figure(
-        "losses",
-        "Loss",
-        caption,
-        sized(chart, 200),
-        len(steps),
-        table("Steps", columns, rows, words=()),
-    )
+    shown = Table.of("Steps", rows, words=())
+    return Figure("losses", "Loss", caption, sized(chart, 200), len(steps), shown)
 
 
 def processor_figure(stages: Sequence[StageRecord]) -> Figure | None:
     """Processor time of each stage's passes; None where the plan's file predicts none."""
     bars = [
-        Bar(f"stage {stage.stage + 1}", which, what, value)
+        bar
         for stage in stages
-        for which, what, value in (
-            (MEASURED, "forward", stage.measured.forward_processor_s),
-            (MEASURED, "backward", stage.measured.backward_processor_s),
-            (PREDICTED, "forward", stage.predicted.forward_s),
-            (PREDICTED, "backward", stage.predicted.backward_s),
+        for bar in _pair(
+            stage,
+            {
+                "forward": (stage.measured.forward_processor_s, stage.predicted.forward_s),
+                "backward": (stage.measured.backward_processor_s, stage.predicted.backward_s),
+            },
         )
-        if value is not None
     ]
     if not any(bar.which == PREDICTED for bar in bars):
         return None
-    unit = unit_for(max(bar.value for bar in bars))
     caption = (
         "Seconds of the processor in one step, without waiting: processes that share a core wait "
-        "for it, which no prediction of "
-        "their work holds."
+        "for it, which no prediction of their work holds."
     )
-    return _stacked(
-        "stage-seconds",
-        "Processor time of the passes",
-        caption,
-        bars,
-        unit.per_second,
-        unit.name,
-        _errors(stages),
-    )
+    unit, shown = unit_for(max(bar.value for bar in bars)), _errors(stages)
+    name, title = "stage-seconds", "Processor time of the passes"
+    return _stacked(name, title, caption, bars, unit.per_second, unit.name, shown, ACTIVITIES)
 
 
-def _errors(stages: Sequence[StageRecord]) -> PageTable:
-    columns = (
-        "stage",
-        "layers",
-        "dp x tp",
-        "forward ms",
-        "predicted",
-        "backward ms",
-        "predicted ",
-        "both, predicted over measured",
+def _pair(
+    stage: StageRecord, values: Mapping[str, tuple[float | None, float | None]]
+) -> Iterator[Bar]:
+    """What was measured of a stage, and what was predicted of it."""
+    for place, which in enumerate((MEASURED, PREDICTED)):
+        for what, both in values.items():
+            value = both[place]
+            if value is not None:
+                yield Bar(f"stage {stage.stage + 1}", which, what, value)
+
+
+def _errors(stages: Sequence[StageRecord]) -> Table:
+    def ms(seconds: float | None) -> str:
+        return "" if seconds is None else number(1e3 * seconds)
+
+    rows = (
+        {
+            "stage": str(each.stage + 1),
+            "layers": layer_range(each.layers),
+            "dp x tp": f"{each.dp} x {each.tp}",
+            "forward ms": ms(each.measured.forward_processor_s),
+            "predicted": ms(each.predicted.forward_s),
+            "backward ms": ms(each.measured.backward_processor_s),
+            "predicted ": ms(each.predicted.backward_s),
+            "both, predicted over measured": ""
+            if each.processor_error is None
+            else f"{each.processor_error:+.1%}",
+        }
+        for each in stages
     )
-    rows = []
-    for each in stages:
-        measured, predicted = each.measured, each.predicted
-        values = (
-            measured.forward_processor_s,
-            predicted.forward_s,
-            measured.backward_processor_s,
-            predicted.backward_s,
-        )
-        cells = ["" if value is None else number(1e3 * value) for value in values]
-        error = each.processor_error
-        off = "" if error is None else f"{error:+.1%}"
-        rows.append(
-            (str(each.stage + 1), layer_range(each.layers), f"{each.dp} x {each.tp}", *cells, off)
-        )
-    return table("Processor time of a step", columns, rows, words={"layers"})
+    return Table.of("Processor time of a step", rows, words={"layers"})
 
 
 def step_figure(stages: Sequence[StageRecord]) -> Figure:
     """What each stage does in a step by the wall clock."""
-    bars = list(_activities(stages))
+    bars: list[Bar] = []
+    rows: list[dict[str, str]] = []
+    for stage in stages:
+        values = {
+            what: (getattr(stage.measured, f"{what}_s"), getattr(stage.predicted, f"{what}_s"))
+            for what in ACTIVITIES
+        }
+        bars += _pair(stage, values)
     unit = unit_for(max(bar.value for bar in bars))
+    for stage in stages:
+        for which in (MEASURED, PREDICTED):
+            mine = [
+                bar for bar in bars if (bar.row, bar.which) == (f"stage {stage.stage + 1}", which)
+            ]
+            if mine:
+                row = {"stage": str(stage.stage + 1), "": which}
+                row |= {f"{what} {unit.name}": "" for what in ACTIVITIES}
+                row |= {
+                    f"{each.what} {unit.name}": number(each.value * unit.per_second)
+                    for each in mine
+                }
+                rows.append(row)
     caption = (
         "Seconds of a step by the clock on the wall. Waiting for tensors of other stages is idle; "
-        "communication is adding up "
-        "parts of products, gradients and norms, with waiting for the slowest of those who take "
-        "part."
+        "communication is adding up parts of products, gradients and norms, with waiting for the "
+        "slowest of those who take part."
     )
-    columns = ("stage", "", *(f"{what} {unit.name}" for what in ACTIVITIES))
-    rows = []
-    for each in stages:
-        for which in (MEASURED, PREDICTED):
-            found = {
-                bar.what: bar.value
-                for bar in bars
-                if bar.row == f"stage {each.stage + 1}" and bar.which == which
-            }
-            if found:
-                cells = (
-                    number(found[what] * unit.per_second) if what in found else ""
-                    for what in ACTIVITIES
-                )
-                rows.append((str(each.stage + 1), which, *cells))
-    shown = table("What each stage does in a step", columns, rows, words={""})
-    return _stacked(
-        "step-seconds", "Where a step goes", caption, bars, unit.per_second, unit.name, shown
-    )
-
-
-def _activities(stages: Sequence[StageRecord]) -> Iterator[Bar]:
-    for stage in stages:
-        for which, times in ((MEASURED, stage.measured), (PREDICTED, stage.predicted)):
-            for what in ACTIVITIES:
-                value: float | None = getattr(times, f"{what}_s")
-                if value is not None:
-                    yield Bar(f"stage {stage.stage + 1}", which, what, value)
+    shown = Table.of("What each stage does in a step", rows, words={""})
+    name, title = "step-seconds", "Where a step goes"
+    return _stacked(name, title, caption, bars, unit.per_second, unit.name, shown, ACTIVITIES)
 
 
 def memory_figure(stages: Sequence[StageRecord]) -> Figure:
     """State and activations of the fullest process of each stage."""
-    bars = [
-        Bar(f"stage {stage.stage + 1}", which, what, value / MIB)
-        for stage in stages
-        for which, what, value in (
-            (MEASURED, "weights and optimizer", float(stage.state_bytes)),
-            (MEASURED, "activations", float(stage.kept_bytes)),
-            (PREDICTED, "weights and optimizer", stage.predicted.state_bytes),
-            (PREDICTED, "activations", stage.predicted.kept_bytes),
+    bars: list[Bar] = []
+    rows = []
+
+    def mib(size_bytes: float | None) -> str:
+        return "" if size_bytes is None else number(size_bytes / MIB)
+
+    for each in stages:
+        predicted = each.predicted
+        state = (float(each.state_bytes), predicted.state_bytes)
+        kept = (float(each.kept_bytes), predicted.kept_bytes)
+        bars += _pair(each, {"weights and optimizer": state, "activations": kept})
+        rows.append(
+            {
+                "stage": str(each.stage + 1),
+                "weights and optimizer MiB": mib(each.state_bytes),
+                "predicted": mib(predicted.state_bytes),
+                "activations MiB": mib(each.kept_bytes),
+                "predicted ": mib(predicted.kept_bytes),
+                "process MiB": mib(each.resident_bytes),
+                "predicted  ": mib(predicted.memory_bytes),
+            }
         )
-        if value is not None
-    ]
-    columns = (
-        "stage",
-        "weights and optimizer MiB",
-        "predicted",
-        "activations MiB",
-        "predicted ",
-        "process MiB",
-        "predicted  ",
-    )
-    rows = (
-        (
-            str(each.stage + 1),
-            *(
-                "" if value is None else number(value / MIB)
-                for value in (
-                    each.state_bytes,
-                    each.predicted.state_bytes,
-                    each.kept_bytes,
-                    each.predicted.kept_bytes,
-                    each.resident_bytes,
-                    each.predicted.memory_bytes,
-                )
-            ),
-        )
-        for each in stages
-    )
     caption = (
         "What the fullest process of each stage keeps: weights, gradients and optimizer state, "
-        "and the most that passes in "
-        "flight left for their backward passes. The table also has the whole process, with the "
-        "libraries in it."
+        "and the most that passes in flight left for their backward passes. The table also has "
+        "the whole process, with the libraries in it."
     )
-    shown = table("Memory", columns, rows, words=())
-    return _stacked("memory", "Memory of a process", caption, bars, 1.0, "MiB", shown, MEMORY)
-
-
-MEMORY = {"weights and optimizer": "state", "activations": "activations"}
+    shown, title = Table.of("Memory", rows, words=()), "Memory of a process"
+    return _stacked("memory", title, caption, bars, 1.0 / MIB, "MiB", shown, MEMORY)
 
 
 def _stacked(
@@ -232,40 +194,33 @@ def _stacked(
     bars: Sequence[Bar],
     scale: float,
     unit: str,
-    shown: PageTable,
-    roles: dict[str, str] | None = None,
+    shown: Table,
+    roles: dict[str, str],
 ) -> Figure:
     """A pair of stacked bars for each row: measured above predicted, which is paler."""
-    import altair as alt
-
-    roles = roles or ACTIVITIES
     kinds = [what for what in roles if any(bar.what == what for bar in bars)]
-    data = inline_data(
-        ("row", "which", "what", "value", "order"),
-        ((bar.row, bar.which, bar.what, bar.value * scale, kinds.index(bar.what)) for bar in bars),
-        words={"row", "which", "what"},
+    base = chart_of(
+        {
+            "row": bar.row,
+            "which": bar.which,
+            "what": bar.what,
+            "value": bar.value * scale,
+            "position": kinds.index(bar.what),
+        }
+        for bar in bars
     )
     rows, ways = list(dict.fromkeys(bar.row for bar in bars)), [MEASURED, PREDICTED]
-    colours = alt.Scale(domain=kinds, range=[colour(roles[kind]) for kind in kinds])
-    chart = (
-        alt.Chart(data)
-        .mark_bar(stroke=colour("page"), strokeWidth=0.5)
-        .encode(
-            x=alt.X("value:Q", title=unit, stack="zero"),
-            y=alt.Y("row:N", title=None, sort=rows),
-            yOffset=alt.YOffset("which:N", sort=ways),
-            color=alt.Color("what:N", title=None, scale=colours),
-            opacity=alt.Opacity(
-                "which:N", title=None, scale=alt.Scale(domain=ways, range=[1.0, 0.55])
-            ),
-            order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("row:N", title="of"),
-                alt.Tooltip("which:N", title="which"),
-                alt.Tooltip("what:N", title="what"),
-                alt.Tooltip("value:Q", title=unit, format=".4~r"),
-            ],
-        )
+    paler = alt.Scale(domain=ways, range=[1.0, 0.55])
+    titles = {"row:N": "of", "which:N": "which", "what:N": "what", "value:Q .4~r": unit}
+    chart = stacked_bars(
+        base,
+        "what:N",
+        {kind: roles[kind] for kind in kinds},
+        x=alt.X("value:Q", title=unit, stack="zero"),
+        y=alt.Y("row:N", title=None, sort=rows),
+        yOffset=alt.YOffset("which:N", sort=ways),
+        opacity=alt.Opacity("which:N", title=None, scale=paler),
+        tooltip=tips(titles),
     )
     return Figure(name, title, caption, sized(chart, ROW * len(rows)), len(bars), shown)
 

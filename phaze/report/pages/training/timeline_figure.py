@@ -1,19 +1,19 @@
-"""The last step of a training as a timeline: what each process did, above what was predicted of its
-stage."""
+"""The last step of a training as a timeline: each process, and what was predicted of its stage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import altair as alt
+
 from Estimator.plans.results import PipelineReport
-from phaze.report.pages.charts import sized
-from phaze.report.pages.figures import Figure, inline_data
-from phaze.report.pages.formats import unit_for
+from phaze.report.pages.charts import TO_ZERO, by_role, chart_of, names_axis, sized, tips
+from phaze.report.pages.figures import Figure
 from phaze.report.pages.pipeline_figures import timeline_of
-from phaze.report.pages.theme import colour
 from phaze.runtime.training.clock import Activity
 from phaze.runtime.training.records import ProcessRecord
+from phaze_common.numbers import unit_for
 
 ROW = 22  # pixels
 MOST_DRAWN = 6000
@@ -26,17 +26,13 @@ ROLES = {
     "update": "optimizer",
     "waiting": "bubble",
 }
-_NAMES = {
-    Activity.WAIT: "waiting",
-    Activity.SHARE: "adding up parts",
-}
+_NAMES = {Activity.WAIT: "waiting", Activity.SHARE: "adding up parts"}
 _PREDICTED = {"gradient synchronisation": "synchronise", "optimizer": "update"}
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Something in a row from ``start_s`` to ``end_s``; ``micro_batch`` from 1, where it is of
-    one."""
+    """What happens in a row from ``start_s`` to ``end_s``; ``micro_batch`` counts from 1."""
 
     row: str
     what: str
@@ -49,88 +45,60 @@ def timeline_figure(
     processes: Sequence[ProcessRecord], predicted: PipelineReport | None
 ) -> Figure | None:
     """None where nothing was traced, or too much to draw."""
-    import altair as alt
-
     drawn = [*_measured(processes), *_predicted_parts(predicted)]
     if not any(each.row.startswith("measured") for each in drawn) or len(drawn) > MOST_DRAWN:
         return None
     unit = unit_for(max(each.end_s for each in drawn))
-    kinds = [kind for kind in ROLES if any(each.what == kind for each in drawn)]
+    kinds = {kind: ROLES[kind] for kind in ROLES if any(each.what == kind for each in drawn)}
     rows = list(dict.fromkeys(each.row for each in drawn))
-    data = inline_data(
-        ("row", "what", "micro_batch", "start", "end", "takes"),
-        (
-            (
-                each.row,
-                each.what,
-                each.micro_batch,
-                each.start_s * unit.per_second,
-                each.end_s * unit.per_second,
-                (each.end_s - each.start_s) * unit.per_second,
-            )
-            for each in drawn
-        ),
-        words={"row", "what"},
+    base = chart_of(
+        {
+            "row": each.row,
+            "what": each.what,
+            "micro_batch": each.micro_batch,
+            "start": each.start_s * unit.per_second,
+            "end": each.end_s * unit.per_second,
+            "takes": (each.end_s - each.start_s) * unit.per_second,
+        }
+        for each in drawn
     )
-    chart = (
-        alt.Chart(data)
-        .mark_bar()
-        .encode(
-            x=alt.X("start:Q", title=unit.name, scale=alt.Scale(zero=True)),
-            x2="end:Q",
-            y=alt.Y("row:N", title=None, sort=rows, axis=alt.Axis(grid=False, ticks=False)),
-            color=alt.Color(
-                "what:N",
-                title=None,
-                scale=alt.Scale(domain=kinds, range=[colour(ROLES[kind]) for kind in kinds]),
-            ),
-            tooltip=[
-                alt.Tooltip("row:N", title="of"),
-                alt.Tooltip("what:N", title="what"),
-                alt.Tooltip("micro_batch:Q", title="micro-batch"),
-                alt.Tooltip("start:Q", title=f"start, {unit.name}", format=".5~r"),
-                alt.Tooltip("takes:Q", title=f"takes, {unit.name}", format=".4~r"),
-            ],
-        )
+    titles = {"row:N": "of", "what:N": "what", "micro_batch:Q": "micro-batch"}
+    titles |= {"start:Q .5~r": f"start, {unit.name}", "takes:Q .4~r": f"takes, {unit.name}"}
+    chart = base.mark_bar().encode(
+        x=alt.X("start:Q", title=unit.name, scale=TO_ZERO),
+        x2="end:Q",
+        y=names_axis("row:N", rows),
+        color=by_role("what:N", kinds),
+        tooltip=tips(titles),
     )
     caption = (
         "The last step of every process by the clock on the wall, and below it the "
         "predicted pipeline; grey is waiting."
     )
-    return Figure(
-        "timeline", "Timeline of a step", caption, sized(chart, ROW * len(rows)), len(drawn)
-    )
+    spec = sized(chart, ROW * len(rows))
+    return Figure("timeline", "Timeline of a step", caption, spec, len(drawn))
 
 
 def _measured(processes: Sequence[ProcessRecord]) -> Iterator[Drawn]:
-    last = max((span.step for process in processes for span in process.spans), default=0)
-    spans = [
-        (process, span) for process in processes for span in process.spans if span.step == last
-    ]
+    every = [(process, span) for process in processes for span in process.spans]
+    last = max((span.step for _, span in every), default=0)
+    spans = [(process, span) for process, span in every if span.step == last]
     begun = min((span.start_ns for _, span in spans), default=0)
     several = {process.stage for process in processes if process.replica or process.part}
     for process, span in sorted(
         spans, key=lambda each: (each[0].rank, each[1].start_ns, -each[1].end_ns)
     ):
-        which = (
-            f", replica {process.replica + 1}, part {process.part + 1}"
-            if process.stage in several
-            else ""
-        )
+        which = f", replica {process.replica + 1}, part {process.part + 1}"
         yield Drawn(
-            row=f"measured: stage {process.stage + 1}{which}",
-            what=_NAMES.get(span.activity, span.activity.value),
-            start_s=(span.start_ns - begun) / 1e9,
-            end_s=(span.end_ns - begun) / 1e9,
-            micro_batch=span.micro_batch + 1 if span.micro_batch >= 0 else None,
+            f"measured: stage {process.stage + 1}{which if process.stage in several else ''}",
+            _NAMES.get(span.activity, span.activity.value),
+            (span.start_ns - begun) / 1e9,
+            (span.end_ns - begun) / 1e9,
+            span.micro_batch + 1 if span.micro_batch >= 0 else None,
         )
 
 
 def _predicted_parts(predicted: PipelineReport | None) -> Iterator[Drawn]:
-    if predicted is None:
-        return
-    for each in timeline_of(predicted).segments:
-        what = _PREDICTED.get(each.what, each.what)
-        yield Drawn(
-            f"predicted: stage {each.stage}", what, each.start_s, each.end_s, each.micro_batch
-        )
+    for each in () if predicted is None else timeline_of(predicted).segments:
+        what, row = _PREDICTED.get(each.what, each.what), f"predicted: stage {each.stage}"
+        yield Drawn(row, what, each.start_s, each.end_s, each.micro_batch)

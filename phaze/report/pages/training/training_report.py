@@ -1,5 +1,4 @@
-"""The page of a training: losses, what every stage measured beside what was predicted of it, and
-what the check found."""
+"""The page of a training: losses, stages beside their predictions, and what the check found."""
 
 from __future__ import annotations
 
@@ -8,8 +7,7 @@ from statistics import median
 
 from Estimator.plans.results import PipelineReport
 from GraphExtractor.names import label
-from phaze.report.pages.figures import KeyNumber, PageTable, Part, Report, Section, table
-from phaze.report.pages.formats import duration
+from phaze.report.pages.figures import KeyNumber, Part, Report, Section
 from phaze.report.pages.training.stage_figures import (
     loss_figure,
     memory_figure,
@@ -18,13 +16,14 @@ from phaze.report.pages.training.stage_figures import (
     within,
 )
 from phaze.report.pages.training.timeline_figure import timeline_figure
+from phaze.report.table import Table
 from phaze.runtime.training.records import CheckRecord, JobRecord, TrainRecord
-from phaze_common.numbers import percent
+from phaze.studies.wording import capitalised
+from phaze_common.numbers import percent, time_text
 
 SHARED_CORES = (
     "Seconds by the wall clock hold waiting for cores where there are fewer of them than "
-    "processes, which a prediction takes to "
-    "run at once; seconds of the processor do not."
+    "processes, which a prediction takes to run at once; seconds of the processor do not."
 )
 
 
@@ -49,21 +48,22 @@ def training_words(record: TrainRecord) -> str:
     first, last = record.steps[0], record.steps[-1]
     words = (
         f"The loss went from {first.loss:.4f} to {last.loss:.4f}; a step takes "
-        f"{duration(record.step_s)}"
+        f"{time_text(record.step_s)}"
     )
     if record.predicted_step_s is not None:
-        words += f", {duration(record.predicted_step_s)} were predicted"
+        words += f", {time_text(record.predicted_step_s)} were predicted"
     words += "."
-    errors = [each.processor_error for each in record.stages if each.processor_error is not None]
+    errors = [abs(each) for each in _processor_errors(record)]
     if errors:
-        middle, worst = median(map(abs, errors)), max(map(abs, errors))
         words += (
-            f" The predicted processor time of a stage is off by {percent(middle)} in the "
-            f"median, {percent(worst)} at most."
+            f" The predicted processor time of a stage is off by {percent(median(errors))} in the "
+            f"median, {percent(max(errors))} at most."
         )
-    if record.check is not None:
-        words += f" {check_words(record.check)}"
-    return words
+    return words if record.check is None else f"{words} {check_words(record.check)}"
+
+
+def _processor_errors(record: TrainRecord) -> list[float]:
+    return [each.processor_error for each in record.stages if each.processor_error is not None]
 
 
 def check_words(check: CheckRecord) -> str:
@@ -72,87 +72,60 @@ def check_words(check: CheckRecord) -> str:
     most = max(check.loss_difference, check.parameter_difference)
     words = (
         f"The plan {what} one process: after {check.steps} steps in {check.dtype} losses and "
-        f"parameters differ by {most:.1e}, "
-        f"{check.tolerance:.0e} is allowed."
+        f"parameters differ by {most:.1e}, {check.tolerance:.0e} is allowed."
     )
-    if check.as_trained is not None:
-        differ = max(check.as_trained.loss, check.as_trained.parameter)
-        words += (
-            f" In {check.as_trained.dtype} they differ by {differ:.1e}, so that "
-            f"{check.dtype} decided."
-        )
+    first = check.as_trained
+    if first is not None:
+        differ = max(first.loss, first.parameter)
+        words += f" In {first.dtype} they differ by {differ:.1e}, so that {check.dtype} decided."
     return words
 
 
 def training_numbers(record: TrainRecord) -> Iterator[KeyNumber]:
     """What belongs at the top."""
-    predicted = record.predicted_step_s
-    note = "" if predicted is None else f"{duration(predicted)} predicted"
-    yield KeyNumber("a step takes", duration(record.step_s), note)
-    errors = [each.processor_error for each in record.stages if each.processor_error is not None]
+    predicted, first, last = record.predicted_step_s, record.steps[0], record.steps[-1]
+    note = "" if predicted is None else f"{time_text(predicted)} predicted"
+    yield KeyNumber("a step takes", time_text(record.step_s), note)
+    errors = _processor_errors(record)
     if errors:
-        worst = max(errors, key=abs)
-        yield KeyNumber(
-            "error of the processor time",
-            percent(median(map(abs, errors))),
-            f"median over stages; worst {within(worst)}",
-        )
-    yield KeyNumber(
-        "last loss", f"{record.steps[-1].loss:.4f}", f"first {record.steps[0].loss:.4f}"
-    )
+        middle = percent(median(map(abs, errors)))
+        note = f"median over stages; worst {within(max(errors, key=abs))}"
+        yield KeyNumber("error of the processor time", middle, note)
+    yield KeyNumber("last loss", f"{last.loss:.4f}", f"first {first.loss:.4f}")
     if record.check is not None:
-        yield KeyNumber(
-            "equal to one process",
-            "yes" if record.check.equal else "no",
-            f"in {record.check.dtype}",
-        )
+        equal = "yes" if record.check.equal else "no"
+        yield KeyNumber("equal to one process", equal, f"in {record.check.dtype}")
 
 
 def training_sections(
     record: TrainRecord, job: JobRecord, predicted: PipelineReport | None
 ) -> tuple[Section, ...]:
     """The sections that a page has of a training."""
-    compared, line = processor_figure(record.stages), timeline_figure(job.processes, predicted)
-    notes = (*(f"{note[0].upper()}{note[1:]}." for note in record.notes), SHARED_CORES)
+    stages = record.stages
+    compared, line = processor_figure(stages), timeline_figure(job.processes, predicted)
+    notes = (*(f"{capitalised(note)}." for note in record.notes), SHARED_CORES)
     check = () if record.check is None else (_check_table(record.check),)
+    words = (training_words(record), *notes)
+    figures = (*([compared] if compared else []), step_figure(stages), memory_figure(stages))
+    both = (Part(figures=figures), *((Part(figures=(line,)),) if line else ()))
     return (
-        Section(
-            "training",
-            "Training",
-            (Part("", (training_words(record), *notes), (loss_figure(record.steps),), check),),
-        ),
-        Section(
-            "compared",
-            "Measured and predicted",
-            (
-                Part(
-                    "",
-                    (),
-                    (
-                        *([compared] if compared else []),
-                        step_figure(record.stages),
-                        memory_figure(record.stages),
-                    ),
-                ),
-                *((Part("", (), (line,)),) if line else ()),
-            ),
-        ),
+        Section("training", "Training", (Part("", words, (loss_figure(record.steps),), check),)),
+        Section("compared", "Measured and predicted", both),
     )
 
 
-def _check_table(check: CheckRecord) -> PageTable:
-    rows = [
-        (
-            check.dtype,
-            f"{check.loss_difference:.1e}",
-            f"{check.parameter_difference:.1e}",
-            check.parameter,
-        )
-    ]
+def _check_table(check: CheckRecord) -> Table:
+    def row(dtype: str, loss: float, parameter: float, name: str) -> dict[str, str]:
+        return {
+            "number format": dtype,
+            "largest difference of losses": f"{loss:.1e}",
+            "of parameters": f"{parameter:.1e}",
+            "parameter": name,
+        }
+
     first = check.as_trained
+    rows = [row(check.dtype, check.loss_difference, check.parameter_difference, check.parameter)]
     if first is not None:
-        rows.insert(0, (first.dtype, f"{first.loss:.1e}", f"{first.parameter:.1e}", first.name))
-    columns = ("number format", "largest difference of losses", "of parameters", "parameter")
-    return table(
-        "Against one process, relative", columns, rows, words={"number format", "parameter"}
-    )
+        rows.insert(0, row(first.dtype, first.loss, first.parameter, first.name))
+    title = "Against one process, relative"
+    return Table.of(title, rows, words={"number format", "parameter"})

@@ -13,8 +13,8 @@ import phaze
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.results import Status
 from phaze.report.pages.axis_figures import Sensitivity, axis_table
+from phaze.report.table import Table
 from phaze.report.tables.search_tables import size_table
-from phaze.report.tables.text_tables import TextTable
 from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, complete_designs, lacking_columns
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.explain.alternatives import alternative
@@ -168,6 +168,6 @@ def test_the_table_by_micro_batch_size_names_every_degree(
     )
 
 
-def _cells(table: TextTable) -> Iterator[str]:
+def _cells(table: Table) -> Iterator[str]:
     for row in table.rows:
         yield from row

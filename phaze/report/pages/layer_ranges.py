@@ -1,12 +1,7 @@
-"""Numbers and names as words on the page."""
+"""Names of layers in a few words."""
 
 import re
 from collections.abc import Sequence
-
-from phaze_common.numbers import TimeUnit, share, unit_for
-from phaze_common.numbers import time_text as duration
-
-__all__ = ["TimeUnit", "duration", "layer_range", "share", "unit_for"]
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 

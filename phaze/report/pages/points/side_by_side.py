@@ -1,17 +1,30 @@
-"""Answers of others beside the curves of strong scaling: whose stand beside which, drawn, in a
-table and in words."""
+"""Answers of others beside the curves of strong scaling: drawn, in a table and in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from phaze.report.pages.charts import SAMPLES, series_legend, sized, with_names
-from phaze.report.pages.figures import Figure, PageTable, Part, Section, inline_data, table
+import altair as alt
+
+from phaze.report.pages.charts import (
+    SAMPLES,
+    SHAPES,
+    TO_ZERO,
+    chart_of,
+    exactly,
+    lines,
+    series_coded,
+    series_shape,
+    sized,
+    tips,
+    with_names,
+)
+from phaze.report.pages.figures import Figure, Part, Section
 from phaze.report.pages.points.labels import BATCH
 from phaze.report.pages.points.scaling import Curve, Scaling, curves_of
-from phaze.report.pages.theme import SERIES, colour
+from phaze.report.pages.theme import SERIES
+from phaze.report.table import Table
 from phaze.studies.sweep.other_answers import OtherAnswer
 from phaze.studies.sweep.points_read import PointSet, ReadPoint
 from phaze_common.errors import InputError
@@ -19,12 +32,11 @@ from phaze_common.numbers import number, time_text
 
 OURS = "phaze"
 HEIGHT = 260
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 MOST_SOURCES = 11  # beside ours
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class SideBySide:
     """A curve of a sweep with what others answer: seconds by devices, of each source; ``ours`` are
     those of the curve.
 
@@ -43,7 +55,9 @@ class Beside:
         yield from self.others.items()
 
 
-def beside(points: PointSet, answers: Sequence[OtherAnswer], source: str) -> tuple[Beside, ...]:
+def side_by_side(
+    points: PointSet, answers: Sequence[OtherAnswer], source: str
+) -> tuple[SideBySide, ...]:
     """Which of the ``answers`` stand beside which curve: those that agree with a point of it in
     every setting that they name.
 
@@ -54,8 +68,7 @@ def beside(points: PointSet, answers: Sequence[OtherAnswer], source: str) -> tup
     if not curves:
         raise InputError(
             f"{points.name} has no curve that {source} could stand beside; give a sweep over "
-            "several numbers of devices with "
-            "one global batch, or leave --beside out"
+            "several numbers of devices with one global batch, or leave --beside out"
         )
     found = [each for curve in curves if (each := _beside(curve, answers)).others]
     if not found:
@@ -63,8 +76,7 @@ def beside(points: PointSet, answers: Sequence[OtherAnswer], source: str) -> tup
         names = " and ".join(dict.fromkeys(key for answer in answers for key in answer.settings))
         raise InputError(
             f"{source} has nothing that belongs beside a curve of {points.name}: its rows name "
-            f"{names} (the first: "
-            f"{asked}); give rows of {curves[0].label}, for example"
+            f"{names} (the first: {asked}); give rows of {curves[0].label}, for example"
         )
     several = dict.fromkeys(name for each in found for name in each.others)
     if OURS in several:
@@ -80,7 +92,7 @@ def beside(points: PointSet, answers: Sequence[OtherAnswer], source: str) -> tup
     return tuple(found)
 
 
-def _beside(curve: Curve, answers: Sequence[OtherAnswer]) -> Beside:
+def _beside(curve: Curve, answers: Sequence[OtherAnswer]) -> SideBySide:
     """The fastest of what each source says of a number of devices."""
     others: dict[str, dict[int, float]] = {}
     asked = [(step.point, step.batch) for step in curve.steps]
@@ -92,7 +104,7 @@ def _beside(curve: Curve, answers: Sequence[OtherAnswer]) -> Beside:
             )
     ours = {step.devices: step.time_s for step in curve.steps if step.time_s is not None}
     ordered = {source: dict(sorted(seconds.items())) for source, seconds in others.items()}
-    return Beside(curve.label, curve.steps[0].batch, ours, ordered)
+    return SideBySide(curve.label, curve.steps[0].batch, ours, ordered)
 
 
 def _agrees(answer: OtherAnswer, point: ReadPoint, batch: int) -> bool:
@@ -101,7 +113,7 @@ def _agrees(answer: OtherAnswer, point: ReadPoint, batch: int) -> bool:
     )
 
 
-def beside_section(found: Sequence[Beside], source: str) -> Section:
+def side_by_side_section(found: Sequence[SideBySide], source: str) -> Section:
     """What others answer beside ours: in words, a figure per curve, and in numbers."""
     sources = list(dict.fromkeys(name for each in found for name, _ in each.sources))
     counts = sorted({devices for each in found for _, times in each.sources for devices in times})
@@ -118,127 +130,83 @@ def beside_section(found: Sequence[Beside], source: str) -> Section:
     )
 
 
-def _words(found: Sequence[Beside], others: Sequence[str]) -> Iterator[str]:
+def _words(found: Sequence[SideBySide], others: Sequence[str]) -> Iterator[str]:
     for name in others:
         both = [(times, each.ours) for each in found for times in [each.others.get(name, {})]]
         ratios = [
-            times[devices] / ours[devices]
-            for times, ours in both
-            for devices in times
-            if devices in ours
+            times[each] / ours[each] for times, ours in both for each in times if each in ours
         ]
         if ratios:
             least, most = (number(value, 3) for value in (min(ratios), max(ratios)))
             span = least if least == most else f"{least} to {most}"
-            points = (
-                f"{len(ratios)} points that both have"
-                if len(ratios) > 1
-                else "the point that both have"
-            )
+            points = f"{len(ratios)} points that both have"
+            points = points if len(ratios) > 1 else "the point that both have"
             yield f"{name}: {span} times the seconds of {OURS}, over {points}."
 
 
 def _figure(
-    each: Beside, place: int, sources: Sequence[str], counts: Sequence[int], abreast: int
+    each: SideBySide, place: int, sources: Sequence[str], counts: Sequence[int], abreast: int
 ) -> Figure:
-    """Throughput per device, in which a tenth more or less is seen, as it is not in the seconds of
-    many numbers of devices."""
-    import altair as alt
-
+    """Throughput per device, in which a tenth more or less is seen, as it is not in seconds."""
     rows = [
-        (
-            name,
-            devices,
-            each.batch / value / devices,
-            value,
-            value / each.ours[devices] if devices in each.ours else None,
-        )
+        {
+            "source": name,
+            "devices": devices,
+            "throughput": each.batch / value / devices,
+            "seconds": value,
+            "ratio": value / each.ours[devices] if devices in each.ours else None,
+        }
         for name, times in each.sources
         for devices, value in times.items()
     ]
-    data = inline_data(
-        ("source", "devices", "throughput", "seconds", "ratio"), rows, words={"source"}, exact=True
-    )
     own, *rest = SERIES
-    turns = [
-        divmod(place, len(rest)) for place in range(len(sources) - 1)
-    ]  # of others: their colours may come again, ours not
-    colours = [colour(own), *(colour(rest[place]) for _, place in turns)]
+    # of others: their colours may come again, ours not
+    turns = [divmod(place, len(rest)) for place in range(len(sources) - 1)]
+    roles = [own, *(rest[place] for _, place in turns)]
     shapes = [SHAPES[0], *(SHAPES[(1 + place + turn) % len(SHAPES)] for turn, place in turns)]
-    x = alt.X(
-        "devices:Q",
-        title="devices",
-        scale=alt.Scale(type="log", base=2, domain=[counts[0], counts[-1]], nice=False, padding=12),
-        axis=alt.Axis(values=counts, format=",d", labelOverlap="greedy"),
+    coded = series_coded("source:N", sources, dict(zip(sources, roles, strict=True)))
+    title = f"{SAMPLES} and device"
+    doubling = exactly(counts[0], counts[-1], type="log", base=2, padding=12)
+    whole = alt.Axis(values=counts, format=",d", labelOverlap="greedy")
+    few = alt.Axis(format="~g", tickCount=5)
+    base = chart_of(rows, exact=True).encode(
+        x=alt.X("devices:Q", title="devices", scale=doubling, axis=whole),
+        y=alt.Y("throughput:Q", title=title, scale=TO_ZERO, axis=few),
+        **coded,
     )
-    y = alt.Y(
-        "throughput:Q",
-        title=f"{SAMPLES} and device",
-        scale=alt.Scale(zero=True),
-        axis=alt.Axis(format="~g", tickCount=5),
+    tooltip = tips(
+        {
+            "source:N": "answer of",
+            "devices:Q ,": "",
+            "throughput:Q ,.5~r": title,
+            "seconds:Q ,.5~r": "seconds per iteration",
+            "ratio:Q .3~r": f"times the seconds of {OURS}",
+        }
     )
-    legend = series_legend(sources)
-    coded: dict[str, Any] = {
-        "color": alt.Color(
-            "source:N",
-            title=None,
-            sort=sources,
-            scale=alt.Scale(domain=sources, range=colours),
-            legend=legend,
-        ),
-        "shape": alt.Shape(
-            "source:N",
-            title=None,
-            sort=sources,
-            scale=alt.Scale(domain=sources, range=shapes),
-            legend=legend,
-        ),
-    }
-    tooltip = [
-        alt.Tooltip("source:N", title="answer of"),
-        alt.Tooltip("devices:Q", format=","),
-        alt.Tooltip("throughput:Q", title=f"{SAMPLES} and device", format=",.5~r"),
-        alt.Tooltip("seconds:Q", title="seconds per iteration", format=",.5~r"),
-        alt.Tooltip("ratio:Q", title=f"times the seconds of {OURS}", format=".3~r"),
-    ]
-    base = alt.Chart(data)
-    chart = alt.layer(
-        base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=coded["color"]),
-        base.mark_point(size=46, filled=True, opacity=0.9).encode(
-            x=x, y=y, tooltip=tooltip, **coded
-        ),
-    )
+    line, dot = lines(base, tooltip, {"strokeWidth": 1.6}, size=46, filled=True, opacity=0.9)
+    dot = dot.encode(shape=series_shape("source:N", sources, shapes))
     return Figure(
         f"beside-{place}",
         each.label,
         f"Global batch {each.batch:,}; ideal scaling would be level.",
-        with_names(sized(chart, HEIGHT), sources),
+        with_names(sized(alt.layer(line, dot), HEIGHT), sources),
         2 * len(rows),
         abreast=abreast,
     )
 
 
-def _table(found: Sequence[Beside], sources: Sequence[str]) -> PageTable:
-    """A row per curve and number of devices: seconds of each, and how many times ours those of
-    others are."""
-
-    def cells(each: Beside, devices: int) -> Iterator[str]:
-        own = each.ours.get(devices)
-        yield "" if own is None else time_text(own)
-        for name in sources[1:]:
-            other = each.others.get(name, {}).get(devices)
-            yield "" if other is None else time_text(other)
-            yield "" if other is None or own is None else number(other / own, 3)
-
-    rows = [
-        (each.label, f"{devices:,}", *cells(each, devices))
-        for each in found
-        for devices in sorted({devices for _, times in each.sources for devices in times})
-    ]
-    columns = [
-        "curve",
-        "devices",
-        OURS,
-        *(head for name in sources[1:] for head in (name, f"times {OURS}")),
-    ]
-    return table("Iterations beside each other", columns, rows, words={"curve"})
+def _table(found: Sequence[SideBySide], sources: Sequence[str]) -> Table:
+    """Seconds of each source by curve and number of devices, and those of others over ours."""
+    rows = []
+    for each in found:
+        for devices in sorted({devices for _, times in each.sources for devices in times}):
+            own = each.ours.get(devices)
+            row = {"curve": each.label, "devices": f"{devices:,}"}
+            row[OURS] = "" if own is None else time_text(own)
+            for name in sources[1:]:
+                other = each.others.get(name, {}).get(devices)
+                row[name] = "" if other is None else time_text(other)
+                both = "" if other is None or own is None else number(other / own, 3)
+                row[f"{name}, times {OURS}"] = both
+            rows.append(row)
+    return Table.of("Iterations beside each other", rows, words={"curve"})
