@@ -1,16 +1,17 @@
 """AMPeD's question (Moolchandani et al., ISPASS 2023): how long a training takes, by cause, and
 which degrees are best.
 
-    python -m third_party.amped run CONFIG.json         # config_summary.txt,
-    training_time_breakdown.txt; JSON on standard output python -m third_party.amped optimize
-    CONFIG.json    # all permutations of batch size and the six degrees
+    # config_summary.txt, training_time_breakdown.txt; JSON on standard output
+    python -m third_party.amped run CONFIG.json
+    # all permutations of batch size and the six degrees
+    python -m third_party.amped optimize CONFIG.json
 
     from third_party.amped import estimate_training_time
     estimate_training_time("H100 PCIe").days
 
-The configuration's format is at the head of ``configuration``, the formulas are in
-``transformer_formulas``, ``system_formulas`` and ``time_formulas`` as published, and
-``corrections`` says what is wrong with them. No code of AMPeD is used; its repository has none.
+The configuration's format is at the head of ``configuration``, the formulas are in ``mapping``,
+``network``, ``system`` and ``times``, and ``corrections`` says what is wrong with those published.
+No code of AMPeD is used; its repository has none.
 """
 
 from third_party.amped.breakdown import Breakdown as Breakdown
@@ -28,5 +29,4 @@ from third_party.amped.lookup import shipped_tables as shipped_tables
 from third_party.amped.lookup import with_tables_of as with_tables_of
 from third_party.amped.search import SearchResult as SearchResult
 from third_party.amped.search import optimize as optimize
-from third_party.amped.table import Formula as Formula
-from third_party.amped.table import ParameterTable as ParameterTable
+from third_party.amped.times import TimeQuantities as TimeQuantities

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from third_party.amped.corrections import MATRIX_DIMENSIONS
-from third_party.amped.quantities import written
-from third_party.amped.table import ParameterTable
+from third_party.amped.times import TimeQuantities
+from third_party.amped.units import written
 
 
 class MatDims(StrEnum):
@@ -52,19 +52,19 @@ class _Sizes:
     mlp_within: float
 
     @classmethod
-    def of(cls, table: ParameterTable) -> _Sizes:
-        head = "hidden_layer_dimension_for_attention_sublayers"
+    def of(cls, table: TimeQuantities) -> _Sizes:
         return cls(
-            table.number("batch_size") * table.number("context"),
-            *(
-                table.number(name)
-                for name in ("dimensionality", "attention_heads", head, "summarization_len")
-            ),
-            *(table.number(f"hidden_layer_dimension_MLP_{which}") for which in (1, 2)),
+            float(table.batch_size * table.context),
+            float(table.dimensionality),
+            float(table.attention_heads),
+            float(table.hidden_layer_dimension_for_attention_sublayers),
+            float(table.summarization_len),
+            float(table.hidden_layer_dimension_MLP_1),
+            float(table.hidden_layer_dimension_MLP_2),
         )
 
 
-def gemms(table: ParameterTable) -> tuple[Gemm, ...]:
+def gemms(table: TimeQuantities) -> tuple[Gemm, ...]:
     """The products of a layer; their operations add up to those of attention and MLP in the time
     model."""
     s = _Sizes.of(table)
@@ -78,7 +78,7 @@ def gemms(table: ParameterTable) -> tuple[Gemm, ...]:
     )
 
 
-def gemm_breakdown(table: ParameterTable) -> str:
+def gemm_breakdown(table: TimeQuantities) -> str:
     """Text of gemm_breakdown.txt: each product with its operations and its part of the training's
     forward computation."""
     products = gemms(table)
@@ -114,7 +114,7 @@ def gemm_breakdown(table: ParameterTable) -> str:
     return "\n".join(lines) + "\n"
 
 
-def compute_graph(table: ParameterTable) -> str:
+def compute_graph(table: TimeQuantities) -> str:
     """Text of visual_graph.txt: the operations of a layer in order, with shapes and what is
     communicated where."""
     s = _Sizes.of(table)
@@ -167,7 +167,7 @@ def compute_graph(table: ParameterTable) -> str:
     return "\n".join([*head, *steps]) + "\n"
 
 
-def mat_dims(table: ParameterTable, variant: MatDims, kept: Collection[str] = ()) -> str:
+def mat_dims(table: TimeQuantities, variant: MatDims, kept: Collection[str] = ()) -> str:
     """Text of mat_dims.txt: six lines "rows inner columns", of the training variant with CR or RC
     and the product's name."""
     s = _Sizes.of(table)

@@ -11,13 +11,12 @@ from third_party.amped.catalogue import DEGREE_NAMES, Category, parameters
 from third_party.amped.configuration import Origin, Setting
 from third_party.amped.corrections import CORRECTIONS
 from third_party.amped.estimate import Effect, Totals, TrainingTime
-from third_party.amped.model import MEMORY_BYTES
-from third_party.amped.quantities import Kind, written
+from third_party.amped.mapping import DEGREES
+from third_party.amped.rules import MEMORY_BYTES
 from third_party.amped.search import Permutation, SearchResult
 from third_party.amped.summary import HEADINGS, SUMMARY_HEAD
-from third_party.amped.system_formulas import DEGREES
-from third_party.amped.table import ParameterTable
-from third_party.amped.time_formulas import TOTAL_S
+from third_party.amped.times import PHASES, TOTAL_S, TimeQuantities
+from third_party.amped.units import Kind, written
 
 RECONSTRUCTED = (
     "AMPeD's repository holds no code; its parameters and formulas are those of a public "
@@ -80,11 +79,11 @@ def config_summary(answer: TrainingTime) -> str:
     return "\n".join(_plain(line) if line.startswith("#") else line for line in lines) + "\n"
 
 
-def _values(table: ParameterTable) -> frozenset[str]:
+def _values(table: TimeQuantities) -> frozenset[str]:
     return frozenset((*table.given, *table.calculated))
 
 
-def _line(name: str, setting: Setting | None, table: ParameterTable, width: int) -> str:
+def _line(name: str, setting: Setting | None, table: TimeQuantities, width: int) -> str:
     parameter = parameters()[name]
     origin = setting.origin if setting is not None else Origin.CALCULATED
     unit = "" if parameter.kind is Kind.NUMBER else f" {parameter.kind.value}"
@@ -104,7 +103,11 @@ def run_document(answer: TrainingTime, files: tuple[str, ...]) -> dict[str, Any]
     table = answer.table
     known = parameters()
     names = [name for name in known if name in _values(table)]
-    terms = [name for name in table.calculated if name not in known]
+    times = {
+        name: table.number(name)
+        for name in table.calculated
+        if name not in known and name not in (TOTAL_S, *PHASES)
+    }
     return {
         "total_time_s": answer.seconds,
         "total_time_days": answer.days,
@@ -117,7 +120,9 @@ def run_document(answer: TrainingTime, files: tuple[str, ...]) -> dict[str, Any]
         "transformer": answer.configuration.transformer or None,
         "accelerator": answer.configuration.accelerator or None,
         "parameters": {name: _whole(table.number(name)) for name in names},
-        "layer_and_batch": {name: table.number(name) for name in terms if name != TOTAL_S},
+        "layer_and_batch": times
+        | table.forward.named("forward")
+        | table.backward.named("backward"),
         "corrections": [_effect(each) for each in answer.effects],
         "kept_as_published": list(answer.kept),
         "as_published": None if answer.as_published is None else _totals(answer.as_published),

@@ -19,7 +19,7 @@ from phaze_common.errors import InfeasibleError, InputError
 from third_party.amped.catalogue import DEGREE_NAMES, parameters
 from third_party.amped.configuration import Configuration
 from third_party.amped.corrections import applied
-from third_party.amped.model import (
+from third_party.amped.rules import (
     DIVISIBILITY,
     MEMORY,
     MEMORY_BYTES,
@@ -27,8 +27,7 @@ from third_party.amped.model import (
     build_table,
     has_memory,
 )
-from third_party.amped.table import ParameterTable
-from third_party.amped.time_formulas import TOTAL_S
+from third_party.amped.times import TOTAL_S, TimeQuantities
 
 MOST_PERMUTATIONS = 1_000_000  # at some 1.5 kB each, of all parameters and times
 IntArray = NDArray[np.int64]
@@ -159,8 +158,8 @@ def optimize(
             f"{configuration.source}: none of the {count:,} permutations is possible; "
             f"{_reasons(excluded)}"
         )
-    times = np.broadcast_to(table[TOTAL_S], (count,))
-    memory = np.broadcast_to(table[MEMORY_BYTES], (count,))
+    times = np.broadcast_to(table.value(TOTAL_S), (count,))
+    memory = np.broadcast_to(table.value(MEMORY_BYTES), (count,))
     places = np.flatnonzero(feasible)
     order = places[np.lexsort((places, batches[places], times[places]))][:best]
     found = tuple(
@@ -173,7 +172,7 @@ def optimize(
 
 
 def _obeyed(
-    table: ParameterTable, rules: Sequence[Rule], count: int
+    table: TimeQuantities, rules: Sequence[Rule], count: int
 ) -> tuple[NDArray[np.bool_], tuple[Exclusion, ...]]:
     """Which permutations obey all rules, and how many each rule is the first to exclude."""
     possible = np.ones(count, dtype=np.bool_)

@@ -1,9 +1,8 @@
-"""AMPeD's model of one configuration: the table of all its parameters and times, and which mappings
-make sense."""
+"""The quantities of one configuration, and which of its mappings make sense."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from phaze_common.errors import InputError
 from third_party.amped.catalogue import DEGREE_NAMES
 from third_party.amped.configuration import Configuration
-from third_party.amped.corrections import Correction, formulas
-from third_party.amped.quantities import written
-from third_party.amped.system_formulas import INTRA
-from third_party.amped.table import ParameterTable
-from third_party.amped.time_formulas import TOTAL_S
+from third_party.amped.corrections import Correction
+from third_party.amped.mapping import INTRA
+from third_party.amped.times import TOTAL_S, TimeQuantities
+from third_party.amped.units import written
 
 BoolArray = NDArray[np.bool_]
 MEMORY_BYTES = "total_required_memory_per_accelerator"
@@ -29,53 +27,50 @@ _MAPPED = (*DEGREE_NAMES, "batch_size")
 
 @dataclass(frozen=True)
 class Rule:
-    """What a mapping must obey: how far, elementwise, and how a refusal says it; ``{}`` are values
-    of ``shown``."""
+    """That one quantity of a mapping divides another, or is at most as large; ``sentence`` is how a
+    refusal says it, its two ``{}`` are their values."""
 
-    name: str
-    holds: Callable[[ParameterTable], BoolArray]
-    shown: tuple[str, ...]
+    one: str
+    other: str
     sentence: str
+    divides: bool = True
 
+    @property
+    def name(self) -> str:
+        """What must hold, as certificates have it."""
+        return f"{self.one} {'divides' if self.divides else 'is at most'} {self.other}"
 
-def _divides(divisor: str, dividend: str) -> Callable[[ParameterTable], BoolArray]:
-    return lambda table: np.asarray(np.mod(table[dividend], table[divisor]) == 0)
+    def holds(self, table: TimeQuantities) -> BoolArray:
+        """Whether it does, elementwise."""
+        one, other = table.value(self.one), table.value(self.other)
+        return np.asarray(np.mod(other, one) == 0 if self.divides else one <= other)
 
 
 DIVISIBILITY = (
     Rule(
-        "data_parallel_degree divides batch_size",
-        _divides("data_parallel_degree", "batch_size"),
-        ("data_parallel_degree", "batch_size"),
+        "data_parallel_degree",
+        "batch_size",
         "the data parallel degree {} does not divide the batch_size {}; change the degrees or the "
         "batch",
     ),
     Rule(
-        "number_of_microbatches_per_minibatch divides minibatch_size",
-        _divides("number_of_microbatches_per_minibatch", "minibatch_size"),
-        ("number_of_microbatches_per_minibatch", "minibatch_size"),
+        "number_of_microbatches_per_minibatch",
+        "minibatch_size",
         "number_of_microbatches_per_minibatch {} does not divide the minibatch of {} sequences; "
         "give a divisor",
     ),
     Rule(
-        "tensor_parallel_degree divides attention_heads",
-        _divides("tensor_parallel_degree", "attention_heads"),
-        ("tensor_parallel_degree", "attention_heads"),
+        "tensor_parallel_degree",
+        "attention_heads",
         "the tensor parallel degree {} does not divide the {} attention_heads; change the degrees",
     ),
     Rule(
-        "pipeline_parallel_degree divides layers",
-        _divides("pipeline_parallel_degree", "layers"),
-        ("pipeline_parallel_degree", "layers"),
+        "pipeline_parallel_degree",
+        "layers",
         "the pipeline parallel degree {} does not divide the {} layers; change the degrees",
     ),
 )
-MEMORY = Rule(
-    "total_required_memory_per_accelerator is at most memory",
-    lambda table: np.asarray(table[MEMORY_BYTES] <= table["memory"]),
-    (MEMORY_BYTES, "memory"),
-    "{} bytes are needed of {} on each accelerator",
-)
+MEMORY = Rule(MEMORY_BYTES, "memory", "{} bytes are needed of {} on each accelerator", False)
 
 
 def has_memory(configuration: Configuration) -> bool:
@@ -85,9 +80,9 @@ def has_memory(configuration: Configuration) -> bool:
 
 def build_table(
     configuration: Configuration,
-    corrections: Iterable[Correction],
+    corrections: Collection[Correction],
     instead: Mapping[str, ArrayLike] | None = None,
-) -> ParameterTable:
+) -> TimeQuantities:
     """All parameters and times of a configuration under these corrections; ``instead`` replaces
     values of it, also by arrays.
 
@@ -110,12 +105,12 @@ def build_table(
     for name in asked:
         given.pop(name, None)
     try:
-        return ParameterTable(formulas(corrections), given, (*RESULTS, *_MAPPED, *asked))
+        return TimeQuantities(given, corrections, (*RESULTS, *_MAPPED, *asked))
     except InputError as error:
         raise InputError(f"{configuration.source}: {error}") from error
 
 
-def check_counts(table: ParameterTable, source: str) -> None:
+def check_counts(table: TimeQuantities, source: str) -> None:
     """The degrees inside a node must use all its accelerators, and all together those that the
     configuration names.
 
@@ -145,7 +140,7 @@ def check_counts(table: ParameterTable, source: str) -> None:
             )
 
 
-def check_mapping(table: ParameterTable, source: str) -> None:
+def check_mapping(table: TimeQuantities, source: str) -> None:
     """Refuse a mapping that its model or batch cannot be divided by.
 
     Raises:
@@ -154,11 +149,9 @@ def check_mapping(table: ParameterTable, source: str) -> None:
     check_counts(table, source)
     for rule in DIVISIBILITY:
         if not rule.holds(table):
-            raise InputError(
-                f"{source}: "
-                f"{rule.sentence.format(*(written(table.number(name)) for name in rule.shown))}"
-            )
+            one, other = written(table.number(rule.one)), written(table.number(rule.other))
+            raise InputError(f"{source}: {rule.sentence.format(one, other)}")
 
 
-def _degrees(table: ParameterTable, names: Iterable[str]) -> str:
+def _degrees(table: TimeQuantities, names: Iterable[str]) -> str:
     return ", ".join(f"{name} {written(table.number(name))}" for name in names)
