@@ -72,9 +72,7 @@ DECODER = Correction(
     "and once and in all passes",
 )
 GATING = Correction(
-    "gating",
-    "the gating networks of all layers are counted in each layer",
-    "they are counted once",
+    "gating", "the gating networks of all layers are counted in each layer", "they are counted once"
 )
 NON_LINEAR = Correction(
     "non_linear",

@@ -16,6 +16,7 @@ from phaze_common.errors import InputError
 from phaze_common.files import read_json
 from phaze_common.ranges import check_ranges
 from phaze_common.suggestions import nearest
+from third_party.cases import cases_in
 from third_party.transformer_perf_estimates.configurations import Configuration, Strategy, Training
 from third_party.transformer_perf_estimates.models import (
     TransformerModel,
@@ -66,15 +67,10 @@ def read_case_file(path: Path) -> list[dict[str, Any]]:
     document = read_json(path, "a JSON file")
     if isinstance(document, dict) and "cases" in document:
         document = document["cases"]
-    cases = document if isinstance(document, list) else [document]
-    if not cases or not all(
-        isinstance(case, dict) and not case.keys().isdisjoint(KNOWN) for case in cases
-    ):
-        raise InputError(
-            f'{path} does not hold cases; give {{"cases": [...]}} with an object for each'
-        )
-    for case in cases:
-        check_ranges(case, str(path))
+    wanted = 'cases; give {"cases": [...]} with an object for each'
+    cases = cases_in(document, path, wanted)
+    if any(case.keys().isdisjoint(KNOWN) for case in cases):
+        raise InputError(f"{path} does not hold {wanted}")
     return cases
 
 

@@ -123,7 +123,7 @@ class Configurations:
                 **{
                     name: column(name)
                     for name in ("tp1", "tp2", "micro_batch", "panels", "nv_tp1", "nv_tp2")
-                },
+                }
             ),
             layout=np.arange(len(given)),
             **{name: column(name) for name in ("pp", "dp", "nv_pp", "nv_dp")},

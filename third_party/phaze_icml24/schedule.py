@@ -139,14 +139,14 @@ def _field(container: Any, key: str, kind: Any, where: str) -> Any:
     """``container[key]``, of type ``kind``."""
     if not isinstance(container, Mapping) or key not in container:
         raise InputError(
-            f"{where} has no {key!r}; see the head of third_party/phaze_icml24_schedule.py for "
+            f"{where} has no {key!r}; see the head of third_party/phaze_icml24/schedule.py for "
             "the format"
         )
     value = container[key]
     if not isinstance(value, kind) or isinstance(value, bool):
         given = as_given(value)
         raise InputError(
-            f"{key!r} of {where} is {given}; see the head of third_party/phaze_icml24_schedule.py "
+            f"{key!r} of {where} is {given}; see the head of third_party/phaze_icml24/schedule.py "
             "for the format"
         )
     return value
