@@ -61,11 +61,8 @@ def answer_cases(
 
 
 def cases_in(document: Any, path: Path, wanted: str) -> list[dict[str, Any]]:
-    """The cases that a document of ``path`` is: itself, or the entries of a list.
-
-    Raises:
-        InputError: it is not made of objects, or has numbers that no case can have.
-    """
+    """The cases that a document of ``path`` is: itself, or the entries of a list. Raises
+    InputError: it is not made of objects, or has numbers that no case can have."""
     cases = document if isinstance(document, list) else [document]
     if not cases or not all(isinstance(case, dict) for case in cases):
         raise InputError(f"{path} does not hold {wanted}")
@@ -98,11 +95,8 @@ def answers_of(
 
 
 def integer(value: Any, name: str, least: int, most: int) -> int:
-    """A whole number within bounds, such as 8 or 8.0.
-
-    Raises:
-        InputError: it is something else; ``name`` says what.
-    """
+    """A whole number within bounds, such as 8 or 8.0. Raises InputError: it is something else;
+    ``name`` says what."""
     whole = not isinstance(value, bool) and isinstance(value, int | float) and value % 1 == 0
     if not whole or not least <= value <= most:
         raise InputError(

@@ -46,11 +46,8 @@ class Chain:
 
 
 def model_chain(model: Model, names: Sequence[str]) -> Chain:
-    """The chain of a model whose files list ``names``.
-
-    Raises:
-        InputError: the files lack operators of a layer.
-    """
+    """The chain of a model whose files list ``names``. Raises InputError: the files lack operators
+    of a layer."""
     rows = operator_chain(model, names)
     last = model.family.layers[-1][1] if model.family.layers else None
     tail = 0 if last is None else len(names) - 1 - list(names).index(last)

@@ -105,11 +105,8 @@ def compare(
     cases: Sequence[Case], folder: Path, output: Path, limits: Limits, plans: Path | None
 ) -> list[Answer]:
     """Answers of all methods on all cases, with the tables in ``output``; ``plans`` is a folder of
-    Aceso's stored plans.
-
-    Raises:
-        InputError: the folder has no database of a case, or nothing can be written.
-    """
+    Aceso's stored plans. Raises InputError: the folder has no database of a case, or nothing can be
+    written."""
     databases = [
         read_database(folder, find_model(case.model, case.size, case.layers)) for case in cases
     ]

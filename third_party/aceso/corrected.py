@@ -112,11 +112,8 @@ def corrected(
     devices_per_node: int = DEVICES_PER_NODE,
     which: Mechanisms | None = None,
 ) -> Corrected:
-    """Price a plan with the corrections (all of them without ``which``).
-
-    Raises:
-        InputError: as ``evaluate``.
-    """
+    """Price a plan with the corrections (all of them without ``which``). Raises InputError: as
+    ``evaluate``."""
     return _corrected(
         plan,
         database,
@@ -129,11 +126,8 @@ def corrected(
 def changes(
     plan: Plan, database: Database, devices_per_node: int = DEVICES_PER_NODE
 ) -> tuple[Change, ...]:
-    """What each mechanism adds, one after another from Aceso's cost model on.
-
-    Raises:
-        InputError: as ``evaluate``.
-    """
+    """What each mechanism adds, one after another from Aceso's cost model on. Raises InputError: as
+    ``evaluate``."""
     published = evaluate(plan, database, devices_per_node)
     which, before, found = NO_CORRECTIONS, published.iteration_s, []
     for name in NAMES:

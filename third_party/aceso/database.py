@@ -114,11 +114,8 @@ class Database:
 
 
 def read_database(folder: Path, model: Model) -> Database:
-    """The measurements of a model in a folder.
-
-    Raises:
-        InputError: there is no such folder, it holds another model, or a file in it is damaged.
-    """
+    """The measurements of a model in a folder. Raises InputError: there is no such folder, it holds
+    another model, or a file in it is damaged."""
     if not folder.is_dir():
         raise InputError(
             f"{folder} is not a folder; give the folder of profiled operators (files "

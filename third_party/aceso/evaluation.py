@@ -51,19 +51,15 @@ def evaluate(
     plan: Plan, database: Database, devices_per_node: int = DEVICES_PER_NODE
 ) -> Evaluation:
     """Price a plan; a machine of fewer devices than one node has is taken for a node of its own.
-
-    Raises: InputError: the plan is of another model than the database, has other operators, does
-        not fit the nodes or
-            micro-batches, or asks for what was not measured.
-    """
+    Raises InputError: the plan is of another model than the database, has other operators, does not
+    fit the nodes or micro-batches, or asks for what was not measured."""
     if (plan.model.family.name, plan.model.files_size) != (
         database.model.family.name,
         database.model.files_size,
     ):
         raise InputError(
             f"the plan is of {plan.model.family.name} {plan.model.size}, the database of "
-            f"{database.model.family.name} "
-            f"{database.model.size}; give the two of one model"
+            f"{database.model.family.name} {database.model.size}; give the two of one model"
         )
     chain = operator_chain(plan.model, database.names)
     if plan.operators != len(chain):
@@ -86,9 +82,8 @@ def evaluate(
         if first // per_node != (last - 1) // per_node:
             raise InputError(
                 f"stage {at + 1} has GPUs {first} to {last - 1}, which are in more than one node "
-                f"of {per_node}; "
-                "Aceso's model prices stages within a node, so give --gpus-per-node as the plan "
-                "needs it"
+                f"of {per_node}; Aceso's model prices stages within a node, so give "
+                "--gpus-per-node as the plan needs it"
             )
         prices.append(
             stage_price(

@@ -50,9 +50,8 @@ class AcesoRun:
             if given and _plain(given) not in [_plain(each) for each in actual]:
                 raise InputError(
                     f"{row.where}, column {name} is {given!r:.60}, but {row.plan.name} is of "
-                    f"{family} {size} in "
-                    f"{load_corrections().families[family].format}; give the plan and database of "
-                    "one model and number format"
+                    f"{family} {size} in {load_corrections().families[family].format}; give the "
+                    "plan and database of one model and number format"
                 )
         check_stated(
             row,

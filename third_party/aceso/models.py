@@ -87,11 +87,9 @@ def families() -> dict[str, Family]:
 
 
 def find_model(name: str, size: str, layers: int | None = None) -> Model:
-    """A model by the names of its files; ``layers`` other than its own where given.
-
-    Raises: InputError: there is no such family, or the number of layers is missing, wrong or not to
-        be chosen.
-    """
+    """A model by the names of its files; ``layers`` other than its own where given. Raises
+    InputError: there is no such family, or the number of layers is missing, wrong or not to be
+    chosen."""
     known = families()
     if name not in known:
         raise InputError(
@@ -123,11 +121,8 @@ def find_model(name: str, size: str, layers: int | None = None) -> Model:
 
 
 def operator_chain(model: Model, names: Sequence[str]) -> tuple[int, ...]:
-    """Row of the file for every operator of the model, in order.
-
-    Raises:
-        InputError: the file lacks an operator that every layer begins or ends with.
-    """
+    """Row of the file for every operator of the model, in order. Raises InputError: the file lacks
+    an operator that every layer begins or ends with."""
     rows = list(range(len(names)))
     chain: list[int] = []
     done = 0
@@ -135,8 +130,7 @@ def operator_chain(model: Model, names: Sequence[str]) -> tuple[int, ...]:
         if first not in names or last not in names or names.index(last) < names.index(first):
             raise InputError(
                 f"the operators of {model.family.name} {model.size} lack '{first}' ... '{last}', "
-                "which every layer has; "
-                "give a database of this model"
+                "which every layer has; give a database of this model"
             )
         begin, end = names.index(first), names.index(last) + 1
         chain += rows[done:begin] + rows[begin:end] * (model.layers or 1)

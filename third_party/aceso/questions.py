@@ -41,8 +41,7 @@ class Question:
             sizes = ", ".join(map(str, self.database.micro_batch_sizes))
             raise InputError(
                 f"a global batch of {self.global_batch} is not a whole number of any profiled "
-                f"micro-batch ({sizes}); "
-                "give one that is"
+                f"micro-batch ({sizes}); give one that is"
             )
 
     @property

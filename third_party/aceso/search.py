@@ -292,11 +292,8 @@ class Search:
 
 
 def search(question: Question) -> Found:
-    """The best plan that is found in the time given, with a bound on all plans.
-
-    Raises:
-        InfeasibleError: no plan fits the memory.
-    """
+    """The best plan that is found in the time given, with a bound on all plans. Raises
+    InfeasibleError: no plan fits the memory."""
     with CompileTime.counted() as compiling:
         return _search(question, compiling)
 
@@ -343,9 +340,8 @@ def _search(question: Question, compiling: CompileTime) -> Found:
             else f"no plan was found in {question.time_limit_s:g} s"
         )
         raise InfeasibleError(
-            f"{proven} of up to {question.most_stages} stages within "
-            f"{question.memory_limit_mib:g} MB per GPU; "
-            "give more memory, GPUs, stages or time"
+            f"{proven} of up to {question.most_stages} stages within {question.memory_limit_mib:g} "
+            "MB per GPU; give more memory, GPUs, stages or time"
         )
     stages = sum(len(each.pricing.tries) for each in open_branches if each.pricing is not None)
     return Found(

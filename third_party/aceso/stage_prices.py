@@ -160,9 +160,8 @@ def _check_measured(
         choice = stage.choices[at]
         raise InputError(
             f"{database.folder} has no measurement of {database.names[rows[at]]} for "
-            f"{micro_batch // choice.dp} samples, "
-            f"tensor parallel width {choice.tp} and algorithm {choice.algorithm}; profile it, or "
-            "give another plan"
+            f"{micro_batch // choice.dp} samples, tensor parallel width {choice.tp} and algorithm "
+            f"{choice.algorithm}; profile it, or give another plan"
         )
 
 

@@ -40,12 +40,8 @@ class Calculated(Generic[Value]):
     @overload
     def __get__(self, table: Quantities, owner: type[Any]) -> Value: ...
     def __get__(self, table: Quantities | None, owner: type[Any]) -> Value | Calculated[Value]:
-        """The value, worked out and kept.
-
-        Raises:
-            InputError: it depends on itself or on a value that is not given, or leaves the range of
-                numbers.
-        """
+        """The value, worked out and kept. Raises InputError: it depends on itself or on a value
+        that is not given, or leaves the range of numbers."""
         if table is None:
             return self
         if self.name in table.pending:
@@ -93,11 +89,8 @@ class Quantities:
         corrections: Collection[Correction],
         wanted: Iterable[str],
     ) -> None:
-        """Calculate the ``wanted`` ones and what they need.
-
-        Raises:
-            InputError: as for ``Calculated``.
-        """
+        """Calculate the ``wanted`` ones and what they need. Raises InputError: as for
+        ``Calculated``."""
         self.corrections = corrections
         self.pending: list[str] = []  # being calculated, each for the one before it
         self.given = tuple(given)
@@ -112,11 +105,8 @@ class Quantities:
         )
 
     def value(self, name: str) -> FloatArray:
-        """Value of a parameter, of shape () or that of the arrays given.
-
-        Raises:
-            InputError: as for ``Calculated``.
-        """
+        """Value of a parameter, of shape () or that of the arrays given. Raises InputError: as for
+        ``Calculated``."""
         found: FloatArray = getattr(self, name)
         return found
 

@@ -60,11 +60,8 @@ class Parameter:
     description: str = ""
 
     def parse(self, given: object, source: str) -> float:
-        """A value of a file in the base unit.
-
-        Raises:
-            InputError: it is not of this kind or not in the range.
-        """
+        """A value of a file in the base unit. Raises InputError: it is not of this kind or not in
+        the range."""
         name = f"{source}: {self.name}"
         value = parse_quantity(given, self.kind, name)
         if (self.whole and not value.is_integer()) or not self.least <= value <= self.most:

@@ -94,10 +94,7 @@ class Rows:
 
 def read_configuration(path: Path, tables: LookupTables, rows: Rows = Rows()) -> Configuration:
     """The configuration in a JSON file, or in a ``config_summary.txt`` that an earlier run wrote.
-
-    Raises:
-        InputError: the file cannot be read, or as ``configuration_of``.
-    """
+    Raises InputError: the file cannot be read, or as ``configuration_of``."""
     text = read_text(path, "a configuration, a JSON file")
     document = (
         document_of_summary(text, str(path))
@@ -110,11 +107,9 @@ def read_configuration(path: Path, tables: LookupTables, rows: Rows = Rows()) ->
 def configuration_of(
     document: object, tables: LookupTables, source: str, rows: Rows = Rows()
 ) -> Configuration:
-    """The configuration in a parsed file; ``source`` names it in refusals.
-
-    Raises: InputError: a category is missing; a category, parameter, table, row, property or unit
-        is unknown; a value cannot be.
-    """
+    """The configuration in a parsed file; ``source`` names it in refusals. Raises InputError: a
+    category is missing; a category, parameter, table, row, property or unit is unknown; a value
+    cannot be."""
     check_ranges(document, source)
     categories = _categories(document, source)
     settings: dict[str, Setting] = {}

@@ -103,11 +103,8 @@ NAMES = tuple(each.name for each in CORRECTIONS)
 
 
 def applied(kept: Collection[str]) -> tuple[Correction, ...]:
-    """The corrections but those whose names are ``kept`` as published.
-
-    Raises:
-        InputError: a name is none of a correction.
-    """
+    """The corrections but those whose names are ``kept`` as published. Raises InputError: a name is
+    none of a correction."""
     for name in kept:
         if name not in NAMES:
             raise InputError(

@@ -71,11 +71,8 @@ class TrainingTime:
 
 
 def estimate(configuration: Configuration, kept: Collection[str] = ()) -> TrainingTime:
-    """The training time under all corrections but those ``kept`` as published.
-
-    Raises: InputError: the configuration is incomplete or contradicts itself, or a correction is
-        unknown.
-    """
+    """The training time under all corrections but those ``kept`` as published. Raises InputError:
+    the configuration is incomplete or contradicts itself, or a correction is unknown."""
     corrections = applied(kept)
     table = build_table(configuration, corrections)
     check_mapping(table, configuration.source)

@@ -20,14 +20,12 @@ from third_party.amped.units import Kind, written
 
 RECONSTRUCTED = (
     "AMPeD's repository holds no code; its parameters and formulas are those of a public "
-    "derivative (amped_deepflow) and of that "
-    "project's description of performance_model.py. They are as described there except what "
-    "follows.",
+    "derivative (amped_deepflow) and of that project's description of performance_model.py. They "
+    "are as described there except what follows.",
     "efficiency: 0.51 as in the copy that was described; AMPeD's fitted curve of the micro-batch "
-    "size is not public. Marked "
-    "calculated it is limit x / (x + half size) of the micro-batch size x with "
-    "efficiency_curve_limit and "
-    "efficiency_curve_half_size given; the bound of 0.91 is as described.",
+    "size is not public. Marked calculated it is limit x / (x + half size) of the micro-batch size "
+    "x with efficiency_curve_limit and efficiency_curve_half_size given; the bound of 0.91 is as "
+    "described.",
     "MoE all-to-all: reconstructed; n holders of experts (nodes or the accelerators of one node) "
     "each send (n - 1) / n of their "
     "activations to the others; there and back in every second layer.",
@@ -238,10 +236,9 @@ def search_text(result: SearchResult) -> str:
     lines += [
         "",
         f"{certificate.permutations:,} permutations: {sizes:,} batch "
-        f"size{'' if sizes == 1 else 's'} x "
-        f"{certificate.splits_inside:,} splits of {certificate.accelerators_per_node:,} "
-        "accelerators x "
-        f"{certificate.splits_between:,} splits of {certificate.nodes:,} nodes.",
+        f"size{'' if sizes == 1 else 's'} x {certificate.splits_inside:,} splits of "
+        f"{certificate.accelerators_per_node:,} accelerators x {certificate.splits_between:,} "
+        f"splits of {certificate.nodes:,} nodes.",
         *(f"{each.permutations:,} of them break: {each.rule}." for each in certificate.excluded),
         f"All {certificate.feasible:,} others were evaluated; the best takes "
         f"{result.best[0].time_s!r} s.",

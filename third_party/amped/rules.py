@@ -84,19 +84,15 @@ def build_table(
     instead: Mapping[str, ArrayLike] | None = None,
 ) -> TimeQuantities:
     """All parameters and times of a configuration under these corrections; ``instead`` replaces
-    values of it, also by arrays.
-
-    Raises: InputError: several batch sizes are given, a value is missing, parameters form a cycle
-        or leave the range of numbers.
-    """
+    values of it, also by arrays. Raises InputError: several batch sizes are given, a value is
+    missing, parameters form a cycle or leave the range of numbers."""
     given: dict[str, ArrayLike] = {}
     for setting in configuration.settings:
         name = setting.parameter.name
         if len(setting.values) > 1 and name not in (instead or {}):
             raise InputError(
                 f"{configuration.source}: {name} lists {len(setting.values):,} values; give one, "
-                "or ask for optimize, "
-                "which compares them"
+                "or ask for optimize, which compares them"
             )
         if setting.values:
             given[name] = setting.values[0]
@@ -112,11 +108,7 @@ def build_table(
 
 def check_counts(table: TimeQuantities, source: str) -> None:
     """The degrees inside a node must use all its accelerators, and all together those that the
-    configuration names.
-
-    Raises:
-        InputError: they multiply to another number.
-    """
+    configuration names. Raises InputError: they multiply to another number."""
     inside, between = (
         table.number("accelerators_per_node_required"),
         table.number("number_of_nodes_required"),
@@ -135,17 +127,13 @@ def check_counts(table: TimeQuantities, source: str) -> None:
         if name in table.given and table.number(name) != product:
             raise InputError(
                 f"{source}: the degrees make for a {name} of {written(product)}, but it is given "
-                "as "
-                f"{written(table.number(name))}; make them equal"
+                f"as {written(table.number(name))}; make them equal"
             )
 
 
 def check_mapping(table: TimeQuantities, source: str) -> None:
-    """Refuse a mapping that its model or batch cannot be divided by.
-
-    Raises:
-        InputError: names the first rule of ``DIVISIBILITY`` that it breaks, or as ``check_counts``.
-    """
+    """Refuse a mapping that its model or batch cannot be divided by. Raises InputError: names the
+    first rule of ``DIVISIBILITY`` that it breaks, or as ``check_counts``."""
     check_counts(table, source)
     for rule in DIVISIBILITY:
         if not rule.holds(table):

@@ -131,9 +131,8 @@ def optimize(
     if count > MOST_PERMUTATIONS:
         raise InputError(
             f"{configuration.source}: {count:,} permutations ({len(sizes)} batch sizes, "
-            f"{len(inside)} splits inside a node, "
-            f"{len(between)} between nodes) are more than {MOST_PERMUTATIONS:,}; give fewer batch "
-            "sizes"
+            f"{len(inside)} splits inside a node, {len(between)} between nodes) are more than "
+            f"{MOST_PERMUTATIONS:,}; give fewer batch sizes"
         )
     batch, first, second = (
         each.ravel() for each in np.indices((len(sizes), len(inside), len(between)))
@@ -229,9 +228,8 @@ def _system(configuration: Configuration) -> tuple[int, int]:
     if total % per_node or (nodes is not None and nodes * per_node != total):
         raise InputError(
             f"{source}: {total} accelerators are not the whole nodes of {per_node} that the "
-            "configuration names; make "
-            "total_number_of_accelerators the product of number_of_nodes and "
-            "number_of_accelerators_per_node"
+            "configuration names; make total_number_of_accelerators the product of number_of_nodes "
+            "and number_of_accelerators_per_node"
         )
     return per_node, total // per_node
 

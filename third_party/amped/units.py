@@ -65,12 +65,9 @@ _SPOKEN = {
 
 
 def parse_quantity(given: object, kind: Kind, name: str) -> float:
-    """``given``, a number or a text such as "8 GB", in the base unit of ``kind``.
-
-    Raises: InputError: it is neither, its unit is unknown or of another kind, or it is endless or
-        larger than ``LARGEST``; ``name``
-            says what it is the value of.
-    """
+    """``given``, a number or a text such as "8 GB", in the base unit of ``kind``. Raises
+    InputError: it is neither, its unit is unknown or of another kind, or it is endless or larger
+    than ``LARGEST``; ``name`` says what it is the value of."""
     wanted = f"give {_SPOKEN[kind]} such as {kind.example}"
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise InputError(f"{name} is {as_given(given)}; {wanted}")

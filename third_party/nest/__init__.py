@@ -18,11 +18,7 @@ from third_party.cases import answer_cases
 
 
 def place(document: dict[str, Any]) -> dict[str, Any]:
-    """The optimum of a case.
-
-    Raises:
-        InputError: a field is missing or wrong.
-    """
+    """The optimum of a case. Raises InputError: a field is missing or wrong."""
     from third_party.nest.placement import best_plan
     from third_party.nest.problem import read_problem
 

@@ -79,11 +79,8 @@ class NestProblem:
 
 
 def read_problem(document: Mapping[str, Any]) -> NestProblem:
-    """The problem in ``document``, or in its field "problem".
-
-    Raises:
-        InputError: a field is missing or wrong.
-    """
+    """The problem in ``document``, or in its field "problem". Raises InputError: a field is missing
+    or wrong."""
     case = document.get("problem", document)
     if not isinstance(case, Mapping):
         raise InputError(f"problem is {_shown(case)}; it must be an object")

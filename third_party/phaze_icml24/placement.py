@@ -84,11 +84,8 @@ class CasePlan:
 
 def place_case(document: Mapping[str, Any]) -> dict[str, Any]:
     """Solve a device-placement input and return the original's output fields; infeasible is 1e30
-    seconds without stages.
-
-    Raises:
-        InputError: a field is missing or wrong, or the layers do not form a chain.
-    """
+    seconds without stages. Raises InputError: a field is missing or wrong, or the layers do not
+    form a chain."""
     problem = read_problem(document)
     best, best_chain = None, None
     for chain in read_chains(document):
@@ -117,11 +114,8 @@ def place_case(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_problem(document: Mapping[str, Any]) -> PlacementInput:
-    """The fields that all widths share.
-
-    Raises:
-        InputError: one is missing or has the wrong type or sign.
-    """
+    """The fields that all widths share. Raises InputError: one is missing or has the wrong type or
+    sign."""
     optimizer = document.get("optimizerAlgorithm", "SGD")
     if optimizer not in ("SGD", "Adam"):
         raise InputError(f"optimizerAlgorithm is {as_given(optimizer)}; it must be 'SGD' or 'Adam'")
@@ -148,11 +142,8 @@ def read_problem(document: Mapping[str, Any]) -> PlacementInput:
 
 
 def read_chains(document: Mapping[str, Any]) -> list[LayerChain]:
-    """The layers of every width, topologically sorted.
-
-    Raises:
-        InputError: a field is missing or wrong, or a width's layers do not form a chain.
-    """
+    """The layers of every width, topologically sorted. Raises InputError: a field is missing or
+    wrong, or a width's layers do not form a chain."""
     nodes, edges = document.get("nodes"), document.get("edges")
     if not isinstance(nodes, dict) or not isinstance(edges, dict) or not nodes:
         raise InputError(

@@ -31,11 +31,7 @@ Answer = dict[str, Any]
 
 def evaluated(case: Mapping[str, Any], folder: Path, as_published: bool) -> Answer:
     """The configuration of a case, priced; with what the published formulas say of it beside,
-    unless they were asked for.
-
-    Raises:
-        InputError: the case cannot be.
-    """
+    unless they were asked for. Raises InputError: the case cannot be."""
     training = read_training(case, folder)
     configurations = Configurations.of([read_configuration(case, training)])
 
@@ -61,11 +57,7 @@ def evaluated(case: Mapping[str, Any], folder: Path, as_published: bool) -> Answ
 
 def searched(case: Mapping[str, Any], folder: Path, as_published: bool, top: int) -> Answer:
     """The best configurations of a case's space and how many there are; with the best of the
-    published formulas beside.
-
-    Raises:
-        InputError: the case cannot be, or its space is too large.
-    """
+    published formulas beside. Raises InputError: the case cannot be, or its space is too large."""
     training = read_training(case, folder)
     configurations = space(training)
     found = best_of(
@@ -99,11 +91,8 @@ def compared(
     model: str | None,
     device: str | None,
 ) -> Answer:
-    """A case under both physics; ``table`` are the lines for people.
-
-    Raises:
-        InputError: the case cannot be, or nothing of ours stands for it.
-    """
+    """A case under both physics; ``table`` are the lines for people. Raises InputError: the case
+    cannot be, or nothing of ours stands for it."""
     # Our own search needs the rooms of the house, which the formulas of transformer-perf-estimates
     # do without.
     from third_party.transformer_perf_estimates.comparison import compare
@@ -119,8 +108,7 @@ def compared(
     title = (
         f"{case.get('model_name', question.model)}, {training.strategy}: {training.gpus:,} x "
         f"{case.get('system_name', question.hardware.device)}, {training.nvlink_size} in a fast "
-        "domain, "
-        f"global batch {training.global_batch:,}"
+        f"domain, global batch {training.global_batch:,}"
     )
     return (
         _question(case)

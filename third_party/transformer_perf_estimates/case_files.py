@@ -59,11 +59,7 @@ Found = TypeVar("Found", TransformerModel, System)
 
 
 def read_case_file(path: Path) -> list[dict[str, Any]]:
-    """The cases of a file.
-
-    Raises:
-        InputError: the file is missing, not JSON, or holds no cases.
-    """
+    """The cases of a file. Raises InputError: the file is missing, not JSON, or holds no cases."""
     document = read_json(path, "a JSON file")
     if isinstance(document, dict) and "cases" in document:
         document = document["cases"]
@@ -75,11 +71,7 @@ def read_case_file(path: Path) -> list[dict[str, Any]]:
 
 
 def read_training(case: Mapping[str, Any], folder: Path) -> Training:
-    """The question of a case.
-
-    Raises:
-        InputError: a key is missing or wrong, or a name unknown.
-    """
+    """The question of a case. Raises InputError: a key is missing or wrong, or a name unknown."""
     for key in case.keys() - KNOWN:
         if meant := nearest(key, QUESTION, ""):  # others are notes of whoever wrote the file
             raise InputError(f"a case has no key {as_given(key)}; {meant}")
@@ -126,12 +118,9 @@ def _named(
 
 
 def read_configuration(case: Mapping[str, Any], training: Training) -> Configuration:
-    """The configuration of a case.
-
-    Raises: InputError: a key is missing or wrong, degrees do not divide what they split or do not
-        multiply to the GPUs, panels do not
-            divide, or shares of the fast domain do not fill it.
-    """
+    """The configuration of a case. Raises InputError: a key is missing or wrong, degrees do not
+    divide what they split or do not multiply to the GPUs, panels do not divide, or shares of the
+    fast domain do not fill it."""
     one_d, two_d = (training.strategy is each for each in (Strategy.ONE_D, Strategy.TWO_D))
     degrees, domain = (
         mapping_of(case.get("config"), "config", "dp, pp, mbs"),

@@ -82,11 +82,8 @@ def compare(
     corrections: Corrections = CORRECTED,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Ask ``question`` of both; training graphs are extracted where they are not on disk.
-
-    Raises:
-        InputError: our physics cannot be asked.
-    """
+    """Ask ``question`` of both; training graphs are extracted where they are not on disk. Raises
+    InputError: our physics cannot be asked."""
     request = question.search_request(micro_batch_sizes)
     found = search(question.training, 1, corrections)
     first = [estimate_at(found.estimates, int(place)) for place in found.best]

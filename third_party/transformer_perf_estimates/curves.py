@@ -56,11 +56,8 @@ class CurvePoint:
 
 
 def cases_of(case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A case for every combination of the values of the question's lists.
-
-    Raises:
-        InputError: a list is empty, or there are too many combinations.
-    """
+    """A case for every combination of the values of the question's lists. Raises InputError: a list
+    is empty, or there are too many combinations."""
     lists = {key: case[key] for key in QUESTION if isinstance(case.get(key), list)}
     for key, values in lists.items():
         if not values:
@@ -76,11 +73,8 @@ def cases_of(case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def curve_points(case: Mapping[str, Any], folder: Path) -> list[CurvePoint]:
-    """The points of a case whose values may be lists.
-
-    Raises:
-        InputError: one of its cases cannot be, or its space is too large.
-    """
+    """The points of a case whose values may be lists. Raises InputError: one of its cases cannot
+    be, or its space is too large."""
     return [_point(each, folder) for each in cases_of(case)]
 
 

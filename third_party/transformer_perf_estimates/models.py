@@ -25,11 +25,8 @@ class TransformerModel:
 
 
 def read_model(document: Any, source: str) -> TransformerModel:
-    """A model from its own keys: l, e, h, depth, and f, which is 4 e where it is not given.
-
-    Raises:
-        InputError: a key is missing, unknown or wrong; names ``source``.
-    """
+    """A model from its own keys: l, e, h, depth, and f, which is 4 e where it is not given. Raises
+    InputError: a key is missing, unknown or wrong; names ``source``."""
     given = mapping_of(document, source, "l, e, h, depth")
     refuse_unknown(given, ("l", "e", "h", "depth", "f"), source)
     hidden = whole(given.get("e"), f"{source}: e", 1, MOST_WIDTH)
@@ -55,11 +52,7 @@ def published_models() -> dict[str, TransformerModel]:
 
 
 def published_model(name: str) -> TransformerModel:
-    """A published model.
-
-    Raises:
-        InputError: there is none of that name; says which there are.
-    """
+    """A published model. Raises InputError: there is none of that name; says which there are."""
     known = published_models()
     if name not in known:
         instead = nearest(name, known, f"known are {', '.join(known)}")

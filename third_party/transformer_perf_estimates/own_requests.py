@@ -57,21 +57,14 @@ class OwnQuestion:
     @staticmethod
     def of(training: Training, model: str | None = None, device: str | None = None) -> OwnQuestion:
         """The question of ``training``; ``model`` and ``device`` are those of ours that stand for
-        its own, if not the usual ones.
-
-        Raises:
-            InputError: they do not, or nothing of ours does.
-        """
+        its own, if not the usual ones. Raises InputError: they do not, or nothing of ours does."""
         name = model or own_model(training.model)
         _check_sizes(name, training.model)
         return OwnQuestion(training, name, own_hardware(training, device))
 
     def search_request(self, micro_batch_sizes: Sequence[int] = MICRO_BATCH_SIZES) -> Request:
-        """The search of the best plan.
-
-        Raises: InputError: no configuration has such a micro-batch, or our model cannot have any of
-            the layouts.
-        """
+        """The search of the best plan. Raises InputError: no configuration has such a micro-batch,
+        or our model cannot have any of the layouts."""
         found = space(self.training)
         layouts, two_d = found.layouts, self.training.strategy is Strategy.TWO_D
         batches = [
@@ -126,11 +119,8 @@ class OwnQuestion:
         return self._resolved(settings, Mode.SEARCH)
 
     def request_of(self, configuration: Configuration) -> Request:
-        """One configuration, its layers balanced over the stages as Megatron-LM does.
-
-        Raises:
-            InputError: our model or our layouts cannot have it.
-        """
+        """One configuration, its layers balanced over the stages as Megatron-LM does. Raises
+        InputError: our model or our layouts cannot have it."""
         each, strategy = configuration, self.training.strategy
         settings: dict[str, Any] = {
             "tp": each.tp1,
@@ -165,11 +155,8 @@ class OwnQuestion:
 
     def configuration_of(self, plan: UniformPlan) -> Configuration:
         """A plan of ours as a configuration, with its own number of panels; of its stages only how
-        many there are.
-
-        Raises:
-            InputError: its devices do not share out the fast domain as configurations do.
-        """
+        many there are. Raises InputError: its devices do not share out the fast domain as
+        configurations do."""
         shares = self._shares(plan)
         second = plan.tp2 if self.training.strategy is Strategy.TWO_D else plan.cp
         layouts = space(self.training).layouts
@@ -207,8 +194,7 @@ class OwnQuestion:
         if math.prod(shares.values()) != size:
             raise InputError(
                 f"the plan has {math.prod(shares.values())} of its devices in a fast domain of "
-                f"{size}, which configurations of "
-                "transformer-perf-estimates fill"
+                f"{size}, which configurations of transformer-perf-estimates fill"
             )
         return shares
 
@@ -235,11 +221,8 @@ class OwnQuestion:
     def resolved(
         self, settings: Mapping[str, Any], mode: Mode, chunk_layers: StatedChunks | None = None
     ) -> Request:
-        """A request of ``settings`` on top of those that all have in common.
-
-        Raises:
-            InputError: they contradict each other, the model or the hardware.
-        """
+        """A request of ``settings`` on top of those that all have in common. Raises InputError:
+        they contradict each other, the model or the hardware."""
         files = HardwareFiles({("cluster", CLUSTER): self.hardware.cluster})
         return resolve(
             {},

@@ -31,11 +31,8 @@ class Search:
 
 
 def search(training: Training, top: int = 1, corrections: Corrections = CORRECTED) -> Search:
-    """Price a space and find its ``top`` best configurations, fewer where fewer fit.
-
-    Raises:
-        InputError: the space is larger than memory holds.
-    """
+    """Price a space and find its ``top`` best configurations, fewer where fewer fit. Raises
+    InputError: the space is larger than memory holds."""
     return best_of(estimate(training, space(training), corrections), top)
 
 

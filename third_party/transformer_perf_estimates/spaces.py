@@ -53,11 +53,8 @@ class Cell:
 
 
 def space(training: Training) -> Configurations:
-    """All configurations, feasible or not; none where the numbers do not divide.
-
-    Raises:
-        InputError: there are more than memory holds.
-    """
+    """All configurations, feasible or not; none where the numbers do not divide. Raises InputError:
+    there are more than memory holds."""
     grids = _grids(training)
     cells = [cell for place, grid in enumerate(grids) for cell in _cells(training, place, grid)]
     cell, shares = _shares(training, grids, cells)
@@ -73,8 +70,7 @@ def _refuse_too_many(count: int, what: str) -> None:
     if count > MOST_CONFIGURATIONS:
         raise InputError(
             f"the space has {count:,} {what}, at most {MOST_CONFIGURATIONS:,} are searched at "
-            "once; "
-            "give fewer GPUs, a smaller fast domain or a batch with fewer divisors"
+            "once; give fewer GPUs, a smaller fast domain or a batch with fewer divisors"
         )
 
 

@@ -79,11 +79,8 @@ _SHARES = ("nvlink_eff", "ib_eff")
 
 
 def read_system(document: Any, source: str) -> System:
-    """A system from the keys of its JSON files.
-
-    Raises:
-        InputError: a key is missing, unknown or wrong; names ``source``.
-    """
+    """A system from the keys of its JSON files. Raises InputError: a key is missing, unknown or
+    wrong; names ``source``."""
     given = mapping_of(document, source, "matrix_flops_fp16, hbm_bandwidth, nvlink_bandwidth")
     refuse_unknown(given, (*_KEYS, *_UNUSED, "nvlink_size", "empirical"), source)
     if given.get("empirical", False) is not False:
@@ -120,11 +117,7 @@ def published_systems() -> dict[str, System]:
 
 
 def published_system(name: str) -> System:
-    """A published system.
-
-    Raises:
-        InputError: there is none of that name; says which there are.
-    """
+    """A published system. Raises InputError: there is none of that name; says which there are."""
     known = published_systems()
     if name not in known:
         instead = nearest(name, known, f"known are {', '.join(known)}")
