@@ -19,16 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_common.errors import InputError
-from third_party.aceso.chains import Chain
-from third_party.aceso.evaluation import evaluate
-from third_party.aceso.models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start
-from third_party.aceso.partitions import Cut, Machine, anywhere, best_partitions
-from third_party.aceso.plans import Plan, StagePlan
-from third_party.aceso.price_tables import TableLayout, place
-from third_party.aceso.questions import Question
-from third_party.aceso.resharding import Choice
-from third_party.aceso.spaces import NEVER, StageSpace, stage_space
-from third_party.aceso.stage_paths import Stretch, path_price
+
+from .chains import Chain
+from .evaluation import evaluate
+from .models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start
+from .partitions import Cut, Machine, anywhere, best_partitions
+from .plans import Plan, StagePlan
+from .price_tables import TableLayout, place
+from .questions import Question
+from .resharding import Choice
+from .spaces import NEVER, StageSpace, stage_space
+from .stage_paths import Stretch, path_price
 
 MOST_UNITS = 64  # groups of layers that stages are cut from, as Alpa clusters layers first
 EVEN = 1e-9

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import outer
-from third_party.aceso.models import Model, operator_chain
+from .compiled import outer
+from .models import Model, operator_chain
 
 Integers = NDArray[np.int64]
 

@@ -13,12 +13,13 @@ from phaze_common.compiled_code import find_place
 from phaze_common.echo import say
 from phaze_common.errors import InputError
 from phaze_common.files import user_path
-from third_party.aceso.database import Database, read_database
-from third_party.aceso.evaluation import DEVICES_PER_NODE, evaluate
-from third_party.aceso.models import find_model
-from third_party.aceso.plans import Plan, plan_document, read_plan
-from third_party.aceso.questions import MOST_STAGES, TIME_LIMIT_S, Question
 from third_party.cases import count_up_to, run_bridge
+
+from .database import Database, read_database
+from .evaluation import DEVICES_PER_NODE, evaluate
+from .models import find_model
+from .plans import Plan, plan_document, read_plan
+from .questions import MOST_STAGES, TIME_LIMIT_S, Question
 
 PROGRAM = "python -m third_party.aceso"
 ABOUT = "Training plans whose stages differ, under Aceso's cost model and its profiled operators."
@@ -47,7 +48,7 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
     question = _question(given)
     find_place()  # before anything is compiled
     if given.command == "search":
-        from third_party.aceso.search import search
+        from .search import search
 
         found = search(question)
         return {
@@ -58,7 +59,7 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
             "search_s": found.seconds,
             "plan": plan_document(found.plan),
         }
-    from third_party.aceso.baselines import baselines
+    from .baselines import baselines
 
     return {
         name: {
@@ -74,8 +75,8 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
 def _compared(given: argparse.Namespace) -> list[str]:
     """The table of a comparison, which is also written with the answers."""
     find_place()  # before anything is compiled
-    from third_party.aceso.compared_cases import read_cases
-    from third_party.aceso.comparison import Limits, compare, markdown, rankings
+    from .compared_cases import read_cases
+    from .comparison import Limits, compare, markdown, rankings
 
     plans = given.plans or given.database.parent / "plans"  # where Aceso's data lie so
     if given.plans is not None and not given.plans.is_dir():
@@ -93,7 +94,7 @@ def _compared(given: argparse.Namespace) -> list[str]:
 def _corrections(plan: Plan, database: Database, devices_per_node: int) -> dict[str, Any]:
     """The same plan as Aceso's runtime runs it, and what each correction adds."""
     find_place()  # before anything is compiled
-    from third_party.aceso.corrected import changes, corrected
+    from .corrected import changes, corrected
 
     return {
         "corrected": corrected(plan, database, devices_per_node).document(),

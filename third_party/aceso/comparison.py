@@ -27,15 +27,16 @@ from phaze_common.files import (
     parse_json,
 )
 from phaze_common.written_files import check_replaceable, write_outputs
-from third_party.aceso.baselines import Baseline, layer_stages, megatron_grid, uniform_plan
-from third_party.aceso.compared_cases import Case
-from third_party.aceso.corrected import corrected
-from third_party.aceso.database import Database, read_database
-from third_party.aceso.evaluation import evaluate
-from third_party.aceso.models import find_model
-from third_party.aceso.plans import Plan, read_plan
-from third_party.aceso.questions import Question
-from third_party.aceso.search import search
+
+from .baselines import Baseline, layer_stages, megatron_grid, uniform_plan
+from .compared_cases import Case
+from .corrected import corrected
+from .database import Database, read_database
+from .evaluation import evaluate
+from .models import find_model
+from .plans import Plan, read_plan
+from .questions import Question
+from .search import search
 
 logger = logging.getLogger(__name__)
 

@@ -5,15 +5,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from third_party.aceso.collective_times import all_reduce_us, pair_us
-from third_party.aceso.corrections import Corrections, Mechanisms, load_corrections
-from third_party.aceso.database import OUTPUT, WEIGHTS, Database
-from third_party.aceso.evaluation import US, Evaluation
-from third_party.aceso.held_memory import HeldMemory, held_memory
-from third_party.aceso.models import operator_chain
-from third_party.aceso.operator_passes import Passes, cell, passes
-from third_party.aceso.plans import Plan, StagePlan
-from third_party.aceso.product_rates import MIB, DeviceFacts, device_facts
+from .collective_times import all_reduce_us, pair_us
+from .corrections import Corrections, Mechanisms, load_corrections
+from .database import OUTPUT, WEIGHTS, Database
+from .evaluation import US, Evaluation
+from .held_memory import HeldMemory, held_memory
+from .models import operator_chain
+from .operator_passes import Passes, cell, passes
+from .plans import Plan, StagePlan
+from .product_rates import MIB, DeviceFacts, device_facts
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from phaze_common.errors import InputError
 from phaze_common.files import read_text
 from phaze_common.suggestions import nearest
-from third_party.aceso.models import Model
+
+from .models import Model
 
 OPERATOR_COLUMNS = (
     "op_name",

@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from phaze_common.errors import InputError
-from third_party.aceso.database import Database
-from third_party.aceso.models import operator_chain
-from third_party.aceso.plans import Plan
-from third_party.aceso.stage_prices import StagePrice, stage_price
+
+from .database import Database
+from .models import operator_chain
+from .plans import Plan
+from .stage_prices import StagePrice, stage_price
 
 US = 1e-6
 DEVICES_PER_NODE = 8

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import inner, outer
-from third_party.aceso.multiplier_paths import MOST_TRIED, raise_bound
-from third_party.aceso.spaces import NEVER, StageArrays
-from third_party.aceso.stage_paths import Stretch, fill_rests, least_reserved
+from .compiled import inner, outer
+from .multiplier_paths import MOST_TRIED, raise_bound
+from .spaces import NEVER, StageArrays
+from .stage_paths import Stretch, fill_rests, least_reserved
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -11,11 +11,11 @@ workspace.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from third_party.aceso.corrections import Corrections
-from third_party.aceso.database import ACTIVATIONS, FORWARD_RESERVED, INPUT, WEIGHTS, Database
-from third_party.aceso.models import is_layer_start
-from third_party.aceso.operator_passes import Values, cell
-from third_party.aceso.plans import StagePlan
+from .corrections import Corrections
+from .database import ACTIVATIONS, FORWARD_RESERVED, INPUT, WEIGHTS, Database
+from .models import is_layer_start
+from .operator_passes import Values, cell
+from .plans import StagePlan
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ any plan has all its stages within a limit, and where these may begin, are dynam
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.chains import Chain, first_alike
-from third_party.aceso.compiled import outer
-from third_party.aceso.partitions import Machine, Windows
-from third_party.aceso.reaches import Choices, reach_back, reach_on
+from .chains import Chain, first_alike
+from .compiled import outer
+from .partitions import Machine, Windows
+from .reaches import Choices, reach_back, reach_on
 
 Integers = NDArray[np.int64]
 

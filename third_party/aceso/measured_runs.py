@@ -11,11 +11,12 @@ from phaze.validation.records import Assumption, RunResult, UsedRule
 from phaze_common.errors import InputError
 from phaze_common.files import read_json
 from phaze_common.units import MIB
-from third_party.aceso.corrected import corrected
-from third_party.aceso.corrections import load_corrections
-from third_party.aceso.database import read_database
-from third_party.aceso.evaluation import evaluate
-from third_party.aceso.plans import read_plan
+
+from .corrected import corrected
+from .corrections import load_corrections
+from .database import read_database
+from .evaluation import evaluate
+from .plans import read_plan
 
 SEQUENCE_LENGTHS = ("seq_length", "encoder_seq_length", "decoder_seq_length")
 

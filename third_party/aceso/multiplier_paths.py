@@ -12,16 +12,9 @@ operators.
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import inner
-from third_party.aceso.spaces import NEVER, StageArrays
-from third_party.aceso.stage_paths import (
-    Stretch,
-    best_path,
-    fill_rests,
-    first_value,
-    path_price,
-    path_terms,
-)
+from .compiled import inner
+from .spaces import NEVER, StageArrays
+from .stage_paths import Stretch, best_path, fill_rests, first_value, path_price, path_terms
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -11,9 +11,10 @@ from typing import Any
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
 from phaze_common.files import read_json
-from third_party.aceso.models import Model, find_model
-from third_party.aceso.resharding import Choice
 from third_party.cases import integer
+
+from .models import Model, find_model
+from .resharding import Choice
 
 MOST = 2**31
 PER_OPERATOR = (

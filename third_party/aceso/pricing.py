@@ -9,31 +9,16 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.chains import Chain
-from third_party.aceso.exact_stages import exact_stage
-from third_party.aceso.least_limits import longest_stages, windows
-from third_party.aceso.partitions import (
-    Cut,
-    Machine,
-    Partition,
-    Windows,
-    least_sum,
-    least_sums,
-    used_rows,
-)
-from third_party.aceso.plans import StagePlan
-from third_party.aceso.price_tables import (
-    PriceTable,
-    TableLayout,
-    number,
-    only_these,
-    place,
-    table_layout,
-)
-from third_party.aceso.reaches import Choices, choices_of
-from third_party.aceso.relaxed_stages import Rows, bound_stages
-from third_party.aceso.spaces import NEVER, StageSpace
-from third_party.aceso.stage_paths import Stretch
+from .chains import Chain
+from .exact_stages import exact_stage
+from .least_limits import longest_stages, windows
+from .partitions import Cut, Machine, Partition, Windows, least_sum, least_sums, used_rows
+from .plans import StagePlan
+from .price_tables import PriceTable, TableLayout, number, only_these, place, table_layout
+from .reaches import Choices, choices_of
+from .relaxed_stages import Rows, bound_stages
+from .spaces import NEVER, StageSpace
+from .stage_paths import Stretch
 
 logger = logging.getLogger(__name__)
 

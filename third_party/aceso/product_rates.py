@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from third_party.aceso.collective_times import collective_us
-from third_party.aceso.corrections import Corrections
-from third_party.aceso.database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
+from .collective_times import collective_us
+from .corrections import Corrections
+from .database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
 
 MIB = 2.0**20
 LEAST_REMAINDER = (

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.chains import Chain
-from third_party.aceso.compiled import inner
-from third_party.aceso.spaces import NEVER, StageSpace
+from .chains import Chain
+from .compiled import inner
+from .spaces import NEVER, StageSpace
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import inner, outer
-from third_party.aceso.price_tables import TableLayout, place
-from third_party.aceso.spaces import NEVER, StageArrays
+from .compiled import inner, outer
+from .price_tables import TableLayout, place
+from .spaces import NEVER, StageArrays
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -21,16 +21,17 @@ import numpy as np
 
 from phaze_common.compile_time import CompileTime
 from phaze_common.errors import InfeasibleError
-from third_party.aceso.baselines import megatron_grid
-from third_party.aceso.chains import Chain
-from third_party.aceso.evaluation import US, evaluate
-from third_party.aceso.least_limits import least_limit_us
-from third_party.aceso.partitions import Cut, Machine, Partition, best_partitions
-from third_party.aceso.plans import Plan
-from third_party.aceso.pricing import THREADS, Pricing, tried_multipliers
-from third_party.aceso.questions import Question
-from third_party.aceso.reaches import choices_of
-from third_party.aceso.spaces import NEVER, StageSpace, stage_space
+
+from .baselines import megatron_grid
+from .chains import Chain
+from .evaluation import US, evaluate
+from .least_limits import least_limit_us
+from .partitions import Cut, Machine, Partition, best_partitions
+from .plans import Plan
+from .pricing import THREADS, Pricing, tried_multipliers
+from .questions import Question
+from .reaches import choices_of
+from .spaces import NEVER, StageSpace, stage_space
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.chains import Chain
-from third_party.aceso.database import (
+from .chains import Chain
+from .database import (
     ACTIVATIONS,
     BACKWARD,
     BACKWARD_RESERVED,
@@ -23,8 +23,8 @@ from third_party.aceso.database import (
     WEIGHTS,
     Database,
 )
-from third_party.aceso.models import activation_factor, is_layer_start, is_tunable
-from third_party.aceso.resharding import Choice, resharding_us
+from .models import activation_factor, is_layer_start, is_tunable
+from .resharding import Choice, resharding_us
 
 NEVER = 1e30  # microseconds of what cannot be
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import inner, outer
-from third_party.aceso.spaces import NEVER, StageArrays
+from .compiled import inner, outer
+from .spaces import NEVER, StageArrays
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_common.errors import InputError
-from third_party.aceso.database import (
+
+from .database import (
     ACTIVATIONS,
     BACKWARD,
     BACKWARD_RESERVED,
@@ -23,9 +24,9 @@ from third_party.aceso.database import (
     WEIGHTS,
     Database,
 )
-from third_party.aceso.models import activation_factor, is_layer_start
-from third_party.aceso.plans import StagePlan
-from third_party.aceso.resharding import resharding_us
+from .models import activation_factor, is_layer_start
+from .plans import StagePlan
+from .resharding import resharding_us
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,19 @@ The configuration's format is at the head of ``configuration``, the formulas are
 No code of AMPeD is used; its repository has none.
 """
 
-from third_party.amped.breakdown import Breakdown as Breakdown
-from third_party.amped.breakdown import Line as Line
-from third_party.amped.command_line import main as main
-from third_party.amped.configuration import Configuration as Configuration
-from third_party.amped.configuration import configuration_of as configuration_of
-from third_party.amped.configuration import read_configuration as read_configuration
-from third_party.amped.corrections import CORRECTIONS as CORRECTIONS
-from third_party.amped.estimate import TrainingTime as TrainingTime
-from third_party.amped.estimate import estimate as estimate
-from third_party.amped.estimate import estimate_training_time as estimate_training_time
-from third_party.amped.estimate import estimateTrainingTime as estimateTrainingTime
-from third_party.amped.lookup import shipped_tables as shipped_tables
-from third_party.amped.lookup import with_tables_of as with_tables_of
-from third_party.amped.search import SearchResult as SearchResult
-from third_party.amped.search import optimize as optimize
-from third_party.amped.times import TimeQuantities as TimeQuantities
+from .breakdown import Breakdown as Breakdown
+from .breakdown import Line as Line
+from .command_line import main as main
+from .configuration import Configuration as Configuration
+from .configuration import configuration_of as configuration_of
+from .configuration import read_configuration as read_configuration
+from .corrections import CORRECTIONS as CORRECTIONS
+from .estimate import TrainingTime as TrainingTime
+from .estimate import estimate as estimate
+from .estimate import estimate_training_time as estimate_training_time
+from .estimate import estimateTrainingTime as estimateTrainingTime
+from .lookup import shipped_tables as shipped_tables
+from .lookup import with_tables_of as with_tables_of
+from .search import SearchResult as SearchResult
+from .search import optimize as optimize
+from .times import TimeQuantities as TimeQuantities

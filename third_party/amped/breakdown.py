@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from third_party.amped.times import PHASES, TimeQuantities
+from .times import PHASES, TimeQuantities
 
 TITLE = "TRAINING TIME BREAKDOWN"
 SECONDS_PER_DAY, DAYS_PER_YEAR = 86_400.0, 365.0

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from phaze_common.errors import InputError
-from third_party.amped.corrections import Correction
-from third_party.amped.units import Kind
+
+from .corrections import Correction
+from .units import Kind
 
 FloatArray = NDArray[np.float64]
 Value = TypeVar("Value")

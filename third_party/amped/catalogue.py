@@ -11,11 +11,12 @@ from pathlib import Path
 
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import read_yaml
-from third_party.amped.calculated import calculated_parameters
-from third_party.amped.mapping import INTER, INTRA, MappingQuantities
-from third_party.amped.network import NetworkQuantities
-from third_party.amped.system import SystemQuantities
-from third_party.amped.units import Kind, parse_quantity, written
+
+from .calculated import calculated_parameters
+from .mapping import INTER, INTRA, MappingQuantities
+from .network import NetworkQuantities
+from .system import SystemQuantities
+from .units import Kind, parse_quantity, written
 
 DEGREE_NAMES = (*INTRA, *INTER)
 PRODUCTS = tuple(calculated_parameters(MappingQuantities))  # of the degrees, so never given

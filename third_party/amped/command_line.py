@@ -10,21 +10,16 @@ from pathlib import Path
 
 from phaze_common.errors import InputError, PhazeError
 from phaze_common.files import check_writable, refuse_replacing, user_path, write_atomically
-from third_party.amped.configuration import Configuration, read_configuration
-from third_party.amped.corrections import NAMES
-from third_party.amped.estimate import TrainingTime, estimate
-from third_party.amped.lookup import shipped_tables, with_tables_of
-from third_party.amped.matrices import MatDims, compute_graph, gemm_breakdown, mat_dims
-from third_party.amped.reports import (
-    config_summary,
-    run_document,
-    run_text,
-    search_document,
-    search_text,
-)
-from third_party.amped.search import optimize
-from third_party.amped.summary import SUMMARY_HEAD
 from third_party.cases import run_bridge
+
+from .configuration import Configuration, read_configuration
+from .corrections import NAMES
+from .estimate import TrainingTime, estimate
+from .lookup import shipped_tables, with_tables_of
+from .matrices import MatDims, compute_graph, gemm_breakdown, mat_dims
+from .reports import config_summary, run_document, run_text, search_document, search_text
+from .search import optimize
+from .summary import SUMMARY_HEAD
 
 SUMMARY = "config_summary.txt"
 MOST_SHOWN = 10_000

@@ -26,9 +26,10 @@ from phaze_common.errors import InputError
 from phaze_common.files import parse_json, read_text
 from phaze_common.ranges import check_ranges
 from phaze_common.suggestions import nearest
-from third_party.amped.catalogue import PRODUCTS, Category, Parameter, calculable, parameters
-from third_party.amped.lookup import LookupTables
-from third_party.amped.summary import SUMMARY_HEAD, document_of_summary
+
+from .catalogue import PRODUCTS, Category, Parameter, calculable, parameters
+from .lookup import LookupTables
+from .summary import SUMMARY_HEAD, document_of_summary
 
 MOST_BATCH_SIZES = 10_000
 _FIELDS = frozenset(

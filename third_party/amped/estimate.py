@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phaze_common.errors import InputError
-from third_party.amped.breakdown import Breakdown, breakdown
-from third_party.amped.configuration import Configuration, Rows, read_configuration
-from third_party.amped.corrections import NAMES, Correction, applied
-from third_party.amped.lookup import shipped_tables
-from third_party.amped.rules import MEMORY, MEMORY_BYTES, build_table, check_mapping, has_memory
-from third_party.amped.times import TOTAL_S, TimeQuantities
+
+from .breakdown import Breakdown, breakdown
+from .configuration import Configuration, Rows, read_configuration
+from .corrections import NAMES, Correction, applied
+from .lookup import shipped_tables
+from .rules import MEMORY, MEMORY_BYTES, build_table, check_mapping, has_memory
+from .times import TOTAL_S, TimeQuantities
 
 EXAMPLE = Path(__file__).parent / "examples" / "gpt3_175b_1024_a100.json"
 

@@ -12,9 +12,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from third_party.amped.corrections import MATRIX_DIMENSIONS
-from third_party.amped.times import TimeQuantities
-from third_party.amped.units import written
+from .corrections import MATRIX_DIMENSIONS
+from .times import TimeQuantities
+from .units import written
 
 
 class MatDims(StrEnum):

@@ -9,9 +9,9 @@ there; they let a configuration say what it knows and leave the rest.
 
 import numpy as np
 
-from third_party.amped.calculated import Calculated, FloatArray, calculated
-from third_party.amped.corrections import DECODER, HEAD_WIDTH, MICRO_BATCHES, NON_LINEAR
-from third_party.amped.mapping import MappingQuantities
+from .calculated import Calculated, FloatArray, calculated
+from .corrections import DECODER, HEAD_WIDTH, MICRO_BATCHES, NON_LINEAR
+from .mapping import MappingQuantities
 
 _OF_MACS = "multiply-accumulates per layer and batch"
 _SHARE = "share of the peak; not in the time"

@@ -6,17 +6,18 @@ from __future__ import annotations
 from typing import Any
 
 from phaze_common.numbers import number, size_text, time_text
-from third_party.amped.breakdown import SECONDS_PER_DAY
-from third_party.amped.catalogue import DEGREE_NAMES, Category, parameters
-from third_party.amped.configuration import Origin, Setting
-from third_party.amped.corrections import CORRECTIONS
-from third_party.amped.estimate import Effect, Totals, TrainingTime
-from third_party.amped.mapping import DEGREES
-from third_party.amped.rules import MEMORY_BYTES
-from third_party.amped.search import Permutation, SearchResult
-from third_party.amped.summary import HEADINGS, SUMMARY_HEAD
-from third_party.amped.times import PHASES, TOTAL_S, TimeQuantities
-from third_party.amped.units import Kind, written
+
+from .breakdown import SECONDS_PER_DAY
+from .catalogue import DEGREE_NAMES, Category, parameters
+from .configuration import Origin, Setting
+from .corrections import CORRECTIONS
+from .estimate import Effect, Totals, TrainingTime
+from .mapping import DEGREES
+from .rules import MEMORY_BYTES
+from .search import Permutation, SearchResult
+from .summary import HEADINGS, SUMMARY_HEAD
+from .times import PHASES, TOTAL_S, TimeQuantities
+from .units import Kind, written
 
 RECONSTRUCTED = (
     "AMPeD's repository holds no code; its parameters and formulas are those of a public "

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from phaze_common.errors import InputError
-from third_party.amped.catalogue import DEGREE_NAMES
-from third_party.amped.configuration import Configuration
-from third_party.amped.corrections import Correction
-from third_party.amped.mapping import INTRA
-from third_party.amped.times import TOTAL_S, TimeQuantities
-from third_party.amped.units import written
+
+from .catalogue import DEGREE_NAMES
+from .configuration import Configuration
+from .corrections import Correction
+from .mapping import INTRA
+from .times import TOTAL_S, TimeQuantities
+from .units import written
 
 BoolArray = NDArray[np.bool_]
 MEMORY_BYTES = "total_required_memory_per_accelerator"

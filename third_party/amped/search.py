@@ -16,18 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_common.errors import InfeasibleError, InputError
-from third_party.amped.catalogue import DEGREE_NAMES, parameters
-from third_party.amped.configuration import Configuration
-from third_party.amped.corrections import applied
-from third_party.amped.rules import (
-    DIVISIBILITY,
-    MEMORY,
-    MEMORY_BYTES,
-    Rule,
-    build_table,
-    has_memory,
-)
-from third_party.amped.times import TOTAL_S, TimeQuantities
+
+from .catalogue import DEGREE_NAMES, parameters
+from .configuration import Configuration
+from .corrections import applied
+from .rules import DIVISIBILITY, MEMORY, MEMORY_BYTES, Rule, build_table, has_memory
+from .times import TOTAL_S, TimeQuantities
 
 MOST_PERMUTATIONS = 1_000_000  # at some 1.5 kB each, of all parameters and times
 IntArray = NDArray[np.int64]

@@ -12,7 +12,8 @@ from typing import Any
 
 from phaze_common.echo import clipped
 from phaze_common.errors import InputError
-from third_party.amped.catalogue import Category
+
+from .catalogue import Category
 
 SUMMARY_HEAD = "FULL CONFIGURATION"
 HEADINGS = {

@@ -6,10 +6,10 @@ As published, from the same source as ``network``. Memory is in bytes here, wher
 
 import numpy as np
 
-from third_party.amped.calculated import FloatArray, calculated
-from third_party.amped.corrections import ACTIVATION_MEMORY, SHARDING
-from third_party.amped.network import NetworkQuantities
-from third_party.amped.units import Kind
+from .calculated import FloatArray, calculated
+from .corrections import ACTIVATION_MEMORY, SHARDING
+from .network import NetworkQuantities
+from .units import Kind
 
 # Lowest stage of ZeRO that divides it (Rajbhandari et al. 2020).
 SHARDED_WEIGHTS, SHARDED_GRADIENTS, SHARDED_STATES = 3, 2, 1

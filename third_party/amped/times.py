@@ -11,17 +11,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from third_party.amped.calculated import FloatArray, calculated
-from third_party.amped.corrections import (
-    BUBBLE,
-    DECODER,
-    GATING,
-    GROUP_VOLUMES,
-    NON_LINEAR,
-    PRECISION,
-    SHARDING,
-)
-from third_party.amped.system import SHARDED_WEIGHTS, SystemQuantities
+from .calculated import FloatArray, calculated
+from .corrections import BUBBLE, DECODER, GATING, GROUP_VOLUMES, NON_LINEAR, PRECISION, SHARDING
+from .system import SHARDED_WEIGHTS, SystemQuantities
 
 TOTAL_S = "total_time_to_train"
 PHASES = ("forward", "backward")

@@ -19,8 +19,8 @@ from third_party.cases import answer_cases
 
 def place(document: dict[str, Any]) -> dict[str, Any]:
     """The optimum of a case. Raises InputError: a field is missing or wrong."""
-    from third_party.nest.placement import best_plan
-    from third_party.nest.problem import read_problem
+    from .placement import best_plan
+    from .problem import read_problem
 
     plan = best_plan(read_problem(document))
     if plan is None:

@@ -31,7 +31,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.nest.problem import FloatArray, NestProblem, TreeNetwork, WidthGraph
+from .problem import FloatArray, NestProblem, TreeNetwork, WidthGraph
 
 IntArray = NDArray[np.int64]
 

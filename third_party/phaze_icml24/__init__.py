@@ -16,8 +16,8 @@ from third_party.cases import answer_cases
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    from third_party.phaze_icml24.placement import place_case
-    from third_party.phaze_icml24.schedule import schedule_case
+    from .placement import place_case
+    from .schedule import schedule_case
 
     about = (__doc__ or "").split("\n")[0]
     commands = {"place": place_case, "schedule": schedule_case}

@@ -18,28 +18,14 @@ arrays over configurations:
     16384, 4096) found = search(training) estimate_at(found.estimates, found.best[0]).seconds
 """
 
-from third_party.transformer_perf_estimates.configurations import (
-    Configuration,
-    Configurations,
-    LayerLayouts,
-    Strategy,
-    Training,
-)
-from third_party.transformer_perf_estimates.corrections import AS_PUBLISHED, CORRECTED, Correction
-from third_party.transformer_perf_estimates.estimates import Estimate, OperatorEstimate, estimate_at
-from third_party.transformer_perf_estimates.models import (
-    TransformerModel,
-    published_model,
-    published_models,
-)
-from third_party.transformer_perf_estimates.search import Search, best_of, search
-from third_party.transformer_perf_estimates.spaces import space
-from third_party.transformer_perf_estimates.systems import (
-    System,
-    published_system,
-    published_systems,
-)
-from third_party.transformer_perf_estimates.totals import Estimates, estimate
+from .configurations import Configuration, Configurations, LayerLayouts, Strategy, Training
+from .corrections import AS_PUBLISHED, CORRECTED, Correction
+from .estimates import Estimate, OperatorEstimate, estimate_at
+from .models import TransformerModel, published_model, published_models
+from .search import Search, best_of, search
+from .spaces import space
+from .systems import System, published_system, published_systems
+from .totals import Estimates, estimate
 
 __all__ = [
     "AS_PUBLISHED",

@@ -4,27 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from third_party.transformer_perf_estimates.case_files import (
-    QUESTION,
-    read_configuration,
-    read_training,
-)
-from third_party.transformer_perf_estimates.configurations import (
-    Configuration,
-    Configurations,
-    Strategy,
-    Training,
-)
-from third_party.transformer_perf_estimates.corrections import (
-    AS_PUBLISHED,
-    CORRECTED,
-    Correction,
-    Corrections,
-)
-from third_party.transformer_perf_estimates.estimates import Estimate, OperatorEstimate, estimate_at
-from third_party.transformer_perf_estimates.search import best_of
-from third_party.transformer_perf_estimates.spaces import space
-from third_party.transformer_perf_estimates.totals import estimate
+from .case_files import QUESTION, read_configuration, read_training
+from .configurations import Configuration, Configurations, Strategy, Training
+from .corrections import AS_PUBLISHED, CORRECTED, Correction, Corrections
+from .estimates import Estimate, OperatorEstimate, estimate_at
+from .search import best_of
+from .spaces import space
+from .totals import estimate
 
 Answer = dict[str, Any]
 
@@ -95,12 +81,9 @@ def compared(
     cannot be, or nothing of ours stands for it."""
     # Our own search needs the rooms of the house, which the formulas of transformer-perf-estimates
     # do without.
-    from third_party.transformer_perf_estimates.comparison import compare
-    from third_party.transformer_perf_estimates.comparison_report import (
-        comparison_document,
-        comparison_lines,
-    )
-    from third_party.transformer_perf_estimates.own_requests import OwnQuestion
+    from .comparison import compare
+    from .comparison_report import comparison_document, comparison_lines
+    from .own_requests import OwnQuestion
 
     training = read_training(case, folder)
     question = OwnQuestion.of(training, model, device)

@@ -3,9 +3,9 @@ strategy."""
 
 import numpy as np
 
-from third_party.transformer_perf_estimates.configurations import Strategy
-from third_party.transformer_perf_estimates.corrections import Correction
-from third_party.transformer_perf_estimates.operators import (
+from .configurations import Strategy
+from .corrections import Correction
+from .operators import (
     Axis,
     Collective,
     Message,

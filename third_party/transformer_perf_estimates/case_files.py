@@ -17,19 +17,11 @@ from phaze_common.files import read_json
 from phaze_common.ranges import check_ranges
 from phaze_common.suggestions import nearest
 from third_party.cases import cases_in
-from third_party.transformer_perf_estimates.configurations import Configuration, Strategy, Training
-from third_party.transformer_perf_estimates.models import (
-    TransformerModel,
-    published_model,
-    read_model,
-)
-from third_party.transformer_perf_estimates.systems import (
-    MOST_IN_DOMAIN,
-    System,
-    published_system,
-    read_system,
-)
-from third_party.transformer_perf_estimates.values import mapping_of, refuse_unknown, whole
+
+from .configurations import Configuration, Strategy, Training
+from .models import TransformerModel, published_model, read_model
+from .systems import MOST_IN_DOMAIN, System, published_system, read_system
+from .values import mapping_of, refuse_unknown, whole
 
 MOST_GPUS, MOST_BATCH = 2**24, 2**24
 QUESTION = (

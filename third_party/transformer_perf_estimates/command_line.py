@@ -12,9 +12,10 @@ from phaze_common.errors import InfeasibleError
 from phaze_common.files import output_file
 from phaze_common.written_files import write_output
 from third_party.cases import answers_of, count_up_to, run_bridge
-from third_party.transformer_perf_estimates.answers import Answer, compared, evaluated, searched
-from third_party.transformer_perf_estimates.case_files import read_case_file
-from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SIZES
+
+from .answers import Answer, compared, evaluated, searched
+from .case_files import read_case_file
+from .configurations import MICRO_BATCH_SIZES
 
 PROGRAM = "python -m third_party.transformer_perf_estimates"
 ABOUT = (
@@ -66,7 +67,7 @@ def _why_none(answers: Sequence[Answer]) -> str:
 
 def _curves(path: Path, output: str | None) -> list[str]:
     """The points of all cases as a table, written where a file is named."""
-    from third_party.transformer_perf_estimates.curves import curve_csv, curve_lines, curve_points
+    from .curves import curve_csv, curve_lines, curve_points
 
     table = None if output is None else output_file(output)
     found = answers_of(lambda case: curve_points(case, path.parent), read_case_file(path), path)

@@ -20,17 +20,14 @@ from phaze_common.errors import InputError
 from phaze_common.progress import Progress, SilentProgress
 from Solver.designs.search import search as search_plans
 from Solver.results import Counts, SearchResult
-from third_party.transformer_perf_estimates.configurations import (
-    MICRO_BATCH_SIZES,
-    Configuration,
-    Configurations,
-)
-from third_party.transformer_perf_estimates.corrections import CORRECTED, Corrections
-from third_party.transformer_perf_estimates.estimates import Estimate, estimate_at
-from third_party.transformer_perf_estimates.own_parts import GIGA, Parts, own_parts, published_parts
-from third_party.transformer_perf_estimates.own_requests import SOURCE, OwnQuestion
-from third_party.transformer_perf_estimates.search import search
-from third_party.transformer_perf_estimates.totals import estimate
+
+from .configurations import MICRO_BATCH_SIZES, Configuration, Configurations
+from .corrections import CORRECTED, Corrections
+from .estimates import Estimate, estimate_at
+from .own_parts import GIGA, Parts, own_parts, published_parts
+from .own_requests import SOURCE, OwnQuestion
+from .search import search
+from .totals import estimate
 
 
 @dataclass(frozen=True)

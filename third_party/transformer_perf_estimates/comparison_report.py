@@ -8,10 +8,11 @@ from typing import Any
 
 from Estimator.plans.plan import plan_mapping
 from phaze_common.numbers import number
-from third_party.transformer_perf_estimates.comparison import Comparison, Price, PricedPlan
-from third_party.transformer_perf_estimates.configurations import Configuration, Strategy, Training
-from third_party.transformer_perf_estimates.own_parts import GIGA, ROUNDING, Parts
-from third_party.transformer_perf_estimates.spaces import panel_counts
+
+from .comparison import Comparison, Price, PricedPlan
+from .configurations import Configuration, Strategy, Training
+from .own_parts import GIGA, ROUNDING, Parts
+from .spaces import panel_counts
 
 PARTS = {  # of ``Parts`` -> what people call them
     "products_s": "arithmetic of layers",

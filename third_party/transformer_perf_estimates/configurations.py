@@ -7,9 +7,9 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.transformer_perf_estimates.collectives import FloatArray
-from third_party.transformer_perf_estimates.models import TransformerModel
-from third_party.transformer_perf_estimates.systems import System
+from .collectives import FloatArray
+from .models import TransformerModel
+from .systems import System
 
 IntArray = NDArray[np.int64]
 MICRO_BATCH_SIZES = (

@@ -19,20 +19,17 @@ from typing import Any
 
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
-from third_party.transformer_perf_estimates.case_files import QUESTION, read_training
-from third_party.transformer_perf_estimates.comparison_report import (
-    NAME,
-    aligned,
-    configuration_text,
-)
-from third_party.transformer_perf_estimates.configurations import Training
-from third_party.transformer_perf_estimates.corrections import AS_PUBLISHED, CORRECTED, Corrections
-from third_party.transformer_perf_estimates.estimates import Estimate, estimate_at
-from third_party.transformer_perf_estimates.own_hardware import own_device
-from third_party.transformer_perf_estimates.own_requests import own_model
-from third_party.transformer_perf_estimates.search import best_of
-from third_party.transformer_perf_estimates.spaces import space
-from third_party.transformer_perf_estimates.totals import estimate
+
+from .case_files import QUESTION, read_training
+from .comparison_report import NAME, aligned, configuration_text
+from .configurations import Training
+from .corrections import AS_PUBLISHED, CORRECTED, Corrections
+from .estimates import Estimate, estimate_at
+from .own_hardware import own_device
+from .own_requests import own_model
+from .search import best_of
+from .spaces import space
+from .totals import estimate
 
 MOST_CASES = 1000
 COLUMNS = ("source", "model", "device", "fast_domain", "global_batch_size", "devices", "seconds")

@@ -3,9 +3,9 @@ place."""
 
 from dataclasses import dataclass
 
-from third_party.transformer_perf_estimates.configurations import Configuration
-from third_party.transformer_perf_estimates.timing import OperatorTimes
-from third_party.transformer_perf_estimates.totals import Estimates
+from .configurations import Configuration
+from .timing import OperatorTimes
+from .totals import Estimates
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.yaml_files import read_yaml
-from third_party.transformer_perf_estimates.values import mapping_of, refuse_unknown, whole
+
+from .values import mapping_of, refuse_unknown, whole
 
 MOST_TOKENS, MOST_WIDTH, MOST_HEADS, MOST_LAYERS = 2**30, 2**24, 2**20, 2**16
 

@@ -10,9 +10,9 @@ from enum import Enum, auto
 
 import numpy as np
 
-from third_party.transformer_perf_estimates.collectives import FloatArray
-from third_party.transformer_perf_estimates.corrections import Correction, Corrections
-from third_party.transformer_perf_estimates.models import TransformerModel
+from .collectives import FloatArray
+from .corrections import Correction, Corrections
+from .models import TransformerModel
 
 
 class Axis(Enum):

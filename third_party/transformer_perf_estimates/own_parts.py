@@ -11,9 +11,10 @@ from Estimator.plans.pricing import PricedPlan, layers_of
 from Estimator.plans.results import Iteration
 from GraphExtractor.graph import OperatorKind
 from phaze.studies.evaluation import PreparedPlan
-from third_party.transformer_perf_estimates.estimates import Estimate
-from third_party.transformer_perf_estimates.systems import System
-from third_party.transformer_perf_estimates.timing import PEAK_REACHED, START_UP_S
+
+from .estimates import Estimate
+from .systems import System
+from .timing import PEAK_REACHED, START_UP_S
 
 GIGA = 1e9
 ROUNDING = 1e-12  # of a total: what sums and differences of its parts leave where there is nothing

@@ -27,19 +27,11 @@ from phaze.settings.resolve import resolve
 from phaze_common.choices import GroupOrder, LayoutName, Recompute
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
-from third_party.transformer_perf_estimates.configurations import (
-    MICRO_BATCH_SIZES,
-    Configuration,
-    Strategy,
-    Training,
-)
-from third_party.transformer_perf_estimates.models import TransformerModel, published_models
-from third_party.transformer_perf_estimates.own_hardware import (
-    OwnHardware,
-    own_hardware,
-    stands_for,
-)
-from third_party.transformer_perf_estimates.spaces import space
+
+from .configurations import MICRO_BATCH_SIZES, Configuration, Strategy, Training
+from .models import TransformerModel, published_models
+from .own_hardware import OwnHardware, own_hardware, stands_for
+from .spaces import space
 
 SOURCE = "the case under our own physics"
 CLUSTER = "of-the-system"  # what the cluster is called, which is known by value

@@ -17,13 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_common.errors import InputError
-from third_party.transformer_perf_estimates.configurations import (
-    Configurations,
-    IntArray,
-    LayerLayouts,
-    Strategy,
-    Training,
-)
+
+from .configurations import Configurations, IntArray, LayerLayouts, Strategy, Training
 
 LEAST_FEATURES = LEAST_TOKENS = 128
 LEAST_PANEL = 512

@@ -10,12 +10,8 @@ from phaze_common.echo import as_given
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.yaml_files import read_yaml
-from third_party.transformer_perf_estimates.values import (
-    mapping_of,
-    positive,
-    refuse_unknown,
-    whole,
-)
+
+from .values import mapping_of, positive, refuse_unknown, whole
 
 _UNUSED = ("vector_flops_fp32", "summa_nb")  # of its files; panels are searched
 MOST_IN_DOMAIN = 2**16

@@ -12,18 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from third_party.transformer_perf_estimates.blocks import PIPELINE_INPUT, layer
-from third_party.transformer_perf_estimates.collectives import FloatArray, Ring, ring
-from third_party.transformer_perf_estimates.configurations import LayerLayouts, Training, floats
-from third_party.transformer_perf_estimates.corrections import Corrections
-from third_party.transformer_perf_estimates.operators import (
-    Axis,
-    Collective,
-    Message,
-    Operator,
-    Pass,
-    Shards,
-)
+from .blocks import PIPELINE_INPUT, layer
+from .collectives import FloatArray, Ring, ring
+from .configurations import LayerLayouts, Training, floats
+from .corrections import Corrections
+from .operators import Axis, Collective, Message, Operator, Pass, Shards
 
 START_UP_S, PEAK_REACHED = 20e-6, 0.8
 

@@ -18,15 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.transformer_perf_estimates.collectives import FloatArray, neighbour_s, ring
-from third_party.transformer_perf_estimates.configurations import (
-    Configurations,
-    Strategy,
-    Training,
-    floats,
-)
-from third_party.transformer_perf_estimates.corrections import CORRECTED, Correction, Corrections
-from third_party.transformer_perf_estimates.timing import LayerTimes, layer_times
+from .collectives import FloatArray, neighbour_s, ring
+from .configurations import Configurations, Strategy, Training, floats
+from .corrections import CORRECTED, Correction, Corrections
+from .timing import LayerTimes, layer_times
 
 OPTIMIZER_COPIES = 6.0  # fp32 master weights and two moments: 12 bytes for each 2 of weights
 
