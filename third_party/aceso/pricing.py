@@ -16,7 +16,7 @@ from .partitions import Cut, Machine, Partition, Windows, least_sum, least_sums,
 from .plans import StagePlan
 from .price_tables import PriceTable, TableLayout, number, only_these, place, table_layout
 from .reaches import Choices, choices_of
-from .relaxed_stages import Rows, bound_stages
+from .relaxed_stages import Bounded, Rows, bound_stages
 from .spaces import NEVER, StageSpace
 from .stage_paths import Stretch
 
@@ -130,18 +130,17 @@ class Pricing:
         self.table.spread_over_behind()
 
     def _bound(self, at: int, space: StageSpace, rows: Rows, densities: Floats, ways: int) -> None:
-        bound_stages(
+        chain = self.chain
+        of = Bounded(
             self.lower,
             self.layout,
             at,
             space.arrays,
-            self.chain.row_array,
-            self.chain.pair_array,
-            rows,
+            chain.row_array,
+            chain.pair_array,
             self.limit_mib,
-            np.ascontiguousarray(densities),
-            ways,
         )
+        bound_stages(of, rows, np.ascontiguousarray(densities), ways)
 
     def tighten(self, limit_us: float) -> Partition | None:
         """Bound with their memory all stages that partitions up to ``limit_us`` may use; the one of

@@ -49,6 +49,9 @@ class StageArrays(NamedTuple):
     backward_reserved: Floats  # (U, C)
     receive_us: Floats  # (2: between nodes, U, C)
     send_us: Floats  # (2, U, T, C); T: width of the first operator of the stage
+    least_send_us: Floats  # (2, U, C) over the widths
+    least_forward: Floats  # (U) reserved by any choice that is possible; 0 where none is
+    least_backward: Floats  # (U)
     width: Integers  # (C) which of the T widths
     resharding_us: Floats  # (P, C, C)
     free: Flags  # (P) no change between the two costs anything
@@ -111,6 +114,14 @@ def stage_space(
             for a, b in pairs
         ]
     ).reshape(len(pairs), len(choices), len(choices))
+
+    def least(field: int) -> Floats:
+        held = np.where(possible, values[field], NEVER).min(axis=1)
+        return np.where(held < NEVER, held, 0.0)
+
+    send_us = np.array(
+        [_sends(database, micro_batch, choices, widths, between) for between in (False, True)]
+    )
     arrays = StageArrays(
         base_us=np.where(possible, values[FORWARD] + values[BACKWARD], NEVER),
         recompute_us=np.ascontiguousarray(values[FORWARD]),
@@ -122,9 +133,10 @@ def stage_space(
         receive_us=np.array(
             [_transfers(database, values[INPUT], between) for between in (False, True)]
         ),
-        send_us=np.array(
-            [_sends(database, micro_batch, choices, widths, between) for between in (False, True)]
-        ),
+        send_us=send_us,
+        least_send_us=send_us.min(axis=2),
+        least_forward=least(FORWARD_RESERVED),
+        least_backward=least(BACKWARD_RESERVED),
         width=np.array([widths.index(choice.tp) for choice in choices], dtype=np.int64),
         resharding_us=np.where(np.isfinite(resharding), resharding, NEVER),
         free=np.array([not change.any() for change in resharding], dtype=bool),

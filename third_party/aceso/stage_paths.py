@@ -77,13 +77,8 @@ def least_reserved(space: StageArrays, stretch: Stretch) -> tuple[float, float]:
     be."""
     forward = backward = 0.0
     for k in range(len(stretch.rows) - 1):
-        u = stretch.rows[k]
-        least_forward = least_backward = NEVER
-        for c in range(space.base_us.shape[1]):
-            if space.base_us[u, c] < NEVER:
-                least_forward = min(least_forward, space.forward_reserved[u, c])
-                least_backward = min(least_backward, space.backward_reserved[u, c])
-        forward, backward = max(forward, least_forward), max(backward, least_backward)
+        forward = max(forward, space.least_forward[stretch.rows[k]])
+        backward = max(backward, space.least_backward[stretch.rows[k]])
     return forward, backward
 
 
