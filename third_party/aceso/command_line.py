@@ -73,7 +73,6 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _compared(given: argparse.Namespace) -> list[str]:
-    """The table of a comparison, which is also written with the answers."""
     find_place()  # before anything is compiled
     from .compared_cases import read_cases
     from .comparison import Limits, compare, markdown, rankings
@@ -92,7 +91,6 @@ def _compared(given: argparse.Namespace) -> list[str]:
 
 
 def _corrections(plan: Plan, database: Database, devices_per_node: int) -> dict[str, Any]:
-    """The same plan as Aceso's runtime runs it, and what each correction adds."""
     find_place()  # before anything is compiled
     from .corrected import changes, corrected
 

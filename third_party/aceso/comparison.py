@@ -325,7 +325,6 @@ def _stored(folder: Path | None) -> list[tuple[str, Plan]]:
 def _best_stored(
     case: Case, database: Database, stored: Sequence[tuple[str, Plan]]
 ) -> tuple[str, Plan] | None:
-    """The fastest stored plan of a case that fits its memory."""
     best, best_s = None, float("inf")
     for name, plan in stored:
         same = (plan.model.family.name, plan.model.size, plan.devices, plan.global_batch)

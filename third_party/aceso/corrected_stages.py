@@ -127,7 +127,6 @@ def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> Corrected
 def _all_passes(
     work: StageWork, rows: Sequence[int], stage: StagePlan, only: Sequence[bool] | None = None
 ) -> Passes:
-    """Sums over the operators of a stage, or over those of ``only``."""
     forward = backward = exchange = 0.0
     for at, (row, choice) in enumerate(zip(rows, stage.choices, strict=True)):
         if only is None or only[at]:

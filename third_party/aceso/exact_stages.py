@@ -321,7 +321,6 @@ def _undominated(
 
 @inner
 def _sort(order: Integers, spare: Integers, begin: int, end: int, labels: Floats) -> None:
-    """Sort a part of the order by time: runs merged two by two."""
     run = 1
     while run < end - begin:
         for left in range(begin, end, 2 * run):
@@ -363,7 +362,6 @@ def _thinned(labels: Floats, kept: Integers, first: int, count: int, near: float
 
 @inner
 def _no_more_memory(labels: Floats, one: int, other: int) -> bool:
-    """Whether a label ends with no more memory than another whatever follows."""
     peak = max(
         0.0, labels[one, PEAK] - labels[other, PEAK], labels[one, SEGMENT] - labels[other, SEGMENT]
     )

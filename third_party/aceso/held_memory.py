@@ -161,5 +161,4 @@ def _residual_from(names: Sequence[str], at: int, rules: Corrections) -> int | N
 
 
 def _is_within(names: Sequence[str], recomputed: Sequence[bool], at: int) -> bool:
-    """Whether the output of an operator stays within a recomputed stretch."""
     return recomputed[at] and recomputed[at + 1] and not is_layer_start(names[at + 1])

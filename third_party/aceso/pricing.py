@@ -120,7 +120,6 @@ class Pricing:
         return self.table.prices
 
     def _bound_times(self) -> None:
-        """Bounds from time alone, for any number of stages behind."""
         number = len(self.layout.starts)
         receives = np.repeat(np.arange(2 if self.layout.flags == 4 else 1), number)
         starts = np.tile(np.arange(number), len(receives) // number)

@@ -31,7 +31,7 @@ from .plans import Plan
 from .pricing import THREADS, Pricing, tried_multipliers
 from .questions import Question
 from .reaches import choices_of
-from .spaces import NEVER, StageSpace, stage_space
+from .spaces import NEVER, StageSpace, stage_spaces
 
 logger = logging.getLogger(__name__)
 
@@ -138,13 +138,7 @@ def branches(question: Question, chain: Chain) -> list[Branch]:
     best give."""
     found = []
     for micro_batch in question.micro_batch_sizes:
-        spaces = []
-        devices = 1
-        while devices <= question.per_node:
-            space = stage_space(question.database, chain, micro_batch, devices)
-            if space is not None:
-                spaces.append(space)
-            devices *= 2
+        spaces = stage_spaces(question, chain, micro_batch)
         if not spaces:
             continue
         least = np.min(

@@ -24,6 +24,7 @@ from .database import (
     Database,
 )
 from .models import activation_factor, is_layer_start, is_tunable
+from .questions import Question
 from .resharding import Choice, resharding_us
 
 NEVER = 1e30  # microseconds of what cannot be
@@ -145,6 +146,13 @@ def stage_space(
         weight_copies=1.0 + family.weight_copies + family.optimizer_copies,
     )
     return StageSpace(devices, choices, arrays)
+
+
+def stage_spaces(question: Question, chain: Chain, micro_batch: int) -> list[StageSpace]:
+    """The spaces of 1, 2, 4 ... devices of a node for which something was measured."""
+    counts = [1 << power for power in range(question.per_node.bit_length())]
+    spaces = [stage_space(question.database, chain, micro_batch, count) for count in counts]
+    return [space for space in spaces if space is not None]
 
 
 def _values(database: Database, micro_batch: int, choice: Choice) -> Floats:

@@ -26,7 +26,6 @@ class Breakdown:
     lines: tuple[Line, ...]
 
     def __getitem__(self, label: str) -> float:
-        """The number under a label."""
         return next(line.value for line in self.lines if line.label == label)
 
     def text(self) -> str:

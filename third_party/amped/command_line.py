@@ -86,7 +86,6 @@ def _is_own(folder: Path) -> bool:
 
 
 def _texts(given: argparse.Namespace, answer: TrainingTime) -> dict[str, str]:
-    """Content by name of each file to write."""
     texts = {
         SUMMARY: config_summary(answer),
         "training_time_breakdown.txt": answer.breakdown.text(),

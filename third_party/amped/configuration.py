@@ -180,8 +180,6 @@ def _entries(
 
 @dataclass(frozen=True)
 class _Lookup:
-    """Where the lookups of a category go."""
-
     tables: LookupTables
     table: str
     row: str

@@ -198,7 +198,6 @@ def _batch_sizes(configuration: Configuration, asked: Sequence[int]) -> tuple[in
 
 
 def _system(configuration: Configuration) -> tuple[int, int]:
-    """Accelerators of a node and number of nodes."""
     source = configuration.source
     per_node = _single(configuration, "number_of_accelerators_per_node")
     if per_node is None:

@@ -138,5 +138,4 @@ class SystemQuantities(NetworkQuantities):
         return bits * parameters / (8 * dp * tp * pp) + activations
 
     def _degrees(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Data, tensor and pipeline parallel degree."""
         return self.data_parallel_degree, self.tensor_parallel_degree, self.pipeline_parallel_degree

@@ -86,7 +86,6 @@ def parse_quantity(given: object, kind: Kind, name: str) -> float:
 
 
 def _read(text: str, kind: Kind, problem: str, wanted: str) -> float:
-    """The number that a text gives, in the base unit of ``kind``."""
     found = _TEXT.fullmatch(text) if len(text) <= LONGEST_TEXT else None
     if found is None:
         raise InputError(f"{problem}; {wanted}")
@@ -112,7 +111,6 @@ def _float(value: float) -> float:
 
 
 def _kind_of(unit: str) -> Kind | None:
-    """What a unit measures, None where it is unknown."""
     if unit in _TIMES:
         return Kind.SECONDS
     if unit.lower().endswith("hz"):

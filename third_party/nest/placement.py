@@ -216,7 +216,6 @@ def _degrees(problem: NestProblem, pipeline_devices: int) -> list[int]:
 
 
 def _rounds(problem: NestProblem, degree: int) -> int:
-    """Micro-batches of the busiest of ``degree`` pipelines."""
     return -(-problem.micro_batches // degree)
 
 

@@ -234,7 +234,6 @@ def _integer(value: Any, name: str) -> int:
 
 
 def _shown(value: Any) -> str:
-    """``value`` as a short part of a sentence."""
     if value is None:
         return "missing"
     text = repr(value)

@@ -136,7 +136,6 @@ def _latency(node: Mapping[str, Any], key: str) -> float:
 
 
 def _field(container: Any, key: str, kind: Any, where: str) -> Any:
-    """``container[key]``, of type ``kind``."""
     if not isinstance(container, Mapping) or key not in container:
         raise InputError(
             f"{where} has no {key!r}; see the head of third_party/phaze_icml24/schedule.py for "

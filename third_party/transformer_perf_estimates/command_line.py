@@ -53,7 +53,6 @@ def _lines(given: argparse.Namespace) -> list[str]:
 
 
 def _why_none(answers: Sequence[Answer]) -> str:
-    """Why no case has an answer."""
     if candidates := sum(each["candidates"] for each in answers):
         return (
             f"none of {candidates:,} configurations fits in memory; give more GPUs, or a "
@@ -66,7 +65,6 @@ def _why_none(answers: Sequence[Answer]) -> str:
 
 
 def _curves(path: Path, output: str | None) -> list[str]:
-    """The points of all cases as a table, written where a file is named."""
     from .curves import curve_csv, curve_lines, curve_points
 
     table = None if output is None else output_file(output)

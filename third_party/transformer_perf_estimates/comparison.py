@@ -131,7 +131,6 @@ def _of_own(question: OwnQuestion, result: SearchResult, corrections: Correction
 
 
 def _request_of(question: OwnQuestion, plan: Plan) -> Request:
-    """The request that prices a plan of ours as it is, stages and all."""
     held = tuple(layer for stage in plan.stages for layer in stage.layers)
     stated = StatedChunks(tuple(stage.layers for stage in plan.stages), SOURCE)
     return question.resolved(plan_mapping(plan.as_uniform(held)), Mode.EVALUATE, stated)

@@ -175,7 +175,6 @@ class OwnQuestion:
         )
 
     def _shares(self, plan: UniformPlan) -> dict[str, int]:
-        """Devices of every axis in a fast domain."""
         size = min(self.training.gpus, self.training.nvlink_size)
         if isinstance(plan.group_order, Assignment):
             shares = {axis: int(getattr(plan.group_order, axis)[0]) for axis in AXES}
@@ -191,7 +190,6 @@ class OwnQuestion:
         return shares
 
     def _base_settings(self) -> dict[str, Any]:
-        """What all requests have in common: model, hardware and batch."""
         hardware = self.hardware
         return {
             "model": self.model,

@@ -104,7 +104,6 @@ def _stage_message_s(
     volume_gb: FloatArray,
     corrections: Corrections,
 ) -> FloatArray:
-    """Mean seconds of sending a micro-batch to the next stage."""
     pp, in_domain = floats(configurations.pp), floats(configurations.nv_pp)
     links = np.maximum(pp - 1.0, 1.0)
     between = pp / in_domain - 1.0
