@@ -13,7 +13,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,7 +214,7 @@ class _LayerCuts:
             return None, 0
         layout = self._layout(np.array([each.space.devices for each in tried], dtype=np.int64))
         prices = np.full(layout.size, NEVER)
-        ways: dict[int, StagePlan] = {}
+        ways: dict[int, tuple[Choice, Integers]] = {}
         count = 0
         for at, first in itertools.product(range(len(tried)), range(units)):
             space = tried[at].space
@@ -226,7 +226,7 @@ class _LayerCuts:
                     for where, us in self._prices(layout, cut, space, part, choice, flags[part]):
                         if us < prices[where]:
                             prices[where] = us
-                            ways[where] = _stage(space.choices[choice], flags[part])
+                            ways[where] = space.choices[choice], flags[part]
         if not ways:
             return None, count
         number = question.global_batch // micro_batch
@@ -238,7 +238,8 @@ class _LayerCuts:
         ).met
         if not met:
             return None, count
-        stages = tuple(ways[_place(layout, cut)] for cut in met[0].cuts)
+        found = (place(layout, *astuple(cut)) for cut in met[0].cuts)
+        stages = tuple(_stage(*ways[int(where)]) for where in found)
         model = question.database.model
         return Plan(model, question.global_batch, micro_batch, stages), count
 
@@ -284,8 +285,4 @@ class _LayerCuts:
             _, more = path_price(space.arrays, stretch._replace(behind=1), chosen, flags)
             room = layout.behind if more <= mib else 1 + int((limit - mib) / (more - mib))
             for behind in range(min(layout.behind, room)):
-                yield _place(layout, replace(cut, flag=flag, behind=behind)), us
-
-
-def _place(layout: TableLayout, cut: Cut) -> int:
-    return int(place(layout, cut.flag, cut.at, cut.behind, cut.first, cut.length))
+                yield int(place(layout, flag, cut.at, behind, cut.first, cut.length)), us
