@@ -40,11 +40,9 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
         plan = read_plan(given.plan)
         database = read_database(given.database, plan.model)
         priced = evaluate(plan, database, given.gpus_per_node).document()
-        return (
-            priced | _corrections(plan, database, given.gpus_per_node)
-            if given.corrected
-            else priced
-        )
+        if given.corrected:
+            return priced | _corrections(plan, database, given.gpus_per_node)
+        return priced
     question = _question(given)
     find_place()  # before anything is compiled
     if given.command == "search":

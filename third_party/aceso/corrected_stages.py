@@ -89,12 +89,10 @@ def stage_work(
 
 def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> CorrectedStage:
     """Price stage ``at``; the stage before it takes ``sent_before_s`` to send to it."""
-    stage, rows, price, which = (
-        work.plan.stages[at],
-        work.rows[at],
-        work.published.stages[at],
-        work.which,
-    )
+    stage = work.plan.stages[at]
+    rows = work.rows[at]
+    price = work.published.stages[at]
+    which = work.which
     form = work.rules.format_of(work.plan.model.family.name)
     passed = _all_passes(work, rows, stage)
     recomputed = _all_passes(work, rows, stage, only=stage.recomputed)

@@ -147,10 +147,8 @@ def least_sums(
     if not reached[machine.devices, n]:
         return sums, stage
     span = n + 1
-    lowest, highest = (
-        np.empty(machine.devices + 1, np.int64),
-        np.empty(machine.devices + 1, np.int64),
-    )
+    lowest = np.empty(machine.devices + 1, np.int64)
+    highest = np.empty(machine.devices + 1, np.int64)
     for behind in range(layout.behind):
         for rest in range(machine.devices + 1):  # where the rests that follow begin
             lowest[rest], highest[rest] = n, -1

@@ -27,12 +27,8 @@ Integers = NDArray[np.int64]
 
 THREADS = 2
 MANY_LABELS = 20_000  # of one last choice, beyond which they are thinned
-LABELS = (
-    0,
-    200_000,
-    2_000_000,
-    20_000_000,
-)  # that pricing a stage may take, each time that a partition uses it again
+# That pricing a stage may take, each time that a partition uses it again.
+LABELS = (0, 200_000, 2_000_000, 20_000_000)
 COARSE = 4  # every so manieth multiplier is tried first
 EXACT = 1e-9
 LARGE = 4_000_000  # prices, beyond which bounds are made with half of the multipliers
@@ -68,9 +64,8 @@ class Pricing:
     table: PriceTable
     choices: Choices
     densities: Floats
-    known: tuple[
-        NDArray[np.bool_], NDArray[np.bool_]
-    ]  # stages bounded with few and with all multipliers
+    # Stages bounded with few and with all multipliers.
+    known: tuple[NDArray[np.bool_], NDArray[np.bool_]]
     ways: dict[int, Way] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
     seen: tuple[float, Windows] | None = None
@@ -94,18 +89,10 @@ class Pricing:
             chain, devices, longest_stages(choices, chain, most_us), behind, flags
         )
         shape = (len(spaces), len(layout.starts), behind, 2)
-        pricing = cls(
-            chain,
-            spaces,
-            machine,
-            limit_mib,
-            most_stages,
-            most_us,
-            PriceTable.empty(layout),
-            choices,
-            tried_multipliers(spaces),
-            (np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)),
-        )
+        known = (np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool))
+        table, densities = PriceTable.empty(layout), tried_multipliers(spaces)
+        asked = (chain, spaces, machine, limit_mib, most_stages, most_us)
+        pricing = cls(*asked, table, choices, densities, known)
         pricing._bound_times()
         return pricing
 
@@ -202,20 +189,11 @@ class Pricing:
             return
         which = self.number(cut)
         tried = self.tries.get(which, 0)
-        found = exact_stage(
-            self.spaces[cut.at].arrays,
-            self.stretch(cut),
-            self.densities,
-            most_us,
-            MANY_LABELS,
-            LABELS[tried],
-        )
+        space, stretch = self.spaces[cut.at].arrays, self.stretch(cut)
+        found = exact_stage(space, stretch, self.densities, most_us, MANY_LABELS, LABELS[tried])
         is_exact = found.us <= found.least_us * (1.0 + EXACT)
-        self.tries[which] = (
-            len(LABELS)
-            if is_exact
-            else min(tried + 1, len(LABELS) - 1 if found.least_us >= most_us else len(LABELS))
-        )
+        most_tries = len(LABELS) - (found.least_us >= most_us)
+        self.tries[which] = len(LABELS) if is_exact else min(tried + 1, most_tries)
         for behind in range(cut.behind, self.layout.behind):
             where = self.place(replace(cut, behind=behind))
             if self.table.is_own(where):
@@ -273,13 +251,8 @@ class Pricing:
         for cut in partition.cuts:
             way = self.ways[self.number(cut)]
             space = self.spaces[cut.at]
-            stages.append(
-                StagePlan(
-                    space.devices,
-                    tuple(space.choices[int(each)] for each in way.choice),
-                    tuple(bool(each) for each in way.again),
-                )
-            )
+            choices = tuple(space.choices[int(each)] for each in way.choice)
+            stages.append(StagePlan(space.devices, choices, tuple(map(bool, way.again))))
         return tuple(stages)
 
 

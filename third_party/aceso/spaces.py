@@ -156,10 +156,8 @@ def stage_spaces(question: Question, chain: Chain, micro_batch: int) -> list[Sta
 
 
 def _values(database: Database, micro_batch: int, choice: Choice) -> Floats:
-    size, width = (
-        database.micro_batch_sizes.index(micro_batch // choice.dp),
-        database.tensor_parallel.index(choice.tp),
-    )
+    size = database.micro_batch_sizes.index(micro_batch // choice.dp)
+    width = database.tensor_parallel.index(choice.tp)
     return database.values[:, :, size, width, database.algorithms.index(choice.algorithm)]
 
 

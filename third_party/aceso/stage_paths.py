@@ -178,10 +178,8 @@ def path_terms(
         weights += space.weights[u, c]
         if k == n - 1:
             break
-        forward, backward = (
-            max(forward, space.forward_reserved[u, c]),
-            max(backward, space.backward_reserved[u, c]),
-        )
+        forward = max(forward, space.forward_reserved[u, c])
+        backward = max(backward, space.backward_reserved[u, c])
         p = stretch.pairs[k + 1]
         us += space.resharding_us[p, c, choice[k + 1]]
         if again[k] and again[k + 1]:

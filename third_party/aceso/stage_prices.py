@@ -50,26 +50,14 @@ class StagePrice:
     @property
     def us(self) -> float:
         """Per micro-batch."""
-        return (
-            self.forward_us
-            + self.backward_us
-            + self.recompute_us
-            + self.receive_us
-            + self.send_us
-            + self.resharding_us
-        )
+        passes_us = self.forward_us + self.backward_us + self.recompute_us
+        return passes_us + self.receive_us + self.send_us + self.resharding_us
 
     @property
     def memory_mib(self) -> float:
         """Per device."""
-        return (
-            self.weights_mib
-            + self.gradients_mib
-            + self.optimizer_mib
-            + self.kept_mib
-            + self.working_mib
-            + self.reserved_mib
-        )
+        state_mib = self.weights_mib + self.gradients_mib + self.optimizer_mib
+        return state_mib + self.kept_mib + self.working_mib + self.reserved_mib
 
 
 def stage_price(

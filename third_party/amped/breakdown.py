@@ -79,10 +79,8 @@ def breakdown(table: TimeQuantities) -> Breakdown:
         }
         communication += times * float(traffic.communication)
     intra_s, inter_s = times * float(table.gradients_intra), times * float(table.gradients_inter)
-    moe_forward_s, moe_backward_s = (
-        times * float(table.forward.moe),
-        times * float(table.backward.moe),
-    )
+    moe_forward_s = times * float(table.forward.moe)
+    moe_backward_s = times * float(table.backward.moe)
     tera_operations = float(table.total_MACs) * float(table.OPS_per_MAC) / TERA
     # Gating counts half in forward and backward each.
     passes = float(

@@ -110,10 +110,8 @@ def build_table(
 def check_counts(table: TimeQuantities, source: str) -> None:
     """The degrees inside a node must use all its accelerators, and all together those that the
     configuration names. Raises InputError: they multiply to another number."""
-    inside, between = (
-        table.number("accelerators_per_node_required"),
-        table.number("number_of_nodes_required"),
-    )
+    inside = table.number("accelerators_per_node_required")
+    between = table.number("number_of_nodes_required")
     per_node = table.number("number_of_accelerators_per_node")
     if inside != per_node:
         raise InputError(

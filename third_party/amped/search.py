@@ -204,10 +204,8 @@ def _system(configuration: Configuration) -> tuple[int, int]:
         raise InputError(
             f"{source}: number_of_accelerators_per_node has no value; add it to the configuration"
         )
-    total, nodes = (
-        _single(configuration, "total_number_of_accelerators"),
-        _single(configuration, "number_of_nodes"),
-    )
+    total = _single(configuration, "total_number_of_accelerators")
+    nodes = _single(configuration, "number_of_nodes")
     if nodes is None and total is None:
         degrees = [_single(configuration, name) for name in DEGREE_NAMES]
         if None in degrees:

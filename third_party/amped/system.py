@@ -65,11 +65,9 @@ class SystemQuantities(NetworkQuantities):
         "published"
     )
     def efficiency(self) -> FloatArray:
-        limit, half, size = (
-            self.efficiency_curve_limit,
-            self.efficiency_curve_half_size,
-            self.microbatch_size,
-        )
+        limit = self.efficiency_curve_limit
+        half = self.efficiency_curve_half_size
+        size = self.microbatch_size
         return np.minimum(HIGHEST_EFFICIENCY, limit * size / (size + half))
 
     @calculated("multiply-accumulates per second")

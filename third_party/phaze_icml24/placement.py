@@ -274,10 +274,8 @@ def stage_tables(problem: PlacementInput, chain: LayerChain) -> StageTables:
         load_s = forward + np.maximum(
             _interval_sums(chain.forward_s) + _interval_sums(chain.backward_s), backward
         )
-    parameters, activations = (
-        _interval_sums(chain.parameter_bytes),
-        _interval_sums(chain.activation_bytes),
-    )
+    parameters = _interval_sums(chain.parameter_bytes)
+    activations = _interval_sums(chain.activation_bytes)
     stash = np.cumsum(entering_bytes, axis=1) if problem.recompute else activations
     farthest = _farthest(problem, (2 + problem.optimizer_copies) * parameters + activations, stash)
     inside = np.triu(np.ones((layers, layers), dtype=bool))

@@ -114,10 +114,8 @@ def read_configuration(case: Mapping[str, Any], training: Training) -> Configura
     divide what they split or do not multiply to the GPUs, panels do not divide, or shares of the
     fast domain do not fill it."""
     one_d, two_d = (training.strategy is each for each in (Strategy.ONE_D, Strategy.TWO_D))
-    degrees, domain = (
-        mapping_of(case.get("config"), "config", "dp, pp, mbs"),
-        mapping_of(case.get("nv"), "nv", "nv_dp, nv_pp"),
-    )
+    degrees = mapping_of(case.get("config"), "config", "dp, pp, mbs")
+    domain = mapping_of(case.get("nv"), "nv", "nv_dp, nv_pp")
     axes = ("tp",) if one_d else ("tp1", "tp2")
     refuse_unknown(degrees, ("dp", "tp", *axes, "pp", "mbs", *(("nb",) if two_d else ())), "config")
     refuse_unknown(domain, (*(f"nv_{axis}" for axis in axes), "nv_dp", "nv_pp"), "nv")
@@ -151,12 +149,10 @@ def read_configuration(case: Mapping[str, Any], training: Training) -> Configura
 
 
 def _check_degrees(training: Training, configuration: Configuration) -> None:
-    model, strategy, tp1, tp2 = (
-        training.model,
-        training.strategy,
-        configuration.tp1,
-        configuration.tp2,
-    )
+    model = training.model
+    strategy = training.strategy
+    tp1 = configuration.tp1
+    tp2 = configuration.tp2
     names = ("tp", "tp2") if strategy is Strategy.ONE_D else ("tp1", "tp2")
     product = configuration.tp * configuration.pp * configuration.dp
     if product != training.gpus:

@@ -140,14 +140,10 @@ def _own_price(request: Request) -> tuple[Plan, Price]:
     plan, records = prepared(request), request.hardware
     assert records.device is not None  # a question names one
     answer = evaluation_of(request, plan)
-    iteration, device = (
-        answer.iteration,
-        DeviceModel(records.device, records.software, request.precision.matrix_format),
-    )
-    fits, parts = (
-        iteration.status is Status.FEASIBLE,
-        own_parts(plan, iteration, device).without_residues(),
-    )
+    iteration = answer.iteration
+    device = DeviceModel(records.device, records.software, request.precision.matrix_format)
+    fits = iteration.status is Status.FEASIBLE
+    parts = own_parts(plan, iteration, device).without_residues()
     return answer.plan, Price(iteration.iteration_s, iteration.memory_bytes, fits, parts)
 
 

@@ -64,10 +64,8 @@ def estimate(
     weights_gb = layer.weights_gb[layout]
     replicas, in_domain = dp, floats(configurations.nv_dp)
     if training.strategy is Strategy.SEQUENCE:
-        replicas, in_domain = (
-            dp * floats(layouts.tp2)[layout],
-            in_domain * floats(layouts.nv_tp2)[layout],
-        )
+        replicas = dp * floats(layouts.tp2)[layout]
+        in_domain = in_domain * floats(layouts.nv_tp2)[layout]
 
     once_s = ring(system, replicas, in_domain, corrections).gather_s(weights_gb)
     late_s = np.maximum(once_s - forward_s, 0.0) + np.maximum(once_s - backward_s, 0.0)
