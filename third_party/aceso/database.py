@@ -18,15 +18,8 @@ from phaze_common.suggestions import nearest
 from .models import Model
 
 OPERATOR_COLUMNS = (
-    "op_name",
-    "forward-compute",
-    "backward-compute",
-    "input_size",
-    "output_size",
-    "weights",
-    "activations",
-    "fwd_reserved",
-    "bwd_reserved",
+    *("op_name", "forward-compute", "backward-compute", "input_size", "output_size"),
+    *("weights", "activations", "fwd_reserved", "bwd_reserved"),
 )
 FORWARD, BACKWARD, INPUT, OUTPUT, WEIGHTS, ACTIVATIONS, FORWARD_RESERVED, BACKWARD_RESERVED = range(
     8

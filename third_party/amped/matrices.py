@@ -99,15 +99,11 @@ def gemm_breakdown(table: TimeQuantities) -> str:
         f"{'MACs':>26}{'share':>10}  forward (s)",
     ]
     for product in products:
-        sizes = (
-            f"{written(product.rows):>16}{written(product.inner):>10}"
-            f"{written(product.columns):>10}{written(product.times):>8}"
-        )
-        seconds = times * product.macs * seconds_per_mac
-        lines.append(
-            f"{product.name:<12}{sizes}{written(product.macs):>26}{product.macs / total:>10.4%}  "
-            f"{seconds!r}"
-        )
+        sizes = f"{written(product.rows):>16}{written(product.inner):>10}"
+        sizes += f"{written(product.columns):>10}{written(product.times):>8}"
+        seconds, share = times * product.macs * seconds_per_mac, product.macs / total
+        macs = f"{written(product.macs):>26}{share:>10.4%}"
+        lines.append(f"{product.name:<12}{sizes}{macs}  {seconds!r}")
     lines.append(
         f"{'total':<12}{'':44}{written(total):>26}{1:>10.4%}  {times * total * seconds_per_mac!r}"
     )
@@ -124,11 +120,9 @@ def compute_graph(table: TimeQuantities) -> str:
     rows = written(s.tokens)
     width, attention = written(s.width), written(s.head * s.heads)
     scores = f"{written(s.heads)} x [{rows} x {written(s.seen)}]"
-    all_reduce = (
-        f"all-reduce over {written(tp)} accelerators"
-        if tp > 1
-        else "no communication (tensor parallel degree 1)"
-    )
+    all_reduce = "no communication (tensor parallel degree 1)"
+    if tp > 1:
+        all_reduce = f"all-reduce over {written(tp)} accelerators"
     steps = [
         f"X [{rows} x {width}]",
         f"|-- Q = X.WQ, K = X.WK, V = X.WV   [{rows} x {attention}] each, {written(s.heads)} "
@@ -186,16 +180,8 @@ def mat_dims(table: TimeQuantities, variant: MatDims, kept: Collection[str] = ()
     )
     lines = [" ".join(f"{int(size)}" for size in each) for each in sizes]
     if variant is MatDims.TRAINING:
-        names = ("X.W=KQV", "Q.K=R", "R.V=Z", "Z.W=O", "O.WL1=O1", "O1.WL2=O2")
-        splits = (
-            "CR",
-            "CR",
-            "CR",
-            "CR",
-            "RC",
-            "RC",
-        )  # of weights: by columns, then rows; as DeepFlow's distributed products have it
-        lines = [
-            f"{line} {split} {name}" for line, split, name in zip(lines, splits, names, strict=True)
-        ]
+        # Of weights: by columns, then rows; as DeepFlow's distributed products have it.
+        splits = ("CR", "CR", "CR", "CR", "RC", "RC")
+        products = zip(lines, splits, gemms(table), strict=True)
+        lines = [f"{line} {split} {product.name}" for line, split, product in products]
     return "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@ documents."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from phaze_common.numbers import number, size_text, time_text
@@ -51,14 +52,9 @@ def config_summary(answer: TrainingTime) -> str:
     )
     lines = [SUMMARY_HEAD, "", _plain(rows), ""]
     for category in Category:
-        names = [
-            name
-            for name, each in parameters().items()
-            if each.category is category and name in _values(answer.table)
-        ]
-        names.sort(
-            key=lambda name: name not in DEGREES
-        )  # before names that end alike: scripts take the first
+        of_category = (name for name, each in parameters().items() if each.category is category)
+        names = [name for name in of_category if name in _values(answer.table)]
+        names.sort(key=lambda name: name not in DEGREES)  # scripts take the first that ends alike
         width = max((len(name) for name in names), default=0) + 1
         lines += [
             HEADINGS[category],
@@ -67,13 +63,10 @@ def config_summary(answer: TrainingTime) -> str:
         ]
     lines += ["# CORRECTIONS OF THE PUBLISHED FORMULAS"]
     for correction in CORRECTIONS:
+        told = f"published: {correction.published}; corrected: {correction.corrected}"
         if correction.name in answer.kept:
-            lines.append(f"# {correction.name}: kept as published: {correction.published}")
-        else:
-            lines.append(
-                f"# {correction.name}: published: {correction.published}; corrected: "
-                f"{correction.corrected}"
-            )
+            told = f"kept as published: {correction.published}"
+        lines.append(f"# {correction.name}: {told}")
     lines += ["", "# RECONSTRUCTED FORMULAS", *(f"# {each}" for each in RECONSTRUCTED)]
     return "\n".join(_plain(line) if line.startswith("#") else line for line in lines) + "\n"
 
@@ -139,13 +132,7 @@ def _totals(totals: Totals) -> dict[str, float]:
 
 
 def _effect(effect: Effect) -> dict[str, Any]:
-    correction = effect.correction
-    described = {
-        "name": correction.name,
-        "published": correction.published,
-        "corrected": correction.corrected,
-    }
-    return {**described, "if_kept_as_published": _totals(effect.kept)}
+    return asdict(effect.correction) | {"if_kept_as_published": _totals(effect.kept)}
 
 
 def run_text(answer: TrainingTime, files: tuple[str, ...]) -> str:
@@ -154,20 +141,16 @@ def run_text(answer: TrainingTime, files: tuple[str, ...]) -> str:
     lines = [answer.breakdown.text().rstrip("\n"), ""]
     fits = {None: "", True: ", which fits", False: ", which does not fit"}[answer.fits]
     available = f" of {size_text(answer.table.number('memory'))}" if answer.fits is not None else ""
-    lines.append(
-        f"Memory of an accelerator: {size_text(answer.totals.memory_bytes)}{available}{fits}."
-    )
+    needed = size_text(answer.totals.memory_bytes)
+    lines.append(f"Memory of an accelerator: {needed}{available}{fits}.")
     if answer.as_published is not None and answer.effects:
         lines.append(f"As published the whole would take {_days(answer.as_published.time_s)} days.")
     if answer.effects:
         lines += ["", f"Corrected ({_days(answer.seconds)} days); each alone kept as published:"]
     for effect in answer.effects:
-        name = effect.correction.name
-        memory = size_text(effect.kept.memory_bytes)
-        lines.append(
-            f"  {name:<18} {_days(effect.kept.time_s):>10} days  {memory:>9}  "
-            f"{effect.correction.published}"
-        )
+        correction, days = effect.correction, _days(effect.kept.time_s)
+        numbers = f"{days:>10} days  {size_text(effect.kept.memory_bytes):>9}"
+        lines.append(f"  {correction.name:<18} {numbers}  {correction.published}")
     if answer.kept:
         lines += ["", f"Kept as published: {', '.join(answer.kept)}."]
     return "\n".join([*lines, *(f"Written: {name}" for name in files)])
@@ -199,17 +182,11 @@ def search_document(result: SearchResult) -> dict[str, Any]:
 
 
 def _point(point: Permutation) -> dict[str, Any]:
-    dp, tp, pp = point.total
     return {
         "total_time_s": point.time_s,
         "total_time_days": point.time_s / SECONDS_PER_DAY,
         "batch_size": point.batch_size,
-        **dict(zip(DEGREE_NAMES, point.degrees, strict=True)),
-        **{
-            "data_parallel_degree": dp,
-            "tensor_parallel_degree": tp,
-            "pipeline_parallel_degree": pp,
-        },
+        **dict(zip((*DEGREE_NAMES, *DEGREES), (*point.degrees, *point.total), strict=True)),
         MEMORY_BYTES: point.memory_bytes,
     }
 

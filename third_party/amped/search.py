@@ -40,10 +40,8 @@ class Permutation:
     @property
     def total(self) -> tuple[int, ...]:
         """Data, tensor and pipeline parallel degree over the whole system."""
-        return tuple(
-            inside * between
-            for inside, between in zip(self.degrees[:3], self.degrees[3:], strict=True)
-        )
+        pairs = zip(self.degrees[:3], self.degrees[3:], strict=True)
+        return tuple(inside * between for inside, between in pairs)
 
     def instead(self) -> dict[str, float]:
         """What it sets in a configuration."""
@@ -91,13 +89,8 @@ def splits(number: int) -> IntArray:
     """All ordered triples of factors with this product, shape (triples, 3), in ascending order."""
     divisors = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
     divisors = sorted({*divisors, *(number // each for each in divisors)})
-    triples = [
-        (one, two, number // one // two)
-        for one in divisors
-        for two in divisors
-        if number // one % two == 0
-    ]
-    return np.array(triples, dtype=np.int64)
+    pairs = ((one, two) for one in divisors for two in divisors if number // one % two == 0)
+    return np.array([(one, two, number // one // two) for one, two in pairs], dtype=np.int64)
 
 
 def optimize(
@@ -128,20 +121,16 @@ def optimize(
             f"{len(inside)} splits inside a node, {len(between)} between nodes) are more than "
             f"{MOST_PERMUTATIONS:,}; give fewer batch sizes"
         )
-    batch, first, second = (
-        each.ravel() for each in np.indices((len(sizes), len(inside), len(between)))
-    )
+    shape = len(sizes), len(inside), len(between)
+    batch, first, second = (each.ravel() for each in np.indices(shape))
     degrees = np.concatenate([inside[first], between[second]], axis=1)
     batches = np.array(sizes, dtype=np.int64)[batch]
-    columns = {
-        name: degrees[:, place].astype(np.float64) for place, name in enumerate(DEGREE_NAMES)
-    }
-    table = build_table(
-        configuration, applied(kept), {"batch_size": batches.astype(np.float64), **columns}
-    )
-    rules = (
-        (*DIVISIBILITY, MEMORY) if has_memory(configuration) and not ignore_memory else DIVISIBILITY
-    )
+    columns = dict(zip(DEGREE_NAMES, degrees.T.astype(np.float64), strict=True))
+    instead = {"batch_size": batches.astype(np.float64), **columns}
+    table = build_table(configuration, applied(kept), instead)
+    rules: tuple[Rule, ...] = (*DIVISIBILITY, MEMORY)
+    if ignore_memory or not has_memory(configuration):
+        rules = DIVISIBILITY
     feasible, excluded = _obeyed(table, rules, count)
     certificate = Certificate(
         per_node, nodes, sizes, len(inside), len(between), count, excluded, int(feasible.sum())
@@ -155,13 +144,12 @@ def optimize(
     memory = np.broadcast_to(table.value(MEMORY_BYTES), (count,))
     places = np.flatnonzero(feasible)
     order = places[np.lexsort((places, batches[places], times[places]))][:best]
-    found = tuple(
-        Permutation(
-            int(batches[at]), tuple(map(int, degrees[at])), float(times[at]), float(memory[at])
-        )
-        for at in order
+    found = zip(batches[order], degrees[order], times[order], memory[order], strict=True)
+    best_ones = tuple(
+        Permutation(int(size), tuple(map(int, of)), float(time), float(held))
+        for size, of, time, held in found
     )
-    return SearchResult(configuration, tuple(kept), found, certificate)
+    return SearchResult(configuration, tuple(kept), best_ones, certificate)
 
 
 def _obeyed(

@@ -25,19 +25,13 @@ def evaluated(case: Mapping[str, Any], folder: Path, as_published: bool) -> Answ
         return estimate_at(estimate(training, configurations, corrections), 0)
 
     answer = priced(AS_PUBLISHED if as_published else CORRECTED)
-    written = (
-        _question(case)
-        | _outcome(training, answer)
-        | {"layers": [_layer(each) for each in answer.operators]}
-    )
+    layers = {"layers": [_layer(each) for each in answer.operators]}
+    written = _question(case) | _outcome(training, answer) | layers
     if not as_published:
         published = priced(AS_PUBLISHED)
-        alone = {str(each): priced(AS_PUBLISHED | {each}) for each in Correction}
-        written["as_published"] = _brief(published) | {
-            "corrections": {
-                name: _brief(one) for name, one in alone.items() if _brief(one) != _brief(published)
-            }
-        }
+        alone = {str(each): _brief(priced(AS_PUBLISHED | {each})) for each in Correction}
+        changed = {name: one for name, one in alone.items() if one != _brief(published)}
+        written["as_published"] = _brief(published) | {"corrections": changed}
     return written
 
 
@@ -50,11 +44,9 @@ def searched(case: Mapping[str, Any], folder: Path, as_published: bool, top: int
         estimate(training, configurations, AS_PUBLISHED if as_published else CORRECTED), top
     )
     best = [_outcome(training, estimate_at(found.estimates, int(place))) for place in found.best]
-    written = _question(case) | {
-        "candidates": found.candidates,
-        "feasible_candidates": found.feasible,
-    }
-    written |= best[0] if best else dict.fromkeys(("config", "nv", "t", "mem", "stats"))
+    counts = {"candidates": found.candidates, "feasible_candidates": found.feasible}
+    nothing: Answer = dict.fromkeys(("config", "nv", "t", "mem", "stats"))
+    written = _question(case) | counts | (best[0] if best else nothing)
     written["best"] = best
     if not as_published:
         published = estimate(training, configurations, AS_PUBLISHED)
@@ -64,7 +56,7 @@ def searched(case: Mapping[str, Any], folder: Path, as_published: bool, top: int
         written["as_published"] = {"feasible_candidates": first.feasible} | (
             _outcome(training, estimate_at(published, int(first.best[0])))
             if len(first.best)
-            else dict.fromkeys(("config", "nv", "t", "mem", "stats"))
+            else nothing
         )
     return written
 
@@ -93,11 +85,8 @@ def compared(
         f"{case.get('system_name', question.hardware.device)}, {training.nvlink_size} in a fast "
         f"domain, global batch {training.global_batch:,}"
     )
-    return (
-        _question(case)
-        | comparison_document(comparison)
-        | {"table": comparison_lines(comparison, title)}
-    )
+    table = {"table": comparison_lines(comparison, title)}
+    return _question(case) | comparison_document(comparison) | table
 
 
 def _question(case: Mapping[str, Any]) -> Answer:

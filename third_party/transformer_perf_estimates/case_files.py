@@ -25,26 +25,12 @@ from .values import mapping_of, refuse_unknown, whole
 
 MOST_GPUS, MOST_BATCH = 2**24, 2**24
 QUESTION = (
-    "strategy",
-    "model_name",
-    "model",
-    "system_name",
-    "system",
-    "nvlink_size",
-    "n_gpus",
-    "global_batch_size",
+    *("strategy", "model_name", "model", "system_name", "system"),
+    *("nvlink_size", "n_gpus", "global_batch_size"),
 )
 ANSWER = (
-    "config",
-    "nv",
-    "t",
-    "mem",
-    "stats",
-    "layers",
-    "candidates",
-    "feasible_candidates",
-    "best",
-    "as_published",
+    *("config", "nv", "t", "mem", "stats", "layers"),
+    *("candidates", "feasible_candidates", "best", "as_published"),
 )
 KNOWN = frozenset((*QUESTION, *ANSWER))
 Found = TypeVar("Found", TransformerModel, System)
@@ -70,11 +56,9 @@ def read_training(case: Mapping[str, Any], folder: Path) -> Training:
     given = case.get("strategy")
     if given not in tuple(Strategy):
         known = "', '".join(Strategy)
-        instead = (
-            nearest(given, Strategy, f"give '{known}'")
-            if isinstance(given, str)
-            else f"give '{known}'"
-        )
+        instead = f"give '{known}'"
+        if isinstance(given, str):
+            instead = nearest(given, Strategy, instead)
         raise InputError(f"strategy is {as_given(given)}; {instead}")
     system = _named(case, "system", folder, published_system, read_system)
     return Training(
