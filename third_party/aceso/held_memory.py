@@ -131,14 +131,10 @@ def _pieces(
         kept = outputs[end - 1] if is_read else 0.0
         beside_it = 0.0
         creator = _residual_from(names, at, rules)
-        if (
-            creator is not None
-            and creator not in counted
-            and _is_within(names, recomputed, creator)
-        ):
-            beside_it = outputs[
-                creator
-            ]  # made within a recomputed stretch, so nothing else keeps it
+        fresh = creator is not None and creator not in counted
+        if creator is not None and fresh and _is_within(names, recomputed, creator):
+            # Made within a recomputed stretch, so nothing else keeps it.
+            beside_it = outputs[creator]
             counted.add(creator)
         again = most = 0.0
         for inner in range(at, end):

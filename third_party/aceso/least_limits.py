@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .chains import Chain, first_alike
 from .compiled import outer
-from .partitions import Machine, Windows
+from .partitions import Machine, Windows, within_node
 from .reaches import Choices, reach_back, reach_on
 
 Integers = NDArray[np.int64]
@@ -89,10 +89,7 @@ def _lowest(choices: Choices, machine: Machine, behind: int, limit_us: float) ->
             begin = machine.devices - rest
             for at in range(len(choices.devices)):
                 taken = choices.devices[at]
-                if (
-                    taken > rest
-                    or begin // machine.per_node != (begin + taken - 1) // machine.per_node
-                ):
+                if taken > rest or not within_node(machine, begin, taken):
                     continue
                 if (stage == 0) != (taken == rest):
                     continue
@@ -125,7 +122,7 @@ def _highest(choices: Choices, machine: Machine, behind: int, limit_us: float) -
                 if rest + taken > machine.devices:
                     continue
                 begin = machine.devices - rest - taken
-                if begin // machine.per_node != (begin + taken - 1) // machine.per_node:
+                if not within_node(machine, begin, taken):
                     continue
                 first = min(highest[stage, rest + taken], n - 1)
                 if first < 0:

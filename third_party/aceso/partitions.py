@@ -83,6 +83,12 @@ class Partitions:
     met: tuple[Partition, ...]
 
 
+@inner
+def within_node(machine: Machine, begin: int, count: int) -> bool:
+    """Whether so many devices from the one at ``begin`` on are of one node."""
+    return bool(begin // machine.per_node == (begin + count - 1) // machine.per_node)
+
+
 @outer
 def _flag(layout: TableLayout, machine: Machine, begin: int, count: int) -> int:
     if layout.flags == 1:
@@ -101,10 +107,7 @@ def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: fl
     for begin in range(machine.devices):
         for at in range(len(layout.devices)):
             count = layout.devices[at]
-            if (
-                begin + count > machine.devices
-                or begin // machine.per_node != (begin + count - 1) // machine.per_node
-            ):
+            if begin + count > machine.devices or not within_node(machine, begin, count):
                 continue
             flag = _flag(layout, machine, begin, count)
             left = machine.devices - begin - count
@@ -160,10 +163,7 @@ def least_sums(
             begin = machine.devices - rest
             for at in range(len(layout.devices)):
                 count = layout.devices[at]
-                if (
-                    count > rest
-                    or begin // machine.per_node != (begin + count - 1) // machine.per_node
-                ):
+                if count > rest or not within_node(machine, begin, count):
                     continue
                 flag = _flag(layout, machine, begin, count)
                 after = rest - count
@@ -218,22 +218,15 @@ def used_rows(
                     continue
                 for at in range(len(layout.devices)):
                     taken = layout.devices[at]
-                    if (
-                        taken > rest
-                        or begin // machine.per_node != (begin + taken - 1) // machine.per_node
-                    ):
+                    if taken > rest or not within_node(machine, begin, taken):
                         continue
                     if behind == 0 and taken != rest:
                         continue
                     start = layout.start_index[first]
                     if not known[at, start, behind, receives]:
                         known[at, start, behind, receives] = True
-                        found[count, 0], found[count, 1], found[count, 2], found[count, 3] = (
-                            at,
-                            start,
-                            behind,
-                            receives,
-                        )
+                        found[count, 0], found[count, 1] = at, start
+                        found[count, 2], found[count, 3] = behind, receives
                         count += 1
     return found, count
 

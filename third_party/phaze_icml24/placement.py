@@ -92,24 +92,19 @@ def place_case(document: Mapping[str, Any]) -> dict[str, Any]:
         plan = solve_width(problem, chain, best.seconds if best else math.inf)
         if plan is not None:
             best, best_chain = plan, chain
+    stages = []
     if best is None or best_chain is None:
-        return {
-            "finalTimePerBatch": INFEASIBLE_S,
-            "tensorParallelDegree": 0,
-            "dataParallelDegree": 0,
-            "stages": [],
-        }
+        best = CasePlan(INFEASIBLE_S, 0, 0, ())
+    else:
+        for first, last in best.stages:
+            part = slice(first, last + 1)
+            devices = best.width if best_chain.parallel[part].any() else 1
+            stages.append({"nodes": list(best_chain.ids[part]), "devicesForStage": devices})
     return {
         "finalTimePerBatch": best.seconds,
         "tensorParallelDegree": best.width,
         "dataParallelDegree": best.dp,
-        "stages": [
-            {
-                "nodes": list(best_chain.ids[first : last + 1]),
-                "devicesForStage": best.width if best_chain.parallel[first : last + 1].any() else 1,
-            }
-            for first, last in best.stages
-        ],
+        "stages": stages,
     }
 
 
@@ -296,32 +291,25 @@ def _farthest(problem: PlacementInput, fixed: FloatArray, stash: FloatArray) -> 
     with np.errstate(divide="ignore", invalid="ignore"):
         farthest = np.where(stash > 0, np.floor((problem.memory_bytes - fixed) / stash) + 1, most)
     farthest = np.clip(farthest, 1, most)
-    farthest = np.where(
-        fixed + farthest * stash <= problem.memory_bytes, farthest + 1, farthest
-    )  # rounding of the quotient
-    farthest = np.where(
-        fixed + (farthest - 1) * stash > problem.memory_bytes, farthest - 1, farthest
-    )
-    limits: IntArray = np.where(fixed > problem.memory_bytes, 0, np.minimum(farthest, most)).astype(
-        np.int64
-    )
-    return limits
+    # Rounding of the quotient.
+    farthest = farthest + (fixed + farthest * stash <= problem.memory_bytes)
+    farthest = farthest - (fixed + (farthest - 1) * stash > problem.memory_bytes)
+    limits = np.where(fixed > problem.memory_bytes, 0, np.minimum(farthest, most))
+    return limits.astype(np.int64)
 
 
 def solve_width(problem: PlacementInput, chain: LayerChain, incumbent_s: float) -> CasePlan | None:
     """The fastest plan with this tensor parallel width if it beats ``incumbent_s``, else None."""
     tables = stage_tables(problem, chain)
     layers = len(chain.ids)
-    narrow = (
-        int(np.count_nonzero(~chain.parallel)) if chain.width > 1 and chain.parallel.any() else 0
-    )
-    width = chain.width if chain.parallel.any() else 1
+    wide_ones = bool(chain.parallel.any())
+    narrow = int(np.count_nonzero(~chain.parallel)) if chain.width > 1 and wide_ones else 0
+    width = chain.width if wide_ones else 1
     most_wide, most_narrow = min(layers, problem.devices // width), min(narrow, problem.devices)
     degrees = _degrees(problem)
     best: FloatArray = np.full((most_wide + 1, most_narrow + 1, layers + 1), np.inf)
-    found: tuple[float, int, int, int, int] | None = (
-        None  # seconds, degree, wide, narrow, end of the first stage
-    )
+    # Seconds, degree, wide, narrow, end of the first stage.
+    found: tuple[float, int, int, int, int] | None = None
     busy = float((chain.forward_s + chain.backward_s).sum()) * (1.0 - 1e-12)
     longest = float((chain.forward_s + chain.backward_s).max()) * (1.0 - 1e-12)
     counts = np.arange(most_wide + 1)[:, None] + np.arange(most_narrow + 1)
@@ -349,10 +337,8 @@ def solve_width(problem: PlacementInput, chain: LayerChain, incumbent_s: float) 
             allowed = degrees[degrees <= problem.devices // devices]
             rounds = -(-problem.micro_batches // allowed) + stages - 1
             limit = found[0] if found else incumbent_s
-            if (
-                not len(allowed)
-                or rounds.min() * max(longest, busy / stages, float(loads[0].min())) >= limit
-            ):
+            least_load_s = max(longest, busy / stages, float(loads[0].min()))
+            if not len(allowed) or rounds.min() * least_load_s >= limit:
                 continue
             sync = 4.0 * (allowed - 1) / problem.bandwidth_bytes_per_s / allowed
             seconds = rounds[:, None] * loads[0] + sync[:, None] * tables.parameter_bytes[0]
