@@ -93,9 +93,8 @@ def _lowest(choices: Choices, machine: Machine, behind: int, limit_us: float) ->
                     continue
                 if (stage == 0) != (taken == rest):
                     continue
-                end = (
-                    n if stage == 0 else max(1, lowest[stage - 1, rest - taken])
-                )  # it holds an operator, too
+                # It holds an operator, too.
+                end = n if stage == 0 else max(1, lowest[stage - 1, rest - taken])
                 if end > n:
                     continue
                 if reached[at, end] < 0:

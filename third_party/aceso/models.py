@@ -14,9 +14,8 @@ from phaze_common.yaml_files import read_yaml
 
 SCALED = "scale-layer"  # the size that has any number of layers
 MOST_LAYERS = 4096
-SHARED_BUFFERS = frozenset(
-    {"enc-attention-softmax", "bn1"}
-)  # write into a buffer that all such operators share
+# Write into a buffer that all such operators share.
+SHARED_BUFFERS = frozenset({"enc-attention-softmax", "bn1"})
 HELD_AND_HALF = "enc-attention-dropout"  # counted 1.5 times: its result and its mask
 NEVER_RECOMPUTED_BY_ACESO = ("embedding", "post-process")
 TUNABLE = {"resnet": ("conv", "downsample")}

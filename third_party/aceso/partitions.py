@@ -111,9 +111,8 @@ def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: fl
                 continue
             flag = _flag(layout, machine, begin, count)
             left = machine.devices - begin - count
-            behind = min(
-                -(-left // machine.per_node), layout.behind - 1
-            )  # at least: stages keep within a node
+            # At least: stages keep within a node.
+            behind = min(-(-left // machine.per_node), layout.behind - 1)
             for first in range(n):
                 if not reached[begin, first]:
                     continue

@@ -142,9 +142,8 @@ def _chain(
                     saved[d] -= keep * choices.activations[at, choices.rows[k - 1], d]
                 all_plain = min(all_plain, now[0, d], now[1, d])
                 all_again = min(all_again, now[0, d], saved[d])
-            ends = (
-                choices.rows[k - way] if way > 0 else u
-            )  # the last operator of a stage reserves nothing
+            # The last operator of a stage reserves nothing.
+            ends = choices.rows[k - way] if way > 0 else u
             forward = max(forward, choices.least_forward[at, ends])
             backward = max(backward, choices.least_backward[at, ends])
         least = NEVER

@@ -91,9 +91,8 @@ def stage_space(
     choices = stage_choices(database, micro_batch, devices)
     if not choices:
         return None
-    values = np.stack(
-        [_values(database, micro_batch, choice) for choice in choices], axis=2
-    )  # (fields, U, C)
+    # (fields, U, C)
+    values = np.stack([_values(database, micro_batch, choice) for choice in choices], axis=2)
     values = np.where(np.isfinite(values), values, 0.0)
     family = database.model.family
     possible = np.array(

@@ -239,10 +239,8 @@ def _number(record: Any, key: str, where: str) -> float:
 def stage_tables(problem: PlacementInput, chain: LayerChain) -> StageTables:
     """Loads, memory limits and parameters of every interval of layers."""
     layers = len(chain.ids)
-    received, returned = (
-        np.zeros((layers, layers)),
-        np.zeros((layers, layers)),
-    )  # latest transfer for layer v of a stage
+    # Latest transfer for layer v of a stage.
+    received, returned = np.zeros((layers, layers)), np.zeros((layers, layers))
     entering_bytes = np.zeros((layers, layers))  # [i, v]: into layer v of a stage that starts at i
     for source, destination, size in chain.edges:
         seconds = size / problem.bandwidth_bytes_per_s

@@ -32,6 +32,10 @@ from .spaces import space
 from .totals import estimate
 
 MOST_CASES = 1000
+HEADINGS = (
+    *("layout", "model", "system", "best plan", "fast domain"),
+    *("GPUs", "batch", "s", "GB", "s as published"),
+)
 COLUMNS = ("source", "model", "device", "fast_domain", "global_batch_size", "devices", "seconds")
 
 
@@ -110,20 +114,7 @@ def curve_csv(points: Iterable[CurvePoint]) -> str:
 
 def curve_lines(points: Iterable[CurvePoint]) -> list[str]:
     """The points as a table."""
-    rows: list[tuple[str, ...]] = [
-        (
-            "layout",
-            "model",
-            "system",
-            "best plan",
-            "fast domain",
-            "GPUs",
-            "batch",
-            "s",
-            "GB",
-            "s as published",
-        )
-    ]
+    rows: list[tuple[str, ...]] = [HEADINGS]
     for point in points:
         asked, best = point.training, point.corrected
         rows.append(

@@ -18,9 +18,8 @@ from .timing import PEAK_REACHED, START_UP_S
 
 GIGA = 1e9
 ROUNDING = 1e-12  # of a total: what sums and differences of its parts leave where there is nothing
-ATTENTION = (
-    "fusedla"  # the operator of transformer-perf-estimates that holds it, without projections
-)
+# The operator of transformer-perf-estimates that holds it, without projections.
+ATTENTION = "fusedla"
 
 
 @dataclass(frozen=True)

@@ -73,9 +73,8 @@ class OwnQuestion:
         )
         tokens = self.training.model.sequence_length
         settings: dict[str, Any] = {
-            "tp": [
-                each for each in widths if two_d or tokens % each == 0
-            ],  # ours split the tokens of each sequence evenly
+            # Ours split the tokens of each sequence evenly.
+            "tp": [each for each in widths if two_d or tokens % each == 0],
             "pp": [int(each) for each in np.unique(found.pp)],
             "micro_batch_size": batches,
             "group_order": [
@@ -89,25 +88,15 @@ class OwnQuestion:
             case Strategy.ONE_D:
                 settings |= {"layout": [LayoutName.ONE_D.value], "sequence_parallel": [True]}
             case Strategy.SEQUENCE:
-                settings |= {
-                    "layout": [LayoutName.ONE_D.value, LayoutName.SEQUENCE.value],
-                    "sequence_parallel": [True],
-                }
-                settings |= {
-                    "cp": [each for each in rows if each > 1] or [1],
-                    "exchange": ["gather"],
-                }
+                names = [LayoutName.ONE_D.value, LayoutName.SEQUENCE.value]
+                settings |= {"layout": names, "sequence_parallel": [True], "exchange": ["gather"]}
+                settings |= {"cp": [each for each in rows if each > 1] or [1]}
             case Strategy.TWO_D:
                 family = find_model(self.model)
-                panels = [
-                    int(each) for each in np.unique(layouts.panels) if panels_fit(int(each), family)
-                ]
-                settings |= {
-                    "layout": [LayoutName.TWO_D.value],
-                    "tp2": rows,
-                    "panels": panels or [1],
-                    "exchange": ["gather"],
-                }
+                counts = [int(each) for each in np.unique(layouts.panels)]
+                panels = [each for each in counts if panels_fit(each, family)] or [1]
+                settings |= {"layout": [LayoutName.TWO_D.value], "exchange": ["gather"]}
+                settings |= {"tp2": rows, "panels": panels}
         return self._resolved(settings, Mode.SEARCH)
 
     def request_of(self, configuration: Configuration) -> Request:
@@ -125,9 +114,8 @@ class OwnQuestion:
         }
         if strategy is Strategy.TWO_D:
             settings |= {"layout": LayoutName.TWO_D.value, "tp2": each.tp2}
-            settings |= (
-                {"panels": each.panels} if each.tp > 1 else {}
-            )  # of one GPU a product is no several
+            if each.tp > 1:  # of one GPU a product is no several
+                settings |= {"panels": each.panels}
         else:
             settings |= {"sequence_parallel": each.tp1 > 1, "cp": each.tp2}
             settings |= {"layout": LayoutName.SEQUENCE.value} if each.tp2 > 1 else {}
