@@ -32,7 +32,7 @@ LABELS = (0, 200_000, 2_000_000, 20_000_000)
 COARSE = 4  # every so manieth multiplier is tried first
 EXACT = 1e-9
 LARGE = 4_000_000  # prices, beyond which bounds are made with half of the multipliers
-BESIDE = 2  # operators before and behind the ends of a stage whose neighbours are priced with it
+NEARBY = 2  # operators before and behind the ends of a stage whose neighbours are priced with it
 STEPS = 12  # multipliers between the cheapest and the dearest memory that recomputation frees
 
 
@@ -173,9 +173,9 @@ class Pricing:
         at little cost."""
         return self.number(cut) not in self.tries
 
-    def beside(self, cut: Cut) -> Iterator[Cut]:
+    def nearby_cuts(self, cut: Cut) -> Iterator[Cut]:
         """Untried stages that begin and end a few operators before or behind it."""
-        steps = range(-BESIDE, BESIDE + 1)
+        steps = range(-NEARBY, NEARBY + 1)
         for first, end in product(steps, steps):
             length = cut.length - first + end
             within = cut.first + first >= 0 and cut.first + first + length <= self.chain.length

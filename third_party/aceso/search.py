@@ -237,7 +237,7 @@ class Search:
             if partition.us(number) < self.best_us:
                 for cut in partition.cuts:
                     if pricing.wanted(cut) and (pricing.untried(cut) or len(cuts) < ROUND):
-                        fresh = [cut, *pricing.beside(cut)] if pricing.untried(cut) else [cut]
+                        fresh = [cut, *pricing.nearby_cuts(cut)] if pricing.untried(cut) else [cut]
                         cuts |= {pricing.number(each): each for each in fresh}
         branch.stuck = not cuts and high * number >= self.best_us * (1.0 - CLOSE)
         most = min(self.best_us / number, high * SLOWER)

@@ -1,8 +1,9 @@
 """AMPeD's configuration file: four categories of parameters, each given, looked up or calculated.
 
-{"neural_network_training_parameters": { "lookup_config": {"lookup_table_name":
-     "transformer_network_parameters", "lookup_table_row": "GPT-3 175B"}, "parameters": {"layers":
-     {"from_lookup_table": true},            # of the row; "lookup_name": its property
+{"neural_network_training_parameters": {
+     "lookup_config": {"lookup_table_name": "transformer_network_parameters",
+                       "lookup_table_row": "GPT-3 175B"},
+     "parameters": {"layers": {"from_lookup_table": true},  # "lookup_name": another property
                     "batch_size": {"value": 1536, "description": "sequences"},
                     "minibatch_size": {"calculated": true}}},
  "mapping_parameters": {...}, "system_architecture_parameters": {...},

@@ -2,12 +2,14 @@
 
 One JSON object (further keys are ignored):
 
-{"total_devices": 128, "memory_limit_bytes": 6.9e10, "devices_per_level": [8, 4, 4],
- # devices under a switch, switches under the next, ... "bandwidth_per_level_bytes_s": [9.7e11,
- 1.1e11, 4.3e11], "latency_per_level_s": [1e-4, 2e-4, 3e-4], "microbatches_per_batch": 4096,
- # already divided by the expert-parallel degree "activation_recomputation": true, "optimizer":
- "SGD",            # or "Adam" "graphs": {"4": {"devices_per_stage": 4, "layer_ids": [...],     # by
- tensor parallel width; layers in topological order
+{"total_devices": 128, "memory_limit_bytes": 6.9e10,
+ "devices_per_level": [8, 4, 4],  # devices under a switch, switches under the next, ...
+ "bandwidth_per_level_bytes_s": [9.7e11, 1.1e11, 4.3e11],
+ "latency_per_level_s": [1e-4, 2e-4, 3e-4],
+ "microbatches_per_batch": 4096,  # already divided by the expert-parallel degree
+ "activation_recomputation": true, "optimizer": "SGD",  # or "Adam"
+ # By tensor parallel width; layers in topological order:
+ "graphs": {"4": {"devices_per_stage": 4, "layer_ids": [...],
                   "parameter_bytes": [...], "activation_bytes": [...], "fw_s": [...], "bw_s": [...],
                   "edges": [[from id, to id, bytes], ...]}}}
 """

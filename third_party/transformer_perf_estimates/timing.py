@@ -1,9 +1,11 @@
 """Seconds of a layer: each operator a roofline of arithmetic and memory, with its messages behind
 it or panel by panel beside it.
 
-    arithmetic    20 us + operations / (0.8 peak), of tensor cores or vector units memory
-    bytes / bandwidth operator      max(arithmetic, memory) + messages in panels     s = time of the
-    messages of one panel; max(arithmetic, memory) + s + max(panels s - max(arithmetic, memory), 0)
+    arithmetic    20 us + operations / (0.8 peak), of tensor cores or vector units
+    memory        bytes / bandwidth
+    operator      max(arithmetic, memory) + messages
+    in panels     s = time of the messages of one panel; max(arithmetic, memory) + s
+                  + max(panels s - max(arithmetic, memory), 0)
 
 The constants are the published ones.
 """

@@ -2,12 +2,13 @@
 
 With L / pp layers on a stage and m micro-batches,
 
-    t           (forward + backward) m L / pp + t_pp + bubble + t_dp t_pp        2 m times a
-    stage-to-stage message, the mean over the pp - 1 links, of which pp / nv_pp - 1 leave a fast
-    domain bubble      (pp - 1) / m of layers and t_pp t_dp        weights of one layer
-    reduce-scattered and gathered, T1 each, and of every further layer on the stage what a
-                pass of one layer does not hide, T1 + max(T1 - pass, 0) (L / pp - 1); over dp, in
-                seqp over dp tp2
+    t           (forward + backward) m L / pp + t_pp + bubble + t_dp
+    t_pp        2 m times a stage-to-stage message, the mean over the pp - 1 links, of which
+                pp / nv_pp - 1 leave a fast domain
+    bubble      (pp - 1) / m of layers and t_pp
+    t_dp        weights of one layer reduce-scattered and gathered, T1 each, and of every further
+                layer on the stage what a pass of one layer does not hide, T1 + max(T1 - pass, 0)
+                (L / pp - 1); over dp, in seqp over dp tp2
     memory      weights, as many gradients, 6 / dp (in seqp 6 / (dp tp2)) of the weights for the
                 optimizer, and kept activations of min(pp, m) micro-batches; fits where it is at
                 most the capacity
