@@ -1,1 +1,1 @@
-"""Bridges to other people's tools and file formats: optional, one file each."""
+"""Bridges to other people's tools and file formats: optional, one folder each."""

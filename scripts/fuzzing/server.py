@@ -85,9 +85,9 @@ HEAVY = (
         "phaze.cli.doctor",
     ),
     *(
-        "third_party.nest_placement",
-        "third_party.phaze_icml24_placement",
-        "third_party.phaze_icml24_schedule",
+        "third_party.nest.placement",
+        "third_party.phaze_icml24.placement",
+        "third_party.phaze_icml24.schedule",
     ),
     *("third_party.transformer_perf_estimates.command_line", "third_party.amped", "phaze"),
 )

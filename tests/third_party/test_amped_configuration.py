@@ -26,10 +26,12 @@ from third_party.amped import (
     shipped_tables,
     with_tables_of,
 )
+from third_party.amped.calculated import calculated_parameters
 from third_party.amped.catalogue import Category, calculable, parameters
 from third_party.amped.configuration import Rows
-from third_party.amped.corrections import CORRECTIONS, formulas
+from third_party.amped.corrections import CORRECTIONS, NAMES
 from third_party.amped.estimate import EXAMPLE
+from third_party.amped.times import TimeQuantities
 
 
 def seconds(content: Any) -> float:
@@ -353,14 +355,14 @@ def test_every_parameter_has_a_category_and_every_default_is_in_range() -> None:
             assert parameter.parse(parameter.default, "default") == parameter.default
 
 
-def test_all_that_corrections_replace_was_there() -> None:
-    published = formulas(())
-    assert all(
-        formula.name in published for correction in CORRECTIONS for formula in correction.formulas
-    )
-    replaced = [formula.name for correction in CORRECTIONS for formula in correction.formulas]
-    assert len(replaced) == len(set(replaced))  # so that each can be kept alone
-    assert calculable() <= published.keys()
+def test_every_given_parameter_is_declared_and_every_calculable_one_calculated() -> None:
+    declared = {
+        name for owner in TimeQuantities.__mro__ for name in vars(owner).get("__annotations__", {})
+    }
+    calculated = set(calculated_parameters(TimeQuantities))
+    assert calculable() <= calculated
+    assert parameters().keys() <= declared | calculated
+    assert len(set(NAMES)) == len(CORRECTIONS)
 
 
 @pytest.mark.parametrize("row", ["V100", "A100", "H100 PCIe", "H100 SXM"])

@@ -15,7 +15,7 @@ import pytest
 
 from phaze_common.errors import InputError
 from third_party.phaze_icml24 import main
-from third_party.phaze_icml24_placement import INFEASIBLE_S, place_case
+from third_party.phaze_icml24.placement import INFEASIBLE_S, place_case
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -12,23 +12,24 @@ whole or not. The best of the last two by the same dynamic program as the search
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_common.errors import InputError
-from third_party.aceso.chains import Chain
-from third_party.aceso.evaluation import evaluate
-from third_party.aceso.models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start
-from third_party.aceso.partitions import Cut, Machine, anywhere, best_partitions
-from third_party.aceso.plans import Plan, StagePlan
-from third_party.aceso.price_tables import TableLayout, place
-from third_party.aceso.questions import Question
-from third_party.aceso.resharding import Choice
-from third_party.aceso.spaces import NEVER, StageSpace, stage_space
-from third_party.aceso.stage_paths import Stretch, path_price
+
+from .chains import Chain
+from .evaluation import evaluate
+from .models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start
+from .partitions import Cut, Machine, anywhere, best_partitions
+from .plans import Plan, StagePlan
+from .price_tables import TableLayout, place
+from .questions import Question
+from .resharding import Choice
+from .spaces import NEVER, StageSpace, stage_spaces
+from .stage_paths import Stretch, path_price
 
 MOST_UNITS = 64  # groups of layers that stages are cut from, as Alpa clusters layers first
 EVEN = 1e-9
@@ -70,51 +71,50 @@ def layer_edges(question: Question, chain: Chain) -> list[int]:
     return [0, *starts[1:], chain.length]
 
 
-def megatron_grid(question: Question) -> Baseline:
-    """The best uniform plan within the memory."""
+def _best(question: Question, tried: Iterable[tuple[Plan | None, int]]) -> Baseline:
+    """The fastest of the plans tried that fits; each comes with the number of plans or stages that
+    were looked at for it."""
     started = time.monotonic()
-    chain = question.chain()
-    edges = layer_edges(question, chain)
     best, best_s, count = None, math.inf, 0
-    for plan in _uniform_plans(question, chain, edges):
+    for plan, number in tried:
+        if plan is None:
+            count += number
+            continue
         try:
             priced = evaluate(plan, question.database, question.devices_per_node)
         except InputError:  # stages over several nodes, or what was not measured
             continue
-        count += 1
+        count += number
         if priced.memory_mib <= question.memory_limit_mib and priced.iteration_s < best_s:
             best, best_s = plan, priced.iteration_s
     return Baseline(best, best_s if best else None, count, time.monotonic() - started)
 
 
-def _uniform_plans(question: Question, chain: Chain, edges: list[int]) -> Iterator[Plan]:
-    database = question.database
+def megatron_grid(question: Question) -> Baseline:
+    """The best uniform plan within the memory."""
+    return _best(question, ((plan, 1) for plan in _uniform_plans(question)))
+
+
+def _uniform_plans(question: Question) -> Iterator[Plan]:
+    database, chain = question.database, question.chain()
+    edges = layer_edges(question, chain)
     units = len(edges) - 1
+    rules = (np.zeros(chain.length, dtype=np.int64), recomputed_flags(question, chain))
     for stages in range(1, min(question.most_stages, units, question.devices) + 1):
-        if question.devices % stages:
-            continue
-        devices = question.devices // stages
+        devices, rest = divmod(question.devices, stages)
         ends = [edges[round(units * at / stages)] for at in range(stages + 1)]
-        for width in database.tensor_parallel:
-            if devices % width or devices > question.per_node:
-                continue
+        for width, micro_batch in itertools.product(
+            database.tensor_parallel, question.micro_batch_sizes
+        ):
             replicas = devices // width
-            for micro_batch in question.micro_batch_sizes:
-                if micro_batch % replicas or not database.measured(micro_batch // replicas, width):
-                    continue
-                for flags in (
-                    np.zeros(chain.length, dtype=np.int64),
-                    recomputed_flags(question, chain),
-                ):
-                    yield Plan(
-                        database.model,
-                        question.global_batch,
-                        micro_batch,
-                        tuple(
-                            _stage(Choice(width, replicas, 0), flags[ends[at] : ends[at + 1]])
-                            for at in range(stages)
-                        ),
-                    )
+            if rest or devices % width or devices > question.per_node or micro_batch % replicas:
+                continue
+            if not database.measured(micro_batch // replicas, width):
+                continue
+            for flags in rules:
+                parts = [flags[first:end] for first, end in itertools.pairwise(ends)]
+                held = tuple(_stage(Choice(width, replicas, 0), part) for part in parts)
+                yield Plan(database.model, question.global_batch, micro_batch, held)
 
 
 def _stage(choice: Choice, flags: Integers) -> StagePlan:
@@ -139,74 +139,36 @@ def recomputed_flags(question: Question, chain: Chain) -> Integers:
 
 def layer_stages(question: Question) -> Baseline:
     """The best plan whose stages are whole layers, each with one pair of degrees."""
-    started = time.monotonic()
     chain = question.chain()
-    edges = _clustered(layer_edges(question, chain))
-    best, best_s, count = None, math.inf, 0
-    for micro_batch in question.micro_batch_sizes:
-        plan, number = _layer_plan(question, chain, edges, micro_batch)
-        count += number
-        if plan is not None:
-            iteration_s = evaluate(plan, question.database, question.devices_per_node).iteration_s
-            if iteration_s < best_s:
-                best, best_s = plan, iteration_s
-    return Baseline(best, best_s if best else None, count, time.monotonic() - started)
+    rules = (np.zeros(chain.length, dtype=np.int64), recomputed_flags(question, chain))
+    cuts = _LayerCuts(question, chain, _clustered(layer_edges(question, chain)))
 
+    def tried(micro_batch: int) -> tuple[Plan | None, int]:
+        spaces = stage_spaces(question, chain, micro_batch)
+        return cuts.best(micro_batch, [Ways(space, _choices(space)) for space in spaces], rules)
 
-def _layer_plan(
-    question: Question, chain: Chain, edges: list[int], micro_batch: int
-) -> tuple[Plan | None, int]:
-    """The best plan of one micro-batch size and the number of stages that were priced for it."""
-    spaces = []
-    devices = 1
-    while devices <= question.per_node:
-        space = stage_space(question.database, chain, micro_batch, devices)
-        if space is not None:
-            spaces.append(space)
-        devices *= 2
-    nothing, layers = np.zeros(chain.length, dtype=np.int64), recomputed_flags(question, chain)
-    return _best_cut(
-        question,
-        chain,
-        edges,
-        micro_batch,
-        [Ways(space, _choices(space)) for space in spaces],
-        (nothing, layers),
-    )
+    return _best(question, map(tried, question.micro_batch_sizes))
 
 
 def uniform_plan(question: Question) -> Baseline:
     """The best plan whose stages are whole layers and all alike in devices, degrees and rule of
     recomputation."""
-    started = time.monotonic()
     chain = question.chain()
-    edges = _clustered(layer_edges(question, chain))
-    rules = [
-        np.zeros(chain.length, dtype=np.int64),
-        attention_flags(question, chain),
-        recomputed_flags(question, chain),
-    ]
-    best, best_s, count = None, math.inf, 0
-    for micro_batch, stages in itertools.product(
-        question.micro_batch_sizes, range(1, question.most_stages + 1)
-    ):
-        devices = question.devices // stages
-        if question.devices % stages or devices > question.per_node or devices & (devices - 1):
-            continue
-        space = stage_space(question.database, chain, micro_batch, devices)
-        for choice, rule in itertools.product(_choices(space) if space else (), rules):
-            assert space is not None
-            plan, number = _best_cut(
-                question, chain, edges, micro_batch, [Ways(space, (choice,))], (rule,)
-            )
-            count += number
-            if plan is not None:
-                iteration_s = evaluate(
-                    plan, question.database, question.devices_per_node
-                ).iteration_s
-                if iteration_s < best_s:
-                    best, best_s = plan, iteration_s
-    return Baseline(best, best_s if best else None, count, time.monotonic() - started)
+    attention, layers = attention_flags(question, chain), recomputed_flags(question, chain)
+    rules = (np.zeros(chain.length, dtype=np.int64), attention, layers)
+    cuts = _LayerCuts(question, chain, _clustered(layer_edges(question, chain)))
+
+    def tried() -> Iterator[tuple[Plan | None, int]]:
+        for micro_batch in question.micro_batch_sizes:
+            spaces = {each.devices: each for each in stage_spaces(question, chain, micro_batch)}
+            for stages in range(1, question.most_stages + 1):
+                devices, rest = divmod(question.devices, stages)
+                if not rest and devices in spaces:
+                    space = spaces[devices]
+                    for choice, rule in itertools.product(_choices(space), rules):
+                        yield cuts.best(micro_batch, [Ways(space, (choice,))], (rule,))
+
+    return _best(question, tried())
 
 
 def attention_flags(question: Question, chain: Chain) -> Integers:
@@ -234,126 +196,93 @@ def _clustered(edges: list[int]) -> list[int]:
     return [*edges[: -1 : math.ceil((len(edges) - 1) / MOST_UNITS)], edges[-1]]
 
 
-def _best_cut(
-    question: Question,
-    chain: Chain,
-    edges: list[int],
-    micro_batch: int,
-    tried: Sequence[Ways],
-    rules: Sequence[Integers],
-) -> tuple[Plan | None, int]:
-    """The best plan of stages between ``edges`` that run in one of the ways tried, and the number
-    of stages priced for it.
+@dataclass(frozen=True)
+class _LayerCuts:
+    """Plans whose stages lie between ``edges``, which are operators."""
 
-    Each stage is recomputed by one of the ``rules``, (operators) flags.
-    """
-    spaces = [each.space for each in tried]
-    if not spaces:
-        return None, 0
-    units = len(edges) - 1
-    layout = _layout_of_units(question, spaces, units)
-    prices = np.full(layout.size, NEVER)
-    ways: dict[int, tuple[int, int]] = {}
-    count = 0
-    for at, space in enumerate(spaces):
-        for first in range(units):
-            for length in range(1, units - first + 1):
-                part = slice(edges[first], edges[first + length])
-                for choice, (rule, flags) in itertools.product(tried[at].choices, enumerate(rules)):
+    question: Question
+    chain: Chain
+    edges: list[int]
+
+    def best(
+        self, micro_batch: int, tried: Sequence[Ways], rules: Sequence[Integers]
+    ) -> tuple[Plan | None, int]:
+        """The best plan of stages that run in one of the ways tried, and the number of stages
+        priced for it. Each stage is recomputed by one of the ``rules``, (operators) flags."""
+        question, edges, units = self.question, self.edges, len(self.edges) - 1
+        if not tried:
+            return None, 0
+        layout = self._layout(np.array([each.space.devices for each in tried], dtype=np.int64))
+        prices = np.full(layout.size, NEVER)
+        ways: dict[int, tuple[Choice, Integers]] = {}
+        count = 0
+        for at, first in itertools.product(range(len(tried)), range(units)):
+            space = tried[at].space
+            for end in range(first + 1, units + 1):
+                part = slice(edges[first], edges[end])
+                for choice, flags in itertools.product(tried[at].choices, rules):
                     count += 1
-                    way = (choice, rule)
-                    _enter(
-                        question,
-                        chain,
-                        layout,
-                        prices,
-                        ways,
-                        at,
-                        space,
-                        first,
-                        length,
-                        part,
-                        way,
-                        flags[part],
-                    )
-    if not (prices < NEVER).any():
-        return None, count
-    number = question.global_batch // micro_batch
-    machine = Machine(question.devices, question.per_node)
-    high = float(prices[prices < NEVER].max())
-    met = best_partitions(
-        prices, layout, machine, anywhere(layout, machine), number, (0.0, high), NEVER, EVEN
-    ).met
-    if not met:
-        return None, count
-    stages = []
-    for cut in met[0].cuts:
-        chosen, rule = ways[_place(layout, cut)]
-        first, end = edges[cut.first], edges[cut.first + cut.length]
-        stages.append(_stage(spaces[cut.at].choices[chosen], rules[rule][first:end]))
-    return Plan(question.database.model, question.global_batch, micro_batch, tuple(stages)), count
+                    cut = Cut(0, at, 0, first, end - first)
+                    for where, us in self._prices(layout, cut, space, part, choice, flags[part]):
+                        if us < prices[where]:
+                            prices[where] = us
+                            ways[where] = space.choices[choice], flags[part]
+        if not ways:
+            return None, count
+        number = question.global_batch // micro_batch
+        machine = Machine(question.devices, question.per_node)
+        high = float(prices[prices < NEVER].max())
+        windows = anywhere(layout, machine)
+        met = best_partitions(
+            prices, layout, machine, windows, number, (0.0, high), NEVER, EVEN
+        ).met
+        if not met:
+            return None, count
+        found = (place(layout, *astuple(cut)) for cut in met[0].cuts)
+        stages = tuple(_stage(*ways[int(where)]) for where in found)
+        model = question.database.model
+        return Plan(model, question.global_batch, micro_batch, stages), count
 
-
-def _layout_of_units(question: Question, spaces: list[StageSpace], units: int) -> TableLayout:
-    """Places for the stages of so many units, all of them different."""
-    flags = 4 if question.devices > question.per_node else 1
-    behind = min(question.most_stages, question.devices)
-    shape = flags, len(spaces), behind, units
-    number = np.arange(units, dtype=np.int64)
-    return TableLayout(
-        operators=units,
-        body=units,
-        behind=behind,
-        flags=flags,
-        devices=np.array([space.devices for space in spaces], dtype=np.int64),
-        starts=number,
-        start_index=number,
-        longest=np.full(len(spaces), units, dtype=np.int64),
-        row_at=np.arange(math.prod(shape), dtype=np.int64).reshape(shape) * (units + 1),
-        tail_from=0,
-    )
-
-
-def _place(layout: TableLayout, cut: Cut) -> int:
-    return int(place(layout, cut.flag, cut.at, cut.behind, cut.first, cut.length))
-
-
-def _enter(
-    question: Question,
-    chain: Chain,
-    layout: TableLayout,
-    prices: NDArray[np.float64],
-    ways: dict[int, tuple[int, int]],
-    at: int,
-    space: StageSpace,
-    first: int,
-    length: int,
-    part: slice,
-    way: tuple[int, int],
-    flags: Integers,
-) -> None:
-    """Enter the price of one way to run a stage, wherever it fits the memory and is the fastest."""
-    chosen = np.full(part.stop - part.start, way[0], dtype=np.int64)
-    rows, pairs = chain.row_array[part], chain.pair_array[part]
-    is_last = part.stop == chain.length
-    limit = question.memory_limit_mib
-    for flag in range(layout.flags):
-        sends = flag // 2 if layout.flags == 4 else int(is_last)
-        us, mib = path_price(
-            space.arrays, Stretch(rows, pairs, 0, flag % 2, sends, limit), chosen, flags
+    def _layout(self, devices: Integers) -> TableLayout:
+        """Places for the stages, all of them different."""
+        question, units = self.question, len(self.edges) - 1
+        flags = 4 if question.devices > question.per_node else 1
+        behind = min(question.most_stages, question.devices)
+        number = np.arange(units, dtype=np.int64)
+        shape = flags, len(devices), behind, units
+        return TableLayout(
+            operators=units,
+            body=units,
+            behind=behind,
+            flags=flags,
+            devices=devices,
+            starts=number,
+            start_index=number,
+            longest=np.full(len(devices), units, dtype=np.int64),
+            row_at=np.arange(math.prod(shape), dtype=np.int64).reshape(shape) * (units + 1),
+            tail_from=0,
         )
-        if us >= NEVER or mib > limit:
-            return
-        _, more = path_price(
-            space.arrays, Stretch(rows, pairs, 1, flag % 2, sends, limit), chosen, flags
-        )
-        room = (
-            layout.behind
-            if more <= mib
-            else min(layout.behind, 1 + int((limit - mib) / (more - mib)))
-        )
-        for behind in range(room):
-            where = _place(layout, Cut(flag, at, behind, first, length))
-            if us < prices[where]:
-                prices[where] = us
-                ways[where] = way
+
+    def _prices(
+        self,
+        layout: TableLayout,
+        cut: Cut,
+        space: StageSpace,
+        part: slice,
+        choice: int,
+        flags: Integers,
+    ) -> Iterator[tuple[int, float]]:
+        """Places and prices of one way to run a stage, wherever it fits the memory."""
+        chain, limit = self.chain, self.question.memory_limit_mib
+        chosen = np.full(part.stop - part.start, choice, dtype=np.int64)
+        rows, pairs = chain.row_array[part], chain.pair_array[part]
+        for flag in range(layout.flags):
+            sends = flag // 2 if layout.flags == 4 else int(part.stop == chain.length)
+            stretch = Stretch(rows, pairs, 0, flag % 2, sends, limit)
+            us, mib = path_price(space.arrays, stretch, chosen, flags)
+            if us >= NEVER or mib > limit:
+                return
+            _, more = path_price(space.arrays, stretch._replace(behind=1), chosen, flags)
+            room = layout.behind if more <= mib else 1 + int((limit - mib) / (more - mib))
+            for behind in range(min(layout.behind, room)):
+                yield int(place(layout, flag, cut.at, behind, cut.first, cut.length)), us

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import outer
-from third_party.aceso.models import Model, operator_chain
+from .compiled import outer
+from .models import Model, operator_chain
 
 Integers = NDArray[np.int64]
 
@@ -46,11 +46,8 @@ class Chain:
 
 
 def model_chain(model: Model, names: Sequence[str]) -> Chain:
-    """The chain of a model whose files list ``names``.
-
-    Raises:
-        InputError: the files lack operators of a layer.
-    """
+    """The chain of a model whose files list ``names``. Raises InputError: the files lack operators
+    of a layer."""
     rows = operator_chain(model, names)
     last = model.family.layers[-1][1] if model.family.layers else None
     tail = 0 if last is None else len(names) - 1 - list(names).index(last)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from third_party.aceso.database import Database
+from .database import Database
 
 US_PER_S = 1e6
 MIB_PER_GIB = 1024.0

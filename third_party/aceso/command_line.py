@@ -2,7 +2,7 @@
 
 import argparse
 import json
-import os
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,13 +11,15 @@ from typing import Any
 
 from phaze_common.compiled_code import find_place
 from phaze_common.echo import say
-from phaze_common.errors import InputError, PhazeError
+from phaze_common.errors import InputError
 from phaze_common.files import user_path
-from third_party.aceso.database import Database, read_database
-from third_party.aceso.evaluation import DEVICES_PER_NODE, evaluate
-from third_party.aceso.models import find_model
-from third_party.aceso.plans import Plan, plan_document, read_plan
-from third_party.aceso.questions import MOST_STAGES, TIME_LIMIT_S, Question
+from third_party.cases import count_up_to, run_bridge
+
+from .database import Database, read_database
+from .evaluation import DEVICES_PER_NODE, evaluate
+from .models import find_model
+from .plans import Plan, plan_document, read_plan
+from .questions import MOST_STAGES, TIME_LIMIT_S, Question
 
 PROGRAM = "python -m third_party.aceso"
 ABOUT = "Training plans whose stages differ, under Aceso's cost model and its profiled operators."
@@ -26,20 +28,11 @@ MOST = 2**31
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    given = _parser().parse_args(arguments)
-    try:
-        say(
-            sys.stdout,
-            _compared(given) if given.command == "compare" else [json.dumps(_answer(given))],
-        )
-        sys.stdout.flush()
-    except PhazeError as error:
-        say(sys.stderr, [" ".join(str(error).split())])
-        return error.exit_status
-    except BrokenPipeError:  # the reader of our output has seen enough
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    return 0
+    return run_bridge(_parser(), _lines, arguments)
+
+
+def _lines(given: argparse.Namespace) -> list[str]:
+    return _compared(given) if given.command == "compare" else [json.dumps(_answer(given))]
 
 
 def _answer(given: argparse.Namespace) -> dict[str, Any]:
@@ -47,15 +40,13 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
         plan = read_plan(given.plan)
         database = read_database(given.database, plan.model)
         priced = evaluate(plan, database, given.gpus_per_node).document()
-        return (
-            priced | _corrections(plan, database, given.gpus_per_node)
-            if given.corrected
-            else priced
-        )
+        if given.corrected:
+            return priced | _corrections(plan, database, given.gpus_per_node)
+        return priced
     question = _question(given)
     find_place()  # before anything is compiled
     if given.command == "search":
-        from third_party.aceso.search import search
+        from .search import search
 
         found = search(question)
         return {
@@ -66,7 +57,7 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
             "search_s": found.seconds,
             "plan": plan_document(found.plan),
         }
-    from third_party.aceso.baselines import baselines
+    from .baselines import baselines
 
     return {
         name: {
@@ -80,10 +71,9 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _compared(given: argparse.Namespace) -> list[str]:
-    """The table of a comparison, which is also written with the answers."""
     find_place()  # before anything is compiled
-    from third_party.aceso.compared_cases import read_cases
-    from third_party.aceso.comparison import Limits, compare, markdown, rankings
+    from .compared_cases import read_cases
+    from .comparison import Limits, compare, markdown, rankings
 
     plans = given.plans or given.database.parent / "plans"  # where Aceso's data lie so
     if given.plans is not None and not given.plans.is_dir():
@@ -99,9 +89,8 @@ def _compared(given: argparse.Namespace) -> list[str]:
 
 
 def _corrections(plan: Plan, database: Database, devices_per_node: int) -> dict[str, Any]:
-    """The same plan as Aceso's runtime runs it, and what each correction adds."""
     find_place()  # before anything is compiled
-    from third_party.aceso.corrected import changes, corrected
+    from .corrected import changes, corrected
 
     return {
         "corrected": corrected(plan, database, devices_per_node).document(),
@@ -138,112 +127,70 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     price = commands.add_parser("evaluate", help="price a plan as Aceso's cost model does")
     price.add_argument("plan", type=Path, metavar="PLAN.json")
-    price.add_argument(
-        "--corrected",
-        action="store_true",
-        help="also with what the cost model leaves out, and what each correction adds",
-    )
+    more = "also with what the cost model leaves out, and what each correction adds"
+    price.add_argument("--corrected", action="store_true", help=more)
     find = commands.add_parser("search", help="find the fastest plan, with a bound on all plans")
     simple = commands.add_parser(
         "baselines",
         help="find the plans of Megatron-LM's grid, uniform ones, and of stages cut at layers",
     )
-    beside = commands.add_parser(
+    side = commands.add_parser(
         "compare",
         help="all methods on the cases of a file: seconds, bounds and what the search cost",
     )
-    beside.add_argument(
-        "cases", type=Path, metavar="CASES.yaml", help="such as those of scripts/studies/aceso"
-    )
-    beside.add_argument(
-        "--output",
-        required=True,
-        metavar="FOLDER",
-        help="of the tables; answers that are there are kept",
-    )
-    beside.add_argument(
-        "--plans",
-        type=Path,
-        metavar="FOLDER",
-        help="of stored plans, default plans beside the database",
-    )
+    add = side.add_argument
+    add("cases", type=Path, metavar="CASES.yaml", help="such as those of scripts/studies/aceso")
+    kept = "of the tables; answers that are there are kept"
+    add("--output", required=True, metavar="FOLDER", help=kept)
+    stored = "of stored plans, default plans beside the database"
+    add("--plans", type=Path, metavar="FOLDER", help=stored)
+    count = count_up_to(MOST)
     for command in (find, simple):
-        command.add_argument("--model", required=True, metavar="NAME", help="gpt, t5 or resnet")
-        command.add_argument(
-            "--size",
-            required=True,
-            metavar="SIZE",
-            help="as in the names of the files: 1_3B, scale-layer",
-        )
-        command.add_argument(
-            "--layers",
-            type=_count,
-            metavar="N",
-            help="of a size that has any number, or another than its own",
-        )
-        command.add_argument("--gpus", type=_count, required=True, metavar="N")
-        command.add_argument("--global-batch-size", type=_count, required=True, metavar="N")
-        command.add_argument(
-            "--memory-limit-mb", type=_positive, required=True, metavar="MB", help="of one GPU"
-        )
-        command.add_argument(
-            "--max-stages",
-            type=_count,
-            default=MOST_STAGES,
-            metavar="N",
-            help=f"default {MOST_STAGES}",
-        )
-    for command in (find, simple, beside):
-        command.add_argument(
-            "--time-limit",
-            type=_positive,
-            default=TIME_LIMIT_S,
-            metavar="S",
-            help=f"seconds to search, default {TIME_LIMIT_S:g}",
-        )
-        command.add_argument(
-            "--gap",
-            type=_fraction,
-            default=0.0,
-            metavar="X",
-            help="relative, that is good enough; default 0",
-        )
-    for command in (price, find, simple, beside):
+        add = command.add_argument
+        add("--model", required=True, metavar="NAME", help="gpt, t5 or resnet")
+        names = "as in the names of the files: 1_3B, scale-layer"
+        add("--size", required=True, metavar="SIZE", help=names)
+        layers = "of a size that has any number, or another than its own"
+        add("--layers", type=count, metavar="N", help=layers)
+        add("--gpus", type=count, required=True, metavar="N")
+        add("--global-batch-size", type=count, required=True, metavar="N")
+        add("--memory-limit-mb", type=_positive, required=True, metavar="MB", help="of one GPU")
+        most = f"default {MOST_STAGES}"
+        add("--max-stages", type=count, default=MOST_STAGES, metavar="N", help=most)
+    for command in (find, simple, side):
+        add = command.add_argument
+        seconds = f"seconds to search, default {TIME_LIMIT_S:g}"
+        add("--time-limit", type=_positive, default=TIME_LIMIT_S, metavar="S", help=seconds)
+        gap = "relative, that is good enough; default 0"
+        add("--gap", type=_fraction, default=0.0, metavar="X", help=gap)
+    for command in (price, find, simple, side):
         command.add_argument(
             "--database", type=Path, required=True, metavar="FOLDER", help="of profiled operators"
         )
     for command in (price, find, simple):
+        node = f"default {DEVICES_PER_NODE}"
         command.add_argument(
-            "--gpus-per-node",
-            type=_count,
-            default=DEVICES_PER_NODE,
-            metavar="N",
-            help=f"default {DEVICES_PER_NODE}",
+            "--gpus-per-node", type=count, default=DEVICES_PER_NODE, metavar="N", help=node
         )
     return parser
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or len(text) > 10 or not 1 <= int(text) <= MOST:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number from 1 to {MOST}")
-    return int(text)
-
-
 def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
+    value = _number(text)
     if not 0.0 < value <= MOST:
         raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number above 0 and up to {MOST}")
     return value
 
 
 def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    value = _number(text)
     if not 0.0 <= value < 1.0:
         raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number from 0 to below 1")
     return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -32,11 +32,8 @@ class Case:
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:
-    """The cases of a file.
-
-    Raises:
-        InputError: it cannot be read, or a case lacks something or has what no case has.
-    """
+    """The cases of a file. Raises InputError: it cannot be read, or a case lacks something or has
+    what no case has."""
     document = read_yaml(path)
     if (
         not isinstance(document, dict)

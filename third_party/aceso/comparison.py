@@ -27,15 +27,16 @@ from phaze_common.files import (
     parse_json,
 )
 from phaze_common.written_files import check_replaceable, write_outputs
-from third_party.aceso.baselines import Baseline, layer_stages, megatron_grid, uniform_plan
-from third_party.aceso.compared_cases import Case
-from third_party.aceso.corrected import corrected
-from third_party.aceso.database import Database, read_database
-from third_party.aceso.evaluation import evaluate
-from third_party.aceso.models import find_model
-from third_party.aceso.plans import Plan, read_plan
-from third_party.aceso.questions import Question
-from third_party.aceso.search import search
+
+from .baselines import Baseline, layer_stages, megatron_grid, uniform_plan
+from .compared_cases import Case
+from .corrected import corrected
+from .database import Database, read_database
+from .evaluation import evaluate
+from .models import find_model
+from .plans import Plan, read_plan
+from .questions import Question
+from .search import search
 
 logger = logging.getLogger(__name__)
 
@@ -84,13 +85,16 @@ class Answer:
     key: str
 
     @property
+    def model_text(self) -> str:
+        """The model, as tables have it."""
+        return f"{self.model} {self.size}{f', {self.layers} layers' if self.layers else ''}"
+
+    @property
     def gap(self) -> float | None:
         """Relative, between the plan and the bound."""
-        return (
-            None
-            if self.iteration_s is None or self.bound_s is None
-            else 1.0 - self.bound_s / self.iteration_s
-        )
+        if self.iteration_s is None or self.bound_s is None:
+            return None
+        return 1.0 - self.bound_s / self.iteration_s
 
 
 @dataclass(frozen=True)
@@ -105,11 +109,8 @@ def compare(
     cases: Sequence[Case], folder: Path, output: Path, limits: Limits, plans: Path | None
 ) -> list[Answer]:
     """Answers of all methods on all cases, with the tables in ``output``; ``plans`` is a folder of
-    Aceso's stored plans.
-
-    Raises:
-        InputError: the folder has no database of a case, or nothing can be written.
-    """
+    Aceso's stored plans. Raises InputError: the folder has no database of a case, or nothing can be
+    written."""
     databases = [
         read_database(folder, find_model(case.model, case.size, case.layers)) for case in cases
     ]
@@ -126,21 +127,13 @@ def compare(
                 if method == PUBLISHED and published is None:
                     continue
                 limited = asdict(limits) if method == SEARCH else {}
-                key = content_key(
-                    asdict(case), method, limited, data, code, published[0] if published else ""
-                )
+                name, plan = published or ("", None)
+                key = content_key(asdict(case), method, limited, data, code, name)
                 if key not in known:
-                    known[key] = _answer(
-                        case, database, method, limits, published[1] if published else None, key
-                    )
-                    append_line(output / KEPT, json.dumps(asdict(known[key])).encode() + b"\n", b"")
-                    logger.info(
-                        "%s, %d GPUs, %s: %s s",
-                        case.name,
-                        case.devices,
-                        method,
-                        known[key].iteration_s,
-                    )
+                    found = known[key] = _answer(case, database, method, limits, plan, key)
+                    append_line(output / KEPT, json.dumps(asdict(found)).encode() + b"\n", b"")
+                    told = (case.name, case.devices, method, found.iteration_s)
+                    logger.info("%s, %d GPUs, %s: %s s", *told)
                 answers.append(known[key])
     finally:
         write_tables(answers, output)  # of what there is, where it was interrupted
@@ -169,13 +162,7 @@ def write_tables(answers: Iterable[Answer], output: Path) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*columns, "gap"])
     answers = list(answers)
-    for each in answers:
-        writer.writerow(
-            [
-                "" if value is None else value
-                for value in (*(asdict(each)[name] for name in columns), each.gap)
-            ]
-        )
+    writer.writerows([*(getattr(each, name) for name in columns), each.gap] for each in answers)
     page = "\n".join([*markdown(answers), "", *rankings(answers), ""])
     write_outputs(output, {TABLE: text.getvalue().encode(), MARKDOWN: page.encode()})
 
@@ -188,10 +175,9 @@ def markdown(answers: Sequence[Answer]) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in answers:
-        model = f"{each.model} {each.size}{f', {each.layers} layers' if each.layers else ''}"
         rate = None if each.iteration_s is None else each.global_batch_size / each.iteration_s
         cells = (
-            model,
+            each.model_text,
             str(each.gpus),
             each.method,
             each.status if each.iteration_s is None else _number(each.iteration_s),
@@ -218,18 +204,15 @@ def rankings(answers: Sequence[Answer]) -> list[str]:
         "| model | GPUs | under Aceso's model | with the corrections | order |",
         "|---|---|---|---|---|",
     ]
-    cases: dict[tuple[str, str, int | None, int], list[Answer]] = {}
+    cases: dict[tuple[str, int], list[Answer]] = {}
     for each in answers:
         if each.iteration_s is not None and each.corrected_s is not None:
-            cases.setdefault((each.model, each.size, each.layers, each.gpus), []).append(each)
-    for (model, size, layers, gpus), plans in cases.items():
+            cases.setdefault((each.model_text, each.gpus), []).append(each)
+    for (model, gpus), plans in cases.items():
         before = _order([(each.iteration_s or 0.0, each.method) for each in plans])
         after = _order([(each.corrected_s or 0.0, each.method) for each in plans])
         order = "same" if before == after else "changed"
-        lines.append(
-            f"| {model} {size}{f', {layers} layers' if layers else ''} | {gpus} | {before} | "
-            f"{after} | {order} |"
-        )
+        lines.append(f"| {model} | {gpus} | {before} | {after} | {order} |")
     return lines
 
 
@@ -327,7 +310,6 @@ def _stored(folder: Path | None) -> list[tuple[str, Plan]]:
 def _best_stored(
     case: Case, database: Database, stored: Sequence[tuple[str, Plan]]
 ) -> tuple[str, Plan] | None:
-    """The fastest stored plan of a case that fits its memory."""
     best, best_s = None, float("inf")
     for name, plan in stored:
         same = (plan.model.family.name, plan.model.size, plan.devices, plan.global_batch)

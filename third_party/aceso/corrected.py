@@ -11,17 +11,13 @@ import numpy as np
 from Estimator.plans.pipeline.schedule import FloatArray, PipelineCosts, PipelineSchedule
 from Estimator.plans.pipeline.simulation import simulate
 from Estimator.plans.results import Breakdown
-from third_party.aceso.corrected_stages import (
-    CorrectedStage,
-    corrected_stage,
-    embedding_us,
-    stage_work,
-)
-from third_party.aceso.corrections import NAMES, Mechanisms
-from third_party.aceso.database import Database
-from third_party.aceso.evaluation import DEVICES_PER_NODE, US, Evaluation, evaluate
-from third_party.aceso.plans import Plan
-from third_party.aceso.product_rates import DeviceFacts
+
+from .corrected_stages import CorrectedStage, corrected_stage, embedding_us, stage_work
+from .corrections import NAMES, Mechanisms
+from .database import Database
+from .evaluation import DEVICES_PER_NODE, US, Evaluation, evaluate
+from .plans import Plan
+from .product_rates import DeviceFacts
 
 NO_CORRECTIONS = Mechanisms(**dict.fromkeys(NAMES, False))
 
@@ -112,11 +108,8 @@ def corrected(
     devices_per_node: int = DEVICES_PER_NODE,
     which: Mechanisms | None = None,
 ) -> Corrected:
-    """Price a plan with the corrections (all of them without ``which``).
-
-    Raises:
-        InputError: as ``evaluate``.
-    """
+    """Price a plan with the corrections (all of them without ``which``). Raises InputError: as
+    ``evaluate``."""
     return _corrected(
         plan,
         database,
@@ -129,11 +122,8 @@ def corrected(
 def changes(
     plan: Plan, database: Database, devices_per_node: int = DEVICES_PER_NODE
 ) -> tuple[Change, ...]:
-    """What each mechanism adds, one after another from Aceso's cost model on.
-
-    Raises:
-        InputError: as ``evaluate``.
-    """
+    """What each mechanism adds, one after another from Aceso's cost model on. Raises InputError: as
+    ``evaluate``."""
     published = evaluate(plan, database, devices_per_node)
     which, before, found = NO_CORRECTIONS, published.iteration_s, []
     for name in NAMES:

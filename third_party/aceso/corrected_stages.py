@@ -5,15 +5,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from third_party.aceso.collective_times import all_reduce_us, pair_us
-from third_party.aceso.corrections import Corrections, Mechanisms, load_corrections
-from third_party.aceso.database import OUTPUT, WEIGHTS, Database
-from third_party.aceso.evaluation import US, Evaluation
-from third_party.aceso.held_memory import HeldMemory, held_memory
-from third_party.aceso.models import operator_chain
-from third_party.aceso.operator_passes import Passes, cell, passes
-from third_party.aceso.plans import Plan, StagePlan
-from third_party.aceso.product_rates import MIB, DeviceFacts, device_facts
+from .collective_times import all_reduce_us, pair_us
+from .corrections import Corrections, Mechanisms, load_corrections
+from .database import OUTPUT, WEIGHTS, Database
+from .evaluation import US, Evaluation
+from .held_memory import HeldMemory, held_memory
+from .models import operator_chain
+from .operator_passes import Passes, cell, passes
+from .plans import Plan, StagePlan
+from .product_rates import MIB, DeviceFacts, device_facts
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,10 @@ def stage_work(
 
 def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> CorrectedStage:
     """Price stage ``at``; the stage before it takes ``sent_before_s`` to send to it."""
-    stage, rows, price, which = (
-        work.plan.stages[at],
-        work.rows[at],
-        work.published.stages[at],
-        work.which,
-    )
+    stage = work.plan.stages[at]
+    rows = work.rows[at]
+    price = work.published.stages[at]
+    which = work.which
     form = work.rules.format_of(work.plan.model.family.name)
     passed = _all_passes(work, rows, stage)
     recomputed = _all_passes(work, rows, stage, only=stage.recomputed)
@@ -127,7 +125,6 @@ def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> Corrected
 def _all_passes(
     work: StageWork, rows: Sequence[int], stage: StagePlan, only: Sequence[bool] | None = None
 ) -> Passes:
-    """Sums over the operators of a stage, or over those of ``only``."""
     forward = backward = exchange = 0.0
     for at, (row, choice) in enumerate(zip(rows, stage.choices, strict=True)):
         if only is None or only[at]:

@@ -14,18 +14,12 @@ from numpy.typing import NDArray
 from phaze_common.errors import InputError
 from phaze_common.files import read_text
 from phaze_common.suggestions import nearest
-from third_party.aceso.models import Model
+
+from .models import Model
 
 OPERATOR_COLUMNS = (
-    "op_name",
-    "forward-compute",
-    "backward-compute",
-    "input_size",
-    "output_size",
-    "weights",
-    "activations",
-    "fwd_reserved",
-    "bwd_reserved",
+    *("op_name", "forward-compute", "backward-compute", "input_size", "output_size"),
+    *("weights", "activations", "fwd_reserved", "bwd_reserved"),
 )
 FORWARD, BACKWARD, INPUT, OUTPUT, WEIGHTS, ACTIVATIONS, FORWARD_RESERVED, BACKWARD_RESERVED = range(
     8
@@ -114,11 +108,8 @@ class Database:
 
 
 def read_database(folder: Path, model: Model) -> Database:
-    """The measurements of a model in a folder.
-
-    Raises:
-        InputError: there is no such folder, it holds another model, or a file in it is damaged.
-    """
+    """The measurements of a model in a folder. Raises InputError: there is no such folder, it holds
+    another model, or a file in it is damaged."""
     if not folder.is_dir():
         raise InputError(
             f"{folder} is not a folder; give the folder of profiled operators (files "

@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from phaze_common.errors import InputError
-from third_party.aceso.database import Database
-from third_party.aceso.models import operator_chain
-from third_party.aceso.plans import Plan
-from third_party.aceso.stage_prices import StagePrice, stage_price
+
+from .database import Database
+from .models import operator_chain
+from .plans import Plan
+from .stage_prices import StagePrice, stage_price
 
 US = 1e-6
 DEVICES_PER_NODE = 8
@@ -51,19 +52,15 @@ def evaluate(
     plan: Plan, database: Database, devices_per_node: int = DEVICES_PER_NODE
 ) -> Evaluation:
     """Price a plan; a machine of fewer devices than one node has is taken for a node of its own.
-
-    Raises: InputError: the plan is of another model than the database, has other operators, does
-        not fit the nodes or
-            micro-batches, or asks for what was not measured.
-    """
+    Raises InputError: the plan is of another model than the database, has other operators, does not
+    fit the nodes or micro-batches, or asks for what was not measured."""
     if (plan.model.family.name, plan.model.files_size) != (
         database.model.family.name,
         database.model.files_size,
     ):
         raise InputError(
             f"the plan is of {plan.model.family.name} {plan.model.size}, the database of "
-            f"{database.model.family.name} "
-            f"{database.model.size}; give the two of one model"
+            f"{database.model.family.name} {database.model.size}; give the two of one model"
         )
     chain = operator_chain(plan.model, database.names)
     if plan.operators != len(chain):
@@ -86,9 +83,8 @@ def evaluate(
         if first // per_node != (last - 1) // per_node:
             raise InputError(
                 f"stage {at + 1} has GPUs {first} to {last - 1}, which are in more than one node "
-                f"of {per_node}; "
-                "Aceso's model prices stages within a node, so give --gpus-per-node as the plan "
-                "needs it"
+                f"of {per_node}; Aceso's model prices stages within a node, so give "
+                "--gpus-per-node as the plan needs it"
             )
         prices.append(
             stage_price(

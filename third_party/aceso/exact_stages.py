@@ -13,23 +13,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import inner, outer
-from third_party.aceso.multiplier_paths import MOST_TRIED, raise_bound
-from third_party.aceso.spaces import NEVER, StageArrays
-from third_party.aceso.stage_paths import Stretch, fill_rests, least_reserved
+from .compiled import inner, outer
+from .multiplier_paths import MOST_TRIED, Weighed, copy_way, raise_bound
+from .spaces import NEVER, StageArrays
+from .stage_paths import Stretch, fill_rests, least_reserved
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 ROOM = 4096  # labels at first
 KEPT_RESTS = 3  # multipliers of the memory limit whose rests are kept for the labels
-FIRST_SLACK, MORE_SLACK = (
-    5e-4,
-    3.0,
-)  # how far above the bound labels are looked at, first and each further time
-US, LOW, MIB, WEIGHT, FORWARD, BACKWARD, SEGMENT, PEAK = range(
-    8
-)  # of a label; LOW: no way that it stands for is faster
+# How far above the bound labels are looked at, first and each further time.
+FIRST_SLACK, MORE_SLACK = 5e-4, 3.0
+# Of a label; LOW: no way that it stands for is faster.
+US, LOW, MIB, WEIGHT, FORWARD, BACKWARD, SEGMENT, PEAK = range(8)
 TIE = 1e-9
 
 
@@ -42,6 +39,20 @@ class ExactStage(NamedTuple):
     choice: Integers
     again: Integers
     labels: int
+
+
+class Rests(NamedTuple):
+    """What shows that a label cannot end in time.
+
+    ``rests``: the least that can follow, by ``terms`` (any number, 3): weight of time, multiplier,
+    and part of the weights that counts as reserved. ``forward``, ``backward``: MiB that any way to
+    run the stage reserves.
+    """
+
+    rests: Floats
+    terms: Floats
+    forward: float
+    backward: float
 
 
 @outer
@@ -60,30 +71,15 @@ def exact_stage(
     """
     n = len(stretch.rows)
     widths, choices = space.send_us.shape[2], space.base_us.shape[1]
-    best = np.zeros((2, n), np.int64)
-    choice, again = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    best_us, bound = NEVER, 0.0
+    best, way = np.zeros((2, n), np.int64), np.zeros((2, n), np.int64)
+    best_us, bound, count = NEVER, 0.0, 0
     forward, backward = least_reserved(space, stretch)
     rests = np.empty((n, widths, choices, 2))
-    tried = np.empty(
-        (2 * MOST_TRIED, 3)
-    )  # multiplier, part of the weights that counts as reserved, bound
+    tried = np.empty((2 * MOST_TRIED, 3))
     dearest = densities[-1] / (stretch.behind + 1)
-    count = 0
     for heavier in range(2):
-        count, best_us = raise_bound(
-            rests,
-            space,
-            stretch,
-            forward + backward,
-            float(heavier),
-            dearest,
-            most_us,
-            tried,
-            count,
-            best,
-            best_us,
-        )
+        weighed = Weighed(forward + backward, float(heavier), dearest, most_us)
+        count, best_us = raise_bound(rests, space, stretch, weighed, tried, count, best, best_us)
         for i in range(count):
             bound = max(bound, tried[i, 2])
         if bound > most_us:
@@ -91,9 +87,7 @@ def exact_stage(
     if best_us <= bound * (1 + TIE) or not most_labels:
         return ExactStage(min(bound, best_us), best_us, best[0], best[1], 0)
     kept = np.empty((KEPT_RESTS + 2, n, widths, choices, 2))
-    terms = np.zeros(
-        (KEPT_RESTS + 2, 3)
-    )  # weight of time, multiplier, part of the weights that counts as reserved
+    terms = np.zeros((KEPT_RESTS + 2, 3))
     for j in range(KEPT_RESTS):
         top = 0
         for i in range(count):
@@ -105,37 +99,18 @@ def exact_stage(
     terms[KEPT_RESTS + 1, 1] = 1.0  # memory alone
     for j in range(KEPT_RESTS + 2):
         keep = terms[j, 1] * (stretch.behind + 1)
-        fill_rests(
-            kept[j],
-            space,
-            stretch,
-            terms[j, 0],
-            keep,
-            terms[j, 1] * (space.weight_copies + terms[j, 2]),
-        )
+        heavy = terms[j, 1] * (space.weight_copies + terms[j, 2])
+        fill_rests(kept[j], space, stretch, terms[j, 0], keep, heavy)
+    known = Rests(kept, terms, forward, backward)
     slack, labels = FIRST_SLACK, 0
     while True:  # most labels are within a little of the bound: look no further than needed
         most = min(most_us, best_us, bound * (1.0 + slack))
-        low, us, more = _labels(
-            space,
-            stretch,
-            kept,
-            terms,
-            forward,
-            backward,
-            most,
-            bound,
-            many,
-            most_labels,
-            choice,
-            again,
-        )
+        low, us, more = _labels(space, stretch, known, (bound, most), many, most_labels, way)
         labels += more
         bound = max(bound, min(low, best_us))
         if us < best_us:
             best_us = us
-            _copy(choice, best[0])
-            _copy(again, best[1])
+            copy_way(way, best)
         if us < NEVER or more > most_labels or most >= min(most_us, best_us):
             return ExactStage(min(bound, best_us), best_us, best[0], best[1], labels)
         slack *= MORE_SLACK
@@ -145,45 +120,35 @@ def exact_stage(
 def _labels(
     space: StageArrays,
     stretch: Stretch,
-    rests: Floats,
-    terms: Floats,
-    least_forward: float,
-    least_backward: float,
-    most_us: float,
-    bound: float,
+    known: Rests,
+    between_us: tuple[float, float],
     many: int,
     most_labels: int,
-    choice: Integers,
-    again: Integers,
+    way: Integers,
 ) -> tuple[float, float, int]:
-    """Lower bound and fastest time of all ways below ``most_us``; writes the fastest."""
+    """Lower bound and fastest time of all ways ``between_us``; writes the fastest ``way`` (2,
+    operators)."""
     n = len(stretch.rows)
-    widths, choices = rests.shape[2], rests.shape[3]
+    bound, most_us = between_us
+    widths, choices = known.rests.shape[2], known.rests.shape[3]
     states = widths * choices * 2
     u = stretch.rows[0]
-    made, made_state, made_parent = (
-        np.empty((ROOM, 8)),
-        np.empty(ROOM, np.int64),
-        np.empty(ROOM, np.int64),
-    )
+    made, made_state = np.empty((ROOM, 8)), np.empty(ROOM, np.int64)
+    made_parent = np.empty(ROOM, np.int64)
     held_state, held_parent, held = np.empty(ROOM, np.int64), np.empty(ROOM, np.int64), 0
     begin = np.zeros(n + 1, np.int64)
     size = 0
     new = np.zeros(8)
     for c in range(choices):
         for r in range(2):
-            new[US] = (
-                space.base_us[u, c]
-                + space.receive_us[stretch.receives, u, c]
-                + r * space.recompute_us[u, c]
-            )
-            new[LOW] = new[US]
+            first_us = space.base_us[u, c] + space.receive_us[stretch.receives, u, c]
+            new[US] = new[LOW] = first_us + r * space.recompute_us[u, c]
             new[WEIGHT] = space.weights[u, c]
             new[MIB] = (stretch.behind + 1) * (space.activations[u, c] + space.inputs[u, c])
             new[MIB] += space.weight_copies * new[WEIGHT]
-            new[FORWARD] = max(least_forward, space.forward_reserved[u, c] if n > 1 else 0.0)
-            new[BACKWARD] = max(least_backward, space.backward_reserved[u, c] if n > 1 else 0.0)
-            if _may_end(new, rests, terms, 0, space.width[c], c, r, stretch.limit_mib, most_us):
+            new[FORWARD] = max(known.forward, space.forward_reserved[u, c] if n > 1 else 0.0)
+            new[BACKWARD] = max(known.backward, space.backward_reserved[u, c] if n > 1 else 0.0)
+            if _may_end(new, known, (0, space.width[c], c, r), stretch.limit_mib, most_us):
                 _set(made, size, new)
                 made_state[size] = (space.width[c] * choices + c) * 2 + r
                 made_parent[size] = 0
@@ -202,15 +167,12 @@ def _labels(
                     if space.base_us[v, d] + space.resharding_us[p, c, d] > most_us:
                         continue
                     for s in range(2):
-                        _extend(new, now, i, space, stretch, k, c, r, d, s)
-                        if not _may_end(new, rests, terms, k, t, d, s, stretch.limit_mib, most_us):
+                        _extend(new, now[i], space, stretch, k, (c, r, d, s))
+                        if not _may_end(new, known, (k, t, d, s), stretch.limit_mib, most_us):
                             continue
                         if size == len(made):
-                            made = _longer(made)
-                            made_state, made_parent = (
-                                _longer_list(made_state),
-                                _longer_list(made_parent),
-                            )
+                            made, made_state = _longer(made), _longer_list(made_state)
+                            made_parent = _longer_list(made_parent)
                         _set(made, size, new)
                         made_state[size] = (t * choices + d) * 2 + s
                         made_parent[size] = i
@@ -231,28 +193,21 @@ def _labels(
     low, us, best = most_us, NEVER, -1
     for i in range(count):
         state = held_state[begin[n - 1] + i]
-        sent = space.send_us[
-            stretch.sends, stretch.rows[n - 1], state // (2 * choices), (state // 2) % choices
-        ]
-        memory = (
-            now[i, MIB] + now[i, PEAK] + max(now[i, FORWARD] + now[i, BACKWARD], now[i, WEIGHT])
-        )
-        if memory <= stretch.limit_mib:  # what it stands for ends with no less memory
+        t, c = state // (2 * choices), (state // 2) % choices
+        sent = space.send_us[stretch.sends, stretch.rows[n - 1], t, c]
+        reserved = max(now[i, FORWARD] + now[i, BACKWARD], now[i, WEIGHT])
+        if (
+            now[i, MIB] + now[i, PEAK] + reserved <= stretch.limit_mib
+        ):  # what it stands for ends with no less memory
             low = min(low, now[i, LOW] + sent)
             if now[i, US] + sent < us:
                 us, best = now[i, US] + sent, i
     if best >= 0:
         for k in range(n - 1, -1, -1):
             state = held_state[begin[k] + best]
-            choice[k], again[k] = (state // 2) % choices, state % 2
+            way[0, k], way[1, k] = (state // 2) % choices, state % 2
             best = held_parent[begin[k] + best]
     return low, us, total
-
-
-@inner
-def _copy(source: Integers, target: Integers) -> None:
-    for i in range(len(source)):
-        target[i] = source[i]
 
 
 @inner
@@ -280,20 +235,11 @@ def _longer_list(values: Integers) -> Integers:
 
 @inner
 def _extend(
-    new: Floats,
-    labels: Floats,
-    at: int,
-    space: StageArrays,
-    stretch: Stretch,
-    k: int,
-    c: int,
-    r: int,
-    d: int,
-    s: int,
+    new: Floats, old: Floats, space: StageArrays, stretch: Stretch, k: int, ways: tuple[int, ...]
 ) -> None:
-    """The label after operator ``k`` with choice ``d`` and flag ``s``, from one with ``c`` and
-    ``r`` before it."""
-    old = labels[at]
+    """The label after operator ``k``; ``ways``: choice and flag of the operator before it, then its
+    own."""
+    c, r, d, s = ways
     u, v, p = stretch.rows[k - 1], stretch.rows[k], stretch.pairs[k]
     own = space.resharding_us[p, c, d] + space.base_us[v, d] + s * space.recompute_us[v, d]
     for x in range(8):
@@ -301,9 +247,8 @@ def _extend(
     new[US] += own
     new[LOW] += own
     new[WEIGHT] += space.weights[v, d]
-    new[MIB] += (stretch.behind + 1) * space.activations[
-        v, d
-    ] + space.weight_copies * space.weights[v, d]
+    kept = (stretch.behind + 1) * space.activations[v, d]
+    new[MIB] += kept + space.weight_copies * space.weights[v, d]
     if k < len(stretch.rows) - 1:
         new[FORWARD] = max(old[FORWARD], space.forward_reserved[v, d])
         new[BACKWARD] = max(old[BACKWARD], space.backward_reserved[v, d])
@@ -319,24 +264,17 @@ def _extend(
 
 @inner
 def _may_end(
-    label: Floats,
-    rests: Floats,
-    terms: Floats,
-    k: int,
-    t: int,
-    c: int,
-    r: int,
-    limit_mib: float,
-    most_us: float,
+    label: Floats, known: Rests, at: tuple[int, ...], limit_mib: float, most_us: float
 ) -> bool:
-    """Whether some rest may lead to an end within the limit and below ``most_us``."""
+    """Whether some rest may lead to an end within the limit and below ``most_us``; ``at``:
+    operator, width of the first one, choice and flag."""
+    k, t, c, r = at
     held = label[FORWARD] + label[BACKWARD]
-    for j in range(len(terms)):
-        clock, multiplier, heavier = terms[j, 0], terms[j, 1], terms[j, 2]
-        value = rests[j, k, t, c, r] + clock * label[LOW]
-        value += multiplier * (
-            label[MIB] + label[PEAK] + (label[WEIGHT] if heavier else held) - limit_mib
-        )
+    for j in range(len(known.terms)):
+        clock, multiplier, heavier = known.terms[j, 0], known.terms[j, 1], known.terms[j, 2]
+        reserved = label[WEIGHT] if heavier else held
+        value = known.rests[j, k, t, c, r] + clock * label[LOW]
+        value += multiplier * (label[MIB] + label[PEAK] + reserved - limit_mib)
         if value > clock * most_us * (1.0 - TIE) + (1.0 - clock) * 1e-6:
             return False
     return True
@@ -383,7 +321,6 @@ def _undominated(
 
 @inner
 def _sort(order: Integers, spare: Integers, begin: int, end: int, labels: Floats) -> None:
-    """Sort a part of the order by time: runs merged two by two."""
     run = 1
     while run < end - begin:
         for left in range(begin, end, 2 * run):
@@ -425,7 +362,6 @@ def _thinned(labels: Floats, kept: Integers, first: int, count: int, near: float
 
 @inner
 def _no_more_memory(labels: Floats, one: int, other: int) -> bool:
-    """Whether a label ends with no more memory than another whatever follows."""
     peak = max(
         0.0, labels[one, PEAK] - labels[other, PEAK], labels[one, SEGMENT] - labels[other, SEGMENT]
     )

@@ -11,11 +11,11 @@ workspace.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from third_party.aceso.corrections import Corrections
-from third_party.aceso.database import ACTIVATIONS, FORWARD_RESERVED, INPUT, WEIGHTS, Database
-from third_party.aceso.models import is_layer_start
-from third_party.aceso.operator_passes import Values, cell
-from third_party.aceso.plans import StagePlan
+from .corrections import Corrections
+from .database import ACTIVATIONS, FORWARD_RESERVED, INPUT, WEIGHTS, Database
+from .models import is_layer_start
+from .operator_passes import Values, cell
+from .plans import StagePlan
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,10 @@ def _pieces(
         kept = outputs[end - 1] if is_read else 0.0
         beside_it = 0.0
         creator = _residual_from(names, at, rules)
-        if (
-            creator is not None
-            and creator not in counted
-            and _is_within(names, recomputed, creator)
-        ):
-            beside_it = outputs[
-                creator
-            ]  # made within a recomputed stretch, so nothing else keeps it
+        fresh = creator is not None and creator not in counted
+        if creator is not None and fresh and _is_within(names, recomputed, creator):
+            # Made within a recomputed stretch, so nothing else keeps it.
+            beside_it = outputs[creator]
             counted.add(creator)
         again = most = 0.0
         for inner in range(at, end):
@@ -161,5 +157,4 @@ def _residual_from(names: Sequence[str], at: int, rules: Corrections) -> int | N
 
 
 def _is_within(names: Sequence[str], recomputed: Sequence[bool], at: int) -> bool:
-    """Whether the output of an operator stays within a recomputed stretch."""
     return recomputed[at] and recomputed[at + 1] and not is_layer_start(names[at + 1])

@@ -11,10 +11,10 @@ any plan has all its stages within a limit, and where these may begin, are dynam
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.chains import Chain, first_alike
-from third_party.aceso.compiled import outer
-from third_party.aceso.partitions import Machine, Windows
-from third_party.aceso.reaches import Choices, reach_back, reach_on
+from .chains import Chain, first_alike
+from .compiled import outer
+from .partitions import Machine, Windows, within_node
+from .reaches import Choices, reach_back, reach_on
 
 Integers = NDArray[np.int64]
 
@@ -89,16 +89,12 @@ def _lowest(choices: Choices, machine: Machine, behind: int, limit_us: float) ->
             begin = machine.devices - rest
             for at in range(len(choices.devices)):
                 taken = choices.devices[at]
-                if (
-                    taken > rest
-                    or begin // machine.per_node != (begin + taken - 1) // machine.per_node
-                ):
+                if taken > rest or not within_node(machine, begin, taken):
                     continue
                 if (stage == 0) != (taken == rest):
                     continue
-                end = (
-                    n if stage == 0 else max(1, lowest[stage - 1, rest - taken])
-                )  # it holds an operator, too
+                # It holds an operator, too.
+                end = n if stage == 0 else max(1, lowest[stage - 1, rest - taken])
                 if end > n:
                     continue
                 if reached[at, end] < 0:
@@ -125,7 +121,7 @@ def _highest(choices: Choices, machine: Machine, behind: int, limit_us: float) -
                 if rest + taken > machine.devices:
                     continue
                 begin = machine.devices - rest - taken
-                if begin // machine.per_node != (begin + taken - 1) // machine.per_node:
+                if not within_node(machine, begin, taken):
                     continue
                 first = min(highest[stage, rest + taken], n - 1)
                 if first < 0:

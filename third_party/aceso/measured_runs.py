@@ -11,11 +11,12 @@ from phaze.validation.records import Assumption, RunResult, UsedRule
 from phaze_common.errors import InputError
 from phaze_common.files import read_json
 from phaze_common.units import MIB
-from third_party.aceso.corrected import corrected
-from third_party.aceso.corrections import load_corrections
-from third_party.aceso.database import read_database
-from third_party.aceso.evaluation import evaluate
-from third_party.aceso.plans import read_plan
+
+from .corrected import corrected
+from .corrections import load_corrections
+from .database import read_database
+from .evaluation import evaluate
+from .plans import read_plan
 
 SEQUENCE_LENGTHS = ("seq_length", "encoder_seq_length", "decoder_seq_length")
 
@@ -50,9 +51,8 @@ class AcesoRun:
             if given and _plain(given) not in [_plain(each) for each in actual]:
                 raise InputError(
                     f"{row.where}, column {name} is {given!r:.60}, but {row.plan.name} is of "
-                    f"{family} {size} in "
-                    f"{load_corrections().families[family].format}; give the plan and database of "
-                    "one model and number format"
+                    f"{family} {size} in {load_corrections().families[family].format}; give the "
+                    "plan and database of one model and number format"
                 )
         check_stated(
             row,

@@ -14,9 +14,8 @@ from phaze_common.yaml_files import read_yaml
 
 SCALED = "scale-layer"  # the size that has any number of layers
 MOST_LAYERS = 4096
-SHARED_BUFFERS = frozenset(
-    {"enc-attention-softmax", "bn1"}
-)  # write into a buffer that all such operators share
+# Write into a buffer that all such operators share.
+SHARED_BUFFERS = frozenset({"enc-attention-softmax", "bn1"})
 HELD_AND_HALF = "enc-attention-dropout"  # counted 1.5 times: its result and its mask
 NEVER_RECOMPUTED_BY_ACESO = ("embedding", "post-process")
 TUNABLE = {"resnet": ("conv", "downsample")}
@@ -87,11 +86,9 @@ def families() -> dict[str, Family]:
 
 
 def find_model(name: str, size: str, layers: int | None = None) -> Model:
-    """A model by the names of its files; ``layers`` other than its own where given.
-
-    Raises: InputError: there is no such family, or the number of layers is missing, wrong or not to
-        be chosen.
-    """
+    """A model by the names of its files; ``layers`` other than its own where given. Raises
+    InputError: there is no such family, or the number of layers is missing, wrong or not to be
+    chosen."""
     known = families()
     if name not in known:
         raise InputError(
@@ -123,11 +120,8 @@ def find_model(name: str, size: str, layers: int | None = None) -> Model:
 
 
 def operator_chain(model: Model, names: Sequence[str]) -> tuple[int, ...]:
-    """Row of the file for every operator of the model, in order.
-
-    Raises:
-        InputError: the file lacks an operator that every layer begins or ends with.
-    """
+    """Row of the file for every operator of the model, in order. Raises InputError: the file lacks
+    an operator that every layer begins or ends with."""
     rows = list(range(len(names)))
     chain: list[int] = []
     done = 0
@@ -135,8 +129,7 @@ def operator_chain(model: Model, names: Sequence[str]) -> tuple[int, ...]:
         if first not in names or last not in names or names.index(last) < names.index(first):
             raise InputError(
                 f"the operators of {model.family.name} {model.size} lack '{first}' ... '{last}', "
-                "which every layer has; "
-                "give a database of this model"
+                "which every layer has; give a database of this model"
             )
         begin, end = names.index(first), names.index(last) + 1
         chain += rows[done:begin] + rows[begin:end] * (model.layers or 1)

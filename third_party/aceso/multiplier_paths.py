@@ -9,19 +9,14 @@ one and the rest as in the other is a way whose time is near the bound, where a 
 operators.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import inner
-from third_party.aceso.spaces import NEVER, StageArrays
-from third_party.aceso.stage_paths import (
-    Stretch,
-    best_path,
-    fill_rests,
-    first_value,
-    path_price,
-    path_terms,
-)
+from .compiled import inner
+from .spaces import NEVER, StageArrays
+from .stage_paths import Stretch, best_path, fill_rests, first_value, path_price, path_terms
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -31,15 +26,25 @@ MET = 1e-10  # relative, between a bound and the lines that lie above it
 NEARBY = 16  # operators around which a change of paths is looked for one by one
 
 
+class Weighed(NamedTuple):
+    """How reserved memory counts, and how far multipliers are tried.
+
+    ``reserved_mib`` counts where ``heavier``, a part of the weights, is 0. No multiplier beyond
+    ``dearest`` is tried, and none behind a bound above ``most_us``.
+    """
+
+    reserved_mib: float
+    heavier: float
+    dearest: float
+    most_us: float
+
+
 @inner
 def raise_bound(
     rests: Floats,
     space: StageArrays,
     stretch: Stretch,
-    reserved_mib: float,
-    heavier: float,
-    dearest: float,
-    most_us: float,
+    weighed: Weighed,
     tried: Floats,
     count: int,
     best: Integers,
@@ -48,18 +53,14 @@ def raise_bound(
     """Enter the multipliers that were tried; returns how many there are now, and the time of the
     fastest way that fits.
 
-    ``heavier``: part of the weights that counts as reserved, else ``reserved_mib`` is. ``dearest``:
-    no multiplier beyond it is tried. ``tried`` (any number, 3): multiplier, ``heavier``, bound;
-    none is added behind a bound above ``most_us``. ``best`` (2, operators): choices and flags of
-    the fastest way, written where a faster one is found.
+    ``tried`` (any number, 3): multiplier, ``heavier``, bound. ``best`` (2, operators): choices and
+    flags of the fastest way, written where a faster one is found.
     """
+    heavier, most_us = weighed.heavier, weighed.most_us
     n = len(stretch.rows)
-    limit_mib = stretch.limit_mib - (0.0 if heavier else reserved_mib)
-    path, light, dear = (
-        np.zeros((2, n), np.int64),
-        np.zeros((2, n), np.int64),
-        np.zeros((2, n), np.int64),
-    )
+    limit_mib = stretch.limit_mib - (0.0 if heavier else weighed.reserved_mib)
+    path, light = np.zeros((2, n), np.int64), np.zeros((2, n), np.int64)
+    dear = np.zeros((2, n), np.int64)
     light_us = light_mib = dear_us = dear_mib = 0.0
     multiplier, meeting = 0.0, NEVER
     for step in range(MOST_TRIED):
@@ -74,19 +75,18 @@ def raise_bound(
         best_path(rests, space, stretch, keep, heavy, path[0], path[1])
         best_us = _enter(space, stretch, path, best, best_us)
         us, kept, weights, _, _ = path_terms(space, stretch, path[0], path[1])
-        over_mib = (
-            (stretch.behind + 1) * kept + (space.weight_copies + heavier) * weights - limit_mib
-        )
+        over_mib = (stretch.behind + 1) * kept - limit_mib
+        over_mib += (space.weight_copies + heavier) * weights
         if over_mib > 0.0:
             dear_us, dear_mib = us, over_mib
-            _copy(path, dear)
+            copy_way(path, dear)
         else:
             light_us, light_mib = us, over_mib
-            _copy(path, light)
+            copy_way(path, light)
         if step == 0:
             if over_mib <= 0.0:  # the fastest of all fits, as far as this bound sees
                 return count, best_us
-            multiplier = dearest
+            multiplier = weighed.dearest
             continue
         if step == 1 and over_mib > 0.0:  # nothing fits that would be found here
             return count, best_us
@@ -96,7 +96,7 @@ def raise_bound(
         meeting = dear_us + multiplier * dear_mib
     best_us = _crossed(space, stretch, dear, light, best, best_us)
     if best_us < NEVER:
-        _copy(best, path)
+        copy_way(best, path)
         best_us = _crossed(space, stretch, dear, path, best, best_us)
     return count, best_us
 
@@ -107,7 +107,7 @@ def _enter(
 ) -> float:
     us, mib = path_price(space, stretch, path[0], path[1])
     if mib <= stretch.limit_mib and us < best_us:
-        _copy(path, best)
+        copy_way(path, best)
         best_us = us
     return best_us
 
@@ -138,10 +138,9 @@ def _crossed(
 
 
 @inner
-def _copy(path: Integers, into: Integers) -> None:
-    for k in range(
-        path.shape[1]
-    ):  # value by value: the compiler takes seconds for all at once, whose shapes it checks
+def copy_way(path: Integers, into: Integers) -> None:
+    """Copy choices and flags, one by one: the compiler takes seconds for all at once."""
+    for k in range(path.shape[1]):
         into[0, k], into[1, k] = path[0, k], path[1, k]
 
 

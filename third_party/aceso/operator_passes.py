@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_common.errors import InputError
-from third_party.aceso.collective_times import collective_us
-from third_party.aceso.corrections import Corrections, Mechanisms
-from third_party.aceso.database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
-from third_party.aceso.product_rates import DeviceFacts
-from third_party.aceso.resharding import Choice
+
+from .collective_times import collective_us
+from .corrections import Corrections, Mechanisms
+from .database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
+from .product_rates import DeviceFacts
+from .resharding import Choice
 
 Values = NDArray[np.float64]
 

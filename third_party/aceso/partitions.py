@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import inner, outer
-from third_party.aceso.price_tables import TableLayout, place
-from third_party.aceso.spaces import NEVER
+from .compiled import inner, outer
+from .price_tables import TableLayout, place
+from .spaces import NEVER
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -83,6 +83,12 @@ class Partitions:
     met: tuple[Partition, ...]
 
 
+@inner
+def within_node(machine: Machine, begin: int, count: int) -> bool:
+    """Whether so many devices from the one at ``begin`` on are of one node."""
+    return bool(begin // machine.per_node == (begin + count - 1) // machine.per_node)
+
+
 @outer
 def _flag(layout: TableLayout, machine: Machine, begin: int, count: int) -> int:
     if layout.flags == 1:
@@ -101,16 +107,12 @@ def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: fl
     for begin in range(machine.devices):
         for at in range(len(layout.devices)):
             count = layout.devices[at]
-            if (
-                begin + count > machine.devices
-                or begin // machine.per_node != (begin + count - 1) // machine.per_node
-            ):
+            if begin + count > machine.devices or not within_node(machine, begin, count):
                 continue
             flag = _flag(layout, machine, begin, count)
             left = machine.devices - begin - count
-            behind = min(
-                -(-left // machine.per_node), layout.behind - 1
-            )  # at least: stages keep within a node
+            # At least: stages keep within a node.
+            behind = min(-(-left // machine.per_node), layout.behind - 1)
             for first in range(n):
                 if not reached[begin, first]:
                     continue
@@ -147,10 +149,8 @@ def least_sums(
     if not reached[machine.devices, n]:
         return sums, stage
     span = n + 1
-    lowest, highest = (
-        np.empty(machine.devices + 1, np.int64),
-        np.empty(machine.devices + 1, np.int64),
-    )
+    lowest = np.empty(machine.devices + 1, np.int64)
+    highest = np.empty(machine.devices + 1, np.int64)
     for behind in range(layout.behind):
         for rest in range(machine.devices + 1):  # where the rests that follow begin
             lowest[rest], highest[rest] = n, -1
@@ -162,10 +162,7 @@ def least_sums(
             begin = machine.devices - rest
             for at in range(len(layout.devices)):
                 count = layout.devices[at]
-                if (
-                    count > rest
-                    or begin // machine.per_node != (begin + count - 1) // machine.per_node
-                ):
+                if count > rest or not within_node(machine, begin, count):
                     continue
                 flag = _flag(layout, machine, begin, count)
                 after = rest - count
@@ -220,22 +217,15 @@ def used_rows(
                     continue
                 for at in range(len(layout.devices)):
                     taken = layout.devices[at]
-                    if (
-                        taken > rest
-                        or begin // machine.per_node != (begin + taken - 1) // machine.per_node
-                    ):
+                    if taken > rest or not within_node(machine, begin, taken):
                         continue
                     if behind == 0 and taken != rest:
                         continue
                     start = layout.start_index[first]
                     if not known[at, start, behind, receives]:
                         known[at, start, behind, receives] = True
-                        found[count, 0], found[count, 1], found[count, 2], found[count, 3] = (
-                            at,
-                            start,
-                            behind,
-                            receives,
-                        )
+                        found[count, 0], found[count, 1] = at, start
+                        found[count, 2], found[count, 3] = behind, receives
                         count += 1
     return found, count
 

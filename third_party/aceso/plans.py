@@ -11,9 +11,10 @@ from typing import Any
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
 from phaze_common.files import read_json
-from third_party.aceso.models import Model, find_model
-from third_party.aceso.resharding import Choice
 from third_party.cases import integer
+
+from .models import Model, find_model
+from .resharding import Choice
 
 MOST = 2**31
 PER_OPERATOR = (
@@ -56,20 +57,14 @@ class Plan:
 
 
 def read_plan(path: Path) -> Plan:
-    """A plan from one of Aceso's files.
-
-    Raises:
-        InputError: the file is missing or no plan; says what is wrong.
-    """
+    """A plan from one of Aceso's files. Raises InputError: the file is missing or no plan; says
+    what is wrong."""
     return plan_from(read_json(path, "a plan that Aceso wrote"), str(path))
 
 
 def plan_from(document: Any, source: str) -> Plan:
-    """A plan from its JSON document.
-
-    Raises:
-        InputError: a key is missing or wrong, or the parts of the plan contradict each other.
-    """
+    """A plan from its JSON document. Raises InputError: a key is missing or wrong, or the parts of
+    the plan contradict each other."""
     if not isinstance(document, dict):
         raise InputError(
             f"{source} holds {as_given(document)}; a plan is an object with keys such as "
@@ -131,8 +126,7 @@ def _stage(devices: int, operators: int, parts: list[Any], source: str) -> Stage
         if tp * dp != devices:
             raise InputError(
                 f"{source}: an operator has tensor parallel width {tp} and data parallel degree "
-                f"{dp} in a stage of {devices} "
-                "GPUs; their product must be the number of GPUs"
+                f"{dp} in a stage of {devices} GPUs; their product must be the number of GPUs"
             )
     choices = tuple(Choice(*each) for each in zip(widths, degrees, algorithms, strict=True))
     return StagePlan(devices, choices, tuple(map(bool, recomputed)))

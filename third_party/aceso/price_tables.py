@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.chains import Chain, first_alike
-from third_party.aceso.compiled import outer
-from third_party.aceso.spaces import NEVER
+from .chains import Chain, first_alike
+from .compiled import outer
+from .spaces import NEVER
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -9,31 +9,16 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.chains import Chain
-from third_party.aceso.exact_stages import exact_stage
-from third_party.aceso.least_limits import longest_stages, windows
-from third_party.aceso.partitions import (
-    Cut,
-    Machine,
-    Partition,
-    Windows,
-    least_sum,
-    least_sums,
-    used_rows,
-)
-from third_party.aceso.plans import StagePlan
-from third_party.aceso.price_tables import (
-    PriceTable,
-    TableLayout,
-    number,
-    only_these,
-    place,
-    table_layout,
-)
-from third_party.aceso.reaches import Choices, choices_of
-from third_party.aceso.relaxed_stages import Rows, bound_stages
-from third_party.aceso.spaces import NEVER, StageSpace
-from third_party.aceso.stage_paths import Stretch
+from .chains import Chain
+from .exact_stages import exact_stage
+from .least_limits import longest_stages, windows
+from .partitions import Cut, Machine, Partition, Windows, least_sum, least_sums, used_rows
+from .plans import StagePlan
+from .price_tables import PriceTable, TableLayout, number, only_these, place, table_layout
+from .reaches import Choices, choices_of
+from .relaxed_stages import Bounded, Rows, bound_stages
+from .spaces import NEVER, StageSpace
+from .stage_paths import Stretch
 
 logger = logging.getLogger(__name__)
 
@@ -42,16 +27,12 @@ Integers = NDArray[np.int64]
 
 THREADS = 2
 MANY_LABELS = 20_000  # of one last choice, beyond which they are thinned
-LABELS = (
-    0,
-    200_000,
-    2_000_000,
-    20_000_000,
-)  # that pricing a stage may take, each time that a partition uses it again
+# That pricing a stage may take, each time that a partition uses it again.
+LABELS = (0, 200_000, 2_000_000, 20_000_000)
 COARSE = 4  # every so manieth multiplier is tried first
 EXACT = 1e-9
 LARGE = 4_000_000  # prices, beyond which bounds are made with half of the multipliers
-BESIDE = 2  # operators before and behind the ends of a stage whose neighbours are priced with it
+NEARBY = 2  # operators before and behind the ends of a stage whose neighbours are priced with it
 STEPS = 12  # multipliers between the cheapest and the dearest memory that recomputation frees
 
 
@@ -83,9 +64,8 @@ class Pricing:
     table: PriceTable
     choices: Choices
     densities: Floats
-    known: tuple[
-        NDArray[np.bool_], NDArray[np.bool_]
-    ]  # stages bounded with few and with all multipliers
+    # Stages bounded with few and with all multipliers.
+    known: tuple[NDArray[np.bool_], NDArray[np.bool_]]
     ways: dict[int, Way] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
     seen: tuple[float, Windows] | None = None
@@ -109,18 +89,10 @@ class Pricing:
             chain, devices, longest_stages(choices, chain, most_us), behind, flags
         )
         shape = (len(spaces), len(layout.starts), behind, 2)
-        pricing = cls(
-            chain,
-            spaces,
-            machine,
-            limit_mib,
-            most_stages,
-            most_us,
-            PriceTable.empty(layout),
-            choices,
-            tried_multipliers(spaces),
-            (np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)),
-        )
+        known = (np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool))
+        table, densities = PriceTable.empty(layout), tried_multipliers(spaces)
+        asked = (chain, spaces, machine, limit_mib, most_stages, most_us)
+        pricing = cls(*asked, table, choices, densities, known)
         pricing._bound_times()
         return pricing
 
@@ -135,7 +107,6 @@ class Pricing:
         return self.table.prices
 
     def _bound_times(self) -> None:
-        """Bounds from time alone, for any number of stages behind."""
         number = len(self.layout.starts)
         receives = np.repeat(np.arange(2 if self.layout.flags == 4 else 1), number)
         starts = np.tile(np.arange(number), len(receives) // number)
@@ -145,18 +116,17 @@ class Pricing:
         self.table.spread_over_behind()
 
     def _bound(self, at: int, space: StageSpace, rows: Rows, densities: Floats, ways: int) -> None:
-        bound_stages(
+        chain = self.chain
+        of = Bounded(
             self.lower,
             self.layout,
             at,
             space.arrays,
-            self.chain.row_array,
-            self.chain.pair_array,
-            rows,
+            chain.row_array,
+            chain.pair_array,
             self.limit_mib,
-            np.ascontiguousarray(densities),
-            ways,
         )
+        bound_stages(of, rows, np.ascontiguousarray(densities), ways)
 
     def tighten(self, limit_us: float) -> Partition | None:
         """Bound with their memory all stages that partitions up to ``limit_us`` may use; the one of
@@ -203,9 +173,9 @@ class Pricing:
         at little cost."""
         return self.number(cut) not in self.tries
 
-    def beside(self, cut: Cut) -> Iterator[Cut]:
+    def nearby_cuts(self, cut: Cut) -> Iterator[Cut]:
         """Untried stages that begin and end a few operators before or behind it."""
-        steps = range(-BESIDE, BESIDE + 1)
+        steps = range(-NEARBY, NEARBY + 1)
         for first, end in product(steps, steps):
             length = cut.length - first + end
             within = cut.first + first >= 0 and cut.first + first + length <= self.chain.length
@@ -219,20 +189,11 @@ class Pricing:
             return
         which = self.number(cut)
         tried = self.tries.get(which, 0)
-        found = exact_stage(
-            self.spaces[cut.at].arrays,
-            self.stretch(cut),
-            self.densities,
-            most_us,
-            MANY_LABELS,
-            LABELS[tried],
-        )
+        space, stretch = self.spaces[cut.at].arrays, self.stretch(cut)
+        found = exact_stage(space, stretch, self.densities, most_us, MANY_LABELS, LABELS[tried])
         is_exact = found.us <= found.least_us * (1.0 + EXACT)
-        self.tries[which] = (
-            len(LABELS)
-            if is_exact
-            else min(tried + 1, len(LABELS) - 1 if found.least_us >= most_us else len(LABELS))
-        )
+        most_tries = len(LABELS) - (found.least_us >= most_us)
+        self.tries[which] = len(LABELS) if is_exact else min(tried + 1, most_tries)
         for behind in range(cut.behind, self.layout.behind):
             where = self.place(replace(cut, behind=behind))
             if self.table.is_own(where):
@@ -290,13 +251,8 @@ class Pricing:
         for cut in partition.cuts:
             way = self.ways[self.number(cut)]
             space = self.spaces[cut.at]
-            stages.append(
-                StagePlan(
-                    space.devices,
-                    tuple(space.choices[int(each)] for each in way.choice),
-                    tuple(bool(each) for each in way.again),
-                )
-            )
+            choices = tuple(space.choices[int(each)] for each in way.choice)
+            stages.append(StagePlan(space.devices, choices, tuple(map(bool, way.again))))
         return tuple(stages)
 
 

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from third_party.aceso.collective_times import collective_us
-from third_party.aceso.corrections import Corrections
-from third_party.aceso.database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
+from .collective_times import collective_us
+from .corrections import Corrections
+from .database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
 
 MIB = 2.0**20
-LEAST_REMAINDER = (
-    0.1  # of a pass that must be left when its all-reduce is taken off, or the difference is noise
-)
+# Of a pass that must be left when its all-reduce is taken off, or the difference is noise.
+LEAST_REMAINDER = 0.1
 
 
 @dataclass(frozen=True)
@@ -130,9 +129,8 @@ def _bandwidth(database: Database, rules: Corrections) -> float:
     ]
     if large:
         return _median(np.array(large), 1.0)
-    cells = database.values[
-        :, :, :, 0, 0
-    ]  # none of the known ones: all operators without weights, as what they read and leave
+    # None of the known ones: all operators without weights, as what they read and leave.
+    cells = database.values[:, :, :, 0, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = (cells[INPUT] + cells[ACTIVATIONS]) * MIB / cells[FORWARD]
     light = rates[cells[WEIGHTS] == 0]

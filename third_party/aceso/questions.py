@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from phaze_common.errors import InputError
-from third_party.aceso.chains import Chain, model_chain
-from third_party.aceso.database import Database
-from third_party.aceso.evaluation import DEVICES_PER_NODE
+
+from .chains import Chain, model_chain
+from .database import Database
+from .evaluation import DEVICES_PER_NODE
 
 MOST_STAGES = 16  # of Aceso's own search
 TIME_LIMIT_S = 50.0
@@ -41,8 +42,7 @@ class Question:
             sizes = ", ".join(map(str, self.database.micro_batch_sizes))
             raise InputError(
                 f"a global batch of {self.global_batch} is not a whole number of any profiled "
-                f"micro-batch ({sizes}); "
-                "give one that is"
+                f"micro-batch ({sizes}); give one that is"
             )
 
     @property

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.chains import Chain
-from third_party.aceso.compiled import inner
-from third_party.aceso.spaces import NEVER, StageSpace
+from .chains import Chain
+from .compiled import inner
+from .spaces import NEVER, StageSpace
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -58,13 +58,6 @@ def choices_of(
             padded.append(np.pad(np.maximum(values, 0.0), more, constant_values=fill))
         return np.ascontiguousarray(np.stack(padded))
 
-    def least(name: str) -> Floats:
-        found = [
-            np.where(each.base_us < NEVER, getattr(each, name), NEVER).min(axis=1)
-            for each in arrays
-        ]
-        return np.ascontiguousarray(np.where(np.stack(found) < NEVER, np.stack(found), 0.0))
-
     return Choices(
         devices=np.array([space.devices for space in spaces], dtype=np.int64),
         base_us=beside("base_us", NEVER, 1),
@@ -72,8 +65,8 @@ def choices_of(
         activations=beside("activations", 0.0, 1),
         weights=beside("weights", 0.0, 1),
         resharding_us=beside("resharding_us", NEVER, 2),
-        least_forward=least("forward_reserved"),
-        least_backward=least("backward_reserved"),
+        least_forward=np.stack([each.least_forward for each in arrays]),
+        least_backward=np.stack([each.least_backward for each in arrays]),
         free=np.logical_and.reduce([each.free for each in arrays]),
         before_layer=arrays[0].before_layer,
         weight_copies=arrays[0].weight_copies,
@@ -88,47 +81,27 @@ def choices_of(
 def reach_back(choices: Choices, at: int, last: int, behind: int, limit_us: float) -> int:
     """The first operator that a stage up to ``last`` may begin with; ``last`` + 1 where it cannot
     even hold that."""
-    found = 0
-    for step in range(len(choices.densities)):
-        for reserved in range(2 if choices.densities[step] > 0.0 else 1):
-            found = (
-                _chain(
-                    choices,
-                    at,
-                    last,
-                    found,
-                    -1,
-                    behind,
-                    choices.densities[step] / (behind + 1),
-                    reserved,
-                    limit_us,
-                )
-                + 1
-            )
-    return found
+    return int(_furthest(choices, at, last, 0, -1, behind, limit_us) + 1)
 
 
 @inner
 def reach_on(choices: Choices, at: int, first: int, behind: int, limit_us: float) -> int:
     """The first operator that a stage from ``first`` can no longer hold."""
-    found = len(choices.rows) - 1
+    return int(_furthest(choices, at, first, len(choices.rows) - 1, 1, behind, limit_us))
+
+
+@inner
+def _furthest(
+    choices: Choices, at: int, begin: int, end: int, way: int, behind: int, limit_us: float
+) -> int:
+    """The first operator, from ``begin`` to ``end`` on the ``way`` forwards (1) or back (-1), that
+    goes beyond the limit by any multiplier. One beyond ``end`` where none does."""
     for step in range(len(choices.densities)):
-        for reserved in range(2 if choices.densities[step] > 0.0 else 1):
-            found = (
-                _chain(
-                    choices,
-                    at,
-                    first,
-                    found,
-                    1,
-                    behind,
-                    choices.densities[step] / (behind + 1),
-                    reserved,
-                    limit_us,
-                )
-                - 1
-            )
-    return found + 1
+        multiplier = choices.densities[step] / (behind + 1)
+        for reserved in range(2 if multiplier > 0.0 else 1):
+            keep = multiplier * (behind + 1)
+            end = _chain(choices, at, begin, end, way, keep, multiplier, reserved, limit_us) - way
+    return end + way
 
 
 @inner
@@ -138,18 +111,13 @@ def _chain(
     begin: int,
     end: int,
     way: int,
-    behind: int,
+    keep: float,
     multiplier: float,
     reserved: int,
     limit_us: float,
 ) -> int:
-    """The first operator, from ``begin`` to ``end`` on the ``way`` forwards (1) or back (-1), that
-    goes beyond the limit.
-
-    One beyond ``end`` where none does.
-    """
+    """As ``_furthest`` for one multiplier, ``keep`` of it for all micro-batches in flight."""
     count = choices.base_us.shape[2]
-    keep = multiplier * (behind + 1)
     heavy = multiplier * (choices.weight_copies + reserved)
     now, after = np.empty((2, count)), np.empty((2, count))
     saved = np.empty(count)
@@ -174,9 +142,8 @@ def _chain(
                     saved[d] -= keep * choices.activations[at, choices.rows[k - 1], d]
                 all_plain = min(all_plain, now[0, d], now[1, d])
                 all_again = min(all_again, now[0, d], saved[d])
-            ends = (
-                choices.rows[k - way] if way > 0 else u
-            )  # the last operator of a stage reserves nothing
+            # The last operator of a stage reserves nothing.
+            ends = choices.rows[k - way] if way > 0 else u
             forward = max(forward, choices.least_forward[at, ends])
             backward = max(backward, choices.least_backward[at, ends])
         least = NEVER

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import inner, outer
-from third_party.aceso.price_tables import TableLayout, place
-from third_party.aceso.spaces import NEVER, StageArrays
+from .compiled import inner, outer
+from .price_tables import TableLayout, place
+from .spaces import NEVER, StageArrays
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -31,210 +31,123 @@ class Rows(NamedTuple):
     receives: Integers
 
 
+class Bounded(NamedTuple):
+    """The prices of stages on ``devices[at]`` devices, and what they are made of."""
+
+    prices: Floats
+    layout: TableLayout
+    at: int
+    space: StageArrays
+    rows: Integers
+    pairs: Integers
+    limit_mib: float
+
+
+class Term(NamedTuple):
+    """How memory is priced, in us per MiB; ``reserved``: 1 where the weights count as reserved."""
+
+    behind: int
+    receives: int
+    multiplier: float
+    reserved: int
+
+
 @outer
-def bound_stages(
-    prices: Floats,
-    layout: TableLayout,
-    at: int,
-    space: StageArrays,
-    rows: Integers,
-    pairs: Integers,
-    of: Rows,
-    limit_mib: float,
-    densities: Floats,
-    ways: int,
-) -> None:
-    """Raise the prices of stages on ``devices[at]`` devices to their bounds.
+def bound_stages(of: Bounded, stages: Rows, densities: Floats, ways: int) -> None:
+    """Raise the prices of ``stages`` to their bounds.
 
     ``densities``: us per MiB of what one micro-batch keeps, the multipliers times (stages behind +
     1). ``ways``: 1 where reserved memory is only replaced by the least of its first part, 2 where
     by either.
     """
-    choices = space.base_us.shape[1]
-    sends = np.empty((2, len(space.base_us), choices))
-    for f in range(2):
-        for u in range(len(space.base_us)):
-            for c in range(choices):
-                sends[f, u, c] = NEVER
-                for t in range(space.send_us.shape[2]):
-                    sends[f, u, c] = min(sends[f, u, c], space.send_us[f, u, t, c])
-    least_forward, least_backward = np.empty(len(space.base_us)), np.empty(len(space.base_us))
-    for u in range(len(space.base_us)):
-        least_forward[u] = least_backward[u] = NEVER
-        for c in range(choices):
-            if space.base_us[u, c] < NEVER:
-                least_forward[u] = min(least_forward[u], space.forward_reserved[u, c])
-                least_backward[u] = min(least_backward[u], space.backward_reserved[u, c])
-    for row in range(len(of.start)):
-        first = layout.starts[of.start[row]]
-        reach = min(layout.longest[at], layout.operators - first)
+    for row in range(len(stages.start)):
+        first, behind = of.layout.starts[stages.start[row]], stages.behind[row]
         for step in range(len(densities)):
             for reserved in range(ways if densities[step] > 0.0 else 1):
-                _chain(
-                    prices,
-                    layout,
-                    at,
-                    space,
-                    rows,
-                    pairs,
-                    first,
-                    reach,
-                    of.behind[row],
-                    of.receives[row],
-                    densities[step] / (of.behind[row] + 1),
-                    reserved,
-                    limit_mib,
-                    sends,
-                    least_forward,
-                    least_backward,
-                )
+                multiplier = densities[step] / (behind + 1)
+                _bound_from(of, Term(behind, stages.receives[row], multiplier, reserved), first)
 
 
 @inner
-def _chain(
-    prices: Floats,
-    layout: TableLayout,
-    at: int,
-    space: StageArrays,
-    rows: Integers,
-    pairs: Integers,
-    first: int,
-    reach: int,
-    behind: int,
-    flag: int,
-    multiplier: float,
-    reserved: int,
-    limit_mib: float,
-    sends: Floats,
-    least_forward: Floats,
-    least_backward: Floats,
-) -> None:
+def _bound_from(of: Bounded, term: Term, first: int) -> None:
     """Bounds of all stages from one start; where a like start is as far from the tail, of those
     into the tail too."""
+    space, layout = of.space, of.layout
     choices = space.base_us.shape[1]
-    keep = multiplier * (behind + 1)
-    heavy = multiplier * (space.weight_copies + reserved)
-    now, after = np.empty((2, choices)), np.empty((2, choices))
-    saved, forked = np.empty(choices), np.empty((2, choices))
-    u = rows[first]
+    keep = term.multiplier * (term.behind + 1)
+    heavy = term.multiplier * (space.weight_copies + term.reserved)
+    now, after = np.empty((3, choices)), np.empty((3, choices))
+    forked, spare = np.empty((3, choices)), np.empty((3, choices))
+    u = of.rows[first]
     for c in range(choices):
         now[0, c] = (
             space.base_us[u, c]
-            + space.receive_us[flag, u, c]
+            + space.receive_us[term.receives, u, c]
             + keep * (space.activations[u, c] + space.inputs[u, c])
             + heavy * space.weights[u, c]
         )
         now[1, c] = now[0, c] + space.recompute_us[u, c]
     forward = backward = 0.0
-    for k in range(first, first + reach):
+    for k in range(first, min(first + layout.longest[of.at], layout.operators)):
         if k > first:
-            _step(space, rows[k - 1], rows[k], pairs[k], keep, heavy, now, after, saved)
+            _step(of, k, keep, heavy, now, after)
             now, after = after, now
-        shift = multiplier * (limit_mib - (forward + backward if reserved == 0 else 0.0))
-        length = k + 1 - first
-        _write(prices, layout, at, behind, first, length, flag, rows[k], now, sends, shift)
-        forward = max(forward, least_forward[rows[k]])
-        backward = max(backward, least_backward[rows[k]])
-        start = layout.body - length
-        if (
-            start > first
-            and layout.start_index[start] == layout.start_index[first]
-            and start >= layout.tail_from
-        ):
+        forward, backward = _enter(of, term, first, k, now, forward, backward)
+        start = layout.body - (k + 1 - first)
+        like = start > first and layout.start_index[start] == layout.start_index[first]
+        if like and start >= layout.tail_from:
             for c in range(choices):
                 forked[0, c], forked[1, c] = now[0, c], now[1, c]
-            more_forward, more_backward = forward, backward
-            for tail in range(layout.body, layout.operators):
-                if tail + 1 - start > layout.longest[at]:
-                    break
-                _step(
-                    space,
-                    rows[tail - 1],
-                    rows[tail],
-                    pairs[tail],
-                    keep,
-                    heavy,
-                    forked,
-                    after,
-                    saved,
-                )
-                for c in range(choices):
-                    forked[0, c], forked[1, c] = after[0, c], after[1, c]
-                shift = multiplier * (
-                    limit_mib - (more_forward + more_backward if reserved == 0 else 0.0)
-                )
-                _write(
-                    prices,
-                    layout,
-                    at,
-                    behind,
-                    start,
-                    tail + 1 - start,
-                    flag,
-                    rows[tail],
-                    forked,
-                    sends,
-                    shift,
-                )
-                more_forward = max(more_forward, least_forward[rows[tail]])
-                more_backward = max(more_backward, least_backward[rows[tail]])
+            more, less = forward, backward
+            for tail in range(layout.body, min(start + layout.longest[of.at], layout.operators)):
+                _step(of, tail, keep, heavy, forked, spare)
+                forked, spare = spare, forked
+                more, less = _enter(of, term, start, tail, forked, more, less)
 
 
 @inner
-def _step(
-    space: StageArrays,
-    before: int,
-    u: int,
-    pair: int,
-    keep: float,
-    heavy: float,
-    now: Floats,
-    after: Floats,
-    saved: Floats,
-) -> None:
-    """Least values after one more operator, not recomputed and recomputed."""
+def _step(of: Bounded, k: int, keep: float, heavy: float, now: Floats, after: Floats) -> None:
+    """Least values after operator ``k``, not recomputed (0) and recomputed (1); row 2 of ``after``
+    is scratch."""
+    space, before, u, p = of.space, of.rows[k - 1], of.rows[k], of.pairs[k]
     choices = space.base_us.shape[1]
     least_plain = least_recomputed = NEVER
-    nothing = space.before_layer[pair]
     for c in range(choices):
-        saved[c] = min(
-            now[0, c], now[1, c] - (0.0 if nothing else keep * space.activations[before, c])
-        )
+        saving = 0.0 if space.before_layer[p] else keep * space.activations[before, c]
+        after[2, c] = min(now[0, c], now[1, c] - saving)
         least_plain = min(least_plain, now[0, c], now[1, c])
-        least_recomputed = min(least_recomputed, saved[c])
+        least_recomputed = min(least_recomputed, after[2, c])
     for d in range(choices):
         plain, recomputed = least_plain, least_recomputed
-        if not space.free[pair]:
+        if not space.free[p]:
             plain = recomputed = NEVER
             for c in range(choices):
-                change = space.resharding_us[pair, c, d]
+                change = space.resharding_us[p, c, d]
                 plain = min(plain, now[0, c] + change, now[1, c] + change)
-                recomputed = min(recomputed, saved[c] + change)
+                recomputed = min(recomputed, after[2, c] + change)
         own = space.base_us[u, d] + keep * space.activations[u, d] + heavy * space.weights[u, d]
         after[0, d] = plain + own
         after[1, d] = recomputed + own + space.recompute_us[u, d]
 
 
 @inner
-def _write(
-    prices: Floats,
-    layout: TableLayout,
-    at: int,
-    behind: int,
-    first: int,
-    length: int,
-    flag: int,
-    u: int,
-    now: Floats,
-    sends: Floats,
-    shift: float,
-) -> None:
+def _enter(
+    of: Bounded, term: Term, first: int, last: int, now: Floats, forward: float, backward: float
+) -> tuple[float, float]:
+    """Raise the price of one stage; returns the least reserved MiB of its operators, which those
+    behind it add to."""
+    layout, space, u = of.layout, of.space, of.rows[last]
+    held = forward + backward if term.reserved == 0 else 0.0
+    shift = term.multiplier * (of.limit_mib - held)
     for send in range(2 if layout.flags == 4 else 1):
         # on one node only the last stage is at the edge of a node
-        across = send if layout.flags == 4 else int(first + length == layout.operators)
+        across = send if layout.flags == 4 else int(last + 1 == layout.operators)
         least = NEVER
         for c in range(now.shape[1]):
-            least = min(least, min(now[0, c], now[1, c]) + sends[across, u, c])
-        where = place(layout, flag + 2 * send, at, behind, first, length)
-        if least < 0.5 * NEVER and (prices[where] == NEVER or least - shift > prices[where]):
-            prices[where] = least - shift
+            least = min(least, min(now[0, c], now[1, c]) + space.least_send_us[across, u, c])
+        flag = term.receives + 2 * send
+        where = place(layout, flag, of.at, term.behind, first, last + 1 - first)
+        before = of.prices[where]
+        if least < 0.5 * NEVER and (before == NEVER or least - shift > before):
+            of.prices[where] = least - shift
+    return max(forward, space.least_forward[u]), max(backward, space.least_backward[u])

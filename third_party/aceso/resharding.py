@@ -8,7 +8,7 @@ that changes.
 import math
 from dataclasses import dataclass
 
-from third_party.aceso.database import INPUT, Database
+from .database import INPUT, Database
 
 SPLIT_BY_COLUMNS_FIRST = ("enc-attention-qkv", "enc-MLP-GEMM-1")
 SPLIT_BY_ROWS_FIRST = ("enc-attention-dense", "enc-MLP-GEMM-2")

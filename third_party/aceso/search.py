@@ -21,22 +21,21 @@ import numpy as np
 
 from phaze_common.compile_time import CompileTime
 from phaze_common.errors import InfeasibleError
-from third_party.aceso.baselines import megatron_grid
-from third_party.aceso.chains import Chain
-from third_party.aceso.evaluation import US, evaluate
-from third_party.aceso.least_limits import least_limit_us
-from third_party.aceso.partitions import Cut, Machine, Partition, best_partitions
-from third_party.aceso.plans import Plan
-from third_party.aceso.pricing import THREADS, Pricing, tried_multipliers
-from third_party.aceso.questions import Question
-from third_party.aceso.reaches import choices_of
-from third_party.aceso.spaces import NEVER, StageSpace, stage_space
+
+from .baselines import megatron_grid
+from .chains import Chain
+from .evaluation import US, evaluate
+from .least_limits import least_limit_us
+from .partitions import Cut, Machine, Partition, best_partitions
+from .plans import Plan
+from .pricing import THREADS, Pricing, tried_multipliers
+from .questions import Question
+from .reaches import choices_of
+from .spaces import NEVER, StageSpace, stage_spaces
 
 logger = logging.getLogger(__name__)
 
-FIRST_SLACK = (
-    1.2  # how much slower than the least limit stages may be that have a place in the first tables
-)
+FIRST_SLACK = 1.2  # how much slower than the least limit stages in the first tables may be
 GROWTH = 1.03  # of the limit on the slowest stage, until there is a partition
 NEAR = 1.004  # stages this much slower than the limit are still found
 MULTIPLIERS = 2  # every so manieth multiplier is used for the least limits
@@ -65,11 +64,9 @@ class Found:
     @property
     def status(self) -> str:
         """``optimal`` where bound and plan meet, else ``feasible``."""
-        return (
-            "optimal"
-            if self.iteration_s - self.bound_s <= OPTIMAL * self.iteration_s
-            else "feasible"
-        )
+        if self.iteration_s - self.bound_s <= OPTIMAL * self.iteration_s:
+            return "optimal"
+        return "feasible"
 
 
 @dataclass
@@ -137,13 +134,7 @@ def branches(question: Question, chain: Chain) -> list[Branch]:
     best give."""
     found = []
     for micro_batch in question.micro_batch_sizes:
-        spaces = []
-        devices = 1
-        while devices <= question.per_node:
-            space = stage_space(question.database, chain, micro_batch, devices)
-            if space is not None:
-                spaces.append(space)
-            devices *= 2
+        spaces = stage_spaces(question, chain, micro_batch)
         if not spaces:
             continue
         least = np.min(
@@ -151,16 +142,9 @@ def branches(question: Question, chain: Chain) -> list[Branch]:
         )
         limit = float(least[chain.row_array].sum()) / question.devices * (1.0 - 1e-12)
         number = question.global_batch // micro_batch
+        most = slowest_us(chain, spaces)
         found.append(
-            Branch(
-                question,
-                chain,
-                micro_batch,
-                tuple(spaces),
-                limit,
-                number * limit,
-                slowest_us(chain, spaces),
-            )
+            Branch(question, chain, micro_batch, tuple(spaces), limit, number * limit, most)
         )
     return found
 
@@ -253,7 +237,7 @@ class Search:
             if partition.us(number) < self.best_us:
                 for cut in partition.cuts:
                     if pricing.wanted(cut) and (pricing.untried(cut) or len(cuts) < ROUND):
-                        fresh = [cut, *pricing.beside(cut)] if pricing.untried(cut) else [cut]
+                        fresh = [cut, *pricing.nearby_cuts(cut)] if pricing.untried(cut) else [cut]
                         cuts |= {pricing.number(each): each for each in fresh}
         branch.stuck = not cuts and high * number >= self.best_us * (1.0 - CLOSE)
         most = min(self.best_us / number, high * SLOWER)
@@ -271,32 +255,20 @@ class Search:
         cost model."""
         if pricing.found_us(partition, branch.micro_batches) >= self.best_us:
             return
-        plan = Plan(
-            self.question.database.model,
-            self.question.global_batch,
-            branch.micro_batch,
-            pricing.stages(partition),
-        )
-        priced = evaluate(plan, self.question.database, self.question.devices_per_node)
-        if (
-            priced.memory_mib <= self.question.memory_limit_mib
-            and priced.iteration_s / US < self.best_us
-        ):
+        question = self.question
+        model, stages = question.database.model, pricing.stages(partition)
+        plan = Plan(model, question.global_batch, branch.micro_batch, stages)
+        priced = evaluate(plan, question.database, question.devices_per_node)
+        fits = priced.memory_mib <= self.question.memory_limit_mib
+        if fits and priced.iteration_s / US < self.best_us:
             self.best, self.best_us = plan, priced.iteration_s / US
-            logger.info(
-                "micro-batch %d: %d stages, %.6g s",
-                branch.micro_batch,
-                len(plan.stages),
-                priced.iteration_s,
-            )
+            told = (branch.micro_batch, len(plan.stages), priced.iteration_s)
+            logger.info("micro-batch %d: %d stages, %.6g s", *told)
 
 
 def search(question: Question) -> Found:
-    """The best plan that is found in the time given, with a bound on all plans.
-
-    Raises:
-        InfeasibleError: no plan fits the memory.
-    """
+    """The best plan that is found in the time given, with a bound on all plans. Raises
+    InfeasibleError: no plan fits the memory."""
     with CompileTime.counted() as compiling:
         return _search(question, compiling)
 
@@ -305,13 +277,8 @@ def _search(question: Question, compiling: CompileTime) -> Found:
     started = time.monotonic()
     open_branches = branches(question, question.chain())
     simple = megatron_grid(question)  # whatever the time, there is a plan
-    at_work = Search(
-        question,
-        started,
-        compiling,
-        simple.plan,
-        NEVER if simple.iteration_s is None else simple.iteration_s / US,
-    )
+    simple_us = NEVER if simple.iteration_s is None else simple.iteration_s / US
+    at_work = Search(question, started, compiling, simple.plan, simple_us)
     with ThreadPoolExecutor(THREADS) as pool:
         for done in [pool.submit(branch.raise_limit, at_work.best_us) for branch in open_branches]:
             done.result()
@@ -319,39 +286,25 @@ def _search(question: Question, compiling: CompileTime) -> Found:
     while not at_work.out_of_time():
         open_branches.sort(key=lambda each: each.bound_us)
         branch = open_branches[0]
-        if (
-            branch.bound_us >= min(NEVER, at_work.best_us * (1.0 - max(question.gap, OPTIMAL)))
-            or branch.stuck
-        ):
+        enough_us = at_work.best_us * (1.0 - max(question.gap, OPTIMAL))
+        if branch.bound_us >= min(NEVER, enough_us) or branch.stuck:
             break
         others = min((each.bound_us for each in open_branches[1:]), default=NEVER)
         if at_work.grow(branch, others * FURTHER):
             at_work.refine(branch)
-        logger.info(
-            "micro-batch %d: bound %.6g s, best %.6g s, %d stages priced, %.1f s",
-            branch.micro_batch,
-            branch.bound_us * US,
-            at_work.best_us * US,
-            len(branch.pricing.tries) if branch.pricing else 0,
-            at_work.seconds,
-        )
+        priced = len(branch.pricing.tries) if branch.pricing else 0
+        times = (branch.bound_us * US, at_work.best_us * US, priced, at_work.seconds)
+        said = "micro-batch %d: bound %.6g s, best %.6g s, %d stages priced, %.1f s"
+        logger.info(said, branch.micro_batch, *times)
     bound = min((each.bound_us for each in open_branches), default=NEVER)
     if at_work.best is None:
-        proven = (
-            "there is no plan"
-            if bound >= NEVER
-            else f"no plan was found in {question.time_limit_s:g} s"
-        )
+        proven = f"no plan was found in {question.time_limit_s:g} s"
+        if bound >= NEVER:
+            proven = "there is no plan"
         raise InfeasibleError(
-            f"{proven} of up to {question.most_stages} stages within "
-            f"{question.memory_limit_mib:g} MB per GPU; "
-            "give more memory, GPUs, stages or time"
+            f"{proven} of up to {question.most_stages} stages within {question.memory_limit_mib:g} "
+            "MB per GPU; give more memory, GPUs, stages or time"
         )
     stages = sum(len(each.pricing.tries) for each in open_branches if each.pricing is not None)
-    return Found(
-        at_work.best,
-        at_work.best_us * US,
-        min(bound, at_work.best_us) * US,
-        at_work.seconds,
-        stages,
-    )
+    best_s, bound_s = at_work.best_us * US, min(bound, at_work.best_us) * US
+    return Found(at_work.best, best_s, bound_s, at_work.seconds, stages)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.chains import Chain
-from third_party.aceso.database import (
+from .chains import Chain
+from .database import (
     ACTIVATIONS,
     BACKWARD,
     BACKWARD_RESERVED,
@@ -23,8 +23,9 @@ from third_party.aceso.database import (
     WEIGHTS,
     Database,
 )
-from third_party.aceso.models import activation_factor, is_layer_start, is_tunable
-from third_party.aceso.resharding import Choice, resharding_us
+from .models import activation_factor, is_layer_start, is_tunable
+from .questions import Question
+from .resharding import Choice, resharding_us
 
 NEVER = 1e30  # microseconds of what cannot be
 
@@ -49,6 +50,9 @@ class StageArrays(NamedTuple):
     backward_reserved: Floats  # (U, C)
     receive_us: Floats  # (2: between nodes, U, C)
     send_us: Floats  # (2, U, T, C); T: width of the first operator of the stage
+    least_send_us: Floats  # (2, U, C) over the widths
+    least_forward: Floats  # (U) reserved by any choice that is possible; 0 where none is
+    least_backward: Floats  # (U)
     width: Integers  # (C) which of the T widths
     resharding_us: Floats  # (P, C, C)
     free: Flags  # (P) no change between the two costs anything
@@ -87,9 +91,8 @@ def stage_space(
     choices = stage_choices(database, micro_batch, devices)
     if not choices:
         return None
-    values = np.stack(
-        [_values(database, micro_batch, choice) for choice in choices], axis=2
-    )  # (fields, U, C)
+    # (fields, U, C)
+    values = np.stack([_values(database, micro_batch, choice) for choice in choices], axis=2)
     values = np.where(np.isfinite(values), values, 0.0)
     family = database.model.family
     possible = np.array(
@@ -111,6 +114,14 @@ def stage_space(
             for a, b in pairs
         ]
     ).reshape(len(pairs), len(choices), len(choices))
+
+    def least(field: int) -> Floats:
+        held = np.where(possible, values[field], NEVER).min(axis=1)
+        return np.where(held < NEVER, held, 0.0)
+
+    send_us = np.array(
+        [_sends(database, micro_batch, choices, widths, between) for between in (False, True)]
+    )
     arrays = StageArrays(
         base_us=np.where(possible, values[FORWARD] + values[BACKWARD], NEVER),
         recompute_us=np.ascontiguousarray(values[FORWARD]),
@@ -122,9 +133,10 @@ def stage_space(
         receive_us=np.array(
             [_transfers(database, values[INPUT], between) for between in (False, True)]
         ),
-        send_us=np.array(
-            [_sends(database, micro_batch, choices, widths, between) for between in (False, True)]
-        ),
+        send_us=send_us,
+        least_send_us=send_us.min(axis=2),
+        least_forward=least(FORWARD_RESERVED),
+        least_backward=least(BACKWARD_RESERVED),
         width=np.array([widths.index(choice.tp) for choice in choices], dtype=np.int64),
         resharding_us=np.where(np.isfinite(resharding), resharding, NEVER),
         free=np.array([not change.any() for change in resharding], dtype=bool),
@@ -135,11 +147,16 @@ def stage_space(
     return StageSpace(devices, choices, arrays)
 
 
+def stage_spaces(question: Question, chain: Chain, micro_batch: int) -> list[StageSpace]:
+    """The spaces of 1, 2, 4 ... devices of a node for which something was measured."""
+    counts = [1 << power for power in range(question.per_node.bit_length())]
+    spaces = [stage_space(question.database, chain, micro_batch, count) for count in counts]
+    return [space for space in spaces if space is not None]
+
+
 def _values(database: Database, micro_batch: int, choice: Choice) -> Floats:
-    size, width = (
-        database.micro_batch_sizes.index(micro_batch // choice.dp),
-        database.tensor_parallel.index(choice.tp),
-    )
+    size = database.micro_batch_sizes.index(micro_batch // choice.dp)
+    width = database.tensor_parallel.index(choice.tp)
     return database.values[:, :, size, width, database.algorithms.index(choice.algorithm)]
 
 

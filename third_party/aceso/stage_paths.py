@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import inner, outer
-from third_party.aceso.spaces import NEVER, StageArrays
+from .compiled import inner, outer
+from .spaces import NEVER, StageArrays
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -77,13 +77,8 @@ def least_reserved(space: StageArrays, stretch: Stretch) -> tuple[float, float]:
     be."""
     forward = backward = 0.0
     for k in range(len(stretch.rows) - 1):
-        u = stretch.rows[k]
-        least_forward = least_backward = NEVER
-        for c in range(space.base_us.shape[1]):
-            if space.base_us[u, c] < NEVER:
-                least_forward = min(least_forward, space.forward_reserved[u, c])
-                least_backward = min(least_backward, space.backward_reserved[u, c])
-        forward, backward = max(forward, least_forward), max(backward, least_backward)
+        forward = max(forward, space.least_forward[stretch.rows[k]])
+        backward = max(backward, space.least_backward[stretch.rows[k]])
     return forward, backward
 
 
@@ -183,10 +178,8 @@ def path_terms(
         weights += space.weights[u, c]
         if k == n - 1:
             break
-        forward, backward = (
-            max(forward, space.forward_reserved[u, c]),
-            max(backward, space.backward_reserved[u, c]),
-        )
+        forward = max(forward, space.forward_reserved[u, c])
+        backward = max(backward, space.backward_reserved[u, c])
         p = stretch.pairs[k + 1]
         us += space.resharding_us[p, c, choice[k + 1]]
         if again[k] and again[k + 1]:

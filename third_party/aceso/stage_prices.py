@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_common.errors import InputError
-from third_party.aceso.database import (
+
+from .database import (
     ACTIVATIONS,
     BACKWARD,
     BACKWARD_RESERVED,
@@ -23,9 +24,9 @@ from third_party.aceso.database import (
     WEIGHTS,
     Database,
 )
-from third_party.aceso.models import activation_factor, is_layer_start
-from third_party.aceso.plans import StagePlan
-from third_party.aceso.resharding import resharding_us
+from .models import activation_factor, is_layer_start
+from .plans import StagePlan
+from .resharding import resharding_us
 
 
 @dataclass(frozen=True)
@@ -49,26 +50,14 @@ class StagePrice:
     @property
     def us(self) -> float:
         """Per micro-batch."""
-        return (
-            self.forward_us
-            + self.backward_us
-            + self.recompute_us
-            + self.receive_us
-            + self.send_us
-            + self.resharding_us
-        )
+        passes_us = self.forward_us + self.backward_us + self.recompute_us
+        return passes_us + self.receive_us + self.send_us + self.resharding_us
 
     @property
     def memory_mib(self) -> float:
         """Per device."""
-        return (
-            self.weights_mib
-            + self.gradients_mib
-            + self.optimizer_mib
-            + self.kept_mib
-            + self.working_mib
-            + self.reserved_mib
-        )
+        state_mib = self.weights_mib + self.gradients_mib + self.optimizer_mib
+        return state_mib + self.kept_mib + self.working_mib + self.reserved_mib
 
 
 def stage_price(
@@ -160,9 +149,8 @@ def _check_measured(
         choice = stage.choices[at]
         raise InputError(
             f"{database.folder} has no measurement of {database.names[rows[at]]} for "
-            f"{micro_batch // choice.dp} samples, "
-            f"tensor parallel width {choice.tp} and algorithm {choice.algorithm}; profile it, or "
-            "give another plan"
+            f"{micro_batch // choice.dp} samples, tensor parallel width {choice.tp} and algorithm "
+            f"{choice.algorithm}; profile it, or give another plan"
         )
 
 

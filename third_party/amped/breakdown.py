@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from third_party.amped.table import ParameterTable
-from third_party.amped.time_formulas import TOTAL_S
+from .times import PHASES, TimeQuantities
 
 TITLE = "TRAINING TIME BREAKDOWN"
 SECONDS_PER_DAY, DAYS_PER_YEAR = 86_400.0, 365.0
@@ -27,50 +26,17 @@ class Breakdown:
     lines: tuple[Line, ...]
 
     def __getitem__(self, label: str) -> float:
-        """The number under a label."""
         return next(line.value for line in self.lines if line.label == label)
 
     def text(self) -> str:
         """As ``training_time_breakdown.txt`` has it: label, dashes, number; DeepFlow's scripts
         split it there."""
         width = max(len(line.label) for line in self.lines)
-        return (
-            "\n".join(
-                [TITLE, "", *(f"{line.label:-<{width}} {line.value!r}" for line in self.lines)]
-            )
-            + "\n"
-        )
+        rows = [f"{line.label:-<{width}} {line.value!r}\n" for line in self.lines]
+        return f"{TITLE}\n\n{''.join(rows)}"
 
 
-def _of_phase(table: ParameterTable, phase: str, times: float) -> list[Line]:
-    """Communication of one pass. The gathering of the model is its own line, whatever it was
-    charged as."""
-    name = f"Communication time {phase} pass"
-    parts = [
-        Line(
-            f"{name}: tensor parallelism intra node (s)",
-            times * table.number(f"tensor_intra_{phase}"),
-        ),
-        Line(
-            f"{name}: tensor parallelism inter node (s)",
-            times * table.number(f"tensor_inter_{phase}"),
-        ),
-        Line(f"{name}: pipeline parallelism (s)", times * table.number(f"pipeline_{phase}")),
-        Line(
-            f"{name}: Zero-DP (ad-hoc model gathering) (s)",
-            times * (table.number(f"zero_overhead_{phase}") + table.number("zero_gathering")),
-        ),
-    ]
-    return [
-        *parts,
-        Line(
-            f"Total communication time {phase} pass (s)",
-            times * table.number(f"communication_{phase}"),
-        ),
-    ]
-
-
-def breakdown(table: ParameterTable) -> Breakdown:
+def breakdown(table: TimeQuantities) -> Breakdown:
     """The breakdown of a resolved configuration.
 
     Computation, communication and waiting add up to the total; the communication of a pass is the
@@ -78,61 +44,65 @@ def breakdown(table: ParameterTable) -> Breakdown:
     both passes. The rates count two operations for a multiply-accumulate (``OPS_per_MAC``); the
     peak is that at the weights' precision.
     """
-    times = table.number("layer_batches")
-    accelerators = table.number("number_of_accelerators_required")
-    total_s = table.number(TOTAL_S)
+    times = float(table.layer_batches)
+    accelerators = float(table.number_of_accelerators_required)
+    total_s = float(table.total_time_to_train)
+    lines = {
+        "Total time to train (s)": total_s,
+        "Total time to train (days)": total_s / SECONDS_PER_DAY,
+        "Total time to train (years)": total_s / SECONDS_PER_DAY / DAYS_PER_YEAR,
+    }
     computation = [
-        times * table.number(f"computation_{phase}") / accelerators
-        for phase in ("forward", "backward", "update")
-    ]
-    forward, backward = (_of_phase(table, phase, times) for phase in ("forward", "backward"))
-    gradients = [times * table.number(f"gradients_{place}") for place in ("intra", "inter")]
-    moe_forward, moe_backward = (
-        times * table.number(f"moe_{phase}") for phase in ("forward", "backward")
-    )
-    tera_operations = table.number("total_MACs") * table.number("OPS_per_MAC") / TERA
-    passes = 0.5 * (
-        table.number("mac_passes_forward") + table.number("mac_passes_backward")
-    ) + table.number("mac_passes_update")
-    gating_s = (
-        times
-        * table.number("seconds_per_MAC")
-        * table.number("gating_MACs_per_layer")
-        * passes
-        / accelerators
-    )
-    return Breakdown(
-        (
-            Line("Total time to train (s)", total_s),
-            Line("Total time to train (days)", total_s / SECONDS_PER_DAY),
-            Line("Total time to train (years)", total_s / SECONDS_PER_DAY / DAYS_PER_YEAR),
-            Line("Computation time forward pass (s)", computation[0]),
-            Line("Computation time backward pass (s)", computation[1]),
-            Line("Computation time weight updates (s)", computation[2]),
-            Line("Total computation time (s)", sum(computation)),
-            *forward,
-            *backward,
-            Line("Communication time: all-reduce gradients for DP intra node (s)", gradients[0]),
-            Line("Communication time: all-reduce gradients for DP inter node (s)", gradients[1]),
-            Line("Communication time: all-reduce gradients for DP total (s)", sum(gradients)),
-            Line(
-                "Total communication time (s)",
-                forward[-1].value + backward[-1].value + sum(gradients),
-            ),
-            Line(
-                "Waiting Time due to pipeline bubbles (s)", times * table.number("pipeline_bubble")
-            ),
-            Line("total MACs", table.number("total_MACs")),
-            Line("TFLOPS", tera_operations),
-            Line("total TFLOPS/sec", tera_operations / total_s),
-            Line("TFLOP/sec/GPU", tera_operations / total_s / accelerators),
-            Line(
-                "TFLOP/sec/GPU (peak)",
-                table.number("peak_compute_8bit_OPS") / table.number("mac_passes_forward") / TERA,
-            ),
-            Line("MoE FW pass communication overhead time (s)", moe_forward),
-            Line("MoE BW pass communication overhead time (s)", moe_backward),
-            Line("MoE Gating network: compute overhead time (s)", gating_s),
-            Line("Total MoE communication overhead time", moe_forward + moe_backward),
+        times * float(each) / accelerators
+        for each in (
+            table.computation_forward,
+            table.computation_backward,
+            table.computation_update,
         )
+    ]
+    for name, seconds in zip(
+        ("forward pass", "backward pass", "weight updates"), computation, strict=True
+    ):
+        lines[f"Computation time {name} (s)"] = seconds
+    lines["Total computation time (s)"] = sum(computation)
+    communication = 0.0
+    for phase, traffic in zip(PHASES, (table.forward, table.backward), strict=True):
+        # The gathering of the model is its own line, whatever it was charged as.
+        zero_s = float(traffic.zero_overhead) + float(table.zero_gathering)
+        label = f"ommunication time {phase} pass"  # behind C, or behind "Total c"
+        lines |= {
+            f"C{label}: tensor parallelism intra node (s)": times * float(traffic.tensor_intra),
+            f"C{label}: tensor parallelism inter node (s)": times * float(traffic.tensor_inter),
+            f"C{label}: pipeline parallelism (s)": times * float(traffic.pipeline),
+            f"C{label}: Zero-DP (ad-hoc model gathering) (s)": times * zero_s,
+            f"Total c{label} (s)": times * float(traffic.communication),
+        }
+        communication += times * float(traffic.communication)
+    intra_s, inter_s = times * float(table.gradients_intra), times * float(table.gradients_inter)
+    moe_forward_s = times * float(table.forward.moe)
+    moe_backward_s = times * float(table.backward.moe)
+    tera_operations = float(table.total_MACs) * float(table.OPS_per_MAC) / TERA
+    # Gating counts half in forward and backward each.
+    passes = float(
+        0.5 * (table.mac_passes_forward + table.mac_passes_backward) + table.mac_passes_update
     )
+    gating_s = times * float(table.seconds_per_MAC) * float(table.gating_MACs_per_layer) * passes
+    peak = float(table.peak_compute_8bit_OPS) / float(table.mac_passes_forward)
+    gradients = "Communication time: all-reduce gradients for DP"
+    lines |= {
+        f"{gradients} intra node (s)": intra_s,
+        f"{gradients} inter node (s)": inter_s,
+        f"{gradients} total (s)": intra_s + inter_s,
+        "Total communication time (s)": communication + (intra_s + inter_s),
+        "Waiting Time due to pipeline bubbles (s)": times * float(table.pipeline_bubble),
+        "total MACs": float(table.total_MACs),
+        "TFLOPS": tera_operations,
+        "total TFLOPS/sec": tera_operations / total_s,
+        "TFLOP/sec/GPU": tera_operations / total_s / accelerators,
+        "TFLOP/sec/GPU (peak)": peak / TERA,
+        "MoE FW pass communication overhead time (s)": moe_forward_s,
+        "MoE BW pass communication overhead time (s)": moe_backward_s,
+        "MoE Gating network: compute overhead time (s)": gating_s / accelerators,
+        "Total MoE communication overhead time": moe_forward_s + moe_backward_s,
+    }
+    return Breakdown(tuple(Line(label, value) for label, value in lines.items()))

@@ -11,12 +11,15 @@ from pathlib import Path
 
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import read_yaml
-from third_party.amped.quantities import Kind, parse_quantity, written
-from third_party.amped.system_formulas import DEGREES, INTER, INTRA, MAPPING, SYSTEM_FORMULAS
-from third_party.amped.transformer_formulas import TRANSFORMER_FORMULAS
+
+from .calculated import calculated_parameters
+from .mapping import INTER, INTRA, MappingQuantities
+from .network import NetworkQuantities
+from .system import SystemQuantities
+from .units import Kind, parse_quantity, written
 
 DEGREE_NAMES = (*INTRA, *INTER)
-PRODUCTS = tuple(formula.name for formula in MAPPING)  # of the degrees, so never given
+PRODUCTS = tuple(calculated_parameters(MappingQuantities))  # of the degrees, so never given
 LARGEST_CALCULATED = 1e18
 
 
@@ -58,11 +61,8 @@ class Parameter:
     description: str = ""
 
     def parse(self, given: object, source: str) -> float:
-        """A value of a file in the base unit.
-
-        Raises:
-            InputError: it is not of this kind or not in the range.
-        """
+        """A value of a file in the base unit. Raises InputError: it is not of this kind or not in
+        the range."""
         name = f"{source}: {self.name}"
         value = parse_quantity(given, self.kind, name)
         if (self.whole and not value.is_integer()) or not self.least <= value <= self.most:
@@ -84,29 +84,20 @@ def parameters() -> Mapping[str, Parameter]:
         for name, fields in entries.items():
             kind = Kind(fields.pop("kind", Kind.NUMBER))
             given[name] = Parameter(name, Category(category), kind, **fields)
-    for formula in (*TRANSFORMER_FORMULAS, *SYSTEM_FORMULAS):
-        if formula.name not in given:
-            category = _category_of_calculated(formula.name)
-            given[formula.name] = Parameter(
-                formula.name, category, formula.kind, description=formula.description
-            )
+    of_network = calculated_parameters(NetworkQuantities)
+    for name, each in (of_network | calculated_parameters(SystemQuantities)).items():
+        if name not in given:
+            category = Category.TRAINING if name in of_network else Category.SYSTEM
+            if name in PRODUCTS:
+                category = Category.MAPPING
+            elif name.startswith("peak_"):
+                category = Category.ACCELERATOR
+            given[name] = Parameter(name, category, each.kind, description=each.description)
     return given
 
 
 @cache
 def calculable() -> frozenset[str]:
-    """Names of the parameters that have a formula, under every correction."""
-    by_corrections = {"zero_DP_overhead"}  # of the time model, yet a parameter
-    return (
-        frozenset(formula.name for formula in (*TRANSFORMER_FORMULAS, *SYSTEM_FORMULAS))
-        | by_corrections
-    )
-
-
-def _category_of_calculated(name: str) -> Category:
-    if name in PRODUCTS or name in DEGREES:
-        return Category.MAPPING
-    if name.startswith("peak_"):
-        return Category.ACCELERATOR
-    system = {formula.name for formula in SYSTEM_FORMULAS}
-    return Category.SYSTEM if name in system else Category.TRAINING
+    """Names of the parameters that are calculated where they are not given."""
+    of_times = {"zero_DP_overhead"}  # the only one of them that is a parameter
+    return frozenset(calculated_parameters(SystemQuantities)) | of_times

@@ -1,8 +1,9 @@
 """AMPeD's configuration file: four categories of parameters, each given, looked up or calculated.
 
-{"neural_network_training_parameters": { "lookup_config": {"lookup_table_name":
-     "transformer_network_parameters", "lookup_table_row": "GPT-3 175B"}, "parameters": {"layers":
-     {"from_lookup_table": true},            # of the row; "lookup_name": its property
+{"neural_network_training_parameters": {
+     "lookup_config": {"lookup_table_name": "transformer_network_parameters",
+                       "lookup_table_row": "GPT-3 175B"},
+     "parameters": {"layers": {"from_lookup_table": true},  # "lookup_name": another property
                     "batch_size": {"value": 1536, "description": "sequences"},
                     "minibatch_size": {"calculated": true}}},
  "mapping_parameters": {...}, "system_architecture_parameters": {...},
@@ -26,9 +27,10 @@ from phaze_common.errors import InputError
 from phaze_common.files import parse_json, read_text
 from phaze_common.ranges import check_ranges
 from phaze_common.suggestions import nearest
-from third_party.amped.catalogue import PRODUCTS, Category, Parameter, calculable, parameters
-from third_party.amped.lookup import LookupTables
-from third_party.amped.summary import SUMMARY_HEAD, document_of_summary
+
+from .catalogue import PRODUCTS, Category, Parameter, calculable, parameters
+from .lookup import LookupTables
+from .summary import SUMMARY_HEAD, document_of_summary
 
 MOST_BATCH_SIZES = 10_000
 _FIELDS = frozenset(
@@ -94,10 +96,7 @@ class Rows:
 
 def read_configuration(path: Path, tables: LookupTables, rows: Rows = Rows()) -> Configuration:
     """The configuration in a JSON file, or in a ``config_summary.txt`` that an earlier run wrote.
-
-    Raises:
-        InputError: the file cannot be read, or as ``configuration_of``.
-    """
+    Raises InputError: the file cannot be read, or as ``configuration_of``."""
     text = read_text(path, "a configuration, a JSON file")
     document = (
         document_of_summary(text, str(path))
@@ -110,11 +109,9 @@ def read_configuration(path: Path, tables: LookupTables, rows: Rows = Rows()) ->
 def configuration_of(
     document: object, tables: LookupTables, source: str, rows: Rows = Rows()
 ) -> Configuration:
-    """The configuration in a parsed file; ``source`` names it in refusals.
-
-    Raises: InputError: a category is missing; a category, parameter, table, row, property or unit
-        is unknown; a value cannot be.
-    """
+    """The configuration in a parsed file; ``source`` names it in refusals. Raises InputError: a
+    category is missing; a category, parameter, table, row, property or unit is unknown; a value
+    cannot be."""
     check_ranges(document, source)
     categories = _categories(document, source)
     settings: dict[str, Setting] = {}
@@ -184,8 +181,6 @@ def _entries(
 
 @dataclass(frozen=True)
 class _Lookup:
-    """Where the lookups of a category go."""
-
     tables: LookupTables
     table: str
     row: str

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phaze_common.errors import InputError
-from third_party.amped.breakdown import Breakdown, breakdown
-from third_party.amped.configuration import Configuration, Rows, read_configuration
-from third_party.amped.corrections import NAMES, Correction, applied
-from third_party.amped.lookup import shipped_tables
-from third_party.amped.model import MEMORY, MEMORY_BYTES, build_table, check_mapping, has_memory
-from third_party.amped.table import ParameterTable
-from third_party.amped.time_formulas import TOTAL_S
+
+from .breakdown import Breakdown, breakdown
+from .configuration import Configuration, Rows, read_configuration
+from .corrections import NAMES, Correction, applied
+from .lookup import shipped_tables
+from .rules import MEMORY, MEMORY_BYTES, build_table, check_mapping, has_memory
+from .times import TOTAL_S, TimeQuantities
 
 EXAMPLE = Path(__file__).parent / "examples" / "gpt3_175b_1024_a100.json"
 
@@ -43,7 +43,7 @@ class TrainingTime:
     """
 
     configuration: Configuration
-    table: ParameterTable
+    table: TimeQuantities
     breakdown: Breakdown
     effects: tuple[Effect, ...]
     kept: tuple[str, ...]
@@ -72,11 +72,8 @@ class TrainingTime:
 
 
 def estimate(configuration: Configuration, kept: Collection[str] = ()) -> TrainingTime:
-    """The training time under all corrections but those ``kept`` as published.
-
-    Raises: InputError: the configuration is incomplete or contradicts itself, or a correction is
-        unknown.
-    """
+    """The training time under all corrections but those ``kept`` as published. Raises InputError:
+    the configuration is incomplete or contradicts itself, or a correction is unknown."""
     corrections = applied(kept)
     table = build_table(configuration, corrections)
     check_mapping(table, configuration.source)
@@ -91,14 +88,14 @@ def estimate(configuration: Configuration, kept: Collection[str] = ()) -> Traini
     return TrainingTime(configuration, table, breakdown(table), effects, ordered, as_published)
 
 
-def _kept(configuration: Configuration, kept: Collection[str], otherwise: ParameterTable) -> Totals:
+def _kept(configuration: Configuration, kept: Collection[str], otherwise: TimeQuantities) -> Totals:
     try:
         return _totals(build_table(configuration, applied(kept)))
     except InputError:
         return _totals(otherwise)
 
 
-def _totals(table: ParameterTable) -> Totals:
+def _totals(table: TimeQuantities) -> Totals:
     return Totals(table.number(TOTAL_S), table.number(MEMORY_BYTES))
 
 

@@ -31,11 +31,8 @@ class LookupTables:
         return row in self.tables.get(table, {})
 
     def value(self, table: str, row: str, name: str, wanted_by: str) -> Any:
-        """A value as written.
-
-        Raises:
-            InputError: there is no such table, row or property; says which there are.
-        """
+        """A value as written. Raises InputError: there is no such table, row or property; says
+        which there are."""
         rows = self._found(self.tables, table, "lookup table", wanted_by)
         properties = self._found(rows, row, f"row of lookup table {table!r}:", wanted_by)
         return self._found(
@@ -61,10 +58,7 @@ def shipped_tables() -> LookupTables:
 
 def with_tables_of(path: Path) -> LookupTables:
     """The shipped tables with the rows of a user's JSON file, which replace those of the same name.
-
-    Raises:
-        InputError: the file cannot be read or is not made of tables of rows.
-    """
+    Raises InputError: the file cannot be read or is not made of tables of rows."""
     document = read_json(path, "a JSON file of lookup tables")
     if not isinstance(document, dict):
         raise InputError(

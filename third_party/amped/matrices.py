@@ -12,9 +12,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from third_party.amped.corrections import MATRIX_DIMENSIONS
-from third_party.amped.quantities import written
-from third_party.amped.table import ParameterTable
+from .corrections import MATRIX_DIMENSIONS
+from .times import TimeQuantities
+from .units import written
 
 
 class MatDims(StrEnum):
@@ -52,19 +52,19 @@ class _Sizes:
     mlp_within: float
 
     @classmethod
-    def of(cls, table: ParameterTable) -> _Sizes:
-        head = "hidden_layer_dimension_for_attention_sublayers"
+    def of(cls, table: TimeQuantities) -> _Sizes:
         return cls(
-            table.number("batch_size") * table.number("context"),
-            *(
-                table.number(name)
-                for name in ("dimensionality", "attention_heads", head, "summarization_len")
-            ),
-            *(table.number(f"hidden_layer_dimension_MLP_{which}") for which in (1, 2)),
+            float(table.batch_size * table.context),
+            float(table.dimensionality),
+            float(table.attention_heads),
+            float(table.hidden_layer_dimension_for_attention_sublayers),
+            float(table.summarization_len),
+            float(table.hidden_layer_dimension_MLP_1),
+            float(table.hidden_layer_dimension_MLP_2),
         )
 
 
-def gemms(table: ParameterTable) -> tuple[Gemm, ...]:
+def gemms(table: TimeQuantities) -> tuple[Gemm, ...]:
     """The products of a layer; their operations add up to those of attention and MLP in the time
     model."""
     s = _Sizes.of(table)
@@ -78,7 +78,7 @@ def gemms(table: ParameterTable) -> tuple[Gemm, ...]:
     )
 
 
-def gemm_breakdown(table: ParameterTable) -> str:
+def gemm_breakdown(table: TimeQuantities) -> str:
     """Text of gemm_breakdown.txt: each product with its operations and its part of the training's
     forward computation."""
     products = gemms(table)
@@ -99,22 +99,18 @@ def gemm_breakdown(table: ParameterTable) -> str:
         f"{'MACs':>26}{'share':>10}  forward (s)",
     ]
     for product in products:
-        sizes = (
-            f"{written(product.rows):>16}{written(product.inner):>10}"
-            f"{written(product.columns):>10}{written(product.times):>8}"
-        )
-        seconds = times * product.macs * seconds_per_mac
-        lines.append(
-            f"{product.name:<12}{sizes}{written(product.macs):>26}{product.macs / total:>10.4%}  "
-            f"{seconds!r}"
-        )
+        sizes = f"{written(product.rows):>16}{written(product.inner):>10}"
+        sizes += f"{written(product.columns):>10}{written(product.times):>8}"
+        seconds, share = times * product.macs * seconds_per_mac, product.macs / total
+        macs = f"{written(product.macs):>26}{share:>10.4%}"
+        lines.append(f"{product.name:<12}{sizes}{macs}  {seconds!r}")
     lines.append(
         f"{'total':<12}{'':44}{written(total):>26}{1:>10.4%}  {times * total * seconds_per_mac!r}"
     )
     return "\n".join(lines) + "\n"
 
 
-def compute_graph(table: ParameterTable) -> str:
+def compute_graph(table: TimeQuantities) -> str:
     """Text of visual_graph.txt: the operations of a layer in order, with shapes and what is
     communicated where."""
     s = _Sizes.of(table)
@@ -124,11 +120,9 @@ def compute_graph(table: ParameterTable) -> str:
     rows = written(s.tokens)
     width, attention = written(s.width), written(s.head * s.heads)
     scores = f"{written(s.heads)} x [{rows} x {written(s.seen)}]"
-    all_reduce = (
-        f"all-reduce over {written(tp)} accelerators"
-        if tp > 1
-        else "no communication (tensor parallel degree 1)"
-    )
+    all_reduce = "no communication (tensor parallel degree 1)"
+    if tp > 1:
+        all_reduce = f"all-reduce over {written(tp)} accelerators"
     steps = [
         f"X [{rows} x {width}]",
         f"|-- Q = X.WQ, K = X.WK, V = X.WV   [{rows} x {attention}] each, {written(s.heads)} "
@@ -167,7 +161,7 @@ def compute_graph(table: ParameterTable) -> str:
     return "\n".join([*head, *steps]) + "\n"
 
 
-def mat_dims(table: ParameterTable, variant: MatDims, kept: Collection[str] = ()) -> str:
+def mat_dims(table: TimeQuantities, variant: MatDims, kept: Collection[str] = ()) -> str:
     """Text of mat_dims.txt: six lines "rows inner columns", of the training variant with CR or RC
     and the product's name."""
     s = _Sizes.of(table)
@@ -186,16 +180,8 @@ def mat_dims(table: ParameterTable, variant: MatDims, kept: Collection[str] = ()
     )
     lines = [" ".join(f"{int(size)}" for size in each) for each in sizes]
     if variant is MatDims.TRAINING:
-        names = ("X.W=KQV", "Q.K=R", "R.V=Z", "Z.W=O", "O.WL1=O1", "O1.WL2=O2")
-        splits = (
-            "CR",
-            "CR",
-            "CR",
-            "CR",
-            "RC",
-            "RC",
-        )  # of weights: by columns, then rows; as DeepFlow's distributed products have it
-        lines = [
-            f"{line} {split} {name}" for line, split, name in zip(lines, splits, names, strict=True)
-        ]
+        # Of weights: by columns, then rows; as DeepFlow's distributed products have it.
+        splits = ("CR", "CR", "CR", "CR", "RC", "RC")
+        products = zip(lines, splits, gemms(table), strict=True)
+        lines = [f"{line} {split} {product.name}" for line, split, product in products]
     return "\n".join(lines) + "\n"

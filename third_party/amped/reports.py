@@ -3,32 +3,31 @@ documents."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from phaze_common.numbers import number, size_text, time_text
-from third_party.amped.breakdown import SECONDS_PER_DAY
-from third_party.amped.catalogue import DEGREE_NAMES, Category, parameters
-from third_party.amped.configuration import Origin, Setting
-from third_party.amped.corrections import CORRECTIONS
-from third_party.amped.estimate import Effect, Totals, TrainingTime
-from third_party.amped.model import MEMORY_BYTES
-from third_party.amped.quantities import Kind, written
-from third_party.amped.search import Permutation, SearchResult
-from third_party.amped.summary import HEADINGS, SUMMARY_HEAD
-from third_party.amped.system_formulas import DEGREES
-from third_party.amped.table import ParameterTable
-from third_party.amped.time_formulas import TOTAL_S
+
+from .breakdown import SECONDS_PER_DAY
+from .catalogue import DEGREE_NAMES, Category, parameters
+from .configuration import Origin, Setting
+from .corrections import CORRECTIONS
+from .estimate import Effect, Totals, TrainingTime
+from .mapping import DEGREES
+from .rules import MEMORY_BYTES
+from .search import Permutation, SearchResult
+from .summary import HEADINGS, SUMMARY_HEAD
+from .times import PHASES, TOTAL_S, TimeQuantities
+from .units import Kind, written
 
 RECONSTRUCTED = (
     "AMPeD's repository holds no code; its parameters and formulas are those of a public "
-    "derivative (amped_deepflow) and of that "
-    "project's description of performance_model.py. They are as described there except what "
-    "follows.",
+    "derivative (amped_deepflow) and of that project's description of performance_model.py. They "
+    "are as described there except what follows.",
     "efficiency: 0.51 as in the copy that was described; AMPeD's fitted curve of the micro-batch "
-    "size is not public. Marked "
-    "calculated it is limit x / (x + half size) of the micro-batch size x with "
-    "efficiency_curve_limit and "
-    "efficiency_curve_half_size given; the bound of 0.91 is as described.",
+    "size is not public. Marked calculated it is limit x / (x + half size) of the micro-batch size "
+    "x with efficiency_curve_limit and efficiency_curve_half_size given; the bound of 0.91 is as "
+    "described.",
     "MoE all-to-all: reconstructed; n holders of experts (nodes or the accelerators of one node) "
     "each send (n - 1) / n of their "
     "activations to the others; there and back in every second layer.",
@@ -53,14 +52,9 @@ def config_summary(answer: TrainingTime) -> str:
     )
     lines = [SUMMARY_HEAD, "", _plain(rows), ""]
     for category in Category:
-        names = [
-            name
-            for name, each in parameters().items()
-            if each.category is category and name in _values(answer.table)
-        ]
-        names.sort(
-            key=lambda name: name not in DEGREES
-        )  # before names that end alike: scripts take the first
+        of_category = (name for name, each in parameters().items() if each.category is category)
+        names = [name for name in of_category if name in _values(answer.table)]
+        names.sort(key=lambda name: name not in DEGREES)  # scripts take the first that ends alike
         width = max((len(name) for name in names), default=0) + 1
         lines += [
             HEADINGS[category],
@@ -69,22 +63,19 @@ def config_summary(answer: TrainingTime) -> str:
         ]
     lines += ["# CORRECTIONS OF THE PUBLISHED FORMULAS"]
     for correction in CORRECTIONS:
+        told = f"published: {correction.published}; corrected: {correction.corrected}"
         if correction.name in answer.kept:
-            lines.append(f"# {correction.name}: kept as published: {correction.published}")
-        else:
-            lines.append(
-                f"# {correction.name}: published: {correction.published}; corrected: "
-                f"{correction.corrected}"
-            )
+            told = f"kept as published: {correction.published}"
+        lines.append(f"# {correction.name}: {told}")
     lines += ["", "# RECONSTRUCTED FORMULAS", *(f"# {each}" for each in RECONSTRUCTED)]
     return "\n".join(_plain(line) if line.startswith("#") else line for line in lines) + "\n"
 
 
-def _values(table: ParameterTable) -> frozenset[str]:
+def _values(table: TimeQuantities) -> frozenset[str]:
     return frozenset((*table.given, *table.calculated))
 
 
-def _line(name: str, setting: Setting | None, table: ParameterTable, width: int) -> str:
+def _line(name: str, setting: Setting | None, table: TimeQuantities, width: int) -> str:
     parameter = parameters()[name]
     origin = setting.origin if setting is not None else Origin.CALCULATED
     unit = "" if parameter.kind is Kind.NUMBER else f" {parameter.kind.value}"
@@ -104,7 +95,11 @@ def run_document(answer: TrainingTime, files: tuple[str, ...]) -> dict[str, Any]
     table = answer.table
     known = parameters()
     names = [name for name in known if name in _values(table)]
-    terms = [name for name in table.calculated if name not in known]
+    times = {
+        name: table.number(name)
+        for name in table.calculated
+        if name not in known and name not in (TOTAL_S, *PHASES)
+    }
     return {
         "total_time_s": answer.seconds,
         "total_time_days": answer.days,
@@ -117,7 +112,9 @@ def run_document(answer: TrainingTime, files: tuple[str, ...]) -> dict[str, Any]
         "transformer": answer.configuration.transformer or None,
         "accelerator": answer.configuration.accelerator or None,
         "parameters": {name: _whole(table.number(name)) for name in names},
-        "layer_and_batch": {name: table.number(name) for name in terms if name != TOTAL_S},
+        "layer_and_batch": times
+        | table.forward.named("forward")
+        | table.backward.named("backward"),
         "corrections": [_effect(each) for each in answer.effects],
         "kept_as_published": list(answer.kept),
         "as_published": None if answer.as_published is None else _totals(answer.as_published),
@@ -135,13 +132,7 @@ def _totals(totals: Totals) -> dict[str, float]:
 
 
 def _effect(effect: Effect) -> dict[str, Any]:
-    correction = effect.correction
-    described = {
-        "name": correction.name,
-        "published": correction.published,
-        "corrected": correction.corrected,
-    }
-    return {**described, "if_kept_as_published": _totals(effect.kept)}
+    return asdict(effect.correction) | {"if_kept_as_published": _totals(effect.kept)}
 
 
 def run_text(answer: TrainingTime, files: tuple[str, ...]) -> str:
@@ -150,20 +141,16 @@ def run_text(answer: TrainingTime, files: tuple[str, ...]) -> str:
     lines = [answer.breakdown.text().rstrip("\n"), ""]
     fits = {None: "", True: ", which fits", False: ", which does not fit"}[answer.fits]
     available = f" of {size_text(answer.table.number('memory'))}" if answer.fits is not None else ""
-    lines.append(
-        f"Memory of an accelerator: {size_text(answer.totals.memory_bytes)}{available}{fits}."
-    )
+    needed = size_text(answer.totals.memory_bytes)
+    lines.append(f"Memory of an accelerator: {needed}{available}{fits}.")
     if answer.as_published is not None and answer.effects:
         lines.append(f"As published the whole would take {_days(answer.as_published.time_s)} days.")
     if answer.effects:
         lines += ["", f"Corrected ({_days(answer.seconds)} days); each alone kept as published:"]
     for effect in answer.effects:
-        name = effect.correction.name
-        memory = size_text(effect.kept.memory_bytes)
-        lines.append(
-            f"  {name:<18} {_days(effect.kept.time_s):>10} days  {memory:>9}  "
-            f"{effect.correction.published}"
-        )
+        correction, days = effect.correction, _days(effect.kept.time_s)
+        numbers = f"{days:>10} days  {size_text(effect.kept.memory_bytes):>9}"
+        lines.append(f"  {correction.name:<18} {numbers}  {correction.published}")
     if answer.kept:
         lines += ["", f"Kept as published: {', '.join(answer.kept)}."]
     return "\n".join([*lines, *(f"Written: {name}" for name in files)])
@@ -195,17 +182,11 @@ def search_document(result: SearchResult) -> dict[str, Any]:
 
 
 def _point(point: Permutation) -> dict[str, Any]:
-    dp, tp, pp = point.total
     return {
         "total_time_s": point.time_s,
         "total_time_days": point.time_s / SECONDS_PER_DAY,
         "batch_size": point.batch_size,
-        **dict(zip(DEGREE_NAMES, point.degrees, strict=True)),
-        **{
-            "data_parallel_degree": dp,
-            "tensor_parallel_degree": tp,
-            "pipeline_parallel_degree": pp,
-        },
+        **dict(zip((*DEGREE_NAMES, *DEGREES), (*point.degrees, *point.total), strict=True)),
         MEMORY_BYTES: point.memory_bytes,
     }
 
@@ -233,10 +214,9 @@ def search_text(result: SearchResult) -> str:
     lines += [
         "",
         f"{certificate.permutations:,} permutations: {sizes:,} batch "
-        f"size{'' if sizes == 1 else 's'} x "
-        f"{certificate.splits_inside:,} splits of {certificate.accelerators_per_node:,} "
-        "accelerators x "
-        f"{certificate.splits_between:,} splits of {certificate.nodes:,} nodes.",
+        f"size{'' if sizes == 1 else 's'} x {certificate.splits_inside:,} splits of "
+        f"{certificate.accelerators_per_node:,} accelerators x {certificate.splits_between:,} "
+        f"splits of {certificate.nodes:,} nodes.",
         *(f"{each.permutations:,} of them break: {each.rule}." for each in certificate.excluded),
         f"All {certificate.feasible:,} others were evaluated; the best takes "
         f"{result.best[0].time_s!r} s.",

@@ -16,19 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_common.errors import InfeasibleError, InputError
-from third_party.amped.catalogue import DEGREE_NAMES, parameters
-from third_party.amped.configuration import Configuration
-from third_party.amped.corrections import applied
-from third_party.amped.model import (
-    DIVISIBILITY,
-    MEMORY,
-    MEMORY_BYTES,
-    Rule,
-    build_table,
-    has_memory,
-)
-from third_party.amped.table import ParameterTable
-from third_party.amped.time_formulas import TOTAL_S
+
+from .catalogue import DEGREE_NAMES, parameters
+from .configuration import Configuration
+from .corrections import applied
+from .rules import DIVISIBILITY, MEMORY, MEMORY_BYTES, Rule, build_table, has_memory
+from .times import TOTAL_S, TimeQuantities
 
 MOST_PERMUTATIONS = 1_000_000  # at some 1.5 kB each, of all parameters and times
 IntArray = NDArray[np.int64]
@@ -47,10 +40,8 @@ class Permutation:
     @property
     def total(self) -> tuple[int, ...]:
         """Data, tensor and pipeline parallel degree over the whole system."""
-        return tuple(
-            inside * between
-            for inside, between in zip(self.degrees[:3], self.degrees[3:], strict=True)
-        )
+        pairs = zip(self.degrees[:3], self.degrees[3:], strict=True)
+        return tuple(inside * between for inside, between in pairs)
 
     def instead(self) -> dict[str, float]:
         """What it sets in a configuration."""
@@ -98,13 +89,8 @@ def splits(number: int) -> IntArray:
     """All ordered triples of factors with this product, shape (triples, 3), in ascending order."""
     divisors = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
     divisors = sorted({*divisors, *(number // each for each in divisors)})
-    triples = [
-        (one, two, number // one // two)
-        for one in divisors
-        for two in divisors
-        if number // one % two == 0
-    ]
-    return np.array(triples, dtype=np.int64)
+    pairs = ((one, two) for one in divisors for two in divisors if number // one % two == 0)
+    return np.array([(one, two, number // one // two) for one, two in pairs], dtype=np.int64)
 
 
 def optimize(
@@ -132,24 +118,19 @@ def optimize(
     if count > MOST_PERMUTATIONS:
         raise InputError(
             f"{configuration.source}: {count:,} permutations ({len(sizes)} batch sizes, "
-            f"{len(inside)} splits inside a node, "
-            f"{len(between)} between nodes) are more than {MOST_PERMUTATIONS:,}; give fewer batch "
-            "sizes"
+            f"{len(inside)} splits inside a node, {len(between)} between nodes) are more than "
+            f"{MOST_PERMUTATIONS:,}; give fewer batch sizes"
         )
-    batch, first, second = (
-        each.ravel() for each in np.indices((len(sizes), len(inside), len(between)))
-    )
+    shape = len(sizes), len(inside), len(between)
+    batch, first, second = (each.ravel() for each in np.indices(shape))
     degrees = np.concatenate([inside[first], between[second]], axis=1)
     batches = np.array(sizes, dtype=np.int64)[batch]
-    columns = {
-        name: degrees[:, place].astype(np.float64) for place, name in enumerate(DEGREE_NAMES)
-    }
-    table = build_table(
-        configuration, applied(kept), {"batch_size": batches.astype(np.float64), **columns}
-    )
-    rules = (
-        (*DIVISIBILITY, MEMORY) if has_memory(configuration) and not ignore_memory else DIVISIBILITY
-    )
+    columns = dict(zip(DEGREE_NAMES, degrees.T.astype(np.float64), strict=True))
+    instead = {"batch_size": batches.astype(np.float64), **columns}
+    table = build_table(configuration, applied(kept), instead)
+    rules: tuple[Rule, ...] = (*DIVISIBILITY, MEMORY)
+    if ignore_memory or not has_memory(configuration):
+        rules = DIVISIBILITY
     feasible, excluded = _obeyed(table, rules, count)
     certificate = Certificate(
         per_node, nodes, sizes, len(inside), len(between), count, excluded, int(feasible.sum())
@@ -159,21 +140,20 @@ def optimize(
             f"{configuration.source}: none of the {count:,} permutations is possible; "
             f"{_reasons(excluded)}"
         )
-    times = np.broadcast_to(table[TOTAL_S], (count,))
-    memory = np.broadcast_to(table[MEMORY_BYTES], (count,))
+    times = np.broadcast_to(table.value(TOTAL_S), (count,))
+    memory = np.broadcast_to(table.value(MEMORY_BYTES), (count,))
     places = np.flatnonzero(feasible)
     order = places[np.lexsort((places, batches[places], times[places]))][:best]
-    found = tuple(
-        Permutation(
-            int(batches[at]), tuple(map(int, degrees[at])), float(times[at]), float(memory[at])
-        )
-        for at in order
+    found = zip(batches[order], degrees[order], times[order], memory[order], strict=True)
+    best_ones = tuple(
+        Permutation(int(size), tuple(map(int, of)), float(time), float(held))
+        for size, of, time, held in found
     )
-    return SearchResult(configuration, tuple(kept), found, certificate)
+    return SearchResult(configuration, tuple(kept), best_ones, certificate)
 
 
 def _obeyed(
-    table: ParameterTable, rules: Sequence[Rule], count: int
+    table: TimeQuantities, rules: Sequence[Rule], count: int
 ) -> tuple[NDArray[np.bool_], tuple[Exclusion, ...]]:
     """Which permutations obey all rules, and how many each rule is the first to exclude."""
     possible = np.ones(count, dtype=np.bool_)
@@ -206,17 +186,14 @@ def _batch_sizes(configuration: Configuration, asked: Sequence[int]) -> tuple[in
 
 
 def _system(configuration: Configuration) -> tuple[int, int]:
-    """Accelerators of a node and number of nodes."""
     source = configuration.source
     per_node = _single(configuration, "number_of_accelerators_per_node")
     if per_node is None:
         raise InputError(
             f"{source}: number_of_accelerators_per_node has no value; add it to the configuration"
         )
-    total, nodes = (
-        _single(configuration, "total_number_of_accelerators"),
-        _single(configuration, "number_of_nodes"),
-    )
+    total = _single(configuration, "total_number_of_accelerators")
+    nodes = _single(configuration, "number_of_nodes")
     if nodes is None and total is None:
         degrees = [_single(configuration, name) for name in DEGREE_NAMES]
         if None in degrees:
@@ -230,9 +207,8 @@ def _system(configuration: Configuration) -> tuple[int, int]:
     if total % per_node or (nodes is not None and nodes * per_node != total):
         raise InputError(
             f"{source}: {total} accelerators are not the whole nodes of {per_node} that the "
-            "configuration names; make "
-            "total_number_of_accelerators the product of number_of_nodes and "
-            "number_of_accelerators_per_node"
+            "configuration names; make total_number_of_accelerators the product of number_of_nodes "
+            "and number_of_accelerators_per_node"
         )
     return per_node, total // per_node
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from phaze_common.echo import clipped
 from phaze_common.errors import InputError
-from third_party.amped.catalogue import Category
+
+from .catalogue import Category
 
 SUMMARY_HEAD = "FULL CONFIGURATION"
 HEADINGS = {
@@ -27,11 +28,7 @@ _LINE = re.compile(
 
 def document_of_summary(text: str, source: str) -> dict[str, Any]:
     """The configuration document of a summary's text: its values as given, except what was
-    calculated.
-
-    Raises:
-        InputError: a line of a category is none of a parameter.
-    """
+    calculated. Raises InputError: a line of a category is none of a parameter."""
     categories = {heading: category for category, heading in HEADINGS.items()}
     document: dict[str, Any] = {}
     current: dict[str, Any] | None = None
@@ -46,8 +43,7 @@ def document_of_summary(text: str, source: str) -> dict[str, Any]:
             if found is None:
                 raise InputError(
                     f"{source}, line {number}: {clipped(repr(line), 100)} is no parameter; give a "
-                    "config_summary.txt as it was "
-                    "written"
+                    "config_summary.txt as it was written"
                 )
             described = {"description": found["description"].strip()}
             known = (

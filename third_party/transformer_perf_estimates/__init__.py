@@ -1,11 +1,10 @@
 """Answers the questions of transformer-perf-estimates (arXiv 2410.00273, PMBS at SC24) under its
 own formulas.
 
-    python -m third_party.transformer_perf_estimates evaluate CASE.json [--as-published] python -m
-    third_party.transformer_perf_estimates search CASE.json [--as-published] [--top N] python -m
-    third_party.transformer_perf_estimates compare CASE.json [--format json]      # and under our
-    own physics python -m third_party.transformer_perf_estimates curves CASES.json [--output
-    FILE.csv]  # over GPUs, systems, fast domains
+    python -m third_party.transformer_perf_estimates evaluate CASE.json [--as-published]
+    python -m third_party.transformer_perf_estimates search CASE.json [--as-published] [--top N]
+    python -m third_party.transformer_perf_estimates compare CASE.json  # and under our own physics
+    python -m third_party.transformer_perf_estimates curves CASES.json [--output FILE.csv]
 
 Which formula is where: ``collectives`` messages, ``operators`` work of one operator, ``blocks``
 operators of a layer, ``timing`` their seconds, ``totals`` an iteration and its memory, ``spaces``
@@ -18,51 +17,26 @@ arrays over configurations:
     16384, 4096) found = search(training) estimate_at(found.estimates, found.best[0]).seconds
 """
 
-from third_party.transformer_perf_estimates.configurations import (
-    Configuration,
-    Configurations,
-    LayerLayouts,
-    Strategy,
-    Training,
-)
-from third_party.transformer_perf_estimates.corrections import AS_PUBLISHED, CORRECTED, Correction
-from third_party.transformer_perf_estimates.estimates import Estimate, OperatorEstimate, estimate_at
-from third_party.transformer_perf_estimates.models import (
-    TransformerModel,
-    published_model,
-    published_models,
-)
-from third_party.transformer_perf_estimates.search import Search, best_of, search
-from third_party.transformer_perf_estimates.spaces import space
-from third_party.transformer_perf_estimates.systems import (
-    System,
-    published_system,
-    published_systems,
-)
-from third_party.transformer_perf_estimates.totals import Estimates, estimate
-
-__all__ = [
-    "AS_PUBLISHED",
-    "CORRECTED",
-    "Configuration",
-    "Configurations",
-    "Correction",
-    "Estimate",
-    "Estimates",
-    "LayerLayouts",
-    "OperatorEstimate",
-    "Search",
-    "Strategy",
-    "System",
-    "Training",
-    "TransformerModel",
-    "best_of",
-    "estimate",
-    "estimate_at",
-    "published_model",
-    "published_models",
-    "published_system",
-    "published_systems",
-    "search",
-    "space",
-]
+from .configurations import Configuration as Configuration
+from .configurations import Configurations as Configurations
+from .configurations import LayerLayouts as LayerLayouts
+from .configurations import Strategy as Strategy
+from .configurations import Training as Training
+from .corrections import AS_PUBLISHED as AS_PUBLISHED
+from .corrections import CORRECTED as CORRECTED
+from .corrections import Correction as Correction
+from .estimates import Estimate as Estimate
+from .estimates import OperatorEstimate as OperatorEstimate
+from .estimates import estimate_at as estimate_at
+from .models import TransformerModel as TransformerModel
+from .models import published_model as published_model
+from .models import published_models as published_models
+from .search import Search as Search
+from .search import best_of as best_of
+from .search import search as search
+from .spaces import space as space
+from .systems import System as System
+from .systems import published_system as published_system
+from .systems import published_systems as published_systems
+from .totals import Estimates as Estimates
+from .totals import estimate as estimate

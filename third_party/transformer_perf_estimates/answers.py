@@ -4,38 +4,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from third_party.transformer_perf_estimates.case_files import (
-    QUESTION,
-    read_configuration,
-    read_training,
-)
-from third_party.transformer_perf_estimates.configurations import (
-    Configuration,
-    Configurations,
-    Strategy,
-    Training,
-)
-from third_party.transformer_perf_estimates.corrections import (
-    AS_PUBLISHED,
-    CORRECTED,
-    Correction,
-    Corrections,
-)
-from third_party.transformer_perf_estimates.estimates import Estimate, OperatorEstimate, estimate_at
-from third_party.transformer_perf_estimates.search import best_of
-from third_party.transformer_perf_estimates.spaces import space
-from third_party.transformer_perf_estimates.totals import estimate
+from .case_files import QUESTION, read_configuration, read_training
+from .configurations import Configuration, Configurations, Strategy, Training
+from .corrections import AS_PUBLISHED, CORRECTED, Correction, Corrections
+from .estimates import Estimate, OperatorEstimate, estimate_at
+from .search import best_of
+from .spaces import space
+from .totals import estimate
 
 Answer = dict[str, Any]
 
 
 def evaluated(case: Mapping[str, Any], folder: Path, as_published: bool) -> Answer:
     """The configuration of a case, priced; with what the published formulas say of it beside,
-    unless they were asked for.
-
-    Raises:
-        InputError: the case cannot be.
-    """
+    unless they were asked for. Raises InputError: the case cannot be."""
     training = read_training(case, folder)
     configurations = Configurations.of([read_configuration(case, training)])
 
@@ -43,40 +25,28 @@ def evaluated(case: Mapping[str, Any], folder: Path, as_published: bool) -> Answ
         return estimate_at(estimate(training, configurations, corrections), 0)
 
     answer = priced(AS_PUBLISHED if as_published else CORRECTED)
-    written = (
-        _question(case)
-        | _outcome(training, answer)
-        | {"layers": [_layer(each) for each in answer.operators]}
-    )
+    layers = {"layers": [_layer(each) for each in answer.operators]}
+    written = _question(case) | _outcome(training, answer) | layers
     if not as_published:
         published = priced(AS_PUBLISHED)
-        alone = {str(each): priced(AS_PUBLISHED | {each}) for each in Correction}
-        written["as_published"] = _brief(published) | {
-            "corrections": {
-                name: _brief(one) for name, one in alone.items() if _brief(one) != _brief(published)
-            }
-        }
+        alone = {str(each): _brief(priced(AS_PUBLISHED | {each})) for each in Correction}
+        changed = {name: one for name, one in alone.items() if one != _brief(published)}
+        written["as_published"] = _brief(published) | {"corrections": changed}
     return written
 
 
 def searched(case: Mapping[str, Any], folder: Path, as_published: bool, top: int) -> Answer:
     """The best configurations of a case's space and how many there are; with the best of the
-    published formulas beside.
-
-    Raises:
-        InputError: the case cannot be, or its space is too large.
-    """
+    published formulas beside. Raises InputError: the case cannot be, or its space is too large."""
     training = read_training(case, folder)
     configurations = space(training)
     found = best_of(
         estimate(training, configurations, AS_PUBLISHED if as_published else CORRECTED), top
     )
     best = [_outcome(training, estimate_at(found.estimates, int(place))) for place in found.best]
-    written = _question(case) | {
-        "candidates": found.candidates,
-        "feasible_candidates": found.feasible,
-    }
-    written |= best[0] if best else dict.fromkeys(("config", "nv", "t", "mem", "stats"))
+    counts = {"candidates": found.candidates, "feasible_candidates": found.feasible}
+    nothing: Answer = dict.fromkeys(("config", "nv", "t", "mem", "stats"))
+    written = _question(case) | counts | (best[0] if best else nothing)
     written["best"] = best
     if not as_published:
         published = estimate(training, configurations, AS_PUBLISHED)
@@ -86,7 +56,7 @@ def searched(case: Mapping[str, Any], folder: Path, as_published: bool, top: int
         written["as_published"] = {"feasible_candidates": first.feasible} | (
             _outcome(training, estimate_at(published, int(first.best[0])))
             if len(first.best)
-            else dict.fromkeys(("config", "nv", "t", "mem", "stats"))
+            else nothing
         )
     return written
 
@@ -99,19 +69,13 @@ def compared(
     model: str | None,
     device: str | None,
 ) -> Answer:
-    """A case under both physics; ``table`` are the lines for people.
-
-    Raises:
-        InputError: the case cannot be, or nothing of ours stands for it.
-    """
+    """A case under both physics; ``table`` are the lines for people. Raises InputError: the case
+    cannot be, or nothing of ours stands for it."""
     # Our own search needs the rooms of the house, which the formulas of transformer-perf-estimates
     # do without.
-    from third_party.transformer_perf_estimates.comparison import compare
-    from third_party.transformer_perf_estimates.comparison_report import (
-        comparison_document,
-        comparison_lines,
-    )
-    from third_party.transformer_perf_estimates.own_requests import OwnQuestion
+    from .comparison import compare
+    from .comparison_report import comparison_document, comparison_lines
+    from .own_requests import OwnQuestion
 
     training = read_training(case, folder)
     question = OwnQuestion.of(training, model, device)
@@ -119,14 +83,10 @@ def compared(
     title = (
         f"{case.get('model_name', question.model)}, {training.strategy}: {training.gpus:,} x "
         f"{case.get('system_name', question.hardware.device)}, {training.nvlink_size} in a fast "
-        "domain, "
-        f"global batch {training.global_batch:,}"
+        f"domain, global batch {training.global_batch:,}"
     )
-    return (
-        _question(case)
-        | comparison_document(comparison)
-        | {"table": comparison_lines(comparison, title)}
-    )
+    table = {"table": comparison_lines(comparison, title)}
+    return _question(case) | comparison_document(comparison) | table
 
 
 def _question(case: Mapping[str, Any]) -> Answer:

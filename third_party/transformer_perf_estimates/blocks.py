@@ -3,9 +3,9 @@ strategy."""
 
 import numpy as np
 
-from third_party.transformer_perf_estimates.configurations import Strategy
-from third_party.transformer_perf_estimates.corrections import Correction
-from third_party.transformer_perf_estimates.operators import (
+from .configurations import Strategy
+from .corrections import Correction
+from .operators import (
     Axis,
     Collective,
     Message,
@@ -42,16 +42,12 @@ def _layer_1d(
     width = np.full_like(tp1, model.hidden)
     scattered = Message(Collective.GATHER, Axis.TP1, rows * width)
     after, tokens = shards.rows(both), shards.rows(both) * width
-    feed_forward_bias, attention_bias = (
-        bias("fc2-bias", after, width),
-        bias("vproj-bias", after, width),
-    )
+    feed_forward_bias = bias("fc2-bias", after, width)
+    attention_bias = bias("vproj-bias", after, width)
     if Correction.BIAS_SHARDS not in shards.corrections:
         if strategy is Strategy.ONE_D:
-            feed_forward_bias, attention_bias = (
-                bias("fc2-bias", rows, width),
-                bias("vproj-bias", rows, width),
-            )
+            feed_forward_bias = bias("fc2-bias", rows, width)
+            attention_bias = bias("vproj-bias", rows, width)
         else:
             attention_bias = bias("vproj-bias", rows, hidden)
     return (

@@ -16,85 +16,49 @@ from phaze_common.errors import InputError
 from phaze_common.files import read_json
 from phaze_common.ranges import check_ranges
 from phaze_common.suggestions import nearest
-from third_party.transformer_perf_estimates.configurations import Configuration, Strategy, Training
-from third_party.transformer_perf_estimates.models import (
-    TransformerModel,
-    published_model,
-    read_model,
-)
-from third_party.transformer_perf_estimates.systems import (
-    MOST_IN_DOMAIN,
-    System,
-    published_system,
-    read_system,
-)
-from third_party.transformer_perf_estimates.values import mapping_of, refuse_unknown, whole
+from third_party.cases import cases_in
+
+from .configurations import Configuration, Strategy, Training
+from .models import TransformerModel, published_model, read_model
+from .systems import MOST_IN_DOMAIN, System, published_system, read_system
+from .values import mapping_of, refuse_unknown, whole
 
 MOST_GPUS, MOST_BATCH = 2**24, 2**24
 QUESTION = (
-    "strategy",
-    "model_name",
-    "model",
-    "system_name",
-    "system",
-    "nvlink_size",
-    "n_gpus",
-    "global_batch_size",
+    *("strategy", "model_name", "model", "system_name", "system"),
+    *("nvlink_size", "n_gpus", "global_batch_size"),
 )
 ANSWER = (
-    "config",
-    "nv",
-    "t",
-    "mem",
-    "stats",
-    "layers",
-    "candidates",
-    "feasible_candidates",
-    "best",
-    "as_published",
+    *("config", "nv", "t", "mem", "stats", "layers"),
+    *("candidates", "feasible_candidates", "best", "as_published"),
 )
 KNOWN = frozenset((*QUESTION, *ANSWER))
 Found = TypeVar("Found", TransformerModel, System)
 
 
 def read_case_file(path: Path) -> list[dict[str, Any]]:
-    """The cases of a file.
-
-    Raises:
-        InputError: the file is missing, not JSON, or holds no cases.
-    """
+    """The cases of a file. Raises InputError: the file is missing, not JSON, or holds no cases."""
     document = read_json(path, "a JSON file")
     if isinstance(document, dict) and "cases" in document:
         document = document["cases"]
-    cases = document if isinstance(document, list) else [document]
-    if not cases or not all(
-        isinstance(case, dict) and not case.keys().isdisjoint(KNOWN) for case in cases
-    ):
-        raise InputError(
-            f'{path} does not hold cases; give {{"cases": [...]}} with an object for each'
-        )
-    for case in cases:
-        check_ranges(case, str(path))
+    wanted = 'cases; give {"cases": [...]} with an object for each'
+    cases = cases_in(document, path, wanted)
+    if any(case.keys().isdisjoint(KNOWN) for case in cases):
+        raise InputError(f"{path} does not hold {wanted}")
     return cases
 
 
 def read_training(case: Mapping[str, Any], folder: Path) -> Training:
-    """The question of a case.
-
-    Raises:
-        InputError: a key is missing or wrong, or a name unknown.
-    """
+    """The question of a case. Raises InputError: a key is missing or wrong, or a name unknown."""
     for key in case.keys() - KNOWN:
         if meant := nearest(key, QUESTION, ""):  # others are notes of whoever wrote the file
             raise InputError(f"a case has no key {as_given(key)}; {meant}")
     given = case.get("strategy")
     if given not in tuple(Strategy):
         known = "', '".join(Strategy)
-        instead = (
-            nearest(given, Strategy, f"give '{known}'")
-            if isinstance(given, str)
-            else f"give '{known}'"
-        )
+        instead = f"give '{known}'"
+        if isinstance(given, str):
+            instead = nearest(given, Strategy, instead)
         raise InputError(f"strategy is {as_given(given)}; {instead}")
     system = _named(case, "system", folder, published_system, read_system)
     return Training(
@@ -130,17 +94,12 @@ def _named(
 
 
 def read_configuration(case: Mapping[str, Any], training: Training) -> Configuration:
-    """The configuration of a case.
-
-    Raises: InputError: a key is missing or wrong, degrees do not divide what they split or do not
-        multiply to the GPUs, panels do not
-            divide, or shares of the fast domain do not fill it.
-    """
+    """The configuration of a case. Raises InputError: a key is missing or wrong, degrees do not
+    divide what they split or do not multiply to the GPUs, panels do not divide, or shares of the
+    fast domain do not fill it."""
     one_d, two_d = (training.strategy is each for each in (Strategy.ONE_D, Strategy.TWO_D))
-    degrees, domain = (
-        mapping_of(case.get("config"), "config", "dp, pp, mbs"),
-        mapping_of(case.get("nv"), "nv", "nv_dp, nv_pp"),
-    )
+    degrees = mapping_of(case.get("config"), "config", "dp, pp, mbs")
+    domain = mapping_of(case.get("nv"), "nv", "nv_dp, nv_pp")
     axes = ("tp",) if one_d else ("tp1", "tp2")
     refuse_unknown(degrees, ("dp", "tp", *axes, "pp", "mbs", *(("nb",) if two_d else ())), "config")
     refuse_unknown(domain, (*(f"nv_{axis}" for axis in axes), "nv_dp", "nv_pp"), "nv")
@@ -174,12 +133,10 @@ def read_configuration(case: Mapping[str, Any], training: Training) -> Configura
 
 
 def _check_degrees(training: Training, configuration: Configuration) -> None:
-    model, strategy, tp1, tp2 = (
-        training.model,
-        training.strategy,
-        configuration.tp1,
-        configuration.tp2,
-    )
+    model = training.model
+    strategy = training.strategy
+    tp1 = configuration.tp1
+    tp2 = configuration.tp2
     names = ("tp", "tp2") if strategy is Strategy.ONE_D else ("tp1", "tp2")
     product = configuration.tp * configuration.pp * configuration.dp
     if product != training.gpus:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.transformer_perf_estimates.corrections import Correction, Corrections
-from third_party.transformer_perf_estimates.systems import System
+from .corrections import Correction, Corrections
+from .systems import System
 
 FloatArray = NDArray[np.float64]
 

@@ -2,19 +2,20 @@
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from phaze_common.echo import say
-from phaze_common.errors import InfeasibleError, InputError, PhazeError
+from phaze_common.errors import InfeasibleError
 from phaze_common.files import output_file
 from phaze_common.written_files import write_output
-from third_party.transformer_perf_estimates.answers import Answer, compared, evaluated, searched
-from third_party.transformer_perf_estimates.case_files import read_case_file
-from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SIZES
+from third_party.cases import answers_of, count_up_to, run_bridge
+
+from .answers import Answer, compared, evaluated, searched
+from .case_files import read_case_file
+from .configurations import MICRO_BATCH_SIZES
 
 PROGRAM = "python -m third_party.transformer_perf_estimates"
 ABOUT = (
@@ -22,110 +23,56 @@ ABOUT = (
     "transformer-perf-estimates has them."
 )
 MOST_SHOWN = 1000
-Answered = TypeVar("Answered")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    given = _parser().parse_args(arguments)
+    return run_bridge(_parser(), _lines, arguments)
+
+
+def _lines(given: argparse.Namespace) -> list[str]:
     path: Path = given.file
+    if given.command == "curves":
+        return _curves(path, given.output)
 
     def answer(case: Mapping[str, Any]) -> Answer:
+        asked = (case, path.parent, given.as_published)
         if given.command == "compare":
-            return compared(
-                case,
-                path.parent,
-                given.as_published,
-                given.micro_batch_size,
-                given.model,
-                given.device,
-            )
-        if given.command == "search":
-            return searched(case, path.parent, given.as_published, given.top)
-        return evaluated(case, path.parent, given.as_published)
+            return compared(*asked, given.micro_batch_size, given.model, given.device)
+        return searched(*asked, given.top) if given.command == "search" else evaluated(*asked)
 
-    try:
-        if given.command == "curves":
-            _curves(path, given.output)
-            return 0
-        answers = [
-            _answered(answer, case, place, path)
-            for place, case in enumerate(read_case_file(path), start=1)
-        ]
-        _print(answers, as_table=given.command == "compare" and given.format == "table")
-        sys.stdout.flush()
-        if given.command == "search" and not any(each["best"] for each in answers):
-            raise InfeasibleError(f"{path}: {_why_none(answers)}")
-    except PhazeError as error:
-        say(sys.stderr, [" ".join(str(error).split())])
-        return error.exit_status
-    except BrokenPipeError:  # the reader of our output has seen enough
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    return 0
+    answers = answers_of(answer, read_case_file(path), path)
+    tables = [each.pop("table", []) for each in answers]
+    if given.command == "compare" and given.format == "table":
+        return [line for table in tables for line in (*table, "")]
+    lines = [json.dumps({"cases": answers})]
+    if given.command == "search" and not any(each["best"] for each in answers):
+        say(sys.stdout, lines)
+        raise InfeasibleError(f"{path}: {_why_none(answers)}")
+    return lines
 
 
 def _why_none(answers: Sequence[Answer]) -> str:
-    """Why no case has an answer."""
-    candidates = sum(each["candidates"] for each in answers)
-    if candidates:
+    if candidates := sum(each["candidates"] for each in answers):
         return (
             f"none of {candidates:,} configurations fits in memory; give more GPUs, or a "
             "system with more memory"
         )
     return (
         "no configuration is possible: degrees multiply to n_gpus and divide layers, heads and "
-        "the batch, and those in the fast "
-        "domain multiply to nvlink_size; give other numbers"
+        "the batch, and those in the fast domain multiply to nvlink_size; give other numbers"
     )
 
 
-def _print(answers: Sequence[Answer], *, as_table: bool) -> None:
-    if as_table:
-        say(sys.stdout, [line for each in answers for line in (*each["table"], "")])
-    else:
-        say(
-            sys.stdout,
-            [
-                json.dumps(
-                    {
-                        "cases": [
-                            {key: each[key] for key in each if key != "table"} for each in answers
-                        ]
-                    }
-                )
-            ],
-        )
-
-
-def _curves(path: Path, output: str | None) -> None:
-    """Print the points of all cases, and write them where a file is named."""
-    from third_party.transformer_perf_estimates.curves import curve_csv, curve_lines, curve_points
+def _curves(path: Path, output: str | None) -> list[str]:
+    from .curves import curve_csv, curve_lines, curve_points
 
     table = None if output is None else output_file(output)
-    points = [
-        point
-        for place, case in enumerate(read_case_file(path), start=1)
-        for point in _answered(lambda each: curve_points(each, path.parent), case, place, path)
-    ]
+    found = answers_of(lambda case: curve_points(case, path.parent), read_case_file(path), path)
+    points = [point for each in found for point in each]
     if table is not None:
         write_output(table, curve_csv(points).encode())
-    say(sys.stdout, curve_lines(points))
-    sys.stdout.flush()
-
-
-def _answered(
-    answer: Callable[[Mapping[str, Any]], Answered], case: Mapping[str, Any], place: int, path: Path
-) -> Answered:
-    try:
-        return answer(case)
-    except InputError as error:
-        raise InputError(f"{path}, case {place}: {error}") from error
-    except MemoryError as error:
-        raise PhazeError(
-            f"{path}, case {place}: the space is too large for the memory of this machine; give "
-            "fewer GPUs"
-        ) from error
+    return curve_lines(points)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -135,60 +82,30 @@ def _parser() -> argparse.ArgumentParser:
     find = commands.add_parser(
         "search", help="find the best configurations of every case, and count all"
     )
-    find.add_argument(
-        "--top", type=_count, default=10, metavar="N", help="how many to show, default 10"
-    )
+    count = count_up_to(MOST_SHOWN)
+    top = "how many to show, default 10"
+    find.add_argument("--top", type=count, default=10, metavar="N", help=top)
     both = commands.add_parser(
         "compare", help="ask every case of our own physics too, and show both answers side by side"
     )
-    both.add_argument(
-        "--format", choices=("table", "json"), default="table", help="of the answer, default table"
-    )
-    both.add_argument(
-        "--micro-batch-size",
-        type=_count,
-        nargs="+",
-        default=MICRO_BATCH_SIZES,
-        metavar="N",
-        help=f"that our search compares, default {' '.join(map(str, MICRO_BATCH_SIZES))}",
-    )
-    both.add_argument(
-        "--model",
-        metavar="NAME",
-        help="our model of the same sizes, where another than the usual one is meant",
-    )
-    both.add_argument(
-        "--device",
-        metavar="NAME",
-        help="our device whose efficiencies the system has, default its generation's",
-    )
+    add = both.add_argument
+    formats = ("table", "json")
+    add("--format", choices=formats, default="table", help="of the answer, default table")
+    sizes = f"that our search compares, default {' '.join(map(str, MICRO_BATCH_SIZES))}"
+    usual = MICRO_BATCH_SIZES
+    add("--micro-batch-size", type=count, nargs="+", default=usual, metavar="N", help=sizes)
+    model = "our model of the same sizes, where another than the usual one is meant"
+    add("--model", metavar="NAME", help=model)
+    device = "our device whose efficiencies the system has, default its generation's"
+    add("--device", metavar="NAME", help=device)
     curves = commands.add_parser(
         "curves", help="the best over the number of GPUs; every value of a case may be a list"
     )
-    curves.add_argument(
-        "--output",
-        metavar="FILE.csv",
-        help="also write them as CSV, for phaze report SWEEP --beside FILE.csv",
-    )
+    table = "also write them as CSV, for phaze report SWEEP --beside FILE.csv"
+    curves.add_argument("--output", metavar="FILE.csv", help=table)
     for command in (evaluate, find, both, curves):
         command.add_argument("file", type=Path, metavar="CASE.json")
+    published = "the published formulas with their errors; else corrected, both shown"
     for command in (evaluate, find, both):
-        command.add_argument(
-            "--as-published",
-            action="store_true",
-            help="the published formulas with their errors; else corrected, both shown",
-        )
+        command.add_argument("--as-published", action="store_true", help=published)
     return parser
-
-
-def _count(text: str) -> int:
-    if (
-        not text.isascii()
-        or not text.isdecimal()
-        or not 1 <= int(text[:9]) <= MOST_SHOWN
-        or len(text) > 9
-    ):
-        raise argparse.ArgumentTypeError(
-            f"{text!r:.40} is not a whole number from 1 to {MOST_SHOWN}"
-        )
-    return int(text)

@@ -20,17 +20,14 @@ from phaze_common.progress import Progress, SilentProgress
 from phaze_common.stated_fields import Mode
 from Solver.designs.search import search as search_plans
 from Solver.results import Counts, SearchResult
-from third_party.transformer_perf_estimates.configurations import (
-    MICRO_BATCH_SIZES,
-    Configuration,
-    Configurations,
-)
-from third_party.transformer_perf_estimates.corrections import CORRECTED, Corrections
-from third_party.transformer_perf_estimates.estimates import Estimate, estimate_at
-from third_party.transformer_perf_estimates.own_parts import GIGA, Parts, own_parts, published_parts
-from third_party.transformer_perf_estimates.own_requests import SOURCE, OwnQuestion
-from third_party.transformer_perf_estimates.search import search
-from third_party.transformer_perf_estimates.totals import estimate
+
+from .configurations import MICRO_BATCH_SIZES, Configuration, Configurations
+from .corrections import CORRECTED, Corrections
+from .estimates import Estimate, estimate_at
+from .own_parts import GIGA, Parts, own_parts, published_parts
+from .own_requests import SOURCE, OwnQuestion
+from .search import search
+from .totals import estimate
 
 
 @dataclass(frozen=True)
@@ -82,11 +79,8 @@ def compare(
     corrections: Corrections = CORRECTED,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Ask ``question`` of both; training graphs are extracted where they are not on disk.
-
-    Raises:
-        InputError: our physics cannot be asked.
-    """
+    """Ask ``question`` of both; training graphs are extracted where they are not on disk. Raises
+    InputError: our physics cannot be asked."""
     request = question.search_request(micro_batch_sizes)
     found = search(question.training, 1, corrections)
     first = [estimate_at(found.estimates, int(place)) for place in found.best]
@@ -137,7 +131,6 @@ def _of_own(question: OwnQuestion, result: SearchResult, corrections: Correction
 
 
 def _request_of(question: OwnQuestion, plan: Plan) -> Request:
-    """The request that prices a plan of ours as it is, stages and all."""
     held = tuple(layer for stage in plan.stages for layer in stage.layers)
     stated = StatedChunks(tuple(stage.layers for stage in plan.stages), SOURCE)
     return question.resolved(plan_mapping(plan.as_uniform(held)), Mode.EVALUATE, stated)
@@ -147,14 +140,10 @@ def _own_price(request: Request) -> tuple[Plan, Price]:
     plan, records = prepared(request), request.records
     assert records.device is not None  # a question names one
     answer = evaluation_of(request, plan)
-    iteration, device = (
-        answer.iteration,
-        DeviceModel(records.device, records.software, request.plan.precision.matrix_format),
-    )
-    fits, parts = (
-        iteration.status is Status.FEASIBLE,
-        own_parts(plan, iteration, device).without_residues(),
-    )
+    iteration = answer.iteration
+    device = DeviceModel(records.device, records.software, request.plan.precision.matrix_format)
+    fits = iteration.status is Status.FEASIBLE
+    parts = own_parts(plan, iteration, device).without_residues()
     return answer.plan, Price(iteration.iteration_s, iteration.memory_bytes, fits, parts)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from Estimator.plans.plan import plan_mapping
 from phaze_common.numbers import number
-from third_party.transformer_perf_estimates.comparison import Comparison, Price, PricedPlan
-from third_party.transformer_perf_estimates.configurations import Configuration, Strategy, Training
-from third_party.transformer_perf_estimates.own_parts import GIGA, ROUNDING, Parts
-from third_party.transformer_perf_estimates.spaces import panel_counts
+
+from .comparison import Comparison, Price, PricedPlan
+from .configurations import Configuration, Strategy, Training
+from .own_parts import GIGA, ROUNDING, Parts
+from .spaces import panel_counts
 
 PARTS = {  # of ``Parts`` -> what people call them
     "products_s": "arithmetic of layers",
@@ -36,15 +37,12 @@ MEMORY = {
 NAME = "transformer-perf-estimates"
 WHAT_DIFFERS = (
     f"{NAME}: 20 us and 80% of the peak for every operator, whole attention matrices, equal "
-    "stages, gathered inputs of products "
-    "kept by every device, dropout masks kept, 2-byte gradients, the optimizer's step free, "
-    "tensor-parallel messages hidden by "
-    "SUMMA alone.",
+    "stages, gathered inputs of products kept by every device, dropout masks kept, 2-byte "
+    "gradients, the optimizer's step free, tensor-parallel messages hidden by SUMMA alone.",
     "ours: what each operator of a traced step reaches on the device, half the scores under a "
-    "causal mask, embedding, head and "
-    "loss, stages cut where it is fastest, inputs gathered again for the backward pass, "
-    "gradients, and messages hidden behind "
-    "products, as the framework has them, its reserve and temporaries in memory.",
+    "causal mask, embedding, head and loss, stages cut where it is fastest, inputs gathered again "
+    "for the backward pass, gradients, and messages hidden behind products, as the framework has "
+    "them, its reserve and temporaries in memory.",
 )
 
 
@@ -173,8 +171,7 @@ def _untried_panels(training: Training, each: PricedPlan) -> Iterator[str]:
     if configuration.panels not in tried:
         yield (
             f"ours: {NAME} tries {', '.join(map(str, tried))} panels on {configuration.tp1} x "
-            f"{configuration.tp2} GPUs; "
-            f"its formulas price {configuration.panels} all the same"
+            f"{configuration.tp2} GPUs; its formulas price {configuration.panels} all the same"
         )
 
 

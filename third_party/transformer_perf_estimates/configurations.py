@@ -1,22 +1,19 @@
 """Questions and configurations: which training, and how it is spread over the GPUs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.transformer_perf_estimates.collectives import FloatArray
-from third_party.transformer_perf_estimates.models import TransformerModel
-from third_party.transformer_perf_estimates.systems import System
+from .collectives import FloatArray
+from .models import TransformerModel
+from .systems import System
 
 IntArray = NDArray[np.int64]
-MICRO_BATCH_SIZES = (
-    1,
-    2,
-    4,
-)  # that our own search compares unless told: each needs training graphs of its own
+# That our own search compares unless others are given: each needs training graphs of its own.
+MICRO_BATCH_SIZES = (1, 2, 4)
 
 
 class Strategy(StrEnum):
@@ -80,6 +77,10 @@ class LayerLayouts:
         return len(self.tp1)
 
 
+OF_LAYER = tuple(each.name for each in fields(LayerLayouts))
+AROUND = ("pp", "dp", "nv_pp", "nv_dp")
+
+
 @dataclass(frozen=True, eq=False)
 class Configurations:
     """Many configurations: each a layout of its layers, by its place in ``layouts``, and what is
@@ -98,17 +99,9 @@ class Configurations:
     def at(self, place: int) -> Configuration:
         """One of them."""
         layouts, layout = self.layouts, self.layout[place]
+        of_layer = {name: int(getattr(layouts, name)[layout]) for name in OF_LAYER}
         return Configuration(
-            tp1=int(layouts.tp1[layout]),
-            tp2=int(layouts.tp2[layout]),
-            pp=int(self.pp[place]),
-            dp=int(self.dp[place]),
-            micro_batch=int(layouts.micro_batch[layout]),
-            panels=int(layouts.panels[layout]),
-            nv_tp1=int(layouts.nv_tp1[layout]),
-            nv_tp2=int(layouts.nv_tp2[layout]),
-            nv_pp=int(self.nv_pp[place]),
-            nv_dp=int(self.nv_dp[place]),
+            **of_layer, **{name: int(getattr(self, name)[place]) for name in AROUND}
         )
 
     @staticmethod
@@ -118,16 +111,9 @@ class Configurations:
         def column(name: str) -> IntArray:
             return np.array([getattr(each, name) for each in given], dtype=np.int64)
 
-        return Configurations(
-            layouts=LayerLayouts(
-                **{
-                    name: column(name)
-                    for name in ("tp1", "tp2", "micro_batch", "panels", "nv_tp1", "nv_tp2")
-                },
-            ),
-            layout=np.arange(len(given)),
-            **{name: column(name) for name in ("pp", "dp", "nv_pp", "nv_dp")},
-        )
+        layouts = LayerLayouts(**{name: column(name) for name in OF_LAYER})
+        around = {name: column(name) for name in AROUND}
+        return Configurations(layouts, np.arange(len(given)), **around)
 
 
 def floats(values: IntArray) -> FloatArray:

@@ -19,22 +19,23 @@ from typing import Any
 
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
-from third_party.transformer_perf_estimates.case_files import QUESTION, read_training
-from third_party.transformer_perf_estimates.comparison_report import (
-    NAME,
-    aligned,
-    configuration_text,
-)
-from third_party.transformer_perf_estimates.configurations import Training
-from third_party.transformer_perf_estimates.corrections import AS_PUBLISHED, CORRECTED, Corrections
-from third_party.transformer_perf_estimates.estimates import Estimate, estimate_at
-from third_party.transformer_perf_estimates.own_hardware import own_device
-from third_party.transformer_perf_estimates.own_requests import own_model
-from third_party.transformer_perf_estimates.search import best_of
-from third_party.transformer_perf_estimates.spaces import space
-from third_party.transformer_perf_estimates.totals import estimate
+
+from .case_files import QUESTION, read_training
+from .comparison_report import NAME, aligned, configuration_text
+from .configurations import Training
+from .corrections import AS_PUBLISHED, CORRECTED, Corrections
+from .estimates import Estimate, estimate_at
+from .own_hardware import own_device
+from .own_requests import own_model
+from .search import best_of
+from .spaces import space
+from .totals import estimate
 
 MOST_CASES = 1000
+HEADINGS = (
+    *("layout", "model", "system", "best plan", "fast domain"),
+    *("GPUs", "batch", "s", "GB", "s as published"),
+)
 COLUMNS = ("source", "model", "device", "fast_domain", "global_batch_size", "devices", "seconds")
 
 
@@ -56,11 +57,8 @@ class CurvePoint:
 
 
 def cases_of(case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A case for every combination of the values of the question's lists.
-
-    Raises:
-        InputError: a list is empty, or there are too many combinations.
-    """
+    """A case for every combination of the values of the question's lists. Raises InputError: a list
+    is empty, or there are too many combinations."""
     lists = {key: case[key] for key in QUESTION if isinstance(case.get(key), list)}
     for key, values in lists.items():
         if not values:
@@ -76,11 +74,8 @@ def cases_of(case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def curve_points(case: Mapping[str, Any], folder: Path) -> list[CurvePoint]:
-    """The points of a case whose values may be lists.
-
-    Raises:
-        InputError: one of its cases cannot be, or its space is too large.
-    """
+    """The points of a case whose values may be lists. Raises InputError: one of its cases cannot
+    be, or its space is too large."""
     return [_point(each, folder) for each in cases_of(case)]
 
 
@@ -119,20 +114,7 @@ def curve_csv(points: Iterable[CurvePoint]) -> str:
 
 def curve_lines(points: Iterable[CurvePoint]) -> list[str]:
     """The points as a table."""
-    rows: list[tuple[str, ...]] = [
-        (
-            "layout",
-            "model",
-            "system",
-            "best plan",
-            "fast domain",
-            "GPUs",
-            "batch",
-            "s",
-            "GB",
-            "s as published",
-        )
-    ]
+    rows: list[tuple[str, ...]] = [HEADINGS]
     for point in points:
         asked, best = point.training, point.corrected
         rows.append(

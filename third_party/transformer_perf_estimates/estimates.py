@@ -3,9 +3,9 @@ place."""
 
 from dataclasses import dataclass
 
-from third_party.transformer_perf_estimates.configurations import Configuration
-from third_party.transformer_perf_estimates.timing import OperatorTimes
-from third_party.transformer_perf_estimates.totals import Estimates
+from .configurations import Configuration
+from .timing import OperatorTimes
+from .totals import Estimates
 
 
 @dataclass(frozen=True)
@@ -52,34 +52,26 @@ def estimate_at(estimates: Estimates, place: int) -> Estimate:
     layer, layout = estimates.layer, int(estimates.configurations.layout[place])
     passes = float(estimates.passes[place])
     both = (layer.forward, layer.backward)
-    weights_gb = float(estimates.weights_gb[place])
+    parts = ("seconds", "data_parallel_s", "pipeline_s", "bubble_s", "memory_gb", "weights_gb")
+    given = (*parts, "optimizer_gb", "kept_gb")
     return Estimate(
         configuration=estimates.configurations.at(place),
         feasible=bool(estimates.feasible[place]),
-        seconds=float(estimates.seconds[place]),
         arithmetic_s=passes * sum(float(each.arithmetic_s[layout]) for each in both),
         exposed_memory_s=passes * sum(float(each.exposed_memory_s[layout]) for each in both),
         tensor_parallel_s=passes * sum(float(each.messages_s[layout]) for each in both),
-        data_parallel_s=float(estimates.data_parallel_s[place]),
-        pipeline_s=float(estimates.pipeline_s[place]),
-        bubble_s=float(estimates.bubble_s[place]),
         tflop=passes * float(layer.tflop[layout]),
-        memory_gb=float(estimates.memory_gb[place]),
-        weights_gb=weights_gb,
-        gradients_gb=weights_gb,
-        optimizer_gb=float(estimates.optimizer_gb[place]),
-        kept_gb=float(estimates.kept_gb[place]),
+        gradients_gb=float(estimates.weights_gb[place]),
+        **{name: float(getattr(estimates, name)[place]) for name in given},
         operators=tuple(_operator_at(each, layout) for each in layer.operators),
     )
 
 
 def _operator_at(operator: OperatorTimes, layout: int) -> OperatorEstimate:
+    given = ("forward_tflop", "backward_tflop", "weights_gb", "kept_gb")
     return OperatorEstimate(
         name=operator.name,
-        forward_tflop=float(operator.forward_tflop[layout]),
-        backward_tflop=float(operator.backward_tflop[layout]),
-        weights_gb=float(operator.weights_gb[layout]),
-        kept_gb=float(operator.kept_gb[layout]),
+        **{name: float(getattr(operator, name)[layout]) for name in given},
         forward_s=float(operator.forward.seconds[layout]),
         backward_s=float(operator.backward.seconds[layout]),
         forward_messages_s=float(operator.forward.messages_s[layout]),

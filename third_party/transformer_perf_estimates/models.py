@@ -8,7 +8,8 @@ from typing import Any
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.yaml_files import read_yaml
-from third_party.transformer_perf_estimates.values import mapping_of, refuse_unknown, whole
+
+from .values import mapping_of, refuse_unknown, whole
 
 MOST_TOKENS, MOST_WIDTH, MOST_HEADS, MOST_LAYERS = 2**30, 2**24, 2**20, 2**16
 
@@ -25,11 +26,8 @@ class TransformerModel:
 
 
 def read_model(document: Any, source: str) -> TransformerModel:
-    """A model from its own keys: l, e, h, depth, and f, which is 4 e where it is not given.
-
-    Raises:
-        InputError: a key is missing, unknown or wrong; names ``source``.
-    """
+    """A model from its own keys: l, e, h, depth, and f, which is 4 e where it is not given. Raises
+    InputError: a key is missing, unknown or wrong; names ``source``."""
     given = mapping_of(document, source, "l, e, h, depth")
     refuse_unknown(given, ("l", "e", "h", "depth", "f"), source)
     hidden = whole(given.get("e"), f"{source}: e", 1, MOST_WIDTH)
@@ -55,11 +53,7 @@ def published_models() -> dict[str, TransformerModel]:
 
 
 def published_model(name: str) -> TransformerModel:
-    """A published model.
-
-    Raises:
-        InputError: there is none of that name; says which there are.
-    """
+    """A published model. Raises InputError: there is none of that name; says which there are."""
     known = published_models()
     if name not in known:
         instead = nearest(name, known, f"known are {', '.join(known)}")

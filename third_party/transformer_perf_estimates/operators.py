@@ -10,9 +10,9 @@ from enum import Enum, auto
 
 import numpy as np
 
-from third_party.transformer_perf_estimates.collectives import FloatArray
-from third_party.transformer_perf_estimates.corrections import Correction, Corrections
-from third_party.transformer_perf_estimates.models import TransformerModel
+from .collectives import FloatArray
+from .corrections import Correction, Corrections
+from .models import TransformerModel
 
 
 class Axis(Enum):
@@ -181,11 +181,9 @@ def norm(name: str, shards: Shards, parts: FloatArray) -> Operator:
 def norm_2d(name: str, shards: Shards) -> Operator:
     """Layer normalisation of tokens split over tp2 whose features are split over tp1: statistics
     are all-reduced."""
-    model, rows, features = (
-        shards.model,
-        shards.rows(shards.tp2),
-        shards.split(shards.model.hidden, shards.tp1),
-    )
+    model = shards.model
+    rows = shards.rows(shards.tp2)
+    features = shards.split(shards.model.hidden, shards.tp1)
     width = (
         features
         if Correction.NORM_WIDTH in shards.corrections
@@ -216,10 +214,8 @@ def fused_attention(name: str, shards: Shards, matrix_over_vector: float) -> Ope
     the time of the vector units.
     """
     length, width = float(shards.model.sequence_length), shards.model.hidden / shards.model.heads
-    tokens, sets = (
-        shards.tokens(shards.tp2),
-        shards.micro_batch * shards.split(shards.model.heads, shards.tp1),
-    )
+    tokens = shards.tokens(shards.tp2)
+    sets = shards.micro_batch * shards.split(shards.model.heads, shards.tp1)
     scores, rows, columns = sets * tokens * length, sets * tokens * width, sets * length * width
     logits, attended = scores * (2.0 * width - 1.0), rows * (2.0 * length - 1.0)
     of_columns = columns * (2.0 * tokens - 1.0)  # gradients of keys, and of values

@@ -20,8 +20,9 @@ from Estimator.network.cluster import Cluster, Tier, Topology
 from phaze_common.errors import InputError
 from phaze_common.units import GIB
 from phaze_common.yaml_files import read_yaml
-from third_party.transformer_perf_estimates.configurations import Training
-from third_party.transformer_perf_estimates.systems import System, published_systems
+
+from .configurations import Training
+from .systems import System, published_systems
 
 GIGA = 1e9
 ELEMENT_GB, TFLOP = 2e-9, 1e-12  # of what our 16-bit formats can answer
@@ -49,10 +50,8 @@ def stands_for() -> dict[str, Any]:
 
 def own_hardware(training: Training, device: str | None = None) -> OwnHardware:
     """The hardware of a question; ``device`` is that of ours whose efficiencies it shall have.
-
-    Raises: InputError: the system counts in other units than ours, or none of our devices stands
-        for it and none was given.
-    """
+    Raises InputError: the system counts in other units than ours, or none of our devices stands for
+    it and none was given."""
     system = training.system
     if (system.element_gb, system.tflop) != (ELEMENT_GB, TFLOP):
         raise InputError(
@@ -64,8 +63,7 @@ def own_hardware(training: Training, device: str | None = None) -> OwnHardware:
     if name is None:
         raise InputError(
             "none of our devices stands for this system, whose numbers do not say what operators "
-            "reach of the peak; name one "
-            "that does with --device, such as a100_80gb, h200 or b200"
+            "reach of the peak; name one that does with --device, such as a100_80gb, h200 or b200"
         )
     base = load_device(name)
     return OwnHardware(
@@ -95,8 +93,7 @@ def _cluster(training: Training, base: Cluster) -> Cluster:
     if len(base.tiers) != 2 or any(tier.topology is not Topology.SWITCH for tier in base.tiers):
         raise InputError(
             f"the cluster {base.name} is not one of fast domains under a switch; name a device "
-            "that lives in such a one with "
-            "--device, such as a100_80gb, h200 or b200"
+            "that lives in such a one with --device, such as a100_80gb, h200 or b200"
         )
     system, gpus = training.system, training.gpus
     fast, slow = base.tiers
@@ -122,8 +119,7 @@ def _cluster(training: Training, base: Cluster) -> Cluster:
     elif gpus % training.nvlink_size:
         raise InputError(
             f"n_gpus is {gpus}, no whole number of fast domains of {training.nvlink_size}; give a "
-            "multiple of it, "
-            "or an nvlink_size that divides n_gpus"
+            "multiple of it, or an nvlink_size that divides n_gpus"
         )
     else:
         tiers = (inner, outer)

@@ -11,15 +11,15 @@ from Estimator.plans.pricing import PricedPlan, layers_of
 from Estimator.plans.results import Iteration
 from GraphExtractor.graph import OperatorKind
 from phaze.studies.evaluation import PreparedPlan
-from third_party.transformer_perf_estimates.estimates import Estimate
-from third_party.transformer_perf_estimates.systems import System
-from third_party.transformer_perf_estimates.timing import PEAK_REACHED, START_UP_S
+
+from .estimates import Estimate
+from .systems import System
+from .timing import PEAK_REACHED, START_UP_S
 
 GIGA = 1e9
 ROUNDING = 1e-12  # of a total: what sums and differences of its parts leave where there is nothing
-ATTENTION = (
-    "fusedla"  # the operator of transformer-perf-estimates that holds it, without projections
-)
+# The operator of transformer-perf-estimates that holds it, without projections.
+ATTENTION = "fusedla"
 
 
 @dataclass(frozen=True)

@@ -27,19 +27,11 @@ from phaze_common.choices import GroupOrder, LayoutName, Recompute
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
 from phaze_common.stated_fields import Mode
-from third_party.transformer_perf_estimates.configurations import (
-    MICRO_BATCH_SIZES,
-    Configuration,
-    Strategy,
-    Training,
-)
-from third_party.transformer_perf_estimates.models import TransformerModel, published_models
-from third_party.transformer_perf_estimates.own_hardware import (
-    OwnHardware,
-    own_hardware,
-    stands_for,
-)
-from third_party.transformer_perf_estimates.spaces import space
+
+from .configurations import MICRO_BATCH_SIZES, Configuration, Strategy, Training
+from .models import TransformerModel, published_models
+from .own_hardware import OwnHardware, own_hardware, stands_for
+from .spaces import space
 
 SOURCE = "the case under our own physics"
 CLUSTER = "of-the-system"  # what the cluster is called, which is known by value
@@ -57,21 +49,14 @@ class OwnQuestion:
     @staticmethod
     def of(training: Training, model: str | None = None, device: str | None = None) -> OwnQuestion:
         """The question of ``training``; ``model`` and ``device`` are those of ours that stand for
-        its own, if not the usual ones.
-
-        Raises:
-            InputError: they do not, or nothing of ours does.
-        """
+        its own, if not the usual ones. Raises InputError: they do not, or nothing of ours does."""
         name = model or own_model(training.model)
         _check_sizes(name, training.model)
         return OwnQuestion(training, name, own_hardware(training, device))
 
     def search_request(self, micro_batch_sizes: Sequence[int] = MICRO_BATCH_SIZES) -> Request:
-        """The search of the best plan.
-
-        Raises: InputError: no configuration has such a micro-batch, or our model cannot have any of
-            the layouts.
-        """
+        """The search of the best plan. Raises InputError: no configuration has such a micro-batch,
+        or our model cannot have any of the layouts."""
         found = space(self.training)
         layouts, two_d = found.layouts, self.training.strategy is Strategy.TWO_D
         batches = [
@@ -88,9 +73,8 @@ class OwnQuestion:
         )
         tokens = self.training.model.sequence_length
         settings: dict[str, Any] = {
-            "tp": [
-                each for each in widths if two_d or tokens % each == 0
-            ],  # ours split the tokens of each sequence evenly
+            # Ours split the tokens of each sequence evenly.
+            "tp": [each for each in widths if two_d or tokens % each == 0],
             "pp": [int(each) for each in np.unique(found.pp)],
             "micro_batch_size": batches,
             "group_order": [
@@ -104,33 +88,20 @@ class OwnQuestion:
             case Strategy.ONE_D:
                 settings |= {"layout": [LayoutName.ONE_D.value], "sequence_parallel": [True]}
             case Strategy.SEQUENCE:
-                settings |= {
-                    "layout": [LayoutName.ONE_D.value, LayoutName.SEQUENCE.value],
-                    "sequence_parallel": [True],
-                }
-                settings |= {
-                    "cp": [each for each in rows if each > 1] or [1],
-                    "exchange": ["gather"],
-                }
+                names = [LayoutName.ONE_D.value, LayoutName.SEQUENCE.value]
+                settings |= {"layout": names, "sequence_parallel": [True], "exchange": ["gather"]}
+                settings |= {"cp": [each for each in rows if each > 1] or [1]}
             case Strategy.TWO_D:
                 family = find_model(self.model)
-                panels = [
-                    int(each) for each in np.unique(layouts.panels) if panels_fit(int(each), family)
-                ]
-                settings |= {
-                    "layout": [LayoutName.TWO_D.value],
-                    "tp2": rows,
-                    "panels": panels or [1],
-                    "exchange": ["gather"],
-                }
+                counts = [int(each) for each in np.unique(layouts.panels)]
+                panels = [each for each in counts if panels_fit(each, family)] or [1]
+                settings |= {"layout": [LayoutName.TWO_D.value], "exchange": ["gather"]}
+                settings |= {"tp2": rows, "panels": panels}
         return self._resolved(settings, Mode.SEARCH)
 
     def request_of(self, configuration: Configuration) -> Request:
-        """One configuration, its layers balanced over the stages as Megatron-LM does.
-
-        Raises:
-            InputError: our model or our layouts cannot have it.
-        """
+        """One configuration, its layers balanced over the stages as Megatron-LM does. Raises
+        InputError: our model or our layouts cannot have it."""
         each, strategy = configuration, self.training.strategy
         settings: dict[str, Any] = {
             "tp": each.tp1,
@@ -143,9 +114,8 @@ class OwnQuestion:
         }
         if strategy is Strategy.TWO_D:
             settings |= {"layout": LayoutName.TWO_D.value, "tp2": each.tp2}
-            settings |= (
-                {"panels": each.panels} if each.tp > 1 else {}
-            )  # of one GPU a product is no several
+            if each.tp > 1:  # of one GPU a product is no several
+                settings |= {"panels": each.panels}
         else:
             settings |= {"sequence_parallel": each.tp1 > 1, "cp": each.tp2}
             settings |= {"layout": LayoutName.SEQUENCE.value} if each.tp2 > 1 else {}
@@ -165,11 +135,8 @@ class OwnQuestion:
 
     def configuration_of(self, plan: UniformPlan) -> Configuration:
         """A plan of ours as a configuration, with its own number of panels; of its stages only how
-        many there are.
-
-        Raises:
-            InputError: its devices do not share out the fast domain as configurations do.
-        """
+        many there are. Raises InputError: its devices do not share out the fast domain as
+        configurations do."""
         shares = self._shares(plan)
         second = plan.tp2 if self.training.strategy is Strategy.TWO_D else plan.cp
         layouts = space(self.training).layouts
@@ -196,7 +163,6 @@ class OwnQuestion:
         )
 
     def _shares(self, plan: UniformPlan) -> dict[str, int]:
-        """Devices of every axis in a fast domain."""
         size = min(self.training.gpus, self.training.nvlink_size)
         if isinstance(plan.group_order, Assignment):
             shares = {axis: int(getattr(plan.group_order, axis)[0]) for axis in AXES}
@@ -207,13 +173,11 @@ class OwnQuestion:
         if math.prod(shares.values()) != size:
             raise InputError(
                 f"the plan has {math.prod(shares.values())} of its devices in a fast domain of "
-                f"{size}, which configurations of "
-                "transformer-perf-estimates fill"
+                f"{size}, which configurations of transformer-perf-estimates fill"
             )
         return shares
 
     def _base_settings(self) -> dict[str, Any]:
-        """What all requests have in common: model, hardware and batch."""
         hardware = self.hardware
         return {
             "model": self.model,
@@ -235,11 +199,8 @@ class OwnQuestion:
     def resolved(
         self, settings: Mapping[str, Any], mode: Mode, chunk_layers: StatedChunks | None = None
     ) -> Request:
-        """A request of ``settings`` on top of those that all have in common.
-
-        Raises:
-            InputError: they contradict each other, the model or the hardware.
-        """
+        """A request of ``settings`` on top of those that all have in common. Raises InputError:
+        they contradict each other, the model or the hardware."""
         files = HardwareFiles({("cluster", CLUSTER): self.hardware.cluster})
         return resolve(
             {},

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from third_party.transformer_perf_estimates.configurations import IntArray, Training
-from third_party.transformer_perf_estimates.corrections import CORRECTED, Corrections
-from third_party.transformer_perf_estimates.spaces import space
-from third_party.transformer_perf_estimates.totals import Estimates, estimate
+from .configurations import IntArray, Training
+from .corrections import CORRECTED, Corrections
+from .spaces import space
+from .totals import Estimates, estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +31,8 @@ class Search:
 
 
 def search(training: Training, top: int = 1, corrections: Corrections = CORRECTED) -> Search:
-    """Price a space and find its ``top`` best configurations, fewer where fewer fit.
-
-    Raises:
-        InputError: the space is larger than memory holds.
-    """
+    """Price a space and find its ``top`` best configurations, fewer where fewer fit. Raises
+    InputError: the space is larger than memory holds."""
     return best_of(estimate(training, space(training), corrections), top)
 
 

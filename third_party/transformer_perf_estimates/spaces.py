@@ -1,14 +1,16 @@
 """Every configuration transformer-perf-estimates tries for a training, under its own rules.
 
 tp1         divides the GPUs, the heads and the width e; leaves at least 128 features (1D: of 3 e,
-the queries, keys and values) tp2         divides the GPUs that are left; leaves at least 128
-tokens; 2D: divides e. 1D: 1 pp          divides the layers and the GPUs that are left dp
-is what is left, and divides the global batch micro-batch divides the batch of a replica; its tokens
-divide by the GPUs they are split over (2D: tp2, else tp1 tp2) panels      2D: max(tp1, tp2) times
-powers of two that divide e and leave panels of 512 or more; the first where none does nv
-shares of the fast domain, one of each degree that divides it: with the domain's size as their
-product, or all of
-            every degree where everything fits into one domain
+            the queries, keys and values)
+tp2         divides the GPUs that are left; leaves at least 128 tokens; 2D: divides e. 1D: 1
+pp          divides the layers and the GPUs that are left
+dp          is what is left, and divides the global batch
+micro-batch divides the batch of a replica; its tokens divide by the GPUs they are split over (2D:
+            tp2, else tp1 tp2)
+panels      2D: max(tp1, tp2) times powers of two that divide e and leave panels of 512 or more; the
+            first where none does
+nv          shares of the fast domain, one of each degree that divides it: with the domain's size as
+            their product, or all of every degree where everything fits into one domain
 """
 
 import math
@@ -17,13 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_common.errors import InputError
-from third_party.transformer_perf_estimates.configurations import (
-    Configurations,
-    IntArray,
-    LayerLayouts,
-    Strategy,
-    Training,
-)
+
+from .configurations import Configurations, IntArray, LayerLayouts, Strategy, Training
 
 LEAST_FEATURES = LEAST_TOKENS = 128
 LEAST_PANEL = 512
@@ -53,11 +50,8 @@ class Cell:
 
 
 def space(training: Training) -> Configurations:
-    """All configurations, feasible or not; none where the numbers do not divide.
-
-    Raises:
-        InputError: there are more than memory holds.
-    """
+    """All configurations, feasible or not; none where the numbers do not divide. Raises InputError:
+    there are more than memory holds."""
     grids = _grids(training)
     cells = [cell for place, grid in enumerate(grids) for cell in _cells(training, place, grid)]
     cell, shares = _shares(training, grids, cells)
@@ -73,8 +67,7 @@ def _refuse_too_many(count: int, what: str) -> None:
     if count > MOST_CONFIGURATIONS:
         raise InputError(
             f"the space has {count:,} {what}, at most {MOST_CONFIGURATIONS:,} are searched at "
-            "once; "
-            "give fewer GPUs, a smaller fast domain or a batch with fewer divisors"
+            "once; give fewer GPUs, a smaller fast domain or a batch with fewer divisors"
         )
 
 

@@ -10,12 +10,8 @@ from phaze_common.echo import as_given
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.yaml_files import read_yaml
-from third_party.transformer_perf_estimates.values import (
-    mapping_of,
-    positive,
-    refuse_unknown,
-    whole,
-)
+
+from .values import mapping_of, positive, refuse_unknown, whole
 
 _UNUSED = ("vector_flops_fp32", "summa_nb")  # of its files; panels are searched
 MOST_IN_DOMAIN = 2**16
@@ -79,11 +75,8 @@ _SHARES = ("nvlink_eff", "ib_eff")
 
 
 def read_system(document: Any, source: str) -> System:
-    """A system from the keys of its JSON files.
-
-    Raises:
-        InputError: a key is missing, unknown or wrong; names ``source``.
-    """
+    """A system from the keys of its JSON files. Raises InputError: a key is missing, unknown or
+    wrong; names ``source``."""
     given = mapping_of(document, source, "matrix_flops_fp16, hbm_bandwidth, nvlink_bandwidth")
     refuse_unknown(given, (*_KEYS, *_UNUSED, "nvlink_size", "empirical"), source)
     if given.get("empirical", False) is not False:
@@ -120,11 +113,7 @@ def published_systems() -> dict[str, System]:
 
 
 def published_system(name: str) -> System:
-    """A published system.
-
-    Raises:
-        InputError: there is none of that name; says which there are.
-    """
+    """A published system. Raises InputError: there is none of that name; says which there are."""
     known = published_systems()
     if name not in known:
         instead = nearest(name, known, f"known are {', '.join(known)}")

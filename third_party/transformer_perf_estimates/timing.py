@@ -1,9 +1,11 @@
 """Seconds of a layer: each operator a roofline of arithmetic and memory, with its messages behind
 it or panel by panel beside it.
 
-    arithmetic    20 us + operations / (0.8 peak), of tensor cores or vector units memory
-    bytes / bandwidth operator      max(arithmetic, memory) + messages in panels     s = time of the
-    messages of one panel; max(arithmetic, memory) + s + max(panels s - max(arithmetic, memory), 0)
+    arithmetic    20 us + operations / (0.8 peak), of tensor cores or vector units
+    memory        bytes / bandwidth
+    operator      max(arithmetic, memory) + messages
+    in panels     s = time of the messages of one panel; max(arithmetic, memory) + s
+                  + max(panels s - max(arithmetic, memory), 0)
 
 The constants are the published ones.
 """
@@ -12,18 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from third_party.transformer_perf_estimates.blocks import PIPELINE_INPUT, layer
-from third_party.transformer_perf_estimates.collectives import FloatArray, Ring, ring
-from third_party.transformer_perf_estimates.configurations import LayerLayouts, Training, floats
-from third_party.transformer_perf_estimates.corrections import Corrections
-from third_party.transformer_perf_estimates.operators import (
-    Axis,
-    Collective,
-    Message,
-    Operator,
-    Pass,
-    Shards,
-)
+from .blocks import PIPELINE_INPUT, layer
+from .collectives import FloatArray, Ring, ring
+from .configurations import LayerLayouts, Training, floats
+from .corrections import Corrections
+from .operators import Axis, Collective, Message, Operator, Pass, Shards
 
 START_UP_S, PEAK_REACHED = 20e-6, 0.8
 

@@ -2,12 +2,13 @@
 
 With L / pp layers on a stage and m micro-batches,
 
-    t           (forward + backward) m L / pp + t_pp + bubble + t_dp t_pp        2 m times a
-    stage-to-stage message, the mean over the pp - 1 links, of which pp / nv_pp - 1 leave a fast
-    domain bubble      (pp - 1) / m of layers and t_pp t_dp        weights of one layer
-    reduce-scattered and gathered, T1 each, and of every further layer on the stage what a
-                pass of one layer does not hide, T1 + max(T1 - pass, 0) (L / pp - 1); over dp, in
-                seqp over dp tp2
+    t           (forward + backward) m L / pp + t_pp + bubble + t_dp
+    t_pp        2 m times a stage-to-stage message, the mean over the pp - 1 links, of which
+                pp / nv_pp - 1 leave a fast domain
+    bubble      (pp - 1) / m of layers and t_pp
+    t_dp        weights of one layer reduce-scattered and gathered, T1 each, and of every further
+                layer on the stage what a pass of one layer does not hide, T1 + max(T1 - pass, 0)
+                (L / pp - 1); over dp, in seqp over dp tp2
     memory      weights, as many gradients, 6 / dp (in seqp 6 / (dp tp2)) of the weights for the
                 optimizer, and kept activations of min(pp, m) micro-batches; fits where it is at
                 most the capacity
@@ -18,15 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.transformer_perf_estimates.collectives import FloatArray, neighbour_s, ring
-from third_party.transformer_perf_estimates.configurations import (
-    Configurations,
-    Strategy,
-    Training,
-    floats,
-)
-from third_party.transformer_perf_estimates.corrections import CORRECTED, Correction, Corrections
-from third_party.transformer_perf_estimates.timing import LayerTimes, layer_times
+from .collectives import FloatArray, neighbour_s, ring
+from .configurations import Configurations, Strategy, Training, floats
+from .corrections import CORRECTED, Correction, Corrections
+from .timing import LayerTimes, layer_times
 
 OPTIMIZER_COPIES = 6.0  # fp32 master weights and two moments: 12 bytes for each 2 of weights
 
@@ -69,10 +65,8 @@ def estimate(
     weights_gb = layer.weights_gb[layout]
     replicas, in_domain = dp, floats(configurations.nv_dp)
     if training.strategy is Strategy.SEQUENCE:
-        replicas, in_domain = (
-            dp * floats(layouts.tp2)[layout],
-            in_domain * floats(layouts.nv_tp2)[layout],
-        )
+        replicas = dp * floats(layouts.tp2)[layout]
+        in_domain = in_domain * floats(layouts.nv_tp2)[layout]
 
     once_s = ring(system, replicas, in_domain, corrections).gather_s(weights_gb)
     late_s = np.maximum(once_s - forward_s, 0.0) + np.maximum(once_s - backward_s, 0.0)
@@ -109,7 +103,6 @@ def _stage_message_s(
     volume_gb: FloatArray,
     corrections: Corrections,
 ) -> FloatArray:
-    """Mean seconds of sending a micro-batch to the next stage."""
     pp, in_domain = floats(configurations.pp), floats(configurations.nv_pp)
     links = np.maximum(pp - 1.0, 1.0)
     between = pp / in_domain - 1.0

@@ -11,11 +11,7 @@ from third_party.cases import integer
 
 
 def mapping_of(document: Any, source: str, keys: str) -> Mapping[str, Any]:
-    """The document as a JSON object.
-
-    Raises:
-        InputError: it is something else.
-    """
+    """The document as a JSON object. Raises InputError: it is something else."""
     if not isinstance(document, dict):
         raise InputError(
             f"{source} is {as_given(document)}; it must be an object with keys such as {keys}"
@@ -24,11 +20,7 @@ def mapping_of(document: Any, source: str, keys: str) -> Mapping[str, Any]:
 
 
 def refuse_unknown(given: Mapping[str, Any], known: Iterable[str], source: str) -> None:
-    """Refuse a key that nobody reads.
-
-    Raises:
-        InputError: there is one.
-    """
+    """Refuse a key that nobody reads. Raises InputError: there is one."""
     known = tuple(known)
     for key in given:
         if key not in known:
@@ -39,11 +31,8 @@ def refuse_unknown(given: Mapping[str, Any], known: Iterable[str], source: str) 
 
 
 def positive(value: Any, name: str, *, zero: bool = False) -> float:
-    """A finite number above zero, or zero where that is allowed.
-
-    Raises:
-        InputError: it is missing or something else; ``name`` says what.
-    """
+    """A finite number above zero, or zero where that is allowed. Raises InputError: it is missing
+    or something else; ``name`` says what."""
     if value is None:
         raise InputError(f"{name} is missing; add it")
     if (
@@ -61,11 +50,8 @@ def positive(value: Any, name: str, *, zero: bool = False) -> float:
 
 
 def whole(value: Any, name: str, least: int, most: int) -> int:
-    """A whole number within bounds.
-
-    Raises:
-        InputError: it is missing or something else; ``name`` says what.
-    """
+    """A whole number within bounds. Raises InputError: it is missing or something else; ``name``
+    says what."""
     if value is None:
         raise InputError(f"{name} is missing; add it")
     return integer(value, name, least, most)

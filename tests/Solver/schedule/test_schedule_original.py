@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phaze_common.errors import InputError
-from third_party.phaze_icml24_schedule import schedule_case
+from third_party.phaze_icml24.schedule import schedule_case
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

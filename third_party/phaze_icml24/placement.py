@@ -84,44 +84,33 @@ class CasePlan:
 
 def place_case(document: Mapping[str, Any]) -> dict[str, Any]:
     """Solve a device-placement input and return the original's output fields; infeasible is 1e30
-    seconds without stages.
-
-    Raises:
-        InputError: a field is missing or wrong, or the layers do not form a chain.
-    """
+    seconds without stages. Raises InputError: a field is missing or wrong, or the layers do not
+    form a chain."""
     problem = read_problem(document)
     best, best_chain = None, None
     for chain in read_chains(document):
         plan = solve_width(problem, chain, best.seconds if best else math.inf)
         if plan is not None:
             best, best_chain = plan, chain
+    stages = []
     if best is None or best_chain is None:
-        return {
-            "finalTimePerBatch": INFEASIBLE_S,
-            "tensorParallelDegree": 0,
-            "dataParallelDegree": 0,
-            "stages": [],
-        }
+        best = CasePlan(INFEASIBLE_S, 0, 0, ())
+    else:
+        for first, last in best.stages:
+            part = slice(first, last + 1)
+            devices = best.width if best_chain.parallel[part].any() else 1
+            stages.append({"nodes": list(best_chain.ids[part]), "devicesForStage": devices})
     return {
         "finalTimePerBatch": best.seconds,
         "tensorParallelDegree": best.width,
         "dataParallelDegree": best.dp,
-        "stages": [
-            {
-                "nodes": list(best_chain.ids[first : last + 1]),
-                "devicesForStage": best.width if best_chain.parallel[first : last + 1].any() else 1,
-            }
-            for first, last in best.stages
-        ],
+        "stages": stages,
     }
 
 
 def read_problem(document: Mapping[str, Any]) -> PlacementInput:
-    """The fields that all widths share.
-
-    Raises:
-        InputError: one is missing or has the wrong type or sign.
-    """
+    """The fields that all widths share. Raises InputError: one is missing or has the wrong type or
+    sign."""
     optimizer = document.get("optimizerAlgorithm", "SGD")
     if optimizer not in ("SGD", "Adam"):
         raise InputError(f"optimizerAlgorithm is {as_given(optimizer)}; it must be 'SGD' or 'Adam'")
@@ -148,11 +137,8 @@ def read_problem(document: Mapping[str, Any]) -> PlacementInput:
 
 
 def read_chains(document: Mapping[str, Any]) -> list[LayerChain]:
-    """The layers of every width, topologically sorted.
-
-    Raises:
-        InputError: a field is missing or wrong, or a width's layers do not form a chain.
-    """
+    """The layers of every width, topologically sorted. Raises InputError: a field is missing or
+    wrong, or a width's layers do not form a chain."""
     nodes, edges = document.get("nodes"), document.get("edges")
     if not isinstance(nodes, dict) or not isinstance(edges, dict) or not nodes:
         raise InputError(
@@ -253,10 +239,8 @@ def _number(record: Any, key: str, where: str) -> float:
 def stage_tables(problem: PlacementInput, chain: LayerChain) -> StageTables:
     """Loads, memory limits and parameters of every interval of layers."""
     layers = len(chain.ids)
-    received, returned = (
-        np.zeros((layers, layers)),
-        np.zeros((layers, layers)),
-    )  # latest transfer for layer v of a stage
+    # Latest transfer for layer v of a stage.
+    received, returned = np.zeros((layers, layers)), np.zeros((layers, layers))
     entering_bytes = np.zeros((layers, layers))  # [i, v]: into layer v of a stage that starts at i
     for source, destination, size in chain.edges:
         seconds = size / problem.bandwidth_bytes_per_s
@@ -283,10 +267,8 @@ def stage_tables(problem: PlacementInput, chain: LayerChain) -> StageTables:
         load_s = forward + np.maximum(
             _interval_sums(chain.forward_s) + _interval_sums(chain.backward_s), backward
         )
-    parameters, activations = (
-        _interval_sums(chain.parameter_bytes),
-        _interval_sums(chain.activation_bytes),
-    )
+    parameters = _interval_sums(chain.parameter_bytes)
+    activations = _interval_sums(chain.activation_bytes)
     stash = np.cumsum(entering_bytes, axis=1) if problem.recompute else activations
     farthest = _farthest(problem, (2 + problem.optimizer_copies) * parameters + activations, stash)
     inside = np.triu(np.ones((layers, layers), dtype=bool))
@@ -307,32 +289,25 @@ def _farthest(problem: PlacementInput, fixed: FloatArray, stash: FloatArray) -> 
     with np.errstate(divide="ignore", invalid="ignore"):
         farthest = np.where(stash > 0, np.floor((problem.memory_bytes - fixed) / stash) + 1, most)
     farthest = np.clip(farthest, 1, most)
-    farthest = np.where(
-        fixed + farthest * stash <= problem.memory_bytes, farthest + 1, farthest
-    )  # rounding of the quotient
-    farthest = np.where(
-        fixed + (farthest - 1) * stash > problem.memory_bytes, farthest - 1, farthest
-    )
-    limits: IntArray = np.where(fixed > problem.memory_bytes, 0, np.minimum(farthest, most)).astype(
-        np.int64
-    )
-    return limits
+    # Rounding of the quotient.
+    farthest = farthest + (fixed + farthest * stash <= problem.memory_bytes)
+    farthest = farthest - (fixed + (farthest - 1) * stash > problem.memory_bytes)
+    limits = np.where(fixed > problem.memory_bytes, 0, np.minimum(farthest, most))
+    return limits.astype(np.int64)
 
 
 def solve_width(problem: PlacementInput, chain: LayerChain, incumbent_s: float) -> CasePlan | None:
     """The fastest plan with this tensor parallel width if it beats ``incumbent_s``, else None."""
     tables = stage_tables(problem, chain)
     layers = len(chain.ids)
-    narrow = (
-        int(np.count_nonzero(~chain.parallel)) if chain.width > 1 and chain.parallel.any() else 0
-    )
-    width = chain.width if chain.parallel.any() else 1
+    wide_ones = bool(chain.parallel.any())
+    narrow = int(np.count_nonzero(~chain.parallel)) if chain.width > 1 and wide_ones else 0
+    width = chain.width if wide_ones else 1
     most_wide, most_narrow = min(layers, problem.devices // width), min(narrow, problem.devices)
     degrees = _degrees(problem)
     best: FloatArray = np.full((most_wide + 1, most_narrow + 1, layers + 1), np.inf)
-    found: tuple[float, int, int, int, int] | None = (
-        None  # seconds, degree, wide, narrow, end of the first stage
-    )
+    # Seconds, degree, wide, narrow, end of the first stage.
+    found: tuple[float, int, int, int, int] | None = None
     busy = float((chain.forward_s + chain.backward_s).sum()) * (1.0 - 1e-12)
     longest = float((chain.forward_s + chain.backward_s).max()) * (1.0 - 1e-12)
     counts = np.arange(most_wide + 1)[:, None] + np.arange(most_narrow + 1)
@@ -360,10 +335,8 @@ def solve_width(problem: PlacementInput, chain: LayerChain, incumbent_s: float) 
             allowed = degrees[degrees <= problem.devices // devices]
             rounds = -(-problem.micro_batches // allowed) + stages - 1
             limit = found[0] if found else incumbent_s
-            if (
-                not len(allowed)
-                or rounds.min() * max(longest, busy / stages, float(loads[0].min())) >= limit
-            ):
+            least_load_s = max(longest, busy / stages, float(loads[0].min()))
+            if not len(allowed) or rounds.min() * least_load_s >= limit:
                 continue
             sync = 4.0 * (allowed - 1) / problem.bandwidth_bytes_per_s / allowed
             seconds = rounds[:, None] * loads[0] + sync[:, None] * tables.parameter_bytes[0]

@@ -31,7 +31,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.nest_problem import FloatArray, NestProblem, TreeNetwork, WidthGraph
+from .problem import FloatArray, NestProblem, TreeNetwork, WidthGraph
 
 IntArray = NDArray[np.int64]
 
@@ -127,10 +127,8 @@ def stage_tables(problem: NestProblem, graph: WidthGraph) -> StageTables:
     entering = np.zeros((layers, layers))  # [i, v]: bytes into layer v of a stage that starts at i
     for source, target, size in zip(graph.sources, graph.targets, sizes, strict=True):
         entering[source + 1 : target + 1, target] += size
-    parameters, activations = (
-        _interval_sums(graph.parameter_bytes),
-        _interval_sums(graph.activation_bytes),
-    )
+    parameters = _interval_sums(graph.parameter_bytes)
+    activations = _interval_sums(graph.activation_bytes)
     resident = problem.parameter_copies * parameters + activations
     return StageTables(
         forward_s=forward_s,
@@ -216,7 +214,6 @@ def _degrees(problem: NestProblem, pipeline_devices: int) -> list[int]:
 
 
 def _rounds(problem: NestProblem, degree: int) -> int:
-    """Micro-batches of the busiest of ``degree`` pipelines."""
     return -(-problem.micro_batches // degree)
 
 

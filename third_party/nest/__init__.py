@@ -1,17 +1,16 @@
 """Solves the placement problems of NEST (scai-tech/Nest, arXiv 2603.06798) exactly, under NEST's
 own cost.
 
-    python -m third_party.nest place CASE.json    # prints {"time_per_batch", "tp", "dp", "stages",
-    "max_load", "sync"}
+    # prints {"time_per_batch", "tp", "dp", "stages", "max_load", "sync"}
+    python -m third_party.nest place CASE.json
 
 A file may hold one case or a list of cases, each the problem itself or an object that holds it as
-"problem"; the format is at the head of ``third_party/nest_problem.py``. The answer goes to stdout
+"problem"; the format is at the head of ``third_party/nest/problem.py``. The answer goes to stdout
 as JSON, likewise one or a list: times in seconds, "stages" as lists of layer ids, first stage
 first, and null in every field where nothing fits. Wrong input is refused with one sentence on
 stderr and exit status 2.
 """
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,13 +18,9 @@ from third_party.cases import answer_cases
 
 
 def place(document: dict[str, Any]) -> dict[str, Any]:
-    """The optimum of a case.
-
-    Raises:
-        InputError: a field is missing or wrong.
-    """
-    from third_party.nest_placement import best_plan
-    from third_party.nest_problem import read_problem
+    """The optimum of a case. Raises InputError: a field is missing or wrong."""
+    from .placement import best_plan
+    from .problem import read_problem
 
     plan = best_plan(read_problem(document))
     if plan is None:
@@ -42,10 +37,5 @@ def place(document: dict[str, Any]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    return answer_cases(
-        "third_party.nest", (__doc__ or "").split("\n")[0], {"place": place}, arguments
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    about = (__doc__ or "").split("\n")[0]
+    return answer_cases("third_party.nest", about, {"place": place}, arguments)

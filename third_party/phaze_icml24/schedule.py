@@ -25,12 +25,8 @@ if TYPE_CHECKING:
 
 TIME_LIMIT_S = 60.0
 MOST_NODES, MOST_CORES = 20_000, 2**20
-CORE_TYPES = {
-    "TC": "TC",
-    "VC": "VC",
-    "TCandVC": "TC+VC",
-    "Nop": "VC",
-}  # a Nop's type is immaterial: it has no latency
+# A Nop's type is immaterial: it has no latency.
+CORE_TYPES = {"TC": "TC", "VC": "VC", "TCandVC": "TC+VC", "Nop": "VC"}
 
 
 def schedule_case(graph_json: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,17 +132,10 @@ def _latency(node: Mapping[str, Any], key: str) -> float:
 
 
 def _field(container: Any, key: str, kind: Any, where: str) -> Any:
-    """``container[key]``, of type ``kind``."""
+    see = "see the head of third_party/phaze_icml24/schedule.py for the format"
     if not isinstance(container, Mapping) or key not in container:
-        raise InputError(
-            f"{where} has no {key!r}; see the head of third_party/phaze_icml24_schedule.py for "
-            "the format"
-        )
+        raise InputError(f"{where} has no {key!r}; {see}")
     value = container[key]
     if not isinstance(value, kind) or isinstance(value, bool):
-        given = as_given(value)
-        raise InputError(
-            f"{key!r} of {where} is {given}; see the head of third_party/phaze_icml24_schedule.py "
-            "for the format"
-        )
+        raise InputError(f"{key!r} of {where} is {as_given(value)}; {see}")
     return value

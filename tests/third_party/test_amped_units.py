@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phaze_common.errors import InputError
-from third_party.amped.quantities import LARGEST, Kind, parse_quantity, written
+from third_party.amped.units import LARGEST, Kind, parse_quantity, written
 
 MEANINGS = [
     ("8 GB", Kind.BYTES, 8e9),

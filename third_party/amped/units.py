@@ -65,12 +65,9 @@ _SPOKEN = {
 
 
 def parse_quantity(given: object, kind: Kind, name: str) -> float:
-    """``given``, a number or a text such as "8 GB", in the base unit of ``kind``.
-
-    Raises: InputError: it is neither, its unit is unknown or of another kind, or it is endless or
-        larger than ``LARGEST``; ``name``
-            says what it is the value of.
-    """
+    """``given``, a number or a text such as "8 GB", in the base unit of ``kind``. Raises
+    InputError: it is neither, its unit is unknown or of another kind, or it is endless or larger
+    than ``LARGEST``; ``name`` says what it is the value of."""
     wanted = f"give {_SPOKEN[kind]} such as {kind.example}"
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise InputError(f"{name} is {as_given(given)}; {wanted}")
@@ -89,7 +86,6 @@ def parse_quantity(given: object, kind: Kind, name: str) -> float:
 
 
 def _read(text: str, kind: Kind, problem: str, wanted: str) -> float:
-    """The number that a text gives, in the base unit of ``kind``."""
     found = _TEXT.fullmatch(text) if len(text) <= LONGEST_TEXT else None
     if found is None:
         raise InputError(f"{problem}; {wanted}")
@@ -115,7 +111,6 @@ def _float(value: float) -> float:
 
 
 def _kind_of(unit: str) -> Kind | None:
-    """What a unit measures, None where it is unknown."""
     if unit in _TIMES:
         return Kind.SECONDS
     if unit.lower().endswith("hz"):

@@ -2,12 +2,14 @@
 
 One JSON object (further keys are ignored):
 
-{"total_devices": 128, "memory_limit_bytes": 6.9e10, "devices_per_level": [8, 4, 4],
- # devices under a switch, switches under the next, ... "bandwidth_per_level_bytes_s": [9.7e11,
- 1.1e11, 4.3e11], "latency_per_level_s": [1e-4, 2e-4, 3e-4], "microbatches_per_batch": 4096,
- # already divided by the expert-parallel degree "activation_recomputation": true, "optimizer":
- "SGD",            # or "Adam" "graphs": {"4": {"devices_per_stage": 4, "layer_ids": [...],     # by
- tensor parallel width; layers in topological order
+{"total_devices": 128, "memory_limit_bytes": 6.9e10,
+ "devices_per_level": [8, 4, 4],  # devices under a switch, switches under the next, ...
+ "bandwidth_per_level_bytes_s": [9.7e11, 1.1e11, 4.3e11],
+ "latency_per_level_s": [1e-4, 2e-4, 3e-4],
+ "microbatches_per_batch": 4096,  # already divided by the expert-parallel degree
+ "activation_recomputation": true, "optimizer": "SGD",  # or "Adam"
+ # By tensor parallel width; layers in topological order:
+ "graphs": {"4": {"devices_per_stage": 4, "layer_ids": [...],
                   "parameter_bytes": [...], "activation_bytes": [...], "fw_s": [...], "bw_s": [...],
                   "edges": [[from id, to id, bytes], ...]}}}
 """
@@ -27,10 +29,8 @@ FloatArray = NDArray[np.float64]
 
 MOST_LAYERS = 3000  # which bounds memory to some GiB
 LARGEST = 1e30  # of any number; sums and products of numbers up to it stay finite
-PARAMETER_COPIES = {
-    "SGD": 2.0,
-    "Adam": 8.0,
-}  # of 2 bytes a parameter: weights and gradients; with three fp32 states of Adam
+# Of 2 bytes a parameter: weights and gradients; with three fp32 states of Adam.
+PARAMETER_COPIES = {"SGD": 2.0, "Adam": 8.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +79,8 @@ class NestProblem:
 
 
 def read_problem(document: Mapping[str, Any]) -> NestProblem:
-    """The problem in ``document``, or in its field "problem".
-
-    Raises:
-        InputError: a field is missing or wrong.
-    """
+    """The problem in ``document``, or in its field "problem". Raises InputError: a field is missing
+    or wrong."""
     case = document.get("problem", document)
     if not isinstance(case, Mapping):
         raise InputError(f"problem is {_shown(case)}; it must be an object")
@@ -103,13 +100,13 @@ def read_problem(document: Mapping[str, Any]) -> NestProblem:
             f"graphs is {_shown(graphs)}; it must be an object with an entry for each tensor "
             "parallel width"
         )
+    name = "microbatches_per_batch"
+    micro_batches = _number(case.get(name), name, least=1.0)
     return NestProblem(
         network=_network(case, devices),
         devices=devices,
         memory_bytes=_number(case.get("memory_limit_bytes"), "memory_limit_bytes"),
-        micro_batches=int(
-            _number(case.get("microbatches_per_batch"), "microbatches_per_batch", least=1.0)
-        ),  # truncated, as NEST does
+        micro_batches=int(micro_batches),  # truncated, as NEST does
         recompute=recompute,
         parameter_copies=PARAMETER_COPIES[optimizer],
         graphs=tuple(_graph(width, graph) for width, graph in graphs.items()),
@@ -118,23 +115,17 @@ def read_problem(document: Mapping[str, Any]) -> NestProblem:
 
 def _network(case: Mapping[str, Any], devices: int) -> TreeNetwork:
     sizes = _list(case, "devices_per_level", "the problem")
-    groups = tuple(
-        accumulate(
-            (_integer(size, f"devices_per_level[{level}]") for level, size in enumerate(sizes)), mul
-        )
-    )
+    counts = (_integer(size, f"devices_per_level[{level}]") for level, size in enumerate(sizes))
+    groups = tuple(accumulate(counts, mul))
     if not groups or groups[-1] < devices:
         raise InputError(
             f"devices_per_level {_shown(sizes)} connects fewer than the {devices} total_devices; "
             "add a level or enlarge one"
         )
-    return TreeNetwork(
-        group_devices=groups,
-        bandwidth_bytes_per_s=_numbers(
-            case, "bandwidth_per_level_bytes_s", "the problem", len(groups), least=1.0 / LARGEST
-        ),
-        latency_s=_numbers(case, "latency_per_level_s", "the problem", len(groups)),
-    )
+    name, levels = "bandwidth_per_level_bytes_s", len(groups)
+    bandwidth = _numbers(case, name, "the problem", levels, least=1.0 / LARGEST)
+    latency_s = _numbers(case, "latency_per_level_s", "the problem", levels)
+    return TreeNetwork(groups, bandwidth, latency_s)
 
 
 def _graph(width: str, graph: Any) -> WidthGraph:
@@ -175,6 +166,7 @@ def _graph(width: str, graph: Any) -> WidthGraph:
                 f"{where} has an edge from {edge[0]} to {edge[1]}, against layer_ids; list the "
                 "layers in topological order"
             )
+    sizes = [_number(edge[2], f"the size of edge {_shown(edge)} of {where}") for edge in edges]
     return WidthGraph(
         tp=int(width),
         devices_per_stage=_integer(graph.get("devices_per_stage"), f"devices_per_stage of {where}"),
@@ -185,10 +177,7 @@ def _graph(width: str, graph: Any) -> WidthGraph:
         backward_s=_numbers(graph, "bw_s", where, len(ids)),
         sources=tuple(positions[edge[0]] for edge in edges),
         targets=tuple(positions[edge[1]] for edge in edges),
-        edge_bytes=np.array(
-            [_number(edge[2], f"the size of edge {_shown(edge)} of {where}") for edge in edges],
-            dtype=np.float64,
-        ),
+        edge_bytes=np.array(sizes, dtype=np.float64),
     )
 
 
@@ -237,7 +226,6 @@ def _integer(value: Any, name: str) -> int:
 
 
 def _shown(value: Any) -> str:
-    """``value`` as a short part of a sentence."""
     if value is None:
         return "missing"
     text = repr(value)
