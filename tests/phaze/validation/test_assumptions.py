@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-import Validation
 from complete_run import row_with
 
+import phaze.validation
 from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
 from Estimator.plans.plan import Precision
@@ -15,8 +15,8 @@ from GraphExtractor.models.dimensions import parse_dimensions
 from phaze.validation.assumptions import Notes
 from phaze.validation.records import Assumption
 
-SOURCES = Path(Validation.__file__).parent
-NOTED = re.compile(r"(?:assume|Assumption)\(\"(\w+)\"")
+SOURCES = Path(phaze.validation.__file__).parent
+NOTED = re.compile(r"(?:assume|Assumption)\(\s*\"(\w+)\"")
 
 
 def test_every_rule_is_stated_and_every_stated_rule_is_used(rules):
