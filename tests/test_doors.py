@@ -143,7 +143,7 @@ WRITER_OF_WORDS = {
     "in_code_of_markdown",
     "repr",
     "dumps",
-    "Inexpressible",
+    "unsupported",
     "InputError",
     "PhazeError",
 }

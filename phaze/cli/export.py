@@ -49,7 +49,7 @@ def export(command: Command) -> int:
         launch = found.launch
     else:
         launch = launch_of(path, command.given, code)
-        refused = program.inexpressible(launch)
+        refused = program.unsupported(launch)
         if refused is not None:
             near = ", ".join(f"{key} {value}" for key, value in refused.nearest)
             hint = (

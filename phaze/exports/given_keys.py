@@ -10,31 +10,22 @@ line of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from phaze.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
 from phaze.exports.near_names import near_name
+from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
 from phaze_common.echo import clipped, kind_of
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import read_yaml
 
 AS_DESCRIBED = "the software is priced as it is described, whatever this says"
 HOME = Path(__file__).parent / "known_keys"
-OFF = (
-    None,
-    False,
-    "auto",
-    "none",
-    "None",
-    "no",
-    "NO",
-    "",
-    (),
-    0,
-)  # values that turn any key off, or leave it to the program
+# values that turn any key off, or leave it to the program
+# values that turn any key off, or leave it to the program
+OFF = (None, False, "auto", "none", "None", "no", "NO", "", (), 0)
 LONGEST_VALUE = 60  # characters of a value that are shown
 DEEPEST = 50  # objects in each other
 MOST_KEYS = 20_000  # of a file; the largest configurations have some hundred
@@ -88,12 +79,9 @@ class KnownKeys:
         listed = self.read | self.no_effect | self.usual | self.not_expressible.keys()
         for path, value in given.items():
             read = path in listed or self.kind_of(path, value)[0] is KeyKind.READ
-            near = (
-                None
-                if read
-                else near_name(path, left)
-                or near_name(path, beside.get(path.rpartition(".")[0], ()))
-            )
+            if read:
+                continue
+            near = near_name(path, left) or near_name(path, beside.get(path.rpartition(".")[0], ()))
             if near is not None:
                 raise InputError(
                     f"{path} is no key of {self.program} that is read; did you mean {near}? "
@@ -116,16 +104,58 @@ class KnownKeys:
         """
         keys = list[LaunchKey]()
         for path, value in given.items():
-            reason = (untold or {}).get(path)
-            kind, why = (
-                self.kind_of(path, value) if reason is None else (KeyKind.NOT_EXPRESSIBLE, reason)
-            )
-            if path in taken and reason is None:
-                kind, why = KeyKind.READ, ""
-            if path in (usual or {}):
-                kind, why = KeyKind.USUAL, (usual or {})[path]
+            if usual and path in usual:
+                kind, why = KeyKind.USUAL, usual[path]
+            elif untold and path in untold:
+                kind, why = KeyKind.NOT_EXPRESSIBLE, untold[path]
+            else:
+                kind, why = (KeyKind.READ, "") if path in taken else self.kind_of(path, value)
             keys.append(LaunchKey(path, shown(value), kind, why))
         return LaunchReading(self.program, settings, tuple(keys))
+
+
+@dataclass
+class GivenKeys:
+    """Values of a launch file of ``program``, and what is noted of its keys while they are read.
+
+    ``besides`` are settings of the command line, by their keys. What ``untold``, ``usual`` and
+    ``taken`` are, see ``KnownKeys.reading``.
+    """
+
+    program: str
+    content: Mapping[str, object]
+    besides: Mapping[str, str] = field(default_factory=dict)
+    untold: dict[str, str] = field(default_factory=dict)
+    usual: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def value(self, path: str) -> object:
+        """The value at ``path``, ``zero_optimization.stage``; None where there is none."""
+        *homes, name = path.split(".")
+        place = self.content
+        for home in homes:
+            place = part(place, home, self.program)
+        return place.get(name)
+
+    def size(self, path: str) -> int | None:
+        """The whole number at ``path``; see ``whole``."""
+        return whole(self.value(path), path)
+
+    def flag(self, path: str) -> bool:
+        """The switch at ``path``; see ``truth``."""
+        return truth(self.value(path), path)
+
+    def choice(self, path: str, allowed: Collection[str], usual: str) -> str:
+        """The word at ``path``, ``usual`` where there is none.
+
+        Raises:
+            InputError: it is not among those ``allowed``.
+        """
+        value = self.value(path)
+        word = str(value or usual)
+        if word not in allowed:
+            raise InputError(f"{path} is {written(value)}; give {' or '.join(allowed)}")
+        return word
 
 
 @cache
@@ -178,14 +208,7 @@ def is_off(value: object) -> bool:
 
 def shown(value: object) -> str:
     """A value as text of one line, cut where it is long."""
-    text = (
-        value
-        if isinstance(value, str)
-        else repr(value)
-        if isinstance(value, list | dict)
-        else str(value)
-    )
-    return clipped(text, LONGEST_VALUE)
+    return clipped(repr(value) if isinstance(value, list | dict) else str(value), LONGEST_VALUE)
 
 
 def written(value: object) -> str:

@@ -7,22 +7,13 @@ numbers the nodes, ``MASTER_ADDR`` is the first of them, as the launch scripts t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from string import Template
-from types import MappingProxyType
 
 from phaze.exports.launch import ExportedFile, Launch
+from phaze.exports.registry import HOMES, exporter
 from phaze.exports.words import commented
 from phaze_common.errors import InputError
 
-SCRIPTS: Mapping[str, str] = MappingProxyType(  # what starts a node, by program; others have none
-    {
-        "megatron_lm": "launch.sh",
-        "torchtitan": "run.sh",
-        "accelerate": "run.sh",
-        "hf_trainer": "run.sh",
-    }
-)
 KINDS = ("slurm", "kubernetes")
 _SLURM = Template("""\
 #!/usr/bin/env bash
@@ -95,10 +86,11 @@ def check_job(kind: str, program: str) -> None:
     """
     if kind not in KINDS:
         raise InputError(f"--job is {kind!r:.100}; give {' or '.join(KINDS)}")
-    if program not in SCRIPTS:
+    if program not in HOMES or not exporter(program).node_script:
+        others = [name for name in HOMES if exporter(name).node_script]
         raise InputError(
             f"--job {kind}: what is exported for {program} starts no nodes; export for "
-            f"{', '.join(SCRIPTS)}"
+            f"{', '.join(others)}"
         )
 
 
@@ -108,24 +100,20 @@ def job_file(kind: str, program: str, launch: Launch) -> ExportedFile:
     Raises:
         InputError: the nodes are used unevenly.
     """
-    devices, each = launch.degrees.devices, launch.processes_per_node
+    devices, each, model = launch.degrees.devices, launch.processes_per_node, launch.plan.model
     if launch.nodes * each != devices:
         raise InputError(
             f"--job {kind}: the plan's {devices} devices are no whole number of nodes of {each}; "
-            "change tp, pp, dp or cp so that "
-            "they are"
+            "change tp, pp, dp or cp so that they are"
         )
+    name = re.sub("[^a-z0-9]+", "-", model.lower())[:40].strip("-")
     words = {
-        "job": f"phaze-{re.sub('[^a-z0-9]+', '-', launch.plan.model.lower())[:40].strip('-')}".strip(
-            "-"
-        ),  # a name of DNS
+        "job": f"phaze-{name}".strip("-"),  # a name of DNS
         "nodes": launch.nodes,
         "devices": devices,
         "each": each,
-        "script": SCRIPTS[program],
-        "told": commented(
-            f"{launch.plan.model} on {devices} x {launch.device}, cluster {launch.cluster}"
-        ),
+        "script": exporter(program).node_script,
+        "told": commented(f"{model} on {devices} x {launch.device}, cluster {launch.cluster}"),
     }
     if kind == "slurm":
         return ExportedFile("job.sbatch", _SLURM.substitute(words), executable=True)

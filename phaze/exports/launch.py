@@ -1,11 +1,11 @@
-"""What is exported, and what an export is: a plan with what surrounds it, and files that launch
-it."""
+"""What is exported: a plan with what surrounds it, the files that launch it, and what of it no file
+can say."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.plan import Plan
@@ -13,8 +13,6 @@ from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import PipelineReport
 from phaze.exports.shape import DecoderShape, decoder_shape
-from phaze.exports.work import PlanWork
-from phaze.exports.working import plan_work
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,19 +55,14 @@ class Launch:
         return None if self.priced is None else self.priced.machine
 
     @cached_property
-    def work(self) -> PlanWork | None:
-        """The work of the plan's devices; None where it was not priced."""
-        return None if self.priced is None else plan_work(self.priced)
-
-    @cached_property
     def shape(self) -> DecoderShape | None:
         """The model as launchers are told it; None where it is no decoder of blocks alike."""
         return decoder_shape(self.plan.model)
 
     @cached_property
     def blocks_of_chunks(self) -> tuple[int, ...]:
-        """Repeated blocks in every chunk of the pipeline, in model order; embedding and head do not
-        count."""
+        """Repeated blocks in every chunk of the pipeline, in model order, without embedding and
+        head."""
         ends = {self.layers[0], self.layers[-1]} if len(self.layers) > 1 else set[str]()
         return tuple(sum(layer not in ends for layer in chunk.layers) for chunk in self.plan.stages)
 
@@ -84,7 +77,7 @@ class ExportedFile:
 
 
 @dataclass(frozen=True)
-class Inexpressible:
+class UnsupportedPlan:
     """What a program cannot be told, in a sentence, and the settings (flags of ``evaluate``) of the
     nearest plan that it can."""
 
@@ -92,15 +85,29 @@ class Inexpressible:
     nearest: tuple[tuple[str, object], ...] = ()
 
 
-class Exporter(Protocol):
-    """A program that a plan can be written out for; pure functions of a launch."""
+Refusal = Callable[[Launch], Iterator[UnsupportedPlan]]
+
+
+def unsupported(what: str, **nearest: object) -> UnsupportedPlan:
+    """``what`` cannot be told; the nearest plan that can has these settings."""
+    return UnsupportedPlan(what, tuple(nearest.items()))
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """A program that a plan can be written out for, by pure functions of a launch.
+
+    ``refusals`` yield what it cannot be told, in this order. ``files`` are those of a launch that
+    it can be told; every choice in them has a comment that says why. ``node_script`` is the one
+    that starts a node, empty where none does.
+    """
 
     name: str
     title: str
+    refusals: tuple[Refusal, ...]
+    files: Callable[[Launch], tuple[ExportedFile, ...]]
+    node_script: str = ""
 
-    def inexpressible(self, launch: Launch) -> Inexpressible | None:
+    def unsupported(self, launch: Launch) -> UnsupportedPlan | None:
         """What of ``launch`` the program cannot be told, the first of it; None where all can be."""
-
-    def files(self, launch: Launch) -> tuple[ExportedFile, ...]:
-        """The files of ``launch``, which the program can be told. Every choice has a comment that
-        says why."""
+        return next((found for refusal in self.refusals for found in refusal(launch)), None)

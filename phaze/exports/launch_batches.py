@@ -146,9 +146,8 @@ class ProductRule:
             sizes = "train_micro_batch_size_per_gpu x gradient_accumulation_steps"
             raise InputError(
                 f"train_batch_size {self.batch} is not shared out evenly by "
-                f"{replicas * self._counted} devices with {sizes} "
-                f"{self.micro_batch or 1} x {steps}, which DeepSpeed refuses; give other "
-                "--devices, or --global-batch-size"
+                f"{replicas * self._counted} devices with {sizes} {self.micro_batch or 1} x "
+                f"{steps}, which DeepSpeed refuses; give other --devices, or --global-batch-size"
             )
         return {
             "micro_batch_size": self.micro_batch or self.batch // product,
@@ -166,9 +165,8 @@ class ProductRule:
         ):
             return ""
         return (
-            f"DeepSpeed counts each of the {self.tensor_parallel} devices of tensor parallelism "
-            "in it, which read the same "
-            f"sequences: {batch} are trained on, micro-batch x steps x dp"
+            f"DeepSpeed counts each of the {self.tensor_parallel} devices of tensor parallelism in "
+            f"it, which read the same sequences: {batch} are trained on, micro-batch x steps x dp"
         )
 
     @property

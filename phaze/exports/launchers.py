@@ -14,26 +14,23 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from phaze.exports import (
-    accelerate_reading,
-    deepspeed_reading,
-    hf_trainer_reading,
-    megatron_reading,
-    nemo_reading,
-    torchtitan_reading,
-)
-from phaze.exports.launch_keys import LaunchReading
+from phaze.exports.accelerate import reader as accelerate_reading
+from phaze.exports.deepspeed import reader as deepspeed_reading
+from phaze.exports.hf_trainer import reader as hf_trainer_reading
+from phaze.exports.megatron_lm import reader as megatron_reading
+from phaze.exports.nemo import reader as nemo_reading
+from phaze.exports.torchtitan import reader as torchtitan_reading
+from phaze.settings.launched import LaunchReading
 from phaze_common.errors import InputError
 from phaze_common.files import parse_json, read_text
 from phaze_common.toml_text import parse_toml
 from phaze_common.yaml_files import MAX_YAML_BYTES, parse_yaml
 
 READABLE = (
-    "a Megatron-LM command or script, a DeepSpeed configuration (JSON), a torchtitan "
-    "configuration (Python or TOML), a "
-    "configuration of accelerate (YAML), of NeMo or Megatron Bridge (YAML, or Python with its "
-    "ConfigContainer), or arguments of "
-    "Hugging Face's Trainer (Python, YAML or JSON)"
+    "a Megatron-LM command or script, a DeepSpeed configuration (JSON), a torchtitan configuration "
+    "(Python or TOML), a configuration of accelerate (YAML), of NeMo or Megatron Bridge (YAML, or "
+    "Python with its ConfigContainer), or arguments of Hugging Face's Trainer (Python, YAML or "
+    "JSON)"
 )
 _RECIPE = re.compile(
     r"^\s*(?:from|import) (?:nemo\.collections|nemo_run|megatron\.bridge)\b", re.MULTILINE
@@ -63,11 +60,9 @@ class Content:
     @cached_property
     def json(self) -> object:
         """What JSON it is; None where it is none."""
-        return (
-            self._as(lambda text: parse_json(text, "it"))
-            if self.text.lstrip()[:1] in ("{", "[")
-            else None
-        )
+        if self.text.lstrip()[:1] in ("{", "["):
+            return self._as(lambda text: parse_json(text, "it"))
+        return None
 
     @cached_property
     def yaml(self) -> object:
@@ -249,17 +244,15 @@ def _other(content: Content) -> str:
     found = content.yaml if isinstance(content.yaml, dict) else {}
     if _RECIPE.search(content.text):
         return (
-            "it is a recipe of NeMo or Megatron Bridge whose values other files tell; write it "
-            "out as a function that returns "
-            "ConfigContainer(...), give its values in YAML, or the plan by flags such as --model, "
-            "--tp and --global-batch-size"
+            "it is a recipe of NeMo or Megatron Bridge whose values other files tell; write it out "
+            "as a function that returns ConfigContainer(...), give its values in YAML, or the plan "
+            "by flags such as --model, --tp and --global-batch-size"
         )
     if _TRAINER_FLAGS.search(content.text):
         return (
             "it gives a training script its arguments on a command line, of which only "
-            "Megatron-LM's are read; give the "
-            "configuration of DeepSpeed or accelerate that it names, and the rest by flags such "
-            "as --micro-batch-size and --dp"
+            "Megatron-LM's are read; give the configuration of DeepSpeed or accelerate that it "
+            "names, and the rest by flags such as --micro-batch-size and --dp"
         )
     if "model_type" in found or "architectures" in found:
         return "it is the configuration of a model, not of a launch; give it with --model"

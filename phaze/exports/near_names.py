@@ -33,7 +33,6 @@ def near_name(name: str, known: Iterable[str]) -> str | None:
 
 @lru_cache(maxsize=16)
 def _sorted(known: frozenset[str]) -> tuple[list[str], dict[str, str]]:
-    """Names in order, and those by their telling words."""
     names = sorted(known)
     return names, {_telling(each): each for each in names}
 

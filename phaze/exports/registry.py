@@ -9,13 +9,13 @@ from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 
 HOMES = {  # modules with an ``EXPORTER``, imported when it is asked for
-    "megatron_lm": "phaze.exports.megatron_lm",
-    "megatron_bridge": "phaze.exports.megatron_bridge",
-    "torchtitan": "phaze.exports.torchtitan",
-    "accelerate": "phaze.exports.accelerate",
-    "deepspeed": "phaze.exports.deepspeed",
-    "hf_trainer": "phaze.exports.hf_trainer",
-    "chakra": "phaze.exports.chakra",
+    "megatron_lm": "phaze.exports.megatron_lm.exporter",
+    "megatron_bridge": "phaze.exports.nemo.exporter",
+    "torchtitan": "phaze.exports.torchtitan.exporter",
+    "accelerate": "phaze.exports.accelerate.exporter",
+    "deepspeed": "phaze.exports.deepspeed.exporter",
+    "hf_trainer": "phaze.exports.hf_trainer.exporter",
+    "chakra": "phaze.exports.chakra.exporter",
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from GraphExtractor.models.base import LanguageModelFamily
 from GraphExtractor.models.bloom import Bloom
@@ -17,6 +16,13 @@ from GraphExtractor.models.opt import Opt
 from GraphExtractor.models.qwen3 import Qwen3
 from GraphExtractor.models.qwen3_moe import Qwen3Moe
 from GraphExtractor.models.registry import find_model
+
+GATED: dict[type[LanguageModelFamily], str] = {
+    Qwen3Moe: "qwen3_moe",
+    Qwen3: "qwen3",
+    Mixtral: "mixtral",
+    Llama: "llama",
+}
 
 
 class Positions(StrEnum):
@@ -67,54 +73,32 @@ def decoder_shape(model: str) -> DecoderShape | None:
     family = find_model(model)
     if not isinstance(family, LanguageModelFamily | Opt) or isinstance(family, DeepseekV3):
         return None
-    heads = family.heads
-    common = (family.layers, family.hidden, heads, family.kv_heads or heads)
-    like_llama: dict[str, Any] = {
-        "positions": Positions.ROTARY,
-        "gated": True,
-        "activation": "silu",
-        "biases": False,
-    }
-    match family:
-        case Qwen3Moe():
+    sizes = (family.layers, family.hidden, family.heads, family.kv_heads or family.heads)
+    if isinstance(family, Llama | Mixtral | Qwen3 | Qwen3Moe):
+        experts = None
+        if isinstance(family, Mixtral | Qwen3Moe):
             experts = Experts(family.experts, family.chosen, family.ffn)
-            rest = (family.width_of_heads, family.ffn, family.vocabulary)
-            return DecoderShape(
-                "qwen3_moe",
-                *common,
-                *rest,
-                tied=False,
-                query_norm=True,
-                experts=experts,
-                **like_llama,
-            )
-        case Qwen3():
-            rest = (family.width_of_heads, family.ffn, family.vocabulary)
-            return DecoderShape(
-                "qwen3", *common, *rest, tied=family.tied, query_norm=True, **like_llama
-            )
-        case Mixtral():
-            experts = Experts(family.experts, family.chosen, family.ffn)
-            rest = (family.width_of_heads, family.ffn, family.vocabulary)
-            return DecoderShape(
-                "mixtral", *common, *rest, tied=False, experts=experts, **like_llama
-            )
-        case Llama():
-            rest = (family.width_of_heads, family.ffn, family.vocabulary)
-            return DecoderShape("llama", *common, *rest, tied=family.tied, **like_llama)
-        case Gpt() | Opt() | Bloom() | Mpt():
-            own = isinstance(family, Gpt | Opt)
-            return DecoderShape(
-                type(family).__name__.lower(),
-                *common,
-                family.hidden // heads,
-                family.ffn,
-                family.vocabulary,
-                positions=Positions.LEARNED if own else Positions.ALIBI,
-                gated=False,
-                activation="relu" if isinstance(family, Opt) else "gelu",
-                biases=not isinstance(family, Mpt),
-                tied=True,
-                dropout=own,
-            )
+        return DecoderShape(
+            next(name for kind, name in GATED.items() if isinstance(family, kind)),
+            *(*sizes, family.width_of_heads, family.ffn, family.vocabulary),
+            positions=Positions.ROTARY,
+            gated=True,
+            activation="silu",
+            biases=False,
+            tied=isinstance(family, Llama | Qwen3) and family.tied,
+            query_norm=isinstance(family, Qwen3 | Qwen3Moe),
+            experts=experts,
+        )
+    if isinstance(family, Gpt | Opt | Bloom | Mpt):
+        own = isinstance(family, Gpt | Opt)
+        return DecoderShape(
+            type(family).__name__.lower(),
+            *(*sizes, family.hidden // family.heads, family.ffn, family.vocabulary),
+            positions=Positions.LEARNED if own else Positions.ALIBI,
+            gated=False,
+            activation="relu" if isinstance(family, Opt) else "gelu",
+            biases=not isinstance(family, Mpt),
+            tied=True,
+            dropout=own,
+        )
     return None

@@ -71,7 +71,7 @@ def nearest(
     first = launch = launch_of(path, given, run_code)
     changes, reasons = dict[str, object](), list[str]()
     for _ in range(MOST_CHANGES):
-        if (refused := exporter.inexpressible(launch)) is None:
+        if (refused := exporter.unsupported(launch)) is None:
             slower = (
                 (launch.iteration_s or 0.0) / first.iteration_s - 1.0 if first.iteration_s else 0.0
             )

@@ -17,9 +17,8 @@ ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
 _YEAR = re.compile(
     r"\b(20[12]\d)\b|(20[12]\d)(?:0[1-9]|1[0-2])[0-3]\d\b|['’]([12]\d)\b|\b([12]\d)(?:0[1-9]|1[0-2])\.\d{4,5}\b"
 )
-_VERSION = re.compile(
-    r"(?<![\d.])(2\d)\.(?:0[1-9]|1[0-2])(?![\d%])"
-)  # of a container or a release: 24.07
+# of a container or a release: 24.07
+_VERSION = re.compile(r"(?<![\d.])(2\d)\.(?:0[1-9]|1[0-2])(?![\d%])")
 _NAMED_VERSION = re.compile(
     rf"(?:ngc|nemo|container|docker|pytorch|release|bridge)[^\d]{{0,24}}{_VERSION.pattern}",
     re.IGNORECASE,

@@ -38,9 +38,8 @@ _PART_OF: Mapping[int, str] = {
     NodeType.RECEIVE: MESSAGES,
     NodeType.COLLECTIVE: COMMUNICATION,
 }  # of others by their names
-_OF_METADATA = frozenset(
-    {"schema", "pid", "time", "start_ts", "finish_ts"}
-)  # of which a converter writes some
+# of which a converter writes some
+_OF_METADATA = frozenset({"schema", "pid", "time", "start_ts", "finish_ts"})
 
 
 @dataclass(frozen=True)

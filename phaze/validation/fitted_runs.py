@@ -32,11 +32,8 @@ GROUPS = {
     "memory": ("memory",),
     "communication": ("layers' communication", "data-parallel communication"),
 }
-WIDTHS = {
-    "products": 0.12,
-    "memory": 0.25,
-    "communication": 0.4,
-}  # standard deviations of the logarithms of factors
+# standard deviations of the logarithms of factors
+WIDTHS = {"products": 0.12, "memory": 0.25, "communication": 0.4}
 NOISE = 0.05  # of a run's time, as a standard deviation of its logarithm
 FEWEST = 3
 
@@ -138,7 +135,6 @@ def cluster_text(start: str, fit: RunFit, name: str, runs: str) -> str:
 
 
 def _parts(runs: Sequence[RunResult]) -> FloatArray:
-    """Seconds of the parts of each group, shape (runs, groups)."""
     named = {part.name: part for part in load_parts()}
     columns = [
         np.sum([part_seconds(named[name], runs) for name in names], axis=0)

@@ -231,14 +231,12 @@ def run_intervals(
     others = without(residuals, source)
     if unstated is None or unstated.slowest <= unstated.fastest:
         return intervals_of_time(others, predicted, seconds)
-    deviation = math.log(unstated.slowest / unstated.fastest) / math.sqrt(
-        12.0
-    )  # of a uniform distribution
+    # of a uniform distribution
+    deviation = math.log(unstated.slowest / unstated.fastest) / math.sqrt(12.0)
     words = " and ".join(unstated.settings).replace("_", "-").replace("recompute", "recomputation")
     reason = (
         f"{words} not stated: {unstated.plans} plans are possible, which take "
-        f"{unstated.fastest:.2f} to {unstated.slowest:.2f} "
-        "times as long"
+        f"{unstated.fastest:.2f} to {unstated.slowest:.2f} times as long"
     )
     return intervals_of_time(
         others, replace(predicted, choice=deviation, choice_reason=reason), seconds

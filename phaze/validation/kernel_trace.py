@@ -22,9 +22,8 @@ from phaze_common.files import parse_json, read_packed
 
 ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 STEP = "ProfilerStep#"
-MOST_BYTES = (
-    256 * 2**20
-)  # of a trace, unpacked: an iteration of a hundred thousand kernels has some 60 MiB
+# of a trace, unpacked: an iteration of a hundred thousand kernels has some 60 MiB
+MOST_BYTES = 256 * 2**20
 CHAKRA = ".et"
 WANTED = "a trace of torch.profiler (export_chrome_trace), or a Chakra execution trace (NAME.et)"
 REMEDY = f"give {WANTED}"

@@ -323,7 +323,6 @@ def _published_cells(
 
 
 def _single_node_cells(cells: dict[str, str]) -> Mapping[str, str]:
-    """A line of vTrain's in the columns of published runs."""
     renamed = {
         SINGLE_NODE_COLUMNS[name]: cell
         for name, cell in cells.items()

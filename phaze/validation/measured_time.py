@@ -60,9 +60,8 @@ def _of_the_trace(
     them."""
     if convention.attention == 0.0:
         return 6.0 * model.active_parameters * samples * model.sequence_length
-    counted = (
-        flops.model - 2.0 * (1.0 - convention.attention) * flops.masked
-    )  # a causal mask leaves out half of the scores
+    # a causal mask leaves out half of the scores
+    counted = flops.model - 2.0 * (1.0 - convention.attention) * flops.masked
     return counted + (flops.repeated if convention.recomputed else 0.0)
 
 

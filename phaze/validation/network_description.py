@@ -18,12 +18,8 @@ _PORTS = re.compile(
 _GENERATION = re.compile(
     r"(?P<ports>\d+)\s?[x×*]\s?(?P<name>EDR|HDR|NDR|XDR)\b(?!\s?\d)", re.IGNORECASE
 )
-_GENERATIONS = {
-    "EDR": 100.0,
-    "HDR": 200.0,
-    "NDR": 400.0,
-    "XDR": 800.0,
-}  # Gbit/s of a port, InfiniBand Trade Association roadmap
+# Gbit/s of a port, InfiniBand Trade Association roadmap
+_GENERATIONS = {"EDR": 100.0, "HDR": 200.0, "NDR": 400.0, "XDR": 800.0}
 _ALONE = re.compile(_RATE)
 _PER_DEVICE = re.compile(r"(per|/|each)\s?(gpu|device|accelerator|nic|port|link)", re.IGNORECASE)
 _PER_NODE = re.compile(

@@ -31,8 +31,6 @@ def number_in(text: str) -> float | None:
     scale = _SCALE.match(rest)
     if scale is not None:
         rest, factor = rest[scale.end() :], _SCALES[scale["scale"]]
-    return (
-        float(found["number"].replace(",", "")) * factor
-        if _REMARK.fullmatch(rest.rstrip())
-        else None
-    )
+    if _REMARK.fullmatch(rest.rstrip()):
+        return float(found["number"].replace(",", "")) * factor
+    return None

@@ -15,14 +15,10 @@ from phaze.validation.typed_run import TypedRun
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 
-KV_HEADS = (
-    8,
-    1,
-)  # besides as many as heads: grouped queries of Llama 2 and 3, multi-query attention
-GATED = (
-    "llama",
-    "qwen3",
-)  # families with three matrices in an MLP, and heads of their own as a rule
+# besides as many as heads: grouped queries of Llama 2 and 3, multi-query attention
+KV_HEADS = (8, 1)
+# families with three matrices in an MLP, and heads of their own as a rule
+GATED = ("llama", "qwen3")
 CLOSE = 0.05  # a family whose parameters are this near is taken before a nearer but less usual one
 
 

@@ -48,7 +48,6 @@ def _statistics(source: str, table: pd.DataFrame) -> Statistics:
 
 
 def _mean(values: pd.Series[float]) -> float | None:
-    """Mean of those that are known."""
     return None if values.isna().all() else float(values.mean())
 
 

@@ -186,12 +186,8 @@ def product_of(operator: str, shapes: object) -> ProductShape | None:
     return ProductShape.of(left[0] if len(left) == 3 else 1, left[-2], right[-1], left[-1])
 
 
-_OPERANDS = {
-    "mm": slice(0, 2),
-    "bmm": slice(0, 2),
-    "addmm": slice(1, 3),
-    "baddbmm": slice(1, 3),
-}  # of what they are given
+# of what they are given
+_OPERANDS = {"mm": slice(0, 2), "bmm": slice(0, 2), "addmm": slice(1, 3), "baddbmm": slice(1, 3)}
 _RANK_OF = {"mm": 2, "addmm": 2, "bmm": 3, "baddbmm": 3}
 
 

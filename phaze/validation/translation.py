@@ -283,7 +283,6 @@ def _counted(
 
 
 def _samples(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
-    """Sequences of the global batch."""
     samples = row.global_batch
     if samples is None:
         return _accumulated(row, run, notes)

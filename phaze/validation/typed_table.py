@@ -41,12 +41,8 @@ CHOICES: tuple[type[StrEnum], ...] = (
     FlopsConvention,
     MemoryFigure,
 )
-NAMES = (
-    "device",
-    "cluster",
-    "software",
-    "attention_kernel",
-)  # of what ships: a table opens no other file
+# of what ships: a table opens no other file
+NAMES = ("device", "cluster", "software", "attention_kernel")
 
 
 def is_typed(path: Path) -> bool:

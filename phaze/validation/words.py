@@ -128,9 +128,8 @@ def recompute_in(text: str) -> Recompute | None:
     if number is not None:  # of layers that are recomputed
         return Recompute.FULL if number else Recompute.NONE
     remat = _REMAT.search(text)
-    if (
-        remat is not None
-    ):  # MaxText: of a custom policy only that of the inputs of blocks alone is one of the modes
+    # MaxText: of a custom policy only that of the inputs of blocks alone is one of the modes
+    if remat is not None:
         only_inputs = remat[1] == "custom" and _KEPT.findall(text) == ["decoder_layer_input"]
         return Recompute.FULL if remat[1] == "full" or only_inputs else None
     if _NO_MODULES.search(text):
@@ -159,11 +158,9 @@ def zero_stage_in(text: str) -> int | None:
     if _first(words, _FLAG) is False and not _STAGE.search(words):
         return 0
     found = _STAGE.search(words)
-    return (
-        int(found[1])
-        if found
-        else next((stage for stage, each in _SHARDED.items() if each.search(words)), None)
-    )
+    if found:
+        return int(found[1])
+    return next((stage for stage, each in _SHARDED.items() if each.search(words)), None)
 
 
 def stated_stage_in(*texts: str) -> int | None:
@@ -218,13 +215,9 @@ def chunks_in(text: str) -> int | bool | None:
     if number is not None:
         return max(int(min(number, 1e6)), 1)
     found = _first(words.replace("1f1b", "").replace("non-", "non "), _FLAG)
-    return (
-        1
-        if found is False
-        else True
-        if found or "interleav" in words or "virtual" in words
-        else None
-    )
+    if found is False:
+        return 1
+    return True if found or "interleav" in words or "virtual" in words else None
 
 
 def attention_kernel_in(*texts: str) -> str | None:

@@ -14,7 +14,6 @@ MOST_POWER = 63
 
 
 def _quotient(left: int, right: int) -> int:
-    """Rounded towards zero, as bash does."""
     whole = abs(left) // abs(right)
     return whole if (left < 0) == (right < 0) else -whole
 

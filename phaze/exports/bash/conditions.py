@@ -80,9 +80,8 @@ class Conditions(Variables):
         ends = words[-1].plain in ("]", "]]")
         self.open_test = (head == "[[" or self.open_test) and not ends
         body = words[1:] if head in ("[", "[[", "test") else words
-        operators = any(
-            isinstance(token, Operator) for token in tokens
-        )  # comparisons of texts by their order
+        # comparisons of texts by their order
+        operators = any(isinstance(token, Operator) for token in tokens)
         return None if operators else self._compared(body[:-1] if ends else body)
 
     def _compared(self, words: list[Word]) -> bool | None:
@@ -93,11 +92,9 @@ class Conditions(Variables):
             name = words[1].plain
             if name not in self.values and not FROM_OUTSIDE.fullmatch(name):
                 self.assumed[name] = None
-            return (
-                None
-                if name not in self.values and FROM_OUTSIDE.fullmatch(name)
-                else name in self.values
-            )
+            if name not in self.values and FROM_OUTSIDE.fullmatch(name):
+                return None
+            return name in self.values
         if len(words) == 2 and words[0].plain in ("-z", "-n"):
             text = self.known(words[1])
             return None if text is None else (text == "") == (words[0].plain == "-z")

@@ -30,13 +30,11 @@ _WRITING = ("cat", "echo", "tee")
 _SHELLS = re.compile(r"(?:.*/)?(?:ba|z|da)?sh")
 _QUEUED = re.compile(r"(?:.*/)?sbatch")
 _SOURCES = (".", "source")
-_PATH = re.compile(
-    r"(?:[^/]*[$`][^/]*/|\./)*((?:[\w.-]+/)*?)([\w.-]+)"
-)  # within the script's folder, or of an unknown one
+# within the script's folder, or of an unknown one
+_PATH = re.compile(r"(?:[^/]*[$`][^/]*/|\./)*((?:[\w.-]+/)*?)([\w.-]+)")
 _OF_SYSTEM = ("/etc/", "/opt/", "/usr/", "~")
-_SHELL_SET_UP = re.compile(
-    r"conda|/bin/activate|bashrc|profile|modules?/|setvars"
-)  # of environments of programs
+# of environments of programs
+_SHELL_SET_UP = re.compile(r"conda|/bin/activate|bashrc|profile|modules?/|setvars")
 _GIVEN = re.compile(rf"({NAME})=(.*)", re.DOTALL)
 _ARGUMENT_NAMES = (ARGUMENTS, "#", *ARGUMENT_DIGITS)
 
@@ -120,9 +118,8 @@ class _Interpreter(Statements):
     called: set[str] = field(default_factory=set)
     running: list[str] = field(default_factory=list)
     locals: list[dict[str, Value | None]] = field(default_factory=list)
-    floors: list[int] = field(
-        default_factory=list
-    )  # open compound commands where each running function was called
+    # open compound commands where each running function was called
+    floors: list[int] = field(default_factory=list)
     files: dict[str, str | None] = field(default_factory=dict)
     left_over: dict[str, None] = field(default_factory=dict)
     piped: str | None = None  # what the command before writes into this one
@@ -251,7 +248,6 @@ class _Interpreter(Statements):
     def _program(
         self, made: tuple[str, ...], command: SimpleCommand, text: str | None, pipes: bool
     ) -> None:
-        """A function, a program or another script by its words."""
         if made[0] in self.functions and made[0] not in self.running:
             self._call(made, command.assignments)
         elif self._writes(made, command, text, pipes):
@@ -273,7 +269,6 @@ class _Interpreter(Statements):
     # arguments and functions
 
     def _start_with(self, words: Sequence[str]) -> None:
-        """Give the script other words than it was started with."""
         bound = _bound(words)
         for name in _ARGUMENT_NAMES:
             self.restore(name, bound.get(name))

@@ -139,7 +139,6 @@ class Statements(Assignments):
             self.frames[-1].runs, self.frames[-1].awaits = False, True
 
     def _simple(self, tokens: list[Token], ended: str) -> None:
-        """A command without reserved words."""
         frame = self.frames[-1] if self.frames else None
         if frame is not None and frame.awaits and frame.kind != "case":
             if not self.skipping(self.frames[:-1]):
@@ -170,9 +169,8 @@ class Statements(Assignments):
         """Go over a command; whether it succeeds, which programs are taken to do."""
         inverted = plain(tokens[0]) == "!"
         self.status = True
-        own = (
-            ended in ("|", "|&", "&") or self.in_pipe
-        )  # a process of its own, which changes nothing here
+        # a process of its own, which changes nothing here
+        own = ended in ("|", "|&", "&") or self.in_pipe
         self.in_pipe = ended in ("|", "|&")
         before = dict(self.values) if own else {}
         self.execute(tokens[inverted:], ended)
@@ -188,11 +186,9 @@ class Statements(Assignments):
         first, frame.runs = frame.runs, frame.runs if frame.branches or frame.decided else True
         met = self._status_of(tokens, ended)
         frame.runs = first
-        return (
-            met
-            if plain(tokens[-1]) in self.functions or plain(tokens[0]) in self.functions
-            else None
-        )
+        if plain(tokens[-1]) in self.functions or plain(tokens[0]) in self.functions:
+            return met
+        return None
 
     def _loop(self, tokens: list[Token]) -> None:
         """``for name in words``: one word is a value, several are not known."""

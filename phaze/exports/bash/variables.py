@@ -28,9 +28,8 @@ _VARIABLE = re.compile(
     rf"({NAME}|[0-9@*#?$!-])(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?(?:(:?[-=+?])(.*))?", re.DOTALL
 )
 _LENGTH = re.compile(rf"#({NAME}|[@*])(?:\[([@*])\])?")
-_PUT_IN = re.compile(
-    r"\$\{[^{}]*\}|\$\(\(.*\)\)|\$\([^()]*\)|`[^`]*`", re.DOTALL
-)  # of which it is not known what it comes to
+# of which it is not known what it comes to
+_PUT_IN = re.compile(r"\$\{[^{}]*\}|\$\(\(.*\)\)|\$\([^()]*\)|`[^`]*`", re.DOTALL)
 
 
 @dataclass
@@ -104,7 +103,6 @@ class Variables:
         return found
 
     def _items(self, part: Part) -> list[str] | None:
-        """Items of a list that is put in whole."""
         used = _VARIABLE.fullmatch(part.text) if part.kind is PartKind.VARIABLE else None
         if used is None:
             return None

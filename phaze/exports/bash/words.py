@@ -20,18 +20,8 @@ RESTARTS = 3  # behind lines with a quote that never ends; then each line is rea
 NAME = r"[A-Za-z_]\w*"
 NAME_ALONE = re.compile(NAME)
 _BLANK = " \t\r"
-_BEFORE_COMMANDS = (
-    "if",
-    "elif",
-    "while",
-    "until",
-    "for",
-    "then",
-    "else",
-    "do",
-    "!",
-    "{",
-)  # reserved words
+# reserved words
+_BEFORE_COMMANDS = ("if", "elif", "while", "until", "for", "then", "else", "do", "!", "{")
 _OPERATORS = (";;", "&&", "||", "|&", ";", "&", "|")
 _REDIRECTED = re.compile(r"[0-9]*(?:<<<|<<-?|>>|>\||[<>]&?)")
 _PLACEHOLDER = re.compile(r"<[A-Za-z_][^<>\n|;&]*>")  # <path to data>
@@ -160,9 +150,8 @@ class _Lexer:
     _literal: int = 0  # brackets open within the word
     _begun: bool = False  # whether the statement has words
     _after: int = 0  # the place behind the quoted text that was read last
-    _texts: list[int] = field(
-        default_factory=list
-    )  # operators of this line behind whose line a text stands
+    # operators of this line behind whose line a text stands
+    _texts: list[int] = field(default_factory=list)
 
     def run(self) -> None:
         """Read to the end."""
@@ -395,7 +384,6 @@ class _Lexer:
 
 
 def _joined(parts: list[Part]) -> tuple[Part, ...]:
-    """Parts with neighbouring texts put together."""
     found: list[Part] = []
     for part in parts:
         last = found[-1] if found else None

@@ -1,3 +1,1 @@
 """Chakra execution traces of an iteration, and the files with which ASTRA-sim simulates them."""
-
-from phaze.exports.chakra.exporter import EXPORTER as EXPORTER

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from Estimator.plans.degrees import UniformPlan
-from Estimator.plans.rates import Machine
 from phaze.exports.chakra import astra_sim
+from phaze.exports.chakra.plan_work import plan_work
 from phaze.exports.chakra.ranks import Communicators, Ranks
 from phaze.exports.chakra.readme import PREFIX, RUN, readme
 from phaze.exports.chakra.replay import Replay, replay
 from phaze.exports.chakra.stage_nodes import Iteration, StageNode, stage_nodes
 from phaze.exports.chakra.trace import Node, NodeType, node_bytes, of_rank, trace_bytes
-from phaze.exports.launch import ExportedFile, Exporter, Inexpressible, Launch
-from phaze.exports.work import Members
+from phaze.exports.chakra.work import Members
+from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
+from phaze.exports.refusals import Refusals
 
 MOST_RANKS = 1024  # a file each
 MOST_PASSES = 1_000_000  # of all ranks, each some kB of nodes
@@ -36,12 +37,11 @@ class Traces:
         Raises:
             ValueError: its passes have not been priced.
         """
-        if launch.pipeline is None or launch.work is None:
+        if launch.pipeline is None or launch.priced is None:
             raise ValueError("the passes of the plan have not been priced")
         ranks = Ranks(launch.degrees)
-        iteration = Iteration.of(
-            launch.pipeline, launch.work, {members: ranks.size(members) for members in Members}
-        )
+        sizes = {members: ranks.size(members) for members in Members}
+        iteration = Iteration.of(launch.pipeline, plan_work(launch.priced), sizes)
         stages = tuple(stage_nodes(iteration, stage) for stage in range(launch.degrees.pp))
         traces = Traces(ranks, stages, Communicators(ranks))
         return traces.timed() if sum(map(len, stages)) <= MOST_REPLAYED else traces
@@ -60,9 +60,8 @@ class Traces:
 
         def timed(rank: int, each: StageNode) -> StageNode:
             node = each.node
-            if (
-                node.type is NodeType.RECEIVE
-            ):  # asked for when all before it is finished, however long it takes to come
+            # asked for when all before it is finished, however long it takes to come
+            if node.type is NodeType.RECEIVE:
                 start_s = max(
                     (end_s[rank, before] for before in (*node.data_deps, *node.ctrl_deps)),
                     default=0.0,
@@ -102,46 +101,35 @@ class Traces:
             yield ExportedFile(f"{PREFIX}.{rank}.et", trace_bytes(messages))
 
 
-class Chakra:
-    """Writes Chakra execution traces, and what ASTRA-sim runs them with."""
-
-    name = "chakra"
-    title = "Chakra and ASTRA-sim"
-
-    def inexpressible(self, launch: Launch) -> Inexpressible | None:
-        """Plans of so many ranks or nodes that nobody would want the files, or whose passes have
-        not been priced."""
-        plan = launch.degrees
-        if launch.pipeline is None or launch.work is None or launch.machine is None:
-            return Inexpressible("what its passes take has not been predicted")
-        if plan.devices == 1:
-            return Inexpressible("it runs on one device, which has nobody to communicate with")
-        if plan.devices > MOST_RANKS:
-            what = (
-                f"it has {plan.devices:,} ranks with a trace each, and at most {MOST_RANKS:,} "
-                "are written"
-            )
-            return Inexpressible(what, _fewer_replicas(plan))
-        passes = 2 * plan.micro_batches * plan.interleave * plan.devices
-        if passes > MOST_PASSES:
-            return Inexpressible(
-                f"its ranks run {passes:,} passes of {plan.micro_batches:,} micro-batches, and "
-                f"traces hold up to {MOST_PASSES:,}"
-            )
-        return None
-
-    def files(self, launch: Launch) -> tuple[ExportedFile, ...]:
-        """Traces of all ranks, ASTRA-sim's configuration, and how to run it."""
-        traces = Traces.of(launch)
-        written = tuple(traces.files())  # which names the groups
-        machine = launch.machine
-        assert machine is not None
-        return (*written, *_configuration(launch, machine, traces))
+def _not_written(launch: Launch) -> Refusals:
+    """Plans of so many ranks or nodes that nobody would want the files, or whose passes have not
+    been priced."""
+    plan = launch.degrees
+    if launch.pipeline is None or launch.priced is None:
+        yield unsupported("what its passes take has not been predicted")
+    if plan.devices == 1:
+        yield unsupported("it runs on one device, which has nobody to communicate with")
+    if plan.devices > MOST_RANKS:
+        yield unsupported(
+            f"it has {plan.devices:,} ranks with a trace each, and at most {MOST_RANKS:,} are "
+            "written",
+            **_fewer_replicas(plan),
+        )
+    passes = 2 * plan.micro_batches * plan.interleave * plan.devices
+    if passes > MOST_PASSES:
+        yield unsupported(
+            f"its ranks run {passes:,} passes of {plan.micro_batches:,} micro-batches, and traces "
+            f"hold up to {MOST_PASSES:,}"
+        )
 
 
-def _configuration(launch: Launch, machine: Machine, traces: Traces) -> tuple[ExportedFile, ...]:
+def files(launch: Launch) -> tuple[ExportedFile, ...]:
+    """Traces of all ranks, ASTRA-sim's configuration, and how to run it."""
+    traces, machine = Traces.of(launch), launch.machine
+    assert machine is not None
     network = astra_sim.dimensions(launch.degrees, machine.cluster)
     return (
+        *traces.files(),  # which names the groups
         ExportedFile("groups.json", astra_sim.groups_file(traces.communicators)),
         ExportedFile("network.yml", astra_sim.network_file(network)),
         ExportedFile("system.json", astra_sim.system_file(machine, network)),
@@ -158,19 +146,15 @@ def _replayed(traces: Traces) -> Replay | None:
     return replay({rank: tuple(traces.nodes(rank)) for rank in range(traces.ranks.plan.devices)})
 
 
-def _fewer_replicas(plan: UniformPlan) -> tuple[tuple[str, object], ...]:
+def _fewer_replicas(plan: UniformPlan) -> dict[str, object]:
     """The settings of as many replicas as are written, each with the samples that it had; none
     where one is too many."""
-    each = plan.inner_devices * plan.pp
-    if not isinstance(plan.group_order, str):
-        return ()
-    for dp in range(min(MOST_RANKS // each, plan.dp), 0, -1):
-        if dp * plan.cp % plan.ep == 0:
-            return ("dp", dp), (
-                "global_batch_size",
-                plan.micro_batches * plan.micro_batch_size * dp,
-            )
-    return ()
+    each, samples = plan.inner_devices * plan.pp, plan.micro_batches * plan.micro_batch_size
+    if isinstance(plan.group_order, str):
+        for dp in range(min(MOST_RANKS // each, plan.dp), 0, -1):
+            if dp * plan.cp % plan.ep == 0:
+                return {"dp": dp, "global_batch_size": samples * dp}
+    return {}
 
 
-EXPORTER: Exporter = Chakra()
+EXPORTER = Exporter("chakra", "Chakra and ASTRA-sim", (_not_written,), files)

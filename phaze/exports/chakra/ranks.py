@@ -12,7 +12,7 @@ from itertools import product
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import GroupLevel, copy_levels, divided_levels
-from phaze.exports.work import Members
+from phaze.exports.chakra.work import Members
 
 Levels = tuple[GroupLevel, ...]
 

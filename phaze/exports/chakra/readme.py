@@ -33,8 +33,7 @@ def readme(launch: Launch, nodes: int, replayed: Replay | None) -> str:
         ""
         if replayed is None
         else "\nReplayed by its dependencies with these durations it takes "
-        f"{replayed.iteration_s:.9g} s; the prediction is "
-        f"{predicted_s:.9g} s.\n"
+        f"{replayed.iteration_s:.9g} s; the prediction is {predicted_s:.9g} s.\n"
     )
     return f"""# One iteration of {model} on {degrees.devices} x {device}, as execution traces
 

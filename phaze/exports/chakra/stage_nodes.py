@@ -16,7 +16,7 @@ from Estimator.plans.pipeline.simulation import PipelinePasses, timeline
 from Estimator.plans.results import PipelineReport
 from GraphExtractor.graph import CollectiveKind
 from phaze.exports.chakra.trace import CollectiveType, Node, NodeType
-from phaze.exports.work import Members, Message, PassWork, PlanWork, Traffic
+from phaze.exports.chakra.work import Members, Message, PassWork, PlanWork, Traffic
 
 BETWEEN = "host between iterations"
 NORM_BYTES = 4  # of the squared norm of the gradients, summed over all ranks in fp32
@@ -70,9 +70,8 @@ class _Stage:
     stage: int
     found: list[StageNode] = field(default_factory=list)
     gate: tuple[int, ...] = ()
-    forwards: dict[tuple[int, int], tuple[int, ...]] = field(
-        default_factory=dict
-    )  # ends by chunk and micro-batch
+    # ends by chunk and micro-batch
+    forwards: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     computed_s: float = 0.0
 
     def nodes(self) -> tuple[StageNode, ...]:
@@ -103,7 +102,6 @@ class _Stage:
         return tuple(self.found)
 
     def _own(self, of_chunks: Sequence[float]) -> Sequence[float]:
-        """Those of the chunks of this stage."""
         return of_chunks[self.stage :: self.iteration.pipeline.pp]
 
     def _pass(self, ahead: bool, chunk: int, micro_batch: int) -> tuple[int, ...]:
@@ -292,9 +290,8 @@ class _Stage:
     ) -> int:
         """A node behind ``before``; returns its id."""
         micros = round(seconds * 1e6)
-        if (
-            node_type is NodeType.COMPUTE
-        ):  # so that those of a stage add up to within half a microsecond
+        # so that those of a stage add up to within half a microsecond
+        if node_type is NodeType.COMPUTE:
             micros = round((self.computed_s + seconds) * 1e6) - round(self.computed_s * 1e6)
             self.computed_s += seconds
         node = Node(

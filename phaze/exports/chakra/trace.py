@@ -188,11 +188,9 @@ class NodeFields:
     @property
     def name(self) -> str:
         """What it is called."""
-        return (
-            self.single[_NODE_NAME].content.decode(errors="replace")
-            if _NODE_NAME in self.single
-            else ""
-        )
+        if _NODE_NAME in self.single:
+            return self.single[_NODE_NAME].content.decode(errors="replace")
+        return ""
 
     @property
     def type(self) -> int:

@@ -9,9 +9,8 @@ megatron/training/arguments.py, megatron/core/optimizer/optimizer_config.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from phaze.exports.launch import Inexpressible, Launch
+from phaze.exports.launch import Launch, unsupported
+from phaze.exports.refusals import Refusals
 from phaze_common.choices import MomentDtype, Precision, StateDtype
 
 GRADIENTS = {  # formats of gradients by precision, its own first
@@ -26,42 +25,38 @@ def narrow_state(launch: Launch) -> bool:
     """Whether the optimizer keeps something in fewer bits than fp32, which only its precision-aware
     one does."""
     formats = launch.degrees.state_formats
-    return formats.moment_dtype not in {
-        None,
-        MomentDtype.FP32,
-    } or formats.main_weight_dtype not in {None, StateDtype.FP32}
+    return formats.moment_dtype not in {None, MomentDtype.FP32} or (
+        formats.main_weight_dtype not in {None, StateDtype.FP32}
+    )
 
 
-def format_limits(launch: Launch) -> Iterator[Inexpressible]:
+def format_limits(launch: Launch) -> Refusals:
     """What of the formats it cannot be told."""
-    degrees, formats = launch.degrees, launch.degrees.state_formats
-    known = GRADIENTS[launch.plan.precision]
+    formats, plan, sharded = (
+        launch.degrees.state_formats,
+        launch.plan,
+        launch.degrees.zero_stage > 0,
+    )
+    known, main = GRADIENTS[plan.precision], formats.main_weight_dtype
     if formats.gradient_dtype not in {None, *known}:
-        yield Inexpressible(
-            f"in {launch.plan.precision} it adds up gradients in {' or '.join(known)}, not in "
+        yield unsupported(
+            f"in {plan.precision} it adds up gradients in {' or '.join(known)}, not in "
             f"{formats.gradient_dtype}",
-            (("gradient_dtype", known[0].value),),
+            gradient_dtype=known[0].value,
         )
-    if formats.main_weight_dtype is StateDtype.BF16:
-        yield Inexpressible(
-            "its main weights are fp32 or fp16, not bf16",
-            (("main_weight_dtype", StateDtype.FP32.value),),
-        )
-    if formats.main_weight_dtype is StateDtype.FP16 and launch.plan.precision is Precision.FP16:
+    if main is StateDtype.BF16:
+        what = "its main weights are fp32 or fp16, not bf16"
+        yield unsupported(what, main_weight_dtype=StateDtype.FP32.value)
+    if main is StateDtype.FP16 and plan.precision is Precision.FP16:
         what = "in fp16 it keeps main weights beside the weights, which the plan updates in place"
-        yield Inexpressible(what, (("main_weight_dtype", StateDtype.FP32.value),))
-    if narrow_state(launch) and launch.plan.optimizer != "adam":
-        nearest = {
-            "moment_dtype": formats.moment_dtype,
-            "main_weight_dtype": formats.main_weight_dtype,
-        }
-        yield Inexpressible(
-            f"its optimizer with state in fewer bits is Adam, not {launch.plan.optimizer}",
-            tuple((key, "fp32") for key, dtype in nearest.items() if dtype is not None),
+        yield unsupported(what, main_weight_dtype=StateDtype.FP32.value)
+    if narrow_state(launch) and plan.optimizer != "adam":
+        stated = {"moment_dtype": formats.moment_dtype, "main_weight_dtype": main}
+        yield unsupported(
+            f"its optimizer with state in fewer bits is Adam, not {plan.optimizer}",
+            **{key: "fp32" for key, dtype in stated.items() if dtype is not None},
         )
-    if narrow_state(launch) and degrees.zero_stage == 0:
-        yield Inexpressible(
-            "it keeps optimizer state in fewer bits only with ZeRO", (("zero_stage", 1),)
-        )
-    if formats.fp8_weights and degrees.zero_stage == 0:
-        yield Inexpressible("it holds weights in fp8 only with ZeRO", (("zero_stage", 1),))
+    if narrow_state(launch) and not sharded:
+        yield unsupported("it keeps optimizer state in fewer bits only with ZeRO", zero_stage=1)
+    if formats.fp8_weights and not sharded:
+        yield unsupported("it holds weights in fp8 only with ZeRO", zero_stage=1)

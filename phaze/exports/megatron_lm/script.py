@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
-
 from phaze.exports.launch import Launch
-from phaze.exports.megatron_lm.arguments import Argument, Group, groups, shape_of
+from phaze.exports.megatron_lm.arguments import groups, shape_of
+from phaze.exports.reasoned import options
 from phaze.exports.words import commented
 
 WHY_COLUMN = 58  # where comments begin, where the argument leaves room
@@ -28,30 +26,34 @@ TRAINING=(
 
 def script(launch: Launch) -> str:
     """A bash script that starts as it is, on mock data, from a checkout of Megatron-LM."""
-    parts = groups(launch)
-    blocks = [
-        _head(launch),
-        _processes(launch),
-        *(_array(part) for part in parts if part.arguments),
-        _data(launch),
-        _TRAINING,
-    ]
-    names = [*(part.variable for part in parts if part.arguments), "DATA", "TRAINING"]
-    arrays = " \\\n    ".join(f'"${{{name}[@]}}"' for name in names)
-    command = (
-        'exec torchrun "${TORCHRUN[@]}" "${MEGATRON_PATH}/pretrain_gpt.py" \\\n    '
-        f'{arrays} \\\n    "$@"\n'
+    parts = [part for part in groups(launch) if part.arguments]
+    arrays = "".join(
+        f"# {part.title}.\n{part.variable}=(\n"
+        + "".join(each.line("    ", WHY_COLUMN) + "\n" for each in part.arguments)
+        + ")\n\n"
+        for part in parts
     )
-    return "\n".join([*blocks, "# What the command line adds comes last and wins.\n" + command])
+    names = [*(part.variable for part in parts), "DATA", "TRAINING"]
+    given = " \\\n    ".join(f'"${{{name}[@]}}"' for name in names)
+    return f"""\
+{_head(launch)}
+{_processes(launch)}
+{arrays}{_data(launch)}
+{_TRAINING}
+# What the command line adds comes last and wins.
+exec torchrun "${{TORCHRUN[@]}}" "${{MEGATRON_PATH}}/pretrain_gpt.py" \\
+    {given} \\
+    "$@"
+"""
 
 
 def _head(launch: Launch) -> str:
+    devices = launch.degrees.devices
     lines = [
         "#!/usr/bin/env bash",
         "# A plan of Phaze for Megatron-LM (core_v0.16.1 and later).",
         commented(
-            f"# {launch.plan.model} on {launch.degrees.devices} x {launch.device}, cluster "
-            f"{launch.cluster}."
+            f"# {launch.plan.model} on {devices} x {launch.device}, cluster {launch.cluster}."
         ),
     ]
     if launch.iteration_s is not None:
@@ -65,107 +67,71 @@ def _head(launch: Launch) -> str:
     return "\n".join([*lines, start, "set -euo pipefail", ""])
 
 
+def _array(text: str) -> str:
+    return "\n".join(each.line("    ", WHY_COLUMN) for each in options(text))
+
+
 def _processes(launch: Launch) -> str:
     degrees = launch.degrees
-    lines = [
-        'MEGATRON_PATH="${MEGATRON_PATH:-Megatron-LM}"',
-        f'NNODES="${{NNODES:-{launch.nodes}}}"',
-        'NODE_RANK="${NODE_RANK:-0}"',
-        'MASTER_ADDR="${MASTER_ADDR:-localhost}"',
-        'MASTER_PORT="${MASTER_PORT:-29500}"',
-        f'GPUS_PER_NODE="${{GPUS_PER_NODE:-{launch.processes_per_node}}}"',
-        f"if (( NNODES * GPUS_PER_NODE != {degrees.devices} )); then",
-        f'    echo "the plan is for {degrees.devices} devices, given NNODES ${{NNODES}} x '
-        'GPUS_PER_NODE ${GPUS_PER_NODE}" >&2',
-        "    exit 2",
-        "fi",
-        "TORCHRUN=(",
-        _line(
-            Argument(
-                "--nnodes",
-                '"${NNODES}"',
-                f"tp {degrees.tp} x cp {degrees.cp} x dp {degrees.dp} x pp {degrees.pp} devices",
-            )
-        ),
-        _line(
-            Argument(
-                "--nproc-per-node", '"${GPUS_PER_NODE}"', "a process for each device of a node"
-            )
-        ),
-        _line(
-            Argument(
-                "--node-rank",
-                '"${NODE_RANK}"',
-                "groups lie over consecutive ranks, so nodes must be numbered",
-            )
-        ),
-        _line(Argument("--master-addr", '"${MASTER_ADDR}"', "the node of rank 0")),
-        _line(Argument("--master-port", '"${MASTER_PORT}"', "any free port of it")),
-        ")",
-    ]
+    widths = f"tp {degrees.tp} x cp {degrees.cp} x dp {degrees.dp} x pp {degrees.pp} devices"
+    torchrun = _array(f"""
+        --nnodes "${{NNODES}}" # {widths}
+        --nproc-per-node "${{GPUS_PER_NODE}}" # a process for each device of a node
+        --node-rank "${{NODE_RANK}}" # groups lie over consecutive ranks, so nodes must be numbered
+        --master-addr "${{MASTER_ADDR}}" # the node of rank 0
+        --master-port "${{MASTER_PORT}}" # any free port of it
+    """)
+    connections = ""
     if degrees.zero_stage > 1:
-        lines.append(
+        connections = (
             "unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP refuses 1: its gathers run beside "
-            "computation"
+            "computation\n"
         )
     elif degrees.tp > 1 or degrees.cp > 1:
-        lines.append(
+        connections = (
             "export CUDA_DEVICE_MAX_CONNECTIONS=1  # tp and cp need it before Blackwell: kernels "
-            "keep their order"
+            "keep their order\n"
         )
-    return "\n".join([*lines, ""])
-
-
-def _array(group: Group) -> str:
-    return "\n".join(
-        [f"# {group.title}.", f"{group.variable}=(", *_lines(group.arguments), ")", ""]
-    )
+    return f"""\
+MEGATRON_PATH="${{MEGATRON_PATH:-Megatron-LM}}"
+NNODES="${{NNODES:-{launch.nodes}}}"
+NODE_RANK="${{NODE_RANK:-0}}"
+MASTER_ADDR="${{MASTER_ADDR:-localhost}}"
+MASTER_PORT="${{MASTER_PORT:-29500}}"
+GPUS_PER_NODE="${{GPUS_PER_NODE:-{launch.processes_per_node}}}"
+if (( NNODES * GPUS_PER_NODE != {degrees.devices} )); then
+    echo "the plan is for {degrees.devices} devices, given NNODES ${{NNODES}} x \
+GPUS_PER_NODE ${{GPUS_PER_NODE}}" >&2
+    exit 2
+fi
+TORCHRUN=(
+{torchrun}
+)
+{connections}"""
 
 
 def _data(launch: Launch) -> str:
     """Data and tokenizer: those of the environment, else made up."""
-    vocabulary = shape_of(launch).vocabulary
-    mock = [
-        Argument("--mock-data", None, "made-up tokens: starts as it is"),
-        Argument("--tokenizer-type", "NullTokenizer", "no files needed"),
-        Argument(
-            "--vocab-size",
-            vocabulary - 1,
-            f"and the end of a document: {vocabulary} tokens before padding",
-        ),
-    ]
-    real = [
-        Argument("--data-path", '"${DATA_PATH}"', "prefix of a preprocessed data set"),
-        Argument(
-            "--tokenizer-type", '"${TOKENIZER_TYPE:-HuggingFaceTokenizer}"', "that it was made with"
-        ),
-        Argument(
-            "--tokenizer-model", '"${TOKENIZER_MODEL:?set it with DATA_PATH}"', "its file or name"
-        ),
-    ]
-    return "\n".join(
-        [
-            "# Data: DATA_PATH with TOKENIZER_TYPE and TOKENIZER_MODEL, else made up.",
-            'if [[ -n "${DATA_PATH:-}" ]]; then',
-            "DATA=(",
-            *_lines(real),
-            ")",
-            "else",
-            "DATA=(",
-            *_lines(mock),
-            ")",
-            "fi",
-            "",
-        ]
-    )
-
-
-def _lines(arguments: tuple[Argument, ...] | list[Argument]) -> Iterator[str]:
-    return (_line(argument) for argument in arguments)
-
-
-def _line(argument: Argument) -> str:
-    text = str(argument.value)
-    quoted = text if text.startswith('"$') else shlex.quote(text)
-    given = argument.flag if argument.value is None else f"{argument.flag} {quoted}"
-    return f"    {given}".ljust(WHY_COLUMN - 1) + f" # {argument.why}"
+    tokens = shape_of(launch).vocabulary
+    real = _array("""
+        --data-path "${DATA_PATH}" # prefix of a preprocessed data set
+        --tokenizer-type "${TOKENIZER_TYPE:-HuggingFaceTokenizer}" # that it was made with
+        --tokenizer-model "${TOKENIZER_MODEL:?set it with DATA_PATH}" # its file or name
+    """)
+    mock = _array(f"""
+        --mock-data # made-up tokens: starts as it is
+        --tokenizer-type NullTokenizer # no files needed
+        --vocab-size {tokens - 1} # and the end of a document: {tokens} tokens before padding
+    """)
+    return f"""\
+# Data: DATA_PATH with TOKENIZER_TYPE and TOKENIZER_MODEL, else made up.
+if [[ -n "${{DATA_PATH:-}}" ]]; then
+DATA=(
+{real}
+)
+else
+DATA=(
+{mock}
+)
+fi
+"""

@@ -48,27 +48,10 @@ LOOKS = (
     "format",
     "bool",
 )
-LOOKERS = (
-    "logger",
-    "logging",
-    "log",
-    "warnings",
-    "wandb",
-    "json",
-    "yaml",
-    "pprint",
-)  # whose functions change nothing given
-READS = (
-    "get_",
-    "to_",
-    "is_",
-    "print_",
-    "log_",
-    "save",
-    "train",
-    "evaluate",
-    "main_process_first",
-)  # methods that change no record
+# whose functions change nothing given
+LOOKERS = ("logger", "logging", "log", "warnings", "wandb", "json", "yaml", "pprint")
+# methods that change no record
+READS = ("get_", "to_", "is_", "print_", "log_", "save", "train", "evaluate", "main_process_first")
 
 
 class Calls(Expressions):
@@ -138,11 +121,9 @@ class Calls(Expressions):
             return None
         if text == "getattr" and len(given) >= 2 and isinstance(given[1], str):
             found = self._attribute(call, first, given[1])
-            return (
-                Expression(f"an expression in line {call.lineno}", possible(found))
-                if isinstance(found, Expression)
-                else found
-            )
+            if isinstance(found, Expression):
+                return Expression(f"an expression in line {call.lineno}", possible(found))
+            return found
         if text == "vars" and given:
             return self._attribute(call, first, "__dict__")
         if (
@@ -178,7 +159,6 @@ class Calls(Expressions):
         return self._noted(Made(name, named, given, call.lineno, id(call)))
 
     def _hide(self, scope: Scope | None, who: str, line: int) -> None:
-        """Forget what all names have here."""
         while scope is not None:
             for name, value in list(scope.names.items()):
                 if not isinstance(value, Function):

@@ -44,9 +44,8 @@ class _Journal:
     broken: bool  # it may end anywhere
     before: Outcome = field(default_factory=dict)
     passed: dict[tuple[int, str], object] = field(default_factory=dict)
-    born: dict[int, Home] = field(
-        default_factory=dict
-    )  # homes that were made since; no other way knows them
+    # homes that were made since; no other way knows them
+    born: dict[int, Home] = field(default_factory=dict)
 
 
 class Changes:

@@ -53,9 +53,8 @@ COMPARISONS: Mapping[type[ast.cmpop], Callable[[object, object], object]] = {
     ast.In: lambda part, home: part in home,  # type: ignore[operator]
     ast.NotIn: lambda part, home: part not in home,  # type: ignore[operator]
 }
-Method = tuple[
-    tuple[str, str, object], ...
-]  # parameters of a method in their order, what each sets, and to what if left out
+# parameters of a method in their order, what each sets, and to what if left out
+Method = tuple[tuple[str, str, object], ...]
 
 
 class Returned(Exception):  # noqa: N818 it ends a function, and is no error
@@ -75,9 +74,8 @@ class Scope:
 
     names: dict[str, object] = field(default_factory=dict)
     outer: Scope | None = None
-    elsewhere: dict[str, Scope] = field(
-        default_factory=dict
-    )  # names that are declared global or nonlocal
+    # names that are declared global or nonlocal
+    elsewhere: dict[str, Scope] = field(default_factory=dict)
 
     def find(self, name: str) -> object:
         """The value of a name; absent where it has none here."""
@@ -526,11 +524,9 @@ class Expressions(ABC):
                 return home.values
             if name in self._parts and name not in home.values:
                 return self._made_part(home, name)
-            return (
-                home.values[name]
-                if name in home.values and UNTOLD not in home.values
-                else unknown(node)
-            )
+            if name in home.values and UNTOLD not in home.values:
+                return home.values[name]
+            return unknown(node)
         return unknown(
             node,
             *(each.values if name == "__dict__" else each.values.get(name) for each in records),

@@ -34,9 +34,8 @@ DEEPEST = 40  # functions that call each other
 LONGEST_LOOP = 200  # rounds that are followed one by one
 _T = TypeVar("_T")
 Statements = list[ast.stmt]
-Rest = tuple[
-    Statements, ...
-]  # what follows a statement in the function, in its block and in those around it
+# what follows a statement in the function, in its block and in those around it
+Rest = tuple[Statements, ...]
 
 
 def _nothing() -> None:

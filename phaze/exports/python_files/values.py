@@ -18,12 +18,10 @@ class Expression:
     """In place of a value that only running the file would tell."""
 
     text: str
-    perhaps: tuple[object, ...] = field(
-        default=(), compare=False
-    )  # records, dictionaries and lists that it may be
-    named: bool = field(
-        default=False, compare=False
-    )  # it is what another file has by this name, or a class
+    # records, dictionaries and lists that it may be
+    perhaps: tuple[object, ...] = field(default=(), compare=False)
+    # it is what another file has by this name, or a class
+    named: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return self.text
@@ -72,8 +70,7 @@ class Made:
         if len(self.positional) > unnamed:
             raise InputError(
                 f"{self.name}(...) in line {self.line} has arguments without a name, of which "
-                f"{unnamed or 'none'} can be read; "
-                "write NAME=VALUE"
+                f"{unnamed or 'none'} can be read; write NAME=VALUE"
             )
 
 

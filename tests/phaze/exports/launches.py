@@ -15,7 +15,7 @@ from Estimator.plans.offload import Offload
 from Estimator.plans.plan import Plan
 from GraphExtractor.graph import Attention, Recompute
 from phaze.exports.launch import Launch
-from phaze.exports.megatron_reading import read
+from phaze.exports.megatron_lm.reader import read
 from phaze.exports.shape import decoder_shape
 from phaze_common.choices import (
     GroupOrder,

@@ -16,7 +16,7 @@ import yaml
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
-from phaze.exports.accelerate import EXPORTER, FORMATS, REFUSALS, ROTATION
+from phaze.exports.accelerate.exporter import EXPORTER, FORMATS, REFUSALS, ROTATION
 from phaze.exports.launch import Launch
 from phaze.exports.refusals import NO_OFFLOAD
 from phaze_common.choices import Attention, KeyExchange, Precision, Recompute
@@ -40,8 +40,8 @@ PLAIN = UniformPlan(micro_batch_size=1, global_batch_size=16, dp=4, zero_stage=3
 
 
 def reason(launch: Launch) -> str | None:
-    refused = next((refusal for refusal in REFUSALS if refusal(launch) is not None), None)
-    return None if refused is None else refused.__qualname__.split(".")[0]
+    refused = next((each for each in REFUSALS if next(each(launch), None) is not None), None)
+    return None if refused is None else getattr(refused, "func", refused).__name__
 
 
 def text_of(launch: Launch, path: str) -> str:
@@ -215,7 +215,7 @@ def test_one_device_is_no_group() -> None:
 def test_refusals_say_why_and_what_is_near(
     degrees: dict[str, Any], sentence: str, near: dict[str, object]
 ) -> None:
-    refused = EXPORTER.inexpressible(launch_of(replace(PLAIN, **degrees)))
+    refused = EXPORTER.unsupported(launch_of(replace(PLAIN, **degrees)))
     assert refused is not None
     assert sentence in refused.what
     assert near.items() <= dict(refused.nearest).items()
@@ -225,7 +225,7 @@ def test_recomputed_activations_go_to_the_host() -> None:
     launch = launch_of(
         replace(PLAIN, recompute=Recompute.FULL, offload=Offload(1.0, 1.0, 1.0, 1.0))
     )
-    assert EXPORTER.inexpressible(launch) is None
+    assert EXPORTER.unsupported(launch) is None
     found = yaml.safe_load(text_of(launch, "accelerate.yaml"))["fsdp_config"]
     assert found["fsdp_offload_params"] is True
     assert found["fsdp_activation_checkpointing_offload"] is True

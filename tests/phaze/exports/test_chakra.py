@@ -24,15 +24,24 @@ from Estimator.plans.pipeline.schedule import PipelineSchedule, costs_of
 from Estimator.plans.pipeline.simulation import simulate
 from Estimator.plans.results import PipelineReport
 from GraphExtractor.graph import CollectiveKind
-from phaze.exports.chakra import EXPORTER, wire
+from phaze.exports.chakra import wire
 from phaze.exports.chakra.astra_sim import dimensions
-from phaze.exports.chakra.exporter import Traces
+from phaze.exports.chakra.exporter import EXPORTER, Traces
+from phaze.exports.chakra.plan_work import plan_work
 from phaze.exports.chakra.ranks import Communicators, Ranks
 from phaze.exports.chakra.replay import replay
 from phaze.exports.chakra.stage_nodes import Iteration, stage_nodes
 from phaze.exports.chakra.trace import CollectiveType, Node, NodeType, read_trace
+from phaze.exports.chakra.work import (
+    ChunkWork,
+    Members,
+    Message,
+    PassWork,
+    PlanWork,
+    StageWork,
+    Traffic,
+)
 from phaze.exports.launch import Launch
-from phaze.exports.work import ChunkWork, Members, Message, PassWork, PlanWork, StageWork, Traffic
 from phaze.studies.exported_plan import launch_of
 from phaze_common.choices import GroupOrder
 from phaze_common.errors import InputError, PhazeError
@@ -97,7 +106,7 @@ every_plan = pytest.mark.parametrize("launch", PLANS, indirect=True)
 
 @every_plan
 def test_traces_replayed_take_the_predicted_iteration(launch: Launch, ranked: Ranked) -> None:
-    assert EXPORTER.inexpressible(launch) is None
+    assert EXPORTER.unsupported(launch) is None
     assert replay(ranked).iteration_s == pytest.approx(launch.iteration_s, rel=1e-9)
 
 
@@ -210,10 +219,10 @@ def test_files_of_astra_sim_agree_with_the_plan(launch: Launch, written: dict[st
 
 
 def traffic_of(launch: Launch, members: Members) -> list[Traffic]:
-    assert launch.work is not None
+    assert launch.priced is not None
     every = [
         each
-        for chunk in launch.work.chunks
+        for chunk in plan_work(launch.priced).chunks
         for work in (chunk.forward, chunk.backward)
         for each in work.within
     ]
@@ -222,8 +231,8 @@ def traffic_of(launch: Launch, members: Members) -> list[Traffic]:
 
 @pytest.mark.parametrize("launch", ["1f1b"], indirect=True)
 def test_bytes_are_those_of_published_formulas(launch: Launch) -> None:
-    work = launch.work
-    assert work is not None and launch.shape is not None
+    assert launch.priced is not None and launch.shape is not None
+    work = plan_work(launch.priced)
     tensor_bytes = 2 * launch.plan.sequence_length * launch.shape.hidden  # of bf16 activations
     blocks = launch.shape.layers // 2
     first = work.chunks[0]
@@ -245,8 +254,9 @@ def test_bytes_are_those_of_published_formulas(launch: Launch) -> None:
 
 @pytest.mark.parametrize("launch", ["zero3", "zero3 exposed"], indirect=True)
 def test_zero3_gathers_before_each_pass_and_scatters_behind(launch: Launch) -> None:
-    assert launch.work is not None
-    for chunk, stage in zip(launch.work.chunks, launch.work.stages, strict=True):
+    assert launch.priced is not None
+    of_plan = plan_work(launch.priced)
+    for chunk, stage in zip(of_plan.chunks, of_plan.stages, strict=True):
         for work, reduced in ((chunk.forward, 0), (chunk.backward, 1)):
             assert [each.kind for each in work.gathers] == [CollectiveKind.ALL_GATHER]
             assert [each.kind for each in work.reductions] == [
@@ -477,12 +487,12 @@ def test_a_trace_that_cannot_end_is_told() -> None:
 @pytest.mark.parametrize("launch", ["1f1b"], indirect=True)
 def test_plans_of_too_many_ranks_are_refused_with_fewer_replicas(launch: Launch) -> None:
     many = replace(launch, degrees=replace(launch.degrees, dp=512, global_batch_size=4096))
-    refused = EXPORTER.inexpressible(many)
+    refused = EXPORTER.unsupported(many)
     assert refused is not None and "2,048 ranks" in refused.what
     assert dict(refused.nearest) == {"dp": 256, "global_batch_size": 2048}
-    deep = EXPORTER.inexpressible(replace(launch, degrees=replace(launch.degrees, tp=2048)))
+    deep = EXPORTER.unsupported(replace(launch, degrees=replace(launch.degrees, tp=2048)))
     assert deep is not None and deep.nearest == ()
-    assert EXPORTER.inexpressible(replace(launch, priced=None)) is not None
+    assert EXPORTER.unsupported(replace(launch, priced=None)) is not None
 
 
 CHAKRA = Path(

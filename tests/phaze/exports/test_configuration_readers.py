@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 import phaze
-from phaze.exports.launch_keys import KeyKind, LaunchReading
 from phaze.exports.launchers import Content, read_launch, reading_of
+from phaze.settings.launched import KeyKind, LaunchReading
 from phaze_common.errors import InputError
 
 SMALL_MEGATRON = (

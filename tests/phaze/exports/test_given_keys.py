@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from phaze.exports.given_keys import flattened, known_keys
-from phaze.exports.launch_keys import KeyKind, LaunchReading
 from phaze.exports.launchers import Content, reading_of
+from phaze.settings.launched import KeyKind, LaunchReading
 from phaze_common.errors import InputError
 from tests.phaze.exports.launch_samples import (
     ACCELERATE,

@@ -14,8 +14,8 @@ import yaml
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
-from phaze.exports.hf_trainer import EXPORTER, by_deepspeed
-from phaze.exports.hf_trainer_reading import read
+from phaze.exports.hf_trainer.exporter import EXPORTER, by_deepspeed
+from phaze.exports.hf_trainer.reader import read
 from phaze.exports.launch import Launch
 from phaze_common.choices import Precision, Recompute
 from phaze_common.errors import InputError
@@ -46,7 +46,7 @@ def accepted(count: int) -> list[Launch]:
         launch = launch_of(
             degrees, drawn.plan.model, drawn.plan.sequence_length, drawn.devices_per_node
         )
-        if EXPORTER.inexpressible(launch) is None:
+        if EXPORTER.unsupported(launch) is None:
             found.append(launch)
     return found
 
@@ -126,7 +126,7 @@ def _with_defaults(made: dict[str, Any], home: Any, devices: int) -> Any:
     ],
 )
 def test_refusals_say_why(degrees: dict[str, Any], sentence: str) -> None:
-    refused = EXPORTER.inexpressible(launch_of(replace(PLAIN, **degrees)))
+    refused = EXPORTER.unsupported(launch_of(replace(PLAIN, **degrees)))
     assert refused is not None
     assert sentence in refused.what
 

@@ -85,7 +85,7 @@ def hostile(launch: Launch, model: str, device: str, cluster: str) -> Launch:
 def exported(name: str, launch: Launch) -> list[ExportedFile]:
     program = exporter(name)
     made = list(program.files(launch))
-    return made + [jobs.job_file(kind, name, launch) for kind in jobs.KINDS if name in jobs.SCRIPTS]
+    return made + [jobs.job_file(kind, name, launch) for kind in jobs.KINDS if program.node_script]
 
 
 def commands(text: str) -> list[str]:
@@ -161,11 +161,11 @@ def test_names_stay_in_their_place_in_every_export(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         launch = launch_of(PLAIN) if name.startswith("megatron") else titan_launch_of(PLAIN)
-        if exporter(name).inexpressible(launch) is not None:
+        if exporter(name).unsupported(launch) is not None:
             launch = titan_launch_of(replace(PLAIN, zero_stage=3))
-        assert exporter(name).inexpressible(launch) is None
+        assert exporter(name).unsupported(launch) is None
         plain = exported(name, launch)
-        for module in ("megatron_lm.arguments", "megatron_bridge.settings"):
+        for module in ("megatron_lm.arguments", "nemo.settings"):
             home = __import__(f"phaze.exports.{module}", fromlist=["find_model"])
             if hasattr(home, "find_model"):
                 known = home.find_model(launch.plan.model)

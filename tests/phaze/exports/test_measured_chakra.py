@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import phaze
-from phaze.exports.chakra import EXPORTER, wire
+from phaze.exports.chakra import wire
+from phaze.exports.chakra.exporter import EXPORTER
 from phaze.exports.chakra.ranks import Ranks
 from phaze.exports.chakra.trace import NodeType
 from phaze.exports.launch import Launch

@@ -25,10 +25,11 @@ from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
 from GraphExtractor.graph import Attention, Recompute
-from phaze.exports import megatron_bridge, megatron_lm
 from phaze.exports.launch import Launch
+from phaze.exports.megatron_lm.exporter import EXPORTER as LM
+from phaze.exports.megatron_lm.pipeline import layout_chunks
 from phaze.exports.megatron_lm.script import script
-from phaze.exports.megatron_pipeline import layout_chunks
+from phaze.exports.nemo.exporter import EXPORTER as BRIDGE
 from phaze.exports.shape import decoder_shape
 from phaze_common.choices import GroupOrder, KeyExchange, Precision, TensorLayout
 from phaze_common.errors import InputError
@@ -36,7 +37,6 @@ from phaze_common.errors import InputError
 PLANS = 1000
 LLAMA = "llama:layers=24,hidden=2048,heads=16,kv_heads=8"
 GPT = "gpt:layers=24,hidden=1024,heads=16"
-LM, BRIDGE = megatron_lm.EXPORTER, megatron_bridge.EXPORTER
 PLAIN = UniformPlan(micro_batch_size=1, global_batch_size=64, tp=2, pp=2, dp=2, zero_stage=1)
 
 
@@ -98,7 +98,7 @@ def _arguments(words: list[str]) -> dict[str, str | None]:
 
 
 def accepted() -> list[Launch]:
-    return [launch for launch in random_launches() if LM.inexpressible(launch) is None]
+    return [launch for launch in random_launches() if LM.unsupported(launch) is None]
 
 
 def test_scripts_say_the_plan_once_and_start(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ FLAGS = {
 def test_flags(name: str) -> None:
     plan, model, there, absent = FLAGS[name]
     launch = launch_of(plan, model)
-    assert LM.inexpressible(launch) is None
+    assert LM.unsupported(launch) is None
     _, flags = _flags(text_of(launch))
     assert {flag: flags.get(flag) for flag in there} == there
     assert not absent & flags.keys()
@@ -486,7 +486,7 @@ REFUSED["order"] = (
 def test_what_cannot_be_told_is_refused_in_a_sentence(name: str) -> None:
     launch, words, nearest = REFUSED[name]
     for exporter in (LM, BRIDGE):
-        refused = exporter.inexpressible(launch)
+        refused = exporter.unsupported(launch)
         assert refused is not None
         assert words in refused.what
         assert not refused.what.endswith(".")
@@ -496,8 +496,8 @@ def test_what_cannot_be_told_is_refused_in_a_sentence(name: str) -> None:
 def test_bridge_has_no_rank_order_of_contexts() -> None:
     plan = replace(PLAIN, cp=2, ep=2, sequence_parallel=True, group_order=GroupOrder.PIPELINE_INNER)
     launch = launch_of(plan, MIXTURE)
-    assert LM.inexpressible(launch) is None
-    refused = BRIDGE.inexpressible(launch)
+    assert LM.unsupported(launch) is None
+    refused = BRIDGE.unsupported(launch)
     assert refused is not None
     assert dict(refused.nearest) == {"group_order": "tensor-data-pipeline"}
 
@@ -720,7 +720,7 @@ class Named:
 
 
 def test_recipes_say_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    for launch in [each for each in accepted() if BRIDGE.inexpressible(each) is None][:60]:
+    for launch in [each for each in accepted() if BRIDGE.unsupported(each) is None][:60]:
         degrees, made = launch.degrees, recipe_of(launch, monkeypatch)
         model = made.model
         assert (model.tensor_model_parallel_size, model.pipeline_model_parallel_size) == (
@@ -819,7 +819,7 @@ def test_megatron_core_accepts_what_is_written(target: Any, tmp_path: Path) -> N
     told = Counter[str]()
     surprising = list[str]()
     for launch in random_launches():
-        refused = LM.inexpressible(launch)
+        refused = LM.unsupported(launch)
         if refused is not None and any(words in refused.what for words in NO_COUNTERPART):
             told["no counterpart"] += 1
             continue
@@ -877,7 +877,7 @@ def test_megatron_core_cuts_the_pipeline_as_the_plan_does(target: Any, tmp_path:
 def test_megatron_core_accepts_the_models_of_recipes(
     target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launches = [each for each in accepted() if BRIDGE.inexpressible(each) is None]
+    launches = [each for each in accepted() if BRIDGE.unsupported(each) is None]
     for launch in launches:
         made = recipe_of(launch, monkeypatch, "megatron.bridge")
         config = target.config_of_record(

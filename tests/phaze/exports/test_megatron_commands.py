@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from phaze.exports.launch_keys import KeyKind
-from phaze.exports.megatron_arguments import known_arguments, values_of
-from phaze.exports.megatron_reading import read
+from phaze.exports.megatron_lm.known_arguments import known_arguments, values_of
+from phaze.exports.megatron_lm.reader import read
 from phaze.exports.near_names import near_name
+from phaze.settings.launched import KeyKind
 from phaze_common.errors import InputError
 
 SIZES = (

@@ -12,17 +12,23 @@ import pytest
 from launches import settings_of
 
 import phaze
-from phaze.exports.launch_keys import KeyKind
 from phaze.exports.launchers import read_launch
-from phaze.exports.megatron_arguments import known_arguments
-from phaze.exports.megatron_flags import Flags
-from phaze.exports.megatron_model import OTHER_MODELS
-from phaze.exports.megatron_reading import read
+from phaze.exports.megatron_lm.flags import Flags
+from phaze.exports.megatron_lm.known_arguments import known_arguments
+from phaze.exports.megatron_lm.model import OTHER_MODELS
+from phaze.exports.megatron_lm.reader import read
+from phaze.settings.launched import KeyKind
 from phaze.studies.optimum import Optimum
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import read_yaml
 
-ARGUMENTS = Path(__file__).resolve().parents[3] / "phaze" / "exports" / "megatron_arguments.yaml"
+ARGUMENTS = (
+    Path(__file__).resolve().parents[3]
+    / "phaze"
+    / "exports"
+    / "megatron_lm"
+    / "megatron_arguments.yaml"
+)
 SIZES = (
     "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --max-position-embeddings 64 "
     "--vocab-size 128"

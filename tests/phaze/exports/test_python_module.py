@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from phaze.exports import hf_trainer_reading, torchtitan_reading
+from phaze.exports.hf_trainer import reader as hf_trainer_reading
+from phaze.exports.torchtitan import reader as torchtitan_reading
 from phaze_common.errors import InputError
 
 CALL = "args = TrainingArguments(output_dir='o', per_device_train_batch_size=2)\n"

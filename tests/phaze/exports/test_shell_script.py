@@ -22,7 +22,7 @@ from phaze.exports.bash.arithmetic import value_of
 from phaze.exports.bash.script import script_of
 from phaze.exports.bash.variables import MAYBE, SURE
 from phaze.exports.bash.words import tokens_of
-from phaze.exports.megatron_reading import read
+from phaze.exports.megatron_lm.reader import read
 from phaze_common.errors import InputError
 
 

@@ -36,7 +36,8 @@ def launch_with(formats: StateFormats, **others: object) -> Launch:
 
 
 def flags(launch: Launch) -> dict[str, object]:
-    return {each.flag: each.value for group in groups(launch) for each in group.arguments}
+    words = [each.given.partition(" ") for group in groups(launch) for each in group.arguments]
+    return {flag: value or None for flag, _, value in words}
 
 
 @pytest.mark.parametrize("exporter", LAUNCHERS, ids=lambda each: each.name)
@@ -50,17 +51,17 @@ def test_every_format_is_written_or_refused_with_a_remedy_that_works(exporter: E
     for formats in FORMATS:
         launch = launch_with(formats)
         if (
-            exporter.inexpressible(launch_of(replace(launch.degrees, state_formats=StateFormats())))
+            exporter.unsupported(launch_of(replace(launch.degrees, state_formats=StateFormats())))
             is not None
         ):
             continue  # which has no such precision
         for _ in range(8):
-            refused = exporter.inexpressible(launch)
+            refused = exporter.unsupported(launch)
             if refused is None:
                 break
             assert refused.nearest, refused
             launch = launch_of(changed(launch.degrees, dict(refused.nearest)))
-        assert exporter.inexpressible(launch) is None
+        assert exporter.unsupported(launch) is None
         left = launch.degrees.state_formats
         narrow = {left.gradient_dtype, left.moment_dtype, left.main_weight_dtype} - {
             None,
@@ -75,7 +76,7 @@ def test_every_format_is_written_or_refused_with_a_remedy_that_works(exporter: E
 
 def texts(exporter: Exporter, degrees: UniformPlan) -> str:
     launch = launch_of(degrees)
-    if exporter.inexpressible(launch) is not None:
+    if exporter.unsupported(launch) is not None:
         return ""
     return "".join(str(file.content) for file in exporter.files(launch))
 

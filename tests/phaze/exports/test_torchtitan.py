@@ -16,8 +16,8 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
 from phaze.exports.launch import Launch
 from phaze.exports.refusals import NO_OFFLOAD, ON_HOST
-from phaze.exports.torchtitan import EXPORTER, REFUSALS
-from phaze.exports.torchtitan_reading import read as read_file
+from phaze.exports.torchtitan.exporter import EXPORTER, REFUSALS
+from phaze.exports.torchtitan.reader import read as read_file
 from phaze_common.choices import (
     Attention,
     GroupOrder,
@@ -61,7 +61,8 @@ def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Titan]:
 
 
 def reason(launch: Launch) -> str | None:
-    return next((refusal.__name__ for refusal in REFUSALS if refusal(launch) is not None), None)
+    refused = next((each for each in REFUSALS if next(each(launch), None) is not None), None)
+    return None if refused is None else getattr(refused, "func", refused).__name__
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -85,7 +86,7 @@ def test_torchtitan_agrees_on_random_launches(target: Titan, first: int) -> None
 
 
 def module_of(launch: Launch) -> str:
-    assert EXPORTER.inexpressible(launch) is None
+    assert EXPORTER.unsupported(launch) is None
     return str(EXPORTER.files(launch)[0].content)
 
 
@@ -238,7 +239,7 @@ REFUSED = [
 def test_refusals_say_why_and_what_is_near(
     degrees: dict[str, Any], around: dict[str, Any], sentence: str, near: dict[str, object]
 ) -> None:
-    refused = EXPORTER.inexpressible(launch_of(replace(PLAIN, **degrees), **around))
+    refused = EXPORTER.unsupported(launch_of(replace(PLAIN, **degrees), **around))
     assert refused is not None
     assert sentence in refused.what
     assert near.items() <= dict(refused.nearest).items()
@@ -248,9 +249,9 @@ def test_refusals_say_why_and_what_is_near(
 def test_an_assignment_that_nests_alike_is_accepted() -> None:
     degrees = replace(PLAIN, tp=2, pp=2, zero_stage=1)
     nested = Assignment((2, 1), (1, 1), (1, 1), (2, 1), (1, 2), (1, 1))
-    assert EXPORTER.inexpressible(launch_of(replace(degrees, group_order=nested))) is None
+    assert EXPORTER.unsupported(launch_of(replace(degrees, group_order=nested))) is None
     turned = replace(nested, dp=(1, 2), pp=(2, 1))
-    assert EXPORTER.inexpressible(launch_of(replace(degrees, group_order=turned))) is not None
+    assert EXPORTER.unsupported(launch_of(replace(degrees, group_order=turned))) is not None
 
 
 def test_what_is_exported_is_read_again() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from phaze.exports.launch_keys import KeyKind
 from phaze.exports.launchers import read_launch
-from phaze.exports.torchtitan_reading import read, read_toml
+from phaze.exports.torchtitan.reader import read, read_toml
+from phaze.settings.launched import KeyKind
 from phaze_common.errors import InputError
 
 REGISTRY = """

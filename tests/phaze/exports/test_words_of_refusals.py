@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import phaze
-from phaze.exports.launch_keys import KeyKind
 from phaze.exports.launchers import Content, reading_of
+from phaze.settings.launched import KeyKind
 from phaze.settings.request import settings_for
 from phaze_common.errors import InputError
 from phaze_common.setting_values import Kind

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from phaze.exports.launch import Launch
-from phaze.exports.torchtitan import EXPORTER, FAMILIES
+from phaze.exports.torchtitan.exporter import EXPORTER, FAMILIES
 
 
 class _Built(Exception):

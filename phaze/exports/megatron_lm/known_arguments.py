@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from phaze.exports.launch_keys import KeyKind
+from phaze.settings.launched import KeyKind
 from phaze_common.yaml_files import read_yaml
 
 MOST_VALUES = 10_000  # behind one argument
@@ -41,11 +41,9 @@ class Known:
             if each in self.names:
                 return self.names[each]
         found = self._any_pattern.fullmatch(plain)
-        return (
-            Meaning(KeyKind.UNKNOWN)
-            if found is None
-            else [*self.patterns.values()][(found.lastindex or 1) - 1]
-        )
+        if found is None:
+            return Meaning(KeyKind.UNKNOWN)
+        return [*self.patterns.values()][(found.lastindex or 1) - 1]
 
     @cached_property
     def _any_pattern(self) -> re.Pattern[str]:

@@ -14,10 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from phaze.exports.given_keys import flattened, known_keys, shown, written
-from phaze.exports.launch_keys import LaunchReading
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import UNTOLD, Expression, Made, parsed
-from phaze.exports.torchtitan_plan import (
+from phaze.exports.torchtitan.sections import (
     GATHERS_FP8,
     SAMPLES,
     NamedModel,
@@ -25,6 +24,7 @@ from phaze.exports.torchtitan_plan import (
     named_model,
     settings_of,
 )
+from phaze.settings.launched import LaunchReading
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.toml_text import parse_toml
@@ -50,21 +50,12 @@ PARTS = (
     "comm",
 )
 SPECIFICATIONS = ("model_spec",)
-OF_A_TRAINER = (
-    "training",
-    "parallelism",
-)  # one of them is there in every configuration of a training
-OF_OTHERS = (
-    "trainer",
-    "generator",
-)  # of reinforcement learning, whose configuration holds two of these
-BY_CLASS = (
-    "activation_checkpoint",
-    "optimizer",
-    "compile",
-    "loss",
-    *SPECIFICATIONS,
-)  # sections whose class says something
+# one of them is there in every configuration of a training
+OF_A_TRAINER = ("training", "parallelism")
+# of reinforcement learning, whose configuration holds two of these
+OF_OTHERS = ("trainer", "generator")
+# sections whose class says something
+BY_CLASS = ("activation_checkpoint", "optimizer", "compile", "loss", *SPECIFICATIONS)
 MOST_LISTED = 40
 OLDER = {  # keys of TOML before 0.1.0, by what they became
     "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
@@ -81,9 +72,8 @@ OLDER = {  # keys of TOML before 0.1.0, by what they became
 }
 # micro-batches of a pipeline by their number, by default pp
 OLDER_PASSES = "experimental.pipeline_parallel_microbatches"
-_OF_ACCELERATE = re.compile(
-    r"^\s*(from|import) accelerate\b", re.MULTILINE
-)  # it has a ParallelismConfig too
+# it has a ParallelismConfig too
+_OF_ACCELERATE = re.compile(r"^\s*(from|import) accelerate\b", re.MULTILINE)
 _IMPORTED = re.compile(r"^(from|import) torchtitan\b", re.MULTILINE)
 
 
@@ -257,8 +247,7 @@ def _configuration(module: Module, name: str) -> Made:
         some = ", ".join(list(found)[:MOST_LISTED])
         raise InputError(
             f"it has {len(found)} configurations, of which torchtitan takes one by --config; name "
-            "it behind the file, such as "
-            f"--from FILE.py:{next(iter(found))}: {some}"
+            f"it behind the file, such as --from FILE.py:{next(iter(found))}: {some}"
         )
     trainers = [
         made
@@ -276,9 +265,8 @@ def _configuration(module: Module, name: str) -> Made:
     if not any(record.name in ("ParallelismConfig", "TrainingConfig") for record in records):
         raise InputError(
             "the file has no function that returns Trainer.Config(...), and neither "
-            "ParallelismConfig(...) nor "
-            "TrainingConfig(...) that is written out; where it takes them from another file, give "
-            "that one"
+            "ParallelismConfig(...) nor TrainingConfig(...) that is written out; where it takes "
+            "them from another file, give that one"
         )
     names = [SECTIONS[record.name] for record in records]
     if len(set(names)) < len(names):
@@ -332,7 +320,6 @@ def _plain(value: object) -> object:
 
 
 def _word(value: object) -> object:
-    """A record of the file as the name of its class."""
     return value.name if isinstance(value, Made) else value
 
 

@@ -9,19 +9,14 @@ from dataclasses import dataclass, field, replace
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import find_model, listed_models
-from phaze.exports.megatron_arguments import known_arguments
-from phaze.exports.megatron_flags import Flags
-from phaze.exports.megatron_mixtures import expert_blocks, mixture
+from phaze.exports.megatron_lm.flags import Flags
+from phaze.exports.megatron_lm.known_arguments import known_arguments
+from phaze.exports.megatron_lm.mixtures import expert_blocks, mixture
 from phaze.exports.shape import DecoderShape, Experts, Positions, decoder_shape
 from phaze_common.errors import InputError
 
-USUAL_WORDS = {
-    "gpt": 50257,
-    "llama": 32000,
-    "mixtral": 32000,
-    "qwen3": 151936,
-    "qwen3moe": 151936,
-}  # of their tokenizers
+# of their tokenizers
+USUAL_WORDS = {"gpt": 50257, "llama": 32000, "mixtral": 32000, "qwen3": 151936, "qwen3moe": 151936}
 LISTED_FIRST = ("qwen3", "qwen3moe", "mixtral")  # whose listed models are called by their names
 ROTARY = ("rope", "yarn", "mrope")  # --position-embedding-type
 OTHER_MODELS = {  # what a program trains that is no decoder of blocks alike
@@ -193,7 +188,6 @@ def _dense(shape: DecoderShape) -> DecoderShape:
 
 
 def _dimensions(family: str, shape: DecoderShape, places: int) -> str:
-    """The name of a model by its sizes."""
     experts = shape.experts
     sizes = {
         "layers": shape.layers,
@@ -231,11 +225,9 @@ def _normalization(flags: Flags, shape: DecoderShape) -> dict[str, str]:
         flags.text("normalization", "LayerNorm"),
         "RMSNorm" if shape.gated else "LayerNorm",
     )
-    return (
-        {}
-        if stated == usual
-        else {"normalization": f"{stated:.20} is priced as {usual}, which such models have"}
-    )
+    if stated == usual:
+        return {}
+    return {"normalization": f"{stated:.20} is priced as {usual}, which such models have"}
 
 
 def _groups(flags: Flags) -> dict[str, str]:
@@ -340,9 +332,8 @@ def _shape(flags: Flags) -> DecoderShape:
             f"--hidden-size {hidden} of the Megatron-LM command is no multiple of its {heads} "
             f"heads; correct one or {GIVE}"
         )
-    kv_heads = (
-        flags.number("num-query-groups", 1) if flags.has("group-query-attention") else heads
-    )  # as Megatron-LM has it
+    # as Megatron-LM has it
+    kv_heads = flags.number("num-query-groups", 1) if flags.has("group-query-attention") else heads
     ffn = flags.number(
         "ffn-hidden-size", int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden
     )

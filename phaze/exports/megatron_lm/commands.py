@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from phaze.exports.bash.variables import MAYBE, SURE
-from phaze.exports.launch_keys import KeyKind
-from phaze.exports.megatron_arguments import known_arguments, values_of
+from phaze.exports.megatron_lm.known_arguments import known_arguments, values_of
+from phaze.settings.launched import KeyKind
 from phaze_common.errors import InputError
 
 MOST_ENTRIES = 3  # of differing flags that a refusal names
@@ -26,21 +26,14 @@ PROCESSES = frozenset(
         "num-nodes",
     }
 )
-COUNTED_BY = (
-    "gres",
-    "gpus",
-    "include",
-    "np",
-    "npernode",
-    "ppn",
-)  # flags whose words say such a number
+# flags whose words say such a number
+COUNTED_BY = ("gres", "gpus", "include", "np", "npernode", "ppn")
 QUEUES = ("srun", "sbatch", "salloc", "mpirun", "mpiexec")
 NOT_SET = "not known from the file; what it holds was not read"
 _PROGRAM = re.compile(r"(?:.*/)?([A-Za-z_]\w*\.py)")
 _FLAG = re.compile(r"--[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
-_PUT_IN = re.compile(
-    r"\$(\{.*\}|\w+)|\$\(.*\)|`.*`", re.DOTALL
-)  # all of the word, whose value is not known
+# all of the word, whose value is not known
+_PUT_IN = re.compile(r"\$(\{.*\}|\w+)|\$\(.*\)|`.*`", re.DOTALL)
 _ARGUMENTS = re.compile(r"\$[{]?[@*][}]?")  # of the script, which is read as started with none
 _LIST = re.compile(
     r"\$\{!?\w+\[[@*]\]\}|\$\{?\w*(args?|opt(ion)?s|flags|params)\w*\}?", re.IGNORECASE
@@ -57,9 +50,8 @@ _OF_MPI = {**dict.fromkeys(("-n", "-np", "--np"), "ntasks"), **_PER_NODE}
 _SHORT = re.compile(r"(-[Nn])([0-9]+)")
 _OF_A_NODE = re.compile(r"(?:.*,)?gpu(?::\w+)?:([0-9]+)(?:\(.*\))?(?:,.*)?")  # --gres=gpu:h100:8
 _INCLUDED = re.compile(r"[\w.-]+(?::([0-9,]+))?")  # host:0,1,2 of deepspeed --include
-_PIECE = re.compile(
-    r"(?:\$\([^()]*\)|`[^`]*`|<[A-Za-z_][^<>\n]*>|\S)+"
-)  # a word of a text of several
+# a word of a text of several
+_PIECE = re.compile(r"(?:\$\([^()]*\)|`[^`]*`|<[A-Za-z_][^<>\n]*>|\S)+")
 _LINE_ENDS = ("\\", "\\\\")  # of a text that is shown, not of words
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"
 _CUT = re.compile(
@@ -219,7 +211,6 @@ def flag_meant(word: str) -> str:
 
 
 def _apart(words: Iterable[str]) -> list[str]:
-    """Words, those that hold several flags taken apart."""
     found: list[str] = []
     for word in words:
         several = MAYBE in word or SURE in word or ("--" in word and len(word.split()) > 1)
@@ -309,8 +300,7 @@ def check_values(excess: Mapping[str, Sequence[str]]) -> None:
         )
         raise InputError(
             f"--{name} of the Megatron-LM command {what}, and {' '.join(words)!r:.60} stands "
-            "behind it, which Megatron-LM "
-            "refuses; "
+            "behind it, which Megatron-LM refuses; "
             f"{'leave the flag out or the word' if takes == 0 else 'leave it out or correct it'}"
         )
 

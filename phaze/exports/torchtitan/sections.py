@@ -20,7 +20,7 @@ from phaze.exports.given_keys import shown, written
 from phaze.exports.launch_batches import OF_REPLICAS, given_number, replicas_of
 from phaze.exports.python_files.values import Expression
 from phaze.exports.refusals import ON_HOST
-from phaze.exports.torchtitan_files import SCHEDULES
+from phaze.exports.torchtitan.files import SCHEDULES
 from phaze_common.choices import PipelineSchedule
 from phaze_common.errors import InputError
 
@@ -89,9 +89,8 @@ class Sections:
     converters: tuple[str, ...] = ()
     besides: Mapping[str, str] | None = None  # settings of the command line; None: there is none
     untold: dict[str, str] = field(default_factory=dict)
-    taken: set[str] = field(
-        default_factory=set
-    )  # paths that the plan says, although most plans have no word for them
+    # paths that the plan says, although most plans have no word for them
+    taken: set[str] = field(default_factory=set)
 
     def has(self, path: str) -> bool:
         """Whether it is given, and not null."""
@@ -262,8 +261,7 @@ def _of_tokens(given: Sections, dp: int | None) -> dict[str, object]:
     if left or not micro:
         raise InputError(
             f"training.num_tokens_per_microbatch_per_dp_rank {tokens} is no multiple of "
-            f"max_context_length {length}, and a plan "
-            "has whole samples; correct one of them"
+            f"max_context_length {length}, and a plan has whole samples; correct one of them"
         )
     whole = given.size("training.num_tokens_per_train_step", -1)
     passes = (
@@ -322,8 +320,7 @@ def _note_rounds(given: Sections, path: str, batch: int, each: int, dp: int | No
     if rounds > 1:
         given.untold[path] = (
             f"gradients are accumulated over {rounds} rounds of {each * dp} sequences, each of "
-            "which fills and empties the "
-            "pipeline; it is priced as one round of all"
+            "which fills and empties the pipeline; it is priced as one round of all"
         )
 
 
@@ -357,9 +354,8 @@ def _stages(given: Sections) -> dict[str, object]:
             f"parallelism.module_fqns_per_model_part must list the modules of a multiple of {pp} "
             "parts"
         )
-    counts = [
-        sum(name != "norm" for name in part) for part in parts
-    ]  # the norm and the head are one layer
+    # the norm and the head are one layer
+    counts = [sum(name != "norm" for name in part) for part in parts]
     return {"schedule": schedule.value, "interleave": len(parts) // pp, "stage_layers": counts}
 
 
@@ -404,9 +400,8 @@ def _recomputed(given: Sections) -> dict[str, object]:
     if "activation_checkpoint" in given.values and given.values["activation_checkpoint"] is None:
         return {"recompute": "none"}
     path, policy = "activation_checkpoint", given.text("activation_checkpoint", "SelectiveAC")
-    if (
-        given.has("activation_checkpoint.mode") or policy == "ActivationCheckpointConfig"
-    ):  # up to June 2026
+    # up to June 2026
+    if given.has("activation_checkpoint.mode") or policy == "ActivationCheckpointConfig":
         path = "activation_checkpoint.mode"
         policy = given.text(path, "selective")
     if policy in ("MemoryBudgetAC", "memory_budget"):

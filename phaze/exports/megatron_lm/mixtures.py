@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from GraphExtractor.models.decoder_parameters import DecoderMatrices
-from phaze.exports.megatron_flags import Flags
+from phaze.exports.megatron_lm.flags import Flags
 from phaze.exports.shape import DecoderShape
 from phaze_common.errors import InputError
 
@@ -30,9 +30,8 @@ def expert_blocks(flags: Flags, layers: int) -> tuple[bool, ...]:
         return tuple(block % found == 0 for block in range(layers))
     if not isinstance(found, list) or len(found) != layers or not {*found} <= {0, 1}:
         raise InputError(
-            f"--moe-layer-freq of the Megatron-LM command is {flags.said(text)}; give a number, "
-            "or a list of 0 and 1 for each of "
-            f"{layers} blocks, or give --model"
+            f"--moe-layer-freq of the Megatron-LM command is {flags.said(text)}; give a number, or "
+            f"a list of 0 and 1 for each of {layers} blocks, or give --model"
         )
     return tuple(bool(each) for each in found)
 
@@ -44,11 +43,9 @@ def _listed(node: ast.expr) -> int | list[int] | None:
             return number
         case ast.List(elts=elements):
             items = [_listed(each) for each in elements]
-            return (
-                [each for each in items if isinstance(each, int)]
-                if all(isinstance(each, int) for each in items)
-                else None
-            )
+            if all(isinstance(each, int) for each in items):
+                return [each for each in items if isinstance(each, int)]
+            return None
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             first, second = _listed(left), _listed(right)
             return first + second if isinstance(first, list) and isinstance(second, list) else None

@@ -1,16 +1,15 @@
 """The text of a plan for torchtitan 0.3.0: the Python module that is its configuration, and the
 script that starts it.
 
-Sizes of the model are constants at the top of the module, so that ``torchtitan_reading`` finds them
+Sizes of the model are constants at the top of the module, so that ``torchtitan.reader`` finds them
 again.
 """
 
 from __future__ import annotations
 
-from textwrap import dedent
-
 from phaze.exports.launch import Launch
 from phaze.exports.shape import DecoderShape
+from phaze.exports.start_scripts import HEAD, on_each_node, torchrun
 from phaze.exports.words import commented
 from phaze_common.choices import PipelineSchedule, Precision, Recompute
 
@@ -19,12 +18,8 @@ SCHEDULES = {  # names of torch.distributed.pipelining.schedules.get_schedule_cl
     PipelineSchedule.ONE_F_ONE_B: "1F1B",
     PipelineSchedule.INTERLEAVED: "Interleaved1F1B",
 }
-THETA = {
-    "llama": 500_000.0,
-    "qwen3": 1_000_000.0,
-    "qwen3_moe": 1_000_000.0,
-    "mixtral": 1_000_000.0,
-}  # of published models
+# of published models
+THETA = {"llama": 500_000.0, "qwen3": 1e6, "qwen3_moe": 1e6, "mixtral": 1e6}
 EPSILON = {"llama": 1e-5, "qwen3": 1e-6, "qwen3_moe": 1e-6, "mixtral": 1e-5}
 
 
@@ -39,36 +34,20 @@ def parts_of(launch: Launch) -> tuple[tuple[str, ...], ...]:
 
 
 def launcher(launch: Launch) -> str:
-    """``run.sh``: torchrun on one node; of several each is given its number and the address of the
-    first."""
-    nodes = launch.nodes
-    lines = [
-        "#!/usr/bin/env bash",
-        commented(
-            f"# Trains {launch.plan.model} on {launch.degrees.devices} x {launch.device} "
-            f"({launch.cluster})."
-        ),
+    """``run.sh``: torchrun of ``torchtitan.train``."""
+    devices = f"{launch.degrees.devices} x"
+    plan = commented(f"{launch.plan.model} on {devices} {launch.device} ({launch.cluster})")
+    shebang, *others = HEAD
+    lines = (
+        shebang,
+        f"# Trains {plan}.",
         "# For torchtitan 0.3.0.",
-        "set -euo pipefail",
-        'cd "$(dirname "$0")"',
+        *others,
         "# torchtitan imports the configuration as a module of this folder",
         'export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"',
-    ]
-    where = "--standalone"
-    if nodes > 1:
-        lines += [
-            f"# start it on each of {nodes} nodes with NODE_RANK 0 to {nodes - 1} and the same "
-            "MASTER_ADDR",
-            ': "${NODE_RANK:?number of this node}" "${MASTER_ADDR:?address of node 0}"',
-        ]
-        # static rendezvous, which keeps the numbers of nodes and with them the order of groups
-        where = (
-            '--node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port '
-            '"${MASTER_PORT:-29500}"'
-        )
-    lines.append(
-        f"exec torchrun --nnodes {nodes} --nproc-per-node {launch.processes_per_node} {where} \\\n"
-        '    -m torchtitan.train --module phaze_plan --config plan "$@"'
+        *on_each_node(launch),
+        f"exec {torchrun(launch)} \\",
+        '    -m torchtitan.train --module phaze_plan --config plan "$@"',
     )
     return "\n".join(lines) + "\n"
 
@@ -78,73 +57,44 @@ def module(launch: Launch) -> str:
     ``Trainer.Config``."""
     shape = launch.shape
     assert shape is not None  # refused else
-    return (
-        "\n\n\n".join(
-            [
-                _head(launch, shape),
-                _norm_and_blocks(shape),
-                _specification(launch, shape),
-                _plan(launch),
-            ]
-        )
-        + "\n"
-    )
+    parts = (_head(launch, shape), _norm_and_blocks(shape), _specification(launch, shape))
+    return "\n\n\n".join((*parts, _plan(launch))) + "\n"
 
 
 def _head(launch: Launch, shape: DecoderShape) -> str:
-    degrees = launch.degrees
-    predicted = (
-        ""
-        if launch.iteration_s is None
-        else f" Predicted: {launch.iteration_s:.4g} s per iteration."
-    )
-    like_llama, experts = shape.family == "llama", shape.experts
-    folder, model = ("llama3", "Llama3") if like_llama else ("qwen3", "Qwen3")
-    helpers = ["get_attention_config", "make_gqa_config"]
-    helpers += (
-        ["make_moe_config", "make_routed_experts_config", "make_router_config"]
-        if experts
-        else ["make_ffn_config"]
-    )
-    float8 = (
-        "Float8LinearConverter, Float8GroupedExpertsConverter"
-        if experts
-        else "Float8LinearConverter"
-    )
+    degrees, experts = launch.degrees, shape.experts
+    seconds = launch.iteration_s
+    predicted = "" if seconds is None else f" Predicted: {seconds:.4g} s per iteration."
+    folder, model, rope, suffix = "qwen3", "Qwen3", "CosSinRoPE", "qwen3"
+    if shape.family == "llama":
+        folder, model, rope, suffix = "llama3", "Llama3", "ComplexRoPE", "llama"
+    blocks, hook, float8 = "make_ffn_config, make_gqa_config", "", ""
+    if experts:
+        blocks = "make_gqa_config, make_moe_config, make_routed_experts_config, make_router_config"
+        hook, float8 = ", register_moe_load_balancing_hook", ", Float8GroupedExpertsConverter"
     imports = [
         "from functools import partial",
         "",
         "import torch.nn as nn",
         "from torchtitan.components.loss import CrossEntropyLoss",
-        "from torchtitan.components.optimizer import "
-        f"default_adamw{', register_moe_load_balancing_hook' if experts else ''}",
-        *(
-            [f"from torchtitan.components.quantization import {float8}"]
-            if degrees.precision is Precision.FP8
-            else []
-        ),
+        f"from torchtitan.components.optimizer import default_adamw{hook}",
         "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
-        *(
-            ["from torchtitan.distributed.activation_checkpoint import FullAC"]
-            if degrees.recompute is not Recompute.NONE
-            else []
-        ),
         "from torchtitan.distributed.pipeline_parallel import pipeline_llm",
         "from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader",
-        f"from torchtitan.models.common import {'ComplexRoPE' if like_llama else 'CosSinRoPE'}, "
-        "Embedding, Linear, RMSNorm",
-        f"from torchtitan.models.common.config_utils import {', '.join(sorted(helpers))}",
-        *(
-            ["from torchtitan.models.common.param_init import skip_param_init"]
-            if shape.tied
-            else []
-        ),
+        f"from torchtitan.models.common import {rope}, Embedding, Linear, RMSNorm",
+        f"from torchtitan.models.common.config_utils import get_attention_config, {blocks}",
         f"from torchtitan.models.{folder}.model import {model}Model, {model}TransformerBlock",
-        f"from torchtitan.models.{folder}.parallelize import "
-        f"parallelize_{'llama' if like_llama else 'qwen3'}",
+        f"from torchtitan.models.{folder}.parallelize import parallelize_{suffix}",
         "from torchtitan.protocols.model_spec import ModelSpec",
         "from torchtitan.trainer import Trainer",
     ]
+    if shape.tied:
+        imports.insert(10, "from torchtitan.models.common.param_init import skip_param_init")
+    if degrees.recompute is not Recompute.NONE:
+        imports.insert(6, "from torchtitan.distributed.activation_checkpoint import FullAC")
+    if degrees.precision is Precision.FP8:
+        home = "torchtitan.components.quantization"
+        imports.insert(5, f"from {home} import Float8LinearConverter{float8}")
     sizes = {
         "MODEL": repr(launch.plan.model),
         "LAYERS": shape.layers,
@@ -157,17 +107,16 @@ def _head(launch: Launch, shape: DecoderShape) -> str:
         "SEQUENCE": launch.plan.sequence_length,
         **({"EXPERTS": experts.count, "CHOSEN": experts.chosen} if experts else {}),
     }
-    return "\n".join(
-        [
-            '"""A plan by phaze for torchtitan 0.3.0, loaded with --module phaze_plan --config '
-            f'plan.{predicted}"""',
-            "",
-            *imports,
-            "",
-            "# sizes of the model, as phaze knows it",
-            *(f"{name} = {value}" for name, value in sizes.items()),
-        ]
-    )
+    how = "loaded with --module phaze_plan --config plan."
+    lines = [
+        f'"""A plan by phaze for torchtitan 0.3.0, {how}{predicted}"""',
+        "",
+        *imports,
+        "",
+        "# sizes of the model, as phaze knows it",
+        *(f"{name} = {value}" for name, value in sizes.items()),
+    ]
+    return "\n".join(lines)
 
 
 def _norm_and_blocks(shape: DecoderShape) -> str:
@@ -224,11 +173,7 @@ dim=HEAD_WIDTH, max_seq_len=SEQUENCE, theta={THETA[shape.family]!r}),
 def _specification(launch: Launch, shape: DecoderShape) -> str:
     like_llama, experts = shape.family == "llama", shape.experts
     model = "Llama3Model" if like_llama else "Qwen3Model"
-    embedding = (
-        '{"weight": skip_param_init}'
-        if shape.tied
-        else '{"weight": partial(nn.init.normal_, std=0.02)}'
-    )
+    weight = "skip_param_init" if shape.tied else "partial(nn.init.normal_, std=0.02)"
     float8 = ""
     if launch.degrees.precision is Precision.FP8:
         # the head and the router stay in bf16, as predicted
@@ -238,10 +183,9 @@ def _specification(launch: Launch, shape: DecoderShape) -> str:
     model = linear.build().convert(model)
 """
         if experts:
-            float8 += (
-                "    model = "
-                "Float8GroupedExpertsConverter.Config(model_compile_enabled=True).build().convert(model)\n"
-            )
+            float8 += """\
+    model = Float8GroupedExpertsConverter.Config(model_compile_enabled=True).build().convert(model)
+"""
     hook = "register_moe_load_balancing_hook" if experts else "None"
     return f"""\
 def _model() -> ModelSpec:
@@ -250,7 +194,7 @@ def _model() -> ModelSpec:
         vocab_size=VOCABULARY,
         enable_weight_tying={shape.tied},
         tok_embeddings=Embedding.Config(
-            num_embeddings=VOCABULARY, embedding_dim=HIDDEN, param_init={embedding}
+            num_embeddings=VOCABULARY, embedding_dim=HIDDEN, param_init={{"weight": {weight}}}
         ),
         norm=_norm(HIDDEN),
         lm_head=Linear.Config(in_features=HIDDEN, out_features=VOCABULARY, param_init=LINEAR),
@@ -270,59 +214,42 @@ def _model() -> ModelSpec:
 
 def _plan(launch: Launch) -> str:
     degrees = launch.degrees
+    fp8 = degrees.precision is Precision.FP8
     # without sequence parallelism there are only all-reduces, which neither async TP nor phaze's
     # prediction overlaps
     overlapped = launch.overlap_tensor and degrees.tp > 1 and degrees.sequence_parallel
-    compiled = degrees.precision is Precision.FP8 or overlapped
-    why = "blocks stay as they are written"
-    if compiled:
-        why = (
-            "float8's casts are fused only when compiled"
-            if degrees.precision is Precision.FP8
-            else "compiled for async TP"
-        )
+    why = "compiled for async TP" if overlapped else "blocks stay as they are written"
+    why = "float8's casts are fused only when compiled" if fp8 else why
     checkpoint = "FullAC.Config(),  # each block is computed again in the backward pass"
     if degrees.recompute is Recompute.NONE:
         checkpoint = "None,  # nothing is computed twice"
-    return (
-        dedent(
-            f"""\
-        def plan() -> Trainer.Config:
-            \"\"\"The plan of {degrees.devices} devices.\"\"\"
-            return Trainer.Config(
-                model_spec=_model(),
-                hf_assets_path="./assets",  # folder of a tokenizer: yours to give
-                loss=CrossEntropyLoss.Config(global_vocab_size=VOCABULARY),
-                optimizer=default_adamw(lr=3e-4),  # Adam's two moments, as predicted; the rate is yours to give
-                dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),  # yours to give
-                activation_checkpoint={checkpoint}
-                # {why}; async TP overlaps collectives with products where the plan does
-                compile=CompileConfig(enable={compiled}, enable_async_tensor_parallel={overlapped}),
-        @training@
-        @parallelism@
-            )"""
-        )
-        .replace("@training@", _training(launch))
-        .replace("@parallelism@", _parallelism(launch))
-    )
+    return f'''\
+def plan() -> Trainer.Config:
+    """The plan of {degrees.devices} devices."""
+    return Trainer.Config(
+        model_spec=_model(),
+        hf_assets_path="./assets",  # folder of a tokenizer: yours to give
+        loss=CrossEntropyLoss.Config(global_vocab_size=VOCABULARY),
+        optimizer=default_adamw(lr=3e-4),  # Adam's two moments, as predicted; the rate is yours to give
+        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),  # yours to give
+        activation_checkpoint={checkpoint}
+        # {why}; async TP overlaps collectives with products where the plan does
+        compile=CompileConfig(enable={fp8 or overlapped}, enable_async_tensor_parallel={overlapped}),
+{_training(launch)}
+{_parallelism(launch)}
+    )'''
 
 
 def _training(launch: Launch) -> str:
     degrees = launch.degrees
-    pipelined = degrees.pp > 1
-    local = degrees.global_batch_size // degrees.dp if pipelined else degrees.micro_batch_size
-    how = (
-        f"all {degrees.micro_batches} micro-batches of a replica go through the pipeline in one "
-        "step"
-        if pipelined
-        else f"a micro-batch; gradients of {degrees.micro_batches} are accumulated"
-    )
+    batches, local = degrees.micro_batches, degrees.micro_batch_size
+    how = f"a micro-batch; gradients of {batches} are accumulated"
+    if degrees.pp > 1:
+        local = degrees.global_batch_size // degrees.dp
+        how = f"all {batches} micro-batches of a replica go through the pipeline in one step"
     width = "float32" if degrees.precision is Precision.FP32 else "bfloat16"
-    host = (
-        "the step then runs on the host"
-        if degrees.offload
-        else "weights, gradients and optimizer state stay on devices"
-    )
+    host = "weights, gradients and optimizer state stay on devices"
+    host = "the step then runs on the host" if degrees.offload else host
     return f"""\
         training=TrainingConfig(
             seq_len=SEQUENCE,
@@ -355,36 +282,31 @@ def _parallelism(launch: Launch) -> str:
             "ZeRO 2: weights stay gathered from a forward to its backward pass, once per "
             "micro-batch"
         )
-    lines = [
-        f"data_parallel_replicate_degree={1 if shards else degrees.dp},",
-        f"data_parallel_shard_degree={degrees.dp if shards else 1},",
-        f"# {reshard}",
-        f'fsdp_reshard_after_forward="{"always" if always else "never"}",',
-        f"tensor_parallel_degree={degrees.tp},",
-        "# the only backend that torch 2.13 runs with all of these; the default, spmd_types, "
-        "needs a later torch",
-        'spmd_backend="partial_dtensor",',
-        f"enable_sequence_parallel={degrees.sequence_parallel},  # tokens around norms are cut "
-        "over the tensor-parallel devices",
-        f"context_parallel_degree={degrees.cp},",
-        'context_parallel_load_balancer="headtail",  # each device has an early and a late part '
-        "of the causal mask",
-        f"expert_parallel_degree={degrees.ep},",
-        f"pipeline_parallel_degree={degrees.pp},",
-    ]
+    stages = ""
     if degrees.pp > 1:
-        name = SCHEDULES[degrees.schedule]
-        lines += [
-            f'pipeline_parallel_schedule="{name}",  # {degrees.interleave} '
-            f"chunk{'s'[: degrees.interleave > 1]} per stage",
-            f"pipeline_parallel_microbatch_size={degrees.micro_batch_size},",
-            "# the plan's stages as they are; the command line cannot give this list",
-            "module_fqns_per_model_part=[",
-            *(
-                "    [" + ", ".join(f'"{module}"' for module in part) + "],"
-                for part in parts_of(launch)
-            ),
-            "],",
-        ]
-    body = "\n".join(" " * 12 + line for line in lines)
-    return f"        parallelism=ParallelismConfig(\n{body}\n        ),"
+        parts = ["[" + ", ".join(f'"{name}"' for name in part) + "]," for part in parts_of(launch)]
+        chunks = f"{degrees.interleave} chunk{'s'[: degrees.interleave > 1]} per stage"
+        listed = "\n".join(f"                {part}" for part in parts)
+        stages = f"""\
+            pipeline_parallel_schedule="{SCHEDULES[degrees.schedule]}",  # {chunks}
+            pipeline_parallel_microbatch_size={degrees.micro_batch_size},
+            # the plan's stages as they are; the command line cannot give this list
+            module_fqns_per_model_part=[
+{listed}
+            ],
+"""
+    return f"""\
+        parallelism=ParallelismConfig(
+            data_parallel_replicate_degree={1 if shards else degrees.dp},
+            data_parallel_shard_degree={degrees.dp if shards else 1},
+            # {reshard}
+            fsdp_reshard_after_forward="{"always" if always else "never"}",
+            tensor_parallel_degree={degrees.tp},
+            # the only backend that torch 2.13 runs with all of these; the default, spmd_types, needs a later torch
+            spmd_backend="partial_dtensor",
+            enable_sequence_parallel={degrees.sequence_parallel},  # tokens around norms are cut over the tensor-parallel devices
+            context_parallel_degree={degrees.cp},
+            context_parallel_load_balancer="headtail",  # each device has an early and a late part of the causal mask
+            expert_parallel_degree={degrees.ep},
+            pipeline_parallel_degree={degrees.pp},
+{stages}        ),"""

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from phaze.exports.given_keys import flattened, is_off, known_keys, truth, whole, written
 from phaze.exports.launch_batches import devices_of_a_replica
-from phaze.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
+from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
 from phaze_common.choices import GroupOrder
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import parse_yaml
@@ -94,23 +94,10 @@ PRECISIONS |= {
     "bfloat16": "bf16",
 }
 FP8_OR_LESS = re.compile(r"nvfp4|mxfp4|fp4")
-OTHERS = (
-    "bert",
-    "t5",
-    "bart",
-    "ul2",
-    "retro",
-    "mamba",
-    "hyena",
-    "griffin",
-    "encoder.",
-    "decoder.",
-)  # models of other shapes
-OF_THE_MODEL = (
-    "normalization",
-    "vocab-size",
-    "num-query-groups",
-)  # flags of which something usual is taken
+# models of other shapes
+OTHERS = ("bert", "t5", "bart", "ul2", "retro", "mamba", "hyena", "griffin", "encoder.", "decoder.")
+# flags of which something usual is taken
+OF_THE_MODEL = ("normalization", "vocab-size", "num-query-groups")
 SWITCHED_OFF = {  # keys that are false where a flag of Megatron-LM is given
     "disable-bias-linear": "add_bias_linear",
     "untie-embeddings-and-output-weights": "share_embeddings_and_output_weights",
@@ -426,11 +413,11 @@ def _sharding(given: _Given) -> dict[str, object]:
     if given.first(*names) is not None:
         return {"zero_stage": int(given.flag(*names))}
     name = given.text("optimizer.name")
-    return (
-        {"zero_stage": int(name.startswith("distributed_") or name == "mcore_distributed_optim")}
-        if name
-        else {}
-    )
+    if name:
+        return {
+            "zero_stage": int(name.startswith("distributed_") or name == "mcore_distributed_optim")
+        }
+    return {}
 
 
 def _recomputed(given: _Given) -> dict[str, object]:
@@ -495,7 +482,7 @@ def _stages(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
     pp = whole(found.get("pp"), "pp") or 1
     layout = given.first("model.pipeline_model_parallel_layout")
     if pp > 1 and isinstance(layout, str):
-        from phaze.exports.megatron_pipeline import layout_chunks, predicts_further
+        from phaze.exports.megatron_lm.pipeline import layout_chunks, predicts_further
 
         chunks = layout_chunks(layout)
         if predicts_further(layout):
@@ -539,7 +526,7 @@ def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
 def _model(given: _Given) -> dict[str, object]:
     """The model by the words of a Megatron-LM command, where its sizes are all there and such a
     command can say it."""
-    from phaze.exports.megatron_reading import read as read_command
+    from phaze.exports.megatron_lm.reader import read as read_command
 
     needed = ("num_layers", "hidden_size", "num_attention_heads")
     sizes = [given.first(f"model.{name}") for name in needed]

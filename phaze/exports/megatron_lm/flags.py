@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from phaze.exports.bash.script import script_of
-from phaze.exports.megatron_arguments import known_arguments, values_of
-from phaze.exports.megatron_commands import (
+from phaze.exports.megatron_lm.commands import (
     NOT_SET,
     alike,
     check_one,
@@ -19,6 +18,7 @@ from phaze.exports.megatron_commands import (
     parsed,
     unquoted,
 )
+from phaze.exports.megatron_lm.known_arguments import known_arguments, values_of
 from phaze.exports.near_names import near_name
 from phaze_common.errors import InputError
 
@@ -174,9 +174,8 @@ class Flags:
         if not re.fullmatch(r"[0-9]{1,12}", text) or int(text) < least:
             variable = ", or set the variable in it" if "$" in text else ""
             raise InputError(
-                f"--{name} of the Megatron-LM command is {self.said(text)}; give a whole number "
-                f"of at least {least} in at most "
-                f"12 digits{variable}{self.remedy(name)}"
+                f"--{name} of the Megatron-LM command is {self.said(text)}; give a whole number of "
+                f"at least {least} in at most 12 digits{variable}{self.remedy(name)}"
             )
         return int(text)
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from Estimator.plans.offload import Offload
-from phaze.exports.deepspeed_reading import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE
+from phaze.exports.deepspeed.reader import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE
 from phaze.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole, written
 from phaze.exports.launch_batches import accumulation
-from phaze.exports.launch_keys import LaunchReading
 from phaze.exports.python_files.changes import ABSENT
 from phaze.exports.python_files.expressions import Method
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
+from phaze.settings.launched import LaunchReading
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import parse_yaml
 
@@ -158,13 +158,8 @@ def _reading(
     known.check_spelling(words)
     untold, usual = dict[str, str](), dict[str, str]()
     micro = whole(_told(values, MARK, given), MARK)
-    found: dict[str, object] = {
-        "tp": 1,
-        "pp": 1,
-        "cp": 1,
-        "ep": 1,
-        "micro_batch_size": micro or 8,
-    }  # Trainer's default
+    # Trainer's default
+    found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": micro or 8}
     steps = (
         whole(_told(values, "gradient_accumulation_steps", given), "gradient_accumulation_steps")
         or 1
@@ -266,10 +261,8 @@ def _sharing(
         untold["fsdp"] = (
             "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
         )
-    found: dict[str, object] = {
-        "zero_stage": stage or 0,
-        "overlap_gradients": True,
-    }  # as torch always does
+    # as torch always does
+    found: dict[str, object] = {"zero_stage": stage or 0, "overlap_gradients": True}
     options = values.get("fsdp_config")
     options = options if isinstance(options, dict) and named else {}
     if truth(

@@ -17,8 +17,16 @@ from Estimator.plans.layer_costs import PassCosts, moded_layers, run_again
 from Estimator.plans.pricing import PricedPlan, StageParts, stage_parts
 from Estimator.plans.rates import Messages
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, Operator
-from phaze.exports.parameter_traffic import StageTraffic, stage_traffic
-from phaze.exports.work import ChunkWork, Members, Message, PassWork, PlanWork, StageWork, Traffic
+from phaze.exports.chakra.parameter_traffic import StageTraffic, stage_traffic
+from phaze.exports.chakra.work import (
+    ChunkWork,
+    Members,
+    Message,
+    PassWork,
+    PlanWork,
+    StageWork,
+    Traffic,
+)
 
 ROUNDING = (
     1e-9  # part of the seconds of collectives that is no communication hidden, but digits lost

@@ -9,28 +9,20 @@ from collections.abc import Callable, Iterator, Mapping
 from GraphExtractor.models.base import LanguageModelFamily
 from GraphExtractor.models.registry import find_model
 from phaze.exports.bash.simple_commands import DECLARING
-from phaze.exports.launch_keys import KeyKind, LaunchKey, LaunchReading
-from phaze.exports.megatron_arguments import known_arguments
-from phaze.exports.megatron_commands import COUNTED_BY, PROCESSES
-from phaze.exports.megatron_flags import SETTINGS, Flags, flags_of
-from phaze.exports.megatron_model import blocks_of, model_of
-from phaze.exports.megatron_pipeline import blocks_of_chunks, chunks_of, predicts_further
+from phaze.exports.megatron_lm.commands import COUNTED_BY, PROCESSES
+from phaze.exports.megatron_lm.flags import SETTINGS, Flags, flags_of
+from phaze.exports.megatron_lm.known_arguments import known_arguments
+from phaze.exports.megatron_lm.model import blocks_of, model_of
+from phaze.exports.megatron_lm.pipeline import blocks_of_chunks, chunks_of, predicts_further
+from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
 from phaze_common.choices import GroupOrder
 from phaze_common.errors import InputError
 
 PROGRAM = "Megatron-LM"
-EXCHANGES = {
-    "allgather": "gather",
-    "all_gather": "gather",
-    "p2p": "ring",
-    "a2a": "ulysses",
-}  # --cp-comm-type
-ZERO_STAGES = {
-    "no_shard": 0,
-    "optim": 1,
-    "optim_grads": 2,
-    "optim_grads_params": 3,
-}  # --data-parallel-sharding-strategy
+# --cp-comm-type
+EXCHANGES = {"allgather": "gather", "all_gather": "gather", "p2p": "ring", "a2a": "ulysses"}
+# --data-parallel-sharding-strategy
+ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 EAGER_BACKENDS = ("unfused", "local")  # --attention-backend
 OPTIMIZERS = {
     "adam": "adam",
@@ -198,8 +190,7 @@ def _replicas(flags: Flags, others: int) -> int | None:
     if devices % others:
         raise InputError(
             f"{devices} processes of the Megatron-LM command are no multiple of tp x pp x cp, "
-            f"{others}; correct one or "
-            "give --devices"
+            f"{others}; correct one or give --devices"
         )
     return devices // others
 
@@ -264,8 +255,7 @@ def _recompute(flags: Flags, pp: int, inexpressible: dict[str, str]) -> str:
     if granularity not in ("none", "selective", "full"):
         raise InputError(
             f"--recompute-granularity of the Megatron-LM command is {flags.said(granularity)}; "
-            "give selective or full, or leave "
-            "it out, or give --recompute"
+            "give selective or full, or leave it out, or give --recompute"
         )
     if granularity == "selective":
         others = sorted({*modules} - {"core_attn"})
@@ -306,9 +296,8 @@ def _zero_stage(flags: Flags) -> int:
     if flags.has("use-torch-fsdp2"):
         return 3
     if flags.has("use-megatron-fsdp", "use-custom-fsdp"):
-        usual = (
-            "optim_grads_params" if flags.has("use-megatron-fsdp") else "no_shard"
-        )  # what each of them begins with
+        # what each of them begins with
+        usual = "optim_grads_params" if flags.has("use-megatron-fsdp") else "no_shard"
         strategy = flags.text("data-parallel-sharding-strategy", usual)
         if strategy not in ZERO_STAGES:
             raise InputError(
@@ -406,8 +395,7 @@ def _optimizer(flags: Flags) -> dict[str, object]:
         if name not in OPTIMIZERS:
             raise InputError(
                 f"--optimizer of the Megatron-LM command is {name!r:.60}, whose memory is not "
-                "known; give adam or sgd, here or "
-                "with --optimizer"
+                "known; give adam or sgd, here or with --optimizer"
             )
         found["optimizer"] = "sgd_momentum" if name == "sgd" and not still else OPTIMIZERS[name]
     part = flags.text("optimizer-offload-fraction", "1")
@@ -415,8 +403,7 @@ def _optimizer(flags: Flags) -> dict[str, object]:
         if not _PART.fullmatch(part):
             raise InputError(
                 f"--optimizer-offload-fraction of the Megatron-LM command is {flags.said(part)}; "
-                "give a part from 0 to 1, or "
-                "give --offload"
+                "give a part from 0 to 1, or give --offload"
             )
         found["offload"] = ["optimizer" if float(part) == 1.0 else f"optimizer={float(part)!r}"]
     return found
@@ -437,7 +424,6 @@ def _exchange(flags: Flags) -> str:
 def _keys(
     flags: Flags, inexpressible: Mapping[str, str], taken: Mapping[str, str]
 ) -> Iterator[LaunchKey]:
-    """What became of each flag of the command."""
     known = known_arguments()
     for name, words in flags.values.items():
         value, meaning = " ".join(words), known.meaning(name)
@@ -454,9 +440,8 @@ def _keys(
             yield LaunchKey(f"--{name}", value, KeyKind.NO_EFFECT, "its usual value")
         else:
             yield LaunchKey(f"--{name}", value, meaning.kind, meaning.reason)
-    for name in [
-        each for each in inexpressible if each not in flags.values
-    ]:  # not given, and its usual value differs
+    # not given, and its usual value differs
+    for name in [each for each in inexpressible if each not in flags.values]:
         yield LaunchKey(f"--{name}", "", KeyKind.NOT_EXPRESSIBLE, inexpressible[name], given=False)
     for name, earlier in flags.repeated.items():
         if known.meaning(name).kind in (KeyKind.READ, KeyKind.NOT_EXPRESSIBLE):
@@ -482,7 +467,6 @@ def _said_instead(name: str, value: str, given: Mapping[str, str]) -> str:
 
 
 def _other_keys(flags: Flags, taken: Mapping[str, str]) -> Iterator[LaunchKey]:
-    """What the command does not say, and what its program is."""
     for name, reason in taken.items():
         if name not in flags.values:
             yield LaunchKey(f"--{name}", "", KeyKind.USUAL, reason, given=False)

@@ -12,7 +12,7 @@ from Estimator.plans.rates import Messages
 from Estimator.plans.stage_parameters import stage_parameters
 from Estimator.plans.stage_price import SENT
 from GraphExtractor.graph import CollectiveKind
-from phaze.exports.work import Members, Traffic
+from phaze.exports.chakra.work import Members, Traffic
 
 
 @dataclass(frozen=True)

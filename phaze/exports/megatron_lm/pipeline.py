@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from phaze.exports.megatron_flags import Flags
+from phaze.exports.megatron_lm.flags import Flags
 from phaze_common.errors import InputError
 
 _PIECE = re.compile(
@@ -46,8 +46,7 @@ def chunks_of(flags: Flags, layers: int, pp: int) -> tuple[str, ...]:
     if interleave < 1 or any(blocks % interleave for blocks in stages):
         raise InputError(
             f"{interleave} chunks do not divide the blocks {list(stages)} of the stages of the "
-            "Megatron-LM command; "
-            "correct them or give --interleave"
+            "Megatron-LM command; correct them or give --interleave"
         )
     blocks = [stages[chunk % pp] // interleave for chunk in range(pp * interleave)]
     blocks[0] -= ahead
@@ -100,8 +99,7 @@ def layout_chunks(layout: str) -> tuple[str, ...]:
     if any(chunk and not chunk.strip("m") for chunk in chunks):
         raise InputError(
             "a stage of the layout of the Megatron-LM command has nothing but layers that predict "
-            "further tokens (m), which no "
-            "plan has; give --pp"
+            "further tokens (m), which no plan has; give --pp"
         )
     return tuple(chunk.replace("m", "") for chunk in chunks)
 

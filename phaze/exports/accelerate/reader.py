@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from Estimator.plans.offload import Offload
-from phaze.exports.deepspeed_reading import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE, own_gradients
+from phaze.exports.deepspeed.reader import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE, own_gradients
 from phaze.exports.given_keys import (
     flattened,
     is_off,
@@ -24,7 +24,7 @@ from phaze.exports.given_keys import (
     written,
 )
 from phaze.exports.launch_batches import accumulation, devices_of_a_replica
-from phaze.exports.launch_keys import LaunchReading
+from phaze.settings.launched import LaunchReading
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import parse_yaml
 
@@ -317,7 +317,6 @@ def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
         if own[0] * own[1] != dp:
             raise InputError(
                 f"num_processes {devices} is not dp_replicate_size {own[0]} x dp_shard_size "
-                f"{own[1]} x {others}; "
-                "correct one of them"
+                f"{own[1]} x {others}; correct one of them"
             )
     return {"dp": dp}

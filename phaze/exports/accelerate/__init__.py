@@ -1,0 +1,1 @@
+"""accelerate: configurations, written and read."""

@@ -1,0 +1,1 @@
+"""DeepSpeed: configurations, written and read."""

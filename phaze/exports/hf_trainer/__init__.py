@@ -1,0 +1,1 @@
+"""Hugging Face's Trainer: its arguments, written and read."""

@@ -1,0 +1,1 @@
+"""NeMo and Megatron Bridge: configurations, read, and recipes of the latter, written."""

@@ -1,0 +1,127 @@
+"""The text of the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from phaze.exports.launch import Launch
+from phaze.exports.nemo.settings import model_settings, records
+from phaze.exports.words import commented
+from phaze_common.choices import Precision, StateDtype
+
+FILE = "phaze_recipe.py"
+FUNCTION = "phaze_plan"
+WHY_COLUMN = 72  # where comments begin, where the setting leaves room
+RECIPES = {
+    Precision.BF16: "bf16_mixed",
+    Precision.FP16: "fp16_mixed",
+    Precision.FP8: "bf16_with_fp8_delayed_scaling_mixed",
+}
+
+_IMPORTS = """\
+import torch
+from megatron.bridge.models.gpt_provider import GPTModelProvider
+from megatron.bridge.training.comm_overlap import CommOverlapConfig
+from megatron.bridge.training.config import (
+    CheckpointConfig,
+    ConfigContainer,
+    DistributedDataParallelConfig,
+    DistributedInitConfig,
+    GPTDatasetConfig,
+    LoggerConfig,
+    OptimizerConfig,
+    RNGConfig,
+    SchedulerConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from megatron.bridge.training.gpt_step import forward_step
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config
+from megatron.bridge.training.pretrain import pretrain
+from megatron.core.transformer.enums import AttnBackend
+"""
+
+
+def recipe(launch: Launch) -> str:
+    """A module whose function returns the configuration, and which trains by it when it is
+    started."""
+    degrees, model = launch.degrees, launch.plan.model
+    predicted = ""
+    if launch.iteration_s is not None:
+        predicted += f"Predicted: {launch.iteration_s:.4g} s an iteration.\n"
+    if launch.memory_bytes is not None:
+        fullest = f"{launch.memory_bytes / 2**30:.4g} GiB on the fullest device"
+        predicted += f"Predicted: {fullest}.\n"
+    where = commented(f"{model} on {degrees.devices} x {launch.device}, cluster {launch.cluster}.")
+    lines = [each.line(" " * 8, WHY_COLUMN) for each in model_settings(launch)]
+    others = [
+        line
+        for record in records(launch)
+        for line in (
+            f"        {record.field}={record.kind}(",
+            *(each.line(" " * 12, WHY_COLUMN) for each in record.settings),
+            "        ),",
+        )
+    ]
+    body = [
+        "    model = GPTModelProvider(",
+        *lines,
+        "    )",
+        *_precision(launch),
+        "    return ConfigContainer(",
+        "        model=model,",
+        *others,
+        "        mixed_precision=precision,",
+        "    )",
+        "",
+        "",
+        'if __name__ == "__main__":',
+        *_connections(launch),
+    ]
+    listed = "\n".join(body)
+    return f'''\
+"""A plan of Phaze for Megatron Bridge (0.3.1 and later).
+
+{where}
+{predicted}
+Start it with torchrun --nnodes {launch.nodes} --nproc-per-node {launch.processes_per_node} \
+{FILE}, on every node with
+its own --node-rank and the same --master-addr; data is made up until dataset and tokenizer are \
+changed.
+"""
+
+import os
+
+{_IMPORTS}
+
+def {FUNCTION}() -> ConfigContainer:
+    """Return the configuration of the plan."""
+{listed}
+    pretrain(config={FUNCTION}(), forward_step_func=forward_step)
+'''
+
+
+def _connections(launch: Launch) -> Iterator[str]:
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    if launch.degrees.zero_stage > 1:
+        why = "Megatron-FSDP refuses 1: its gathers run beside computation"
+        yield f'    os.environ.pop("{name}", None)  # {why}'
+    elif launch.degrees.tp > 1 or launch.degrees.cp > 1:
+        why = "tp and cp need it before Blackwell: kernels keep their order"
+        yield f'    os.environ["{name}"] = "1"  # {why}'
+
+
+def _precision(launch: Launch) -> Iterator[str]:
+    precision, formats = launch.plan.precision, launch.degrees.state_formats
+    if precision is Precision.FP32:
+        yield "    precision = None  # fp32: weights, gradients and all products"
+        return
+    made = f'get_mixed_precision_config("{RECIPES[precision]}")'
+    yield f"    precision = {made}  # the plan's precision {precision.value}"
+    if precision is Precision.FP8:
+        why = f"weights are kept and gathered in {'fp8' if formats.fp8_weights else 'bf16'}"
+        yield f"    precision.fp8_param_gather = {formats.fp8_weights}  # priced so: {why}"
+    if formats.gradient_dtype is not None:
+        whole = formats.gradient_dtype is StateDtype.FP32
+        why = f"the plan adds up gradients in {formats.gradient_dtype}"
+        yield f"    precision.grad_reduce_in_fp32 = {whole}  # {why}"
