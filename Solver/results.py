@@ -12,6 +12,7 @@ from Estimator.coverage import PricedByBytes
 from Estimator.devices.device import Device
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
+from Estimator.plans.axes import plan_axis
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.placement import Placement
 from Estimator.plans.plan import Plan, plan_mapping
@@ -223,7 +224,7 @@ class ModelPlan:
 
     def value_of(self, axis: str) -> Any:
         """Its value of an axis of plans."""
-        return getattr(self if hasattr(self, axis) else self.plan, axis)
+        return plan_axis(axis).of(self.plan.of_first_stage)
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,14 @@ class PlanAxis:
     attribute: str
 
     @property
+    def is_symbol(self) -> bool:
+        """Whether its key is a symbol, as in tp 8 x pp 4, rather than a word."""
+        return len(self.key) < SHORTEST_WORD
+
+    @property
     def label(self) -> str:
-        """Its title, with the symbol that a plan is written with."""
-        symbol = len(self.key) < SHORTEST_WORD
-        return f"{self.axis.title} {self.key}" if symbol else self.axis.title
+        """Its title, with its symbol if it has one."""
+        return f"{self.axis.title} {self.key}" if self.is_symbol else self.axis.title
 
     @property
     def decides_layer_costs(self) -> bool:
@@ -74,8 +78,8 @@ def _axes_of(record: type[Any], home: str = "") -> Iterator[PlanAxis]:
 
 PLAN_AXES: tuple[PlanAxis, ...] = (
     *_axes_of(Layout),
-    *_axes_of(Degrees),
     *_axes_of(UniformPlan),
+    *_axes_of(Degrees),
     *_axes_of(PlanHeader),
     *_axes_of(StateFormats, "state_formats."),
 )

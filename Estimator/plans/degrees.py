@@ -454,7 +454,7 @@ class UniformPlan(Degrees, PlanHeader):
             most=2**16,
             takes_all=True,
             title="pipeline depth",
-            glossary="stages that the layers are cut into",
+            glossary="which the layers are cut into",
             compared=True,
             usual=None,
         ),

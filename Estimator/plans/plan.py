@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from Estimator.network.cluster import Cluster
@@ -71,6 +71,15 @@ class Plan(PlanHeader):
         """Pipeline stages."""
         return len(self.stages) // self.interleave
 
+    @property
+    def of_first_stage(self) -> UniformPlan:
+        """The plan whose stages are all trained as the first one."""
+        shared = vars(part_of(PlanHeader, self))
+        layers = tuple(len(stage.layers) for stage in self.stages)
+        return UniformPlan(
+            **vars(self.stages[0].degrees), **shared, pp=self.pp, stage_layers=layers
+        )
+
     def as_uniform(self, names: tuple[str, ...]) -> UniformPlan:
         """The plan by its degrees, where all chunks are trained alike; ``names`` are the model's
         layers in execution order.
@@ -110,13 +119,8 @@ class Plan(PlanHeader):
                 f"interleave of the plan is {self.interleave}, which does not divide the "
                 f"{len(self.stages)} of its stages"
             )
-        return UniformPlan(
-            **vars(first),
-            **vars(part_of(PlanHeader, self)),
-            pp=self.pp,
-            stage_layers=tuple(len(stage.layers) for stage in self.stages),
-            layer_order=None if order == tuple(range(len(order))) else order,
-        )
+        in_order = order == tuple(range(len(order)))
+        return replace(self.of_first_stage, layer_order=None if in_order else order)
 
 
 def plan_by_value(document: object, source: str) -> Plan:

@@ -149,8 +149,7 @@ class _Model:
         return sorted(values, key=lambda value: modes.index(value) if value in modes else value)
 
     def _chosen_value(self, axis: ChosenAxis) -> Value:
-        whole = self._chosen.plan if axis.name == "overlap_gradients" else self._chosen
-        value: Value = getattr(whole, axis.name)
+        value: Value = self._chosen.value_of(axis.name)
         names = {order.value for order in ORDERS}
         return (
             GroupOrder.TIERS.value if axis.name == "group_order" and value not in names else value

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import Layout, UniformPlan
-from Estimator.plans.offload import NOTHING, Offload
+from Estimator.plans.offload import NOTHING
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import Recompute
 from phaze_common.choices import GroupOrder
@@ -23,6 +24,15 @@ from Solver.plans.assignments import of_groups, ordered, placed_beside
 from Solver.plans.replicas import undominated
 
 IntArray = NDArray[np.int64]
+
+
+# axes whose values a ``PlanSpace`` combines by rules
+COMBINED = frozenset(
+    {
+        *("layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "sequence_parallel"),
+        *("micro_batch_size", "recompute", "overlap_tensor"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,8 @@ class PlanSpace:
     the stages of the others may differ. None stands for every value there is. Where
     ``GroupOrder.TIERS`` is among the ``group_orders``, the axes share out the tiers of the network,
     whose blocks hold ``capacities``, in every other way too. ``layouts`` are further ones besides
-    tp with and without sequence parallelism, and cp.
+    tp with and without sequence parallelism, and cp. ``further`` are values of other axes that
+    decide what layers cost, or what is kept in host memory: each goes with all others.
     """
 
     devices: int
@@ -61,7 +72,7 @@ class PlanSpace:
     layouts: tuple[Layout, ...] = ()
     overlap_gradients: tuple[bool, ...] = (False,)
     overlap_tensor: tuple[bool | None, ...] = (None,)
-    offloads: tuple[Offload, ...] = (NOTHING,)
+    further: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     whole_micro_batches: bool = False
 
     def within(self, devices: int | None) -> PlanSpace:
@@ -73,8 +84,10 @@ class PlanSpace:
     def shapes(self) -> Iterator[UniformPlan]:
         """Plans that differ in what decides the seconds of a layer, or in what is kept in host
         memory."""
+        axes = [axis for axis, _ in self.further]
         for shape in self._shapes():  # shapes with the same plans follow one another
-            yield from (replace(shape, offload=offload) for offload in self.offloads)
+            for chosen in product(*(values for _, values in self.further)):
+                yield replace(shape, **dict(zip(axes, chosen, strict=True)))
 
     def _shapes(self) -> Iterator[UniformPlan]:
         axes = product(

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from Estimator.plans.axes import PLAN_AXES
 from phaze.report.conventions import MFU_OF_ANY
 
 
@@ -20,14 +21,11 @@ MEANINGS = (
     Meaning("GLB", "the buffer on the chip that its cores share"),
     Meaning("HBM", "the memory beside the chip"),
     Meaning("micro-batch", "samples that pass through a pipeline together"),
-    Meaning("tp", "tensor parallel width, devices that share every layer"),
-    Meaning(
-        "tp2", "width of the second tensor axis of a 2d layout, whose devices share the tokens too"
+    *(
+        Meaning(each.key, f"{each.axis.help}, {each.axis.glossary}")
+        for each in PLAN_AXES
+        if each.axis.glossary
     ),
-    Meaning("cp", "context parallel degree, devices that share the tokens of a sequence"),
-    Meaning("ep", "expert parallel degree, devices that share the experts"),
-    Meaning("pp", "pipeline depth, stages that the layers are cut into"),
-    Meaning("dp", "data parallel degree, replicas that share the samples"),
     Meaning(
         "Pareto front",
         "designs that no other one equals or beats in everything that the front is of (--front)",

@@ -23,7 +23,7 @@ from phaze_common.numbers import number
 from phaze_common.stated_fields import Mode
 from Solver.designs.pursuit import USUAL
 from Solver.hardware import DesignedChips, ExistingDevice, Hardware
-from Solver.plans.space import PlanSpace
+from Solver.plans.space import COMBINED, PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
 from Solver.results import HardwareRecords, HardwareReport, SpaceSize
 from Solver.schedule import solver_named
@@ -125,8 +125,16 @@ def plan_space(request: Request, model: str) -> PlanSpace:
         capacities=tier_capacities(cluster, request.hardware.devices),
         overlap_gradients=request.plan.overlap_gradients,
         overlap_tensor=request.plan.overlap_tensor,
-        offloads=offloads_searched(request.plan.offload or ()),
+        further=(
+            *((each.key, getattr(request.plan, each.key)) for each in PLAN_AXES if _further(each)),
+            ("offload", offloads_searched(request.plan.offload or ())),
+        ),
     )
+
+
+def _further(axis: PlanAxis) -> bool:
+    """Whether a search lists the values of an axis with those of all others."""
+    return axis.decides_layer_costs and axis.field.holds_many and axis.key not in COMBINED
 
 
 def hardware_of(request: Request) -> Hardware:

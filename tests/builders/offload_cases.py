@@ -63,7 +63,7 @@ def hosted_case(
     hardware = HostedHardware(
         **kept, host_bytes_per_s=10.0 ** random.uniform(2.5, 5.0), host_memory_bytes=host_memory
     )
-    space = replace(model.space, offloads=offloads(seed, count))
+    space = replace(model.space, further=(("offload", offloads(seed, count)),))
     sizes = tuple(round(size * memory) for size in case.problem.memory_bytes)
     problem = replace(case.problem, models=(replace(model, space=space),), memory_bytes=sizes)
     return Case(problem, hardware, case.models)

@@ -10,6 +10,7 @@ from typing import Any
 
 import altair as alt
 
+from Estimator.plans.axes import COMPARED
 from Estimator.plans.results import Status
 from phaze.report.pages.charts import RING, chart_of, exactly, room_right, sized, tips
 from phaze.report.pages.figures import Figure
@@ -45,22 +46,7 @@ TITLES = {
     "memory_system": ("memory, kind and stacks", 1),
     "frequency_hz": ("clock, GHz", GIGA),
     "links": ("links of a chip", 1),
-    "tp": ("tensor parallel width tp", 1),
-    "pp": ("pipeline depth pp", 1),
-    "dp": ("data parallel degree dp", 1),
-    "cp": ("context parallel degree cp", 1),
-    "ep": ("expert parallel degree ep", 1),
-    "layout": ("layout", 1),
-    "tp2": ("second tensor axis tp2", 1),
-    "panels": ("panels of products", 1),
-    "exchange": ("exchange of keys and values", 1),
-    "micro_batch_size": ("micro-batch size", 1),
-    "recompute": ("recomputation", 1),
-    "sequence_parallel": ("sequence parallelism", 1),
-    "interleave": ("chunks per stage", 1),
-    "zero_stage": ("ZeRO stage", 1),
-    "group_order": ("order of the groups", 1),
-    "overlap_gradients": ("overlapped gradients", 1),
+    **{each.key: (each.label, 1) for each in COMPARED},
 }
 BOTH_WIDTHS = "columns of a tensor core, lanes of a vector core"
 SWITCHED = {"true": "yes", "false": "no"}

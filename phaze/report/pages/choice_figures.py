@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
+from Estimator.plans.axes import COMPARED
 from GraphExtractor.names import label
 from phaze.report.pages.axis_figures import TITLES
 from phaze.report.pages.charts import (
@@ -38,14 +39,12 @@ if TYPE_CHECKING:
 FASTEST = 20  # plans in the table
 
 
-OF_SHAPES = (  # columns of every design point that a plan chooses
-    *("tp", "cp", "ep", "layout", "tp2", "panels", "exchange", "micro_batch_size"),
-    *("sequence_parallel", "recompute"),
-)
-OF_PLANS = ("pp", "dp", "zero_stage", "interleave", "group_order", "overlap_gradients")
+# axes of which all plans of a design point have one value, and the others
+OF_SHAPES = tuple(each.key for each in COMPARED if each.decides_layer_costs)
+OF_PLANS = tuple(each.key for each in COMPARED if not each.decides_layer_costs)
 # of design points, whose plans say it by the order of the groups
 PLACEMENT = "where the groups of a layer lie"
-WORDS = {"layout", "exchange", "sequence_parallel", "recompute", "group_order", "overlap_gradients"}
+WORDS = {each.key for each in COMPARED if each.field.item is not int}
 
 
 def fastest_plans(points: PointsOfModel) -> tuple[Table, ...]:

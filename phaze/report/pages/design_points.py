@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from Estimator.chips.accelerator import VARIED, Accelerator
+from Estimator.plans.axes import COMPARED
 from GraphExtractor.names import label
 from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED, DesignDegrees
 from phaze.runs.finished_run import FinishedRun
@@ -26,8 +27,8 @@ NO_SIZES = Accelerator(0, 0, 0, 0, 0, 0, 0.0)
 
 
 OF_A_PLAN = (  # columns of designs that tell their plans apart
-    *("micro_batch_size", "recompute", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep"),
-    *("sequence_parallel", LAYER_GROUPS, "pp", "dp"),
+    *(each.key for each in COMPARED if each.decides_layer_costs),
+    *(LAYER_GROUPS, "pp", "dp"),
 )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from Estimator.plans.axes import PLAN_AXES
 from GraphExtractor.names import label
 from phaze.studies.sweep.points_read import PointSet, ReadPoint
 from phaze.studies.sweep.table import value_text
@@ -29,12 +30,8 @@ TITLES = {
     "memory_bandwidth": "memory bandwidth, GB/s",
     "peak_flops": "peak, TFLOP/s",
     "fast_domain": "devices per fast domain",
-    "micro_batch_size": "micro-batch size",
     "sequence_length": "tokens per sample",
-    BATCH: "global batch, samples",
-    "zero_stage": "ZeRO stage",
-    "recompute": "recomputation",
-    "interleave": "chunks per stage",
+    **{each.key: each.axis.title for each in PLAN_AXES if not each.is_symbol},
 }
 PHRASES = {  # a value within a label: what stands before and behind it
     "hbm_size": ("HBM", " GiB"),
