@@ -84,6 +84,9 @@ PLAN_AXES: tuple[PlanAxis, ...] = (
     *_axes_of(StateFormats, "state_formats."),
 )
 COMPARED = tuple(each for each in PLAN_AXES if each.axis.compared)
+# of these, axes of which all plans of a design point have one value, and the others
+OF_SHAPES = tuple(each for each in COMPARED if each.decides_layer_costs)
+OF_PLANS = tuple(each for each in COMPARED if not each.decides_layer_costs)
 
 
 def plan_axis(key: str) -> PlanAxis:

@@ -3,12 +3,12 @@ ends its name."""
 
 from collections.abc import Mapping
 
-from Estimator.plans.axes import COMPARED
+from Estimator.plans import axes
 
 _MODEL: Mapping[str, str] = {"model": "as it was named", "hbm_bytes": "memory of a device"}
 _NONE = "; 0 where there is no plan"
-_SHAPES = {each.key: each.axis.help for each in COMPARED if each.decides_layer_costs}
-_PLANS = {each.key: each.axis.help for each in COMPARED if not each.decides_layer_costs}
+_SHAPES = {each.key: each.axis.help for each in axes.OF_SHAPES}
+_PLANS = {each.key: each.axis.help for each in axes.OF_PLANS}
 _CHIP: Mapping[str, str] = {
     "num_tc": "tensor cores",
     "num_vc": "vector cores",

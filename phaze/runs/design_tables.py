@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import COLUMNS, STANDARD, VARIED, AcceleratorSet
+from Estimator.plans import axes
 from Estimator.plans.assignment import Assignment
-from Estimator.plans.axes import COMPARED, PlanAxis
+from Estimator.plans.axes import COMPARED, OF_SHAPES, PlanAxis
 from Estimator.plans.uniform_plans import UniformPlans
 from phaze_common.choices import FrontAxis
 from phaze_common.run_files import DESIGNS, PLANS
@@ -32,9 +33,6 @@ CONSECUTIVE = (
 )
 UNSTATED = ""  # in designs of before
 
-# axes of which all plans of a design point have one value, and the others
-OF_SHAPES = tuple(each for each in COMPARED if each.decides_layer_costs)
-OF_PLANS_ALONE = tuple(each for each in COMPARED if not each.decides_layer_costs)
 SWITCHES = frozenset({"on_front", *(each.key for each in COMPARED if each.field.item is bool)})
 TEXTS = frozenset(
     {"model", "status", LAYER_GROUPS}
@@ -183,7 +181,7 @@ def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
                         "model": group.key.model,
                         "hbm_bytes": group.key.memory_bytes,
                         **{each.key: each.of(shape) for each in OF_SHAPES},
-                        **{each.key: column_of(arrays, each) for each in OF_PLANS_ALONE},
+                        **{each.key: column_of(arrays, each) for each in axes.OF_PLANS},
                         "status": [PlanStatus(code).name.lower() for code in found.status.tolist()],
                         "time_per_batch_s": np.where(
                             np.isfinite(found.plan_s), found.plan_s, np.nan

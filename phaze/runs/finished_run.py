@@ -157,9 +157,8 @@ class _RunReader:
                 )  # if damaged, that is to be said
                 raise InputError(
                     f"{path} was changed since the run wrote it, and a run is told as it was "
-                    "found; undo the change, run the "
-                    "study again, or price the plan as it is now with 'phaze evaluate --plan "
-                    f"{path}'"
+                    "found; undo the change, run the study again, or price the plan as it is now "
+                    f"with 'phaze evaluate --plan {path}'"
                 )
             if name not in EDITED:
                 raise _unreadable(path, CHANGED)

@@ -196,8 +196,7 @@ def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> Pla
         problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(
             f"the plan of {name} in {path} is not one that this version of phaze wrote "
-            f"({problem}); give the best.json of a run, "
-            "or run its study again"
+            f"({problem}); give the best.json of a run, or run its study again"
         ) from error
     if not plan.stages:
         raise InputError(f"the plan of {name} in {path} has no stages; give the best.json of a run")
@@ -224,8 +223,7 @@ def _differing(content: Mapping[str, Any], model: str | None, path: Path) -> Pla
     except InputError as error:
         raise InputError(
             f"the plan in {path} is not one that this version of phaze wrote ({error}); give the "
-            "best.json of a run, or run its "
-            "study again"
+            "best.json of a run, or run its study again"
         ) from error
     name = _called(path.absolute().parent, plan.model)
     if model is not None and canonical_name(model) != name:

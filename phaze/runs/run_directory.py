@@ -55,11 +55,9 @@ RUN_FILES = (
     SCHEDULES,
 )
 POINT_MEANING = (
-    "a design point is one accelerator (or the device) x memory size x shape of plans of one "
-    "model (micro-batch size, tp, cp, "
-    "ep, sequence parallelism, recomputation), with the best of all its plans (pp, dp, ZeRO "
-    "stage, order of the groups, "
-    "interleaving, overlap) and cuts into stages"
+    "a design point is one accelerator (or the device) x memory size x shape of plans of one model "
+    "(micro-batch size, tp, cp, ep, sequence parallelism, recomputation), with the best of all its "
+    "plans (pp, dp, ZeRO stage, order of the groups, interleaving, overlap) and cuts into stages"
 )
 
 

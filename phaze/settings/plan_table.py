@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.axes import COMPARED, PLAN_AXES
+from Estimator.plans.axes import OF_PLANS, PLAN_AXES
 from phaze.settings.request import request_fields, settings_for
 from phaze_common.choices import LayoutName
 from phaze_common.echo import as_given, clipped
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 SHAPE_COLUMNS = tuple(
     each.key for each in PLAN_AXES if each.decides_layer_costs and each.field.holds_many
 )
-PLAN_COLUMNS = (
-    "global_batch_size",
-    *(each.key for each in COMPARED if not each.decides_layer_costs),
-)
+PLAN_COLUMNS = ("global_batch_size", *(each.key for each in OF_PLANS))
 COLUMNS = (*SHAPE_COLUMNS, *PLAN_COLUMNS)
 GIVE = "give a DataFrame, or a mapping of lists of one length"
 LEFT_OPEN = frozenset(

@@ -81,10 +81,9 @@ class Workload:
         tuple[WeightedModel, ...],
         About(
             "model to train: a name that 'phaze models' lists, dimensions such as "
-            "gpt:layers=24,hidden=2304,heads=24, or the "
-            "path of a Hugging Face config.json or of a model.py of your own, which is run; a "
-            "search of accelerators takes "
-            "several, each NAME or NAME=WEIGHT (see combine)",
+            "gpt:layers=24,hidden=2304,heads=24, or the path of a Hugging Face config.json or of a "
+            "model.py of your own, which is run; a search of accelerators takes several, each NAME "
+            "or NAME=WEIGHT (see combine)",
             key="model",
             aliases=("phaze_model", "phaze_model_names", "models"),
         ),
@@ -256,8 +255,7 @@ class HardwareSettings:
         float | None,
         About(
             "most US dollars for all devices, with servers and switches: of each chip as many are "
-            "bought, up to --devices, as "
-            "its best plan uses and the money allows",
+            "bought, up to --devices, as its best plan uses and the money allows",
             "any",
             least=1e-3,
             most=1e15,
@@ -278,8 +276,7 @@ class HardwareSettings:
         str | None,
         About(
             "this part of the design space alone, K/N such as 3/8, of which no more is said than "
-            "what joining all N takes "
-            "(--parts N does both)",
+            "what joining all N takes (--parts N does both)",
             "the whole space",
             modes=SEARCH,
             hardware=Hardware.CHIPS,
@@ -376,8 +373,7 @@ class SearchSettings:
         bool,
         About(
             "search only plans that training frameworks start: in which every replica has as many "
-            "whole micro-batches, so that "
-            "the global batch is a multiple of micro-batch size x dp",
+            "whole micro-batches, so that the global batch is a multiple of micro-batch size x dp",
             "true with a device, else false",
             modes=SEARCH,
         ),
@@ -386,8 +382,7 @@ class SearchSettings:
         bool,
         About(
             "search plans besides whose stages differ in devices, degrees, micro-batch size, ZeRO "
-            "stage and how many layers they "
-            "recompute",
+            "stage and how many layers they recompute",
             "false",
             modes=SEARCH,
             hardware=Hardware.DEVICES,
@@ -400,10 +395,8 @@ class SearchSettings:
         tuple[FrontAxis, ...] | None,
         About(
             "what the Pareto front is of that is certified besides, throughput always among it: "
-            "mm2, joules per sample, watts at "
-            "the peak, US dollars or embodied carbon of a device (the last three of whole dies); "
-            "'none' for no front, which is "
-            "the fastest",
+            "mm2, joules per sample, watts at the peak, US dollars or embodied carbon of a device "
+            "(the last three of whole dies); 'none' for no front, which is the fastest",
             "throughput, area and energy; of whole dies throughput and cost, and none of more "
             "than 20,000",
             modes=SEARCH,
@@ -414,10 +407,9 @@ class SearchSettings:
         Combine | None,
         About(
             "what decides for several models: the weighted geometric mean of their shares (the "
-            "objective over the best that the "
-            "model reaches alone), the least share, the mean of the shares (a fleet that spends "
-            "the weights as parts of its time "
-            "on each), or the weighted mean of the objectives themselves",
+            "objective over the best that the model reaches alone), the least share, the mean of "
+            "the shares (a fleet that spends the weights as parts of its time on each), or the "
+            "weighted mean of the objectives themselves",
             "relative",
             modes=SEARCH,
             hardware=Hardware.CHIPS,
@@ -525,30 +517,18 @@ class Request:
     def of(values: Mapping[str, Any], **others: Any) -> "Request":
         """The request with those ``values`` of settings, by the names of fields, and ``others`` of
         its own."""
-        parts = {
-            home: record(
-                **{each.name: values[each.name] for each in fields(record) if each.name in values}
-            )
-            for home, record in SECTIONS.items()
-        }
+        by_home = _by_home(values)
+        parts = {home: record(**by_home[home]) for home, record in SECTIONS.items()}
         return Request(**parts, **others)
 
     def with_settings(self, **values: Any) -> "Request":
         """The same with other values of settings, by the names of fields."""
-        changed = {
-            home: replace(getattr(self, home), **mine)
-            for home, record in SECTIONS.items()
-            if (
-                mine := {
-                    each.name: values[each.name] for each in fields(record) if each.name in values
-                }
-            )
-        }
-        return replace(self, **changed)
+        changed = _by_home(values).items()
+        return replace(self, **{home: replace(getattr(self, home), **own) for home, own in changed})
 
     def value_of(self, setting: StatedField) -> Any:
         """Its value of a setting."""
-        return getattr(getattr(self, _home_of()[setting.name]), setting.name)
+        return getattr(getattr(self, _homes()[setting.name]), setting.name)
 
     @property
     def on_devices(self) -> bool:
@@ -584,10 +564,8 @@ class Request:
         ):
             sizes.append(
                 f"max_area is {number(self.hardware.max_area)} mm2, but no chip of {space.name} "
-                "has more "
-                "than the "
-                f"{number(space.budget_mm2)} mm2 of its own budget; a file of the space with a "
-                "larger one may have larger chips"
+                f"has more than the {number(space.budget_mm2)} mm2 of its own budget; a file of "
+                "the space with a larger one may have larger chips"
             )
         return tuple(sizes)
 
@@ -691,9 +669,17 @@ def request_fields() -> tuple[StatedField, ...]:
 
 
 @cache
-def _home_of() -> Mapping[str, str]:
+def _homes() -> Mapping[str, str]:
     """The section of a request that has a field, by the field's name."""
     return {each.name: home for home, record in SECTIONS.items() for each in fields(record)}
+
+
+def _by_home(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """``values`` of settings by section and name; a name that no section has is a defect."""
+    found: dict[str, dict[str, Any]] = {home: {} for home in SECTIONS}
+    for name, value in values.items():
+        found[_homes()[name]][name] = value
+    return found
 
 
 TITLES = {"workload": "model", "output": "files"}  # of groups of settings, where help says another

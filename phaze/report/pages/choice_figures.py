@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
+from Estimator.plans import axes
 from Estimator.plans.axes import COMPARED
 from GraphExtractor.names import label
 from phaze.report.pages.axis_figures import TITLES
@@ -39,9 +40,8 @@ if TYPE_CHECKING:
 FASTEST = 20  # plans in the table
 
 
-# axes of which all plans of a design point have one value, and the others
-OF_SHAPES = tuple(each.key for each in COMPARED if each.decides_layer_costs)
-OF_PLANS = tuple(each.key for each in COMPARED if not each.decides_layer_costs)
+OF_SHAPES = tuple(each.key for each in axes.OF_SHAPES)
+OF_PLANS = tuple(each.key for each in axes.OF_PLANS)
 # of design points, whose plans say it by the order of the groups
 PLACEMENT = "where the groups of a layer lie"
 WORDS = {each.key for each in COMPARED if each.field.item is not int}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from Estimator.chips.accelerator import VARIED, Accelerator
-from Estimator.plans.axes import COMPARED
+from Estimator.plans.axes import OF_SHAPES
 from GraphExtractor.names import label
 from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED, DesignDegrees
 from phaze.runs.finished_run import FinishedRun
@@ -27,7 +27,7 @@ NO_SIZES = Accelerator(0, 0, 0, 0, 0, 0, 0.0)
 
 
 OF_A_PLAN = (  # columns of designs that tell their plans apart
-    *(each.key for each in COMPARED if each.decides_layer_costs),
+    *(each.key for each in OF_SHAPES),
     *(LAYER_GROUPS, "pp", "dp"),
 )
 

@@ -410,3 +410,12 @@ def test_widths_that_sequence_parallelism_cannot_have_are_not_searched_by_defaul
     assert 64 in resolve({}, asked | {"sequence_parallel": None}).plan.tp
     with pytest.raises(InputError, match="sequence parallelism over 64 devices does not divide"):
         resolve({}, asked | {"tp": [64]})
+
+
+def test_a_setting_changes_in_its_own_section_and_an_unknown_one_is_a_defect() -> None:
+    request = resolve({}, BERT)
+    changed = request.with_settings(tp=(2,), csv=True)
+    assert (changed.plan.tp, changed.output.csv) == ((2,), True)
+    assert changed.with_settings(tp=request.plan.tp, csv=False) == request
+    with pytest.raises(KeyError):
+        request.with_settings(width=3)
