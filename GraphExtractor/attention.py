@@ -184,8 +184,7 @@ def _attend(
     if scores.bias is not None and scores.bias.shape[-2] not in (1, q.shape[-2] * devices):
         raise InputError(
             "biases of the scores that differ by query are there for the queries of one device "
-            "only, and ulysses gives it those "
-            "of all; use exchange gather or ring"
+            "only, and ulysses gives it those of all; use exchange gather or ring"
         )
     scores = replace(
         scores, bias=own_heads(scores.bias, -3, devices), sinks=own_heads(scores.sinks, 0, devices)

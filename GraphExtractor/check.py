@@ -85,11 +85,9 @@ def _checkpointed(graph: ModelGraph) -> tuple[str, ...]:
         return ()
     flops = sum(operator.flops for operators in again for operator in operators)
     return (
-        f"{graph.key.model}: its code checkpoints {sum(map(bool, again))} of {len(layers)} "
-        "layers, which keep their inputs and "
-        f"make {number(flops / 1e9)} GFLOP of their forward pass again in backward; recomputation "
-        "full runs them once more, "
-        "selective nothing more of these",
+        f"{graph.key.model}: its code checkpoints {sum(map(bool, again))} of {len(layers)} layers, "
+        f"which keep their inputs and make {number(flops / 1e9)} GFLOP of their forward pass again "
+        "in backward; recomputation full runs them once more, selective nothing more of these",
     )
 
 

@@ -21,8 +21,7 @@ def with_layers(graph: ModelGraph, layers: int) -> ModelGraph:
     if blocks < 2 or graph.sequence != (0, *[1] * blocks, 2) or not graph.block_parameter_count:
         raise InputError(
             f"the depth of {graph.key.model} cannot be changed: it is not one chain of a single "
-            "block repeated at least twice; "
-            "extract it at the depth wanted"
+            "block repeated at least twice; extract it at the depth wanted"
         )
     return replace(
         graph,

@@ -50,8 +50,7 @@ def linked(step: TracedStep) -> TracedStep:
                 raise PhazeError(
                     "the gradient made for "
                     f"{line_of(origin.forward or node) or operator_name(node)} belongs to no "
-                    "operator of "
-                    "the forward pass; write that line with plain torch operators"
+                    "operator of the forward pass; write that line with plain torch operators"
                 )
             origins[node] = replace(origin, layer=step.origins[forward].layer, forward=forward)
     used = sorted({origins[node].layer for node in nodes})

@@ -28,9 +28,8 @@ class WithheldModel:
         """What would be run, who asks for it, and how to allow it."""
         return (
             f"{self.named_in} names the model {self.path}, a Python file that would be run; what "
-            "only a file names is not: "
-            f"look at it, then give --run-code {shlex.quote(self.path)} (in Python run_code=) to "
-            "run it"
+            f"only a file names is not: look at it, then give --run-code {shlex.quote(self.path)} "
+            "(in Python run_code=) to run it"
         )
 
 

@@ -60,16 +60,14 @@ def _scan_shapes(
 _selective_scan = define(
     "selective_scan",
     "(Tensor x, Tensor dt, Tensor decay, Tensor into, Tensor out_of, Tensor? skip=None, Tensor? "
-    "gate=None, Tensor? bias=None)"
-    " -> (Tensor, Tensor, Tensor)",
+    "gate=None, Tensor? bias=None) -> (Tensor, Tensor, Tensor)",
     _scan_shapes,
 )
 _selective_scan_backward = define(
     "selective_scan_backward",
     "(Tensor gradient, Tensor x, Tensor dt, Tensor decay, Tensor into, Tensor out_of, Tensor "
-    "inner, Tensor states,"
-    " Tensor? skip=None, Tensor? gate=None, Tensor? bias=None)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "inner, Tensor states, Tensor? skip=None, Tensor? gate=None, Tensor? bias=None) -> (Tensor, "
+    "Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     lambda gradient, x, dt, decay, into, out_of, inner, states, skip=None, gate=None, bias=None: (
         tuple(_like(each, x) for each in (x, dt, decay, into, out_of, skip, gate, bias))
     ),
@@ -120,8 +118,7 @@ _recurrence = define(
 _recurrence_backward = define(
     "recurrence_backward",
     "(Tensor gradient, Tensor weight, Tensor out, Tensor kept, Tensor h, Tensor? c, Tensor? of_h, "
-    "Tensor? of_c, str mode,"
-    " bool to_first) -> (Tensor, Tensor, Tensor)",
+    "Tensor? of_c, str mode, bool to_first) -> (Tensor, Tensor, Tensor)",
     lambda gradient, weight, out, kept, h, c, of_h, of_c, mode, to_first: (
         out.new_empty(*out.shape[:2], weight.shape[0]),
         torch.empty_like(h),

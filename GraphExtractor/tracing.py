@@ -252,8 +252,7 @@ def trace_step(
     if missing and not drop_unused:
         raise PhazeError(
             f"no gradient reaches the parameters {shortened(missing)}; use them in the loss, or "
-            "freeze them with "
-            "requires_grad_(False)"
+            "freeze them with requires_grad_(False)"
         )
     if missing:
         logger.warning(
@@ -356,8 +355,7 @@ def _origins(
         if forward is None:
             raise PhazeError(
                 f"the gradient made for {line_of(node) or node.target} belongs to no operator of "
-                "the forward pass; write that "
-                "line with plain torch operators"
+                "the forward pass; write that line with plain torch operators"
             )
         origins[node] = _backward_of(forward, origins)
     return origins, found.places

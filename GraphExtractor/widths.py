@@ -50,8 +50,7 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
         words = [f"{size} {name}" for name, size in family.divided_sizes.items()]
         raise InputError(
             f"tensor parallel width {key.tp} does not divide {key.model}, which has "
-            f"{' and '.join(words)}; "
-            f"use one of {', '.join(map(str, widths))}"
+            f"{' and '.join(words)}; use one of {', '.join(map(str, widths))}"
         )
     if key.ep > 1 and (not family.experts or family.experts % key.ep):
         raise InputError(
@@ -68,8 +67,7 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
     if key.sequence_parallel and key.sequence_length % key.tp:
         raise InputError(
             f"sequence parallelism over {key.tp} devices does not divide sequence length "
-            f"{key.sequence_length}; "
-            "use a multiple of the tensor parallel width"
+            f"{key.sequence_length}; use a multiple of the tensor parallel width"
         )
     _check_axes(key, family)
     check_context(key, key.sequence_devices)
@@ -93,9 +91,8 @@ def _check_axes(key: GraphKey, family: ModelFamily) -> None:
     if not isinstance(family, TransformerFamily) or not family.divides_twice:
         raise InputError(
             f"a 2d layout does not divide {key.model}: it is there for dense transformers of "
-            "linear layers and norms ("
-            "GPT, Llama, Qwen3, OPT, BLOOM, MPT and vision transformers for dense prediction); "
-            "use layout 1d"
+            "linear layers and norms (GPT, Llama, Qwen3, OPT, BLOOM, MPT and vision transformers "
+            "for dense prediction); use layout 1d"
         )
     if key.sequence_parallel:
         raise InputError(
@@ -105,15 +102,13 @@ def _check_axes(key: GraphKey, family: ModelFamily) -> None:
     if family.hidden % (key.tp * key.tp2):
         raise InputError(
             f"a 2d layout of {key.tp} x {key.tp2} devices does not divide the {family.hidden} "
-            f"hidden columns of {key.model}; "
-            f"use widths whose product divides {family.hidden}"
+            f"hidden columns of {key.model}; use widths whose product divides {family.hidden}"
         )
     for name, size in family.summed_sizes.items():
         if size % math.lcm(key.tp, key.tp2):
             raise InputError(
-                f"a 2d layout of {key.tp} x {key.tp2} devices does not divide the {size} {name} "
-                f"of {key.model}; "
-                f"use widths that both divide {size}"
+                f"a 2d layout of {key.tp} x {key.tp2} devices does not divide the {size} {name} of "
+                f"{key.model}; use widths that both divide {size}"
             )
 
 
@@ -138,8 +133,7 @@ def check_panels(panels: int, model: str, family: ModelFamily) -> None:
             )
             raise InputError(
                 f"panels is {panels}, which does not divide the {size} {name} of {model} that "
-                "products are summed over; "
-                f"use one of {shown}"
+                f"products are summed over; use one of {shown}"
             )
 
 
@@ -159,8 +153,7 @@ def _check_exchange(key: GraphKey, family: ModelFamily) -> None:
     if key.exchange is KeyExchange.RING and key.attention is not Attention.FLASH:
         raise InputError(
             "keys and values pass around a ring while fused attention runs, but attention of "
-            f"{key.model} is {key.attention}; "
-            "use attention flash, or exchange gather"
+            f"{key.model} is {key.attention}; use attention flash, or exchange gather"
         )
     heads = family.divided_sizes.get("attention heads", 0)
     if key.exchange is KeyExchange.ULYSSES and heads % (key.tp * key.sequence_devices):

@@ -91,9 +91,8 @@ def _check_metadata(metadata: object, source: str) -> None:
     negative = min((rows, values, unpacked, *(chunk.num_values for chunk in chunks))) < 0
     if negative or rows > MAX_ROWS or values > MAX_VALUES:
         raise ArtefactError(
-            f"{source} says that it has {rows:,} rows of {columns:,} columns, at most "
-            f"{MAX_ROWS:,} rows and "
-            f"{MAX_VALUES:,} values are read"
+            f"{source} says that it has {rows:,} rows of {columns:,} columns, at most {MAX_ROWS:,} "
+            f"rows and {MAX_VALUES:,} values are read"
         )
     if unpacked > MAX_UNPACKED_BYTES:
         raise ArtefactError(

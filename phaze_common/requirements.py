@@ -108,7 +108,6 @@ def check_versions(*names: str) -> None:
             and need.is_older(found := importlib.metadata.version(need.name))
         ):
             raise PhazeError(
-                f"{need.name} {found} is older than phaze was tested with ({need.text}); install "
-                "a newer one: "
-                f"python -m pip install '{need.text}'"
+                f"{need.name} {found} is older than phaze was tested with ({need.text}); install a "
+                f"newer one: python -m pip install '{need.text}'"
             )

@@ -321,9 +321,8 @@ def stress(folder: Path, points: int, kills: int, seed: int, executors: Sequence
     outcome = "equal" if equal else "DIFFERENT"
     say(
         f"disturbed: {what.kills} kills, {what.failed_on_full_disk} points failed on a full disk "
-        f"({disk}), "
-        f"{what.damaged} damaged files, {what.seconds:.1f} s; "
-        f"{len(what.computed_again)} stored points computed again; table {outcome}"
+        f"({disk}), {what.damaged} damaged files, {what.seconds:.1f} s; {len(what.computed_again)} "
+        f"stored points computed again; table {outcome}"
     )
     good = equal and not what.computed_again
     for executor in executors[1:]:

@@ -264,10 +264,9 @@ class DesignSpace:
         self._refuse_edges()
         least, most = min(kept.least_mm2 for kept in found), max(kept.most_mm2 for kept in found)
         raise InputError(
-            f"design space {self.name} is empty: of {math.prod(self.grid)} accelerators "
-            f"({least:g} to {most:g} mm2) "
-            f"none passes the budget of {self.budget_mm2:g} mm2 and the keep rule; widen the axes "
-            "or the budget"
+            f"design space {self.name} is empty: of {math.prod(self.grid)} accelerators ({least:g} "
+            f"to {most:g} mm2) none passes the budget of {self.budget_mm2:g} mm2 and the keep "
+            "rule; widen the axes or the budget"
         )
 
     def _slowest(self, chips: AcceleratorSet) -> AcceleratorSet:

@@ -243,8 +243,7 @@ def _changed_memory(
         if rest and first not in {*names, EVERY}:
             raise InputError(
                 f"{change.asked!r:.200}: {first!r:.100} is no memory of these chips; give "
-                f"{', '.join(sorted(names))}, "
-                "* for all of them, or leave it out"
+                f"{', '.join(sorted(names))}, * for all of them, or leave it out"
             )
         if not rest or first in {memory.name, EVERY}:
             memory = replace(change, path=tuple(rest) or change.path).of(memory)
@@ -317,33 +316,29 @@ def _check_die(space: DesignSpace, source: str) -> None:
     technology, memory = space.platform.technology, space.platform.memories
     if memory and technology.die is None:
         raise InputError(
-            f"{source}: memory is {memory[0].label}, but the technology {technology.name} does "
-            "not describe memory interfaces; "
-            "give one that describes whole dies with --technology, as foundry_7nm, or leave "
-            "memory out"
+            f"{source}: memory is {memory[0].label}, but the technology {technology.name} does not "
+            "describe memory interfaces; give one that describes whole dies with --technology, as "
+            "foundry_7nm, or leave memory out"
         )
     if technology.die is not None and not space.axes.memory:
         raise InputError(
             f"{source}: the technology {technology.name} describes whole dies, which carry memory "
-            "as it is sold, and none is "
-            "given; name one with --memory, as hbm2e:4 for four stacks ('phaze list memories' "
-            "shows them)"
+            "as it is sold, and none is given; name one with --memory, as hbm2e:4 for four stacks "
+            "('phaze list memories' shows them)"
         )
     if space.axes.links and not space.axes.memory:
         raise InputError(
-            f"{source}: links are {space.axes.links[0]}, which take area and power of a whole "
-            "die, and the technology "
-            f"{technology.name} does not describe them; give --technology, as foundry_7nm, and "
-            "--memory, as hbm2e:4"
+            f"{source}: links are {space.axes.links[0]}, which take area and power of a whole die, "
+            f"and the technology {technology.name} does not describe them; give --technology, as "
+            "foundry_7nm, and --memory, as hbm2e:4"
         )
     if space.limits.any and not space.axes.memory:
         asked = " and ".join(each.words for each in space.limits.stated)
         need = "needs" if len(space.limits.stated) == 1 else "need"
         raise InputError(
-            f"{asked} {need} whole dies, which the technology {technology.name} of "
-            f"the design space {space.name} does not describe; give a --design-space of whole "
-            "dies, as tpu_like_7nm, or "
-            "--technology, as foundry_7nm, and --memory, as hbm2e:4"
+            f"{asked} {need} whole dies, which the technology {technology.name} of the design "
+            f"space {space.name} does not describe; give a --design-space of whole dies, as "
+            "tpu_like_7nm, or --technology, as foundry_7nm, and --memory, as hbm2e:4"
         )
     file = FileRefusals(Path(source))
     for clock in space.axes.frequency_ghz or ():

@@ -52,8 +52,7 @@ def own_links(text: str) -> OwnLinks:
     except ValueError as wrong:
         raise InputError(
             f"links is {text!r:.100}: {wrong}; give 1 to {MOST_LINKS} links and the bandwidth of "
-            "each, each way, such as "
-            "18x25GB/s"
+            "each, each way, such as 18x25GB/s"
         ) from wrong
 
 

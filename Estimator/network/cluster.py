@@ -259,8 +259,7 @@ def with_fast_domain(cluster: Cluster, devices: int) -> Cluster:
     uneven = next((tier for tier in kept if tier.group_size % devices), None)
     if uneven is not None:
         raise InputError(
-            f"{asked}: {uneven.group_size} devices of tier {uneven.name} of cluster "
-            f"{cluster.name} are not a whole number of "
-            "such domains; give a number that divides it"
+            f"{asked}: {uneven.group_size} devices of tier {uneven.name} of cluster {cluster.name} "
+            "are not a whole number of such domains; give a number that divides it"
         )
     return replace(cluster, tiers=(replace(fast, group_size=devices), *kept))

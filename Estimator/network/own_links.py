@@ -47,18 +47,16 @@ def check_links(cluster: Cluster, links: OwnLinks) -> None:
     if not any(tier.link_parts for tier in cluster.tiers):
         raise InputError(
             f"links are {links.label}, but no tier of cluster {cluster.name} runs over the chips' "
-            "own links; leave links out, or "
-            "name a cluster with link_parts in its file, as dgx_h100 or torus_3d ('phaze list "
-            "clusters')"
+            "own links; leave links out, or name a cluster with link_parts in its file, as "
+            "dgx_h100 or torus_3d ('phaze list clusters')"
         )
     for tier, inner in zip(cluster.tiers, cluster.block_sizes, strict=True):
         needed = tier.link_parts * tier.directions(tier.group_size // inner)
         if needed and links.count % needed:
             raise InputError(
                 f"links are {links.label}, but tier {tier.name} of cluster {cluster.name} cannot "
-                f"share {links.count} out evenly "
-                f"over {_MEANT[tier.topology]}; give a multiple of {needed} links, such as "
-                f"{needed}x{_each(links, needed)}GB/s"
+                f"share {links.count} out evenly over {_MEANT[tier.topology]}; give a multiple of "
+                f"{needed} links, such as {needed}x{_each(links, needed)}GB/s"
             )
 
 

@@ -190,9 +190,8 @@ def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: C
         names, there = " and ".join(tier.name for tier in cluster.tiers), len(cluster.tiers)
         raise InputError(
             f"{assignment} assigns axes to {len(assignment.tp)} tiers, but the "
-            f"{cluster.num_devices:,} devices of {cluster.name} "
-            f"lie in {there}: {names}; assign them to "
-            f"{f'{there} tiers' if there > 1 else 'one tier'}"
+            f"{cluster.num_devices:,} devices of {cluster.name} lie in {there}: {names}; assign "
+            f"them to {f'{there} tiers' if there > 1 else 'one tier'}"
         )
     for axis, degree in degrees.items():
         parts = getattr(assignment, axis)
@@ -209,8 +208,7 @@ def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: C
         if copies % ep:
             raise InputError(
                 f"{assignment} divides experts among {ep} of the {copies} devices that cp and dp "
-                f"have in each {tier.name}; "
-                f"give a divisor of {copies}"
+                f"have in each {tier.name}; give a divisor of {copies}"
             )
     sizes = cluster.block_sizes
     inner_tiers = zip(

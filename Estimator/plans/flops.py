@@ -94,7 +94,6 @@ def utilization(flops: float, peak: float) -> float:
     if not part <= 1.0 + ROUNDING:
         raise DefectError(
             f"a utilisation comes out as {part:.4%} of the peak, which nothing can reach: some "
-            "operator was priced below its "
-            "arithmetic"
+            "operator was priced below its arithmetic"
         )
     return min(part, 1.0)

@@ -310,6 +310,5 @@ def _host_misfit(stages: Sequence[StageReport], machine: Machine) -> str:
         return ""
     return (
         f"stage {fullest + 1} of {len(stages)} keeps {size_text(needed)} per device in host "
-        "memory, a host of "
-        f"{machine.cluster.name} has {size_text(given)} for each"
+        f"memory, a host of {machine.cluster.name} has {size_text(given)} for each"
     )

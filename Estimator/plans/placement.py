@@ -63,9 +63,8 @@ class Placement:
             if each.used < each.devices and each.domains > 1:
                 found.append(
                     f"whole groups in each {each.tier}: {each.used} of its {each.devices} devices "
-                    "are used, so that the "
-                    f"{self.devices:,} devices of the plan occupy {each.domains * each.devices:,} "
-                    f"in {each.domains:,} of them"
+                    f"are used, so that the {self.devices:,} devices of the plan occupy "
+                    f"{each.domains * each.devices:,} in {each.domains:,} of them"
                 )
         for group in self.crossing:
             size = next(each.devices for each in self.domains if each.tier == group.tier)

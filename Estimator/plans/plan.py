@@ -108,9 +108,8 @@ class Plan(PlanHeader):
                 else "is no layer of it"
             )
             raise InputError(
-                f"stages.*.layers of the plan must hold each of {self.model}'s {len(names)} "
-                "layers once, "
-                f"but {odd!r} {how}; correct it"
+                f"stages.*.layers of the plan must hold each of {self.model}'s {len(names)} layers "
+                f"once, but {odd!r} {how}; correct it"
             )
         place = {name: index for index, name in enumerate(names)}
         order = tuple(place[layer] for layer in held)
@@ -202,8 +201,7 @@ def check_plan(plan: UniformPlan) -> None:
     if plan.panels > 1 and (plan.layout is not TensorLayout.TWO_D or plan.tp * plan.tp2 == 1):
         raise InputError(
             f"panels is {plan.panels}, but only products of a 2d layout on several devices run in "
-            "panels; leave panels out, or "
-            "use layout 2d with a tp or tp2 above 1"
+            "panels; leave panels out, or use layout 2d with a tp or tp2 above 1"
         )
     if plan.exchange is not KeyExchange.GATHER and plan.sequence_devices == 1:
         raise InputError(
@@ -219,9 +217,8 @@ def check_plan(plan: UniformPlan) -> None:
     if plan.micro_batch_size * plan.dp > plan.global_batch_size:
         raise InputError(
             f"dp {plan.dp} replicas with micro-batches of {plan.micro_batch_size} need a global "
-            "batch of at least "
-            f"{plan.micro_batch_size * plan.dp}, given {plan.global_batch_size}; raise it or "
-            "lower dp or the micro-batch size"
+            f"batch of at least {plan.micro_batch_size * plan.dp}, given {plan.global_batch_size}; "
+            "raise it or lower dp or the micro-batch size"
         )
     if plan.group_order is GroupOrder.TIERS:
         raise InputError(

@@ -135,18 +135,15 @@ def check_formats(plan: UniformPlan) -> None:
     if formats.fp8_weights and precision is not Precision.FP8:
         raise InputError(
             f"fp8_weights is true, but products in {precision} do not read weights in fp8; give "
-            "precision fp8, or leave "
-            "fp8_weights out"
+            "precision fp8, or leave fp8_weights out"
         )
     if precision is Precision.FP32 and formats.main_weight_dtype not in {None, StateDtype.FP32}:
         raise InputError(
-            f"main_weight_dtype is {formats.main_weight_dtype}, but a training in fp32 updates "
-            "its fp32 weights themselves; "
-            "leave main_weight_dtype out, or give another precision"
+            f"main_weight_dtype is {formats.main_weight_dtype}, but a training in fp32 updates its "
+            "fp32 weights themselves; leave main_weight_dtype out, or give another precision"
         )
     if formats.moment_dtype is not None and not optimizer_state(plan.optimizer).moments:
         raise InputError(
             f"moment_dtype is {formats.moment_dtype}, but the optimizer {plan.optimizer} keeps no "
-            "moments; leave moment_dtype "
-            "out, or give optimizer adam"
+            "moments; leave moment_dtype out, or give optimizer adam"
         )

@@ -84,8 +84,7 @@ class Machine:
         if self.host is None:
             raise InputError(
                 f"the bandwidth between {self.title} and its host is not known, so nothing can be "
-                "kept in host memory; leave "
-                "offload out, or give a device whose file has 'host'"
+                "kept in host memory; leave offload out, or give a device whose file has 'host'"
             )
         hosts = self.cluster.hosts
         return (1 if hosts is None else hosts.sharing) / self.host.bytes_per_s

@@ -98,16 +98,14 @@ def _read(name: str, pairs: list[str]) -> ResNetDimensions:
         if not (several or one) or not all(depths if several else (sizes[pair.partition("=")[0]],)):
             raise InputError(
                 f"{pair!r:.80} in model {name!r:.200} is no dimension of a ResNet; give depths as "
-                "the blocks of its four stages "
-                f"(depths=3x4x6x3), base and, where {_defaults_words()} do not fit, "
-                f"{', '.join(_DEFAULTS)}, each as "
-                "key=positive whole number"
+                "the blocks of its four stages (depths=3x4x6x3), base and, where "
+                f"{_defaults_words()} do not fit, {', '.join(_DEFAULTS)}, each as key=positive "
+                "whole number"
             )
         if sum(depths) > _MOST_BLOCKS or max(sizes.values(), default=0) > _MOST_WIDE:
             raise InputError(
                 f"{pair!r} in model {name!r:.200} is too large; give at most {_MOST_BLOCKS:,} "
-                "blocks, "
-                f"and sizes of at most {_MOST_WIDE:,}"
+                f"blocks, and sizes of at most {_MOST_WIDE:,}"
             )
     missing = [
         key for key, given in (("depths", bool(depths)), ("base", "base" in sizes)) if not given

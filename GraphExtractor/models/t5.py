@@ -78,9 +78,8 @@ class T5(TransformerFamily):
         """
         if key.exchange is KeyExchange.ULYSSES and key.sequence_devices > 1:
             raise InputError(
-                f"{key.model} learns a bias for every pair of tokens, which stays with the "
-                "queries that ulysses exchanges; "
-                "use exchange gather or ring"
+                f"{key.model} learns a bias for every pair of tokens, which stays with the queries "
+                "that ulysses exchanges; use exchange gather or ring"
             )
         if self.layers % 2:
             raise InputError(

@@ -80,14 +80,12 @@ class Vit(TransformerFamily):
             nearest = {max(1, side) ** 2 + 1, (side + 1) ** 2 + 1}
             raise InputError(
                 f"sequence length {key.sequence_length} of {key.model} is not the patches of a "
-                "square image and one class token; "
-                f"use {' or '.join(map(str, sorted(nearest)))}"
+                f"square image and one class token; use {' or '.join(map(str, sorted(nearest)))}"
             )
         if key.cp > 1:
             raise InputError(
                 f"the patches of {key.model} come from one convolution and its class token is on "
-                "one device, so that a sequence "
-                "cannot be cut; use context parallel degree 1"
+                "one device, so that a sequence cannot be cut; use context parallel degree 1"
             )
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:

@@ -268,9 +268,8 @@ def loss(
     own = own_loss(output)
     if own is None and reads.takes_labels and "labels" not in inputs:
         logger.warning(
-            "%s: the loss of %s looks for its targets by their values, or reads others, and is "
-            "not priced; "
-            "the mean of its output stands for it",
+            "%s: the loss of %s looks for its targets by their values, or reads others, and is not "
+            "priced; the mean of its output stands for it",
             path,
             reads.name,
         )

@@ -283,8 +283,7 @@ class HuggingFaceModule(ModelFamily):
         if not self.tokens and key.sequence_length != 1:
             raise InputError(
                 f"{self.path} reads inputs of one size, which its configuration says, and no "
-                "sequence of tokens, given sequence "
-                f"length {key.sequence_length}; leave it out"
+                f"sequence of tokens, given sequence length {key.sequence_length}; leave it out"
             )
         if key.sequence_parallel:
             raise InputError(f"{self.path} has no plan for sequence parallelism; leave it out")

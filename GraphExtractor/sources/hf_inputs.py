@@ -114,8 +114,7 @@ class Reader:
             if needed and name != "self" and name not in given:
                 raise InputError(
                     f"{self.path}: {self.name} reads {name!r}, whose shape the configuration does "
-                    "not tell; give the model as a "
-                    "model.py with build() and example_inputs()"
+                    "not tell; give the model as a model.py with build() and example_inputs()"
                 )
         labels = dict(self._labels(key, given)) if self.with_labels else {}
         if not labels and "decoder_input_ids" in self.parameters:
@@ -170,8 +169,7 @@ class Reader:
         if self.image_tokens > length:
             raise InputError(
                 f"{self.path}: an image is {self.image_tokens} tokens of the text of {self.name}, "
-                "more than sequence length "
-                f"{length}; ask for a longer one with --sequence-length"
+                f"more than sequence length {length}; ask for a longer one with --sequence-length"
             )
         special = {
             value

@@ -30,8 +30,7 @@ def mean_of(output: Any, path: str) -> torch.Tensor:
     if not means:
         raise InputError(
             f"the output of the model in {path} ({type(output).__name__}) holds no floating-point "
-            "tensor to take a loss from; "
-            "return one, or write loss(output)"
+            "tensor to take a loss from; return one, or write loss(output)"
         )
     return torch.stack(means).sum() if len(means) > 1 else means[0]
 

@@ -74,6 +74,5 @@ def _check_divides(size: int, tp: int, key: str, name: str, path: str) -> None:
     if size % tp:
         raise InputError(
             f"tensor parallel width {tp} does not divide the {size} of {name!r} under {key!r} in "
-            f"{PLAN} of {path}; "
-            "add that size to its 'sizes', or use a width that divides it"
+            f"{PLAN} of {path}; add that size to its 'sizes', or use a width that divides it"
         )

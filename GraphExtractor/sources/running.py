@@ -120,9 +120,8 @@ class UserFile:
         for name, value in found.items():
             if not isinstance(value, torch.Tensor):
                 raise InputError(
-                    f"input {name!r} of example_inputs() in {self.path} is "
-                    f"{type(value).__name__}; inputs are tensors, "
-                    "what else the module needs belongs into build()"
+                    f"input {name!r} of example_inputs() in {self.path} is {type(value).__name__}; "
+                    "inputs are tensors, what else the module needs belongs into build()"
                 )
         return {name: as_fake(value, torch.get_default_dtype()) for name, value in found.items()}
 

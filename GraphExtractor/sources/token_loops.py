@@ -82,9 +82,8 @@ class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
             where = f" in module {name}" if name else ""
             raise InputError(
                 f"{frame.f_code.co_filename}:{frame.f_lineno}{where} runs more than {MOST_STEPS} "
-                "times in one forward pass, "
-                "as loops over tokens or over many experts do, and a trace would hold every step "
-                f"of it; {self._remedy}"
+                "times in one forward pass, as loops over tokens or over many experts do, and a "
+                f"trace would hold every step of it; {self._remedy}"
             )
 
     def _module(self, frame: FrameType | None) -> int:

@@ -94,8 +94,7 @@ class UserModule(ModelFamily):
         if key.cp > 1:
             raise InputError(
                 f"context parallel degree {key.cp} is not possible for {self.path}: which axes of "
-                "a module of your own are "
-                "tokens is not known; use 1"
+                "a module of your own are tokens is not known; use 1"
             )
 
     def layer_modules(self, model: torch.nn.Module) -> LayerModules:

@@ -69,8 +69,7 @@ def lattice_of(layers: int, edges: tuple[Edge, ...]) -> Lattice:
         groups = [sum(1 << layer for layer in part) for part in parts]
         omitted = (
             f"{too_many}; considered were those that cut the execution order anywhere or the "
-            "branches between runs of "
-            f"{length} layers"
+            f"branches between runs of {length} layers"
         )
         some = _within_limits(
             layers, groups, edges_between_groups(groups, edges), suffixes, omitted

@@ -136,20 +136,18 @@ def _batch_rule(before: PlanSpace, space: PlanSpace, layers: int, cluster: Clust
     replicas, size = min(int(dp.min()) for dp in found if len(dp)), min(space.micro_batch_sizes)
     return (
         f"every replica needs a micro-batch, and dp {replicas:,}, the fewest replicas there can "
-        f"be, of micro-batch size {size:,} "
-        f"need a global batch of at least {replicas * size:,}, given "
-        f"{space.base.global_batch_size:,}; give a larger "
-        "--global-batch-size, fewer --devices, or more devices to each replica (--tp, --pp or --cp)"
+        f"be, of micro-batch size {size:,} need a global batch of at least {replicas * size:,}, "
+        f"given {space.base.global_batch_size:,}; give a larger --global-batch-size, fewer "
+        "--devices, or more devices to each replica (--tp, --pp or --cp)"
     )
 
 
 def _whole_rule(space: PlanSpace) -> str:
     return (
         f"the global batch of {space.base.global_batch_size:,} must be a multiple of micro-batch "
-        "size x dp, so that every "
-        "replica has whole micro-batches; give another --global-batch-size, --dp or "
-        "--micro-batch-size, or "
-        "--whole-micro-batches false for plans whose last micro-batches are counted as whole ones"
+        "size x dp, so that every replica has whole micro-batches; give another "
+        "--global-batch-size, --dp or --micro-batch-size, or --whole-micro-batches false for plans "
+        "whose last micro-batches are counted as whole ones"
     )
 
 
@@ -176,6 +174,5 @@ def _round_rule(space: PlanSpace) -> str:
     given = ", ".join(map(str, space.interleave or ()))
     return (
         f"interleave {given} needs micro-batches in multiples of pp; give a --global-batch-size "
-        "that is a multiple of "
-        "micro-batch size x dp x pp, or --interleave 1"
+        "that is a multiple of micro-batch size x dp x pp, or --interleave 1"
     )

@@ -151,6 +151,5 @@ def _check_parts(
         worst = int(differences_s.argmax())
         raise SolverError(
             f"operator {worst} takes {scheduled_s[worst]} s in its schedule, its parts are "
-            f"{parts_s[worst]} s; give the parts of "
-            "the prices that were scheduled"
+            f"{parts_s[worst]} s; give the parts of the prices that were scheduled"
         )

@@ -70,10 +70,9 @@ class GurobiSolver(IlpSolver):
         except gurobipy.GurobiError as error:
             if error.errno == gurobipy.GRB.Error.SIZE_LIMIT_EXCEEDED:
                 raise SolverError(
-                    f"a schedule with {len(milp.lower)} variables and {len(milp.rows)} "
-                    "constraints exceeds the licence "
-                    f"bundled with gurobipy ({BUNDLED_LIMIT} of each); install a Gurobi licence "
-                    "or use --solver native or highs"
+                    f"a schedule with {len(milp.lower)} variables and {len(milp.rows)} constraints "
+                    f"exceeds the licence bundled with gurobipy ({BUNDLED_LIMIT} of each); install "
+                    "a Gurobi licence or use --solver native or highs"
                 ) from error
             raise SolverError(f"Gurobi failed: {error}; use --solver native or highs") from error
 

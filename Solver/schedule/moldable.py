@@ -64,10 +64,9 @@ class MoldableProblem:
                 )
                 if not fits or not (np.isfinite(mode.seconds) and mode.seconds >= 0):
                     raise InputError(
-                        f"operator {operator} has the mode {mode}; allowed are up to "
-                        f"{self.num_tc} tensor and {self.num_vc} "
-                        "vector cores, at least one of them, and seconds that are finite and not "
-                        "negative"
+                        f"operator {operator} has the mode {mode}; allowed are up to {self.num_tc} "
+                        f"tensor and {self.num_vc} vector cores, at least one of them, and seconds "
+                        "that are finite and not negative"
                     )
 
 

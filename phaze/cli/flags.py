@@ -161,11 +161,9 @@ def _add_evaluate(parser: Parser) -> None:
         "--from",
         dest="launcher",
         metavar="FILE",
-        help="launch file of another program: a Megatron-LM command, a configuration of "
-        "DeepSpeed, torchtitan (of several "
-        "FILE:NAME), accelerate, NeMo or Megatron Bridge, or arguments of Hugging Face's Trainer; "
-        "what the best plan of a search "
-        "would save is told besides",
+        help="launch file of another program: a Megatron-LM command, a configuration of DeepSpeed, "
+        "torchtitan (of several FILE:NAME), accelerate, NeMo or Megatron Bridge, or arguments of "
+        "Hugging Face's Trainer; what the best plan of a search would save is told besides",
     )
     parser.add_argument(
         "--ignore",
@@ -173,8 +171,7 @@ def _add_evaluate(parser: Parser) -> None:
         default=[],
         metavar="KEY",
         help="with --from: price the launch without what this key of it changes, which no plan "
-        "says; may be repeated, or a list "
-        "with commas",
+        "says; may be repeated, or a list with commas",
     )
     _add_run_code(parser)
 
@@ -317,8 +314,7 @@ def _add_validate(parser: Parser) -> None:
         type=lambda text: (text,),
         metavar="RUNS.csv",
         help="measured runs: typed columns as --typed writes them, a published table, or, with "
-        "--device, a table of operators "
-        "(default: the published runs that ship)",
+        "--device, a table of operators (default: the published runs that ship)",
     )
     for name in ("device", "cluster", "software"):
         add_one(
@@ -355,20 +351,15 @@ def _add_validate(parser: Parser) -> None:
 
 TYPED_COLUMNS = (  # of ``phaze.validation.typed_run``, which help texts do not import
     "source, model (listed, or any with dimensions), family, parameters, layers, hidden, heads, "
-    "kv_heads, ffn, "
-    "sequence_length, vocabulary, device, devices, cluster, devices_per_node, node_bytes_per_s "
-    "(of a device, "
-    "between nodes), software, year, attention (flash|eager), attention_kernel "
-    "(flash_1|flash_2|flash_3|triton|cudnn), "
-    "precision (fp16|bf16|fp8|fp32), gradient_bytes (2|4), overlap_gradients, overlap_tensor, "
-    "blocking_launches, tp, pp, "
-    "dp, cp, ep, etp, interleave, micro_batch_size, global_batch_samples, recompute "
-    "(none|selective|full), "
+    "kv_heads, ffn, sequence_length, vocabulary, device, devices, cluster, devices_per_node, "
+    "node_bytes_per_s (of a device, between nodes), software, year, attention (flash|eager), "
+    "attention_kernel (flash_1|flash_2|flash_3|triton|cudnn), precision (fp16|bf16|fp8|fp32), "
+    "gradient_bytes (2|4), overlap_gradients, overlap_tensor, blocking_launches, tp, pp, dp, cp, "
+    "ep, etp, interleave, micro_batch_size, global_batch_samples, recompute (none|selective|full), "
     "sequence_parallel (true|false, as overlaps are), zero_stage (0 to 3), iteration_s, or "
-    "tflops_per_device or mfu (a "
-    "fraction) with flops_convention (hardware|model|model_causal|parameters), memory_bytes, "
-    "memory_kind "
-    "(allocated|reserved), notes"
+    "tflops_per_device or mfu (a fraction) with flops_convention "
+    "(hardware|model|model_causal|parameters), memory_bytes, memory_kind (allocated|reserved), "
+    "notes"
 )
 
 
@@ -562,8 +553,7 @@ def _add_explain(parser: Parser) -> None:
         default=[],
         metavar="KEY=VALUE,...",
         help="an alternative to compare with, such as num_tc=4,width=256 or pp=8: the best design "
-        "that has these values; "
-        "may be repeated",
+        "that has these values; may be repeated",
     )
     parser.add_argument(
         "--what-if",

@@ -40,8 +40,7 @@ def inapplicable(stated: Mapping[str, object], origins: Mapping[str, str]) -> It
             )
             yield InputError(
                 f"{origin}: {names} {'is' if len(flags) == 1 else 'are'} about chips to design, "
-                f"but {named} is given; "
-                f"leave {them} or {device} out"
+                f"but {named} is given; leave {them} or {device} out"
             )
         else:
             names, verb = _joined([*flags.values()]), "belongs" if len(flags) == 1 else "belong"

@@ -62,8 +62,7 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     if request.plan.layout == (LayoutName.TWO_D,) and False not in request.plan.sequence_parallel:
         raise InputError(
             "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its "
-            "second axis; leave "
-            "sequence parallelism out, or give another layout"
+            "second axis; leave sequence parallelism out, or give another layout"
         )
     if request.mode is Mode.SEARCH:
         _check_exchange(request)
@@ -82,31 +81,26 @@ def _check_whole_chips(request: Request) -> None:
     if not whole and request.search.objective in OF_WHOLE_CHIPS:
         raise InputError(
             f"the objective {request.search.objective} needs to know what chips cost, which takes "
-            "memory "
-            "as it is sold and a technology "
-            "that describes whole dies; give --memory and --technology, as hbm2e:4 and "
-            "foundry_7nm, or another objective"
+            "memory as it is sold and a technology that describes whole dies; give --memory and "
+            "--technology, as hbm2e:4 and foundry_7nm, or another objective"
         )
     unknown = [axis for axis in request.search.front or () if axis in OF_WHOLE_DIES]
     if not whole and unknown:
         raise InputError(
             f"a front of {' and '.join(unknown)} needs to know what chips draw and cost, which "
-            "takes memory as it is sold and a "
-            "technology that describes whole dies; give --memory and --technology, as hbm2e:4 and "
-            "foundry_7nm, or leave "
+            "takes memory as it is sold and a technology that describes whole dies; give --memory "
+            "and --technology, as hbm2e:4 and foundry_7nm, or leave "
             f"{'it' if len(unknown) == 1 else 'them'} out of --front"
         )
     if not whole and request.hardware.prices is not None:
         raise InputError(
             "prices are of whole dies with memory as it is sold; give --memory and --technology, "
-            "as hbm2e:4 and foundry_7nm, or "
-            "leave them out"
+            "as hbm2e:4 and foundry_7nm, or leave them out"
         )
     if whole and request.hardware.hbm_size:
         raise InputError(
             "hbm_size is given, but memory as it is sold says how much there is; leave hbm_size "
-            "out, or give another memory, "
-            "as hbm3e:4"
+            "out, or give another memory, as hbm3e:4"
         )
 
 
@@ -118,8 +112,7 @@ def _check_designed(request: Request) -> None:
     if True in request.plan.overlap_tensor:
         raise InputError(
             "overlap_tensor is true, but the operators of a designed accelerator already run "
-            "beside its collectives wherever "
-            "their schedule lets them; leave overlap_tensor out"
+            "beside its collectives wherever their schedule lets them; leave overlap_tensor out"
         )
     if request.plan.precision not in (Precision.BF16, Precision.FP16):
         given = f"precision is {request.plan.precision}"
@@ -144,9 +137,8 @@ def check_part(request: Request) -> None:
     if request.search.front not in {None, (FrontAxis.NONE,)}:
         raise InputError(
             f"a front of {' and '.join(request.search.front or ())} is one over the whole space, "
-            "whose "
-            "parts know of each other's best "
-            "design alone; leave --front out, or search the space in one part"
+            "whose parts know of each other's best design alone; leave --front out, or search the "
+            "space in one part"
         )
     if len(request.workload.models) > 1:
         names = ", ".join(model.name for model in request.workload.models)
@@ -172,8 +164,7 @@ def _check_offload(request: Request) -> None:
     if device is not None and device.host is None:
         raise InputError(
             f"the bandwidth between {device.title} and its host is not known, so nothing can be "
-            "kept in host memory; leave "
-            "offload out, or give a device whose file has 'host'"
+            "kept in host memory; leave offload out, or give a device whose file has 'host'"
         )
 
 
@@ -202,8 +193,7 @@ def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None
     if too_wide:
         raise InputError(
             f"tensor parallel width {too_wide[0]} exceeds the {most} devices of cluster "
-            f"{request.records.cluster.name}; "
-            f"make it smaller or give a larger --cluster"
+            f"{request.records.cluster.name}; make it smaller or give a larger --cluster"
         )
     for model in request.workload.models:
         family = families[model.name]
@@ -393,8 +383,7 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
         )
     raise InputError(
         f"ep is {_listed(request.plan.ep)}, which divides dp x cp of no plan on {devices} devices; "
-        "possible with the rest as it is: "
-        f"ep {_listed(would)}"
+        f"possible with the rest as it is: ep {_listed(would)}"
     )
 
 
@@ -406,8 +395,7 @@ def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None
     if {LayoutName.TWO_D, LayoutName.AUTO}.isdisjoint(request.plan.layout):
         raise InputError(
             f"panels is {_listed(several)}, but only products of a 2d layout run in panels, given "
-            "layout "
-            f"{', '.join(request.plan.layout)}; leave panels out, or use layout 2d"
+            f"layout {', '.join(request.plan.layout)}; leave panels out, or use layout 2d"
         )
     for (model, family), panels in product(families.items(), several):
         check_panels(panels, model, family)
@@ -421,9 +409,7 @@ def _check_exchange(request: Request) -> None:
     ):
         raise InputError(
             f"exchange is {', '.join(request.plan.exchange)}, but a search of layout 1d gathers "
-            "keys "
-            "and values; leave exchange "
-            "out, or give --layout sequence"
+            "keys and values; leave exchange out, or give --layout sequence"
         )
 
 
@@ -434,8 +420,7 @@ def _check_pinned(request: Request) -> None:
     if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(request.plan.tp2) > 1:
         raise InputError(
             f"tp2 is {_listed(request.plan.tp2)}, but only 2d layouts have two tensor axes, "
-            f"{given}; "
-            "leave tp2 out, or add 2d"
+            f"{given}; leave tp2 out, or add 2d"
         )
 
 
@@ -447,8 +432,7 @@ def _check_searched(order: Assignment, request: Request) -> None:
     if request.search.use_all_devices and used != devices:
         raise InputError(
             f"{order} assigns {used} devices, but a plan is to use all {devices} of "
-            f"{cluster.name}; assign as many, or give "
-            f"--devices {used}"
+            f"{cluster.name}; assign as many, or give --devices {used}"
         )
     tp2, cp = (
         tuple(sorted({*values}))
@@ -467,8 +451,7 @@ def _check_searched(order: Assignment, request: Request) -> None:
         if values is not None and degree not in values:
             raise InputError(
                 f"{order} assigns {degree} of {axis}, but {axis} {_listed(values)} is searched; "
-                "assign one of these, or give "
-                f"--{axis} {degree}"
+                f"assign one of these, or give --{axis} {degree}"
             )
 
 

@@ -68,8 +68,7 @@ def design_space_of(request: Request) -> DesignSpace:
     if request.records.space is None:
         raise InputError(
             f"there is no accelerator to design, since the device {request.hardware.device} is "
-            "given; "
-            "leave --device out"
+            "given; leave --device out"
         )
     return request.records.space
 

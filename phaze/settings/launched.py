@@ -102,9 +102,8 @@ class LaunchReading:
             if name in read and name not in others:
                 raise InputError(
                     f"--ignore {name!r:.60}: {read[name].text} of the {self.program} launch is "
-                    "read, and --ignore is for keys "
-                    "that no plan says; leave --ignore out, or change the plan by its own flags "
-                    f"({which})"
+                    "read, and --ignore is for keys that no plan says; leave --ignore out, or "
+                    f"change the plan by its own flags ({which})"
                 )
             if name not in others:
                 hint = nearest(name, sorted(others), which)

@@ -418,9 +418,8 @@ def _check_own_links(
         ):
             raise InputError(
                 f"the bandwidth of tier {before.name} of cluster {stated.name} is changed, but "
-                "follows from the chips' own links "
-                f"({own[0].label}); change these with --links, or name the tiers whose bandwidth "
-                "is meant"
+                f"follows from the chips' own links ({own[0].label}); change these with --links, "
+                "or name the tiers whose bandwidth is meant"
             )
 
 

@@ -139,8 +139,7 @@ def prepared(request: Request) -> PreparedPlan:
     if caps is not None and degrees.devices > caps[0]:
         raise InputError(
             f"the plan uses {degrees.devices:,} devices, and max_cluster_cost buys at most "
-            f"{caps[0]:,} of this chip; give more, "
-            "or lower tp, pp, cp or dp"
+            f"{caps[0]:,} of this chip; give more, or lower tp, pp, cp or dp"
         )
     key = degrees.graph_key(model, request.workload.sequence_length[0])
     graph = load_or_extract(key, request.folders.graphs, code=request.code)

@@ -49,8 +49,7 @@ def launch_of(
     if request.stages is not None:
         raise InputError(
             f"the stages of the plan in {file} differ in more than their layers, which no program "
-            "here can be told; give a plan "
-            "of stages alike"
+            "here can be told; give a plan of stages alike"
         )
     made = prepared(request)
     return _launch(evaluation_of(request, made), made)

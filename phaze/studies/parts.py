@@ -66,14 +66,12 @@ def check_parts(request: Request, count: int) -> None:
     if request.on_devices:
         raise InputError(
             f"the device {request.hardware.device} is given, and no space of chips to divide; "
-            "leave "
-            "--device out, or --parts"
+            "leave --device out, or --parts"
         )
     if request.hardware.space_part is not None:
         raise InputError(
             f"space_part is {request.hardware.space_part}, one part alone, and --parts searches "
-            "all; leave "
-            "one of them out"
+            "all; leave one of them out"
         )
     if request.output.force_reextract_model:
         raise InputError(

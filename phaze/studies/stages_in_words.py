@@ -30,7 +30,6 @@ def heterogeneous_text(answer: HeterogeneousAnswer) -> str:
     memory = stage_memory_text(best.memory_bytes, answer.hbm_bytes)
     return (
         f"{model}, stages that differ: {number(best.throughput_samples_per_s, FINE_DIGITS)} "
-        "samples/s, "
-        f"{time_text(best.time_per_batch_s)} per batch, {more}; {proof}; the fullest stage uses "
-        f"{memory}; {compared}{left_out}"
+        f"samples/s, {time_text(best.time_per_batch_s)} per batch, {more}; {proof}; the fullest "
+        f"stage uses {memory}; {compared}{left_out}"
     )

@@ -109,8 +109,7 @@ def _rank_of(name: str, traced: TracedIteration, plan: UniformPlan) -> int | Non
     if rank is not None and rank >= plan.devices:
         raise InputError(
             f"{name} is of rank {rank:,}, and the plan is one for {plan.devices:,} devices, 0 to "
-            f"{plan.devices - 1:,}; give the "
-            "plan that ran"
+            f"{plan.devices - 1:,}; give the plan that ran"
         )
     return rank
 

@@ -94,9 +94,8 @@ def accelerator_text(accelerator: Accelerator) -> str:
     """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x
     width)."""
     text = (
-        f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, "
-        f"{accelerator.num_vc} VC {accelerator.width_vc}, GLB "
-        f"{number(accelerator.glb_bytes / MIB)} MiB"
+        f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, {accelerator.num_vc} VC "
+        f"{accelerator.width_vc}, GLB {number(accelerator.glb_bytes / MIB)} MiB"
     )
     if accelerator.memory_system is not None:
         kind, _, stacks = accelerator.memory_system.partition(":")
@@ -222,8 +221,7 @@ def tight_memory_text(tight: TightMemory, best: DesignPoint) -> str:
     what = "plan on the same chip" if best.accelerator is not None else "plan"
     filled = (
         f"the optimum fills {percent(tight.used_share)} of the memory, more than "
-        f"{percent(tight.most_share)}: fragmentation or a "
-        "larger framework could overflow it"
+        f"{percent(tight.most_share)}: fragmentation or a larger framework could overflow it"
     )
     other = tight.runner_up
     if other is None:

@@ -208,8 +208,7 @@ def documents() -> Iterator[Document]:
     yield Document("point.json", "`content` of a document with its `digest`:", (FinishedPoint,))
     about = (
         "The answer, with `model`, `device`, `accelerator`, `cluster`, `software`, `plan` by the "
-        "keys of its settings, "
-        "`settings` as asked, and `digest`."
+        "keys of its settings, `settings` as asked, and `digest`."
     )
     yield Document("training_time.json", about, (TrainingTime,), frozenset({"plan"}))
     yield Document("train.json", "", (TrainRecord,))

@@ -237,9 +237,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "degrees that do not fill a node": (
         {"intra_node_tensor_parallel_degree": 1},
         "the degrees inside a node (intra_node_data_parallel_degree 1, "
-        "intra_node_tensor_parallel_degree 1, "
-        "intra_node_pipeline_parallel_degree 1) multiply to 1, but "
-        "number_of_accelerators_per_node is 2; make them equal",
+        "intra_node_tensor_parallel_degree 1, intra_node_pipeline_parallel_degree 1) multiply to "
+        "1, but number_of_accelerators_per_node is 2; make them equal",
     ),
     "degrees for other nodes": (
         {"number_of_nodes": 8},

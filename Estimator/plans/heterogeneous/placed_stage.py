@@ -79,8 +79,7 @@ def placed_stages(plan: Plan, names: Sequence[str]) -> tuple[PlacedStage, ...]:
         )
         raise InputError(
             f"stages.*.layers of the plan must hold each of {plan.model}'s {len(names)} layers "
-            "once, "
-            f"but {odd!r} {how}; correct it"
+            f"once, but {odd!r} {how}; correct it"
         )
     stages: list[PlacedStage] = []
     for number, stage in enumerate(plan.stages):
@@ -103,9 +102,8 @@ def placed_stages(plan: Plan, names: Sequence[str]) -> tuple[PlacedStage, ...]:
         if stages[-1].rows != rows:
             raise InputError(
                 f"stages.{number} of the plan works on {degrees.micro_batch_size} rows on each of "
-                f"{degrees.dp} replicas, "
-                f"{stages[-1].rows} in all, but stages.0 on {rows}; give every stage the same "
-                "number of rows"
+                f"{degrees.dp} replicas, {stages[-1].rows} in all, but stages.0 on {rows}; give "
+                "every stage the same number of rows"
             )
     return tuple(stages)
 
@@ -133,8 +131,7 @@ def check_stages(stages: Sequence[PlacedStage], cluster: Cluster) -> None:
     if devices > cluster.num_devices:
         raise InputError(
             f"the stages of the plan need {devices} devices in all, {cluster.name} has "
-            f"{cluster.num_devices}; use smaller "
-            "degrees or a larger cluster"
+            f"{cluster.num_devices}; use smaller degrees or a larger cluster"
         )
 
 

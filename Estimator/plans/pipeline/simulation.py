@@ -175,8 +175,7 @@ def _pipeline(
     ):
         raise InputError(
             f"pipeline costs have shapes {', '.join(map(str, shapes))}; give (chunks,) for both "
-            "passes, "
-            f"a multiple of pp {costs.pp} chunks, and one transfer less each way"
+            f"passes, a multiple of pp {costs.pp} chunks, and one transfer less each way"
         )
     given = (costs.forward_s, costs.backward_s, costs.transfer_s, costs.backward_transfer_s)
     for seconds in given:

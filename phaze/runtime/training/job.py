@@ -175,10 +175,9 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
         )
     if not family.described:
         raise InputError(
-            f"{plan.model} is a model of one's own, whose data nobody knows; train a listed "
-            "model, one by dimensions, or a "
-            "config.json that a family reads (of ResNets: bottlenecks, hidden_sizes 4, 8, 16 and "
-            "32 times embedding_size)"
+            f"{plan.model} is a model of one's own, whose data nobody knows; train a listed model, "
+            "one by dimensions, or a config.json that a family reads (of ResNets: bottlenecks, "
+            "hidden_sizes 4, 8, 16 and 32 times embedding_size)"
         )
     if family.experts:
         raise InputError(
@@ -210,8 +209,7 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
     if plan.global_batch_size % rows:
         raise InputError(
             f"the plan's global batch of {plan.global_batch_size} does not divide into "
-            f"micro-batches of {rows} rows; give a "
-            f"multiple of {rows}"
+            f"micro-batches of {rows} rows; give a multiple of {rows}"
         )
 
 

@@ -134,8 +134,7 @@ class Cutter:
             if targets[0] < source:
                 raise InputError(
                     f"stage {targets[0]} of the plan reads what stage {source} makes "
-                    f"({node.name}); "
-                    "give the stages in the order in which they run"
+                    f"({node.name}); give the stages in the order in which they run"
                 )
             found.append(self._crossing(node, source, tuple(targets)))
         return tuple(found)

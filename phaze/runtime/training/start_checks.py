@@ -24,8 +24,7 @@ def check_start(job: Job, family: ModelFamily) -> None:
     ):
         raise InputError(
             f"{job.folder} holds checkpoints of an earlier training; go on with it (--resume "
-            f"{job.folder}), "
-            "or give another --output"
+            f"{job.folder}), or give another --output"
         )
     read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)
     check_inputs(family, input_shapes(family, job.key()), job.plan.model)

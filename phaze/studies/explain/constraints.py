@@ -158,8 +158,7 @@ def read_constraint(text: str, *, on_device: bool) -> Constraint:
     if on_device and about_chips:
         raise InputError(
             f"--instead {text}: {', '.join(about_chips)} is about accelerators to design, but the "
-            "run was given its device; "
-            f"ask for another plan: {', '.join(OF_A_PLAN)}"
+            f"run was given its device; ask for another plan: {', '.join(OF_A_PLAN)}"
         )
     if "glb_mib" in values:
         values["glb_bytes"] = values.pop("glb_mib") * MIB

@@ -67,8 +67,7 @@ def _meant(best: DesignPoint) -> Iterator[str]:
     if best.limits and best.chip is not None and best.objective is not Objective.THROUGHPUT:
         yield (
             f"All of that is {unit_of(best)} of this chip with its area, power and price as they "
-            "are; --what-if, as --what-if "
-            "frequency=1.2, prices what more of it takes too."
+            "are; --what-if, as --what-if frequency=1.2, prices what more of it takes too."
         )
 
 
@@ -252,8 +251,7 @@ def _next_accelerators(
             could = float(values.reach[rest].max())
             yield (
                 f"{int(rest.sum()):,} accelerators that were not evaluated in full could come "
-                "closer, but stay "
-                f"{at_least(1 - could / best.value, 'behind')}."
+                f"closer, but stay {at_least(1 - could / best.value, 'behind')}."
             )
     small = (chips.area_mm2 <= accelerator.area_mm2 / 2) & (values.found > 0)
     if small.any():

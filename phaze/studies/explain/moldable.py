@@ -45,9 +45,8 @@ def moldable(finished: FinishedRun, progress: Progress | None = None) -> tuple[M
     """
     if finished.on_device:
         raise InputError(
-            f"--moldable is about cores of a chip, {finished.folder} is of devices whose "
-            "operators have all of it; "
-            "give a run over a design space"
+            f"--moldable is about cores of a chip, {finished.folder} is of devices whose operators "
+            "have all of it; give a run over a design space"
         )
     shown = progress or SilentProgress()
     repeated = repeat_search(finished, shown)

@@ -219,11 +219,9 @@ def _utilization(best: DesignPoint, other: DesignPoint) -> Iterator[str]:
             continue
         yield (
             f"Its tensor cores are busy {percent(its.tc_utilization or 0.0)} of the time that it "
-            f"computes{name} (best design: "
-            f"{percent(plan.tc_utilization or 0.0)}), its vector cores "
-            f"{percent(its.vc_utilization or 0.0)} "
-            f"({percent(plan.vc_utilization or 0.0)}), and a sample takes "
-            f"{number(its.energy_per_sample_j or 0.0)} instead of "
+            f"computes{name} (best design: {percent(plan.tc_utilization or 0.0)}), its vector "
+            f"cores {percent(its.vc_utilization or 0.0)} ({percent(plan.vc_utilization or 0.0)}), "
+            f"and a sample takes {number(its.energy_per_sample_j or 0.0)} instead of "
             f"{number(plan.energy_per_sample_j or 0.0)} J."
         )
 

@@ -69,8 +69,7 @@ class RepeatedSearch:
         if now is None:
             raise InputError(
                 f"the best design of {self.finished.folder} does not fit any more: the code or "
-                "files that its study names have "
-                "changed; run the study again"
+                "files that its study names have changed; run the study again"
             )
         if not _is_worth(now, said):
             worth = (
@@ -85,9 +84,8 @@ class RepeatedSearch:
                 )
             logger.warning(
                 "the best design now comes out at %s: the code or files that the study names have "
-                "changed since the run, and all "
-                "that follows is priced as they are now; run the study again to be sure that it "
-                "is still the best",
+                "changed since the run, and all that follows is priced as they are now; run the "
+                "study again to be sure that it is still the best",
                 worth,
             )
         return now

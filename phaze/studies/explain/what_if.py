@@ -72,8 +72,7 @@ def what_if(finished: FinishedRun, asked: str, progress: Progress | None = None)
     for key in OTHER_QUESTIONS & changes.keys():
         raise InputError(
             f"{named}: {key} is no circumstance of what the run asked, but another question; run "
-            "one with it and compare the two "
-            "folders with 'phaze report ONE OTHER'"
+            "one with it and compare the two folders with 'phaze report ONE OTHER'"
         )
     if "device" in changes and not finished.on_device:
         raise InputError(

@@ -141,8 +141,7 @@ def read_sweep(
     if asked.pop(FORCE, None):
         raise InputError(
             f"{path}: {FORCE} cannot be asked of a sweep, which computes no point twice; leave it "
-            "out, and remove the points "
-            "whose models read files that they do not import"
+            "out, and remove the points whose models read files that they do not import"
         )
     own = settings_for(Mode.SEARCH).read(
         {key: asked.pop(key) for key in OWN if key in asked}, str(path)

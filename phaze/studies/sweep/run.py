@@ -109,8 +109,7 @@ def _claim(sweep: Sweep) -> None:
     if name not in (None, sweep.name):
         raise InputError(
             f"{sweep.folder} holds the sweep {name}, whose table that of {sweep.name} would "
-            f"replace; give another {flag}, or "
-            "leave its name out to go on with its points"
+            f"replace; give another {flag}, or leave its name out to go on with its points"
         )
     if not sweep.store.is_dir():
         refuse_replacing(sweep.folder, (SWEEP, TABLE, TABLE_CSV), "sweep")

@@ -113,9 +113,8 @@ def died(task: Task) -> Outcome:
     return Outcome(
         task.point.key,
         Ending.FAILED,
-        problem="its worker process died, killed for want of memory perhaps; run fewer points at "
-        "a time with --workers, "
-        "or use a machine with more memory",
+        problem="its worker process died, killed for want of memory perhaps; run fewer points at a "
+        "time with --workers, or use a machine with more memory",
     )
 
 

@@ -86,11 +86,9 @@ def interrupted(work_s: float, interval_s: float, by: Interruptions) -> Interrup
     if interval_s + by.checkpoint_s + by.restart_s > MOST_FAILURES * mtbf_s:
         raise InputError(
             f"one of the devices fails every {time_text(mtbf_s)} on average, but "
-            f"{time_text(interval_s)} of work, a checkpoint "
-            f"of {time_text(by.checkpoint_s)} and a restart of {time_text(by.restart_s)} lie "
-            "between two states that last: the "
-            "training would hardly end; use fewer devices, or checkpoints that are faster or more "
-            "frequent"
+            f"{time_text(interval_s)} of work, a checkpoint of {time_text(by.checkpoint_s)} and a "
+            f"restart of {time_text(by.restart_s)} lie between two states that last: the training "
+            "would hardly end; use fewer devices, or checkpoints that are faster or more frequent"
         )
     segment_s = (
         mtbf_s

@@ -199,8 +199,7 @@ def _plan(
     if file.stages is not None:
         raise InputError(
             f"the stages of the plan in {path} differ, and training-time takes plans of stages "
-            "alike; give one, or price an "
-            "iteration of this one with evaluate"
+            "alike; give one, or price an iteration of this one with evaluate"
         )
     _refuse_others(
         Mode.EVALUATE, {**file.settings, **above}, "is about a search; add --best, or leave it out"
@@ -249,8 +248,7 @@ def _check(settings: TrainingSettings, request: Request) -> None:
     if settings.tokens is not None and not _has_tokens(request):
         raise InputError(
             f"{label(request.workload.models[0].name)} is not trained on tokens; give --samples "
-            "instead of "
-            "--tokens"
+            "instead of --tokens"
         )
     device = request.records.device
     if device is not None and device.board_power is None and settings.device_power_w is None:

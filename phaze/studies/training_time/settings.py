@@ -65,9 +65,8 @@ class TrainingSettings:
     batch_size_warmup: Annotated[
         tuple[int, ...] | None,
         About(
-            "START STEP SAMPLES: the global batch grows from START samples by STEP, over the "
-            "first SAMPLES (Megatron-LM's "
-            "--rampup-batch-size)",
+            "START STEP SAMPLES: the global batch grows from START samples by STEP, over the first "
+            "SAMPLES (Megatron-LM's --rampup-batch-size)",
             repeats=True,
             most=10**15,
             modes=EVALUATE,
@@ -269,8 +268,7 @@ def samples_asked(settings: TrainingSettings, first_batch_size: int, sequence_le
             else ""
         )
         raise InputError(
-            f"{what} is {number(asked)}, fewer than the first iteration takes, {shown}; give "
-            "more, or a smaller "
-            "--global-batch-size"
+            f"{what} is {number(asked)}, fewer than the first iteration takes, {shown}; give more, "
+            "or a smaller --global-batch-size"
         )
     return math.ceil(asked / each)

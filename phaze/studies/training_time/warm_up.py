@@ -61,8 +61,7 @@ def check_warm_up(warm_up: BatchSizeWarmUp, global_batch_size: int) -> None:
     if more // warm_up.step > MOST_LEVELS:
         raise InputError(
             f"{given}, which takes {more // warm_up.step:,} steps to {global_batch_size}, at most "
-            f"{MOST_LEVELS:,} are possible; "
-            "give a larger step"
+            f"{MOST_LEVELS:,} are possible; give a larger step"
         )
 
 

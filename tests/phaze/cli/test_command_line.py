@@ -285,9 +285,8 @@ def test_everything_wrong_with_file_and_flags_is_said_at_once(
         f"{config}: tp is 'x', but must be a whole number from 1 to 4096",
         f"{config}: zero_stage is 7, but must be a whole number from 0 to 3",
         "command line: --solver is 'natve', but must be one of native, gurobi, highs",
-        f"{config}: hbm_size 32 and objective throughput are about chips to design, but the "
-        "device h100 is given; "
-        "leave them or device out",
+        f"{config}: hbm_size 32 and objective throughput are about chips to design, but the device "
+        "h100 is given; leave them or device out",
         "command line: --solver is about chips to design, but the device h100 is given; leave it "
         "or device out",
     ]

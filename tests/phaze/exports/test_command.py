@@ -249,9 +249,8 @@ def test_a_job_needs_whole_nodes_and_a_script_that_starts_one(
 
 MEGATRON = (
     "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 "
-    "--num-attention-heads 8 --seq-length 256 "
-    "--max-position-embeddings 256 --micro-batch-size 2 --global-batch-size 64 --bf16 "
-    "--vocab-size 1000"
+    "--num-attention-heads 8 --seq-length 256 --max-position-embeddings 256 --micro-batch-size 2 "
+    "--global-batch-size 64 --bf16 --vocab-size 1000"
 )
 
 

@@ -438,8 +438,7 @@ def test_a_normalization_that_is_priced_as_another_is_told() -> None:
     for content in (
         json.dumps(changed(LIKE_LLAMA, "model.normalization", "layernorm")),
         "python pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 "
-        "--seq-length 8 --micro-batch-size 1 "
-        "--normalization RMSNorm",
+        "--seq-length 8 --micro-batch-size 1 --normalization RMSNorm",
     ):
         found = [
             key for key in reading_of(Content(content)).keys if key.name.endswith("normalization")

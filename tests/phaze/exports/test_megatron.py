@@ -596,8 +596,7 @@ def test_commands_of_others_are_read() -> None:
 
 BASE = (
     "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 "
-    "--max-position-embeddings 1024 "
-    "--micro-batch-size 1 --global-batch-size 8 "
+    "--max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 8 "
 )
 READ = {
     "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 "

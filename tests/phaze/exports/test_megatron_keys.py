@@ -162,11 +162,9 @@ def test_flags_are_of_their_kind(flag: str, kind: KeyKind) -> None:
 
 MIXTURE = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
-    "--group-query-attention "
-    "--num-query-groups 8 --max-position-embeddings 4096 --swiglu --disable-bias-linear "
-    "--position-embedding-type rope "
-    "--untie-embeddings-and-output-weights --normalization RMSNorm --num-experts 8 "
-    "--moe-router-topk 2 "
+    "--group-query-attention --num-query-groups 8 --max-position-embeddings 4096 --swiglu "
+    "--disable-bias-linear --position-embedding-type rope --untie-embeddings-and-output-weights "
+    "--normalization RMSNorm --num-experts 8 --moe-router-topk 2 "
 )
 
 
@@ -200,12 +198,10 @@ def test_blocks_and_cuts_of_experts_are_read_or_refused(flags: str, reason: str)
 
 DEEPSEEK = (
     "--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 "
-    "--multi-latent-attention "
-    "--num-experts 256 --moe-layer-freq ([0]*3+[1]*58) --moe-ffn-hidden-size 2048 "
-    "--moe-shared-expert-intermediate-size 2048 "
-    "--moe-router-topk 8 --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 "
-    "--qk-pos-emb-head-dim 64 "
-    "--v-head-dim 128 --swiglu "
+    "--multi-latent-attention --num-experts 256 --moe-layer-freq ([0]*3+[1]*58) "
+    "--moe-ffn-hidden-size 2048 --moe-shared-expert-intermediate-size 2048 --moe-router-topk 8 "
+    "--q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim "
+    "128 --swiglu "
 )
 
 
@@ -317,12 +313,11 @@ def test_moments_of_two_formats_are_refused() -> None:
 def test_the_width_of_dense_blocks_counts_only_where_there_are_any() -> None:
     words = (
         "--num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --moe-ffn-hidden-size 768 "
-        "--num-attention-heads 32 "
-        "--group-query-attention --num-query-groups 4 --kv-channels 128 --qk-layernorm "
-        "--max-position-embeddings 40960 --swiglu "
-        "--normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
-        "--untie-embeddings-and-output-weights "
-        "--num-experts 128 --moe-router-topk 8 --vocab-size 151936"
+        "--num-attention-heads 32 --group-query-attention --num-query-groups 4 --kv-channels 128 "
+        "--qk-layernorm --max-position-embeddings 40960 --swiglu --normalization RMSNorm "
+        "--disable-bias-linear --position-embedding-type rope "
+        "--untie-embeddings-and-output-weights --num-experts 128 --moe-router-topk 8 --vocab-size "
+        "151936"
     )
     assert settings_of(f"{words} {PLAN}")["model"] == "qwen3-30b-a3b"
 

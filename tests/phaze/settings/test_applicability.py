@@ -92,9 +92,8 @@ def test_several_of_one_place_are_one_sentence_and_places_are_kept_apart() -> No
             source="f",
         )
     assert refused.value.problems == (
-        "command line: --hbm-size 32 and --solver native are about chips to design, but the "
-        "device h100 is given; "
-        "leave them or device out",
+        "command line: --hbm-size 32 and --solver native are about chips to design, but the device "
+        "h100 is given; leave them or device out",
         "f: objective throughput is about chips to design, but the device h100 is given; leave it "
         "or device out",
     )

@@ -29,9 +29,8 @@ QUESTIONS = {
     "devices": (
         "--phaze_model bertlarge --device a100_80gb --devices 16 --pp 2 --global-batch-size 64",
         "--model bertlarge --device a100_80gb --cluster dgx_a100 --software megatron_2022 "
-        "--devices 16 --set pp=[2] "
-        "--set micro_batch_size=[1,2,4,8,16] --global-batch-size 64 --interleave all --precision "
-        "bf16",
+        "--devices 16 --set pp=[2] --set micro_batch_size=[1,2,4,8,16] --global-batch-size 64 "
+        "--interleave all --precision bf16",
         {
             "model": {"bertlarge": 1},
             "device": "a100_80gb",

@@ -115,9 +115,8 @@ def test_operators_are_where_the_schedules_have_them(engine: Engine, run: Finish
     assert {row.depth for row in rows} == {0}
     (block,) = engine.query(
         "select distinct int_value as repeats from args join slice using (arg_set_id) join "
-        "thread_track on track_id = "
-        "thread_track.id join thread using (utid) join process using (upid) "
-        "where process.name glob 'operators: block forward *' and key = 'args.repeats'"
+        "thread_track on track_id = thread_track.id join thread using (utid) join process using "
+        "(upid) where process.name glob 'operators: block forward *' and key = 'args.repeats'"
     )
     assert block.repeats == 12
 
@@ -177,9 +176,8 @@ def test_what_a_stage_holds_at_most_is_what_its_report_says(
 ) -> None:
     rows = engine.query(
         "select process.name as process, max(value) as most from counter join "
-        "process_counter_track as track "
-        "on counter.track_id = track.id join process using (upid) where track.name = 'saved "
-        "activations: bytes' group by 1"
+        "process_counter_track as track on counter.track_id = track.id join process using (upid) "
+        "where track.name = 'saved activations: bytes' group by 1"
     )
     most = {row.process: row.most for row in rows}
     for number, stage in enumerate(plan.stages, start=1):
@@ -193,11 +191,10 @@ def test_arrows_follow_each_micro_batch_from_stage_to_stage(
 ) -> None:
     rows = engine.query(
         "select a.name as out_of, b.name as goes_to, pa.pid as source, pb.pid as target from flow "
-        "join slice a on slice_out = a.id join slice b on slice_in = b.id "
-        "join thread_track ta on a.track_id = ta.id join thread ha on ta.utid = ha.utid join "
-        "process pa on ha.upid = pa.upid "
-        "join thread_track tb on b.track_id = tb.id join thread hb on tb.utid = hb.utid join "
-        "process pb on hb.upid = pb.upid"
+        "join slice a on slice_out = a.id join slice b on slice_in = b.id join thread_track ta on "
+        "a.track_id = ta.id join thread ha on ta.utid = ha.utid join process pa on ha.upid = "
+        "pa.upid join thread_track tb on b.track_id = tb.id join thread hb on tb.utid = hb.utid "
+        "join process pb on hb.upid = pb.upid"
     )
     first = min(row.source for row in rows)
     found = {(row.out_of, row.goes_to, row.source - first, row.target - first) for row in rows}
@@ -228,8 +225,7 @@ def test_processes_and_threads_are_shown_in_order(engine: Engine, plan: ModelPla
     # Perfetto shows the thread whose number is the process' first, and the others by number.
     rows = engine.query(
         "select process.name as process, thread.name as thread from thread join process using "
-        "(upid) "
-        "where pid > 1 and thread.name is not null order by pid, tid = pid desc, tid"
+        "(upid) where pid > 1 and thread.name is not null order by pid, tid = pid desc, tid"
     )
     threads = defaultdict(list)
     for row in rows:
