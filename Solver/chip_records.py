@@ -38,7 +38,7 @@ class ChipUse:
 
     Watts are of all that the chip does. Joules, and what money and carbon count of them, are of
     operators and of what is drawn all the time, as objectives have them; ``beside_j`` come to a
-    sample beside them (``ModelPlan.beside_operators_j``).
+    sample beside them (``PlanReport.beside_operators_j``).
 
     Money and carbon count all devices of the cluster while a million tokens are trained, and the
     electricity that they take; where the cluster is ``bought`` these are the devices of the plan.

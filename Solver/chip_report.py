@@ -16,13 +16,13 @@ from Estimator.chips.die import PARTS, die_parts, die_process
 from Estimator.chips.power import peak_power_parts
 from Solver.chip_figures import ChipFigures
 from Solver.chip_records import BoughtCluster, ChipPart, ChipReport, ChipUse
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 MILLION = 1e6
 
 
 def chip_report(
-    chip: Accelerator, space: DesignSpace, figures: ChipFigures, models: Mapping[str, ModelPlan]
+    chip: Accelerator, space: DesignSpace, figures: ChipFigures, models: Mapping[str, PlanReport]
 ) -> ChipReport | None:
     """``chip`` of ``space`` with ``figures`` of its own, under the plans of ``models``; None where
     its memory is not as sold."""
@@ -69,7 +69,7 @@ def _bought(devices: int, figures: ChipFigures) -> BoughtCluster | None:
     )
 
 
-def _use(plan: ModelPlan, figures: ChipFigures) -> ChipUse:
+def _use(plan: PlanReport, figures: ChipFigures) -> ChipUse:
     """The chip under one plan; the devices of the cluster that the plan leaves idle draw what they
     always do."""
     assert figures.use is not None and plan.energy_per_sample_j is not None

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from Estimator.chips.accelerator import Accelerator
 from phaze_common.choices import FrontAxis
+from Solver.plan_report import PlanSummary
 
 
-@dataclass(frozen=True)
-class FrontChip:
+@dataclass(frozen=True, kw_only=True)
+class FrontChip(PlanSummary):
     """A chip on a front with its fastest plan there, and the memory sizes that allow it.
 
     ``amounts`` is what the design has of each axis but throughput, by the name of the axis, in the
@@ -19,18 +20,7 @@ class FrontChip:
 
     accelerator: Accelerator
     hbm_bytes: tuple[int, ...]
-    micro_batch_size: int
-    recompute: str
-    throughput_samples_per_s: float
     amounts: dict[str, float]
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    layout: str
-    tp2: int
-    exchange: str
 
 
 @dataclass(frozen=True)

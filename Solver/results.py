@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
-from Estimator.coverage import PricedByBytes
 from Estimator.devices.device import Device
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
-from Estimator.plans.axes import plan_axis
-from Estimator.plans.degrees import UniformPlan
-from Estimator.plans.placement import Placement
-from Estimator.plans.plan import Plan, plan_mapping
-from Estimator.plans.results import Breakdown, PipelineReport, StageReport, Status, TimeInterval
-from Estimator.profiled.sources import SourceCounts
+from Estimator.plans.results import Status
 from phaze_common.choices import Combine
 from Solver.chip_records import ChipReport
 from Solver.front_records import ModelFront
+from Solver.plan_report import PlanReport, PlanSummary
 from Solver.problem import Objective
 
 MEETS = 1e-9  # relative: what rounding leaves between a bound and the plan that meets it
@@ -46,40 +40,6 @@ class Limit:
     def binds(self) -> bool:
         """Whether more of it would change the answer."""
         return self.unlimited_gain > 1e-9
-
-
-@dataclass(frozen=True)
-class PlanSummary:
-    """What a plan chooses, and how fast it is."""
-
-    throughput_samples_per_s: float
-    micro_batch_size: int
-    recompute: str
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    sequence_parallel: bool
-    zero_stage: int
-    interleave: int
-    group_order: str
-    layout: str = "1d"  # a ``LayoutName``
-    tp2: int = 1
-    exchange: str = "gather"  # a ``KeyExchange``
-    panels: int = 1
-    offload: str = ""  # an ``Offload``
-
-    @staticmethod
-    def of(plan: UniformPlan, samples_per_s: float) -> PlanSummary:
-        """What ``plan`` chooses."""
-        chosen = plan_mapping(plan) | {
-            "layout": plan.layout_name.value,
-            "offload": str(plan.offload),
-        }
-        return PlanSummary(
-            samples_per_s, **{each.name: chosen[each.name] for each in fields(PlanSummary)[1:]}
-        )
 
 
 @dataclass(frozen=True)
@@ -114,7 +74,7 @@ class AxisValues:
     ``chosen``.
 
     Axes of the accelerator (fields of ``Accelerator``, and ``hbm_bytes``) are about whole designs,
-    in units of the objective, and have no ``model``. Axes of the plan (fields of ``ModelPlan``) are
+    in units of the objective, and have no ``model``. Axes of the plan are
     about the fastest plan of ``model`` on the best hardware, in samples per second; ``scope`` says
     so (None in records of before). Of ``values_there_are`` some are left out where they are many.
     """
@@ -133,123 +93,6 @@ class AxisValues:
 
 
 @dataclass(frozen=True)
-class ExpertReport:
-    """The plan a published expert would use, priced by the same model on the same hardware, blocks
-    balanced over its stages.
-
-    ``breakdown_s`` is None where the plan does not apply to the model.
-    """
-
-    status: Status
-    source: str
-    tp: int
-    pp: int
-    dp: int
-    recompute: str
-    throughput_samples_per_s: float
-    time_per_batch_s: float
-    reason: str
-    breakdown_s: Breakdown | None = None
-    layout: ClassVar[str] = "1d"  # which all of them have
-    cp: ClassVar[int] = 1
-    ep: ClassVar[int] = 1
-    tp2: ClassVar[int] = 1
-    exchange: ClassVar[str] = "gather"
-
-
-@dataclass(frozen=True)
-class ModelPlan:
-    """The best plan of one model on one configuration of hardware, and what an iteration of it
-    costs.
-
-    ``plan`` is self-contained; the degrees beside it are its own. No plan takes less than
-    ``time_per_batch_bound_s``. ``energy_per_sample_j`` is that of operators, which objectives and
-    fronts compare, ``beside_operators_j`` of the optimizer's step, gradients over replicas and
-    messages between stages. They and the busy fractions of the cores are None where they are not
-    known.
-    """
-
-    throughput_samples_per_s: float
-    tokens_per_s: float
-    time_per_batch_s: float
-    time_per_batch_bound_s: float
-    micro_batch_size: int
-    global_batch_size: int
-    sequence_length: int
-    hbm_bytes: int
-    recompute: str
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    sequence_parallel: bool
-    zero_stage: int
-    interleave: int
-    group_order: str
-    micro_batches_per_pipeline: int
-    devices_used: int
-    stages: tuple[StageReport, ...]
-    pipeline: PipelineReport
-    breakdown_s: Breakdown
-    model_flops_utilization: float
-    hardware_flops_utilization: float
-    energy_per_sample_j: float | None
-    tc_utilization: float | None
-    vc_utilization: float | None
-    plan: Plan
-    expert: ExpertReport | None = None
-    speedup_over_expert: float | None = None
-    all_scores_flops_utilization: float | None = None  # as in ``Estimator.plans.results.Iteration``
-    layout: str = "1d"
-    tp2: int = 1
-    exchange: str = "gather"
-    panels: int = 1
-    offload: str = ""
-    price_sources: SourceCounts | None = None  # of hardware that was profiled
-    share_of_own_best: float | None = (
-        None  # of several models: the objective over the best that this one reaches alone
-    )
-    time_intervals: tuple[TimeInterval, ...] = ()  # of an iteration, as far as published runs tell
-    beside_operators_j: float | None = None
-    placement: Placement | None = None  # None in records of before
-    priced_by_bytes: tuple[PricedByBytes, ...] = ()  # operators that no formula describes
-    # which plans were not considered, because the layers branch too much; the bound counts them too
-    plans_omitted: str = ""
-
-    @property
-    def memory_bytes(self) -> float:
-        """Of a device of the fullest stage."""
-        return max(stage.memory_bytes for stage in self.stages)
-
-    def value_of(self, axis: str) -> Any:
-        """Its value of an axis of plans."""
-        return plan_axis(axis).of(self.plan.of_first_stage)
-
-
-@dataclass(frozen=True)
-class HeterogeneousPlan:
-    """A plan whose stages differ, and what an iteration of it costs."""
-
-    throughput_samples_per_s: float
-    time_per_batch_s: float
-    micro_batches_per_pipeline: int
-    devices_used: int
-    stages: tuple[StageReport, ...]
-    pipeline: PipelineReport
-    breakdown_s: Breakdown
-    model_flops_utilization: float
-    hardware_flops_utilization: float
-    plan: Plan
-    all_scores_flops_utilization: float | None = None
-
-    @property
-    def memory_bytes(self) -> float:
-        """Of a device of the fullest stage."""
-        return max(stage.memory_bytes for stage in self.stages)
-
-
-@dataclass(frozen=True)
 class HeterogeneousAnswer:
     """What stages that differ bring a model on a device that exists.
 
@@ -262,7 +105,7 @@ class HeterogeneousAnswer:
     model: str
     hbm_bytes: int
     status: Status
-    best: HeterogeneousPlan | None
+    best: PlanReport | None
     uniform_time_per_batch_s: float | None
     time_per_batch_bound_s: float | None
     row_counts: int
@@ -360,7 +203,7 @@ class DesignPoint:
     value: float
     accelerator: Accelerator | None
     hbm_bytes: int
-    models: dict[str, ModelPlan]
+    models: dict[str, PlanReport]
     certificate: Certificate | None
     limits: tuple[Limit, ...] = ()  # of the optimum over everything; not stated for others
     axes: tuple[AxisValues, ...] = ()  # of the optimum over everything
@@ -393,7 +236,7 @@ class ReferencePoint:
     hbm_bytes: int
     value: float
     best_over_reference: float | None
-    models: dict[str, ModelPlan]
+    models: dict[str, PlanReport]
 
 
 @dataclass(frozen=True)
@@ -420,28 +263,17 @@ class Counts:
         return self.evaluated + self.dominated + self.pruned + self.infeasible == self.space
 
 
-@dataclass(frozen=True)
-class SizeRow:
+@dataclass(frozen=True, kw_only=True)
+class SizeRow(PlanSummary):
     """The best hardware of one model for one memory size and micro-batch size (a row of the result
-    table)."""
+    table), with its plan where there is one."""
 
     model: str
     hbm_bytes: int
-    micro_batch_size: int
     status: Status
     value: float
     accelerator: Accelerator | None
-    throughput_samples_per_s: float
-    recompute: str
-    tp: int
-    pp: int
-    dp: int
     reason: str
-    cp: int = 1
-    ep: int = 1
-    layout: str = "1d"
-    tp2: int = 1
-    exchange: str = "gather"
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,44 @@ def _stage(stage: Any) -> Any:
     return {"layers": layers, "degrees": layout | own, "recomputed_layers": recomputed}
 
 
+def _stated_once(document: Any) -> Any:
+    """Before version 4 a plan stood beside a copy of some of its degrees, in their words."""
+    if isinstance(document, list):
+        return [_stated_once(each) for each in document]
+    if not isinstance(document, dict):
+        return document
+    found = {key: _stated_once(value) for key, value in document.items()}
+    best = found.get("best")
+    if isinstance(best, dict) and "plan" in best and "time_per_batch_bound_s" in found:
+        best |= {key: found[key] for key in ("hbm_bytes", "time_per_batch_bound_s")}
+    if not found.get("recompute", "none"):  # where there was no plan
+        found = {key: found[key] for key in found if key not in {"recompute", "tp", "pp", "dp"}}
+    if found.get("layout") in {"", "sequence"}:
+        found["layout"] = "1d"
+    plan = found.get("plan")
+    if not isinstance(plan, dict) or not isinstance(plan.get("stages"), list):
+        return found
+    if not all(isinstance(each, dict) and "degrees" in each for each in plan["stages"]):
+        return found
+    return _with_plan({key: value for key, value in found.items() if key != "plan"}, plan)
+
+
+def _with_plan(report: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+    chunks = plan["stages"]
+    shared = {key: value for key, value in plan.items() if key != "stages"}
+    first = chunks[0]["degrees"] if chunks else {}
+    sizes = [len(each["layers"]) for each in chunks]
+    stages = report.get("stages")
+    for stage, chunk in zip(stages if isinstance(stages, list) else [], chunks, strict=False):
+        if chunk["degrees"] != first or chunk.get("recomputed_layers") is not None:
+            stage |= {key: chunk[key] for key in ("degrees", "recomputed_layers")}
+    found = report | shared | first | {"stage_layers": sizes}
+    if "pp" not in found:  # of plans whose stages differ
+        rate = report["throughput_samples_per_s"] * plan["sequence_length"]
+        found |= {"pp": len(chunks) // plan["interleave"], "tokens_per_s": rate}
+    return found
+
+
 def _hardware(what: str, files: str) -> FileFormat:
     return FileFormat(what, files, "write it as docs/reference/yaml.md has it")
 
@@ -169,8 +207,8 @@ BEST = FileFormat(
     "the answer of a search",
     "`best.json`",
     _OF_A_RUN,
-    3,
-    {1: _one_convention, 2: _with_degrees},
+    4,
+    {1: _one_convention, 2: _with_degrees, 3: _stated_once},
 )
 PLAN = FileFormat(
     "a plan by value",
@@ -184,8 +222,8 @@ POINT = FileFormat(
     "a finished point",
     "`points/KEY/point.json` of a sweep",
     "run the sweep again",
-    2,
-    {1: _one_convention},
+    3,
+    {1: _one_convention, 2: _stated_once},
 )
 ROBUST = FileFormat("an answer of phaze robust", "`robust.json`", "ask phaze robust again")
 TRAINING_TIME = FileFormat(

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.chips.axes import COLUMNS, SIZES
 from Estimator.chips.clock import at_frequency
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.technology import FloatArray, Technology
@@ -140,18 +141,6 @@ class Accelerator:
         """The same cores and buffers with the memory and the clock of the platform, and links as
         the cluster has them."""
         return replace(self, memory_system=None, frequency_hz=None, links=None)
-
-
-SIZES = (
-    "num_tc",
-    "num_vc",
-    "width",
-    "depth",
-    "width_vc",
-    "glb_bytes",
-)  # that decide what an accelerator is, with its variant
-COLUMNS = (*SIZES, "area_mm2")
-VARIED = ("memory_system", "frequency_hz", "links")
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,9 @@ import json
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from Estimator.chips.accelerator import COLUMNS, Accelerator, AcceleratorSet
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import UM2_PER_MM2
+from Estimator.chips.axes import COLUMNS
 from Estimator.chips.design_space_files import LARGEST_VALUE
 from phaze_common.errors import InputError
 from phaze_common.files import read_json

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import (
-    SIZES,
     STANDARD,
     Accelerator,
     AcceleratorSet,
@@ -19,6 +18,7 @@ from Estimator.chips.accelerator import (
     Platform,
     Variant,
 )
+from Estimator.chips.axes import SIZES
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits, lowered_clocks
 from Estimator.chips.cost import Prices
 from Estimator.chips.die import check_edge, edge_problem

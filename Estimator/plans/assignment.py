@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
 from phaze_common.settings import Form
+from phaze_common.text_in_files import TextInFiles
 
 if TYPE_CHECKING:
     from Estimator.network.cluster import Cluster
@@ -44,7 +45,7 @@ _HOW = f"write what each tier holds, innermost first, such as {EXAMPLE}"
 
 
 @dataclass(frozen=True)
-class Assignment:
+class Assignment(TextInFiles):
     """Devices of every axis by tier, innermost first: ``tp[0]`` tensor-parallel devices in a block
     of the innermost tier, ...
 
@@ -63,8 +64,8 @@ class Assignment:
     pp: tuple[int, ...]
     tp2: tuple[int, ...]
 
-    @staticmethod
-    def parsed(text: str) -> Assignment:
+    @classmethod
+    def parsed(cls, text: str) -> Assignment:
         """The assignment written as ``tp4.dp2/dp8.pp4``: tiers, innermost first, and the axes that
         have devices there.
 

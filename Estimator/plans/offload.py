@@ -29,6 +29,7 @@ from typing import ClassVar
 from phaze_common.choices import OffloadKind
 from phaze_common.errors import InputError
 from phaze_common.setting_values import Form
+from phaze_common.text_in_files import TextInFiles
 
 RATIOS = (0.0, 0.5, 1.0)  # parts that a search tries of what it may keep in host memory
 _WRITTEN = re.compile(r"[a-z]+=[0-9.eE+-]{1,20}")
@@ -36,7 +37,7 @@ EXAMPLE = "activations=0.5"
 
 
 @dataclass(frozen=True, order=True)
-class Offload:
+class Offload(TextInFiles):
     """Parts, from 0 to 1, that are kept in host memory."""
 
     optimizer: float = 0.0
@@ -66,8 +67,8 @@ class Offload:
         """The same in one text."""
         return " ".join(self.terms)
 
-    @staticmethod
-    def parsed(text: str) -> Offload:
+    @classmethod
+    def parsed(cls, text: str) -> Offload:
         """What ``str`` gave."""
         return offload_of(
             OffloadShare.parsed(term) if "=" in term else OffloadKind(term) for term in text.split()

@@ -11,6 +11,7 @@ from Estimator.plans.assignment import EXAMPLE, Assignment, check_assignment
 from Estimator.plans.axes import PLAN_AXES
 from Estimator.plans.degrees import Degrees, PlanHeader, UniformPlan, part_of
 from Estimator.plans.pipeline.schedule import check as check_schedule
+from Estimator.plans.results import StageReport
 from Estimator.plans.state_formats import FORMAT_KEYS
 from phaze_common.choices import GroupOrder, KeyExchange, TensorLayout
 from phaze_common.errors import InputError
@@ -120,6 +121,22 @@ class Plan(PlanHeader):
             )
         in_order = order == tuple(range(len(order)))
         return replace(self.of_first_stage, layer_order=None if in_order else order)
+
+
+def with_own_degrees(plan: Plan, reports: tuple[StageReport, ...]) -> tuple[StageReport, ...]:
+    """``reports`` of the stages of ``plan``, with the degrees of those that differ from the
+    first."""
+    if not plan.stages_differ:
+        return reports
+    first = plan.stages[0].degrees
+    return tuple(
+        replace(
+            report,
+            degrees=None if stage.degrees == first else stage.degrees,
+            recomputed_layers=stage.recomputed_layers,
+        )
+        for report, stage in zip(reports, plan.stages, strict=True)
+    )
 
 
 def plan_by_value(document: object, source: str) -> Plan:

@@ -4,6 +4,8 @@ the time goes."""
 from dataclasses import dataclass
 from enum import StrEnum
 
+from Estimator.plans.degrees import Degrees
+
 
 class Status(StrEnum):
     """How a solve ended. Infeasible, timed out and failed are three different things.
@@ -72,7 +74,11 @@ class TimeInterval:
 @dataclass(frozen=True)
 class StageReport:
     """A pipeline stage: names of its layers (chunk after chunk), seconds per micro-batch, and bytes
-    on each of its devices."""
+    on each of its devices.
+
+    ``degrees`` are its own where it is trained otherwise than the first stage, of whose layers
+    ``recomputed_layers`` are recomputed (None: all).
+    """
 
     layers: tuple[str, ...]
     devices: int
@@ -94,6 +100,8 @@ class StageReport:
     allocated_bytes: float | None = (
         None  # by tensors: state, activations and workspace; null in files of before
     )
+    degrees: Degrees | None = None
+    recomputed_layers: int | None = None
 
 
 @dataclass(frozen=True)

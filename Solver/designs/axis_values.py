@@ -10,7 +10,7 @@ tighter ones where these do not suffice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ from Solver.designs.points import PROVEN, ROUNDING, PointGroup
 from Solver.designs.requery import priced
 from Solver.designs.run import Kept, Run
 from Solver.hardware import DesignedChips
-from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
+from Solver.plan_report import PlanSummary
+from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -148,14 +149,13 @@ def _of_design(value: str, point: DesignPoint) -> AxisValue:
     """A best design of the search as that of a value which it has."""
     open_bound = point.certificate.best_open_bound if point.certificate is not None else None
     bound = point.value if point.optimal else max(point.value, open_bound or 0.0)
-    plans = {name: _summary_of(plan) for name, plan in point.models.items()}
+    plans = {
+        name: PlanSummary.of(plan, plan.throughput_samples_per_s)
+        for name, plan in point.models.items()
+    }
     return AxisValue(
         value, point.status, point.value, bound, point.accelerator, point.hbm_bytes, plans
     )
-
-
-def _summary_of(plan: ModelPlan) -> PlanSummary:
-    return PlanSummary(**{each.name: getattr(plan, each.name) for each in fields(PlanSummary)})
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from Estimator.network.cluster import Cluster
 from Estimator.plans.bytes_beside import bytes_beside
 from Estimator.plans.cuts import chunk_layers
 from Estimator.plans.degrees import UniformPlan
@@ -16,7 +15,7 @@ from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.placement import placement_of
 from Estimator.plans.plan import Plan
 from Estimator.plans.pricing import PricedPlan
-from Estimator.plans.results import Iteration, Status
+from Estimator.plans.results import Status
 from GraphExtractor.graph import ModelGraph
 from phaze_common.errors import SolverError
 from Solver.designs.baselines import ExpertPlan, expert_plans
@@ -25,13 +24,13 @@ from Solver.designs.costs import Shape
 from Solver.designs.joint import Choice
 from Solver.designs.run import Run
 from Solver.paths.layer_graph import edges_between, is_chain
-from Solver.results import ExpertReport, ModelPlan
+from Solver.plan_report import ExpertReport, PlanReport
 from Solver.schedule.problem import CoreType
 
 AGREEMENT = 1e-9  # relative, between the search's seconds and the price of its plan
 
 
-def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> ModelPlan:
+def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> PlanReport:
     """The plan of one model on the chosen configuration, without its expert baseline.
 
     Raises:
@@ -55,11 +54,11 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
         )
     moving_j = run.hardware.moving_j(row, bytes_beside(PricedPlan(plan, costs, machine)))
     bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
-    reported = plan_report(
-        shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s, run.hardware.cluster
-    )
-    return replace(
-        reported,
+    return PlanReport.priced(
+        by_value(plan, costs),
+        iteration,
+        int(group.key.memory_bytes),
+        bound_s,
         tc_utilization=_utilization(schedules, CoreType.TC),
         vc_utilization=_utilization(schedules, CoreType.VC),
         beside_operators_j=None if moving_j is None else moving_j / plan.global_batch_size,
@@ -67,6 +66,7 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
         priced_by_bytes=run.hardware.by_bytes(shape.graph, plan.recompute, row),
         share_of_own_best=_share_of_own_best(run, choice),
         plans_omitted=group.omitted,
+        placement=placement_of(plan, run.hardware.cluster, run.hardware.cluster),
     )
 
 
@@ -79,61 +79,12 @@ def _share_of_own_best(run: Run, choice: Choice) -> float | None:
     )
 
 
-def plan_report(
-    shape: Shape,
-    plan: UniformPlan,
-    costs: LayerCosts,
-    iteration: Iteration,
-    memory_bytes: int,
-    bound_s: float,
-    cluster: Cluster,
-) -> ModelPlan:
-    """``plan`` on ``cluster`` and its iteration as a record."""
-    names, key = costs.sizes.names, shape.graph.key
+def by_value(plan: UniformPlan, costs: LayerCosts) -> Plan:
+    """``plan`` of the model that ``costs`` are of, with the layers of its chunks."""
+    names, key = costs.sizes.names, costs.graph.key
     chunks = chunk_layers(plan, costs.graph)
-    return ModelPlan(
-        throughput_samples_per_s=iteration.samples_per_s,
-        tokens_per_s=iteration.tokens_per_s,
-        time_per_batch_s=iteration.iteration_s,
-        time_per_batch_bound_s=bound_s,
-        micro_batch_size=plan.micro_batch_size,
-        global_batch_size=plan.global_batch_size,
-        sequence_length=key.sequence_length,
-        hbm_bytes=memory_bytes,
-        recompute=plan.recompute.value,
-        tp=plan.tp,
-        pp=plan.pp,
-        dp=plan.dp,
-        cp=plan.cp,
-        ep=plan.ep,
-        sequence_parallel=plan.sequence_parallel,
-        zero_stage=plan.zero_stage,
-        interleave=plan.interleave,
-        group_order=str(plan.group_order),
-        layout=plan.layout_name.value,
-        tp2=plan.tp2,
-        panels=plan.panels,
-        exchange=plan.exchange.value,
-        offload=str(plan.offload),
-        micro_batches_per_pipeline=iteration.micro_batches_per_pipeline,
-        devices_used=iteration.devices,
-        stages=iteration.stages,
-        pipeline=iteration.pipeline,
-        breakdown_s=iteration.breakdown,
-        model_flops_utilization=iteration.model_flops_utilization,
-        hardware_flops_utilization=iteration.hardware_flops_utilization,
-        all_scores_flops_utilization=iteration.all_scores_flops_utilization,
-        energy_per_sample_j=iteration.energy_per_sample_j,
-        tc_utilization=None,
-        vc_utilization=None,
-        placement=placement_of(plan, cluster, cluster),
-        plan=Plan.uniform(
-            plan,
-            key.model,
-            key.sequence_length,
-            tuple(tuple(names[layer] for layer in chunk) for chunk in chunks),
-        ),
-    )
+    named = tuple(tuple(names[layer] for layer in chunk) for chunk in chunks)
+    return Plan.uniform(plan, key.model, key.sequence_length, named)
 
 
 def attributed_costs(run: Run, shape: Shape, plan: UniformPlan, row: int) -> LayerCosts:
@@ -143,7 +94,7 @@ def attributed_costs(run: Run, shape: Shape, plan: UniformPlan, row: int) -> Lay
     return run.hardware.attributed(part.costs, groups, row)
 
 
-def with_expert(plan: ModelPlan, expert: ExpertReport | None) -> ModelPlan:
+def with_expert(plan: PlanReport, expert: ExpertReport | None) -> PlanReport:
     """``plan`` beside the expert's."""
     if expert is None or expert.status is not Status.FEASIBLE:
         return replace(plan, expert=expert)
@@ -163,11 +114,7 @@ def expert_report(
     ``shapes`` are of the expert's width. A plan that does not fit is reported with its reason and
     the time it would take, one that does not apply with its reason alone.
     """
-    graph, source, degrees = (
-        shapes[0].graph,
-        expert_plans().source,
-        (expert.tp, expert.pp, expert.dp),
-    )
+    graph = shapes[0].graph
     unsuited = _why_unsuited(graph, expert)
     plans = [replace(shape.plan, pp=expert.pp, dp=expert.dp) for shape in shapes]
     unsuited = unsuited or too_many_devices(run, plans[0].devices, row)
@@ -176,9 +123,7 @@ def expert_report(
             f"the expert's plan has {expert.dp} replicas for {plans[0].global_batch_size} samples"
         )
     if unsuited:
-        return ExpertReport(
-            Status.INFEASIBLE, source, *degrees, plans[0].recompute.value, 0.0, 0.0, unsuited
-        )
+        return expert_plan_that_cannot_run(plans[0], unsuited)
     machine = run.hardware.machine(row, memory_bytes)
     shapes = [shape.proven_at(run.hardware, row) for shape in shapes]
     priced = [
@@ -189,16 +134,25 @@ def expert_report(
         priced, key=lambda each: (each[1].status is not Status.FEASIBLE, each[1].iteration_s)
     )
     return ExpertReport(
+        **vars(plan),
         status=best.status,
-        source=source,
-        tp=expert.tp,
-        pp=expert.pp,
-        dp=expert.dp,
-        recompute=plan.recompute.value,
+        source=expert_plans().source,
         throughput_samples_per_s=best.samples_per_s,
         time_per_batch_s=best.iteration_s,
         reason=best.reason,
         breakdown_s=best.breakdown,
+    )
+
+
+def expert_plan_that_cannot_run(plan: UniformPlan, reason: str) -> ExpertReport:
+    """The report of an expert's plan that does not apply, or needs more devices than there are."""
+    return ExpertReport(
+        **vars(plan),
+        status=Status.INFEASIBLE,
+        source=expert_plans().source,
+        throughput_samples_per_s=0.0,
+        time_per_batch_s=0.0,
+        reason=reason,
     )
 
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import SIZES, VARIED
+from Estimator.chips.axes import CHIP_AXES
 from Solver.hardware import DesignedChips
 from Solver.results import AxisBounds
 
 FloatArray = NDArray[np.float64]
 
-AXES = (*SIZES, *VARIED)
+AXES = tuple(each.key for each in CHIP_AXES)
 
 
 def axis_column(hardware: DesignedChips, axis: str) -> list[int | str]:

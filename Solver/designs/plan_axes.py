@@ -4,27 +4,25 @@ configuration of hardware."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.degrees import UniformPlan
-from Estimator.plans.offload import Offload
-from Estimator.plans.plan import group_order_of
 from Estimator.plans.results import Status
 from Estimator.plans.uniform_plans import ORDERS, UniformPlans
-from phaze_common.choices import GroupOrder, KeyExchange, LayoutName, Objective, Recompute
+from phaze_common.choices import GroupOrder, Objective, Recompute
 from phaze_common.progress import Advance
 from Solver.designs.costs import Part, Shape
 from Solver.designs.points import PROVEN, PointGroup
 from Solver.designs.run import Run
+from Solver.plan_report import PlanReport, PlanSummary
 from Solver.plans.axes import AXES, ChosenAxis, Value
 from Solver.plans.best_plan import ConfigurationPlans
 from Solver.plans.fastest_plans import EVERY, NONE, Fastest, FastestPlans, PlansWithValues
 from Solver.plans.shape_plans import ShapePlans
-from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
+from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint
 
 IntArray = NDArray[np.int64]
 
@@ -71,7 +69,9 @@ class _Wanted:
 class _Model:
     """The plans of one model on one configuration."""
 
-    def __init__(self, run: Run, groups: Sequence[PointGroup], row: int, chosen: ModelPlan) -> None:
+    def __init__(
+        self, run: Run, groups: Sequence[PointGroup], row: int, chosen: PlanReport
+    ) -> None:
         self._run, self._groups, self._row, self._chosen = run, groups, row, chosen
         self._name, self._memory_bytes = groups[0].key.model, float(groups[0].key.memory_bytes)
         self._cluster = run.hardware.cluster
@@ -149,7 +149,7 @@ class _Model:
         return sorted(values, key=lambda value: modes.index(value) if value in modes else value)
 
     def _chosen_value(self, axis: ChosenAxis) -> Value:
-        value: Value = self._chosen.value_of(axis.name)
+        value: Value = axis.axis.of(self._chosen)
         names = {order.value for order in ORDERS}
         return (
             GroupOrder.TIERS.value if axis.name == "group_order" and value not in names else value
@@ -182,7 +182,7 @@ class _Model:
         """The fastest of the plans ``listed`` with every value of several axes."""
         fastest, chosen = FastestPlans([len(each.shown) for each in wanted]), self._chosen
         codes = [each.shown.index(each.chosen) for each in wanted]
-        fastest.offer(codes, self._chosen_plan, chosen.time_per_batch_s, chosen.memory_bytes)
+        fastest.offer(codes, self._chosen, chosen.time_per_batch_s, chosen.memory_bytes)
         parts = (
             self._with_values(each, [self._codes(one, each) for one in wanted]) for each in listed
         )
@@ -201,19 +201,6 @@ class _Model:
             ConfigurationPlans, each.plans, each.part.costs, self._row, self._memory_bytes, had
         )
         return PlansWithValues(priced, np.array(codes), float(each.shape.excess[self._row]))
-
-    @property
-    def _chosen_plan(self) -> UniformPlan:
-        """That of the optimum, but for its stages."""
-        chosen = {each.name: getattr(self._chosen, each.name) for each in fields(PlanSummary)[1:]}
-        modes = {
-            "recompute": Recompute(chosen["recompute"]),
-            "group_order": group_order_of(chosen["group_order"]),
-            "layout": LayoutName(chosen["layout"]).axes,
-            "exchange": KeyExchange(chosen["exchange"]),
-            "offload": Offload.parsed(chosen["offload"]),
-        }
-        return replace(self._space.base, **(chosen | modes))
 
     def _codes(self, wanted: _Wanted, each: _Listed) -> IntArray:
         """Which of the values shown the plans have, shape (plans,)."""

@@ -11,15 +11,16 @@ from Estimator.plans.results import Status
 from GraphExtractor.graph import Recompute
 from phaze_common.progress import SilentProgress
 from Solver.designs.baselines import expert_plans
-from Solver.designs.best_designs import expert_report, too_many_devices
+from Solver.designs.best_designs import expert_plan_that_cannot_run, expert_report, too_many_devices
 from Solver.designs.costs import ModelShapes
 from Solver.designs.joint import Choice
 from Solver.designs.model_shapes import model_shapes
 from Solver.designs.requery import PricedHardware, priced
 from Solver.designs.run import Run
 from Solver.hardware import DesignedChips
+from Solver.plan_report import ExpertReport
 from Solver.problem import ModelProblem
-from Solver.results import DesignPoint, ExpertReport, ReferencePoint
+from Solver.results import DesignPoint, ReferencePoint
 
 
 def reference_points(run: Run, best: Sequence[DesignPoint]) -> tuple[ReferencePoint, ...]:
@@ -95,10 +96,8 @@ def expert_of(
         return expert_report(run, expert, mine, row, memory_bytes)
     unaffordable = too_many_devices(run, expert.tp * expert.pp * expert.dp, row)
     if unaffordable:
-        degrees, mode = (expert.tp, expert.pp, expert.dp), like.recompute.value
-        return ExpertReport(
-            Status.INFEASIBLE, expert_plans().source, *degrees, mode, 0.0, 0.0, unaffordable
-        )
+        asked = replace(like, pp=expert.pp, dp=expert.dp)
+        return expert_plan_that_cannot_run(asked, unaffordable)
     chip = run.hardware.accelerator(row)
     assert chip is not None
     space = replace(

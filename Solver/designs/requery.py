@@ -21,8 +21,9 @@ from Solver.designs.proofs import proven_shapes
 from Solver.designs.pursuit import Pursuit
 from Solver.designs.run import Run
 from Solver.hardware import Hardware
+from Solver.plan_report import PlanReport
 from Solver.plans.space import PlanSpace
-from Solver.results import DesignPoint, ModelPlan
+from Solver.results import DesignPoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ class PricedHardware:
         self, optimum: JointOptimum, memory_bytes: int
     ) -> tuple[DesignPoint, tuple[LayerSchedule, ...]]:
         """``optimum`` of these chips in full."""
-        plans: dict[str, ModelPlan] = {}
+        plans: dict[str, PlanReport] = {}
         schedules: list[LayerSchedule] = []
         for model, choice in optimum.choices.items():
             layers = schedule_layers(self.run, choice)

@@ -37,16 +37,9 @@ from Solver.designs.pursuit import Pursuit
 from Solver.designs.references import expert_of, reference_points
 from Solver.designs.run import Kept, Run
 from Solver.hardware import DesignedChips
+from Solver.plan_report import PlanReport
 from Solver.plans.empty_spaces import why_empty
-from Solver.results import (
-    Certificate,
-    Counts,
-    DesignPoint,
-    HardwareReport,
-    ModelPlan,
-    SearchResult,
-    SizeRow,
-)
+from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, SearchResult, SizeRow
 
 CLOSED_DIGITS = 6  # of a bound that is told in words
 
@@ -248,7 +241,7 @@ def scored_point(
     counts: Counts,
 ) -> ScoredPoint:
     """Explain and certify the optimum of one memory size."""
-    plans: dict[str, ModelPlan] = {}
+    plans: dict[str, PlanReport] = {}
     schedules: list[LayerSchedule] = []
     confirmations = []
     for model, choice in optimum.choices.items():
@@ -301,7 +294,7 @@ def _joined_bound(open_bound: float | None, closed: float) -> float | None:
     return max(closed, open_bound or 0.0)
 
 
-def _chip(run: Run, row: int, plans: dict[str, ModelPlan]) -> ChipReport | None:
+def _chip(run: Run, row: int, plans: dict[str, PlanReport]) -> ChipReport | None:
     """What the chip of a configuration takes; None where that is not known."""
     hardware = run.hardware
     if not isinstance(hardware, DesignedChips) or hardware.space is None:
@@ -337,44 +330,30 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
     """The best ``point`` of one model, memory size and micro-batch size as a row."""
     key = group.key
     if point is None:
-        reason = _why_infeasible((group,))
         return SizeRow(
-            key.model,
-            key.memory_bytes,
-            key.micro_batch_size,
-            Status.INFEASIBLE,
-            0.0,
-            None,
-            0.0,
-            "",
-            0,
-            0,
-            0,
-            reason,
+            model=key.model,
+            hbm_bytes=key.memory_bytes,
+            micro_batch_size=key.micro_batch_size,
+            status=Status.INFEASIBLE,
+            value=0.0,
+            accelerator=None,
+            throughput_samples_per_s=0.0,
+            reason=_why_infeasible((group,)),
         )
-    row, shape = group.locate(point)
+    row, _ = group.locate(point)
     value = float(group.objective(run.problem.objective)[point])
     proven = group.is_best(point, run.problem.objective) and not group.omitted
     if run.kept is not None:
         proven = proven and len(run.problem.models) == 1 and run.kept.proves(value)
     return SizeRow(
+        **vars(group.plan(point)),
         model=key.model,
         hbm_bytes=key.memory_bytes,
-        micro_batch_size=key.micro_batch_size,
         status=Status.OPTIMAL if proven else Status.FEASIBLE,
         value=value,
         accelerator=run.hardware.accelerator(row),
         throughput_samples_per_s=float(group.batch_samples / group.iteration_s[point]),
-        recompute=shape.plan.recompute.value,
-        tp=shape.plan.tp,
-        pp=int(group.pp[point]),
-        dp=int(group.dp[point]),
         reason=group.omitted,
-        cp=shape.plan.cp,
-        ep=shape.plan.ep,
-        layout=shape.plan.layout_name.value,
-        tp2=shape.plan.tp2,
-        exchange=shape.plan.exchange.value,
     )
 
 

@@ -22,8 +22,9 @@ from Solver.paths.rows_search import RowsSearch
 from Solver.paths.spaces import PlanLimits
 from Solver.paths.stage_classes import stage_classes
 from Solver.paths.stage_options import options_by_rows
+from Solver.plan_report import PlanReport
 from Solver.problem import ModelProblem
-from Solver.results import HeterogeneousAnswer, HeterogeneousPlan, ModelPlan
+from Solver.results import HeterogeneousAnswer
 
 MOST_STAGES = 32  # unless pp names more
 
@@ -54,7 +55,7 @@ class _Graphs:
 
 
 def search_heterogeneous(
-    run: Run, model: ModelProblem, memory_bytes: int, uniform: ModelPlan | None
+    run: Run, model: ModelProblem, memory_bytes: int, uniform: PlanReport | None
 ) -> HeterogeneousAnswer:
     """The best plan of ``model`` whose stages may differ, on a device that exists, beside the best
     ``uniform`` one.
@@ -122,7 +123,9 @@ def search_heterogeneous(
                 None, [omitted, f"plans of more than {most} stages that differ were not compared"]
             )
         )
-    described = None if best is None else _described(model, space.sequence_length, machine, *best)
+    described = (
+        None if best is None else _described(model, space.sequence_length, machine, *best, bound_s)
+    )
     answer = HeterogeneousAnswer(
         model=model.name,
         hbm_bytes=memory_bytes,
@@ -157,18 +160,8 @@ def _described(
     machine: Machine,
     stages: tuple[PlacedStage, ...],
     layers: list[RecomputableLayers],
-) -> HeterogeneousPlan:
+    bound_s: float,
+) -> PlanReport:
+    plan = plan_of(stages, model.name, sequence_length, layers[0].kept.sizes.names)
     iteration = iteration_of_stages(stages, layers, machine)
-    return HeterogeneousPlan(
-        throughput_samples_per_s=iteration.samples_per_s,
-        time_per_batch_s=iteration.iteration_s,
-        micro_batches_per_pipeline=iteration.micro_batches_per_pipeline,
-        devices_used=iteration.devices,
-        stages=iteration.stages,
-        pipeline=iteration.pipeline,
-        breakdown_s=iteration.breakdown,
-        model_flops_utilization=iteration.model_flops_utilization,
-        hardware_flops_utilization=iteration.hardware_flops_utilization,
-        all_scores_flops_utilization=iteration.all_scores_flops_utilization,
-        plan=plan_of(stages, model.name, sequence_length, layers[0].kept.sizes.names),
-    )
+    return PlanReport.priced(plan, iteration, int(machine.memory_bytes), bound_s)

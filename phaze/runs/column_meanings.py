@@ -3,6 +3,7 @@ ends its name."""
 
 from collections.abc import Mapping
 
+from Estimator.chips.axes import CHIP_AXES
 from Estimator.plans import axes
 
 _MODEL: Mapping[str, str] = {"model": "as it was named", "hbm_bytes": "memory of a device"}
@@ -10,16 +11,8 @@ _NONE = "; 0 where there is no plan"
 _SHAPES = {each.key: each.axis.help for each in axes.OF_SHAPES}
 _PLANS = {each.key: each.axis.help for each in axes.OF_PLANS}
 _CHIP: Mapping[str, str] = {
-    "num_tc": "tensor cores",
-    "num_vc": "vector cores",
-    "width": "columns of processing elements of a tensor core",
-    "depth": "rows of processing elements of a tensor core",
-    "width_vc": "lanes of a vector core",
-    "glb_bytes": "global buffer",
+    **{each.key: each.help for each in CHIP_AXES},
     "area_mm2": "area of the chip, of all its dies",
-    "memory_system": "memory as it is sold, KIND:STACKS; where the space has several",
-    "frequency_hz": "clock; where the space has several",
-    "links": "links of the chip's own; where the space has several",
 }
 OF_DESIGNS: Mapping[str, str] = {
     **_MODEL,
@@ -67,11 +60,7 @@ OF_SWEEPS: Mapping[str, str] = {
     "objective_value_with_room": "what the best design reaches that leaves room, where the "
     "optimum leaves little",
     "throughput_samples_per_s": "of the best plan, where the point has one model",
-    **{
-        f"plan_{key}": says
-        for key, says in (_SHAPES | _PLANS).items()
-        if key != "overlap_gradients"
-    },
+    **{f"plan_{key}": says for key, says in (_SHAPES | _PLANS).items()},
     "time_per_batch_s": "seconds of an iteration of the best plan, where the point has one model",
     "time_per_batch_bound_s": "no plan takes less",
     "plan_micro_batches_per_pipeline": "micro-batches of a replica in an iteration",

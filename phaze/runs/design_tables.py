@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import COLUMNS, STANDARD, VARIED, AcceleratorSet
+from Estimator.chips.accelerator import STANDARD, Accelerator, AcceleratorSet
+from Estimator.chips.axes import COLUMNS, SIZES, VARIED
 from Estimator.plans import axes
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.axes import COMPARED, OF_SHAPES, PlanAxis
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.uniform_plans import UniformPlans
 from phaze_common.choices import FrontAxis
 from phaze_common.run_files import DESIGNS, PLANS
@@ -69,20 +71,6 @@ OF_PLANS = (
 
 
 @dataclass(frozen=True)
-class DesignDegrees:
-    """The degrees of the best plan of a design point, by their columns."""
-
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    tp2: int
-    layout: str
-    exchange: str
-
-
-@dataclass(frozen=True)
 class LackingColumn:
     """What a file of a run lacks to be one."""
 
@@ -126,6 +114,22 @@ def _kind_of(column: pd.Series[Any]) -> str:
     if types.is_bool_dtype(column.dtype):
         return "switches"
     return "numbers" if types.is_numeric_dtype(column.dtype) else "texts"
+
+
+def plan_of(point: Mapping[Any, Any]) -> UniformPlan:
+    """The best plan of a design point, as far as its row tells it."""
+    stated = {each.key: each.field.item(point[each.key]) for each in OF_SHAPES}
+    layout = stated.pop("layout").axes
+    return UniformPlan(**stated, layout=layout, pp=int(point["pp"]), dp=int(point["dp"]))
+
+
+def chip_of(point: Mapping[Any, Any]) -> Accelerator:
+    """The accelerator of a design point."""
+    sizes: dict[str, Any] = {name: int(point[name]) for name in SIZES}
+    varied = {name: point[name] for name in VARIED if name in point}
+    # a number that is not there equals nothing
+    stated = {name: value for name, value in varied.items() if value is not None and value == value}
+    return Accelerator(**sizes, **stated, area_mm2=float(point["area_mm2"]))
 
 
 def axis_column(designs: pd.DataFrame, axis: FrontAxis) -> str:

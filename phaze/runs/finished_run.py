@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from Estimator.chips.axes import SIZES
 from phaze.runs.design_tables import complete_designs, lacking_columns
 from phaze.runs.run_directory import Manifest
 from phaze.settings.config_files import setting_beside
@@ -261,11 +262,7 @@ def _holds_together(point: DesignPoint) -> bool:
     return (
         bool(point.models)
         and all(len(plan.stages) == plan.pp > 0 for plan in point.models.values())
-        and (
-            chip is None
-            or min(chip.num_tc, chip.width, chip.depth, chip.num_vc, chip.width_vc, chip.glb_bytes)
-            > 0
-        )
+        and (chip is None or min(getattr(chip, name) for name in SIZES) > 0)
     )
 
 

@@ -7,13 +7,14 @@ plans and its hardware by value: no other file is read, except that of a model o
 
 import logging
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from Estimator.plans.heterogeneous.placed_stage import stage_degrees
-from Estimator.plans.plan import Plan, plan_by_value, plan_mapping
-from phaze.settings.config_files import model_beside, setting_beside
+from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.plan import Plan, plan_mapping
+from phaze.runs.found_plans import found_plan
+from phaze.settings.config_files import setting_beside
 from phaze.settings.hardware import HardwareFiles
 from phaze.settings.request import Request, StatedChunks, StatedStages, settings_for
 from phaze.settings.resolve import resolve
@@ -171,94 +172,29 @@ def read_plan(path: Path, model: str | None) -> PlanFile:
 
 def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> PlanFile:
     """The plan that a search chose for one of its models, and the hardware it chose it for."""
-    from GraphExtractor.models.registry import canonical_name
-
-    differing = _differing(content, model, path)
-    if differing is not None:
-        return differing
-    stated_plans = content.get("models")
-    if not isinstance(stated_plans, dict) or not stated_plans:
-        raise InputError(
-            f"{path} holds no plan: nothing was feasible in that search; give another file"
-        )
-    folder = path.absolute().parent
-    plans = {_called(folder, key): stated for key, stated in stated_plans.items()}
-    name = next(iter(plans)) if model is None else canonical_name(model)
-    if name not in plans:
-        raise InputError(
-            f"{path} holds no plan of {name}; it holds those of {', '.join(map(str, plans))}"
-        )
+    report = found_plan(content, path, model)
     try:
-        stated = plans[name]["plan"] if isinstance(plans[name], dict) else None
-        plan = plan_by_value(stated, f"plan of {name}")
         hardware = to_record(HardwareReport, content.get("hardware"), "hardware")
-    except (InputError, KeyError) as error:
-        problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise InputError(
-            f"the plan of {name} in {path} is not one that this version of phaze wrote "
-            f"({problem}); give the best.json of a run, or run its study again"
-        ) from error
-    if not plan.stages:
-        raise InputError(f"the plan of {name} in {path} has no stages; give the best.json of a run")
-    names, kept = _hardware(hardware, path)
-    try:
-        degrees = _degrees(plan)
     except InputError as error:
-        raise InputError(f"the plan of {name} in {path}: {error}") from error
+        raise InputError(
+            f"{path} is not one that this version of phaze wrote ({error}); give the best.json of "
+            "a run, or run its study again"
+        ) from error
+    plan = report.plan
+    names, kept = _hardware(hardware, path)
+    if plan.stages_differ:
+        settings = _settings(plan, plan.of_first_stage)
+        return PlanFile(settings | names, None, StatedStages(plan, str(path)), kept)
     chunks = StatedChunks(tuple(stage.layers for stage in plan.stages), str(path))
-    return PlanFile(degrees | {"model": name} | names, chunks, None, kept)
-
-
-def _differing(content: Mapping[str, Any], model: str | None, path: Path) -> PlanFile | None:
-    """The plan whose stages differ that a search was asked for and found best; None where there is
-    none."""
-    from GraphExtractor.models.registry import canonical_name
-
-    answer = content.get("heterogeneous")
-    if not isinstance(answer, dict) or not isinstance(answer.get("best"), dict):
-        return None
     try:
-        plan = plan_by_value(answer["best"].get("plan"), "plan")
-        hardware = to_record(HardwareReport, content.get("hardware"), "hardware")
+        uniform = plan.as_uniform(tuple(layer for chunk in chunks.layers for layer in chunk))
     except InputError as error:
-        raise InputError(
-            f"the plan in {path} is not one that this version of phaze wrote ({error}); give the "
-            "best.json of a run, or run its study again"
-        ) from error
-    name = _called(path.absolute().parent, plan.model)
-    if model is not None and canonical_name(model) != name:
-        raise InputError(
-            f"{path} holds no plan of {canonical_name(model)}; it holds that of {name}"
-        )
-    if not plan.stages:
-        raise InputError(f"the plan of {name} in {path} has no stages; give the best.json of a run")
-    names, kept = _hardware(hardware, path)
-    first = stage_degrees(plan, plan.stages[0])
-    settings = (
-        {"model": name, "sequence_length": plan.sequence_length} | plan_mapping(first) | names
-    )
-    return PlanFile(settings, None, StatedStages(replace(plan, model=name), str(path)), kept)
+        raise InputError(f"the plan of {plan.model} in {path}: {error}") from error
+    return PlanFile(_settings(plan, uniform) | names, chunks, None, kept)
 
 
-def _called(folder: Path, name: str) -> str:
-    """The canonical name of a model in a file of ``folder``, as it stands where there is no such
-    model."""
-    from GraphExtractor.models.registry import canonical_name
-
-    beside = str(model_beside(folder, name))
-    try:
-        return canonical_name(beside)
-    except InputError:  # which is said where it is needed
-        return beside
-
-
-def _degrees(plan: Plan) -> dict[str, object]:
-    """Settings of a plan whose chunks are all trained alike; whose layers they hold is checked
-    where these are known."""
-    held = tuple(layer for stage in plan.stages for layer in stage.layers)
-    return {"model": plan.model, "sequence_length": plan.sequence_length} | plan_mapping(
-        plan.as_uniform(held)
-    )
+def _settings(plan: Plan, degrees: UniformPlan) -> dict[str, object]:
+    return {"model": plan.model, "sequence_length": plan.sequence_length} | plan_mapping(degrees)
 
 
 def _hardware(

@@ -1,6 +1,6 @@
 """One plan, priced: what an evaluation found of the plan of a request."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from Estimator.coverage import PricedByBytes, check_functions
@@ -13,7 +13,7 @@ from Estimator.plans.heterogeneous.placed_stage import check_stages, placed_stag
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import LayerCosts, layer_names
 from Estimator.plans.placement import Placement, placement_of, used_part
-from Estimator.plans.plan import Plan, check_cluster, check_plan
+from Estimator.plans.plan import Plan, check_cluster, check_plan, with_own_degrees
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import Iteration, TimeInterval
 from Estimator.profiled.sources import SourceCounts
@@ -120,6 +120,7 @@ def _of_stages(request: Request, stated: StatedStages) -> Evaluation:
         iteration = iteration_of_stages(stages, layers, machine)
     except InputError as error:
         raise InputError(f"{stated.source}: {error}") from error
+    iteration = replace(iteration, stages=with_own_degrees(plan, iteration.stages))
     return Evaluation(
         plan, None, hardware_report(request), machine, iteration, output=request.output.output
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from Estimator.chips.accelerator import COLUMNS, SIZES, VARIED, Accelerator
-from phaze.runs.design_tables import axis_column
+from Estimator.chips.axes import COLUMNS, SIZES, VARIED
+from phaze.runs.design_tables import axis_column, chip_of, plan_of
 from phaze.studies.wording import EQUAL
 from phaze_common.choices import FrontAxis
 from Solver.front_records import FrontChip, ModelFront
@@ -58,16 +58,8 @@ def _chip(points: pd.DataFrame, axes: Sequence[FrontAxis]) -> FrontChip:
     first = points.iloc[0]
     fastest = float(first["throughput_samples_per_s"])
     alike = points[points["throughput_samples_per_s"] >= fastest * (1.0 - EQUAL)]
-    plan: dict[str, Any] = {
-        name: int(first[name]) for name in ("micro_batch_size", "tp", "pp", "dp", "cp", "ep", "tp2")
-    }
-    plan |= {name: str(first[name]) for name in ("recompute", "layout", "exchange")}
-    chip: dict[str, Any] = {name: int(first[name]) for name in SIZES} | {
-        "area_mm2": float(first["area_mm2"])
-    }
-    chip |= {name: _stated(first[name]) for name in VARIED if name in points}
     return FrontChip(
-        accelerator=Accelerator(**chip),
+        accelerator=chip_of(first.to_dict()),
         hbm_bytes=tuple(sorted({int(size) for size in alike["hbm_bytes"]})),
         throughput_samples_per_s=fastest,
         amounts={
@@ -75,10 +67,5 @@ def _chip(points: pd.DataFrame, axes: Sequence[FrontAxis]) -> FrontChip:
             for axis in axes
             if axis is not FrontAxis.THROUGHPUT
         },
-        **plan,
+        **vars(plan_of(first.to_dict())),
     )
-
-
-def _stated(value: Any) -> Any:
-    """None of what a table has as not a number."""
-    return None if value is None or value != value else value

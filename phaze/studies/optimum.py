@@ -12,7 +12,7 @@ from phaze.studies.evaluation import Evaluation
 from phaze.studies.explain.repeat import run_of
 from phaze_common.progress import Progress, SilentProgress
 from Solver.designs.search import search
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 MOST_MICRO_BATCH = 8  # that is tried, in powers of two
 
@@ -25,7 +25,7 @@ class Optimum:
     Where that one does not ``fit``, there is no time of it to save.
     """
 
-    plan: ModelPlan | None
+    plan: PlanReport | None
     saves: float
     fits: bool = True
 

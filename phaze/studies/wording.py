@@ -7,29 +7,18 @@ from typing import TYPE_CHECKING
 
 from Estimator.chips.own_links import own_links
 from GraphExtractor.names import label
-from phaze_common.choices import Combine, GroupOrder, KeyExchange, LayoutName, Objective
+from phaze_common.choices import Combine, GroupOrder, KeyExchange, Objective, TensorLayout
 from phaze_common.numbers import number, percent
 from phaze_common.units import MIB
 
 if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
+    from Estimator.plans.assignment import Assignment
+    from Estimator.plans.degrees import Degrees, UniformPlan
     from Estimator.plans.results import Breakdown
-    from phaze.runs.design_tables import DesignDegrees
-    from phaze.studies.sweep.results import PlanRow, PointResult
+    from phaze.studies.sweep.results import PointResult
     from Solver.chip_records import BoughtCluster
-    from Solver.front_records import FrontChip
-    from Solver.results import (
-        AxisValue,
-        DesignPoint,
-        ExpertReport,
-        HardwareReport,
-        ModelPlan,
-        PlanSummary,
-        SizeRow,
-        TightMemory,
-    )
-
-    Degrees = DesignDegrees | ExpertReport | FrontChip | ModelPlan | PlanRow | PlanSummary | SizeRow
+    from Solver.results import AxisValue, DesignPoint, HardwareReport, TightMemory
 
 GIGA = 1e9
 EQUAL = 1e-9  # relative: values closer than this are equal
@@ -61,6 +50,7 @@ PARTS = {
     "bubble": "bubble",
     "optimizer": "optimizer",
 }
+SHARING = ("tp2", "cp")  # degrees of devices that share the tokens
 NEGLIGIBLE = 1e-7  # of an iteration: rounding, and what nobody need read
 ALONG_THE_CRITICAL_PATH = (
     "Cores run operators side by side: the time of a layer is attributed "
@@ -131,21 +121,21 @@ def hidden_s(breakdown: Breakdown) -> dict[str, float]:
     }
 
 
-def plan_extras(plan: ModelPlan) -> tuple[str, ...]:
+def plan_extras(plan: UniformPlan) -> tuple[str, ...]:
     """As ``plan_choices``, with number formats of state and what runs beside computation."""
     return (*plan_choices(plan), *_overlaps(plan))
 
 
-def _overlaps(plan: ModelPlan) -> tuple[str, ...]:
+def _overlaps(plan: UniformPlan) -> tuple[str, ...]:
     named = {
-        str(plan.plan.state_formats): bool(plan.plan.state_formats),
-        "overlapped gradients": bool(plan.plan.overlap_gradients),
-        "overlapped tensor parallelism": bool(plan.plan.overlap_tensor),
+        str(plan.state_formats): bool(plan.state_formats),
+        "overlapped gradients": bool(plan.overlap_gradients),
+        "overlapped tensor parallelism": bool(plan.overlap_tensor),
     }
     return tuple(words for words, applies in named.items() if applies)
 
 
-def plan_choices(plan: ModelPlan | PlanSummary) -> tuple[str, ...]:
+def plan_choices(plan: UniformPlan) -> tuple[str, ...]:
     """What a plan does beside its degrees, micro-batches and recomputation, in words; what is
     switched off is left out."""
     named = {
@@ -154,14 +144,14 @@ def plan_choices(plan: ModelPlan | PlanSummary) -> tuple[str, ...]:
         "sequence parallelism": plan.sequence_parallel,
         f"ZeRO stage {plan.zero_stage}": plan.zero_stage > 0,
         f"{plan.offload} in host memory": bool(plan.offload),
-        _order_text(plan.group_order): plan.group_order != GroupOrder.DATA_INNER.value,
+        _order_text(plan.group_order): plan.group_order is not GroupOrder.DATA_INNER,
     }
     return tuple(words for words, applies in named.items() if applies)
 
 
-def _order_text(order: str) -> str:
+def _order_text(order: GroupOrder | Assignment) -> str:
     """``order tensor-pipeline-data``, or how many devices of each axis lie in every tier."""
-    return f"order {order}" if order in {each.value for each in GroupOrder} else f"tiers {order}"
+    return f"order {order}" if isinstance(order, GroupOrder) else f"tiers {order}"
 
 
 def axis_value_text(value: AxisValue) -> str:
@@ -169,43 +159,48 @@ def axis_value_text(value: AxisValue) -> str:
     of these plans has."""
     if value.value != GroupOrder.TIERS.value:
         return value.value
-    orders = {plan.group_order for plan in value.plans.values()} - {
-        each.value for each in GroupOrder
-    }
-    return " ".join(
-        [value.value, *orders]
-    )  # of one plan; where an order of groups is as good, none is named
+    orders = {plan.group_order for plan in value.plans.values()} - {*GroupOrder}
+    # of one plan; where an order of groups is as good, none is named
+    return " ".join([value.value, *map(str, orders)])
 
 
-def plan_text(plan: Degrees) -> str:
+def plan_text(plan: UniformPlan) -> str:
     """``tp 1 x pp 10 x dp 100``, and every other degree above 1: ``tp 1 x pp 2 x dp 4 x cp 8
     (ring), ep 2``."""
-    return f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}{_other_degrees(plan)}"
+    return _with_others(f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}", plan)
 
 
-def degrees_text(plan: Degrees) -> str:
+def degrees_text(plan: UniformPlan) -> str:
     """As ``plan_text`` under the heading "tp x pp x dp": ``1 x 10 x 100``, ``1 x 2 x 4 x cp 8
     (ring), ep 2``."""
-    return f"{plan.tp} x {plan.pp} x {plan.dp}{_other_degrees(plan)}"
+    return _with_others(f"{plan.tp} x {plan.pp} x {plan.dp}", plan)
 
 
-def _other_degrees(plan: Degrees) -> str:
-    """Degrees besides tp, pp and dp; how keys and values meet is told where they are not gathered.
-    ep is part of dp and cp."""
-    factors = "".join(
-        f" x {name} {degree}" for name, degree in (("tp2", plan.tp2), ("cp", plan.cp)) if degree > 1
+def other_degrees(plan: Degrees) -> str:
+    """Degrees besides tp, pp and dp that are above 1, and how keys and values meet where they are
+    not gathered: ``cp 8 (ring), ep 2``. ep is part of dp and cp."""
+    exchange = "" if plan.exchange is KeyExchange.GATHER else f" ({plan.exchange})"
+    factors = " x ".join(f"{key} {getattr(plan, key)}" for key in SHARING if getattr(plan, key) > 1)
+    parts = (
+        factors + exchange,
+        "2d layout" if plan.layout is TensorLayout.TWO_D else "",
+        f"ep {plan.ep}" if plan.ep > 1 else "",
     )
-    exchange = "" if plan.exchange == KeyExchange.GATHER.value else f" ({plan.exchange})"
-    layout = ", 2d layout" if plan.layout == LayoutName.TWO_D.value else ""
-    return factors + exchange + layout + (f", ep {plan.ep}" if plan.ep > 1 else "")
+    return ", ".join(filter(None, parts))
 
 
-def whole_plan_text(plan: ModelPlan) -> str:
+def _with_others(degrees: str, plan: Degrees) -> str:
+    others = other_degrees(plan)
+    factor = any(getattr(plan, key) > 1 for key in SHARING)
+    return f"{degrees} x {others}" if factor else ", ".join(filter(None, [degrees, others]))
+
+
+def whole_plan_text(plan: UniformPlan) -> str:
     """A plan in one line, what is switched off left out."""
     return ", ".join([summary_text(plan), *_overlaps(plan)])
 
 
-def summary_text(plan: ModelPlan | PlanSummary) -> str:
+def summary_text(plan: UniformPlan) -> str:
     """A plan in one line, but for what runs beside computation."""
     always = (
         plan_text(plan),

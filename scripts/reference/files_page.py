@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from Estimator.plans.degrees import UniformPlan
 from phaze_common import file_formats
 from phaze_common.file_formats import FileFormat
 from phaze_common.quantities import unit_of_key
 from scripts.reference.key_meanings import EVERYWHERE, OF_RECORDS
 from scripts.reference.markdown import plain, table
-from scripts.reference.records import doc_of, keys_of, meaning_of
+from scripts.reference.records import doc_of, keys_of, meaning_of, owner_of
 
 HEAD = """# Files that phaze writes
 
@@ -226,8 +227,12 @@ def _section(record: type[Any], told: dict[type[Any], str]) -> str:
         return ""
     told[record] = record.__name__
     waiting: list[type[Any]] = []
+    more = ""
+    if _is_more_than_a_plan(record):
+        more = f" It has all keys of a plan ({_link(UniformPlan)}), and these:"
+        waiting.append(UniformPlan)
     rows = list(_rows(record, told, waiting))
-    own = f"\n### {_title(record)}\n\n{doc_of(record)}\n\n{table(HEADS, rows)}"
+    own = f"\n### {_title(record)}\n\n{doc_of(record)}{more}\n\n{table(HEADS, rows)}"
     return own + "".join(_section(each, told) for each in waiting)
 
 
@@ -238,7 +243,10 @@ def _rows(
     left_out: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[str, ...]]:
     for key in keys_of(record):
-        if key.name in left_out:
+        of_plans = _is_more_than_a_plan(record) and issubclass(
+            UniformPlan, owner_of(record, key.name)
+        )
+        if key.name in left_out or of_plans:
             continue
         links = [_link(inner) for _, inner in key.records]
         waiting += [
@@ -248,6 +256,11 @@ def _rows(
         ]
         takes = f"{key.takes} ({', '.join(links)})" if links else key.takes
         yield f"`{key.name}`", takes, _unit(key.name), _meaning(record, key.name)
+
+
+def _is_more_than_a_plan(record: type[Any]) -> bool:
+    """Whether it has all keys of a plan, which are told once."""
+    return issubclass(record, UniformPlan) and record is not UniformPlan
 
 
 def _meaning(record: type[Any], name: str) -> str:
@@ -261,6 +274,7 @@ def _meaning(record: type[Any], name: str) -> str:
 
     said = (
         OF_RECORDS.get(f"{record.__name__}.{name}")
+        or OF_RECORDS.get(f"{owner_of(record, name).__name__}.{name}")
         or meaning_of(record, name)
         or EVERYWHERE.get(name)
     )

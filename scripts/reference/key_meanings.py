@@ -34,7 +34,7 @@ OF_RECORDS: Mapping[str, str] = {
     "PartsRecord.count": "parts",
     "PipelineReport.forward_s": "seconds of the forward passes of each chunk",
     "PipelineReport.optimizer_s": "the optimizer's step",
-    "Plan.state_formats": "number formats of gradients and optimizer state",
+    "PlanHeader.state_formats": "number formats of gradients and optimizer state",
     "Stage.degrees": "how it is trained",
     "ProcessRecord.part": "its place in the tensor-parallel group",
     "Robustness.samples": "of the constants",

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from phaze_common.quantities import unit_of_key
 from phaze_common.stated_fields import About
+from phaze_common.text_in_files import TextInFiles
 from scripts.reference.markdown import plain, table
 
 HEADS = ("key", "takes", "unit", "default", "meaning")
@@ -79,9 +80,15 @@ def meaning_of(record: type[Any], name: str) -> str:
     hint = get_type_hints(record, include_extras=True)[name]
     stated = next((each for each in get_args(hint) if isinstance(each, About)), None)
     axis = stated.help if stated is not None and stated.key in {"", name} else ""
-    said = [axis or _comments(record).get(name, ""), *_named_in(inspect.getdoc(record) or "", name)]
+    home = owner_of(record, name)
+    said = [axis or _comments(home).get(name, ""), *_named_in(inspect.getdoc(home) or "", name)]
     told = "; ".join(each for each in said if each)
     return _null(plain(told or EVERYWHERE.get(name, "")))
+
+
+def owner_of(record: type[Any], name: str) -> type[Any]:
+    """The class that declares a field of a record, which may inherit it."""
+    return next(each for each in record.__mro__ if name in inspect.get_annotations(each))
 
 
 def doc_of(record: type[Any]) -> str:
@@ -106,6 +113,8 @@ def words(wanted: Any) -> str:
         return f"list of {_plural(words(arguments[0]))}"
     if get_origin(wanted) in {dict, Mapping}:
         return f"mapping of names to {_plural(words(arguments[1]))}"
+    if isinstance(wanted, type) and issubclass(wanted, TextInFiles):
+        return "text"
     if isinstance(wanted, type) and issubclass(wanted, Enum):
         return " ".join(f"`{each.value}`" for each in wanted)
     return _names().get(
@@ -154,6 +163,8 @@ def _unit_and_type(hint: Any, unit: str) -> tuple[str, Any]:
 
 
 def _records(wanted: Any, between: str) -> Iterator[tuple[str, type[Any]]]:
+    if isinstance(wanted, type) and issubclass(wanted, TextInFiles):
+        return
     if isinstance(wanted, type) and is_dataclass(wanted):
         yield between, wanted
     elif get_origin(wanted) in {tuple, list}:

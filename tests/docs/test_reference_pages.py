@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import phaze
-from Estimator.chips.accelerator import VARIED
+from Estimator.chips.axes import VARIED
 from Estimator.chips.cost import load_prices
 from Estimator.chips.design_space_files import load_chip, load_design_space
 from Estimator.chips.memory_files import load_memory

@@ -10,6 +10,7 @@ from typing import Any
 
 import altair as alt
 
+from Estimator.chips.axes import CHIP_AXES
 from Estimator.plans.axes import COMPARED
 from Estimator.plans.results import Status
 from phaze.report.pages.charts import RING, chart_of, exactly, room_right, sized, tips
@@ -26,26 +27,18 @@ from phaze.studies.wording import (
     plan_choices,
 )
 from phaze_common.numbers import number, percent
-from phaze_common.units import GIB, MIB
-from Solver.results import AxisScope, AxisValue, AxisValues, PlanSummary
+from phaze_common.units import GIB
+from Solver.plan_report import PlanSummary
+from Solver.results import AxisScope, AxisValue, AxisValues
 
 PANEL, ROW = 190, 34  # pixels: height of a panel, and of a bar of the tornado
 # of what is written beside the tornado's bars: characters of a line, which fit on a phone, and its
 # pixels
 LABEL, LINE = 15, 13
 ROOM_FOR_LABELS, CHARACTER, APART = 250, 7, 8  # pixels: below a panel, of a letter, between labels
-GIGA = 1e9
 TITLES = {
-    "num_tc": ("tensor cores", 1),
-    "num_vc": ("vector cores", 1),
-    "width": ("columns of a tensor core", 1),
-    "depth": ("rows of a tensor core", 1),
-    "width_vc": ("lanes of a vector core", 1),
-    "glb_bytes": ("global buffer, MiB", MIB),
+    **{each.key: (each.label, each.per_unit) for each in CHIP_AXES},
     "hbm_bytes": ("HBM, GiB", GIB),
-    "memory_system": ("memory, kind and stacks", 1),
-    "frequency_hz": ("clock, GHz", GIGA),
-    "links": ("links of a chip", 1),
     **{each.key: (each.label, 1) for each in COMPARED},
 }
 BOTH_WIDTHS = "columns of a tensor core, lanes of a vector core"

@@ -126,7 +126,7 @@ def energy_parts(points: PointsOfModel) -> EnergyParts | None:
     if not split or len(split) < len(mine):
         return None
     plan = points.plan
-    return sum(split, EnergyParts()).times(plan.tp * plan.tp2 * plan.cp / plan.micro_batch_size)
+    return sum(split, EnergyParts()).times(plan.inner_devices / plan.micro_batch_size)
 
 
 def energy_figure(points: PointsOfModel) -> Figure | None:

@@ -28,7 +28,7 @@ from phaze.studies.explain.records import Change, Comparison, Exchange
 from phaze.studies.wording import unit_of
 from phaze_common.numbers import number, time_text
 from phaze_common.units import GIB
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 BAR, LINE = 14, 13  # pixels: height of a bar, and of a line of the label above it
 LABEL = 52  # characters of such a line
@@ -38,7 +38,7 @@ LABEL = 52  # characters of such a line
 class Outcome:
     """What a run found: plans by model, value and unit of its objective, a chip's area if known."""
 
-    models: Mapping[str, ModelPlan]
+    models: Mapping[str, PlanReport]
     value: float | None
     unit: str
     area_mm2: float | None

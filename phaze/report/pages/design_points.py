@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from Estimator.chips.accelerator import VARIED, Accelerator
+from Estimator.chips.axes import VARIED
 from Estimator.plans.axes import OF_SHAPES
 from GraphExtractor.names import label
-from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED, DesignDegrees
+from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED, chip_of, plan_of
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.wording import accelerator_text, degrees_text
-from phaze_common.numbers import number
-from phaze_common.units import GIB, MIB
-from Solver.results import DesignPoint, ModelPlan, ReferencePoint
+from phaze_common.units import GIB
+from Solver.plan_report import PlanReport
+from Solver.results import DesignPoint, ReferencePoint
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_POINTS = 6000  # design points drawn and embedded per model; the front is always whole
-CHIP_COLUMNS = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
-NO_SIZES = Accelerator(0, 0, 0, 0, 0, 0, 0.0)
 
 
 OF_A_PLAN = (  # columns of designs that tell their plans apart
@@ -42,7 +39,7 @@ class PointsOfModel:
     designs: pd.DataFrame
 
     @property
-    def plan(self) -> ModelPlan:
+    def plan(self) -> PlanReport:
         """The plan of the model at the best point."""
         return self.best.models[self.model]
 
@@ -91,48 +88,27 @@ def thinned(evaluated: pd.DataFrame) -> pd.DataFrame:
 
 def chip_text(designs: pd.DataFrame) -> list[str]:
     """The accelerators of design points, each in one line."""
-    columns: Sequence[list[int]] = [
-        designs[column].to_numpy(dtype=int).tolist() for column in CHIP_COLUMNS
-    ]
-    return [
-        f"{num_tc} TC {depth}x{width}, {num_vc} VC {width_vc}, GLB {number(glb_bytes / MIB)} "
-        f"MiB{varied}"
-        for (num_tc, num_vc, width, depth, width_vc, glb_bytes), varied in zip(
-            zip(*columns, strict=True), varied_texts(designs), strict=True
-        )
-    ]
-
-
-def varied_columns(designs: pd.DataFrame) -> list[str]:
-    """Columns that tell chips apart besides their sizes: memory as it is sold, clock, links."""
-    return [name for name in VARIED if name in designs]
+    return [accelerator_text(chip_of(point)) for point in designs.to_dict("records")]
 
 
 def varied_texts(designs: pd.DataFrame) -> list[str]:
     """What follows the sizes of accelerators, if anything: ``, 4 x hbm3, 0.84 GHz``."""
-    if not varied_columns(designs):
+    if not set(VARIED) & set(designs):
         return [""] * len(designs)
-    none = [None] * len(designs)
-    known = (designs[name].tolist() if name in designs else none for name in VARIED)
-    plain, found = accelerator_text(NO_SIZES), []
-    for row in zip(*known, strict=True):
-        given: dict[str, Any] = dict(zip(VARIED, row, strict=True))
-        # a number that is not there equals nothing
-        chip = replace(NO_SIZES, **{key: each for key, each in given.items() if each == each})
-        found.append(accelerator_text(chip).removeprefix(plain))
-    return found
+    chips = [chip_of(point) for point in designs.to_dict("records")]
+    return [accelerator_text(chip).removeprefix(accelerator_text(chip.standard)) for chip in chips]
 
 
 def plan_texts(designs: pd.DataFrame) -> list[str]:
     """Degrees of the best plans of design points, and where groups assigned to tiers are placed."""
-    columns = (
-        designs[name].tolist()
-        for name in (*(each.name for each in fields(DesignDegrees)), LAYER_GROUPS)
-    )
     return [
-        degrees_text(DesignDegrees(*degrees))
-        + ("" if lying in {CONSECUTIVE, UNSTATED} else f", {lying} within a layer")
-        for *degrees, lying in zip(*columns, strict=True)
+        degrees_text(plan_of(point))
+        + (
+            ""
+            if point[LAYER_GROUPS] in {CONSECUTIVE, UNSTATED}
+            else f", {point[LAYER_GROUPS]} within a layer"
+        )
+        for point in designs.to_dict("records")
     ]
 
 

@@ -17,7 +17,7 @@ from phaze.report.table import Table
 from phaze.studies.wording import listed
 from phaze_common.choices import GroupOrder
 from phaze_common.numbers import number
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 MOST_DEVICES = 2048  # drawn: of more, the first
 WIDEST_ROW = 64  # devices of a row of the picture, at most
@@ -48,19 +48,19 @@ class GroupOnTiers:
     bandwidth_bytes_per_s: float
 
 
-def placed_devices(plan: ModelPlan, cluster: Cluster) -> PlacedDevices:
+def placed_devices(plan: PlanReport, cluster: Cluster) -> PlacedDevices:
     """Tensor-parallel groups lie innermost, then rows of a 2D layout, context-parallel ones, then
     replicas or stages in order.
 
     Where the plan assigns axes to tiers, this holds within every tier.
     """
-    device = np.arange(plan.tp * plan.tp2 * plan.cp * plan.dp * plan.pp)
-    if plan.group_order not in {order.value for order in GroupOrder}:
-        return _assigned_devices(Assignment.parsed(plan.group_order), cluster, device)
+    device = np.arange(plan.devices)
+    if isinstance(plan.group_order, Assignment):
+        return _assigned_devices(plan.group_order, cluster, device)
     rest, tensor = np.divmod(device, plan.tp)
     rest, row = np.divmod(rest, plan.tp2)
     rest, context = np.divmod(rest, plan.cp)
-    if plan.group_order == GroupOrder.PIPELINE_INNER.value:
+    if plan.group_order == GroupOrder.PIPELINE_INNER:
         replica, stage = np.divmod(rest, plan.pp)
     else:
         stage, replica = np.divmod(rest, plan.dp)
@@ -84,7 +84,7 @@ def _assigned_devices(assigned: Assignment, cluster: Cluster, count: IntArray) -
     return PlacedDevices(device, *(ranks[axis] for axis in AXES))
 
 
-def groups_on_tiers(plan: ModelPlan, cluster: Cluster) -> tuple[GroupOnTiers, ...]:
+def groups_on_tiers(plan: PlanReport, cluster: Cluster) -> tuple[GroupOnTiers, ...]:
     """The groups of a plan that have several devices, from the innermost."""
     placed = placed_devices(plan, cluster)
     weights = "weights of every layer, keys and values"
@@ -112,7 +112,7 @@ def groups_on_tiers(plan: ModelPlan, cluster: Cluster) -> tuple[GroupOnTiers, ..
     return tuple(found)
 
 
-def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
+def devices_figure(plan: PlanReport, cluster: Cluster, suffix: str) -> Figure:
     """Every device of the plan as a square, row by row as on the network, coloured by stage."""
     placed = placed_devices(plan, cluster)
     drawn = min(len(placed.stage), MOST_DEVICES)

@@ -14,7 +14,7 @@ from phaze_common.choices import FrontAxis
 from phaze_common.numbers import number
 from Solver.chip_figures import ChipFigures
 from Solver.designs.pursuit import CRITERIA
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 
 def _aligned(value: float) -> str:
@@ -66,7 +66,7 @@ def drawn_axes(front: Sequence[FrontAxis]) -> tuple[FrontAxis, FrontAxis]:
 def amounts_of(
     run: FinishedRun,
     chips: Sequence[Accelerator],
-    plans: Sequence[ModelPlan],
+    plans: Sequence[PlanReport],
     axes: Sequence[FrontAxis],
 ) -> list[dict[FrontAxis, float]]:
     """What each of ``chips`` with its plan has of ``axes``."""

@@ -16,7 +16,7 @@ from phaze.report.pages.theme import BELOW_LEGEND, SERIES, colour
 from phaze.report.table import Table
 from phaze_common.numbers import size_text
 from Solver.designs.schedule_records import KeptTensor
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 ARC = 17  # points of an arc
 LABELLED = 40  # layers up to which each has its name
@@ -42,7 +42,7 @@ class PlacedLayers:
     edges: tuple[LayerEdge, ...]
 
 
-def placed_layers(plan: ModelPlan, tensors: Sequence[KeptTensor]) -> PlacedLayers:
+def placed_layers(plan: PlanReport, tensors: Sequence[KeptTensor]) -> PlacedLayers:
     """The layers of ``plan`` with the tensors between them."""
     names = [layer for stage in plan.plan.stages for layer in stage.layers]
     chunk = [number for number, stage in enumerate(plan.plan.stages) for _ in stage.layers]
@@ -67,7 +67,7 @@ def boundary_bytes(placed: PlacedLayers) -> dict[int, int]:
 
 
 def layer_graph_figure(
-    plan: ModelPlan, tensors: Sequence[KeptTensor], suffix: str
+    plan: PlanReport, tensors: Sequence[KeptTensor], suffix: str
 ) -> Figure | None:
     """Layers in a row, coloured by stage; tensors along it or as arcs; None without tensors."""
     if not tensors:
@@ -143,7 +143,7 @@ def layer_graph_figure(
     )
 
 
-def _caption(plan: ModelPlan, placed: PlacedLayers) -> str:
+def _caption(plan: PlanReport, placed: PlacedLayers) -> str:
     crossing = boundary_bytes(placed)
     skips = sum(edge.boundaries > 1 for edge in placed.edges)
     caption = (
@@ -160,7 +160,7 @@ def _caption(plan: ModelPlan, placed: PlacedLayers) -> str:
     return caption
 
 
-def _table(plan: ModelPlan, placed: PlacedLayers) -> Table:
+def _table(plan: PlanReport, placed: PlacedLayers) -> Table:
     crossing = boundary_bytes(placed)
     rows = (
         {

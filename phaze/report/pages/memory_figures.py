@@ -17,7 +17,7 @@ from phaze.report.pages.theme import RAMP
 from phaze.report.table import Table
 from phaze_common.numbers import time_text, unit_for
 from phaze_common.units import GIB
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 MOST_STAGES = 8  # drawn: of more, an even choice with the fullest
 MOST_STEPS = 6000  # of all stages; of longer iterations the beginning is drawn
@@ -39,7 +39,7 @@ class StageMemory:
         return float(self.held_bytes.max())
 
 
-def stage_memories(plan: ModelPlan) -> tuple[StageMemory, ...]:
+def stage_memories(plan: PlanReport) -> tuple[StageMemory, ...]:
     """What every stage holds over an iteration; none for runs that do not say what is saved."""
     report = plan.pipeline
     if not report.saved_bytes:
@@ -54,7 +54,7 @@ def stage_memories(plan: ModelPlan) -> tuple[StageMemory, ...]:
     return tuple(found)
 
 
-def memory_over_time(plan: ModelPlan, suffix: str) -> tuple[Figure, ...]:
+def memory_over_time(plan: PlanReport, suffix: str) -> tuple[Figure, ...]:
     """A line per stage; of many stages some, of a long iteration the beginning."""
     stages = stage_memories(plan)
     if not stages:

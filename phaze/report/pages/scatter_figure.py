@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
+from Estimator.chips.axes import SIZES
 from phaze.report.pages.charts import (
     RING,
     SAMPLES,
@@ -21,7 +22,6 @@ from phaze.report.pages.charts import (
     tips,
 )
 from phaze.report.pages.design_points import (
-    CHIP_COLUMNS,
     OF_A_PLAN,
     PointsOfModel,
     chip_text,
@@ -183,7 +183,7 @@ def _design_data(shown: pd.DataFrame, axes: Sequence[FrontAxis]) -> Any:
         "micro_batch": shown["micro_batch_size"].tolist(),
         "tp": shown["tp"].tolist(),
         "recompute": shown["recompute"].astype(str).tolist(),
-        **{name: shown[name].tolist() for name in CHIP_COLUMNS if name != "glb_bytes"},
+        **{name: shown[name].tolist() for name in SIZES if name != "glb_bytes"},
         "glb_mib": (shown["glb_bytes"] / MIB).tolist(),
         "varied": shown["varied"].tolist(),
         "throughput": shown["throughput_samples_per_s"].tolist(),
@@ -202,7 +202,7 @@ def _once(shown: pd.DataFrame) -> pd.DataFrame:
     ordered = shown.assign(hbm=sizes, varied=varied_texts(shown)).sort_values(
         "hbm_bytes", kind="stable"
     )
-    groups = ordered.groupby([*CHIP_COLUMNS, "varied", *same], sort=False, observed=True)
+    groups = ordered.groupby([*SIZES, "varied", *same], sort=False, observed=True)
     return groups.first().assign(hbm=groups["hbm"].agg(SEPARATOR.join)).reset_index()
 
 

@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
     from phaze.report.table import Table
     from phaze.runs.finished_run import FinishedRun
-    from Solver.results import DesignPoint, ExpertReport, Limit, ModelPlan
+    from Solver.plan_report import ExpertReport, PlanReport
+    from Solver.results import DesignPoint, Limit
 
 COLLECTIVE = OperatorKind.COLLECTIVE.value
 
@@ -199,7 +200,7 @@ def _placement(points: PointsOfModel) -> Part:
     return Part("", (words,), figures, (table,))
 
 
-def _extras(plan: ModelPlan) -> str:
+def _extras(plan: PlanReport) -> str:
     return "".join(f", {words}" for words in plan_extras(plan))
 
 
@@ -217,7 +218,7 @@ def _iteration(points: PointsOfModel) -> Part:
     return Part("", tuple(words), (time_figures.breakdown_figure(bars, points.suffix),))
 
 
-def _bar(name: str, plan: ModelPlan | ExpertReport) -> time_figures.IterationBar:
+def _bar(name: str, plan: PlanReport | ExpertReport) -> time_figures.IterationBar:
     assert plan.breakdown_s is not None  # an expert's plan that does not fit is not drawn
     note, seconds = f"{degrees_text(plan)}, {plan.recompute}", exposed_s(plan.breakdown_s)
     return time_figures.IterationBar(name, seconds, plan.throughput_samples_per_s, note)

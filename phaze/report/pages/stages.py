@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from Estimator.plans.results import PipelineReport
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ MEMORY_PARTS = {
 }
 
 
-def stages_of(plan: ModelPlan) -> tuple[StageView, ...]:
+def stages_of(plan: PlanReport) -> tuple[StageView, ...]:
     """The stages in the order of the pipeline; chunks of one stage are taken together."""
     return tuple(
         StageView(

@@ -9,7 +9,8 @@ from phaze.report.pages.design_points import PointsOfModel
 from phaze.studies.wording import EQUAL, exposed_s, listed, part_text, plan_extras, plan_text
 from phaze_common.numbers import number, time_text
 from phaze_common.units import MIB
-from Solver.results import DesignPoint, ModelPlan
+from Solver.plan_report import PlanReport
+from Solver.results import DesignPoint
 
 WORTH_SAYING = 0.05  # of the difference
 
@@ -43,7 +44,7 @@ def _sentences(
             yield from _gap(against, of, mine.breakdown_s, expert.breakdown_s)
 
 
-def _plans(against: str, of: str, mine: ModelPlan, its: ModelPlan) -> Iterator[str]:
+def _plans(against: str, of: str, mine: PlanReport, its: PlanReport) -> Iterator[str]:
     yield from _gap(against, of, mine.breakdown_s, its.breakdown_s)
     both = {
         "": (plan_text(mine), plan_text(its)),

@@ -9,7 +9,7 @@ from Estimator.plans.results import StageReport
 from GraphExtractor.graph import Recompute
 from GraphExtractor.names import label
 from phaze.report.table import Table
-from phaze_common.choices import KeyExchange, LayoutName, TensorLayout
+from phaze.studies.wording import other_degrees
 from phaze_common.numbers import number
 from phaze_common.units import GIB
 
@@ -54,13 +54,10 @@ def recomputed_text(stage: Stage) -> str:
 
 def _further(stage: Stage) -> str:
     """Degrees besides tp and dp, sequence parallelism, and what is in host memory."""
-    layout = stage.degrees
+    degrees = stage.degrees
     named = {
-        "sequence parallelism": layout.sequence_parallel and layout.tp > 1,
-        f"cp {layout.cp}": layout.cp > 1,
-        layout.exchange.value: layout.exchange is not KeyExchange.GATHER,
-        f"ep {layout.ep}": layout.ep > 1,
-        f"{stage.degrees.offload} in host memory": bool(stage.degrees.offload),
-        f"{LayoutName.TWO_D.value}, tp2 {layout.tp2}": layout.layout is TensorLayout.TWO_D,
+        other_degrees(degrees): True,
+        "sequence parallelism": degrees.sequence_parallel and degrees.tp > 1,
+        f"{degrees.offload} in host memory": bool(degrees.offload),
     }
-    return ", ".join(words for words, applies in named.items() if applies)
+    return ", ".join(words for words, applies in named.items() if applies and words)

@@ -23,10 +23,10 @@ from phaze.studies.wording import degrees_text, exposed_s, hardware_text, hidden
 from phaze_common import numbers
 from phaze_common.numbers import FINE_DIGITS, gib, number, percent, rate
 from phaze_common.units import GIB
+from Solver.plan_report import PlanReport
 from Solver.results import (
     DesignPoint,
     HeterogeneousAnswer,
-    ModelPlan,
     PlansInNoise,
     ReferencePoint,
     SearchResult,
@@ -274,7 +274,7 @@ def space_table(size: SpaceSize) -> Table:
     )
 
 
-def _against_expert(plan: ModelPlan) -> str:
+def _against_expert(plan: PlanReport) -> str:
     if plan.expert is None:
         return "-"
     faster = plan.speedup_over_expert
@@ -318,7 +318,7 @@ def in_noise_text(close: PlansInNoise) -> str:
     )
 
 
-def _explained(name: str, plan: ModelPlan) -> str:
+def _explained(name: str, plan: PlanReport) -> str:
     """Where the time of an iteration goes, the largest part first; hidden communication apart."""
     total_s, exposed = plan.time_per_batch_s, exposed_s(plan.breakdown_s)
 

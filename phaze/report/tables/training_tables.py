@@ -23,7 +23,7 @@ from phaze.studies.wording import plan_choices, plan_text, whole_plan_text
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, stage_memory_text
 from phaze_common.records import to_json
 from phaze_common.units import GIB
-from Solver.results import PlanSummary
+from Solver.plan_report import PlanSummary
 
 MOST_KEYS = 24  # of a launch that the terminal lists; JSON has all of them
 _WORDS = {KeyKind.NOT_EXPRESSIBLE: "ignored, as asked"}

@@ -13,7 +13,7 @@ from phaze.studies.training_time.records import DAY_S, HOUR_S, FailureReport, Tr
 from phaze.studies.training_time.run import PricedTraining
 from phaze.studies.wording import NEGLIGIBLE, part_text, summary_text
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, time_text
-from Solver.results import PlanSummary
+from Solver.plan_report import PlanSummary
 
 INTERRUPTIONS = {
     "checkpoints": "checkpoints",

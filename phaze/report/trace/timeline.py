@@ -20,7 +20,8 @@ from phaze.runs.finished_run import FinishedRun
 from phaze.studies.wording import degrees_text, exposed_s, hardware_text, hidden_s, plan_extras
 from phaze_common.errors import InfeasibleError
 from phaze_common.units import GIB, MIB
-from Solver.results import DesignPoint, ModelPlan
+from Solver.plan_report import PlanReport
+from Solver.results import DesignPoint
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ def _about(run: FinishedRun, best: DesignPoint) -> dict[str, Shown]:
     }
 
 
-def _pipeline(model: str, plan: ModelPlan) -> PipelineTrace:
+def _pipeline(model: str, plan: PlanReport) -> PipelineTrace:
     """The pipeline of a plan; stages hold the layers of their chunks one chunk after another."""
     activations = [each.activation_bytes if plan.interleave == 1 else None for each in plan.stages]
     layers = [chunk.layers for chunk in plan.plan.stages]
@@ -148,7 +149,7 @@ def _events(
 
 
 def _iteration(
-    row: int, pipeline: PipelineTrace, plan: ModelPlan, about: Mapping[str, Shown]
+    row: int, pipeline: PipelineTrace, plan: PlanReport, about: Mapping[str, Shown]
 ) -> Iterator[Event]:
     """The iteration as the search priced it, on a thread of the study's process."""
     args: dict[str, Shown] = {

@@ -214,7 +214,7 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
 
 
 def _check_degrees(degrees: Degrees, where: str) -> None:
-    if degrees.layout is not TensorLayout.ONE_D or degrees.tp2 > 1:
+    if degrees.layout is not TensorLayout.ONE_D:
         raise InputError(f"{where} has a 2d layout, which is not built; use a 1d one")
     if degrees.cp > 1 or degrees.ep > 1:
         raise InputError(

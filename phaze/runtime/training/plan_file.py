@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from Estimator.plans.pipeline.schedule import PipelineSchedule, costs_of
 from Estimator.plans.pipeline.simulation import timeline
 from Estimator.plans.plan import Plan, plan_by_value
-from Estimator.plans.results import PipelineReport, StageReport
+from Estimator.plans.results import PipelineReport
 from GraphExtractor.models.registry import canonical_name, find_model
+from phaze.runs.found_plans import found_plan
 from phaze.runtime.training.job import Job
 from phaze.runtime.training.records import (
     CheckRecord,
@@ -24,19 +24,21 @@ from phaze.runtime.training.records import (
 )
 from phaze_common.errors import InputError
 from phaze_common.file_formats import BEST, PLAN
-from phaze_common.records import to_record
 from phaze_common.run_files import plan_document
+from Solver.plan_report import PlanReport
 
 
 @dataclass(frozen=True)
 class PlanToTrain:
-    """A plan; where its file says so, seconds of an iteration, what was predicted of each stage,
-    and its pipeline."""
+    """A plan, and where its file is that of a search what was predicted of it."""
 
     plan: Plan
-    step_s: float | None = None
-    stages: tuple[StageReport, ...] = ()
-    pipeline: PipelineReport | None = None
+    report: PlanReport | None = None
+
+    @property
+    def pipeline(self) -> PipelineReport | None:
+        """Its predicted pipeline."""
+        return None if self.report is None else self.report.pipeline
 
 
 def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
@@ -49,75 +51,19 @@ def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
     content = plan_document(path)
     if not isinstance(content, Mapping):
         raise InputError(f"{path} holds no plan; give the best.json of a search")
-    content = (PLAN if "stages" in content else BEST).current(content, str(path))
-    if "stages" in content:
-        one = _known(PlanToTrain(plan_by_value(content, str(path))))
-        if model is not None and canonical_name(model) != one.plan.model:
-            raise InputError(
-                f"{path} holds no plan of {canonical_name(model)}; it holds that of "
-                f"{one.plan.model}"
-            )
-        return one
-    differing = _differing(content, path)
-    if differing is not None and (model is None or canonical_name(model) == differing.plan.model):
-        return differing
-    plans = content.get("models")
-    if not isinstance(plans, Mapping) or not plans:
+    if "stages" not in content:
+        report = found_plan(BEST.current(content, str(path)), path, model)
+        return _known(PlanToTrain(report.plan, report))
+    one = _known(PlanToTrain(plan_by_value(PLAN.current(content, str(path)), str(path))))
+    if model is not None and canonical_name(model) != one.plan.model:
         raise InputError(
-            f"{path} holds no plan with its stages by value; give the best.json of a search that "
-            "found one"
+            f"{path} holds no plan of {canonical_name(model)}; it holds that of {one.plan.model}"
         )
-    named = {_canonical(str(name)): stated for name, stated in plans.items()}
-    name = next(iter(named)) if model is None else canonical_name(model)
-    if name not in named:
-        raise InputError(f"{path} holds no plan of {name}; it holds those of {', '.join(named)}")
-    stated = named[name]
-    if not isinstance(stated, Mapping) or "plan" not in stated:
-        raise InputError(
-            f"{path} holds no plan of {name} by value; give the best.json of a run as it was "
-            "written"
-        )
-    where = f"the plan of {name} in {path}"
-    return _known(
-        PlanToTrain(
-            plan=plan_by_value(stated["plan"], where),
-            step_s=_optional(float, stated.get("time_per_batch_s"), where),
-            stages=_optional(tuple[StageReport, ...], stated.get("stages"), where) or (),
-            pipeline=_optional(PipelineReport, stated.get("pipeline"), where),
-        )
-    )
-
-
-def _differing(content: Mapping[str, Any], path: Path) -> PlanToTrain | None:
-    """The plan whose stages differ that a search was asked for and found best."""
-    answer = content.get("heterogeneous")
-    best = answer.get("best") if isinstance(answer, Mapping) else None
-    if not isinstance(best, Mapping):
-        return None
-    where = f"the plan whose stages differ in {path}"
-    return _known(
-        PlanToTrain(
-            plan=plan_by_value(best.get("plan"), where),
-            step_s=_optional(float, best.get("time_per_batch_s"), where),
-            stages=_optional(tuple[StageReport, ...], best.get("stages"), where) or (),
-            pipeline=_optional(PipelineReport, best.get("pipeline"), where),
-        )
-    )
+    return one
 
 
 def _known(given: PlanToTrain) -> PlanToTrain:
     return replace(given, plan=replace(given.plan, model=canonical_name(given.plan.model)))
-
-
-def _canonical(name: str) -> str:
-    try:
-        return canonical_name(name)
-    except InputError:  # which is said where it is needed
-        return name
-
-
-def _optional(kind: Any, stated: object, where: str) -> Any:
-    return None if stated is None else to_record(kind, stated, where)
 
 
 def train_record(
@@ -152,7 +98,7 @@ def train_record(
         data=job.data,
         dtype=job.dtype,
         step_s=median(step.wall_s for step in later),
-        predicted_step_s=given.step_s,
+        predicted_step_s=None if given.report is None else given.report.time_per_batch_s,
         steps=record.steps,
         stages=tuple(stages),
         check=check,
@@ -161,16 +107,17 @@ def train_record(
 
 
 def _predicted(given: PlanToTrain, stage: int, micro_batches: int) -> PredictedStage:
-    if len(given.stages) <= stage:
+    if given.report is None or len(given.report.stages) <= stage:
         return PredictedStage()
-    report, idle_s = given.stages[stage], _idle_s(given.pipeline)
+    report, pipeline = given.report.stages[stage], given.report.pipeline
+    idle_s = _idle_s(pipeline)
     return PredictedStage(
         forward_s=(report.forward_s - report.forward_communication_s) * micro_batches,
         backward_s=(report.backward_s - report.backward_communication_s) * micro_batches,
         communication_s=(report.forward_communication_s + report.backward_communication_s)
         * micro_batches
         + report.after_s,
-        update_s=None if given.pipeline is None else given.pipeline.optimizer_s,
+        update_s=pipeline.optimizer_s,
         idle_s=idle_s[stage] if stage < len(idle_s) else None,
         memory_bytes=report.memory_bytes,
         state_bytes=report.parameter_state_bytes,
@@ -178,10 +125,10 @@ def _predicted(given: PlanToTrain, stage: int, micro_batches: int) -> PredictedS
     )
 
 
-def _idle_s(pipeline: PipelineReport | None) -> tuple[float, ...]:
+def _idle_s(pipeline: PipelineReport) -> tuple[float, ...]:
     """For how long each stage waits for others before its last backward pass ends; empty where
     stages have several chunks."""
-    if pipeline is None or len(pipeline.forward_s) != pipeline.pp:
+    if len(pipeline.forward_s) != pipeline.pp:
         return ()
     passes = timeline(
         costs_of(pipeline), PipelineSchedule(pipeline.schedule), pipeline.micro_batches

@@ -1,5 +1,6 @@
 """The best design that has what was asked for, beside the best of all."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -7,7 +8,9 @@ from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import area_mm2
+from Estimator.chips.axes import SIZES
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.axes import plan_axis
 from Estimator.plans.plan import group_order_of
 from Estimator.plans.results import Status
 from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED
@@ -15,7 +18,7 @@ from phaze.settings.designed_chips import design_space_of
 from phaze.settings.hardware import chip_named
 from phaze.settings.problem import memory_sizes, plan_space
 from phaze.settings.request import Request
-from phaze.studies.explain.constraints import AXES, Constraint
+from phaze.studies.explain.constraints import Constraint
 from phaze.studies.explain.designs import accelerator_values
 from phaze.studies.explain.reasons import reasons, terms_of
 from phaze.studies.explain.records import Alternative
@@ -106,7 +109,7 @@ def has_what_is_asked(point: DesignPoint, constraint: Constraint, search: Repeat
         )
         and constraint.hbm_bytes in {None, point.hbm_bytes}
         and all(
-            plan.value_of(name) == value
+            plan_axis(name).of(plan) == value
             for plan in point.models.values()
             for name, value in constraint.of_the_plan.items()
         )
@@ -189,7 +192,7 @@ def _some(hardware: Hardware, rows: NDArray[np.int64]) -> Hardware:
     return hardware.only([hardware.accelerators.accelerator(row) for row in rows.tolist()])
 
 
-def _points(search: RepeatedSearch, constraint: Constraint, axes: dict[str, int]) -> _Points:
+def _points(search: RepeatedSearch, constraint: Constraint, axes: Mapping[str, int]) -> _Points:
     hardware = search.run.hardware
     if not axes or not isinstance(hardware, DesignedChips):
         return _Points(search.hardware, np.array([np.inf]))
@@ -215,7 +218,8 @@ def _reach(
     of_a_point = {
         name: value for name, value in constraint.of_the_plan.items() if name not in ("pp", "dp")
     }
-    for name, value in ({"hbm_bytes": constraint.hbm_bytes} | of_a_point | constraint.axes).items():
+    asked = {"hbm_bytes": constraint.hbm_bytes, **of_a_point, **constraint.sizes}
+    for name, value in asked.items():
         if value is not None and name in designs:
             chosen &= (designs[name] == value).to_numpy()
     order = constraint.of_the_plan.get("group_order")
@@ -238,7 +242,7 @@ def _layer_groups(order: str) -> str:
     return str(asked.groups) if isinstance(asked, Assignment) else CONSECUTIVE
 
 
-def _axes(search: RepeatedSearch, constraint: Constraint) -> dict[str, int]:
+def _axes(search: RepeatedSearch, constraint: Constraint) -> Mapping[str, int]:
     """Axes that an accelerator must have: all of those of a known chip, or as asked for, and there
     is one, or all are named.
 
@@ -247,10 +251,10 @@ def _axes(search: RepeatedSearch, constraint: Constraint) -> dict[str, int]:
     """
     if constraint.chip is not None:
         found = chip_named(constraint.chip, design_space_of(search.request))
-        return {name: getattr(found, name) for name in AXES}
-    axes, hardware = constraint.axes, search.run.hardware
+        return {name: getattr(found, name) for name in SIZES}
+    axes, hardware = constraint.sizes, search.run.hardware
     if (
-        0 < len(axes) < len(AXES)
+        0 < len(axes) < len(SIZES)
         and isinstance(hardware, DesignedChips)
         and not _having(hardware.accelerators, axes).any()
     ):
@@ -258,7 +262,7 @@ def _axes(search: RepeatedSearch, constraint: Constraint) -> dict[str, int]:
     return axes
 
 
-def _having(space: AcceleratorSet, axes: dict[str, int]) -> NDArray[np.bool_]:
+def _having(space: AcceleratorSet, axes: Mapping[str, int]) -> NDArray[np.bool_]:
     """Which accelerators have the values of ``axes``, one or more."""
     having: NDArray[np.bool_] = np.logical_and.reduce(
         [getattr(space, name) == value for name, value in axes.items()]
@@ -266,34 +270,24 @@ def _having(space: AcceleratorSet, axes: dict[str, int]) -> NDArray[np.bool_]:
     return having
 
 
-def _outside(hardware: DesignedChips, axes: dict[str, int]) -> Accelerator:
+def _outside(hardware: DesignedChips, axes: Mapping[str, int]) -> Accelerator:
     """A chip that is not in the space, with the memory, the clock and the links of the first that
     is."""
     first = hardware.accelerators.variants[0]
-    num_tc, num_vc, width, depth, width_vc, glb_bytes = (axes[name] for name in AXES)
     chip = Accelerator(
-        num_tc,
-        num_vc,
-        width,
-        depth,
-        width_vc,
-        glb_bytes,
-        0.0,
-        first.memory,
-        first.frequency_hz,
-        first.links,
+        **axes,
+        area_mm2=0.0,
+        memory_system=first.memory,
+        frequency_hz=first.frequency_hz,
+        links=first.links,
     )
     if hardware.space is not None:
         return hardware.space.with_area(chip)
-    return replace(
-        chip,
-        area_mm2=float(
-            area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, hardware.platform)
-        ),
-    )
+    area = area_mm2(**axes, platform=hardware.platform)
+    return replace(chip, area_mm2=float(area))
 
 
-def _nobody_has(space: AcceleratorSet, constraint: Constraint, axes: dict[str, int]) -> str:
+def _nobody_has(space: AcceleratorSet, constraint: Constraint, axes: Mapping[str, int]) -> str:
     for name, value in axes.items():
         there = np.unique(getattr(space, name))
         if value not in there:

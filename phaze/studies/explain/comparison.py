@@ -15,7 +15,7 @@ from phaze.studies.wording import EQUAL, accelerator_text, listed, unit_of, whol
 from phaze_common.errors import PhazeError
 from phaze_common.numbers import gib, number, percent
 from phaze_common.progress import Progress, SilentProgress
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 NOT_GIVEN = "-"
 LENGTHS = "sequence_length"
@@ -143,7 +143,7 @@ def _iterations(before: FinishedRun, after: FinishedRun) -> dict[str, tuple[floa
     }
 
 
-def _plans(run: FinishedRun) -> Mapping[str, ModelPlan]:
+def _plans(run: FinishedRun) -> Mapping[str, PlanReport]:
     return run.result.best.models if run.result.best else {}
 
 

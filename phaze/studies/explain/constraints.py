@@ -4,28 +4,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from Estimator.plans.axes import COMPARED
+from Estimator.chips.axes import CHIP_AXES, SIZES
+from Estimator.plans.axes import COMPARED, plan_axis
 from phaze.settings.request import settings_for
 from phaze_common.choices import KeyExchange, LayoutName
 from phaze_common.errors import InputError
 from phaze_common.settings import Kind, Setting, SettingTable
 from phaze_common.stated_fields import Mode
 from phaze_common.units import GIB, MIB
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 SEPARATOR = ","
-AXES = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")  # of an accelerator
-OF_A_CHIP = (
-    "num_tc",
-    "num_vc",
-    "width",
-    "depth",
-    "width_vc",
-    "glb_mib",
-    "glb_bytes",
-    "chip",
-    "hbm_size",
-)
+OF_A_CHIP = (*SIZES, "glb_mib", "chip", "hbm_size")
 OF_A_PLAN = tuple(each.key for each in COMPARED)
 LEFT_OPEN = frozenset({"dp", "overlap_gradients"})  # by what keeps a plan as it is
 
@@ -33,50 +23,37 @@ LEFT_OPEN = frozenset({"dp", "overlap_gradients"})  # by what keeps a plan as it
 def constraint_keys() -> SettingTable:
     """What can be asked for: sizes of the accelerator, and the settings of a request, one value
     each."""
-    accelerator = (
-        Setting("num_tc", Kind.INTEGER, "number of tensor cores"),
-        Setting("num_vc", Kind.INTEGER, "number of vector cores"),
-        Setting("width", Kind.INTEGER, "columns of a tensor core"),
-        Setting("depth", Kind.INTEGER, "rows of a tensor core"),
-        Setting("width_vc", Kind.INTEGER, "lanes of a vector core"),
+    accelerator = [
+        Setting(each.key, Kind.INTEGER, each.help)
+        for each in CHIP_AXES
+        if each.is_size and not each.unit
+    ]
+    buffer = (
         Setting("glb_mib", Kind.INTEGER, "on-chip buffer, MiB", unit="MiB"),
         Setting("glb_bytes", Kind.INTEGER, "on-chip buffer, bytes", most=2**40, unit="bytes"),
     )
     settings = {setting.key: setting for setting in settings_for(Mode.EVALUATE).settings}
     of_a_request = (replace(settings[key], aliases=()) for key in ("chip", "hbm_size", *OF_A_PLAN))
     return SettingTable(
-        (*accelerator, *of_a_request), rivals=(frozenset({"glb_mib", "glb_bytes"}),)
+        (*accelerator, *buffer, *of_a_request), rivals=(frozenset({"glb_mib", "glb_bytes"}),)
     )
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """Values that hardware and the plans on it must have; None leaves the choice open. ``asked`` is
-    what was typed.
-
-    Fields of the plan are those of ``ModelPlan``.
-    """
+    """Values that hardware and the plans on it must have; what is not named is open. ``asked`` is
+    what was typed."""
 
     asked: str
-    num_tc: int | None = None
-    num_vc: int | None = None
-    width: int | None = None
-    depth: int | None = None
-    width_vc: int | None = None
-    glb_bytes: int | None = None
     chip: str | None = None
     hbm_size: float | None = None  # GiB
+    sizes: Mapping[str, int] = field(default_factory=dict)  # of an accelerator
     of_the_plan: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def hbm_bytes(self) -> int | None:
         """Memory of a device."""
         return None if self.hbm_size is None else round(self.hbm_size * GIB)
-
-    @property
-    def axes(self) -> dict[str, int]:
-        """Fields of an accelerator that are asked for."""
-        return {name: getattr(self, name) for name in AXES if getattr(self, name) is not None}
 
     @property
     def settings(self) -> dict[str, object]:
@@ -139,10 +116,10 @@ class Constraint:
         return searched
 
 
-def constraint_of(plan: ModelPlan) -> Constraint:
+def constraint_of(plan: PlanReport) -> Constraint:
     """What keeps ``plan`` but for its data parallel degree, which may follow from the devices, and
     its cut."""
-    given = {name: plan.value_of(name) for name in OF_A_PLAN if name not in LEFT_OPEN}
+    given = {name: plan_axis(name).of(plan) for name in OF_A_PLAN if name not in LEFT_OPEN}
     return Constraint("", of_the_plan=given)
 
 
@@ -163,10 +140,11 @@ def read_constraint(text: str, *, on_device: bool) -> Constraint:
     if "glb_mib" in values:
         values["glb_bytes"] = values.pop("glb_mib") * MIB
     of_the_plan = {name: values.pop(name) for name in OF_A_PLAN if name in values}
-    constraint = Constraint(text, of_the_plan=of_the_plan, **values)
-    if constraint.chip is not None and constraint.axes:
+    sizes = {name: values.pop(name) for name in SIZES if name in values}
+    constraint = Constraint(text, sizes=sizes, of_the_plan=of_the_plan, **values)
+    if constraint.chip is not None and constraint.sizes:
         raise InputError(
-            f"--instead {text}: chip and {', '.join(constraint.axes)} contradict each other; give "
+            f"--instead {text}: chip and {', '.join(constraint.sizes)} contradict each other; give "
             "one of them"
         )
     return constraint

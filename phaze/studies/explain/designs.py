@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import COLUMNS, VARIED, AcceleratorSet, Variant
+from Estimator.chips.accelerator import AcceleratorSet, Variant
+from Estimator.chips.axes import COLUMNS, VARIED
 from phaze.runs.finished_run import FinishedRun
 from phaze.settings.config_files import split_weight
 from phaze_common.choices import Combine, Objective

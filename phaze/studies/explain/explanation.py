@@ -31,7 +31,8 @@ from phaze.studies.wording import (
 )
 from phaze_common.choices import Objective
 from phaze_common.numbers import at_least, at_most, gib, number, percent, size_text, time_text
-from Solver.results import DesignPoint, ModelPlan
+from Solver.plan_report import PlanReport
+from Solver.results import DesignPoint
 
 FloatArray = NDArray[np.float64]
 
@@ -127,7 +128,7 @@ def _hardware_text(run: FinishedRun, best: DesignPoint) -> str:
     )
 
 
-def _plan_text(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) -> str:
+def _plan_text(run: FinishedRun, model: str, plan: PlanReport, *, several: bool) -> str:
     use = (
         None
         if run.result.best is None or run.result.best.chip is None
@@ -318,7 +319,7 @@ def _sizes(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
         yield f"A micro-batch size of {plan.micro_batch_size}{end} is best: {listed(said)}{own}."
 
 
-def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
+def _time(run: FinishedRun, model: str, plan: PlanReport) -> Iterator[str]:
     """Where an iteration of ``model`` goes, what computes, and what fills the memory."""
     parts = vars(plan.breakdown_s)
     exposed = {name: seconds for name, seconds in parts.items() if not name.startswith(HIDDEN)}
@@ -368,7 +369,7 @@ def shares(parts_s: dict[str, float]) -> str:
     return ", ".join(f"{part_text(name)} {percent(share)}" for share, name in worth)
 
 
-def _operators(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
+def _operators(run: FinishedRun, model: str, plan: PlanReport) -> Iterator[str]:
     """Which layers and operators a micro-batch spends its computation on."""
     mine = [one for one in run.schedules if (one.model, one.hbm_bytes) == (model, plan.hbm_bytes)]
     total_s = sum(one.makespan_s * one.repeats for one in mine)

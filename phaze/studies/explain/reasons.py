@@ -21,7 +21,8 @@ from phaze.studies.wording import (
 )
 from phaze_common.numbers import gib, number, percent, size_text, time_text
 from phaze_common.units import MIB
-from Solver.results import DesignPoint, ModelPlan
+from Solver.plan_report import PlanReport
+from Solver.results import DesignPoint
 
 WORTH_SAYING = 0.05  # of the gap
 FEW = 3  # operators named
@@ -134,7 +135,7 @@ def gap_text(model: str, best_s: float, other_s: float, terms: Sequence[Term]) -
     yield f"{sentence}; {words[2]} for {listed(less)}." if less else f"{sentence}."
 
 
-def _plans(model: str, best: ModelPlan, other: ModelPlan) -> Iterator[str]:
+def _plans(model: str, best: PlanReport, other: PlanReport) -> Iterator[str]:
     """What the plans do differently, as far as terms follow from it."""
     of = f" of {model}" if model else ""
     facts = []
@@ -169,11 +170,11 @@ def _plans(model: str, best: ModelPlan, other: ModelPlan) -> Iterator[str]:
         yield f"In the plan{of}, {listed(facts)}."
 
 
-def _largest_state(plan: ModelPlan) -> float:
+def _largest_state(plan: PlanReport) -> float:
     return max(stage.parameter_state_bytes for stage in plan.stages)
 
 
-def _slowest_over_mean(plan: ModelPlan) -> float:
+def _slowest_over_mean(plan: PlanReport) -> float:
     return (
         max(stage.load_s for stage in plan.stages)
         * plan.pp

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from Estimator.chips.axes import CHIP_AXES, SIZES
 from Estimator.chips.design_space import DesignSpace
 from phaze.studies.limits.gains import binds, gain_of, steps
 from phaze.studies.wording import EQUAL, accelerator_text, listed
@@ -122,28 +123,17 @@ def _grown(space: DesignSpace, chip: Accelerator) -> list[Accelerator]:
 def _axes(space: DesignSpace) -> dict[str, tuple[int, ...]]:
     """Values of each field of an accelerator; vector cores as wide as tensor cores have no axis of
     their own."""
-    axes = {
-        name: getattr(space.axes, name)
-        for name in ("num_tc", "num_vc", "width", "depth", "width_vc")
-    }
-    sizes = tuple(size * MIB for size in space.axes.glb_mib)
-    return {name: values for name, values in axes.items() if values is not None} | {
-        "glb_bytes": sizes
-    }
+    sizes = {name: getattr(space.axes, name, None) for name in SIZES}
+    sizes["glb_bytes"] = tuple(size * MIB for size in space.axes.glb_mib)
+    return {name: values for name, values in sizes.items() if values is not None}
 
 
 def _at_the_edge(space: DesignSpace, chip: Accelerator) -> list[str]:
-    words = {
-        "num_tc": "number of tensor cores",
-        "num_vc": "number of vector cores",
-        "width": "tensor core width",
-        "depth": "tensor core depth",
-        "width_vc": "vector core width",
-        "glb_bytes": "on-chip buffer",
-    }
     axes = _axes(space)
     return [
-        words[name]
-        for name, values in axes.items()
-        if len(values) > 1 and getattr(chip, name) == max(values)
+        each.help
+        for each in CHIP_AXES
+        if (values := axes.get(each.key, ()))
+        and len(values) > 1
+        and getattr(chip, each.key) == max(values)
     ]

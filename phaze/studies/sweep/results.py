@@ -8,29 +8,18 @@ from typing import Any
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.plans.results import Breakdown, Status
-from Solver.results import DesignPoint, ModelPlan, SearchResult
+from Solver.plan_report import PlanReport, PlanSummary
+from Solver.results import DesignPoint, SearchResult
 
 
-@dataclass(frozen=True)
-class PlanRow:
+@dataclass(frozen=True, kw_only=True)
+class PlanRow(PlanSummary):
     """The best plan of one model. ``memory_bytes`` is that of the fullest device, ``cluster_usd``
     what bought its devices."""
 
     model: str
-    throughput_samples_per_s: float
     time_per_batch_s: float
     time_per_batch_bound_s: float
-    micro_batch_size: int
-    recompute: str
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    interleave: int
-    sequence_parallel: bool
-    zero_stage: int
-    group_order: str
     micro_batches_per_pipeline: int
     devices_used: int
     memory_bytes: float
@@ -38,10 +27,6 @@ class PlanRow:
     energy_per_sample_j: float | None
     speedup_over_expert: float | None
     breakdown_s: Breakdown
-    layout: str = ""  # of points of before
-    tp2: int = 1
-    panels: int = 1
-    exchange: str = "gather"
     cluster_usd: float | None = None
     all_scores_flops_utilization: float | None = None
 
@@ -129,7 +114,7 @@ def _bound(point: DesignPoint) -> float:
     )
 
 
-def _plan_row(model: str, plan: ModelPlan, best: DesignPoint) -> PlanRow:
+def _plan_row(model: str, plan: PlanReport, best: DesignPoint) -> PlanRow:
     own: dict[str, Any] = {
         "model": model,
         "memory_bytes": max(stage.memory_bytes for stage in plan.stages),

@@ -4,18 +4,20 @@ however they were run."""
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from Estimator.chips.accelerator import Accelerator
+from Estimator.plans.axes import COMPARED
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.results import Breakdown
 from phaze.settings.config_files import MODELS
 from phaze.studies.sweep.axes import Sweep
 from phaze.studies.sweep.results import PlanRow
 from phaze.studies.sweep.run import SweptPoint
 from phaze_common.files import write_atomically
+from phaze_common.records import to_json
 from phaze_common.run_files import TABLE, TABLE_CSV
 from phaze_common.units import GIB
 
@@ -100,6 +102,7 @@ def _row(
         "hbm_gib": result.hbm_bytes / GIB if result and result.hbm_bytes else None,
         "memory_share": result.memory_share if result else None,
         "objective_value_with_room": result.value_with_room if result else None,
+        **{f"plan_{each.key}": each.of(plan) if plan else None for each in COMPARED},
         **{_column(name): getattr(plan, name, None) for name in _plan_columns()},
         **{f"part_{name}": getattr(plan.breakdown_s, name) if plan else None for name in _parts()},
         **(
@@ -113,7 +116,9 @@ def _row(
 
 
 def _plan_columns() -> list[str]:
-    return [field.name for field in fields(PlanRow) if field.name not in {"model", "breakdown_s"}]
+    """What the table says of a plan besides its axes and the parts of its iteration."""
+    others = {each.name for each in fields(UniformPlan)} | {"model", "breakdown_s"}
+    return [each.name for each in fields(PlanRow) if each.name not in others]
 
 
 def _column(name: str) -> str:
@@ -126,7 +131,7 @@ def _column(name: str) -> str:
 
 
 def _plans_json(plans: Sequence[PlanRow]) -> str | None:
-    return json.dumps([asdict(plan) for plan in plans]) if plans else None
+    return to_json(tuple(plans)).decode() if plans else None
 
 
 def _parts() -> list[str]:
@@ -183,6 +188,9 @@ def _result_types() -> dict[str, pa.DataType]:
         "key": pa.string(),
         "problem": pa.string(),
     }
+    for axis in COMPARED:
+        kind = axis.field.item
+        own[f"plan_{axis.key}"] = getattr(pa, _PLAN_TYPES.get(kind.__name__, "string"))()
     for record, names in (
         (Accelerator, [field.name for field in fields(Accelerator)]),
         (PlanRow, _plan_columns()),

@@ -14,7 +14,7 @@ import pytest
 from small_study import small_study, solved, write_hardware
 
 import phaze
-from Estimator.chips.accelerator import SIZES
+from Estimator.chips.axes import SIZES
 from Estimator.chips.chip_limits import ChipLimits
 from Estimator.chips.limit_refusals import refuse_none_left
 from Estimator.chips.whole_chip import WholeChips

@@ -73,12 +73,10 @@ def test_stages_that_differ_beat_the_best_of_stages_alike(run: Path) -> None:
     assert len(kinds) > 1
     assert sum(stage["devices"] for stage in best["stages"]) == best["devices_used"] == 4
     assert max(stage["memory_bytes"] for stage in best["stages"]) <= 4 * 2**30
-    names = [layer for stage in best["plan"]["stages"] for layer in stage["layers"]]
+    names = [layer for stage in best["stages"] for layer in stage["layers"]]
     assert len(names) == len(set(names)) == 8
-    rows = {
-        stage["degrees"]["dp"] * stage["degrees"]["micro_batch_size"]
-        for stage in best["plan"]["stages"]
-    }
+    degrees = [stage["degrees"] or best for stage in best["stages"]]
+    rows = {each["dp"] * each["micro_batch_size"] for each in degrees}
     assert len(rows) == 1
 
 
@@ -143,7 +141,7 @@ def test_the_page_of_the_run_shows_the_stages(run: Path) -> None:
     assert phaze.main(["report", str(run), "--quiet"]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Stages that differ" in page and "times the best plan of stages alike" in page
-    for stage in answer_of(run)["best"]["plan"]["stages"]:
+    for stage in answer_of(run)["best"]["stages"]:
         assert stage["layers"][0] in page
 
 
@@ -180,14 +178,16 @@ def test_stages_on_too_few_devices_or_rows_that_differ_are_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = json.loads((run / "best.json").read_bytes())
-    stages = content["heterogeneous"]["best"]["plan"]["stages"]
+    best = content["heterogeneous"]["best"]
+    own = next(number for number, stage in enumerate(best["stages"]) if stage["degrees"])
+    degrees = best["stages"][own]["degrees"]
     for changed, said in (
-        ({"degrees": stages[0]["degrees"] | {"dp": stages[0]["degrees"]["dp"] * 2}}, "rows"),
-        ({"layers": []}, "none"),
-        ({"degrees": stages[0]["degrees"] | {"zero_stage": 7}}, "zero_stage"),
+        ({"degrees": degrees | {"dp": degrees["dp"] * 2}}, "rows"),
+        ({"layers": []}, "names 0 layers"),
+        ({"degrees": degrees | {"zero_stage": 7}}, "zero_stage"),
     ):
         edited = json.loads(json.dumps(content))
-        edited["heterogeneous"]["best"]["plan"]["stages"][0] |= changed
+        edited["heterogeneous"]["best"]["stages"][own] |= changed
         path = tmp_path / "edited.json"
         path.write_text(json.dumps(edited))
         assert phaze.main(["evaluate", "--plan", str(path), "--output", str(run), "--quiet"]) == 2

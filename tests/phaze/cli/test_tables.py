@@ -11,8 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from Estimator.chips.accelerator import Accelerator
-from Estimator.plans.degrees import Degrees
-from Estimator.plans.plan import Stage
 from Estimator.plans.results import Breakdown, PipelineReport, StageReport, Status
 from phaze.report.tables.search_tables import (
     breakdown_table,
@@ -24,20 +22,18 @@ from phaze.settings.problem import hardware_report
 from phaze.settings.resolve import resolve
 from phaze.studies.fronts import fronts_of
 from phaze.studies.wording import PARTS, accelerator_text
-from phaze_common.choices import FrontAxis, GroupOrder, Objective, Recompute
+from phaze_common.choices import FrontAxis, Objective, Recompute
+from Solver.plan_report import ExpertReport, PlanReport
 from Solver.results import (
     Certificate,
     Counts,
     DesignPoint,
-    ExpertReport,
-    ModelPlan,
     ReferencePoint,
     SearchResult,
     SizeRow,
     SpaceSize,
     TightMemory,
 )
-from tests.builders.plans_by_hand import whole_plan
 
 CHIP = Accelerator(
     num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456
@@ -66,10 +62,8 @@ BREAKDOWN = Breakdown(
 )
 
 
-def plan() -> ModelPlan:
-    degrees = Degrees(tp=2, dp=64, micro_batch_size=4, recompute=Recompute.SELECTIVE, zero_stage=1)
-    stage = Stage(("embedding",), degrees)
-    return ModelPlan(
+def plan() -> PlanReport:
+    return PlanReport(
         throughput_samples_per_s=409.6,
         tokens_per_s=409.6 * 512,
         time_per_batch_s=10.0,
@@ -78,16 +72,13 @@ def plan() -> ModelPlan:
         global_batch_size=4096,
         sequence_length=512,
         hbm_bytes=HBM,
-        recompute="selective",
+        recompute=Recompute.SELECTIVE,
         tp=2,
         pp=8,
         dp=64,
-        cp=1,
-        ep=1,
-        sequence_parallel=False,
         zero_stage=1,
-        interleave=1,
-        group_order=GroupOrder.DATA_INNER.value,
+        stage_layers=(1,),
+        model="bertlarge",
         micro_batches_per_pipeline=16,
         devices_used=1024,
         stages=(
@@ -100,8 +91,15 @@ def plan() -> ModelPlan:
         energy_per_sample_j=3.0,
         tc_utilization=0.5,
         vc_utilization=0.4,
-        plan=whole_plan(stage),
-        expert=ExpertReport(Status.OPTIMAL, "a paper", 1, 8, 128, "none", 204.8, 20.0, ""),
+        expert=ExpertReport(
+            pp=8,
+            dp=128,
+            status=Status.OPTIMAL,
+            source="a paper",
+            throughput_samples_per_s=204.8,
+            time_per_batch_s=20.0,
+            reason="",
+        ),
         speedup_over_expert=2.0,
     )
 
@@ -111,7 +109,18 @@ def result() -> SearchResult:
         Status.OPTIMAL, True, Objective.THROUGHPUT, 409.6, CHIP, HBM, {"bertlarge": plan()}, None
     )
     row = SizeRow(
-        "bertlarge", HBM, 4, Status.OPTIMAL, 409.6, CHIP, 409.6, "selective", 2, 8, 64, ""
+        model="bertlarge",
+        hbm_bytes=HBM,
+        micro_batch_size=4,
+        status=Status.OPTIMAL,
+        value=409.6,
+        accelerator=CHIP,
+        throughput_samples_per_s=409.6,
+        recompute=Recompute.SELECTIVE,
+        tp=2,
+        pp=8,
+        dp=64,
+        reason="",
     )
     none = replace(
         row,
@@ -197,6 +206,7 @@ def front_of(count: int) -> pd.DataFrame:
         "area_mm2": 100.0,
     }
     plan = {"micro_batch_size": 4, "tp": 1, "pp": 2, "dp": 3, "cp": 1, "ep": 1, "tp2": 1}
+    plan |= {"panels": 1, "sequence_parallel": False}
     words = {"model": "bertlarge", "recompute": "none", "layout": "1d", "exchange": "gather"}
     same = pd.DataFrame([sizes | plan | words | {"hbm_bytes": HBM}] * (count + 1))
     places = np.arange(count + 1)

@@ -25,7 +25,7 @@ from phaze.report.pages.schedule_figures import schedule_figures
 from phaze.runs.finished_run import FinishedRun
 from phaze_common.choices import GroupOrder
 from Solver.designs.schedule_records import KeptTensor
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 
 def points_in(run: FinishedRun) -> PointsOfModel:
@@ -116,7 +116,7 @@ def test_a_tensor_that_several_later_stages_read_crosses_every_boundary_once(
 def test_groups_lie_on_the_tier_that_joins_all_their_devices(
     finished_plans: FinishedRun, order: str, data: str, stages: str
 ) -> None:
-    plan: ModelPlan = replace(
+    plan: PlanReport = replace(
         points_in(finished_plans).plan, tp=2, cp=1, dp=4, pp=4, group_order=GroupOrder[order].value
     )
     cluster = Cluster(
@@ -140,7 +140,7 @@ def test_groups_lie_on_the_tier_that_joins_all_their_devices(
 def test_rows_of_a_2d_layout_lie_behind_its_columns(
     finished_plans: FinishedRun, order: str
 ) -> None:
-    plan: ModelPlan = replace(
+    plan: PlanReport = replace(
         points_in(finished_plans).plan, tp=2, tp2=4, cp=1, dp=2, pp=2, group_order=order
     )
     cluster = Cluster("two", 32, (Tier("node", 4, 4e11, 1e-6), Tier("rack", 32, 1e10, 1e-5)))

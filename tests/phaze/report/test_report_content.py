@@ -58,15 +58,8 @@ from phaze.studies.wording import PARTS, accelerator_text, part_text
 from phaze_common.numbers import number, time_text
 from phaze_common.units import GIB
 from Solver.designs.schedule_records import KeptSchedule, ScheduledOperator
-from Solver.results import (
-    AxisScope,
-    AxisValue,
-    AxisValues,
-    DesignPoint,
-    Limit,
-    ModelPlan,
-    PlanSummary,
-)
+from Solver.plan_report import PlanReport, PlanSummary
+from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, Limit
 
 
 class Page(HTMLParser):
@@ -127,7 +120,7 @@ def best_of(run: FinishedRun) -> DesignPoint:
     return run.result.best
 
 
-def plan_of(run: FinishedRun) -> ModelPlan:
+def plan_of(run: FinishedRun) -> PlanReport:
     (plan,) = best_of(run).models.values()
     return plan
 
@@ -352,7 +345,7 @@ def test_the_tornado_has_the_worst_and_the_best_other_value_of_every_axis(
 
 
 def test_values_that_do_not_fit_or_are_not_proven_say_so() -> None:
-    summary = PlanSummary(90.0, 1, "none", 1, 2, 4, 1, 1, False, 0, 1, "tensor-data-pipeline")
+    summary = PlanSummary(throughput_samples_per_s=90.0, pp=2, dp=4)
     fits, open_ = (AxisValue(str(pp), status, 90.0, bound, None, GIB, {"m": summary}) for pp, status, bound in (
         (2, Status.OPTIMAL, 90.0), (4, Status.FEASIBLE, 99.0),
     ))  # fmt: skip

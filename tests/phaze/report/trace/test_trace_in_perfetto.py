@@ -18,7 +18,7 @@ from phaze.report.trace.events import file_content
 from phaze.report.trace.pipeline import PipelineTrace
 from phaze.report.trace.timeline import timeline_of
 from phaze.runs.finished_run import FinishedRun, open_run
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 from tests.phaze.report.trace.perfetto_engine import Engine, opened
 from tests.phaze.report.trace.pipeline_reports import equal_stages
 from tests.Solver.designs.small_study import small_study, solved
@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 
 
 @pytest.fixture(scope="module")
-def plan(run: FinishedRun) -> ModelPlan:
+def plan(run: FinishedRun) -> PlanReport:
     assert run.result.best is not None
     (plan,) = run.result.best.models.values()
     assert plan.pp > 1
@@ -122,7 +122,7 @@ def test_operators_are_where_the_schedules_have_them(engine: Engine, run: Finish
 
 
 def test_stages_run_their_passes_when_the_simulation_has_them(
-    engine: Engine, plan: ModelPlan
+    engine: Engine, plan: PlanReport
 ) -> None:
     report = plan.pipeline
     passes = timeline(costs_of(report), PipelineSchedule(report.schedule), report.micro_batches)
@@ -172,7 +172,7 @@ def test_stages_run_their_passes_when_the_simulation_has_them(
 
 
 def test_what_a_stage_holds_at_most_is_what_its_report_says(
-    engine: Engine, plan: ModelPlan
+    engine: Engine, plan: PlanReport
 ) -> None:
     rows = engine.query(
         "select process.name as process, max(value) as most from counter join "
@@ -187,7 +187,7 @@ def test_what_a_stage_holds_at_most_is_what_its_report_says(
 
 
 def test_arrows_follow_each_micro_batch_from_stage_to_stage(
-    engine: Engine, plan: ModelPlan
+    engine: Engine, plan: PlanReport
 ) -> None:
     rows = engine.query(
         "select a.name as out_of, b.name as goes_to, pa.pid as source, pb.pid as target from flow "
@@ -213,7 +213,7 @@ def test_arrows_follow_each_micro_batch_from_stage_to_stage(
     assert found == forward | turns | backward
 
 
-def test_processes_and_threads_are_shown_in_order(engine: Engine, plan: ModelPlan) -> None:
+def test_processes_and_threads_are_shown_in_order(engine: Engine, plan: PlanReport) -> None:
     names = [
         row.name for row in engine.query("select name from process where pid > 0 order by pid")
     ]

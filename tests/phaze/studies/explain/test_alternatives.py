@@ -89,13 +89,13 @@ def test_an_accelerator_with_given_values_is_the_best_of_them_all(search, asked)
     chips = [
         chip
         for chip in space_of(search)
-        if all(getattr(chip, name) == value for name, value in constraint.axes.items())
+        if all(getattr(chip, name) == value for name, value in constraint.sizes.items())
     ]
     sizes = search.request.hardware.hbm_sizes_bytes
     each = [best_design(search.price(search.run.hardware.only([chip])), sizes) for chip in chips]
     assert found.point.value == pytest.approx(max(one.point.value for one in each), rel=1e-12)
     assert all(
-        getattr(found.point.accelerator, name) == value for name, value in constraint.axes.items()
+        getattr(found.point.accelerator, name) == value for name, value in constraint.sizes.items()
     )
     assert found.sentences
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from Estimator.plans.axes import plan_axis
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.results import Status
@@ -100,8 +101,10 @@ def test_the_fastest_plan_itself_is_no_slower_and_differs_in_nothing(search, fin
 
 def test_every_axis_of_a_plan_can_be_asked_for(search):
     (best,) = search.best.point.models.values()
-    everything = ",".join(f"{name}={best.value_of(name)}" for name in OF_A_PLAN)
-    assert asked_of(everything).of_the_plan == {name: best.value_of(name) for name in OF_A_PLAN}
+    everything = ",".join(f"{name}={plan_axis(name).of(best)}" for name in OF_A_PLAN)
+    assert asked_of(everything).of_the_plan == {
+        name: plan_axis(name).of(best) for name in OF_A_PLAN
+    }
     assert alternative(search, asked_of(everything)).slower == 1.0
 
 

@@ -18,7 +18,7 @@ from phaze.runs.finished_run import FinishedRun
 from phaze.studies.explain.explanation import explain
 from phaze.studies.wording import plan_text
 from phaze_common.numbers import percent
-from Solver.results import ModelPlan
+from Solver.plan_report import PlanReport
 
 ASKED = {
     "model": "gpt:layers=2,hidden=256,heads=4,ffn=512,vocabulary=512",
@@ -47,7 +47,7 @@ class Told:
     slices: list[dict[str, object]]
 
     @property
-    def plan(self) -> ModelPlan:
+    def plan(self) -> PlanReport:
         assert self.run.result.best is not None
         (plan,) = self.run.result.best.models.values()
         return plan

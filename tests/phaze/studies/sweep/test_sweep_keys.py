@@ -14,6 +14,8 @@ from phaze.studies.sweep.points import key_of
 from phaze.studies.sweep.results import PlanRow
 from phaze.studies.sweep.run import resolved_points
 from phaze.studies.wording import degrees_text
+from phaze_common.choices import KeyExchange, TensorLayout
+from phaze_common.file_formats import POINT
 from phaze_common.records import to_record
 
 GPT = {"model": "gpt3-125m", "sequence_length": 64, "global_batch_size": 64}
@@ -125,27 +127,27 @@ def test_points_of_one_family_have_the_same_graphs(tmp_path, asked):
     assert len(graphs) == len(found) > 1
 
 
-def test_a_plan_s_row_tells_its_layout_and_one_of_before_is_read_without():
-    plan = {
-        "model": "m",
-        "recompute": "none",
-        "group_order": "tensor-data-pipeline",
-        "sequence_parallel": False,
-    }
+def test_a_plan_s_row_tells_its_layout_and_one_of_an_earlier_version_is_read():
     numbers = {
         each.name: 1
         for each in fields(PlanRow)
-        if each.name not in plan and each.default is MISSING
+        if each.default is MISSING and each.name != "breakdown_s"
     }
     parts = {each.name: 0.5 for each in fields(Breakdown)}
-    before = plan | numbers | {"breakdown_s": parts}
-    row = to_record(PlanRow, before, "point.json")
-    assert (degrees_text(row), row.layout) == ("1 x 1 x 1", "")
-    now = to_record(
-        PlanRow, before | {"cp": 4, "layout": "sequence", "exchange": "ulysses"}, "point.json"
-    )
+    plan = {"recompute": "none", "group_order": "tensor-data-pipeline", "layout": ""}
+    before = {"plans": [numbers | plan | {"model": "m", "tp": 2, "breakdown_s": parts}]}
+
+    def read(**changes: object) -> PlanRow:
+        document = {"schema_version": 2, "plans": [before["plans"][0] | changes]}
+        (row,) = POINT.current(document, "point.json")["plans"]
+        return to_record(PlanRow, row, "point.json")
+
+    assert (degrees_text(read()), read().layout_name) == ("2 x 1 x 1", "1d")
+    now = read(tp=1, cp=4, layout="sequence", exchange="ulysses")
     assert degrees_text(now) == "1 x 1 x 1 x cp 4 (ulysses)"
     assert (
-        degrees_text(replace(now, cp=1, tp2=2, layout="2d", exchange="ring", ep=2))
+        degrees_text(
+            replace(now, cp=1, tp2=2, layout=TensorLayout.TWO_D, exchange=KeyExchange.RING, ep=2)
+        )
         == "1 x 1 x 1 x tp2 2 (ring), 2d layout, ep 2"
     )

@@ -1,0 +1,38 @@
+"""Records that files hold as one text, as people write them."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from phaze_common.errors import InputError
+
+
+class TextInFiles:
+    """A record whose ``str`` is what files hold and ``parsed`` reads; files of earlier versions
+    hold its fields."""
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """The record that is written so.
+
+        Raises:
+            InputError: it is written otherwise.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """How pydantic reads and writes it."""
+        from pydantic_core import core_schema
+
+        def read(stated: Any) -> Any:
+            if not isinstance(stated, str):
+                return stated
+            try:
+                return cls.parsed(stated)
+            except (InputError, ValueError) as error:
+                raise ValueError(f"a text that can be read ({error})") from error
+
+        return core_schema.no_info_before_validator_function(
+            read, handler(source), serialization=core_schema.to_string_ser_schema()
+        )
