@@ -64,7 +64,7 @@ def _recompute(run: TypedRun) -> Recompute | None:
 
 
 def _divides(size: int, run: TypedRun) -> bool:
-    replicas = run.dp or 1
+    replicas = run.degrees.dp or 1
     return (
         run.global_batch_samples is not None and run.global_batch_samples % (size * replicas) == 0
     )

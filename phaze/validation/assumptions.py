@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from phaze.validation.published_row import PublishedRow
+from phaze.validation.published_runs import PublishedRow
 from phaze.validation.records import Assumption, UsedRule
 from phaze.validation.typed_run import FlopsConvention
 from phaze_common.records import read_yaml, to_record

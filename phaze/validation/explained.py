@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze.validation.records import RunPlan, RunResult
+from phaze.validation.records import RunResult
 from phaze_common.records import read_yaml, to_record
 
 FloatArray = NDArray[np.float64]
@@ -40,25 +40,12 @@ FINEST = 0.003  # of a time, as a standard deviation: differences below it are n
 GAIN = 1.0 / 3.0  # of the mean error, which runs that were left out must lose
 NOTHING = 5e-4  # a mean error below it has no cause
 LARGE_SHARE = 0.2  # of an iteration: runs in which a part is as large are told apart from others
-SETTINGS: dict[str, Callable[[RunPlan], object]] = {
-    "device": lambda plan: plan.device,
-    "software": lambda plan: plan.software,
-    "cluster": lambda plan: plan.cluster,
-    "attention": lambda plan: plan.attention,
-    "precision": lambda plan: plan.precision,
-    "recompute": lambda plan: plan.recompute,
-    "tp": lambda plan: plan.tp,
-    "pp": lambda plan: plan.pp,
-    "zero_stage": lambda plan: plan.zero_stage,
-    "micro_batch_size": lambda plan: plan.micro_batch_size,
-}
-
-SCOPES: dict[str, Callable[[RunResult], object]] = {
-    "software": lambda run: run.plan and run.plan.software,
-    "source": lambda run: run.source or None,
-    "tp": lambda run: run.plan and run.plan.tp,
-    "device": lambda run: run.plan and run.plan.device,
-}
+HARDWARE = ("device", "software", "cluster")
+SETTINGS = (  # of the plans of runs, whose errors are compared
+    *(*HARDWARE, "attention", "precision", "recompute"),
+    *("tp", "pp", "zero_stage", "micro_batch_size"),
+)
+SCOPES = ("software", "source", "tp", "device")
 
 
 @dataclass(frozen=True)
@@ -189,19 +176,27 @@ def _causes(runs: Sequence[RunResult]) -> Iterator[ErrorCause]:
     """What one constant does for all runs and for those that have one thing in common; the same
     runs once."""
     scopes: dict[tuple[int, ...], tuple[str, str]] = {tuple(range(len(runs))): ("overall", "")}
-    for setting, of in SCOPES.items():
-        places = defaultdict[str, list[int]](list)
-        for place, run in enumerate(runs):
-            value = of(run)
-            if value is not None:
-                places[str(value)].append(place)
-        for value, mine in places.items():
+    for setting in SCOPES:
+        for value, mine in _places(runs, setting).items():
             scopes.setdefault(tuple(mine), (setting, value))
     for members, (setting, value) in scopes.items():
         chosen = [runs[place] for place in members]
         mape = float(np.mean([abs(_error(run)) for run in chosen])) if chosen else 0.0
         if len(chosen) >= FEWEST_FITTED and mape > NOTHING:
             yield _cause(setting, value, chosen, mape)
+
+
+def _places(runs: Sequence[RunResult], setting: str) -> dict[str, list[int]]:
+    """Places of the runs with each value of a setting; of none those that have no plan, or no
+    source."""
+    places = defaultdict[str, list[int]](list)
+    for place, run in enumerate(runs):
+        if setting == "source" and run.source:
+            places[run.source].append(place)
+        elif setting != "source" and run.plan:
+            holder = run.plan if setting in HARDWARE else run.plan.degrees
+            places[str(getattr(holder, setting))].append(place)
+    return places
 
 
 def _cause(setting: str, value: str, runs: Sequence[RunResult], mape: float) -> ErrorCause:
@@ -274,11 +269,8 @@ def _error(run: RunResult) -> float:
 
 def _groups(runs: Sequence[RunResult], errors: FloatArray) -> tuple[ErrorGroup, ...]:
     found = list[ErrorGroup]()
-    for setting, of in SETTINGS.items():
-        places = defaultdict[str, list[int]](list)
-        for place, run in enumerate(runs):
-            assert run.plan is not None
-            places[str(of(run.plan))].append(place)
+    for setting in SETTINGS:
+        places = _places(runs, setting)
         groups = [
             ErrorGroup(
                 setting,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from Estimator.plans.results import Breakdown
+from phaze.validation.csv_table import RefusedRow
 from phaze.validation.plan_rows import PlanRow
-from phaze.validation.published_row import RefusedRow
 from phaze.validation.records import Assumption, RunResult
 from phaze_common.errors import InputError
 from phaze_common.units import MIB

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from Estimator.profiled.machine import profile_folder
 from phaze.validation.bridges import MeasuredPlan, reader_of_aceso
-from phaze.validation.measured_runs import refuse_where_none_is_read
+from phaze.validation.csv_table import RefusedRow, refuse_where_none_is_read
 from phaze.validation.own_plan_runs import OwnRun, PriceFile
 from phaze.validation.plan_results import skipped
 from phaze.validation.plan_rows import PlanRow, read_plan_rows
-from phaze.validation.published_row import RefusedRow
 from phaze.validation.records import ValidationReport
 from phaze.validation.statistics import statistics_of
 from phaze_common.errors import InputError

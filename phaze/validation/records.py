@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.results import Breakdown, TimeInterval
 
 
@@ -15,26 +16,14 @@ class Assumption:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a prediction was made for, in the words of a plan; a model by its dimensions."""
+    """What a prediction was made for; a model by its dimensions."""
 
     model: str
     sequence_length: int
     device: str
     software: str
     cluster: str
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    interleave: int
-    micro_batch_size: int
-    global_batch_size: int
-    recompute: str
-    sequence_parallel: bool
-    zero_stage: int
-    precision: str
-    attention: str
-    ep: int = 1
+    degrees: UniformPlan
     experts: bool = False
 
 
@@ -100,6 +89,11 @@ class RunResult:
     memory: MemoryParts | None = None
     unstated: Unstated | None = None
     time_intervals: tuple[TimeInterval, ...] = ()
+
+    @property
+    def degrees(self) -> UniformPlan | None:
+        """How the run was trained; None where its stages differ, or nothing was predicted."""
+        return None if self.plan is None else self.plan.degrees
 
     @property
     def skipped(self) -> bool:

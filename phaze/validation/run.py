@@ -1,15 +1,12 @@
 """Predictions against measured runs."""
 
 import logging
-from dataclasses import fields
 from pathlib import Path
 
 from Estimator.devices.device import Device, Evidence
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster
-from Estimator.plans.degrees import UniformPlan
-from Estimator.plans.plan import plan_mapping
 from phaze.validation.assumptions import Assumptions, Notes, load_assumptions
 from phaze.validation.intervals import Predicted, load_residuals, run_intervals
 from phaze.validation.measured_time import check_measured, check_possible, measured_iteration_s
@@ -20,12 +17,11 @@ from phaze.validation.plan_runs import check_alone, validate_plans
 from phaze.validation.pricing import RunPricer, SaidOfSoftware
 from phaze.validation.records import RunPlan, RunResult, ValidationReport
 from phaze.validation.run_hardware import RunHardware
-from phaze.validation.run_model import RunModel, model_of, sequence_length_of
+from phaze.validation.run_model import model_of, sequence_length_of
 from phaze.validation.run_plan import degrees_of, possible_plans
 from phaze.validation.runs import PUBLISHED_RUNS, ReadRun, columns_not_read, read_runs
 from phaze.validation.statistics import statistics_of
-from phaze.validation.typed_run import MemoryFigure, TypedRun
-from phaze.validation.typed_table import write_typed
+from phaze.validation.typed_run import MemoryFigure, TypedRun, write_typed
 from phaze_common.choices import Recompute
 from phaze_common.errors import PhazeError
 from phaze_common.progress import Progress
@@ -166,7 +162,15 @@ class _Validator:
             predicted_memory_bytes=memory_bytes,
             memory_error=None if run.memory_bytes is None else memory_bytes / run.memory_bytes - 1,
             fits=best.fits,
-            plan=_plan_text(plan, model, device, software, cluster),
+            plan=RunPlan(
+                model.name,
+                sequence_length,
+                device.name,
+                software,
+                cluster.name,
+                plan,
+                model.experts,
+            ),
             breakdown_s=predicted.breakdown,
             assumptions=notes.made(),
             memory=memory_parts(predicted, device.memory.capacity.value),
@@ -179,15 +183,3 @@ class _Validator:
 
 def _said_of_software(run: TypedRun) -> SaidOfSoftware:
     return SaidOfSoftware(run.gradient_bytes, run.attention_kernel, bool(run.blocking_launches))
-
-
-def _plan_text(
-    plan: UniformPlan, model: RunModel, device: Device, software: str, cluster: Cluster
-) -> RunPlan:
-    alike = {
-        key: value
-        for key, value in plan_mapping(plan).items()
-        if key in {field.name for field in fields(RunPlan)}
-    }
-    said = {"experts": model.experts, **alike}
-    return RunPlan(model.name, model.sequence_length, device.name, software, cluster.name, **said)

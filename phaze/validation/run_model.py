@@ -69,9 +69,10 @@ def _as_listed(run: TypedRun, sequence_length: int, notes: Notes) -> RunModel:
                 f"it says {key} {stated}, but {name} has {own}, and no other model of its family "
                 "is named by sizes"
             )
-    if listed.experts and (run.tp or 1) > 1 and run.etp is not None and run.etp != run.tp:
+    tp, etp = run.degrees.tp, run.degrees.etp
+    if listed.experts and (tp or 1) > 1 and etp is not None and etp != tp:
         raise InputError(
-            f"its experts are divided over {run.etp} devices where the rest is over tp {run.tp}, "
+            f"its experts are divided over {etp} devices where the rest is over tp {tp}, "
             "which no plan here expresses"
         )
     notes.assume("listed", name)
@@ -123,9 +124,10 @@ def dimensions_of(
             f"it does not say {'how many layers' if run.layers is None else 'how wide'} the model "
             "is"
         )
-    if (run.ep or 1) > 1:
+    if (run.degrees.ep or 1) > 1:
         raise InputError(
-            f"expert parallelism over {run.ep}: no model that is named by dimensions has experts"
+            f"expert parallelism over {run.degrees.ep}: no model that is named by dimensions has "
+            "experts"
         )
     heads = run.heads or _assumed_heads(run.hidden, rules, notes)
     if run.family is not None:
@@ -182,8 +184,8 @@ def _listed_dimensions(run: TypedRun, sequence_length: int, notes: Notes) -> Dim
         raise InputError(
             f"its model {run.model} is not of the families that are predicted ({families})"
         )
-    if (run.ep or 1) > 1:
-        raise InputError(f"expert parallelism over {run.ep}: {run.model} has no experts")
+    if (run.degrees.ep or 1) > 1:
+        raise InputError(f"expert parallelism over {run.degrees.ep}: {run.model} has no experts")
     changed = {
         key: getattr(run, key)
         for key in ("layers", "heads", "ffn", "vocabulary")

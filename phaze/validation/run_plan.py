@@ -24,21 +24,9 @@ class PossiblePlan:
     choices: tuple[Assumption, ...]
 
 
-@dataclass(frozen=True)
-class Degrees:
-    """Parallel degrees of a run on ``devices`` devices."""
-
-    devices: int
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int = 1
-
-
 def possible_plans(
     run: TypedRun,
-    degrees: Degrees,
+    degrees: UniformPlan,
     layers: int,
     modes: tuple[Recompute, ...],
     rules: Assumptions,
@@ -56,12 +44,8 @@ def possible_plans(
     if run.global_batch_samples is None:
         raise InputError("it does not say its global batch")
     samples = run.global_batch_samples
-    base = UniformPlan(
-        tp=degrees.tp,
-        pp=degrees.pp,
-        dp=degrees.dp,
-        cp=degrees.cp,
-        ep=degrees.ep,
+    base = replace(
+        degrees,
         sequence_parallel=bool(run.sequence_parallel) and degrees.tp > 1,
         zero_stage=_zero_stage(run, degrees.pp, notes),
         precision=run.precision or Precision.BF16,
@@ -93,14 +77,15 @@ def possible_plans(
     return tuple(plans)
 
 
-def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
-    """Parallel degrees that multiply to the number of devices; at most one of tp, pp and dp is
-    filled in, as what is left.
+def degrees_of(run: TypedRun, notes: Notes) -> UniformPlan:
+    """A plan with nothing but parallel degrees, which multiply to the number of devices; at most
+    one of tp, pp and dp is filled in, as what is left.
 
     Raises:
         InputError: they are not known, or they do not.
     """
-    known = {"tp": run.tp, "pp": run.pp, "dp": run.dp, "cp": run.cp}
+    stated = run.degrees
+    known = {"tp": stated.tp, "pp": stated.pp, "dp": stated.dp, "cp": stated.cp}
     found = {name: value or 1 for name, value in known.items()}
     missing = [name for name in ("tp", "pp", "dp") if known[name] is None]
     if run.devices is not None and math.prod(found.values()) == run.devices and run.devices > 1:
@@ -117,12 +102,12 @@ def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
     elif missing and found["dp"] != devices:
         raise InputError(f"it does not say {' and '.join(missing)}")
     if math.prod(found.values()) != devices:
-        stated = " x ".join(f"{name} {value}" for name, value in found.items())
-        raise InputError(f"{stated} are not the {devices} devices that it ran on")
+        product = " x ".join(f"{name} {value}" for name, value in found.items())
+        raise InputError(f"{product} are not the {devices} devices that it ran on")
     filled = [f"{name} {found[name]}" for name in ("tp", "pp", "dp") if known[name] is None]
     if filled:
         notes.assume("degrees", ", ".join(filled))
-    return Degrees(devices, **found, ep=run.ep or 1)
+    return UniformPlan(**found, ep=stated.ep or 1)  # type: ignore[arg-type]
 
 
 def _whole_micro_batches(samples: int, together: int) -> int:
@@ -144,7 +129,7 @@ def _zero_stage(run: TypedRun, pp: int, notes: Notes) -> int:
 
 
 def _micro_batch_sizes(
-    run: TypedRun, degrees: Degrees, samples: int, rules: Assumptions
+    run: TypedRun, degrees: UniformPlan, samples: int, rules: Assumptions
 ) -> tuple[int, ...]:
     if run.micro_batch_size is not None:
         return (run.micro_batch_size,)

@@ -8,12 +8,11 @@ from pathlib import Path
 from Estimator.devices.device import Device
 from phaze.validation.alike import filled_from_others
 from phaze.validation.assumptions import Assumptions, Notes
-from phaze.validation.measured_runs import read_rows, unread_columns
-from phaze.validation.published_row import RefusedRow
+from phaze.validation.csv_table import RefusedRow
+from phaze.validation.published_runs import read_rows, unread_columns
 from phaze.validation.run_hardware import RunHardware
 from phaze.validation.translation import translated, with_defaults
-from phaze.validation.typed_run import TypedRun
-from phaze.validation.typed_table import is_typed, read_typed
+from phaze.validation.typed_run import TypedRun, is_typed, read_typed
 from phaze.validation.words import is_nothing
 from phaze_common.errors import InputError
 

@@ -9,7 +9,7 @@ from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import find_model
 from phaze.validation.assumptions import Assumptions, Framework, Notes, first_found
 from phaze.validation.network_description import GIGABIT, network_in
-from phaze.validation.published_row import PublishedRow
+from phaze.validation.published_runs import PublishedRow
 from phaze.validation.run_hardware import RunHardware
 from phaze.validation.run_model import check_experts, is_listed
 from phaze.validation.stages import fewest_chunks
@@ -170,7 +170,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         attention_kernel=attention_kernel_in(row.notes, row.source, row.framework),
         blocking_launches=blocking_launches_in(row.notes),
         gradient_bytes=gradient_bytes_in(f"{row.precision}; {row.notes}"),
-        **{name: getattr(row, name) for name in ("tp", "pp", "dp", "cp", "ep", "etp")},
+        degrees=row.degrees,
         micro_batch_size=row.micro_batch_size,
         iteration_s=row.iteration_s,
         tflops_per_device=row.tflops_per_device,
@@ -311,9 +311,9 @@ def _accumulated(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
         if run.zero_stage == 3 and row.tokens_per_s_per_device
         else None
     )
-    if number is None or run.micro_batch_size is None or run.dp is None:
+    if number is None or run.micro_batch_size is None or run.degrees.dp is None:
         return None
-    samples = number * run.micro_batch_size * run.dp
+    samples = number * run.micro_batch_size * run.degrees.dp
     notes.assume("batch", f"{samples}, of {number} micro-batches")
     return samples
 
@@ -324,11 +324,15 @@ def _interleave(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
     stated = chunks_in(row.interleave)
     if stated is None or stated is not True:
         return stated
-    layers, samples, pp = run.layers, run.global_batch_samples or row.global_batch, run.pp or 1
+    layers, samples, pp = (
+        run.layers,
+        run.global_batch_samples or row.global_batch,
+        run.degrees.pp or 1,
+    )
     if layers is None or pp == 1 or not samples:
         chunks = 1
     else:
-        together = (run.micro_batch_size or 1) * (run.dp or 1)
+        together = (run.micro_batch_size or 1) * (run.degrees.dp or 1)
         exists = row.global_batch_in_tokens or -(-int(samples) // together) % pp == 0
         chunks = fewest_chunks(layers, pp) if exists else 1
     notes.assume("interleave", f"{chunks}, of {row.interleave[:30]!r}")
