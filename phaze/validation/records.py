@@ -1,9 +1,11 @@
 """Records of a validation: what was predicted of measured runs, and how far off that is."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from Estimator.plans.degrees import UniformPlan
-from Estimator.plans.results import Breakdown, TimeInterval
+from Estimator.plans.results import Breakdown, Iteration, TimeInterval
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,21 @@ class MemoryParts:
     state_bytes: float
     activation_bytes: float
     buffer_bytes: float
+
+    @staticmethod
+    def of(iteration: Iteration, capacity_bytes: float) -> MemoryParts:
+        """Of the fullest stage of ``iteration``."""
+        stages = iteration.stages
+        place = max(range(len(stages)), key=lambda each: stages[each].memory_bytes)
+        stage = stages[place]
+        return MemoryParts(
+            stage=place + 1,
+            capacity_bytes=capacity_bytes,
+            over_bytes=max(stage.memory_bytes - capacity_bytes, 0.0),
+            state_bytes=stage.parameter_state_bytes,
+            activation_bytes=stage.activation_bytes,
+            buffer_bytes=stage.memory_bytes - stage.parameter_state_bytes - stage.activation_bytes,
+        )
 
 
 @dataclass(frozen=True)

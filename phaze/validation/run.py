@@ -10,12 +10,11 @@ from Estimator.network.cluster import Cluster
 from phaze.validation.assumptions import Assumptions, Notes, load_assumptions
 from phaze.validation.intervals import Predicted, load_residuals, run_intervals
 from phaze.validation.measured_time import check_measured, check_possible, measured_iteration_s
-from phaze.validation.memory_parts import memory_parts
 from phaze.validation.own_plan_runs import PriceFile
 from phaze.validation.plan_rows import has_plans
 from phaze.validation.plan_runs import check_alone, validate_plans
 from phaze.validation.pricing import RunPricer, SaidOfSoftware
-from phaze.validation.records import RunPlan, RunResult, ValidationReport
+from phaze.validation.records import MemoryParts, RunPlan, RunResult, ValidationReport
 from phaze.validation.run_hardware import RunHardware
 from phaze.validation.run_model import model_of, sequence_length_of
 from phaze.validation.run_plan import degrees_of, possible_plans
@@ -173,7 +172,7 @@ class _Validator:
             ),
             breakdown_s=predicted.breakdown,
             assumptions=notes.made(),
-            memory=memory_parts(predicted, device.memory.capacity.value),
+            memory=MemoryParts.of(predicted, device.memory.capacity.value),
             unstated=best.unstated,
             time_intervals=run_intervals(
                 load_residuals(), run.source, sure, predicted.iteration_s, best.unstated

@@ -13,7 +13,7 @@ from GraphExtractor.graph import Recompute
 from GraphExtractor.models.dimensions import Dimensions
 from GraphExtractor.models.dimensions import dimensions_of as dimensions_named
 from GraphExtractor.models.registry import find_model, listed_models
-from phaze.validation.assumptions import Notes, load_assumptions
+from phaze.validation.assumptions import Notes, first_found, load_assumptions
 from phaze.validation.run_hardware import RunHardware
 from phaze.validation.run_model import (
     counted_flops,
@@ -264,14 +264,14 @@ def test_flops_of_parameters_alone_are_6_per_parameter_and_token():
     ],
 )
 def test_conventions_are_recognised(words, name):
-    convention = RULES.convention(words)
+    convention = first_found(RULES.conventions, words)
     assert convention is not None
     assert convention.name is name
 
 
 def test_words_of_no_convention_name_none():
-    assert RULES.convention("") is None
-    assert RULES.convention("as logged") is None
+    assert first_found(RULES.conventions, "") is None
+    assert first_found(RULES.conventions, "as logged") is None
 
 
 @pytest.mark.parametrize(
