@@ -157,7 +157,7 @@ def read_table(
     rows = tuple(read(line) for line in lines)
     if not rows:
         raise InputError(f"{path} has a header but no runs; add a line per run")
-    refuse_where_none_is_read(rows)
+    refuse_where_none_is_read([row.reason if isinstance(row, RefusedRow) else "" for row in rows])
     return rows
 
 
@@ -218,13 +218,14 @@ def check_columns(
         raise InputError(f"{path}, line 1 lacks {some}; the columns are {known}")
 
 
-def refuse_where_none_is_read(rows: Sequence[object]) -> None:
-    """Refuse a table all of whose rows are refused.
+def refuse_where_none_is_read(reasons: Sequence[str]) -> None:
+    """Refuse a table all of whose rows are refused; ``reasons`` are empty for those that are not.
 
     Raises:
         InputError: says why the first one is, and how many others are.
     """
-    refused = [row for row in rows if isinstance(row, RefusedRow)]
-    if rows and len(refused) == len(rows):
-        others = f" (and so it is with {len(rows) - 1} other lines)" if len(rows) > 1 else ""
-        raise InputError(refused[0].reason + others)
+    if reasons and all(reasons):
+        others = len(reasons) - 1
+        raise InputError(
+            reasons[0] + (f" (and so it is with {others} other lines)" if others else "")
+        )

@@ -76,13 +76,9 @@ def check_possible(measured_s: float, priced: PricedPlan, device: Device) -> Non
     peak = device.peak_flops(plan.precision.matrix_format) * plan.devices
     least = priced.flops.model - priced.flops.masked  # nobody computes less
     reached = least / (measured_s * peak)
-    if reached > MOST_UTILISATION:
+    if not LEAST_UTILISATION <= reached <= MOST_UTILISATION:
+        part = f"{reached:.0%}" if reached > MOST_UTILISATION else f"{reached:.1e}"
         raise InputError(
-            f"its iteration of {measured_s:.4g} s would be {reached:.0%} of the device's peak; "
-            "correct the measured value"
-        )
-    if reached < LEAST_UTILISATION:
-        raise InputError(
-            f"its iteration of {measured_s:.4g} s would be {reached:.1e} of the device's peak; "
-            "correct the measured value"
+            f"its iteration of {measured_s:.4g} s would be {part} of the device's peak; correct "
+            "the measured value"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from Estimator.plans.results import Breakdown
-from phaze.validation.csv_table import RefusedRow
 from phaze.validation.plan_rows import PlanRow
 from phaze.validation.records import Assumption, RunResult
 from phaze_common.errors import InputError
@@ -26,13 +25,6 @@ def check_stated(row: PlanRow, own: Mapping[str, Collection[int]]) -> None:
                 f"{row.where} says {name} {number}, but {row.plan.name} has {has}; give the plan "
                 "of this run"
             )
-
-
-def skipped(row: RefusedRow) -> RunResult:
-    """A row of which nothing is predicted."""
-    return RunResult(
-        line=row.line, source=row.source, model=row.model, devices=None, reason=row.reason
-    )
 
 
 def result_of(

@@ -49,14 +49,8 @@ def validate(
         InputError: the file is not a readable CSV of measured runs, or a name is unknown.
     """
     if rows_file is not None and has_plans(rows_file):
-        check_alone(
-            (
-                ("device", device),
-                ("cluster", cluster),
-                ("software", software),
-                ("typed", None if typed is None else str(typed)),
-            )
-        )
+        written = None if typed is None else str(typed)
+        check_alone(device=device, cluster=cluster, software=software, typed=written)
         return validate_plans(rows_file, progress, price)
     rules = load_assumptions()
     validator = _Validator(rules, device, cluster, software, graphs)
