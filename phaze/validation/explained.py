@@ -26,14 +26,11 @@ FloatArray = NDArray[np.float64]
 
 PARTS = Path(__file__).with_name("parts.yaml")
 FACTORS = np.geomspace(0.2, 5.0, 401)  # tried of each part
-CONTRADICTION = (
-    0.05  # relative: measured times of one plan that differ by more contradict each other
-)
+CONTRADICTION = 0.05  # relative, of measured times of one plan that contradict each other
 FEWEST_ALIKE = 2  # runs that have something in common
 FEWEST_FITTED = 4  # runs that a factor is fitted to
-EVIDENCE = (
-    10.0  # twice the logarithm of a likelihood ratio: 148 to 1 (Kass and Raftery 1995: very strong)
-)
+# twice the logarithm of a likelihood ratio: 148 to 1 (Kass and Raftery 1995: very strong)
+EVIDENCE = 10.0
 APART = 6.0  # of a part against the next best one: 20 to 1 (strong)
 BEYOND_ALL = 8.0  # of a part against the whole time: 55 to 1
 FINEST = 0.003  # of a time, as a standard deviation: differences below it are no evidence
@@ -155,18 +152,12 @@ def explain_errors(runs: Sequence[RunResult]) -> ErrorExplanation:
     """What the errors of ``runs`` that were predicted come from."""
     known = [run for run in runs if run.breakdown_s and run.measured_s and run.predicted_s]
     planned = [run for run in known if run.plan]
-    errors = np.array([_error(run) for run in planned])
-    mape = float(np.mean([abs(_error(run)) for run in known])) if known else 0.0
-    moves = (
-        sorted((_move(part, known) for part in load_parts()), key=lambda move: move.mape)
-        if known
-        else []
-    )
+    moves = [_move(part, known) for part in load_parts()] if known else []
     return ErrorExplanation(
         len(known),
-        mape,
-        _groups(planned, errors),
-        tuple(moves),
+        _mape(known),
+        _groups(planned) if planned else (),
+        tuple(sorted(moves, key=lambda move: move.mape)),
         tuple(_causes(known)),
         _contradictions(planned),
     )
@@ -181,7 +172,7 @@ def _causes(runs: Sequence[RunResult]) -> Iterator[ErrorCause]:
             scopes.setdefault(tuple(mine), (setting, value))
     for members, (setting, value) in scopes.items():
         chosen = [runs[place] for place in members]
-        mape = float(np.mean([abs(_error(run)) for run in chosen])) if chosen else 0.0
+        mape = _mape(chosen)
         if len(chosen) >= FEWEST_FITTED and mape > NOTHING:
             yield _cause(setting, value, chosen, mape)
 
@@ -262,56 +253,51 @@ def times(runs: Sequence[RunResult]) -> tuple[FloatArray, FloatArray]:
     return measured, np.array([run.predicted_s for run in runs], dtype=np.float64)
 
 
-def _error(run: RunResult) -> float:
-    assert run.predicted_s is not None and run.measured_s is not None
-    return run.predicted_s / run.measured_s - 1.0
+def _errors(runs: Sequence[RunResult]) -> FloatArray:
+    measured, predicted = times(runs)
+    errors: FloatArray = predicted / measured - 1.0
+    return errors
 
 
-def _groups(runs: Sequence[RunResult], errors: FloatArray) -> tuple[ErrorGroup, ...]:
-    found = list[ErrorGroup]()
+def _mape(runs: Sequence[RunResult]) -> float:
+    return float(np.abs(_errors(runs)).mean()) if runs else 0.0
+
+
+def _groups(runs: Sequence[RunResult]) -> tuple[ErrorGroup, ...]:
+    errors, predicted = _errors(runs), times(runs)[1]
+
+    def group(setting: str, value: str, mine: Sequence[int]) -> ErrorGroup:
+        own = errors[list(mine)]
+        return ErrorGroup(setting, value, len(mine), float(own.mean()), float(np.abs(own).mean()))
+
+    found = list[list[ErrorGroup]]()  # of each setting
     for setting in SETTINGS:
-        places = _places(runs, setting)
+        alike = _places(runs, setting)
         groups = [
-            ErrorGroup(
-                setting,
-                value,
-                len(mine),
-                float(errors[mine].mean()),
-                float(np.abs(errors[mine]).mean()),
-            )
-            for value, mine in places.items()
+            group(setting, value, mine)
+            for value, mine in alike.items()
             if len(mine) >= FEWEST_ALIKE
         ]
-        found += groups if len(groups) > 1 else []
-    for part in load_parts() if len(runs) else ():
-        shares = part_seconds(part, runs) / times(runs)[1]
-        for value, mine in (("large", shares >= LARGE_SHARE), ("small", shares < LARGE_SHARE)):
-            if mine.any() and not mine.all():
-                bias, mape = float(errors[mine].mean()), float(np.abs(errors[mine]).mean())
-                found.append(
-                    ErrorGroup(f"share of {part.name}", value, int(mine.sum()), bias, mape)
-                )
-    spread = defaultdict[str, list[float]](list)
-    for each in found:
-        spread[each.setting].append(each.bias)
-    return tuple(
-        sorted(
-            found,
-            key=lambda each: (
-                min(spread[each.setting]) - max(spread[each.setting]),
-                each.setting,
-                each.bias,
-            ),
-        )
-    )
+        found.append(groups if len(groups) > 1 else [])
+    for part in load_parts():
+        large = part_seconds(part, runs) / predicted >= LARGE_SHARE
+        if large.any() and not large.all():
+            setting, both = f"share of {part.name}", (("large", large), ("small", ~large))
+            found.append(
+                [group(setting, value, np.flatnonzero(mine).tolist()) for value, mine in both]
+            )
+
+    def spread(groups: Sequence[ErrorGroup]) -> float:
+        biases = [each.bias for each in groups]
+        return max(biases) - min(biases)
+
+    ordered = sorted(filter(None, found), key=lambda groups: (-spread(groups), groups[0].setting))
+    return tuple(each for groups in ordered for each in sorted(groups, key=lambda one: one.bias))
 
 
 def _move(part: Part, runs: Sequence[RunResult]) -> PartMove:
     """The factor of a part that leaves the least mean error, and the one within its range."""
-    measured, predicted = (
-        np.array([getattr(run, name) for run in runs], dtype=np.float64)
-        for name in ("measured_s", "predicted_s")
-    )
+    measured, predicted = times(runs)
     moved = predicted + (FACTORS[:, None] - 1.0) * part_seconds(part, runs)
     left: FloatArray = np.abs(moved / measured - 1.0).mean(axis=1)
     best, allowed = (
@@ -330,11 +316,8 @@ def _contradictions(runs: Sequence[RunResult]) -> tuple[Contradiction, ...]:
         alike[run.plan, run.devices].append(run)
     found = []
     for same in alike.values():
-        times = [float(run.measured_s or math.nan) for run in same]
-        if max(times) > min(times) * (1.0 + CONTRADICTION):
-            found.append(
-                Contradiction(
-                    tuple(run.line for run in same), same[0].model, min(times), max(times)
-                )
-            )
+        measured = times(same)[0].tolist()
+        low, high, lines = min(measured), max(measured), tuple(run.line for run in same)
+        if high > low * (1.0 + CONTRADICTION):
+            found.append(Contradiction(lines, same[0].model, low, high))
     return tuple(found)

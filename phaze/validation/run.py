@@ -15,7 +15,7 @@ from phaze.validation.plan_rows import has_plans
 from phaze.validation.plan_runs import check_alone, validate_plans
 from phaze.validation.pricing import RunPricer, SaidOfSoftware
 from phaze.validation.records import MemoryParts, RunPlan, RunResult, ValidationReport
-from phaze.validation.run_hardware import RunHardware
+from phaze.validation.run_hardware import cluster_of, device_of
 from phaze.validation.run_model import model_of, sequence_length_of
 from phaze.validation.run_plan import degrees_of, possible_plans
 from phaze.validation.runs import PUBLISHED_RUNS, ReadRun, columns_not_read, read_runs
@@ -116,13 +116,13 @@ class _Validator:
     def _predicted(self, run: TypedRun, notes: Notes) -> RunResult:
         check_measured(run)
         sequence_length = sequence_length_of(run)
-        device = self.device or RunHardware.device_of(run)
+        device = self.device or device_of(run)
         software = self._software or run.software or device.software
         number_format = None if run.precision is None else run.precision.value
         framework = self._rules.framework_with(run.software, run.year, number_format)
         model = model_of(run, sequence_length, self._rules, notes)
         degrees = degrees_of(run, notes)
-        cluster = self._cluster or RunHardware.cluster_of(run, degrees.devices, device, notes)
+        cluster = self._cluster or cluster_of(run, degrees.devices, device, notes)
         modes = tuple(Recompute(each) for each in framework.recompute)
         candidates = possible_plans(run, degrees, model.layers, modes, self._rules, notes)
         best = self._pricer.best(

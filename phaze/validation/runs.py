@@ -9,7 +9,7 @@ from phaze.validation.alike import filled_from_others
 from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.csv_table import RefusedRow
 from phaze.validation.published_runs import PublishedRow, read_rows, unread_columns
-from phaze.validation.run_hardware import RunHardware
+from phaze.validation.run_hardware import device_of
 from phaze.validation.translation import translated, with_defaults
 from phaze.validation.typed_run import TypedRun, is_typed, read_typed
 from phaze.validation.words import is_nothing
@@ -64,7 +64,7 @@ def columns_not_read(path: Path | None) -> tuple[str, ...]:
 def _translated(row: PublishedRow, rules: Assumptions, device: Device | None) -> ReadRun:
     notes = Notes()
     try:
-        run = translated(row, rules, RunHardware(), notes, device)
+        run = translated(row, rules, notes, device)
     except InputError as error:
         bare = TypedRun(row.line, row.source, row.model, devices=row.devices)
         bare = replace(bare, iteration_s=row.iteration_s, memory_bytes=row.memory_bytes)
@@ -79,7 +79,7 @@ def _completed(run: TypedRun, rules: Assumptions, device: Device | None) -> Read
         run.software, run.year, None if run.precision is None else run.precision.value
     )
     try:
-        known = device or RunHardware.device_of(run)
+        known = device or device_of(run)
     except InputError:  # whoever prices the run says so
         known = None
     return ReadRun(with_defaults(run, framework, known, notes), notes)

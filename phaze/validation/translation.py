@@ -10,7 +10,7 @@ from GraphExtractor.models.registry import find_model
 from phaze.validation.assumptions import Assumptions, Framework, Notes, first_found
 from phaze.validation.network_description import GIGABIT, network_in
 from phaze.validation.published_runs import PublishedRow
-from phaze.validation.run_hardware import RunHardware
+from phaze.validation.run_hardware import device_of, tiers_of
 from phaze.validation.run_model import check_experts, is_listed
 from phaze.validation.stages import fewest_chunks
 from phaze.validation.typed_run import FlopsConvention, TypedRun
@@ -40,7 +40,6 @@ MEBI = 2**20 / 1e6
 def translated(
     row: PublishedRow,
     rules: Assumptions,
-    hardware: RunHardware,
     notes: Notes,
     device: Device | None = None,
 ) -> TypedRun:
@@ -67,7 +66,7 @@ def translated(
     run = replace(run, software=run.software or framework.software)
     if device is None:
         try:
-            device = hardware.device_of(run)
+            device = device_of(run)
         except InputError:  # whoever prices the run says so
             device = None
     run = _on_network(run, row, rules, device, notes)
@@ -222,7 +221,7 @@ def _on_network(
         notes.assume("words", f"cluster {named.cluster}")
         run = replace(run, cluster=named.cluster)
     words = network_in(row.network)
-    tiers = RunHardware.tiers_of(run, device)
+    tiers = tiers_of(run, device)
     if len(tiers) != 2:  # a torus has no nodes
         return run
     rate = None

@@ -14,7 +14,6 @@ from GraphExtractor.models.dimensions import Dimensions
 from GraphExtractor.models.dimensions import dimensions_of as dimensions_named
 from GraphExtractor.models.registry import find_model, listed_models
 from phaze.validation.assumptions import Notes, first_found, load_assumptions
-from phaze.validation.run_hardware import RunHardware
 from phaze.validation.run_model import (
     counted_flops,
     dimensions_of,
@@ -35,7 +34,7 @@ def found(**changes):
         row = row_with(
             **{key: value for key, value in changes.items() if key not in ("family", "kv_heads")}
         )
-        changes["family"] = translated(row, RULES, RunHardware(), Notes()).family
+        changes["family"] = translated(row, RULES, Notes()).family
     run = run_with(**changes)
     return dimensions_of(run, run.sequence_length, RULES, notes), {
         each.rule: each.value for each in notes.made()

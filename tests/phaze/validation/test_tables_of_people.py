@@ -25,7 +25,6 @@ from phaze.validation.intervals import Predicted, load_residuals, run_intervals
 from phaze.validation.published_runs import PublishedRow, read_rows, unread_columns
 from phaze.validation.records import Unstated, ValidationReport
 from phaze.validation.run import validate
-from phaze.validation.run_hardware import RunHardware
 from phaze.validation.runs import PUBLISHED_RUNS, read_runs
 from phaze.validation.translation import translated
 from phaze.validation.typed_run import read_typed, write_typed
@@ -74,7 +73,7 @@ def validated(path: Path, graphs: Path) -> ValidationReport:
 
 
 def read(rules: Assumptions, made: Notes, /, **changes: object) -> object:
-    return translated(row_with(**changes), rules, RunHardware(), made)
+    return translated(row_with(**changes), rules, made)
 
 
 def test_a_table_of_today_is_read_and_what_nothing_reads_is_said(
