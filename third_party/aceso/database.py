@@ -77,13 +77,18 @@ class Database:
     within_node: tuple[float, ...]
     between_nodes: tuple[float, ...]
 
-    def measured(self, micro_batch_size: int, width: int) -> bool:
+    def of(self, samples: int, tp: int, algorithm: int = 0) -> Values:
+        """(8 fields, operators) at this micro-batch size, width and algorithm, which were
+        profiled."""
+        size, width = self.micro_batch_sizes.index(samples), self.tensor_parallel.index(tp)
+        return self.values[:, :, size, width, self.algorithms.index(algorithm)]
+
+    def measured(self, samples: int, width: int) -> bool:
         """Whether all operators were measured at this micro-batch size and width (by the first
         algorithm)."""
-        if micro_batch_size not in self.micro_batch_sizes or width not in self.tensor_parallel:
+        if samples not in self.micro_batch_sizes or width not in self.tensor_parallel:
             return False
-        at = self.micro_batch_sizes.index(micro_batch_size), self.tensor_parallel.index(width)
-        return bool(np.isfinite(self.values[:, :, at[0], at[1], 0]).all())
+        return bool(np.isfinite(self.of(samples, width, self.algorithms[0])).all())
 
     @property
     def unmeasured(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ own tensor and data parallel degrees and algorithm (the second one on operators 
 every flag of recomputation.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -155,9 +156,7 @@ def stage_spaces(question: Question, chain: Chain, micro_batch: int) -> list[Sta
 
 
 def _values(database: Database, micro_batch: int, choice: Choice) -> Floats:
-    size = database.micro_batch_sizes.index(micro_batch // choice.dp)
-    width = database.tensor_parallel.index(choice.tp)
-    return database.values[:, :, size, width, database.algorithms.index(choice.algorithm)]
+    return database.of(micro_batch // choice.dp, choice.tp, choice.algorithm)
 
 
 def _is_possible(database: Database, micro_batch: int, row: int, choice: Choice) -> bool:
@@ -187,10 +186,8 @@ def _sends(
     table = np.full((len(database.names), len(widths), len(choices)), NEVER)
     for t, width in enumerate(widths):
         for c, choice in enumerate(choices):
-            size = database.micro_batch_sizes.index(micro_batch // choice.dp)
-            at = database.tensor_parallel.index(width), database.algorithms.index(choice.algorithm)
-            outputs = database.values[OUTPUT, :, size, at[0], at[1]]
-            for row, output in enumerate(outputs):
-                if np.isfinite(output):
-                    table[row, t, c] = database.transfer_us(float(output), between_nodes=between)
+            outputs = _values(database, micro_batch, replace(choice, tp=width))[OUTPUT]
+            for row in np.flatnonzero(np.isfinite(outputs)):
+                size = float(outputs[row])
+                table[row, t, c] = database.transfer_us(size, between_nodes=between)
     return table
