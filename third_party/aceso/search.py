@@ -31,7 +31,7 @@ from .plans import Plan
 from .pricing import THREADS, Pricing, tried_multipliers
 from .questions import Question
 from .reaches import choices_of
-from .spaces import NEVER, StageSpace, stage_spaces
+from .spaces import NEVER, Floats, StageArrays, StageSpace, stage_spaces
 
 logger = logging.getLogger(__name__)
 
@@ -151,19 +151,16 @@ def branches(question: Question, chain: Chain) -> list[Branch]:
 
 def slowest_us(chain: Chain, spaces: list[StageSpace]) -> float:
     """More than any stage takes, with every change that was measured before every operator."""
-    total = 0.0
-    for space in spaces:
-        arrays = space.arrays
-        times = np.where(arrays.base_us < NEVER, arrays.base_us + arrays.recompute_us, 0.0).max(
-            axis=1
-        )
-        changes = np.where(arrays.resharding_us < NEVER, arrays.resharding_us, 0.0)
-        sends = np.where(arrays.send_us < NEVER, arrays.send_us, 0.0)
-        whole = times[chain.row_array].sum() + (
-            chain.length * changes.max() if changes.size else 0.0
-        )
-        total = max(total, float(whole + arrays.receive_us.max() + sends.max()))
-    return total
+    return max(_slowest_us(chain, space.arrays) for space in spaces)
+
+
+def _slowest_us(chain: Chain, arrays: StageArrays) -> float:
+    def known(times: Floats) -> Floats:
+        return np.where(times < NEVER, times, 0.0)
+
+    times = known(arrays.base_us + arrays.recompute_us).max(axis=1)[chain.row_array].sum()
+    changes = chain.length * known(arrays.resharding_us).max(initial=0.0)
+    return float(times + changes + arrays.receive_us.max() + known(arrays.send_us).max())
 
 
 @dataclass
