@@ -13,7 +13,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from phaze_common.errors import InputError
 from .chains import Chain
 from .evaluation import evaluate
 from .models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start
-from .partitions import Cut, Machine, anywhere, best_partitions
+from .partitions import Cut, anywhere, best_partitions
 from .plans import Plan, StagePlan
 from .price_tables import TableLayout, place
 from .questions import Question
@@ -230,15 +230,12 @@ class _LayerCuts:
         if not ways:
             return None, count
         number = question.global_batch // micro_batch
-        machine = Machine(question.devices, question.per_node)
-        high = float(prices[prices < NEVER].max())
+        machine, limits = question.machine, (0.0, float(prices[prices < NEVER].max()))
         windows = anywhere(layout, machine)
-        met = best_partitions(
-            prices, layout, machine, windows, number, (0.0, high), NEVER, EVEN
-        ).met
+        met = best_partitions(prices, layout, machine, windows, number, limits, NEVER, EVEN).met
         if not met:
             return None, count
-        found = (place(layout, *astuple(cut)) for cut in met[0].cuts)
+        found = (place(layout, *cut) for cut in met[0].cuts)
         stages = tuple(_stage(*ways[int(where)]) for where in found)
         model = question.database.model
         return Plan(model, question.global_batch, micro_batch, stages), count
@@ -246,8 +243,7 @@ class _LayerCuts:
     def _layout(self, devices: Integers) -> TableLayout:
         """Places for the stages, all of them different."""
         question, units = self.question, len(self.edges) - 1
-        flags = 4 if question.devices > question.per_node else 1
-        behind = min(question.most_stages, question.devices)
+        flags, behind = question.node_flags, question.stages_at_most
         number = np.arange(units, dtype=np.int64)
         shape = flags, len(devices), behind, units
         return TableLayout(

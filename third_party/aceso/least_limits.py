@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from .chains import Chain, first_alike
 from .compiled import outer
-from .partitions import Machine, Windows, within_node
+from .partitions import Windows, within_node
+from .questions import Machine
 from .reaches import Choices, reach_back, reach_on
 
 Integers = NDArray[np.int64]

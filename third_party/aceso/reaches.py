@@ -51,7 +51,7 @@ def reach_back(choices: Choices, at: int, last: int, behind: int, limit_us: floa
     even hold that."""
     space, begin = choices.spaces[at], 0
     count = space.base_us.shape[1]
-    now, rests = np.empty((2, count)), np.empty((count, 2))
+    now, rests = np.empty((2, count)), np.empty((1, 1, count, 2))
     for density in choices.densities:
         multiplier = density / (behind + 1)
         for reserved in range(2 if multiplier > 0.0 else 1):
@@ -60,9 +60,9 @@ def reach_back(choices: Choices, at: int, last: int, behind: int, limit_us: floa
             for k in range(last, begin - 1, -1):
                 u = choices.rows[k]
                 if k == last:
-                    rests[:, :] = 0.0
+                    rests[:, :, :, :] = 0.0
                 else:
-                    step_back(space, u, choices.pairs[k + 1], 1.0, density, now, rests)
+                    step_back(rests, space, (0, 0, u), choices.pairs[k + 1], 1.0, density, now)
                     forward = max(forward, space.least_forward[u])
                     backward = max(backward, space.least_backward[u])
                 least = NEVER
@@ -70,8 +70,8 @@ def reach_back(choices: Choices, at: int, last: int, behind: int, limit_us: floa
                     own = space.base_us[u, c] + heavy * space.weights[u, c]
                     if k != last:
                         own += density * space.activations[u, c]
-                    now[0, c] = own + rests[c, 0]
-                    now[1, c] = own + space.recompute_us[u, c] + rests[c, 1]
+                    now[0, c] = own + rests[0, 0, c, 0]
+                    now[1, c] = own + space.recompute_us[u, c] + rests[0, 0, c, 1]
                     least = min(least, now[0, c], now[1, c])
                 held = 0.0 if reserved else forward + backward
                 if least - multiplier * (choices.limit_mib - held) > limit_us:

@@ -26,7 +26,7 @@ from .baselines import megatron_grid
 from .chains import Chain
 from .evaluation import US, evaluate
 from .least_limits import least_limit_us
-from .partitions import Cut, Machine, Partition, best_partitions
+from .partitions import Cut, Partition, best_partitions
 from .plans import Plan
 from .pricing import THREADS, Pricing, tried_multipliers
 from .questions import Question
@@ -101,15 +101,9 @@ class Branch:
         """Prices of stages up to ``most_us``, kept from before where they reach so far; no stage of
         a better plan is left out."""
         if self.pricing is None or self.pricing.most_us < most_us:
-            question = self.question
-            self.pricing = Pricing.made(
-                self.chain,
-                self.spaces,
-                Machine(question.devices, question.per_node),
-                question.memory_limit_mib,
-                question.most_stages,
-                max(most_us, min(self.limit_us * FIRST_SLACK, best_us / self.micro_batches)),
-            )
+            further_us = min(self.limit_us * FIRST_SLACK, best_us / self.micro_batches)
+            reach_us = max(most_us, further_us)
+            self.pricing = Pricing(self.question, self.chain, self.spaces, reach_us)
         return self.pricing
 
     def raise_limit(self, best_us: float) -> None:
@@ -120,10 +114,8 @@ class Branch:
         if self.limit_us < high:
             densities = tried_multipliers(self.spaces)[::MULTIPLIERS]
             choices = choices_of(self.spaces, self.chain, question.memory_limit_mib, densities)
-            machine = Machine(question.devices, question.per_node)
-            self.limit_us = least_limit_us(
-                choices, machine, question.most_stages, (self.limit_us, high)
-            )
+            between = self.limit_us, high
+            self.limit_us = least_limit_us(choices, question.machine, question.most_stages, between)
         self.bound_us = max(self.bound_us, self.micro_batches * self.limit_us)
         if self.limit_us >= self.most_us:  # slower than any stage
             self.bound_us = NEVER

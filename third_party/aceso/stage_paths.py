@@ -64,10 +64,20 @@ def step_on(
 
 @inner
 def step_back(
-    space: StageArrays, u: int, p: int, clock: float, keep: float, ahead: Floats, rests: Floats
+    rests: Floats,
+    space: StageArrays,
+    at: tuple[int, int, int],
+    p: int,
+    clock: float,
+    keep: float,
+    ahead: Floats,
 ) -> None:
-    """The least that can follow operator u, by its choice and whether it is recomputed, from the
-    least values ``ahead`` (2, choices) of paths from the next operator on."""
+    """Enter in ``rests`` the least that can follow operator u, by its choice and whether it is
+    recomputed, from the least values ``ahead`` (2, choices) of paths from the next operator on.
+
+    ``at``: place of u, width of the first operator, and the row u.
+    """
+    k, t, u = at
     choices = space.base_us.shape[1]
     all_plain = all_again = NEVER
     for d in range(choices):
@@ -80,7 +90,8 @@ def step_back(
                 change = clock * space.resharding_us[p, c, d]
                 plain, again = min(plain, change + ahead[0, d]), min(again, change + ahead[1, d])
         saving = 0.0 if space.before_layer[p] else keep * space.activations[u, c]
-        rests[c, 0], rests[c, 1] = min(plain, again), min(plain, again - saving)
+        rests[k, t, c, 0] = min(plain, again)
+        rests[k, t, c, 1] = min(plain, again - saving)
 
 
 @inner
@@ -105,8 +116,8 @@ def fill_rests(
                 own += heavy * space.weights[v, d]
                 ahead[0, d] = own + rests[k + 1, t, d, 0]
                 ahead[1, d] = own + clock * space.recompute_us[v, d] + rests[k + 1, t, d, 1]
-            p = stretch.pairs[k + 1]
-            step_back(space, stretch.rows[k], p, clock, keep, ahead, rests[k, t])
+            at = (k, t, stretch.rows[k])
+            step_back(rests, space, at, stretch.pairs[k + 1], clock, keep, ahead)
 
 
 @inner
