@@ -3,7 +3,7 @@ that it reports."""
 
 from Estimator.devices.device import Device
 from phaze.validation.assumptions import Assumptions, Convention, Notes
-from phaze.validation.pricing import CountedFlops, PricedPlan
+from phaze.validation.pricing import CountedFlops, PredictedRun
 from phaze.validation.run_model import RunModel, counted_flops
 from phaze.validation.typed_run import FlopsConvention, TypedRun
 from phaze_common.errors import InputError
@@ -24,7 +24,7 @@ def check_measured(run: TypedRun) -> None:
 
 def measured_iteration_s(
     run: TypedRun,
-    priced: PricedPlan,
+    priced: PredictedRun,
     model: RunModel,
     device: Device,
     rules: Assumptions,
@@ -65,7 +65,7 @@ def _of_the_trace(
     return counted + (flops.repeated if convention.recomputed else 0.0)
 
 
-def check_possible(measured_s: float, priced: PricedPlan, device: Device) -> None:
+def check_possible(measured_s: float, priced: PredictedRun, device: Device) -> None:
     """Refuse a measured time in which the device would have done more than its peak, or next to
     nothing.
 

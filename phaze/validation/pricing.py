@@ -40,9 +40,8 @@ class CountedFlops:
 
 
 @dataclass(frozen=True)
-class PricedPlan:
-    """A candidate plan and its prediction; ``unstated`` what it was chosen of, None where the run
-    says all."""
+class PredictedRun:
+    """A candidate plan and its prediction; ``unstated`` is what it was chosen of."""
 
     candidate: PossiblePlan
     iteration: Iteration
@@ -110,7 +109,7 @@ class RunPricer:
         software: str,
         cluster: Cluster,
         said: SaidOfSoftware = AS_DESCRIBED,
-    ) -> PricedPlan:
+    ) -> PredictedRun:
         """The plan that the run is taken to have had: the fastest that fits in memory.
 
         Where none does, the fastest of those within the margin by which predictions of memory are
@@ -120,7 +119,7 @@ class RunPricer:
             InputError: all contradict themselves, the model or the cluster; as the first of them.
         """
         self._devices[device.name] = device
-        priced, refused = list[PricedPlan](), list[InputError]()
+        priced, refused = list[PredictedRun](), list[InputError]()
         for candidate in candidates:
             try:
                 priced.append(self._priced(model, candidate, device.name, software, cluster, said))
@@ -128,15 +127,13 @@ class RunPricer:
                 refused.append(error)
         if not priced:
             raise refused[0] if refused else ValueError("a run has at least one candidate plan")
-        within = list[PricedPlan]()
+        within = list[PredictedRun]()
         for limit in self._limits:
             most = device.memory.capacity.value * limit
             within = within or [each for each in priced if each.iteration.memory_bytes <= most]
-        taken = (
-            min(within, key=lambda each: each.iteration.iteration_s)
-            if within
-            else min(priced, key=lambda each: each.iteration.memory_bytes)
-        )
+        taken = min(priced, key=lambda each: each.iteration.memory_bytes)
+        if within:
+            taken = min(within, key=lambda each: each.iteration.iteration_s)
         return replace(taken, unstated=_unstated(taken, within or priced))
 
     def _priced(
@@ -147,7 +144,7 @@ class RunPricer:
         software: str,
         cluster: Cluster,
         said: SaidOfSoftware,
-    ) -> PricedPlan:
+    ) -> PredictedRun:
         plan = candidate.plan
         check_plan(plan)  # before anything is traced for it
         cluster = used_part(plan, cluster)
@@ -156,15 +153,15 @@ class RunPricer:
         costs, machine = self._costs(device, software, plan.precision.matrix_format, cluster, said)
         layers = costs.layer_costs(graph, plan.recompute, layer_groups(plan, cluster))
         iteration = price_iteration(plan, layers, machine)
-        sizes, runs = (
-            layers.sizes,
-            plan.global_batch_size / plan.micro_batch_size * plan.inner_devices,
-        )
+        sizes, runs = layers.sizes, plan.global_batch_size / plan.micro_batch_size
+        runs *= plan.inner_devices
         forward, masked, repeated = (
             float(each[list(sizes.sequence)].sum()) * runs
             for each in (sizes.forward_flops, sizes.masked_flops, sizes.repeated_flops)
         )
-        return PricedPlan(candidate, iteration, CountedFlops(3.0 * forward, 3.0 * masked, repeated))
+        return PredictedRun(
+            candidate, iteration, CountedFlops(3.0 * forward, 3.0 * masked, repeated)
+        )
 
     def _deep(self, key: GraphKey, layers: int) -> ModelGraph:
         return with_layers(self._trace(key), layers)
@@ -180,14 +177,12 @@ class RunPricer:
     def _operator_model(
         self, device: str, software: str, number_format: str, said: SaidOfSoftware
     ) -> DeviceModel:
-        """One model per device, software and number format: it remembers the prices of
-        operators."""
-        return operator_model(
-            self._devices[device], said.of(self.software(software)), number_format
-        )
+        """One model per device, software and number format remembers the prices of operators."""
+        described = said.of(self.software(software))
+        return operator_model(self._devices[device], described, number_format)
 
 
-def _unstated(taken: PricedPlan, among: Sequence[PricedPlan]) -> Unstated | None:
+def _unstated(taken: PredictedRun, among: Sequence[PredictedRun]) -> Unstated | None:
     """What a run does not say, and how much longer the plans took that it may have had as well."""
     settings = tuple(each.rule for each in taken.candidate.choices if each.rule in CHOSEN)
     if not settings:
