@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from .chains import Chain
 from .evaluation import evaluate
 from .models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start
 from .partitions import Cut, anywhere, best_partitions
-from .plans import Plan, StagePlan
+from .plans import Plan, StagePlan, plan_document
 from .price_tables import TableLayout, place
 from .questions import Question
 from .resharding import Choice
@@ -47,6 +48,15 @@ class Baseline:
     iteration_s: float | None
     plans: int  # looked at
     seconds: float
+
+    def document(self) -> dict[str, Any]:
+        """As the command line prints it."""
+        return {
+            "iteration_s": self.iteration_s,
+            "search_s": self.seconds,
+            "plans": self.plans,
+            "plan": None if self.plan is None else plan_document(self.plan),
+        }
 
 
 def baselines(question: Question) -> dict[str, Baseline]:
@@ -103,9 +113,8 @@ def _uniform_plans(question: Question) -> Iterator[Plan]:
     for stages in range(1, min(question.most_stages, units, question.devices) + 1):
         devices, rest = divmod(question.devices, stages)
         ends = [edges[round(units * at / stages)] for at in range(stages + 1)]
-        for width, micro_batch in itertools.product(
-            database.tensor_parallel, question.micro_batch_sizes
-        ):
+        sizes = itertools.product(database.tensor_parallel, question.micro_batch_sizes)
+        for width, micro_batch in sizes:
             replicas = devices // width
             if rest or devices % width or devices > question.per_node or micro_batch % replicas:
                 continue
@@ -114,7 +123,7 @@ def _uniform_plans(question: Question) -> Iterator[Plan]:
             for flags in rules:
                 parts = [flags[first:end] for first, end in itertools.pairwise(ends)]
                 held = tuple(_stage(Choice(width, replicas, 0), part) for part in parts)
-                yield Plan(database.model, question.global_batch, micro_batch, held)
+                yield question.plan(micro_batch, held)
 
 
 def _stage(choice: Choice, flags: Integers) -> StagePlan:
@@ -124,17 +133,10 @@ def _stage(choice: Choice, flags: Integers) -> StagePlan:
 def recomputed_flags(question: Question, chain: Chain) -> Integers:
     """(operators) 1 for what whole-layer recomputation repeats: all but embeddings and the last
     layers behind the body."""
-    names = question.database.names
-    return np.array(
-        [
-            int(
-                at < chain.body
-                and not any(part in names[row] for part in NEVER_RECOMPUTED_BY_ACESO)
-            )
-            for at, row in enumerate(chain.rows)
-        ],
-        dtype=np.int64,
-    )
+    names = [question.database.names[row] for row in chain.rows]
+    ends = [any(part in name for part in NEVER_RECOMPUTED_BY_ACESO) for name in names]
+    within = np.arange(chain.length) < chain.body
+    return np.array(within & ~np.array(ends), dtype=np.int64)
 
 
 def layer_stages(question: Question) -> Baseline:
@@ -237,8 +239,7 @@ class _LayerCuts:
             return None, count
         found = (place(layout, *cut) for cut in met[0].cuts)
         stages = tuple(_stage(*ways[int(where)]) for where in found)
-        model = question.database.model
-        return Plan(model, question.global_batch, micro_batch, stages), count
+        return question.plan(micro_batch, stages), count
 
     def _layout(self, devices: Integers) -> TableLayout:
         """Places for the stages, all of them different."""

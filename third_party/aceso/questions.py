@@ -8,6 +8,7 @@ from phaze_common.errors import InputError
 from .chains import Chain, model_chain
 from .database import Database
 from .evaluation import DEVICES_PER_NODE
+from .plans import Plan, StagePlan
 
 MOST_STAGES = 16  # of Aceso's own search
 TIME_LIMIT_S = 50.0
@@ -80,6 +81,10 @@ class Question:
     def stages_at_most(self) -> int:
         """Stages that a plan can have."""
         return min(self.most_stages, self.devices)
+
+    def plan(self, micro_batch: int, stages: tuple[StagePlan, ...]) -> Plan:
+        """The plan of these stages."""
+        return Plan(self.database.model, self.global_batch, micro_batch, stages)
 
     def chain(self) -> Chain:
         """The operators of the model."""

@@ -16,6 +16,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from .chains import Chain
 from .evaluation import US, evaluate
 from .least_limits import least_limit_us
 from .partitions import Cut, Partition, best_partitions
-from .plans import Plan
+from .plans import Plan, plan_document
 from .pricing import THREADS, Pricing, tried_multipliers
 from .questions import Question
 from .reaches import choices_of
@@ -64,9 +65,19 @@ class Found:
     @property
     def status(self) -> str:
         """``optimal`` where bound and plan meet, else ``feasible``."""
-        if self.iteration_s - self.bound_s <= OPTIMAL * self.iteration_s:
-            return "optimal"
-        return "feasible"
+        closed = self.iteration_s - self.bound_s <= OPTIMAL * self.iteration_s
+        return "optimal" if closed else "feasible"
+
+    def document(self) -> dict[str, Any]:
+        """As the command line prints it."""
+        return {
+            "iteration_s": self.iteration_s,
+            "bound_s": self.bound_s,
+            "status": self.status,
+            "gap": 1.0 - self.bound_s / self.iteration_s,
+            "search_s": self.seconds,
+            "plan": plan_document(self.plan),
+        }
 
 
 @dataclass
@@ -126,22 +137,17 @@ def branches(question: Question, chain: Chain) -> list[Branch]:
     best give."""
     found = []
     for micro_batch in question.micro_batch_sizes:
-        spaces = stage_spaces(question, chain, micro_batch)
-        if not spaces:
-            continue
-        least = np.min(
-            [space.devices * space.arrays.base_us.min(axis=1) for space in spaces], axis=0
-        )
-        limit = float(least[chain.row_array].sum()) / question.devices * (1.0 - 1e-12)
-        number = question.global_batch // micro_batch
-        most = slowest_us(chain, spaces)
-        found.append(
-            Branch(question, chain, micro_batch, tuple(spaces), limit, number * limit, most)
-        )
+        spaces = tuple(stage_spaces(question, chain, micro_batch))
+        if spaces:
+            own = [space.devices * space.arrays.base_us.min(axis=1) for space in spaces]
+            whole = float(np.min(own, axis=0)[chain.row_array].sum())
+            limit = whole / question.devices * (1.0 - 1e-12)
+            bound, most = question.global_batch // micro_batch * limit, slowest_us(chain, spaces)
+            found.append(Branch(question, chain, micro_batch, spaces, limit, bound, most))
     return found
 
 
-def slowest_us(chain: Chain, spaces: list[StageSpace]) -> float:
+def slowest_us(chain: Chain, spaces: tuple[StageSpace, ...]) -> float:
     """More than any stage takes, with every change that was measured before every operator."""
     return max(_slowest_us(chain, space.arrays) for space in spaces)
 
@@ -203,21 +209,12 @@ class Search:
             high = min(max(high, branch.limit_us * branch.window), self.best_us / number)
         pricing = branch.prices(high, self.best_us)
         pricing.tighten(high)
-        found = best_partitions(
-            pricing.lower,
-            pricing.layout,
-            pricing.machine,
-            pricing.windows(high),
-            number,
-            (branch.limit_us, high),
-            self.best_us,
-            CLOSE,
-        )
+        windows, limits = pricing.windows(high), (branch.limit_us, high)
+        prices = pricing.lower, pricing.layout, pricing.machine, windows
+        found = best_partitions(*prices, number, limits, self.best_us, CLOSE)
         branch.bound_us = max(branch.bound_us, found.bound_us)
         branch.limit_us = max(branch.limit_us, found.least_limit_us)
-        if found.bound_us >= number * high * (
-            1.0 - CLOSE
-        ):  # slower stages are what the bound rests on
+        if found.bound_us >= number * high * (1.0 - CLOSE):  # it rests on slower stages
             branch.window *= branch.window
         if branch.bound_us >= self.best_us:
             return
@@ -245,8 +242,7 @@ class Search:
         if pricing.found_us(partition, branch.micro_batches) >= self.best_us:
             return
         question = self.question
-        model, stages = question.database.model, pricing.stages(partition)
-        plan = Plan(model, question.global_batch, branch.micro_batch, stages)
+        plan = question.plan(branch.micro_batch, pricing.stages(partition))
         priced = evaluate(plan, question.database, question.devices_per_node)
         fits = priced.memory_mib <= self.question.memory_limit_mib
         if fits and priced.iteration_s / US < self.best_us:
@@ -287,9 +283,8 @@ def _search(question: Question, compiling: CompileTime) -> Found:
         logger.info(said, branch.micro_batch, *times)
     bound = min((each.bound_us for each in open_branches), default=NEVER)
     if at_work.best is None:
-        proven = f"no plan was found in {question.time_limit_s:g} s"
-        if bound >= NEVER:
-            proven = "there is no plan"
+        unproven = f"no plan was found in {question.time_limit_s:g} s"
+        proven = "there is no plan" if bound >= NEVER else unproven
         raise InfeasibleError(
             f"{proven} of up to {question.most_stages} stages within {question.memory_limit_mib:g} "
             "MB per GPU; give more memory, GPUs, stages or time"

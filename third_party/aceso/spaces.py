@@ -7,6 +7,7 @@ every flag of recomputation.
 """
 
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -96,25 +97,16 @@ def stage_space(
     values = np.stack([_values(database, micro_batch, choice) for choice in choices], axis=2)
     values = np.where(np.isfinite(values), values, 0.0)
     family = database.model.family
-    possible = np.array(
-        [
-            [_is_possible(database, micro_batch, row, choice) for choice in choices]
-            for row in range(len(database.names))
-        ]
-    )
+    possible = np.stack([_possible(database, micro_batch, choice) for choice in choices], axis=1)
     factors = np.array([activation_factor(name) for name in database.names])
     widths = sorted({choice.tp for choice in choices})
     starts = [is_layer_start(name) for name in database.names]
     pairs = chain.pairs
-    resharding = np.array(
-        [
-            [
-                [sum(resharding_us(database, a, left, b, right, micro_batch)) for right in choices]
-                for left in choices
-            ]
-            for a, b in pairs
-        ]
-    ).reshape(len(pairs), len(choices), len(choices))
+    changes = [
+        sum(resharding_us(database, a, left, b, right, micro_batch))
+        for (a, b), left, right in product(pairs, choices, choices)
+    ]
+    resharding = np.array(changes).reshape(len(pairs), len(choices), len(choices))
 
     def least(field: int) -> Floats:
         held = np.where(possible, values[field], NEVER).min(axis=1)
@@ -159,19 +151,17 @@ def _values(database: Database, micro_batch: int, choice: Choice) -> Floats:
     return database.of(micro_batch // choice.dp, choice.tp, choice.algorithm)
 
 
-def _is_possible(database: Database, micro_batch: int, row: int, choice: Choice) -> bool:
-    if choice.algorithm and not is_tunable(database.model.family.name, database.names[row]):
-        return False
-    return bool(np.isfinite(_values(database, micro_batch, choice)[:, row]).all())
+def _possible(database: Database, micro_batch: int, choice: Choice) -> Flags:
+    """(U) which operators can run so: they were measured, and have a second algorithm where it is
+    asked for."""
+    measured = np.isfinite(_values(database, micro_batch, choice)).all(axis=0)
+    tunable = [is_tunable(database.model.family.name, name) for name in database.names]
+    return np.array(measured & (np.array(tunable) | (choice.algorithm == 0)), dtype=bool)
 
 
 def _transfers(database: Database, sizes: Floats, between: bool) -> Floats:
-    return np.array(
-        [
-            [database.transfer_us(float(size), between_nodes=between) for size in row]
-            for row in sizes
-        ]
-    )
+    times = [database.transfer_us(float(size), between_nodes=between) for size in sizes.flat]
+    return np.array(times).reshape(sizes.shape)
 
 
 def _sends(
