@@ -140,7 +140,7 @@ def read_table(
 
     def read(line: CsvLine) -> Row | RefusedRow:
         cells = dict(zip(names, line.cells, strict=False))
-        said = {name: cell for name, cell in cells.items() if cell not in ("", null)}
+        known = {name: cell for name, cell in cells.items() if cell not in ("", null)}
         wrong, counts = line.wrong, f"has {len(line.cells)} cells for {len(names)} columns"
         if not wrong and len(line.cells) > len(names):
             wrong = f"{counts}; put text with commas in quotes"
@@ -149,10 +149,10 @@ def read_table(
         try:
             if wrong:
                 raise InputError(f"{path}, line {line.number} {wrong}")
-            return row(line.number, said, headings)
+            return row(line.number, known, headings)
         except InputError as error:
-            source = said.get("source", path.name)
-            return RefusedRow(line.number, source, said.get("model", ""), str(error))
+            source = known.get("source", path.name)
+            return RefusedRow(line.number, source, known.get("model", ""), str(error))
 
     rows = tuple(read(line) for line in lines)
     if not rows:

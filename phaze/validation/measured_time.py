@@ -38,18 +38,18 @@ def measured_iteration_s(
     convention = rules.named_convention(run.flops_convention or FlopsConvention.MODEL)
     if run.tflops_per_device is not None:
         flops_per_s = run.tflops_per_device * TERA
-        told = f"{run.tflops_per_device:g} TFLOP/s per device"
+        basis = f"{run.tflops_per_device:g} TFLOP/s per device"
     else:
         number_format = plan.precision.matrix_format
         flops_per_s = (run.mfu or 0.0) * device.peak_flops(number_format)
-        told = f"{run.mfu or 0.0:.1%} of the {number_format} peak"
+        basis = f"{run.mfu or 0.0:.1%} of the {number_format} peak"
     if model.dimensions is not None:
         flops = counted_flops(
             model.dimensions, plan.global_batch_size, convention, plan.recompute.value
         )
     else:
         flops = _of_the_trace(priced.flops, convention, model, plan.global_batch_size)
-    notes.assume("iteration_time", f"from {told}, {convention.says}")
+    notes.assume("iteration_time", f"from {basis}, {convention.says}")
     return flops / (flops_per_s * plan.devices)
 
 

@@ -1,5 +1,7 @@
 """Iterations of measured runs: traces, prices of layers and devices are shared among them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,6 +26,7 @@ from GraphExtractor.storage import load_or_extract
 from phaze.validation.records import Unstated
 from phaze.validation.run_model import RunModel
 from phaze.validation.run_plan import PossiblePlan
+from phaze.validation.typed_run import TypedRun
 from phaze_common.errors import InputError
 
 CHOSEN = ("micro_batch", "recompute")  # rules by which one of several plans is taken
@@ -55,13 +58,19 @@ class PredictedRun:
 
 
 @dataclass(frozen=True)
-class SaidOfSoftware:
+class SoftwareOverrides:
     """What a run says of software that is otherwise as described: bytes of gradients, fused
     attention, launches that block."""
 
     gradient_bytes: int | None = None
     attention_kernel: str | None = None
     blocking_launches: bool = False
+
+    @staticmethod
+    def of_run(run: TypedRun) -> SoftwareOverrides:
+        """Those of a run."""
+        blocking = bool(run.blocking_launches)
+        return SoftwareOverrides(run.gradient_bytes, run.attention_kernel, blocking)
 
     def of(self, software: Software) -> Software:
         """``software`` with it.
@@ -77,7 +86,7 @@ class SaidOfSoftware:
         return replace(software, blocks=True) if self.blocking_launches else software
 
 
-AS_DESCRIBED = SaidOfSoftware()
+AS_DESCRIBED = SoftwareOverrides()
 
 
 class RunPricer:
@@ -108,7 +117,7 @@ class RunPricer:
         device: Device,
         software: str,
         cluster: Cluster,
-        said: SaidOfSoftware = AS_DESCRIBED,
+        overrides: SoftwareOverrides = AS_DESCRIBED,
     ) -> PredictedRun:
         """The plan that the run is taken to have had: the fastest that fits in memory.
 
@@ -122,7 +131,9 @@ class RunPricer:
         priced, refused = list[PredictedRun](), list[InputError]()
         for candidate in candidates:
             try:
-                priced.append(self._priced(model, candidate, device.name, software, cluster, said))
+                priced.append(
+                    self._priced(model, candidate, device.name, software, cluster, overrides)
+                )
             except InputError as error:
                 refused.append(error)
         if not priced:
@@ -143,14 +154,16 @@ class RunPricer:
         device: str,
         software: str,
         cluster: Cluster,
-        said: SaidOfSoftware,
+        overrides: SoftwareOverrides,
     ) -> PredictedRun:
         plan = candidate.plan
         check_plan(plan)  # before anything is traced for it
         cluster = used_part(plan, cluster)
         key = plan.graph_key(model.traced, model.sequence_length)
         graph = self._trace(key) if model.dimensions is None else self._graph(key, model.layers)
-        costs, machine = self._costs(device, software, plan.precision.matrix_format, cluster, said)
+        costs, machine = self._costs(
+            device, software, plan.precision.matrix_format, cluster, overrides
+        )
         layers = costs.layer_costs(graph, plan.recompute, layer_groups(plan, cluster))
         iteration = price_iteration(plan, layers, machine)
         sizes, runs = layers.sizes, plan.global_batch_size / plan.micro_batch_size
@@ -167,18 +180,23 @@ class RunPricer:
         return with_layers(self._trace(key), layers)
 
     def _device_costs(
-        self, device: str, software: str, number_format: str, cluster: Cluster, said: SaidOfSoftware
+        self,
+        device: str,
+        software: str,
+        number_format: str,
+        cluster: Cluster,
+        overrides: SoftwareOverrides,
     ) -> tuple[DeviceCosts, Machine]:
         """Costs that remember the layers of graphs, one per device, software, number format and
         cluster."""
-        model = self._model(device, software, number_format, said)
+        model = self._model(device, software, number_format, overrides)
         return DeviceCosts(model, cluster), device_machine(model, cluster)
 
     def _operator_model(
-        self, device: str, software: str, number_format: str, said: SaidOfSoftware
+        self, device: str, software: str, number_format: str, overrides: SoftwareOverrides
     ) -> DeviceModel:
         """One model per device, software and number format remembers the prices of operators."""
-        described = said.of(self.software(software))
+        described = overrides.of(self.software(software))
         return operator_model(self._devices[device], described, number_format)
 
 

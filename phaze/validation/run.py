@@ -13,7 +13,7 @@ from phaze.validation.measured_time import check_measured, check_possible, measu
 from phaze.validation.own_plan_runs import PriceFile
 from phaze.validation.plan_rows import has_plans
 from phaze.validation.plan_runs import check_alone, validate_plans
-from phaze.validation.pricing import RunPricer, SaidOfSoftware
+from phaze.validation.pricing import RunPricer, SoftwareOverrides
 from phaze.validation.records import MemoryParts, RunPlan, RunResult, ValidationReport
 from phaze.validation.run_hardware import cluster_of, device_of
 from phaze.validation.run_model import model_of, sequence_length_of
@@ -126,7 +126,7 @@ class _Validator:
         modes = tuple(Recompute(each) for each in framework.recompute)
         candidates = possible_plans(run, degrees, model.layers, modes, self._rules, notes)
         best = self._pricer.best(
-            model, candidates, device, software, cluster, _said_of_software(run)
+            model, candidates, device, software, cluster, SoftwareOverrides.of_run(run)
         )
         for choice in best.candidate.choices:
             notes.assume(choice.rule, choice.value)
@@ -172,7 +172,3 @@ class _Validator:
                 load_residuals(), run.source, sure, predicted.iteration_s, best.unstated
             ),
         )
-
-
-def _said_of_software(run: TypedRun) -> SaidOfSoftware:
-    return SaidOfSoftware(run.gradient_bytes, run.attention_kernel, bool(run.blocking_launches))

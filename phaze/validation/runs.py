@@ -9,10 +9,10 @@ from phaze.validation.alike import filled_from_others
 from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.csv_table import RefusedRow
 from phaze.validation.published_runs import PublishedRow, read_rows, unread_columns
+from phaze.validation.published_words import is_nothing
 from phaze.validation.run_hardware import device_of
 from phaze.validation.translation import translated, with_defaults
 from phaze.validation.typed_run import TypedRun, is_typed, read_typed
-from phaze.validation.words import is_nothing
 from phaze_common.errors import InputError
 
 PUBLISHED_RUNS = Path(__file__).with_name("published_runs.csv")

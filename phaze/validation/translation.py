@@ -10,11 +10,7 @@ from GraphExtractor.models.registry import find_model
 from phaze.validation.assumptions import Assumptions, Framework, Notes, first_found
 from phaze.validation.network_description import GIGABIT, network_in
 from phaze.validation.published_runs import PublishedRow
-from phaze.validation.run_hardware import device_of, tiers_of
-from phaze.validation.run_model import check_experts, is_listed
-from phaze.validation.stages import fewest_chunks
-from phaze.validation.typed_run import FlopsConvention, TypedRun
-from phaze.validation.words import (
+from phaze.validation.published_words import (
     attention_in,
     attention_kernel_in,
     blocking_launches_in,
@@ -27,6 +23,10 @@ from phaze.validation.words import (
     stated_stage_in,
     zero_stage_in,
 )
+from phaze.validation.run_hardware import device_of, tiers_of
+from phaze.validation.run_model import check_experts, is_listed
+from phaze.validation.stages import fewest_chunks
+from phaze.validation.typed_run import FlopsConvention, TypedRun
 from phaze_common.choices import Attention, Precision
 from phaze_common.errors import InputError
 
@@ -51,12 +51,12 @@ def translated(
     """
     if row.unclear:
         notes.assume("unclear", ", ".join(row.unclear))
-    said = "; ".join((row.model, row.notes, row.overlap, row.recompute))
-    other = first_found(rules.other_trainings, said)
+    text = "; ".join((row.model, row.notes, row.overlap, row.recompute))
+    other = first_found(rules.other_trainings, text)
     if other is not None:
         raise InputError(other.means)
     for words in rules.not_priced:
-        if re.search(words.pattern, said, re.IGNORECASE):
+        if re.search(words.pattern, text, re.IGNORECASE):
             notes.assume("not_priced", words.means)
     run = _literal(row, rules, notes)
     framework = rules.framework_of(row, None if run.precision is None else run.precision.value)
@@ -98,12 +98,12 @@ def with_defaults(
         if getattr(run, name) is None and value is not None
     }
     if filled:
-        said = ", ".join(f"{name} {_said(value)}" for name, value in filled.items())
-        notes.assume("defaults", f"{framework.name}: {said}")
+        usual_values = ", ".join(f"{name} {_text_of(value)}" for name, value in filled.items())
+        notes.assume("defaults", f"{framework.name}: {usual_values}")
     return replace(run, **filled)  # type: ignore[arg-type]
 
 
-def _said(value: object, yes: str = "on", no: str = "off") -> str:
+def _text_of(value: object, yes: str = "on", no: str = "off") -> str:
     if isinstance(value, bool):
         return yes if value else no
     return str(value)
@@ -118,9 +118,10 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         "precision": (row.precision, precision_in(row.precision)),
     }
     for name, (text, value) in words.items():
-        if not is_nothing(text) and text != _said(value, "yes", "no"):
+        if not is_nothing(text) and text != _text_of(value, "yes", "no"):
             notes.assume(
-                "words", f"{name} {text[:40]!r} is {'not known' if value is None else _said(value)}"
+                "words",
+                f"{name} {text[:40]!r} is {'not known' if value is None else _text_of(value)}",
             )
     if words["precision"][1] is None and not is_nothing(row.precision):
         known = ", ".join(each.value for each in Precision)

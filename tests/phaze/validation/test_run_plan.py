@@ -8,7 +8,7 @@ from complete_run import row_with, run_with
 from Estimator.devices.files import load_device, load_software
 from GraphExtractor.graph import Attention, Recompute
 from phaze.validation.assumptions import Notes, load_assumptions
-from phaze.validation.pricing import AS_DESCRIBED, SaidOfSoftware
+from phaze.validation.pricing import AS_DESCRIBED, SoftwareOverrides
 from phaze.validation.run_plan import degrees_of, possible_plans
 from phaze.validation.stages import equal_chunks, fewest_chunks
 from phaze.validation.translation import translated
@@ -365,7 +365,7 @@ def test_megatron_of_2024_overlaps_nothing_that_it_does_not_say():
 )
 def test_gradients_go_by_the_number_format(changes, gradient_bytes):
     run = read(**changes)
-    software = SaidOfSoftware(gradient_bytes=run.gradient_bytes).of(load_software(run.software))
+    software = SoftwareOverrides(gradient_bytes=run.gradient_bytes).of(load_software(run.software))
     assert software.gradient_bytes_in(run.precision) == gradient_bytes
 
 
@@ -389,7 +389,7 @@ def test_kernels_of_attention_and_launches_that_block_are_read_from_notes(notes,
 def test_what_a_run_says_of_software_changes_it():
     software = load_software("llm_foundry_2023")
     assert AS_DESCRIBED.of(software) is software
-    said = SaidOfSoftware(gradient_bytes=4, attention_kernel="flash_2", blocking_launches=True).of(
+    said = SoftwareOverrides(gradient_bytes=4, attention_kernel="flash_2", blocking_launches=True).of(
         software
     )
     assert (
@@ -398,6 +398,6 @@ def test_what_a_run_says_of_software_changes_it():
         and said.blocks
         and software.attention.name == "triton"
     )
-    assert SaidOfSoftware(attention_kernel="cudnn").of(software).attention.name == "cudnn"
+    assert SoftwareOverrides(attention_kernel="cudnn").of(software).attention.name == "cudnn"
     with pytest.raises(InputError, match="no attention named 'nonsense'"):
-        SaidOfSoftware(attention_kernel="nonsense").of(software)
+        SoftwareOverrides(attention_kernel="nonsense").of(software)

@@ -23,12 +23,12 @@ from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.csv_table import LONGEST_RECORD, RefusedRow, csv_lines
 from phaze.validation.intervals import Predicted, load_residuals, run_intervals
 from phaze.validation.published_runs import PublishedRow, read_rows, unread_columns
+from phaze.validation.published_words import precision_in, recompute_in, stated_stage_in
 from phaze.validation.records import Unstated, ValidationReport
 from phaze.validation.run import validate
 from phaze.validation.runs import PUBLISHED_RUNS, read_runs
 from phaze.validation.translation import translated
 from phaze.validation.typed_run import read_typed, write_typed
-from phaze.validation.words import precision_in, recompute_in, stated_stage_in
 from phaze_common.choices import Precision, Recompute
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
