@@ -76,6 +76,11 @@ class Unstated:
     slowest: float
 
 
+def relative_error(predicted: float | None, measured: float | None) -> float | None:
+    """Of ``predicted`` to ``measured``, as a fraction; None where one of them is not known."""
+    return None if predicted is None or measured is None else predicted / measured - 1
+
+
 @dataclass(frozen=True)
 class RunResult:
     """A run and its prediction. ``error`` is predicted / measured - 1; ``reason`` says why a run

@@ -14,7 +14,13 @@ from phaze.validation.own_plan_runs import PriceFile
 from phaze.validation.plan_rows import has_plans
 from phaze.validation.plan_runs import check_alone, validate_plans
 from phaze.validation.pricing import RunPricer, SoftwareOverrides
-from phaze.validation.records import MemoryParts, RunPlan, RunResult, ValidationReport
+from phaze.validation.records import (
+    MemoryParts,
+    RunPlan,
+    RunResult,
+    ValidationReport,
+    relative_error,
+)
 from phaze.validation.run_hardware import cluster_of, device_of
 from phaze.validation.run_model import model_of, sequence_length_of
 from phaze.validation.run_plan import degrees_of, possible_plans
@@ -65,14 +71,8 @@ def validate(
             advance(1)
     overall, sources = statistics_of(results)
     used = rules.used([each.assumptions for each in results])
-    return ValidationReport(
-        str(rows_file or PUBLISHED_RUNS),
-        overall,
-        sources,
-        tuple(results),
-        used,
-        columns_not_read(rows_file),
-    )
+    read, unread = str(rows_file or PUBLISHED_RUNS), columns_not_read(rows_file)
+    return ValidationReport(read, overall, sources, tuple(results), used, unread)
 
 
 class _Validator:
@@ -134,13 +134,9 @@ class _Validator:
         measured_s = measured_iteration_s(run, best, model, device, self._rules, notes)
         check_possible(measured_s, best, device)
         predicted = best.iteration
-        sure = Predicted(
-            device.name,
-            software,
-            degrees.devices,
-            device.evidence is Evidence.MEASURED,
-            model.experts,
-        )
+        is_measured = device.evidence is Evidence.MEASURED
+        sure = Predicted(device.name, software, degrees.devices, is_measured, model.experts)
+        run_on = model.name, sequence_length, device.name, software, cluster.name
         allocated = run.memory_kind is MemoryFigure.ALLOCATED
         memory_bytes = predicted.allocated_bytes if allocated else predicted.memory_bytes
         return RunResult(
@@ -150,20 +146,12 @@ class _Validator:
             devices=degrees.devices,
             measured_s=measured_s,
             predicted_s=predicted.iteration_s,
-            error=predicted.iteration_s / measured_s - 1,
+            error=relative_error(predicted.iteration_s, measured_s),
             measured_memory_bytes=run.memory_bytes,
             predicted_memory_bytes=memory_bytes,
-            memory_error=None if run.memory_bytes is None else memory_bytes / run.memory_bytes - 1,
+            memory_error=relative_error(memory_bytes, run.memory_bytes),
             fits=best.fits,
-            plan=RunPlan(
-                model.name,
-                sequence_length,
-                device.name,
-                software,
-                cluster.name,
-                plan,
-                model.experts,
-            ),
+            plan=RunPlan(*run_on, plan, model.experts),
             breakdown_s=predicted.breakdown,
             assumptions=notes.made(),
             memory=MemoryParts.of(predicted, device.memory.capacity.value),

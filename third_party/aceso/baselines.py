@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_common.errors import InputError
 
 from .chains import Chain
+from .compiled import Integers
 from .evaluation import evaluate
 from .models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start
 from .partitions import Cut, anywhere, best_partitions
@@ -35,8 +35,6 @@ from .stage_paths import Stretch, path_price
 MOST_UNITS = 64  # groups of layers that stages are cut from, as Alpa clusters layers first
 EVEN = 1e-9
 ATTENTION = ("attention-score", "attention-softmax", "attention-dropout", "attention-context")
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

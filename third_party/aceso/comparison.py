@@ -41,7 +41,7 @@ from .search import search
 
 logger = logging.getLogger(__name__)
 
-KEPT, TABLE, MARKDOWN = "answers.jsonl", "comparison.csv", "comparison.md"
+ANSWERS, TABLE, MARKDOWN = "answers.jsonl", "comparison.csv", "comparison.md"
 SEARCH, PUBLISHED = "certified search", "Aceso, stored plan"
 BASELINES: Mapping[str, Callable[[Question], Baseline]] = {
     "Megatron-LM grid": megatron_grid,
@@ -110,7 +110,7 @@ def compare(
     check_writable(output)
     check_replaceable(output, {TABLE: None, MARKDOWN: None}, force=False)
     stored = _stored(plans)
-    known = {each.key: each for each in kept_answers(output)}
+    known = {each.key: each for each in earlier_answers(output)}
     data, code = _digest(folder), code_version(Path(__file__).parent)
     answers: list[Answer] = []
     try:
@@ -124,25 +124,25 @@ def compare(
                 key = content_key(asdict(case), method, limited, data, code, name)
                 if key not in known:
                     found = known[key] = _answer(case, database, method, limits, plan, key)
-                    append_line(output / KEPT, json.dumps(asdict(found)).encode() + b"\n", b"")
-                    told = (case.name, case.devices, method, found.iteration_s)
-                    logger.info("%s, %d GPUs, %s: %s s", *told)
+                    append_line(output / ANSWERS, json.dumps(asdict(found)).encode() + b"\n", b"")
+                    message = "%s, %d GPUs, %s: %s s"
+                    logger.info(message, case.name, case.devices, method, found.iteration_s)
                 answers.append(known[key])
     finally:
         write_tables(answers, output)  # of what there is, where it was interrupted
     return answers
 
 
-def kept_answers(output: Path) -> list[Answer]:
+def earlier_answers(output: Path) -> list[Answer]:
     """Those of earlier runs; lines that are no answers are left out."""
     try:
-        lines = artefact_bytes(output / KEPT).decode("utf-8", "replace").splitlines()
+        lines = artefact_bytes(output / ANSWERS).decode("utf-8", "replace").splitlines()
     except (OSError, ArtefactError):
         return []
     found = []
     for line in lines:
         try:
-            found.append(Answer(**parse_json(line, KEPT)))
+            found.append(Answer(**parse_json(line, ANSWERS)))
         except (InputError, TypeError):  # cut off, or of other code
             continue
     return found

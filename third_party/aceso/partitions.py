@@ -10,16 +10,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .compiled import inner, outer
+from .compiled import Flags, Floats, Integers, inner, outer
 from .price_tables import TableLayout, place
 from .questions import Machine
 from .spaces import NEVER
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 NARROW = 1e-4  # ranges of limits within which they are gone through one by one
 TIE = 1e-12

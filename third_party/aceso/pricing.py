@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .chains import Chain
+from .compiled import Floats, Integers
 from .exact_stages import exact_stage
 from .least_limits import longest_stages, windows
 from .partitions import Cut, Partition, Windows, least_sum, least_sums, used_rows
@@ -19,9 +19,6 @@ from .reaches import choices_of
 from .relaxed_stages import Bounded, Rows, bound_stages
 from .spaces import NEVER, StageSpace
 from .stage_paths import Stretch
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 THREADS = 2
 MANY_LABELS = 20_000  # of one last choice, beyond which they are thinned
@@ -41,7 +38,7 @@ class Way:
 
     us: float
     choice: Integers
-    again: Integers
+    recomputed: Integers
 
 
 class Pricing:
@@ -153,7 +150,7 @@ class Pricing:
             if self.table.is_own(where):
                 self.lower[where] = max(self.lower[where], found.least_us)
         if found.us < NEVER:
-            way = Way(found.us, found.choice, found.again)
+            way = Way(found.us, found.choice, found.recomputed)
             for behind in range(cut.behind + 1):
                 like = self.number(cut._replace(behind=behind))
                 if like not in self.ways or self.ways[like].us > found.us:
@@ -205,7 +202,7 @@ class Pricing:
             way = self.ways[self.number(cut)]
             space = self.spaces[cut.at]
             choices = tuple(space.choices[int(each)] for each in way.choice)
-            stages.append(StagePlan(space.devices, choices, tuple(map(bool, way.again))))
+            stages.append(StagePlan(space.devices, choices, tuple(map(bool, way.recomputed))))
         return tuple(stages)
 
 

@@ -10,15 +10,11 @@ end or begin there. Memory is priced by multipliers as in ``relaxed_stages``.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .chains import Chain
-from .compiled import inner
+from .compiled import Floats, Integers, inner
 from .spaces import NEVER, StageArrays, StageSpace
 from .stage_paths import step_back, step_on
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Choices(NamedTuple):

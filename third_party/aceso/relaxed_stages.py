@@ -12,15 +12,11 @@ once by zero; the width at which the output is measured by the best one.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .compiled import inner, outer
+from .compiled import Floats, Integers, inner, outer
 from .price_tables import TableLayout, place
 from .spaces import NEVER, StageArrays
 from .stage_paths import step_on
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Rows(NamedTuple):

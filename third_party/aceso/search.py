@@ -25,6 +25,7 @@ from phaze_common.errors import InfeasibleError
 
 from .baselines import megatron_grid
 from .chains import Chain
+from .compiled import Floats
 from .evaluation import US, evaluate
 from .least_limits import least_limit_us
 from .partitions import Cut, Partition, best_partitions
@@ -32,7 +33,7 @@ from .plans import Plan, plan_document
 from .pricing import THREADS, Pricing, tried_multipliers
 from .questions import Question
 from .reaches import choices_of
-from .spaces import NEVER, Floats, StageArrays, StageSpace, stage_spaces
+from .spaces import NEVER, StageArrays, StageSpace, stage_spaces
 
 logger = logging.getLogger(__name__)
 
@@ -247,8 +248,8 @@ class Search:
         fits = priced.memory_mib <= self.question.memory_limit_mib
         if fits and priced.iteration_s / US < self.best_us:
             self.best, self.best_us = plan, priced.iteration_s / US
-            told = (branch.micro_batch, len(plan.stages), priced.iteration_s)
-            logger.info("micro-batch %d: %d stages, %.6g s", *told)
+            message = "micro-batch %d: %d stages, %.6g s"
+            logger.info(message, branch.micro_batch, len(plan.stages), priced.iteration_s)
 
 
 def search(question: Question) -> Found:
@@ -279,8 +280,8 @@ def _search(question: Question, compiling: CompileTime) -> Found:
             at_work.refine(branch)
         priced = len(branch.pricing.tries) if branch.pricing else 0
         times = (branch.bound_us * US, at_work.best_us * US, priced, at_work.seconds)
-        said = "micro-batch %d: bound %.6g s, best %.6g s, %d stages priced, %.1f s"
-        logger.info(said, branch.micro_batch, *times)
+        message = "micro-batch %d: bound %.6g s, best %.6g s, %d stages priced, %.1f s"
+        logger.info(message, branch.micro_batch, *times)
     bound = min((each.bound_us for each in open_branches), default=NEVER)
     if at_work.best is None:
         unproven = f"no plan was found in {question.time_limit_s:g} s"

@@ -11,9 +11,9 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .chains import Chain
+from .compiled import Flags, Floats, Integers
 from .database import (
     ACTIVATIONS,
     BACKWARD,
@@ -30,10 +30,6 @@ from .questions import Question
 from .resharding import Choice, resharding_us
 
 NEVER = 1e30  # microseconds of what cannot be
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class StageArrays(NamedTuple):

@@ -8,13 +8,9 @@ value of what follows an operator.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .compiled import inner, outer
+from .compiled import Floats, Integers, inner, outer
 from .spaces import NEVER, StageArrays
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Stretch(NamedTuple):
