@@ -389,9 +389,9 @@ def test_kernels_of_attention_and_launches_that_block_are_read_from_notes(notes,
 def test_what_a_run_says_of_software_changes_it():
     software = load_software("llm_foundry_2023")
     assert AS_DESCRIBED.of(software) is software
-    said = SoftwareOverrides(gradient_bytes=4, attention_kernel="flash_2", blocking_launches=True).of(
-        software
-    )
+    said = SoftwareOverrides(
+        gradient_bytes=4, attention_kernel="flash_2", blocking_launches=True
+    ).of(software)
     assert (
         said.gradient_bytes.value == 4.0
         and said.attention.name == "flash_2"
