@@ -83,7 +83,7 @@ def misfit_table(report: ValidationReport) -> Table:
     """What fills the memory of runs that are predicted not to fit though they ran."""
     rows = []
     for run in report.runs:
-        memory, plan = run.memory, run.plan
+        memory, plan = run.memory, run.degrees
         if run.fits is not False or memory is None or plan is None:
             continue
         parts = ((getattr(memory, field), name) for name, field in MEMORY_PARTS.items())

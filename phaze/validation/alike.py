@@ -3,13 +3,12 @@ by one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from phaze.validation.assumptions import Notes
 from phaze.validation.typed_run import TypedRun
-from phaze_common.choices import Recompute
 
 Value = TypeVar("Value")
 
@@ -25,46 +24,32 @@ def filled_from_others(
     ``own`` in other words.
     """
     return tuple(
-        _filled(run, mine, described, _others(run, runs))
+        _filled(run, mine, described, [each for each in runs if _is_beside(each, run)])
         for run, mine, described in zip(runs, notes, own, strict=True)
     )
+
+
+def _is_beside(other: TypedRun, run: TypedRun) -> bool:
+    return other is not run and other.source == run.source and bool(run.source)
 
 
 def _filled(run: TypedRun, notes: Notes, described: bool, others: Sequence[TypedRun]) -> TypedRun:
     of_model = [each for each in others if each.model == run.model]
     if run.micro_batch_size is None:
-        size = _agreed(of_model, _micro_batch)
-        if size is not None and _divides(size, run):
+        size = _agreed(each.micro_batch_size for each in of_model)
+        batch = run.global_batch_samples
+        if size is not None and batch is not None and batch % (size * (run.degrees.dp or 1)) == 0:
             notes.assume("micro_batch", f"{size}, as the other rows of its source")
             run = replace(run, micro_batch_size=size)
     if run.recompute is None and not described:
         stated = [each for each in of_model if each.recompute is not None]
-        mode = _agreed(stated or others, _recompute)
+        mode = _agreed(each.recompute for each in stated or others)
         if mode is not None:
             notes.assume("recompute", f"{mode.value}, as the other rows of its source")
             run = replace(run, recompute=mode)
     return run
 
 
-def _others(run: TypedRun, runs: Iterable[TypedRun]) -> list[TypedRun]:
-    return [each for each in runs if each is not run and each.source == run.source and run.source]
-
-
-def _agreed(others: Iterable[TypedRun], of: Callable[[TypedRun], Value | None]) -> Value | None:
-    stated = {value for each in others if (value := of(each)) is not None}
+def _agreed(values: Iterable[Value | None]) -> Value | None:
+    stated = {value for value in values if value is not None}
     return stated.pop() if len(stated) == 1 else None
-
-
-def _micro_batch(run: TypedRun) -> int | None:
-    return run.micro_batch_size
-
-
-def _recompute(run: TypedRun) -> Recompute | None:
-    return run.recompute
-
-
-def _divides(size: int, run: TypedRun) -> bool:
-    replicas = run.dp or 1
-    return (
-        run.global_batch_samples is not None and run.global_batch_samples % (size * replicas) == 0
-    )

@@ -1,19 +1,18 @@
 """The stated rules that fill in what published runs do not say, from ``assumptions.yaml``."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from phaze.validation.published_row import PublishedRow
+from phaze.validation.published_runs import PublishedRow
 from phaze.validation.records import Assumption, UsedRule
 from phaze.validation.typed_run import FlopsConvention
 from phaze_common.records import read_yaml, to_record
 
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
-
-
 _YEAR = re.compile(
     r"\b(20[12]\d)\b|(20[12]\d)(?:0[1-9]|1[0-2])[0-3]\d\b|['’]([12]\d)\b|\b([12]\d)(?:0[1-9]|1[0-2])\.\d{4,5}\b"
 )
@@ -76,17 +75,8 @@ class Framework:
 
 
 @dataclass(frozen=True)
-class RecentDevices:
-    """Devices on which no run can be older than ``year``."""
-
-    pattern: str
-    year: int
-
-
-@dataclass(frozen=True)
 class Release:
-    """The year of what is named by ``pattern``: of a benchmark's release, or in which it
-    appeared."""
+    """The year of what ``pattern`` finds: of a release, or in which a device or model appeared."""
 
     pattern: str
     year: int
@@ -161,7 +151,7 @@ class Assumptions:
 
     frameworks: tuple[Framework, ...]
     other_framework: Framework
-    recent_devices: RecentDevices
+    recent_devices: Release
     releases: tuple[Release, ...]
     appeared: tuple[Release, ...]
     published_names: tuple[PublishedName, ...]
@@ -186,8 +176,8 @@ class Assumptions:
         """
         possible = self._possible(self.year_of(row), number_format, row.model)
         for each in possible:
-            of_paper = each.source is not None and re.search(each.source, row.source, re.IGNORECASE)
-            if of_paper or (each.of_model and re.search(each.pattern, row.model, re.IGNORECASE)):
+            of_model = each.of_model and _is_in(each.pattern, row.model)
+            if of_model or _is_in(each.source, row.source):
                 return each
         words = _ONLY_LIKE.sub(" ", row.framework).strip()
         own = first_found(possible, words)
@@ -202,26 +192,20 @@ class Assumptions:
     ) -> Framework:
         """The framework of a run of which only the software is known."""
         possible = [each for each in self._possible(year, number_format, "") if not each.title]
-        return next(
-            (each for each in possible if software and each.software == software),
-            self.other_framework,
-        )
+        named = [each for each in possible if software and each.software == software]
+        return named[0] if named else self.other_framework
 
     def _possible(self, year: int | None, number_format: str | None, model: str) -> list[Framework]:
-        return [
-            each
-            for each in self.frameworks
-            if (each.until is None or year is None or year <= each.until)
-            and (each.model is None or re.search(each.model, model, re.IGNORECASE))
-            and (
-                not each.formats
-                or (
-                    not each.stated_format
-                    if number_format is None
-                    else number_format in each.formats
-                )
-            )
-        ]
+        def is_possible(each: Framework) -> bool:
+            if each.until is not None and year is not None and year > each.until:
+                return False
+            if each.model is not None and not _is_in(each.model, model):
+                return False
+            if number_format is None:
+                return not (each.formats and each.stated_format)
+            return not each.formats or number_format in each.formats
+
+        return [each for each in self.frameworks if is_possible(each)]
 
     def year_of(self, row: PublishedRow) -> int | None:
         """The year of a run's software.
@@ -234,19 +218,14 @@ class Assumptions:
         years = [int(each) for each in versions]
         words = f"{row.source} {row.framework} {row.date}"
         if not years:
-            years = [
-                each.year
-                for each in self.releases
-                if re.search(each.pattern, f"{words} {row.notes}", re.IGNORECASE)
-            ]
+            said = f"{words} {row.notes}"
+            years = [each.year for each in self.releases if _is_in(each.pattern, said)]
         if not years:
             years = [int(next(filter(None, found))) for found in _YEAR.findall(words)]
             years += [int(each) for each in _VERSION.findall(words)]
         named = f"{row.model}; {row.gpu}; {row.framework}; {row.source}"
-        years += [
-            each.year for each in self.appeared if re.search(each.pattern, named, re.IGNORECASE)
-        ]
-        if re.search(self.recent_devices.pattern, row.gpu, re.IGNORECASE):
+        years += [each.year for each in self.appeared if _is_in(each.pattern, named)]
+        if _is_in(self.recent_devices.pattern, row.gpu):
             years.append(self.recent_devices.year)
         return max((year + 2000 if year < 100 else year for year in years), default=None)
 
@@ -259,10 +238,6 @@ class Assumptions:
                 return each.meant(found)
         return None
 
-    def convention(self, words: str) -> Convention | None:
-        """The convention that ``words`` name."""
-        return first_found(self.conventions, words)
-
     def named_convention(self, name: FlopsConvention) -> Convention:
         """The convention of this name."""
         return next(each for each in self.conventions if each.name is name)
@@ -270,14 +245,11 @@ class Assumptions:
     def used(self, assumptions: Sequence[Sequence[Assumption]]) -> tuple[UsedRule, ...]:
         """The rules that runs needed, given the assumptions of each, with the number of those
         runs."""
-        counts = {
-            name: sum(any(each.rule == name for each in run) for run in assumptions)
-            for name in self.rules
-        }
+        runs = Counter(name for run in assumptions for name in {each.rule for each in run})
         return tuple(
-            UsedRule(name, rule.says, rule.reason, counts[name])
+            UsedRule(name, rule.says, rule.reason, runs[name])
             for name, rule in self.rules.items()
-            if counts[name]
+            if runs[name]
         )
 
 
@@ -286,11 +258,15 @@ def load_assumptions() -> Assumptions:
     return to_record(Assumptions, read_yaml(ASSUMPTIONS), str(ASSUMPTIONS))
 
 
+def _is_in(pattern: str | None, text: str) -> bool:
+    return pattern is not None and re.search(pattern, text, re.IGNORECASE) is not None
+
+
 def first_found(entries: Sequence[Entry], *texts: str) -> Entry | None:
     """The first entry found in the first of ``texts`` that has any."""
     for text in texts:
         for entry in entries:
-            if text and re.search(entry.pattern, text, re.IGNORECASE):
+            if text and _is_in(entry.pattern, text):
                 return entry
     return None
 
@@ -299,16 +275,12 @@ class Notes:
     """Assumptions of one run, in the order in which they were made."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Assumption] = {}
+        self._made: dict[str, str] = {}
 
     def assume(self, rule: str, value: str) -> None:
-        """Note that ``rule`` filled in ``value``; a later value of the same rule joins the earlier
-        ones."""
-        earlier = self._made.get(rule)
-        self._made[rule] = Assumption(
-            rule, value if earlier is None else f"{earlier.value}; {value}"
-        )
+        """Note that ``rule`` filled in ``value``; a later value of the same rule joins it."""
+        self._made[rule] = f"{self._made[rule]}; {value}" if rule in self._made else value
 
     def made(self) -> tuple[Assumption, ...]:
         """All of them."""
-        return tuple(self._made.values())
+        return tuple(Assumption(rule, value) for rule, value in self._made.items())

@@ -71,9 +71,8 @@ def measured_kernels(content: bytes) -> MeasuredKernels:
     begins = _begins_us(nodes, on_device)
     by_id = {node.id: node for node in nodes}
     kernels = tuple(_kernel(node, begins[node.id], by_id) for node in on_device)
-    return MeasuredKernels(
-        kernels, len({node.name for node in nodes if node.name.startswith(STEP)})
-    )
+    steps = {node.name for node in nodes if node.name.startswith(STEP)}
+    return MeasuredKernels(kernels, len(steps))
 
 
 def _read(content: bytes) -> tuple[NodeFields, ...]:
@@ -133,9 +132,8 @@ def _product(node: NodeFields, by_id: Mapping[int, NodeFields]) -> ProductShape 
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     operators = (by_id[each].name for each in (*node.ctrl_deps, *node.data_deps) if each in by_id)
-    return next(
-        (found for name in operators if (found := product_of(name, shapes)) is not None), None
-    )
+    products = (product_of(name, shapes) for name in operators)
+    return next((found for found in products if found is not None), None)
 
 
 def _begins_us(nodes: Sequence[NodeFields], on_device: Sequence[NodeFields]) -> dict[int, float]:
@@ -158,10 +156,8 @@ def _by_dependencies(nodes: Sequence[NodeFields]) -> dict[int, float]:
         node.id: {each for each in node.data_deps if each in by_id and each != node.id}
         for node in nodes
     }
-    left, children = (
-        {number: len(each) for number, each in needed.items()},
-        defaultdict[int, list[int]](list),
-    )
+    left = {number: len(each) for number, each in needed.items()}
+    children = defaultdict[int, list[int]](list)
     for number, each in needed.items():
         for before in each:
             children[before].append(number)
@@ -179,9 +175,8 @@ def _by_dependencies(nodes: Sequence[NodeFields]) -> dict[int, float]:
             if not left[child]:
                 heapq.heappush(ready, (max(ends[each] for each in needed[child]), child))
     if len(ends) < len(nodes):
-        what = (
-            f"{len(nodes) - len(ends)} of its nodes depend on each other and none says when it "
-            "starts"
+        raise InputError(
+            f"{DAMAGED}: {len(nodes) - len(ends)} of its nodes depend on each other and none says "
+            "when it starts; export it again"
         )
-        raise InputError(f"{DAMAGED}: {what}; export it again")
     return {number: float(end - by_id[number].duration_micros) for number, end in ends.items()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,46 +19,30 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze.validation.records import RunPlan, RunResult
+from phaze.validation.records import RunResult
 from phaze_common.records import read_yaml, to_record
 
 FloatArray = NDArray[np.float64]
 
 PARTS = Path(__file__).with_name("parts.yaml")
 FACTORS = np.geomspace(0.2, 5.0, 401)  # tried of each part
-CONTRADICTION = (
-    0.05  # relative: measured times of one plan that differ by more contradict each other
-)
+CONTRADICTION = 0.05  # relative, of measured times of one plan that contradict each other
 FEWEST_ALIKE = 2  # runs that have something in common
 FEWEST_FITTED = 4  # runs that a factor is fitted to
-EVIDENCE = (
-    10.0  # twice the logarithm of a likelihood ratio: 148 to 1 (Kass and Raftery 1995: very strong)
-)
+# twice the logarithm of a likelihood ratio: 148 to 1 (Kass and Raftery 1995: very strong)
+EVIDENCE = 10.0
 APART = 6.0  # of a part against the next best one: 20 to 1 (strong)
 BEYOND_ALL = 8.0  # of a part against the whole time: 55 to 1
 FINEST = 0.003  # of a time, as a standard deviation: differences below it are no evidence
 GAIN = 1.0 / 3.0  # of the mean error, which runs that were left out must lose
 NOTHING = 5e-4  # a mean error below it has no cause
 LARGE_SHARE = 0.2  # of an iteration: runs in which a part is as large are told apart from others
-SETTINGS: dict[str, Callable[[RunPlan], object]] = {
-    "device": lambda plan: plan.device,
-    "software": lambda plan: plan.software,
-    "cluster": lambda plan: plan.cluster,
-    "attention": lambda plan: plan.attention,
-    "precision": lambda plan: plan.precision,
-    "recompute": lambda plan: plan.recompute,
-    "tp": lambda plan: plan.tp,
-    "pp": lambda plan: plan.pp,
-    "zero_stage": lambda plan: plan.zero_stage,
-    "micro_batch_size": lambda plan: plan.micro_batch_size,
-}
-
-SCOPES: dict[str, Callable[[RunResult], object]] = {
-    "software": lambda run: run.plan and run.plan.software,
-    "source": lambda run: run.source or None,
-    "tp": lambda run: run.plan and run.plan.tp,
-    "device": lambda run: run.plan and run.plan.device,
-}
+HARDWARE = ("device", "software", "cluster")
+SETTINGS = (  # of the plans of runs, whose errors are compared
+    *(*HARDWARE, "attention", "precision", "recompute"),
+    *("tp", "pp", "zero_stage", "micro_batch_size"),
+)
+SCOPES = ("software", "source", "tp", "device")
 
 
 @dataclass(frozen=True)
@@ -168,18 +152,12 @@ def explain_errors(runs: Sequence[RunResult]) -> ErrorExplanation:
     """What the errors of ``runs`` that were predicted come from."""
     known = [run for run in runs if run.breakdown_s and run.measured_s and run.predicted_s]
     planned = [run for run in known if run.plan]
-    errors = np.array([_error(run) for run in planned])
-    mape = float(np.mean([abs(_error(run)) for run in known])) if known else 0.0
-    moves = (
-        sorted((_move(part, known) for part in load_parts()), key=lambda move: move.mape)
-        if known
-        else []
-    )
+    moves = [_move(part, known) for part in load_parts()] if known else []
     return ErrorExplanation(
         len(known),
-        mape,
-        _groups(planned, errors),
-        tuple(moves),
+        _mape(known),
+        _groups(planned) if planned else (),
+        tuple(sorted(moves, key=lambda move: move.mape)),
         tuple(_causes(known)),
         _contradictions(planned),
     )
@@ -189,19 +167,27 @@ def _causes(runs: Sequence[RunResult]) -> Iterator[ErrorCause]:
     """What one constant does for all runs and for those that have one thing in common; the same
     runs once."""
     scopes: dict[tuple[int, ...], tuple[str, str]] = {tuple(range(len(runs))): ("overall", "")}
-    for setting, of in SCOPES.items():
-        places = defaultdict[str, list[int]](list)
-        for place, run in enumerate(runs):
-            value = of(run)
-            if value is not None:
-                places[str(value)].append(place)
-        for value, mine in places.items():
+    for setting in SCOPES:
+        for value, mine in _places(runs, setting).items():
             scopes.setdefault(tuple(mine), (setting, value))
     for members, (setting, value) in scopes.items():
         chosen = [runs[place] for place in members]
-        mape = float(np.mean([abs(_error(run)) for run in chosen])) if chosen else 0.0
+        mape = _mape(chosen)
         if len(chosen) >= FEWEST_FITTED and mape > NOTHING:
             yield _cause(setting, value, chosen, mape)
+
+
+def _places(runs: Sequence[RunResult], setting: str) -> dict[str, list[int]]:
+    """Places of the runs with each value of a setting; of none those that have no plan, or no
+    source."""
+    places = defaultdict[str, list[int]](list)
+    for place, run in enumerate(runs):
+        if setting == "source" and run.source:
+            places[run.source].append(place)
+        elif setting != "source" and run.plan:
+            holder = run.plan if setting in HARDWARE else run.plan.degrees
+            places[str(getattr(holder, setting))].append(place)
+    return places
 
 
 def _cause(setting: str, value: str, runs: Sequence[RunResult], mape: float) -> ErrorCause:
@@ -267,59 +253,51 @@ def times(runs: Sequence[RunResult]) -> tuple[FloatArray, FloatArray]:
     return measured, np.array([run.predicted_s for run in runs], dtype=np.float64)
 
 
-def _error(run: RunResult) -> float:
-    assert run.predicted_s is not None and run.measured_s is not None
-    return run.predicted_s / run.measured_s - 1.0
+def _errors(runs: Sequence[RunResult]) -> FloatArray:
+    measured, predicted = times(runs)
+    errors: FloatArray = predicted / measured - 1.0
+    return errors
 
 
-def _groups(runs: Sequence[RunResult], errors: FloatArray) -> tuple[ErrorGroup, ...]:
-    found = list[ErrorGroup]()
-    for setting, of in SETTINGS.items():
-        places = defaultdict[str, list[int]](list)
-        for place, run in enumerate(runs):
-            assert run.plan is not None
-            places[str(of(run.plan))].append(place)
+def _mape(runs: Sequence[RunResult]) -> float:
+    return float(np.abs(_errors(runs)).mean()) if runs else 0.0
+
+
+def _groups(runs: Sequence[RunResult]) -> tuple[ErrorGroup, ...]:
+    errors, predicted = _errors(runs), times(runs)[1]
+
+    def group(setting: str, value: str, mine: Sequence[int]) -> ErrorGroup:
+        own = errors[list(mine)]
+        return ErrorGroup(setting, value, len(mine), float(own.mean()), float(np.abs(own).mean()))
+
+    found = list[list[ErrorGroup]]()  # of each setting
+    for setting in SETTINGS:
+        alike = _places(runs, setting)
         groups = [
-            ErrorGroup(
-                setting,
-                value,
-                len(mine),
-                float(errors[mine].mean()),
-                float(np.abs(errors[mine]).mean()),
-            )
-            for value, mine in places.items()
+            group(setting, value, mine)
+            for value, mine in alike.items()
             if len(mine) >= FEWEST_ALIKE
         ]
-        found += groups if len(groups) > 1 else []
-    for part in load_parts() if len(runs) else ():
-        shares = part_seconds(part, runs) / times(runs)[1]
-        for value, mine in (("large", shares >= LARGE_SHARE), ("small", shares < LARGE_SHARE)):
-            if mine.any() and not mine.all():
-                bias, mape = float(errors[mine].mean()), float(np.abs(errors[mine]).mean())
-                found.append(
-                    ErrorGroup(f"share of {part.name}", value, int(mine.sum()), bias, mape)
-                )
-    spread = defaultdict[str, list[float]](list)
-    for each in found:
-        spread[each.setting].append(each.bias)
-    return tuple(
-        sorted(
-            found,
-            key=lambda each: (
-                min(spread[each.setting]) - max(spread[each.setting]),
-                each.setting,
-                each.bias,
-            ),
-        )
-    )
+        found.append(groups if len(groups) > 1 else [])
+    for part in load_parts():
+        large = part_seconds(part, runs) / predicted >= LARGE_SHARE
+        if large.any() and not large.all():
+            setting, both = f"share of {part.name}", (("large", large), ("small", ~large))
+            found.append(
+                [group(setting, value, np.flatnonzero(mine).tolist()) for value, mine in both]
+            )
+
+    def spread(groups: Sequence[ErrorGroup]) -> float:
+        biases = [each.bias for each in groups]
+        return max(biases) - min(biases)
+
+    ordered = sorted(filter(None, found), key=lambda groups: (-spread(groups), groups[0].setting))
+    return tuple(each for groups in ordered for each in sorted(groups, key=lambda one: one.bias))
 
 
 def _move(part: Part, runs: Sequence[RunResult]) -> PartMove:
     """The factor of a part that leaves the least mean error, and the one within its range."""
-    measured, predicted = (
-        np.array([getattr(run, name) for run in runs], dtype=np.float64)
-        for name in ("measured_s", "predicted_s")
-    )
+    measured, predicted = times(runs)
     moved = predicted + (FACTORS[:, None] - 1.0) * part_seconds(part, runs)
     left: FloatArray = np.abs(moved / measured - 1.0).mean(axis=1)
     best, allowed = (
@@ -338,11 +316,8 @@ def _contradictions(runs: Sequence[RunResult]) -> tuple[Contradiction, ...]:
         alike[run.plan, run.devices].append(run)
     found = []
     for same in alike.values():
-        times = [float(run.measured_s or math.nan) for run in same]
-        if max(times) > min(times) * (1.0 + CONTRADICTION):
-            found.append(
-                Contradiction(
-                    tuple(run.line for run in same), same[0].model, min(times), max(times)
-                )
-            )
+        measured = times(same)[0].tolist()
+        low, high, lines = min(measured), max(measured), tuple(run.line for run in same)
+        if high > low * (1.0 + CONTRADICTION):
+            found.append(Contradiction(lines, same[0].model, low, high))
     return tuple(found)

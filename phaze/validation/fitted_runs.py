@@ -62,8 +62,8 @@ def fit_runs(runs: Sequence[RunResult]) -> RunFit:
     if len(known) < FEWEST:
         raise InputError(
             f"{len(known)} of {len(runs)} runs could be predicted, too few to fit constants to; "
-            f"give at least {FEWEST} of one "
-            "device on one cluster ('phaze validate RUNS.csv' says why rows are skipped)"
+            f"give at least {FEWEST} of one device on one cluster ('phaze validate RUNS.csv' says "
+            "why rows are skipped)"
         )
     devices = sorted({run.plan.device for run in known if run.plan})
     if len(devices) > 1:
@@ -74,15 +74,11 @@ def fit_runs(runs: Sequence[RunResult]) -> RunFit:
     parts = _parts(known)
     measured, predicted = times(known)
     factors = _fit(parts, predicted, measured)
-    others = np.arange(len(known))
-    left_out = [
-        _predicted(
-            _fit(parts[others != place], predicted[others != place], measured[others != place]),
-            parts,
-            predicted,
-        )[place]
-        for place in others
-    ]
+    left_out = []
+    for place in range(len(known)):
+        others = np.arange(len(known)) != place
+        factors_of_others = _fit(parts[others], predicted[others], measured[others])
+        left_out.append(_predicted(factors_of_others, parts, predicted)[place])
     return RunFit(
         dict(zip(GROUPS, factors.tolist(), strict=True)),
         len(known),
@@ -108,13 +104,11 @@ def device_text(start: str, fit: RunFit, name: str, runs: str) -> str:
         batched_bandwidth=_moved(engine.batched_bandwidth, slower, source),
         operand_bandwidth=None if operands is None else _moved(operands, slower, source),
     )
-    memory = replace(
-        device.memory,
-        efficiency=_moved(device.memory.efficiency, slower, source),
-        functions={
-            name: _moved(each, slower, source) for name, each in device.memory.functions.items()
-        },
-    )
+    functions = {
+        each: _moved(part, slower, source) for each, part in device.memory.functions.items()
+    }
+    efficiency = _moved(device.memory.efficiency, slower, source)
+    memory = replace(device.memory, efficiency=efficiency, functions=functions)
     return written_yaml(replace(device, name=name, aliases=(), matrix=matrix, memory=memory))
 
 
@@ -136,10 +130,7 @@ def cluster_text(start: str, fit: RunFit, name: str, runs: str) -> str:
 
 def _parts(runs: Sequence[RunResult]) -> FloatArray:
     named = {part.name: part for part in load_parts()}
-    columns = [
-        np.sum([part_seconds(named[name], runs) for name in names], axis=0)
-        for names in GROUPS.values()
-    ]
+    columns = [sum(part_seconds(named[name], runs) for name in names) for names in GROUPS.values()]
     return np.array(columns, dtype=np.float64).T
 
 
@@ -167,8 +158,5 @@ def _error(predicted: FloatArray, measured: FloatArray) -> float:
 
 def _moved(quantity: Quantity, slower: float, source: str) -> Quantity:
     value = min(quantity.value / slower, 1.0)
-    return replace(
-        quantity,
-        value=round(value, 4),
-        source=f"{source}, from {quantity.value:g} ({quantity.source})",
-    )
+    source = f"{source}, from {quantity.value:g} ({quantity.source})"
+    return replace(quantity, value=round(value, 4), source=source)

@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -107,11 +106,8 @@ class Interval:
 @cache
 def load_residuals() -> Residuals:
     """The residuals that ship, of the runs that ship."""
-    return to_record(
-        Residuals,
-        file_formats.RESIDUALS.current(read_yaml(RESIDUALS), str(RESIDUALS)),
-        str(RESIDUALS),
-    )
+    current = file_formats.RESIDUALS.current(read_yaml(RESIDUALS), str(RESIDUALS))
+    return to_record(Residuals, current, str(RESIDUALS))
 
 
 def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) -> Interval | None:
@@ -194,10 +190,7 @@ def coverage(runs: Sequence[RunResult]) -> tuple[Coverage, ...]:
     """Coverage of sources and of runs with each source left out in turn; nothing where there are
     too few."""
     every = residuals_of(runs, load_residuals().widening)
-    known = [
-        each for each in runs if each.predicted_s and each.measured_s and each.plan is not None
-    ]
-    found = []
+    known, found = _known(runs), []
     for nominal in NOMINAL if len(every.sources) > FEWEST_SOURCES else ():
         held, runs_held, widths = 0, 0, list[float]()
         for source in every.sources:
@@ -207,11 +200,8 @@ def coverage(runs: Sequence[RunResult]) -> tuple[Coverage, ...]:
             mine = [each for each in known if each.source == source.source]
             runs_held += sum(between.low <= math.exp(_log(each)) <= between.high for each in mine)
             widths.append(between.width)
-        found.append(
-            Coverage(
-                nominal, len(every.sources), held, len(known), runs_held, float(np.mean(widths))
-            )
-        )
+        sources, width = len(every.sources), float(np.mean(widths))
+        found.append(Coverage(nominal, sources, held, len(known), runs_held, width))
     return tuple(found)
 
 
@@ -238,42 +228,39 @@ def run_intervals(
         f"{words} not stated: {unstated.plans} plans are possible, which take "
         f"{unstated.fastest:.2f} to {unstated.slowest:.2f} times as long"
     )
-    return intervals_of_time(
-        others, replace(predicted, choice=deviation, choice_reason=reason), seconds
-    )
+    wider = replace(predicted, choice=deviation, choice_reason=reason)
+    return intervals_of_time(others, wider, seconds)
 
 
 def without(residuals: Residuals, source: str) -> Residuals:
     """``residuals`` of the other sources."""
-    return replace(
-        residuals, sources=tuple(each for each in residuals.sources if each.source != source)
-    )
+    others = tuple(each for each in residuals.sources if each.source != source)
+    return replace(residuals, sources=others)
 
 
 def residuals_of(runs: Sequence[RunResult], widening: Widening) -> Residuals:
     """Residuals of runs that were measured and predicted."""
     found, of_models = list[SourceResiduals](), list[np.ndarray[tuple[int], np.dtype[np.float64]]]()
-    known = [
-        each for each in runs if each.predicted_s and each.measured_s and each.plan is not None
-    ]
-    for source, of_source in groupby(
-        sorted(known, key=lambda each: each.source), key=lambda each: each.source
-    ):
-        rows = list(of_source)
+    alike: dict[str, list[RunResult]] = {}
+    for run in sorted(_known(runs), key=lambda each: each.source):
+        alike.setdefault(run.source, []).append(run)
+    for source, rows in alike.items():
         logs = np.array([_log(each) for each in rows])
+        plans = [each.plan for each in rows if each.plan]
         found.append(
             SourceResiduals(
                 source=source,
                 rows=len(rows),
                 mean=round(float(logs.mean()), 4),
                 variance=round(float(logs.var(ddof=1)), 6) if len(rows) > 1 else 0.0,
-                devices=tuple(sorted({each.plan.device for each in rows if each.plan})),
-                software=tuple(sorted({each.plan.software for each in rows if each.plan})),
+                devices=tuple(sorted({plan.device for plan in plans})),
+                software=tuple(sorted({plan.software for plan in plans})),
                 most_devices=max(each.devices or 1 for each in rows),
             )
         )
-        for _, alike in groupby(sorted(rows, key=_model), key=_model):
-            of_model = np.array([_log(each) for each in alike])
+        models = [(each.model, each.devices or 0) for each in rows]
+        for model in sorted(set(models)):
+            of_model = logs[[each == model for each in models]]
             if len(of_model) > 1:
                 of_models.append(of_model - of_model.mean())
     count = sum(len(each) - 1 for each in of_models)
@@ -281,10 +268,10 @@ def residuals_of(runs: Sequence[RunResult], widening: Widening) -> Residuals:
     return Residuals(tuple(found), round(math.sqrt(squares / count), 4) if count else 0.0, widening)
 
 
+def _known(runs: Sequence[RunResult]) -> list[RunResult]:
+    return [run for run in runs if run.predicted_s and run.measured_s and run.plan is not None]
+
+
 def _log(run: RunResult) -> float:
     assert run.measured_s and run.predicted_s
     return math.log(run.measured_s / run.predicted_s)
-
-
-def _model(run: RunResult) -> tuple[str, int]:
-    return run.model, run.devices or 0

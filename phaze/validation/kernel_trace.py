@@ -75,13 +75,10 @@ def _of_profiler(path: Path, content: bytes, steps: int | None) -> TracedIterati
         )
     if not any(each.end_us > each.begin_us for each in kernels):
         raise InputError(f"{path} says of no kernel that it took any time (dur above 0); {REMEDY}")
-    told = whole.get("distributedInfo") if isinstance(whole, dict) else None
-    rank, ranks = (
-        told.get(each) if isinstance(told, dict) else None for each in ("rank", "world_size")
-    )
-    return iteration_of(
-        kernels, steps or len(marked) or 1, _whole_or_none(rank), _whole_or_none(ranks)
-    )
+    stated = whole.get("distributedInfo") if isinstance(whole, dict) else None
+    stated = stated if isinstance(stated, dict) else {}
+    rank, ranks = (_whole_or_none(stated.get(each)) for each in ("rank", "world_size"))
+    return iteration_of(kernels, steps or len(marked) or 1, rank, ranks)
 
 
 def _kernels(events: Sequence[Mapping[str, Any]]) -> Iterator[TracedKernel]:

@@ -3,7 +3,7 @@ that it reports."""
 
 from Estimator.devices.device import Device
 from phaze.validation.assumptions import Assumptions, Convention, Notes
-from phaze.validation.pricing import CountedFlops, PricedPlan
+from phaze.validation.pricing import CountedFlops, PredictedRun
 from phaze.validation.run_model import RunModel, counted_flops
 from phaze.validation.typed_run import FlopsConvention, TypedRun
 from phaze_common.errors import InputError
@@ -24,7 +24,7 @@ def check_measured(run: TypedRun) -> None:
 
 def measured_iteration_s(
     run: TypedRun,
-    priced: PricedPlan,
+    priced: PredictedRun,
     model: RunModel,
     device: Device,
     rules: Assumptions,
@@ -38,18 +38,18 @@ def measured_iteration_s(
     convention = rules.named_convention(run.flops_convention or FlopsConvention.MODEL)
     if run.tflops_per_device is not None:
         flops_per_s = run.tflops_per_device * TERA
-        told = f"{run.tflops_per_device:g} TFLOP/s per device"
+        basis = f"{run.tflops_per_device:g} TFLOP/s per device"
     else:
         number_format = plan.precision.matrix_format
         flops_per_s = (run.mfu or 0.0) * device.peak_flops(number_format)
-        told = f"{run.mfu or 0.0:.1%} of the {number_format} peak"
+        basis = f"{run.mfu or 0.0:.1%} of the {number_format} peak"
     if model.dimensions is not None:
         flops = counted_flops(
             model.dimensions, plan.global_batch_size, convention, plan.recompute.value
         )
     else:
         flops = _of_the_trace(priced.flops, convention, model, plan.global_batch_size)
-    notes.assume("iteration_time", f"from {told}, {convention.says}")
+    notes.assume("iteration_time", f"from {basis}, {convention.says}")
     return flops / (flops_per_s * plan.devices)
 
 
@@ -65,7 +65,7 @@ def _of_the_trace(
     return counted + (flops.repeated if convention.recomputed else 0.0)
 
 
-def check_possible(measured_s: float, priced: PricedPlan, device: Device) -> None:
+def check_possible(measured_s: float, priced: PredictedRun, device: Device) -> None:
     """Refuse a measured time in which the device would have done more than its peak, or next to
     nothing.
 
@@ -76,13 +76,9 @@ def check_possible(measured_s: float, priced: PricedPlan, device: Device) -> Non
     peak = device.peak_flops(plan.precision.matrix_format) * plan.devices
     least = priced.flops.model - priced.flops.masked  # nobody computes less
     reached = least / (measured_s * peak)
-    if reached > MOST_UTILISATION:
+    if not LEAST_UTILISATION <= reached <= MOST_UTILISATION:
+        part = f"{reached:.0%}" if reached > MOST_UTILISATION else f"{reached:.1e}"
         raise InputError(
-            f"its iteration of {measured_s:.4g} s would be {reached:.0%} of the device's peak; "
-            "correct the measured value"
-        )
-    if reached < LEAST_UTILISATION:
-        raise InputError(
-            f"its iteration of {measured_s:.4g} s would be {reached:.1e} of the device's peak; "
-            "correct the measured value"
+            f"its iteration of {measured_s:.4g} s would be {part} of the device's peak; correct "
+            "the measured value"
         )

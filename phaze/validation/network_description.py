@@ -26,10 +26,9 @@ _PER_NODE = re.compile(
     r"per node|/node|node-node|node-to-node|inter|total|aggregate", re.IGNORECASE
 )
 _NODE = re.compile(
-    r"\b(?P<a>\d+)[- ]?(?:x\s?)?(?:gpus?|devices|gcds?)\b(?:\s(?:per|a|each)\s|[- "
-    r"]?/\s?|-)?\s?nodes?|"
-    r"nodes? of "
-    r"(?P<b>\d+)\b|(?P<c>\d+)\s?(?:x\s?)?\w*(?:A100|H100|V100|MI\d+)\w*\s?(?:per|a|/)\s?node",
+    r"\b(?P<a>\d+)[- ]?(?:x\s?)?(?:gpus?|devices|gcds?)\b"
+    r"(?:\s(?:per|a|each)\s|[- ]?/\s?|-)?\s?nodes?|nodes? of (?P<b>\d+)\b|"
+    r"(?P<c>\d+)\s?(?:x\s?)?\w*(?:A100|H100|V100|MI\d+)\w*\s?(?:per|a|/)\s?node",
     re.IGNORECASE,
 )
 
@@ -61,15 +60,13 @@ def network_in(text: str) -> DescribedNetwork:
             return DescribedNetwork(devices, int(ports["ports"]) * _gigabits(ports), None)
         generation = _GENERATION.search(segment)
         if generation is not None:
-            return DescribedNetwork(
-                devices, int(generation["ports"]) * _GENERATIONS[generation["name"].upper()], None
-            )
+            rate = int(generation["ports"]) * _GENERATIONS[generation["name"].upper()]
+            return DescribedNetwork(devices, rate, None)
         alone = _ALONE.search(segment)
         if alone is not None:
             rate = _gigabits(alone)
-            if not _PER_DEVICE.search(segment) and (
-                _PER_NODE.search(segment) or rate > _GENERATIONS["XDR"]
-            ):
+            of_node = _PER_NODE.search(segment) or rate > _GENERATIONS["XDR"]
+            if of_node and not _PER_DEVICE.search(segment):
                 return DescribedNetwork(devices, rate, None)
             return DescribedNetwork(devices, None, rate)
     return DescribedNetwork(devices, None, None)

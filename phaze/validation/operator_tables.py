@@ -77,28 +77,16 @@ def validate_operators(path: Path, device: str | None, software: str | None) -> 
     rows = []
     for row in table.rows:
         seconds, operator = isolated_s(row.operator, found, framework.year), row.operator
-        rows.append(
-            OperatorRow(
-                row.where,
-                operator.launch,
-                operator.number_format,
-                row.seconds,
-                seconds,
-                seconds / row.seconds - 1.0,
-            )
-        )
-    return OperatorReport(
-        str(path), found.name, framework.name, tuple(_by_launch(table.name, rows)), tuple(rows)
-    )
+        times = row.seconds, seconds, seconds / row.seconds - 1.0
+        rows.append(OperatorRow(row.where, operator.launch, operator.number_format, *times))
+    tables = tuple(_by_launch(table.name, rows))
+    return OperatorReport(str(path), found.name, framework.name, tables, tuple(rows))
 
 
 def _by_launch(name: str, rows: list[OperatorRow]) -> list[Calibration]:
     made = []
     for launch in sorted({row.operator for row in rows}):
         errors = np.array([row.error for row in rows if row.operator == launch])
-        made.append(
-            Calibration(
-                f"{name}: {launch}", len(errors), float(np.abs(errors).mean()), float(errors.mean())
-            )
-        )
+        mape, bias = float(np.abs(errors).mean()), float(errors.mean())
+        made.append(Calibration(f"{name}: {launch}", len(errors), mape, bias))
     return made

@@ -44,10 +44,8 @@ class OwnRun:
     @staticmethod
     def _check_format(row: PlanRow) -> None:
         measured = measured_formats(read_database(row.database))
-        if row.dtype and row.dtype not in (
-            *measured,
-            *(each.replace("float", "fp") for each in measured),
-        ):
+        short = [each.replace("float", "fp") for each in measured]
+        if row.dtype and row.dtype not in (*measured, *short):
             formats = ", ".join(measured)
             raise InputError(
                 f"dtype is {row.dtype!r:.60}, but {row.database} was measured in {formats}; give "

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping
 
 from Estimator.plans.results import Breakdown
 from phaze.validation.plan_rows import PlanRow
-from phaze.validation.published_row import RefusedRow
-from phaze.validation.records import Assumption, RunResult
+from phaze.validation.records import Assumption, RunResult, relative_error
 from phaze_common.errors import InputError
 from phaze_common.units import MIB
 
@@ -28,13 +27,6 @@ def check_stated(row: PlanRow, own: Mapping[str, Collection[int]]) -> None:
             )
 
 
-def skipped(row: RefusedRow) -> RunResult:
-    """A row of which nothing is predicted."""
-    return RunResult(
-        line=row.line, source=row.source, model=row.model, devices=None, reason=row.reason
-    )
-
-
 def result_of(
     row: PlanRow,
     *,
@@ -47,9 +39,7 @@ def result_of(
 ) -> RunResult:
     """The prediction beside what was measured."""
     measured_bytes = None if row.memory_mib is None else row.memory_mib * MIB
-    memory_error = None
-    if predicted_memory_bytes is not None and measured_bytes is not None:
-        memory_error = predicted_memory_bytes / measured_bytes - 1
+    memory_error = relative_error(predicted_memory_bytes, measured_bytes)
     return RunResult(
         line=row.line,
         source=row.source,
@@ -57,7 +47,7 @@ def result_of(
         devices=devices,
         measured_s=row.measured_s,
         predicted_s=predicted_s,
-        error=predicted_s / row.measured_s - 1,
+        error=relative_error(predicted_s, row.measured_s),
         measured_memory_bytes=measured_bytes,
         predicted_memory_bytes=predicted_memory_bytes,
         memory_error=memory_error,

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from phaze.validation.csv_lines import CsvLine, csv_lines
-from phaze.validation.measured_runs import MOST_MEASURED, refuse_where_none_is_read
+from phaze.validation.csv_table import RefusedRow, check_columns, header_of, read_table
 from phaze.validation.published_numbers import number_in
-from phaze.validation.published_row import RefusedRow
+from phaze.validation.typed_run import MOST_MEASURED
 from phaze_common.errors import InputError
-from phaze_common.files import read_text
 
 PLAN, DATABASE = "plan", "database"
 TIMES = ("measured_s", "measured_iter_time_s", "measured_iteration_s", "iteration_s")
-WANTED = "a CSV file of measured runs of plans"
 PLAN_FOLDERS, DATABASE_FOLDERS = (".", "plans"), (".", "operators")
 DEVICES_PER_NODE = 8  # of the machines that Aceso and Mist measured on, where a row does not say
 LARGEST = 1e15
@@ -108,8 +105,7 @@ def has_plans(path: Path) -> bool:
     Raises:
         InputError: the file cannot be read.
     """
-    first = next(csv_lines(read_text(path, "a CSV file of measured runs")), CsvLine(1, ()))
-    return PLAN in [_plain(name) for name in first.cells]
+    return PLAN in map(_plain, header_of(path))
 
 
 def read_plan_rows(path: Path) -> tuple[PlanRow | RefusedRow, ...]:
@@ -118,114 +114,70 @@ def read_plan_rows(path: Path) -> tuple[PlanRow | RefusedRow, ...]:
     Raises:
         InputError: a column is missing, or no row can be read; names the line.
     """
-    lines = csv_lines(read_text(path, WANTED))
-    names = [_plain(name) for name in next(lines, CsvLine(1, ())).cells]
-    if DATABASE not in names:
-        names = [DATABASE if name == "device" else name for name in names]
-    twice = sorted({name for name in names if name and names.count(name) > 1})
-    if twice:
-        raise InputError(f"{path}, line 1 names column {twice[0]} twice; name it once")
-    if DATABASE not in names or not set(TIMES) & set(names):
-        lacking = DATABASE if DATABASE not in names else " or ".join(TIMES)
-        raise InputError(f"{path}, line 1 names column {PLAN} but lacks column {lacking}; add it")
-    rows = [_read(path, line, names) for line in lines]
-    if not rows:
-        raise InputError(f"{path} has a header but no runs; add a line per run")
-    refuse_where_none_is_read(rows)
-    return tuple(rows)
+
+    def header(given: Sequence[str]) -> list[str]:
+        names = [_plain(name) for name in given]
+        if DATABASE not in names:
+            names = [DATABASE if name == "device" else name for name in names]
+        check_columns(path, names, ((DATABASE,), TIMES), f"{PLAN}, {DATABASE}, {TIMES[0]}")
+        return names
+
+    return read_table(path, header, lambda line, cells, _: _row(path, line, cells))
 
 
 def _plain(name: str) -> str:
-    return name.strip().lower().replace("-", "_")
+    return name.lower().replace("-", "_")
 
 
-def _read(path: Path, line: CsvLine, names: Sequence[str]) -> PlanRow | RefusedRow:
-    wrong, cells = (
-        line.wrong,
-        {name: cell.strip() for name, cell in zip(names, line.cells, strict=False)},
-    )
-    if not wrong and len(line.cells) > len(names):
-        wrong = (
-            f"has {len(line.cells)} cells for {len(names)} columns; put text with commas in quotes"
-        )
-    try:
-        if wrong:
-            raise InputError(f"{path}, line {line.number} {wrong}")
-        return _row(path, line.number, cells)
-    except InputError as error:
-        return RefusedRow(
-            line.number, cells.get("source", "") or path.name, cells.get("model", ""), str(error)
-        )
+def _row(path: Path, line: int, cells: Mapping[str, str]) -> PlanRow:
+    where = f"{path}, line {line}"
 
+    def number(name: str, most: float = LARGEST) -> float | None:
+        """A number above 0; None for an empty cell."""
+        if name not in cells:
+            return None
+        value = number_in(cells[name])
+        if value is None or not 0 < value <= most:
+            raise InputError(
+                f"{where}, column {name} is {cells[name]!r:.60}; give a number above 0, at most "
+                f"{most:g}, or leave it empty"
+            )
+        return value
 
-def _row(path: Path, number: int, cells: Mapping[str, str]) -> PlanRow:
-    where = f"{path}, line {number}"
-    longest = MOST_MEASURED["measured_iter_time_s"]
-    seconds = next(
-        (value for name in TIMES if (value := _number(cells, name, where, longest)) is not None),
-        None,
-    )
+    times = (number(name, MOST_MEASURED["iteration_s"]) for name in TIMES)
+    seconds = next((value for value in times if value is not None), None)
     if seconds is None:
         raise InputError(f"{where} has no measured time; give seconds above 0 in column {TIMES[0]}")
-    memory = [
-        (value * column[1], column[0])
-        for name in cells
-        if (column := memory_column(name)) is not None
-        and (value := _number(cells, name, where)) is not None
-    ]
-    stated: dict[str, int] = {}
-    for name, meant in STATED.items():
-        value = _number(cells, name, where)
-        if value is not None:
-            stated[meant] = int(value)
-    per_node = _number(cells, "gpus_per_node", where)
+    figures = {name: figure for name in cells if (figure := memory_column(name)) is not None}
+    memory = [((number(name) or 0.0) * unit, kind) for name, (kind, unit) in figures.items()]
+    stated = {meant: int(value) for name, meant in STATED.items() if (value := number(name))}
     return PlanRow(
         file=path,
-        line=number,
-        plan=_found(
-            path, cells.get(PLAN, ""), PLAN_FOLDERS, f"{where}, column {PLAN}", folder=False
-        ),
+        line=line,
+        plan=_found(path, cells.get(PLAN, ""), PLAN_FOLDERS, f"{where}, column {PLAN}", "file"),
         database=_found(
-            path,
-            cells.get(DATABASE, ""),
-            DATABASE_FOLDERS,
-            f"{where}, column {DATABASE}",
-            folder=True,
+            path, cells.get(DATABASE, ""), DATABASE_FOLDERS, f"{where}, column {DATABASE}", "folder"
         ),
-        source=cells.get("source", "") or path.name,
+        source=cells.get("source", path.name),
         model=cells.get("model", ""),
         size=cells.get("size", ""),
-        dtype=(cells.get("dtype", "") or cells.get("precision", "")).lower(),
+        dtype=cells.get("dtype", cells.get("precision", "")).lower(),
         stated=stated,
-        devices_per_node=DEVICES_PER_NODE if per_node is None else int(per_node),
+        devices_per_node=int(number("gpus_per_node") or DEVICES_PER_NODE),
         measured_s=seconds,
         memory_mib=memory[0][0] if memory else None,
         memory_kind=memory[0][1] if memory else None,
     )
 
 
-def _number(cells: Mapping[str, str], name: str, where: str, most: float = LARGEST) -> float | None:
-    """A number above 0; None for an empty cell."""
-    text = cells.get(name, "")
-    if not text:
-        return None
-    value = number_in(text)
-    if value is None or not 0 < value <= most:
-        raise InputError(
-            f"{where}, column {name} is {text!r:.60}; give a number above 0, at most {most:g}, or "
-            "leave it empty"
-        )
-    return value
-
-
-def _found(table: Path, name: str, folders: Sequence[str], where: str, *, folder: bool) -> Path:
-    """The file or folder of a name, beside the table or in a folder of plans or operators there."""
-    kind = "folder" if folder else "file"
-    for beside in (*(table.parent / each for each in folders), Path()):
-        path = beside / name
+def _found(table: Path, name: str, folders: Sequence[str], where: str, kind: str) -> Path:
+    """The file or folder (``kind``) of a name, beside the table or in a folder of plans or
+    operators there."""
+    is_kind = Path.is_dir if kind == "folder" else Path.is_file
+    for folder in (*(table.parent / each for each in folders), Path()):
         try:
-            if name and (path.is_dir() if folder else path.is_file()):
-                return path
+            if name and is_kind(folder / name):
+                return folder / name
         except (OSError, ValueError):  # a name that the file system cannot hold
             break
     raise InputError(

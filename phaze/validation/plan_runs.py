@@ -3,17 +3,14 @@ profiled operators."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from Estimator.profiled.machine import profile_folder
 from phaze.validation.bridges import MeasuredPlan, reader_of_aceso
-from phaze.validation.measured_runs import refuse_where_none_is_read
+from phaze.validation.csv_table import RefusedRow, refuse_where_none_is_read
 from phaze.validation.own_plan_runs import OwnRun, PriceFile
-from phaze.validation.plan_results import skipped
 from phaze.validation.plan_rows import PlanRow, read_plan_rows
-from phaze.validation.published_row import RefusedRow
-from phaze.validation.records import ValidationReport
+from phaze.validation.records import RunResult, ValidationReport
 from phaze.validation.statistics import statistics_of
 from phaze_common.errors import InputError
 from phaze_common.progress import Progress
@@ -29,16 +26,19 @@ def validate_plans(rows_file: Path, progress: Progress, price: PriceFile) -> Val
         another model, size or format.
     """
     rows = read_plan_rows(rows_file)
-    results, of_aceso = [], 0
+    results, of_aceso = list[RunResult](), 0
     with progress.phase("measured runs", len(rows)) as advance:
         for row in rows:
             read = row if isinstance(row, RefusedRow) else _run_of(row, price)
-            results.append(skipped(read) if isinstance(read, RefusedRow) else read.result())
-            of_aceso += not isinstance(read, RefusedRow | OwnRun)
+            if isinstance(read, RefusedRow):
+                results.append(
+                    RunResult(read.line, read.source, read.model, None, reason=read.reason)
+                )
+            else:
+                results.append(read.result())
+                of_aceso += not isinstance(read, OwnRun)
             advance(1)
-    refuse_where_none_is_read(
-        [RefusedRow(each.line, "", "", each.reason) if each.skipped else each for each in results]
-    )
+    refuse_where_none_is_read([each.reason for each in results])
     overall, sources = statistics_of(results)
     rules = reader_of_aceso().rules(of_aceso) if of_aceso else ()
     return ValidationReport(str(rows_file), overall, sources, tuple(results), rules)
@@ -54,13 +54,13 @@ def _run_of(row: PlanRow, price: PriceFile) -> MeasuredPlan | RefusedRow:
         return RefusedRow(row.line, row.source, row.model, str(error))
 
 
-def check_alone(given: Sequence[tuple[str, str | None]]) -> None:
+def check_alone(**given: str | None) -> None:
     """Refuse what is given for a table of plans, which names its hardware and is typed.
 
     Raises:
         InputError: there is any.
     """
-    for flag, value in given:
+    for flag, value in given.items():
         if value is not None:
             raise InputError(
                 f"--{flag} {value!r:.60} is given for runs whose devices are profiled databases; "

@@ -1,5 +1,7 @@
 """Iterations of measured runs: traces, prices of layers and devices are shared among them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,6 +26,7 @@ from GraphExtractor.storage import load_or_extract
 from phaze.validation.records import Unstated
 from phaze.validation.run_model import RunModel
 from phaze.validation.run_plan import PossiblePlan
+from phaze.validation.typed_run import TypedRun
 from phaze_common.errors import InputError
 
 CHOSEN = ("micro_batch", "recompute")  # rules by which one of several plans is taken
@@ -40,9 +43,8 @@ class CountedFlops:
 
 
 @dataclass(frozen=True)
-class PricedPlan:
-    """A candidate plan and its prediction; ``unstated`` what it was chosen of, None where the run
-    says all."""
+class PredictedRun:
+    """A candidate plan and its prediction; ``unstated`` is what it was chosen of."""
 
     candidate: PossiblePlan
     iteration: Iteration
@@ -56,13 +58,19 @@ class PricedPlan:
 
 
 @dataclass(frozen=True)
-class SaidOfSoftware:
+class SoftwareOverrides:
     """What a run says of software that is otherwise as described: bytes of gradients, fused
     attention, launches that block."""
 
     gradient_bytes: int | None = None
     attention_kernel: str | None = None
     blocking_launches: bool = False
+
+    @staticmethod
+    def of_run(run: TypedRun) -> SoftwareOverrides:
+        """Those of a run."""
+        blocking = bool(run.blocking_launches)
+        return SoftwareOverrides(run.gradient_bytes, run.attention_kernel, blocking)
 
     def of(self, software: Software) -> Software:
         """``software`` with it.
@@ -78,7 +86,7 @@ class SaidOfSoftware:
         return replace(software, blocks=True) if self.blocking_launches else software
 
 
-AS_DESCRIBED = SaidOfSoftware()
+AS_DESCRIBED = SoftwareOverrides()
 
 
 class RunPricer:
@@ -109,8 +117,8 @@ class RunPricer:
         device: Device,
         software: str,
         cluster: Cluster,
-        said: SaidOfSoftware = AS_DESCRIBED,
-    ) -> PricedPlan:
+        overrides: SoftwareOverrides = AS_DESCRIBED,
+    ) -> PredictedRun:
         """The plan that the run is taken to have had: the fastest that fits in memory.
 
         Where none does, the fastest of those within the margin by which predictions of memory are
@@ -120,23 +128,23 @@ class RunPricer:
             InputError: all contradict themselves, the model or the cluster; as the first of them.
         """
         self._devices[device.name] = device
-        priced, refused = list[PricedPlan](), list[InputError]()
+        priced, refused = list[PredictedRun](), list[InputError]()
         for candidate in candidates:
             try:
-                priced.append(self._priced(model, candidate, device.name, software, cluster, said))
+                priced.append(
+                    self._priced(model, candidate, device.name, software, cluster, overrides)
+                )
             except InputError as error:
                 refused.append(error)
         if not priced:
             raise refused[0] if refused else ValueError("a run has at least one candidate plan")
-        within = list[PricedPlan]()
+        within = list[PredictedRun]()
         for limit in self._limits:
             most = device.memory.capacity.value * limit
             within = within or [each for each in priced if each.iteration.memory_bytes <= most]
-        taken = (
-            min(within, key=lambda each: each.iteration.iteration_s)
-            if within
-            else min(priced, key=lambda each: each.iteration.memory_bytes)
-        )
+        taken = min(priced, key=lambda each: each.iteration.memory_bytes)
+        if within:
+            taken = min(within, key=lambda each: each.iteration.iteration_s)
         return replace(taken, unstated=_unstated(taken, within or priced))
 
     def _priced(
@@ -146,48 +154,53 @@ class RunPricer:
         device: str,
         software: str,
         cluster: Cluster,
-        said: SaidOfSoftware,
-    ) -> PricedPlan:
+        overrides: SoftwareOverrides,
+    ) -> PredictedRun:
         plan = candidate.plan
         check_plan(plan)  # before anything is traced for it
         cluster = used_part(plan, cluster)
         key = plan.graph_key(model.traced, model.sequence_length)
         graph = self._trace(key) if model.dimensions is None else self._graph(key, model.layers)
-        costs, machine = self._costs(device, software, plan.precision.matrix_format, cluster, said)
+        costs, machine = self._costs(
+            device, software, plan.precision.matrix_format, cluster, overrides
+        )
         layers = costs.layer_costs(graph, plan.recompute, layer_groups(plan, cluster))
         iteration = price_iteration(plan, layers, machine)
-        sizes, runs = (
-            layers.sizes,
-            plan.global_batch_size / plan.micro_batch_size * plan.inner_devices,
-        )
+        sizes, runs = layers.sizes, plan.global_batch_size / plan.micro_batch_size
+        runs *= plan.inner_devices
         forward, masked, repeated = (
             float(each[list(sizes.sequence)].sum()) * runs
             for each in (sizes.forward_flops, sizes.masked_flops, sizes.repeated_flops)
         )
-        return PricedPlan(candidate, iteration, CountedFlops(3.0 * forward, 3.0 * masked, repeated))
+        return PredictedRun(
+            candidate, iteration, CountedFlops(3.0 * forward, 3.0 * masked, repeated)
+        )
 
     def _deep(self, key: GraphKey, layers: int) -> ModelGraph:
         return with_layers(self._trace(key), layers)
 
     def _device_costs(
-        self, device: str, software: str, number_format: str, cluster: Cluster, said: SaidOfSoftware
+        self,
+        device: str,
+        software: str,
+        number_format: str,
+        cluster: Cluster,
+        overrides: SoftwareOverrides,
     ) -> tuple[DeviceCosts, Machine]:
         """Costs that remember the layers of graphs, one per device, software, number format and
         cluster."""
-        model = self._model(device, software, number_format, said)
+        model = self._model(device, software, number_format, overrides)
         return DeviceCosts(model, cluster), device_machine(model, cluster)
 
     def _operator_model(
-        self, device: str, software: str, number_format: str, said: SaidOfSoftware
+        self, device: str, software: str, number_format: str, overrides: SoftwareOverrides
     ) -> DeviceModel:
-        """One model per device, software and number format: it remembers the prices of
-        operators."""
-        return operator_model(
-            self._devices[device], said.of(self.software(software)), number_format
-        )
+        """One model per device, software and number format remembers the prices of operators."""
+        described = overrides.of(self.software(software))
+        return operator_model(self._devices[device], described, number_format)
 
 
-def _unstated(taken: PricedPlan, among: Sequence[PricedPlan]) -> Unstated | None:
+def _unstated(taken: PredictedRun, among: Sequence[PredictedRun]) -> Unstated | None:
     """What a run does not say, and how much longer the plans took that it may have had as well."""
     settings = tuple(each.rule for each in taken.candidate.choices if each.rule in CHOSEN)
     if not settings:

@@ -1,8 +1,11 @@
 """Records of a validation: what was predicted of measured runs, and how far off that is."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
-from Estimator.plans.results import Breakdown, TimeInterval
+from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.results import Breakdown, Iteration, TimeInterval
 
 
 @dataclass(frozen=True)
@@ -15,26 +18,14 @@ class Assumption:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a prediction was made for, in the words of a plan; a model by its dimensions."""
+    """What a prediction was made for; a model by its dimensions."""
 
     model: str
     sequence_length: int
     device: str
     software: str
     cluster: str
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    interleave: int
-    micro_batch_size: int
-    global_batch_size: int
-    recompute: str
-    sequence_parallel: bool
-    zero_stage: int
-    precision: str
-    attention: str
-    ep: int = 1
+    degrees: UniformPlan
     experts: bool = False
 
 
@@ -54,6 +45,21 @@ class MemoryParts:
     activation_bytes: float
     buffer_bytes: float
 
+    @staticmethod
+    def of(iteration: Iteration, capacity_bytes: float) -> MemoryParts:
+        """Of the fullest stage of ``iteration``."""
+        stages = iteration.stages
+        place = max(range(len(stages)), key=lambda each: stages[each].memory_bytes)
+        stage = stages[place]
+        return MemoryParts(
+            stage=place + 1,
+            capacity_bytes=capacity_bytes,
+            over_bytes=max(stage.memory_bytes - capacity_bytes, 0.0),
+            state_bytes=stage.parameter_state_bytes,
+            activation_bytes=stage.activation_bytes,
+            buffer_bytes=stage.memory_bytes - stage.parameter_state_bytes - stage.activation_bytes,
+        )
+
 
 @dataclass(frozen=True)
 class Unstated:
@@ -68,6 +74,11 @@ class Unstated:
     plans: int
     fastest: float
     slowest: float
+
+
+def relative_error(predicted: float | None, measured: float | None) -> float | None:
+    """Of ``predicted`` to ``measured``, as a fraction; None where one of them is not known."""
+    return None if predicted is None or measured is None else predicted / measured - 1
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,11 @@ class RunResult:
     memory: MemoryParts | None = None
     unstated: Unstated | None = None
     time_intervals: tuple[TimeInterval, ...] = ()
+
+    @property
+    def degrees(self) -> UniformPlan | None:
+        """How the run was trained; None where its stages differ, or nothing was predicted."""
+        return None if self.plan is None else self.plan.degrees
 
     @property
     def skipped(self) -> bool:

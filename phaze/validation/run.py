@@ -1,31 +1,32 @@
 """Predictions against measured runs."""
 
 import logging
-from dataclasses import fields
 from pathlib import Path
 
 from Estimator.devices.device import Device, Evidence
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster
-from Estimator.plans.degrees import UniformPlan
-from Estimator.plans.plan import plan_mapping
 from phaze.validation.assumptions import Assumptions, Notes, load_assumptions
 from phaze.validation.intervals import Predicted, load_residuals, run_intervals
 from phaze.validation.measured_time import check_measured, check_possible, measured_iteration_s
-from phaze.validation.memory_parts import memory_parts
 from phaze.validation.own_plan_runs import PriceFile
 from phaze.validation.plan_rows import has_plans
 from phaze.validation.plan_runs import check_alone, validate_plans
-from phaze.validation.pricing import RunPricer, SaidOfSoftware
-from phaze.validation.records import RunPlan, RunResult, ValidationReport
-from phaze.validation.run_hardware import RunHardware
-from phaze.validation.run_model import RunModel, model_of, sequence_length_of
+from phaze.validation.pricing import RunPricer, SoftwareOverrides
+from phaze.validation.records import (
+    MemoryParts,
+    RunPlan,
+    RunResult,
+    ValidationReport,
+    relative_error,
+)
+from phaze.validation.run_hardware import cluster_of, device_of
+from phaze.validation.run_model import model_of, sequence_length_of
 from phaze.validation.run_plan import degrees_of, possible_plans
 from phaze.validation.runs import PUBLISHED_RUNS, ReadRun, columns_not_read, read_runs
 from phaze.validation.statistics import statistics_of
-from phaze.validation.typed_run import MemoryFigure, TypedRun
-from phaze.validation.typed_table import write_typed
+from phaze.validation.typed_run import MemoryFigure, TypedRun, write_typed
 from phaze_common.choices import Recompute
 from phaze_common.errors import PhazeError
 from phaze_common.progress import Progress
@@ -54,14 +55,8 @@ def validate(
         InputError: the file is not a readable CSV of measured runs, or a name is unknown.
     """
     if rows_file is not None and has_plans(rows_file):
-        check_alone(
-            (
-                ("device", device),
-                ("cluster", cluster),
-                ("software", software),
-                ("typed", None if typed is None else str(typed)),
-            )
-        )
+        written = None if typed is None else str(typed)
+        check_alone(device=device, cluster=cluster, software=software, typed=written)
         return validate_plans(rows_file, progress, price)
     rules = load_assumptions()
     validator = _Validator(rules, device, cluster, software, graphs)
@@ -76,14 +71,8 @@ def validate(
             advance(1)
     overall, sources = statistics_of(results)
     used = rules.used([each.assumptions for each in results])
-    return ValidationReport(
-        str(rows_file or PUBLISHED_RUNS),
-        overall,
-        sources,
-        tuple(results),
-        used,
-        columns_not_read(rows_file),
-    )
+    read, unread = str(rows_file or PUBLISHED_RUNS), columns_not_read(rows_file)
+    return ValidationReport(read, overall, sources, tuple(results), used, unread)
 
 
 class _Validator:
@@ -127,17 +116,17 @@ class _Validator:
     def _predicted(self, run: TypedRun, notes: Notes) -> RunResult:
         check_measured(run)
         sequence_length = sequence_length_of(run)
-        device = self.device or RunHardware.device_of(run)
+        device = self.device or device_of(run)
         software = self._software or run.software or device.software
         number_format = None if run.precision is None else run.precision.value
         framework = self._rules.framework_with(run.software, run.year, number_format)
         model = model_of(run, sequence_length, self._rules, notes)
         degrees = degrees_of(run, notes)
-        cluster = self._cluster or RunHardware.cluster_of(run, degrees.devices, device, notes)
+        cluster = self._cluster or cluster_of(run, degrees.devices, device, notes)
         modes = tuple(Recompute(each) for each in framework.recompute)
         candidates = possible_plans(run, degrees, model.layers, modes, self._rules, notes)
         best = self._pricer.best(
-            model, candidates, device, software, cluster, _said_of_software(run)
+            model, candidates, device, software, cluster, SoftwareOverrides.of_run(run)
         )
         for choice in best.candidate.choices:
             notes.assume(choice.rule, choice.value)
@@ -145,13 +134,9 @@ class _Validator:
         measured_s = measured_iteration_s(run, best, model, device, self._rules, notes)
         check_possible(measured_s, best, device)
         predicted = best.iteration
-        sure = Predicted(
-            device.name,
-            software,
-            degrees.devices,
-            device.evidence is Evidence.MEASURED,
-            model.experts,
-        )
+        is_measured = device.evidence is Evidence.MEASURED
+        sure = Predicted(device.name, software, degrees.devices, is_measured, model.experts)
+        run_on = model.name, sequence_length, device.name, software, cluster.name
         allocated = run.memory_kind is MemoryFigure.ALLOCATED
         memory_bytes = predicted.allocated_bytes if allocated else predicted.memory_bytes
         return RunResult(
@@ -161,33 +146,17 @@ class _Validator:
             devices=degrees.devices,
             measured_s=measured_s,
             predicted_s=predicted.iteration_s,
-            error=predicted.iteration_s / measured_s - 1,
+            error=relative_error(predicted.iteration_s, measured_s),
             measured_memory_bytes=run.memory_bytes,
             predicted_memory_bytes=memory_bytes,
-            memory_error=None if run.memory_bytes is None else memory_bytes / run.memory_bytes - 1,
+            memory_error=relative_error(memory_bytes, run.memory_bytes),
             fits=best.fits,
-            plan=_plan_text(plan, model, device, software, cluster),
+            plan=RunPlan(*run_on, plan, model.experts),
             breakdown_s=predicted.breakdown,
             assumptions=notes.made(),
-            memory=memory_parts(predicted, device.memory.capacity.value),
+            memory=MemoryParts.of(predicted, device.memory.capacity.value),
             unstated=best.unstated,
             time_intervals=run_intervals(
                 load_residuals(), run.source, sure, predicted.iteration_s, best.unstated
             ),
         )
-
-
-def _said_of_software(run: TypedRun) -> SaidOfSoftware:
-    return SaidOfSoftware(run.gradient_bytes, run.attention_kernel, bool(run.blocking_launches))
-
-
-def _plan_text(
-    plan: UniformPlan, model: RunModel, device: Device, software: str, cluster: Cluster
-) -> RunPlan:
-    alike = {
-        key: value
-        for key, value in plan_mapping(plan).items()
-        if key in {field.name for field in fields(RunPlan)}
-    }
-    said = {"experts": model.experts, **alike}
-    return RunPlan(model.name, model.sequence_length, device.name, software, cluster.name, **said)

@@ -69,9 +69,10 @@ def _as_listed(run: TypedRun, sequence_length: int, notes: Notes) -> RunModel:
                 f"it says {key} {stated}, but {name} has {own}, and no other model of its family "
                 "is named by sizes"
             )
-    if listed.experts and (run.tp or 1) > 1 and run.etp is not None and run.etp != run.tp:
+    tp, etp = run.degrees.tp, run.degrees.etp
+    if listed.experts and (tp or 1) > 1 and etp is not None and etp != tp:
         raise InputError(
-            f"its experts are divided over {run.etp} devices where the rest is over tp {run.tp}, "
+            f"its experts are divided over {etp} devices where the rest is over tp {tp}, "
             "which no plan here expresses"
         )
     notes.assume("listed", name)
@@ -119,24 +120,15 @@ def dimensions_of(
     if run.hidden is None and run.heads is None and run.model:
         raise _unknown(run.model)
     if run.layers is None or run.hidden is None:
-        raise InputError(
-            f"it does not say {'how many layers' if run.layers is None else 'how wide'} the model "
-            "is"
-        )
-    if (run.ep or 1) > 1:
-        raise InputError(
-            f"expert parallelism over {run.ep}: no model that is named by dimensions has experts"
-        )
+        lacking = "how many layers" if run.layers is None else "how wide"
+        raise InputError(f"it does not say {lacking} the model is")
+    _check_no_experts(run, "no model that is named by dimensions has experts")
     heads = run.heads or _assumed_heads(run.hidden, rules, notes)
-    if run.family is not None:
-        candidates = [_dimensions(run.family, run, heads, sequence_length, rules)]
-        if run.family == "llama":
-            candidates += _grouped(candidates[0])
-    else:
-        candidates = [
-            _dimensions(family, run, heads, sequence_length, rules) for family in ("gpt", "llama")
-        ]
-        candidates += _grouped(candidates[-1])
+    families = ("gpt", "llama") if run.family is None else (run.family,)
+    candidates = [_dimensions(each, run, heads, sequence_length, rules) for each in families]
+    if candidates[-1].family == "llama":
+        kv_heads = (each for each in KV_HEADS if heads % each == 0)
+        candidates += [replace(candidates[-1], kv_heads=each) for each in kv_heads]
     if run.kv_heads is not None:
         candidates = [
             replace(each, kv_heads=run.kv_heads)
@@ -182,15 +174,16 @@ def _listed_dimensions(run: TypedRun, sequence_length: int, notes: Notes) -> Dim
         raise InputError(
             f"its model {run.model} is not of the families that are predicted ({families})"
         )
-    if (run.ep or 1) > 1:
-        raise InputError(f"expert parallelism over {run.ep}: {run.model} has no experts")
-    changed = {
-        key: getattr(run, key)
-        for key in ("layers", "heads", "ffn", "vocabulary")
-        if getattr(run, key) is not None
-    }
+    _check_no_experts(run, f"{run.model} has no experts")
+    stated = {key: getattr(run, key) for key in ("layers", "heads", "ffn", "vocabulary")}
+    changed = {key: value for key, value in stated.items() if value is not None}
     notes.assume("listed", run.model)
     return replace(found, sequence_length=sequence_length, **changed)
+
+
+def _check_no_experts(run: TypedRun, why: str) -> None:
+    if (run.degrees.ep or 1) > 1:
+        raise InputError(f"expert parallelism over {run.degrees.ep}: {why}")
 
 
 def _is_as_listed(run: TypedRun) -> bool:
@@ -235,14 +228,6 @@ def _dimensions(
     return found
 
 
-def _grouped(dimensions: Dimensions) -> list[Dimensions]:
-    return [
-        replace(dimensions, kv_heads=kv_heads)
-        for kv_heads in KV_HEADS
-        if dimensions.heads % kv_heads == 0
-    ]
-
-
 def _distinct(candidates: list[Dimensions], run: TypedRun) -> list[Dimensions]:
     if not candidates or (run.kv_heads is not None and candidates[0].heads % run.kv_heads):
         heads, family = run.kv_heads, run.family or "gpt"
@@ -263,7 +248,8 @@ def _nearest(candidates: list[Dimensions], run: TypedRun, rules: Assumptions) ->
         ratio = parameter_count(dimensions) / (run.parameters or 1.0)
         return max(ratio, 1 / ratio) - 1
 
-    chosen = next((each for each in candidates if off(each) <= CLOSE), min(candidates, key=off))
+    close = [each for each in candidates if off(each) <= CLOSE]
+    chosen = close[0] if close else min(candidates, key=off)
     if off(chosen) > rules.parameter_factor - 1:
         made = parameter_count(chosen) / 1e9
         raise InputError(
@@ -276,17 +262,10 @@ def _nearest(candidates: list[Dimensions], run: TypedRun, rules: Assumptions) ->
 def matrices_of(dimensions: Dimensions) -> DecoderMatrices:
     """The matrices of a model; the head of Llama is its own unless it says so, that of the others
     is tied."""
-    gated = dimensions.family in GATED
-    width = dimensions.head_width or dimensions.hidden // dimensions.heads
-    sizes = (
-        dimensions.hidden,
-        dimensions.heads,
-        dimensions.kv_heads,
-        width,
-        dimensions.ffn,
-        dimensions.vocabulary,
-    )
-    return DecoderMatrices(*sizes, gated=gated, tied=not gated or bool(dimensions.tied))
+    of, gated = dimensions, dimensions.family in GATED
+    sizes = (of.hidden, of.heads, of.kv_heads, of.head_width or of.hidden // of.heads)
+    tied = not gated or bool(of.tied)
+    return DecoderMatrices(*sizes, of.ffn, of.vocabulary, gated=gated, tied=tied)
 
 
 def parameter_count(dimensions: Dimensions) -> float:
@@ -307,14 +286,10 @@ def counted_flops(
     """
     tokens, matrices = samples * dimensions.sequence_length, matrices_of(dimensions)
     blocks = 2 * dimensions.layers * (matrices.attention + matrices.mlp) * tokens
-    columns = matrices.heads * matrices.head_width
-    attention = (
-        4 * dimensions.layers * columns * dimensions.sequence_length * tokens * convention.attention
-    )
+    scored = dimensions.layers * matrices.heads * matrices.head_width * dimensions.sequence_length
+    attention = 4 * scored * tokens * convention.attention
     head = 2 * dimensions.vocabulary * dimensions.hidden * tokens
-    again = convention.recomputed
-    return (
-        (4 if again and recompute == "full" else 3) * blocks
-        + (4 if again and recompute != "none" else 3) * attention
-        + 3 * head
-    )
+    recomputed = recompute if convention.recomputed else "none"
+    passes_of_blocks = 4 if recomputed == "full" else 3
+    passes_of_attention = 4 if recomputed != "none" else 3
+    return passes_of_blocks * blocks + passes_of_attention * attention + 3 * head

@@ -24,21 +24,9 @@ class PossiblePlan:
     choices: tuple[Assumption, ...]
 
 
-@dataclass(frozen=True)
-class Degrees:
-    """Parallel degrees of a run on ``devices`` devices."""
-
-    devices: int
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int = 1
-
-
 def possible_plans(
     run: TypedRun,
-    degrees: Degrees,
+    degrees: UniformPlan,
     layers: int,
     modes: tuple[Recompute, ...],
     rules: Assumptions,
@@ -55,26 +43,30 @@ def possible_plans(
     """
     if run.global_batch_samples is None:
         raise InputError("it does not say its global batch")
-    samples = run.global_batch_samples
-    base = UniformPlan(
-        tp=degrees.tp,
-        pp=degrees.pp,
-        dp=degrees.dp,
-        cp=degrees.cp,
-        ep=degrees.ep,
+    samples, zero_stage = run.global_batch_samples, run.zero_stage or 0
+    if zero_stage == 3 and degrees.pp > 1:
+        notes.assume("zero", "1")
+        zero_stage = 1
+    base = replace(
+        degrees,
         sequence_parallel=bool(run.sequence_parallel) and degrees.tp > 1,
-        zero_stage=_zero_stage(run, degrees.pp, notes),
+        zero_stage=zero_stage,
         precision=run.precision or Precision.BF16,
         attention=run.attention or Attention.FLASH,
         overlap_gradients=run.overlap_gradients,
         overlap_tensor=run.overlap_tensor,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
     )
+    # embedding and head count as blocks where the blocks alone do not make equal chunks
+    stage_layers = None
+    if base.pp > 1:
+        equal = equal_chunks(layers, base.chunks, ends_alone=base.interleave > 1)
+        stage_layers = equal or None
     plans = []
     for size in _micro_batch_sizes(run, degrees, samples, rules):
         batch = _whole_micro_batches(samples, size * degrees.dp)
-        sized, equal = _with_equal_stages(
-            replace(base, micro_batch_size=size, global_batch_size=batch), layers
+        sized = replace(
+            base, micro_batch_size=size, global_batch_size=batch, stage_layers=stage_layers
         )
         for recompute in modes if run.recompute is None else (run.recompute,):
             choices = [
@@ -82,7 +74,10 @@ def possible_plans(
                 (run.micro_batch_size is None, Assumption("micro_batch", str(size))),
                 (run.interleave is None and degrees.pp > 1, Assumption("interleave", "1")),
                 (run.recompute is None, Assumption("recompute", recompute.value)),
-                (equal, Assumption("stages", f"{(layers + 2) // sized.chunks} layers per chunk")),
+                (
+                    bool(stage_layers),
+                    Assumption("stages", f"{(layers + 2) // sized.chunks} layers per chunk"),
+                ),
             ]
             plans.append(
                 PossiblePlan(
@@ -93,14 +88,15 @@ def possible_plans(
     return tuple(plans)
 
 
-def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
-    """Parallel degrees that multiply to the number of devices; at most one of tp, pp and dp is
-    filled in, as what is left.
+def degrees_of(run: TypedRun, notes: Notes) -> UniformPlan:
+    """A plan with nothing but parallel degrees, which multiply to the number of devices; at most
+    one of tp, pp and dp is filled in, as what is left.
 
     Raises:
         InputError: they are not known, or they do not.
     """
-    known = {"tp": run.tp, "pp": run.pp, "dp": run.dp, "cp": run.cp}
+    stated = run.degrees
+    known = {"tp": stated.tp, "pp": stated.pp, "dp": stated.dp, "cp": stated.cp}
     found = {name: value or 1 for name, value in known.items()}
     missing = [name for name in ("tp", "pp", "dp") if known[name] is None]
     if run.devices is not None and math.prod(found.values()) == run.devices and run.devices > 1:
@@ -117,12 +113,12 @@ def degrees_of(run: TypedRun, notes: Notes) -> Degrees:
     elif missing and found["dp"] != devices:
         raise InputError(f"it does not say {' and '.join(missing)}")
     if math.prod(found.values()) != devices:
-        stated = " x ".join(f"{name} {value}" for name, value in found.items())
-        raise InputError(f"{stated} are not the {devices} devices that it ran on")
+        product = " x ".join(f"{name} {value}" for name, value in found.items())
+        raise InputError(f"{product} are not the {devices} devices that it ran on")
     filled = [f"{name} {found[name]}" for name in ("tp", "pp", "dp") if known[name] is None]
     if filled:
         notes.assume("degrees", ", ".join(filled))
-    return Degrees(devices, **found, ep=run.ep or 1)
+    return UniformPlan(**found, ep=stated.ep or 1)  # type: ignore[arg-type]
 
 
 def _whole_micro_batches(samples: int, together: int) -> int:
@@ -135,27 +131,10 @@ def _whole_micro_batches(samples: int, together: int) -> int:
     return nearest if abs(nearest - samples) <= NEARLY * samples else samples
 
 
-def _zero_stage(run: TypedRun, pp: int, notes: Notes) -> int:
-    stage = run.zero_stage or 0
-    if stage == 3 and pp > 1:
-        notes.assume("zero", "1")
-        return 1
-    return stage
-
-
 def _micro_batch_sizes(
-    run: TypedRun, degrees: Degrees, samples: int, rules: Assumptions
+    run: TypedRun, degrees: UniformPlan, samples: int, rules: Assumptions
 ) -> tuple[int, ...]:
     if run.micro_batch_size is not None:
         return (run.micro_batch_size,)
     share = samples / degrees.dp
     return tuple(size for size in rules.micro_batch_sizes if share % size == 0) or (1,)
-
-
-def _with_equal_stages(plan: UniformPlan, layers: int) -> tuple[UniformPlan, bool]:
-    """The plan with embedding and head counted as blocks where the blocks alone do not make equal
-    chunks."""
-    equal = (
-        () if plan.pp == 1 else equal_chunks(layers, plan.chunks, ends_alone=plan.interleave > 1)
-    )
-    return (replace(plan, stage_layers=equal), True) if equal else (plan, False)

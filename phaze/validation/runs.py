@@ -1,20 +1,18 @@
 """Measured runs of a file, typed or published, in typed fields, with the assumptions that reading
 them took."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from Estimator.devices.device import Device
 from phaze.validation.alike import filled_from_others
 from phaze.validation.assumptions import Assumptions, Notes
-from phaze.validation.measured_runs import read_rows, unread_columns
-from phaze.validation.published_row import RefusedRow
-from phaze.validation.run_hardware import RunHardware
+from phaze.validation.csv_table import RefusedRow
+from phaze.validation.published_runs import PublishedRow, read_rows, unread_columns
+from phaze.validation.published_words import is_nothing
+from phaze.validation.run_hardware import device_of
 from phaze.validation.translation import translated, with_defaults
-from phaze.validation.typed_run import TypedRun
-from phaze.validation.typed_table import is_typed, read_typed
-from phaze.validation.words import is_nothing
+from phaze.validation.typed_run import TypedRun, is_typed, read_typed
 from phaze_common.errors import InputError
 
 PUBLISHED_RUNS = Path(__file__).with_name("published_runs.csv")
@@ -41,42 +39,15 @@ def read_runs(
         line and the column.
     """
     path = path or PUBLISHED_RUNS
-    if is_typed(path):
-        rows = [
-            _refused(each) if isinstance(each, RefusedRow) else _completed(each, rules, device)
-            for each in read_typed(path)
-        ]
-        return _from_others(rows)
-    hardware, runs = RunHardware(), list[ReadRun]()
-    for row in read_rows(path):
+    runs = list[ReadRun]()
+    for row in read_typed(path) if is_typed(path) else read_rows(path):
         if isinstance(row, RefusedRow):
-            runs.append(_refused(row))
-            continue
-        notes = Notes()
-        try:
-            runs.append(
-                ReadRun(
-                    translated(row, rules, hardware, notes, device),
-                    notes,
-                    "",
-                    not is_nothing(row.recompute),
-                )
-            )
-        except InputError as error:
-            bare = TypedRun(
-                row.line, row.source, row.model, devices=row.devices, iteration_s=row.iteration_s
-            )
-            runs.append(ReadRun(replace(bare, memory_bytes=row.memory_bytes), notes, str(error)))
-    return _from_others(runs)
-
-
-def columns_not_read(path: Path | None) -> tuple[str, ...]:
-    """Columns of a file that nothing reads; typed files have none."""
-    return () if path is None or is_typed(path) else unread_columns(path)
-
-
-def _from_others(runs: Sequence[ReadRun]) -> tuple[ReadRun, ...]:
-    """The runs with what others of their source say; those that are refused stay as they are."""
+            bare = TypedRun(row.line, row.source, row.model)
+            runs.append(ReadRun(bare, Notes(), row.reason))
+        elif isinstance(row, TypedRun):
+            runs.append(_completed(row, rules, device))
+        else:
+            runs.append(_translated(row, rules, device))
     known = [each for each in runs if not each.refused]
     own = [each.own_recomputation for each in known]
     filled = iter(
@@ -85,8 +56,20 @@ def _from_others(runs: Sequence[ReadRun]) -> tuple[ReadRun, ...]:
     return tuple(each if each.refused else replace(each, run=next(filled)) for each in runs)
 
 
-def _refused(row: RefusedRow) -> ReadRun:
-    return ReadRun(TypedRun(row.line, row.source, row.model), Notes(), row.reason)
+def columns_not_read(path: Path | None) -> tuple[str, ...]:
+    """Columns of a file that nothing reads; typed files have none."""
+    return () if path is None or is_typed(path) else unread_columns(path)
+
+
+def _translated(row: PublishedRow, rules: Assumptions, device: Device | None) -> ReadRun:
+    notes = Notes()
+    try:
+        run = translated(row, rules, notes, device)
+    except InputError as error:
+        bare = TypedRun(row.line, row.source, row.model, devices=row.devices)
+        bare = replace(bare, iteration_s=row.iteration_s, memory_bytes=row.memory_bytes)
+        return ReadRun(bare, notes, str(error))
+    return ReadRun(run, notes, own_recomputation=not is_nothing(row.recompute))
 
 
 def _completed(run: TypedRun, rules: Assumptions, device: Device | None) -> ReadRun:
@@ -96,7 +79,7 @@ def _completed(run: TypedRun, rules: Assumptions, device: Device | None) -> Read
         run.software, run.year, None if run.precision is None else run.precision.value
     )
     try:
-        known = device or RunHardware.device_of(run)
+        known = device or device_of(run)
     except InputError:  # whoever prices the run says so
         known = None
     return ReadRun(with_defaults(run, framework, known, notes), notes)

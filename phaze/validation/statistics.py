@@ -16,17 +16,12 @@ OVERALL = "overall"
 
 def statistics_of(runs: Sequence[RunResult]) -> tuple[Statistics, tuple[Statistics, ...]]:
     """Statistics over all runs, and for every source in the order in which they appear."""
-    table = pd.DataFrame(
-        {
-            "source": [run.source for run in runs],
-            "model": [run.model for run in runs],
-            "skipped": [run.skipped for run in runs],
-            "measured": pd.Series([run.measured_s for run in runs], dtype=float),
-            "predicted": pd.Series([run.predicted_s for run in runs], dtype=float),
-            "error": pd.Series([run.error for run in runs], dtype=float),
-            "memory_error": pd.Series([run.memory_error for run in runs], dtype=float),
-        }
-    )
+    words = {name: [getattr(run, name) for run in runs] for name in ("source", "model", "skipped")}
+    numbers = {
+        name: pd.Series([getattr(run, name) for run in runs], dtype=float)
+        for name in ("measured_s", "predicted_s", "error", "memory_error")
+    }
+    table = pd.DataFrame(words | numbers)
     sources = tuple(
         _statistics(str(source), rows) for source, rows in table.groupby("source", sort=False)
     )
@@ -56,12 +51,9 @@ def _spearman(predicted: pd.DataFrame) -> float | None:
     weighted by their runs."""
     total, runs = 0.0, 0
     for _, rows in predicted.groupby(["source", "model"], sort=False):
-        if (
-            len(rows) < FEWEST_RANKED
-            or rows["measured"].nunique() == 1
-            or rows["predicted"].nunique() == 1
-        ):
+        times = rows[["predicted_s", "measured_s"]]
+        if len(rows) < FEWEST_RANKED or (times.nunique() == 1).any():
             continue
-        total += len(rows) * float(spearmanr(rows["predicted"], rows["measured"]).statistic)
+        total += len(rows) * float(spearmanr(rows["predicted_s"], rows["measured_s"]).statistic)
         runs += len(rows)
     return total / runs if runs else None

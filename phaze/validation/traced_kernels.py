@@ -113,11 +113,9 @@ def iteration_of(
     kernels: Sequence[TracedKernel], steps: int, rank: int | None = None, ranks: int | None = None
 ) -> TracedIteration:
     """The iteration that ``kernels``, at least one, make up ``steps`` times."""
-    parts, names, shapes = (
-        defaultdict[str, float](float),
-        defaultdict[tuple[str, str], float](float),
-        dict[ProductShape, float](),
-    )
+    parts = defaultdict[str, float](float)
+    names = defaultdict[tuple[str, str], float](float)
+    shapes = defaultdict[ProductShape, float](float)
     count = defaultdict[ProductShape, float](float)
     spans = defaultdict[str, list[Interval]](list)
     for each in kernels:
@@ -125,11 +123,10 @@ def iteration_of(
         parts[each.part] += seconds
         names[each.name, each.part] += seconds
         if each.product is not None:
-            shapes[each.product] = shapes.get(each.product, 0.0) + seconds
+            shapes[each.product] += seconds
             count[each.product] += 1.0 / steps
-        spans[each.part if each.part in (COMMUNICATION, MESSAGES) else ""].append(
-            (each.begin_us, each.end_us)
-        )
+        kind = each.part if each.part in (COMMUNICATION, MESSAGES) else ""
+        spans[kind].append((each.begin_us, each.end_us))
     computing_us, working_us = _length(spans[""]), _length([*spans[""], *spans[COMMUNICATION]])
     busy_us = _length([*spans[""], *spans[COMMUNICATION], *spans[MESSAGES]])
     whole_us = max(each.end_us for each in kernels) - min(each.begin_us for each in kernels)
@@ -141,9 +138,7 @@ def iteration_of(
         (busy_us - working_us) * MICRO / steps,
         (whole_us - busy_us) * MICRO / steps,
         longest_of(KernelTime(name, part, seconds) for (name, part), seconds in names.items()),
-        tuple(
-            ProductTime(shape, count[shape], seconds) for shape, seconds in sorted(shapes.items())
-        ),
+        tuple(ProductTime(each, count[each], seconds) for each, seconds in sorted(shapes.items())),
         rank,
         ranks,
     )
@@ -163,10 +158,10 @@ def kernel_rules() -> tuple[KernelRule, ...]:
 @cache
 def part_of(kernel: str) -> str:
     """The part that a kernel of this name belongs to."""
-    return next(
-        (rule.part for rule in kernel_rules() if re.search(rule.pattern, kernel, re.IGNORECASE)),
-        ELEMENTWISE,
-    )
+    for rule in kernel_rules():
+        if re.search(rule.pattern, kernel, re.IGNORECASE):
+            return rule.part
+    return ELEMENTWISE
 
 
 def product_of(operator: str, shapes: object) -> ProductShape | None:
@@ -177,11 +172,9 @@ def product_of(operator: str, shapes: object) -> ProductShape | None:
     if operands is None or not isinstance(shapes, list | tuple) or len(shapes) < operands.stop:
         return None
     left, right = shapes[operands]
-    if (
-        not (_is_shape(left) and _is_shape(right))
-        or not len(left) == len(right) == _RANK_OF[name]
-        or left[-1] != right[-2]
-    ):
+    if not (_is_shape(left) and _is_shape(right)):
+        return None
+    if not len(left) == len(right) == _RANK_OF[name] or left[-1] != right[-2]:
         return None
     return ProductShape.of(left[0] if len(left) == 3 else 1, left[-2], right[-1], left[-1])
 

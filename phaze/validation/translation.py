@@ -9,12 +9,8 @@ from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import find_model
 from phaze.validation.assumptions import Assumptions, Framework, Notes, first_found
 from phaze.validation.network_description import GIGABIT, network_in
-from phaze.validation.published_row import PublishedRow
-from phaze.validation.run_hardware import RunHardware
-from phaze.validation.run_model import check_experts, is_listed
-from phaze.validation.stages import fewest_chunks
-from phaze.validation.typed_run import FlopsConvention, TypedRun
-from phaze.validation.words import (
+from phaze.validation.published_runs import PublishedRow
+from phaze.validation.published_words import (
     attention_in,
     attention_kernel_in,
     blocking_launches_in,
@@ -27,6 +23,10 @@ from phaze.validation.words import (
     stated_stage_in,
     zero_stage_in,
 )
+from phaze.validation.run_hardware import device_of, tiers_of
+from phaze.validation.run_model import check_experts, is_listed
+from phaze.validation.stages import fewest_chunks
+from phaze.validation.typed_run import FlopsConvention, TypedRun
 from phaze_common.choices import Attention, Precision
 from phaze_common.errors import InputError
 
@@ -40,7 +40,6 @@ MEBI = 2**20 / 1e6
 def translated(
     row: PublishedRow,
     rules: Assumptions,
-    hardware: RunHardware,
     notes: Notes,
     device: Device | None = None,
 ) -> TypedRun:
@@ -52,12 +51,12 @@ def translated(
     """
     if row.unclear:
         notes.assume("unclear", ", ".join(row.unclear))
-    said = "; ".join((row.model, row.notes, row.overlap, row.recompute))
-    other = first_found(rules.other_trainings, said)
+    text = "; ".join((row.model, row.notes, row.overlap, row.recompute))
+    other = first_found(rules.other_trainings, text)
     if other is not None:
         raise InputError(other.means)
     for words in rules.not_priced:
-        if re.search(words.pattern, said, re.IGNORECASE):
+        if re.search(words.pattern, text, re.IGNORECASE):
             notes.assume("not_priced", words.means)
     run = _literal(row, rules, notes)
     framework = rules.framework_of(row, None if run.precision is None else run.precision.value)
@@ -67,7 +66,7 @@ def translated(
     run = replace(run, software=run.software or framework.software)
     if device is None:
         try:
-            device = hardware.device_of(run)
+            device = device_of(run)
         except InputError:  # whoever prices the run says so
             device = None
     run = _on_network(run, row, rules, device, notes)
@@ -84,81 +83,78 @@ def with_defaults(
 ) -> TypedRun:
     """The run with what ``framework`` does where it says nothing."""
     precision = run.precision or _usual_precision(framework, device)
-    gradients = run.gradient_bytes or framework.gradient_bytes.get(precision.value)
-    filled = {
-        "attention": run.attention or Attention(framework.attention),
+    usual = {
+        "attention": Attention(framework.attention),
         "precision": precision,
-        "gradient_bytes": gradients,
-        "sequence_parallel": framework.sequence_parallel
-        if run.sequence_parallel is None
-        else run.sequence_parallel,
-        "zero_stage": framework.zero_stage if run.zero_stage is None else run.zero_stage,
-        "overlap_gradients": framework.overlap_gradients
-        if run.overlap_gradients is None
-        else run.overlap_gradients,
-        "overlap_tensor": framework.overlap_tensor
-        if run.overlap_tensor is None
-        else run.overlap_tensor,
+        "gradient_bytes": framework.gradient_bytes.get(precision.value),
+        "sequence_parallel": framework.sequence_parallel,
+        "zero_stage": framework.zero_stage,
+        "overlap_gradients": framework.overlap_gradients,
+        "overlap_tensor": framework.overlap_tensor,
     }
-    made = [
-        f"{name} {_said(value)}"
-        for name, value in filled.items()
+    filled = {
+        name: value
+        for name, value in usual.items()
         if getattr(run, name) is None and value is not None
-    ]
-    if made:
-        notes.assume("defaults", f"{framework.name}: {', '.join(made)}")
+    }
+    if filled:
+        usual_values = ", ".join(f"{name} {_text_of(value)}" for name, value in filled.items())
+        notes.assume("defaults", f"{framework.name}: {usual_values}")
     return replace(run, **filled)  # type: ignore[arg-type]
 
 
-def _said(value: object) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+def _text_of(value: object, yes: str = "on", no: str = "off") -> str:
+    if isinstance(value, bool):
+        return yes if value else no
+    return str(value)
 
 
 def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     """What the row says, without defaults; words that are not literal are noted."""
-    words = {
+    words: dict[str, tuple[str, object]] = {
         "recompute": (row.recompute, recompute_in(row.recompute)),
         "sequence_parallel": (row.sequence_parallel, flag_in(row.sequence_parallel)),
-        "zero_stage": _sharding(row),
+        "zero_stage": (row.zero, zero_stage_in(row.zero)),
         "precision": (row.precision, precision_in(row.precision)),
     }
     for name, (text, value) in words.items():
-        if not is_nothing(text) and text != _plain(value):
+        if not is_nothing(text) and text != _text_of(value, "yes", "no"):
             notes.assume(
-                "words", f"{name} {text[:40]!r} is {'not known' if value is None else _said(value)}"
+                "words",
+                f"{name} {text[:40]!r} is {'not known' if value is None else _text_of(value)}",
             )
     if words["precision"][1] is None and not is_nothing(row.precision):
         known = ", ".join(each.value for each in Precision)
         raise InputError(
             f"its number format {row.precision[:40]!r} is none that is predicted ({known})"
         )
-    if is_nothing(row.zero) and words["zero_stage"][1] is not None:
-        notes.assume("words", f"ZeRO stage {words['zero_stage'][1]}, as framework or notes say")
+    if is_nothing(row.zero):
+        stage = stated_stage_in(row.framework, row.notes, row.overlap)
+        words["zero_stage"] = (row.zero, stage)
+        if stage is not None:
+            notes.assume("words", f"ZeRO stage {stage}, as framework or notes say")
     attention = attention_in(row.notes, row.source, row.framework)
     if attention is not None:
         notes.assume("words", f"attention is {attention}, as notes, source or framework say")
     meant = _named_model(row, rules, notes)
-    named = (
-        None
-        if is_listed(meant) and _has_no_other_width(row, meant)
-        else first_found(rules.models, row.model)
-    )
+    listed, named, spelled = is_listed(meant), None, None
+    if not (listed and _has_no_other_width(row, meant)):
+        named = first_found(rules.models, row.model)
     if named is not None and named.family is None:
         raise InputError(f"its model is {named.reason}")
-    spelled = None if is_listed(meant) else parse_dimensions(meant) if meant != row.model else None
+    family = None if named is None else named.family
     sizes = {name: getattr(row, name) for name in SIZES}
-    if is_listed(meant) and meant != row.model:
+    if listed and meant != row.model:
         sizes["hidden"] = None  # it is that of the listed model
-    if spelled is not None:
-        sizes = {
-            name: getattr(spelled, name) if value is None else value
-            for name, value in sizes.items()
-        }
+    elif meant != row.model and (spelled := parse_dimensions(meant)) is not None:
+        family = spelled.family
+        stated = {name: value for name, value in sizes.items() if value is not None}
+        sizes = {name: getattr(spelled, name) for name in SIZES} | stated
     return TypedRun(
         line=row.line,
         source=row.source,
-        model=meant if is_listed(meant) else row.model,
-        family=spelled.family if spelled is not None else None if named is None else named.family,
+        model=meant if listed else row.model,
+        family=family,
         parameters=None if row.parameters is None else float(round(row.parameters)),
         **sizes,
         device=row.gpu or None,
@@ -170,7 +166,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         attention_kernel=attention_kernel_in(row.notes, row.source, row.framework),
         blocking_launches=blocking_launches_in(row.notes),
         gradient_bytes=gradient_bytes_in(f"{row.precision}; {row.notes}"),
-        **{name: getattr(row, name) for name in ("tp", "pp", "dp", "cp", "ep", "etp")},
+        degrees=row.degrees,
         micro_batch_size=row.micro_batch_size,
         iteration_s=row.iteration_s,
         tflops_per_device=row.tflops_per_device,
@@ -207,32 +203,12 @@ def _has_no_other_width(row: PublishedRow, listed: str) -> bool:
     return row.hidden is None or row.hidden == getattr(find_model(listed), "hidden", None)
 
 
-def _sharding(row: PublishedRow) -> tuple[str, int | None]:
-    """What a row says of ZeRO, in its column or, by number or program, elsewhere."""
-    if not is_nothing(row.zero):
-        return row.zero, zero_stage_in(row.zero)
-    stated = stated_stage_in(row.framework, row.notes, row.overlap)
-    return row.zero, stated
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
-
-
 def _usual_precision(framework: Framework, device: Device | None) -> Precision:
-    usual = Precision(framework.precision)
-    if device is None or usual.matrix_format in device.matrix.peak:
-        return usual
-    return next(
-        (
-            each
-            for each in (Precision.FP16, Precision.BF16)
-            if each.matrix_format in device.matrix.peak
-        ),
-        Precision.FP32,
-    )
+    usual = (Precision(framework.precision), Precision.FP16, Precision.BF16)
+    for each in usual:
+        if device is None or each.matrix_format in device.matrix.peak:
+            return each
+    return Precision.FP32
 
 
 def _on_network(
@@ -246,7 +222,7 @@ def _on_network(
         notes.assume("words", f"cluster {named.cluster}")
         run = replace(run, cluster=named.cluster)
     words = network_in(row.network)
-    tiers = RunHardware.tiers_of(run, device)
+    tiers = tiers_of(run, device)
     if len(tiers) != 2:  # a torus has no nodes
         return run
     rate = None
@@ -259,12 +235,15 @@ def _on_network(
     return replace(run, devices_per_node=words.devices_per_node, node_bytes_per_s=rate)
 
 
+def _length(run: TypedRun) -> int | None:
+    if run.sequence_length or not is_listed(run.model):
+        return run.sequence_length
+    return find_model(run.model).sequence_length
+
+
 def _timed_by_tokens(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:
     """The time of an iteration from the tokens that a device trains on in a second."""
-    tokens, samples = row.tokens_per_s_per_device, run.global_batch_samples
-    length = run.sequence_length or (
-        find_model(run.model).sequence_length if is_listed(run.model) else None
-    )
+    tokens, samples, length = row.tokens_per_s_per_device, run.global_batch_samples, _length(run)
     if run.iteration_s is not None or tokens is None or not (samples and length and run.devices):
         return run
     notes.assume("iteration_time", f"from {tokens:g} tokens a second and device")
@@ -276,7 +255,7 @@ def _counted(
 ) -> TypedRun:
     if run.iteration_s is not None or (row.tflops_per_device is None and row.mfu is None):
         return run
-    named = rules.convention(row.tflops_convention)
+    named = first_found(rules.conventions, row.tflops_convention)
     hardware = framework.counts_recomputation and row.tflops_per_device is not None
     usual = FlopsConvention.HARDWARE if hardware else FlopsConvention.MODEL
     return replace(run, flops_convention=usual if named is None else named.name)
@@ -287,9 +266,7 @@ def _samples(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
     if samples is None:
         return _accumulated(row, run, notes)
     if row.global_batch_in_tokens:
-        length = run.sequence_length or (
-            find_model(run.model).sequence_length if is_listed(run.model) else 0
-        )
+        length = _length(run)
         if not length:
             return None
         samples /= length
@@ -303,17 +280,14 @@ def _samples(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
 def _accumulated(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
     """The batch of a run that tells its micro-batches, or is sharded fully, where one of each
     replica makes a step."""
-    found = _MICRO_BATCHES.search(row.notes)
-    number = (
-        int(found[1] or found[2])
-        if found
-        else 1
-        if run.zero_stage == 3 and row.tokens_per_s_per_device
-        else None
-    )
-    if number is None or run.micro_batch_size is None or run.dp is None:
+    number = None
+    if found := _MICRO_BATCHES.search(row.notes):
+        number = int(found[1] or found[2])
+    elif run.zero_stage == 3 and row.tokens_per_s_per_device:
+        number = 1
+    if number is None or run.micro_batch_size is None or run.degrees.dp is None:
         return None
-    samples = number * run.micro_batch_size * run.dp
+    samples = number * run.micro_batch_size * run.degrees.dp
     notes.assume("batch", f"{samples}, of {number} micro-batches")
     return samples
 
@@ -324,11 +298,15 @@ def _interleave(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
     stated = chunks_in(row.interleave)
     if stated is None or stated is not True:
         return stated
-    layers, samples, pp = run.layers, run.global_batch_samples or row.global_batch, run.pp or 1
+    layers, samples, pp = (
+        run.layers,
+        run.global_batch_samples or row.global_batch,
+        run.degrees.pp or 1,
+    )
     if layers is None or pp == 1 or not samples:
         chunks = 1
     else:
-        together = (run.micro_batch_size or 1) * (run.dp or 1)
+        together = (run.micro_batch_size or 1) * (run.degrees.dp or 1)
         exists = row.global_batch_in_tokens or -(-int(samples) // together) % pp == 0
         chunks = fewest_chunks(layers, pp) if exists else 1
     notes.assume("interleave", f"{chunks}, of {row.interleave[:30]!r}")

@@ -14,7 +14,7 @@ from aceso_databases import write_database
 from third_party.aceso import comparison
 from third_party.aceso.command_line import main
 from third_party.aceso.compared_cases import read_cases
-from third_party.aceso.comparison import BASELINES, KEPT, MARKDOWN, SEARCH, TABLE
+from third_party.aceso.comparison import ANSWERS, BASELINES, MARKDOWN, SEARCH, TABLE
 from third_party.aceso.database import read_database
 from third_party.aceso.models import find_model
 from third_party.aceso.plans import plan_document
@@ -119,12 +119,12 @@ def test_an_interrupted_comparison_goes_on_where_it_was(
     monkeypatch.setattr(comparison, "COMPILED_S", 1e9)  # each method once
     with pytest.raises(KeyboardInterrupt):
         main(asked)
-    kept = (tmp_path / "out" / KEPT).read_text()
+    kept = (tmp_path / "out" / ANSWERS).read_text()
     assert len(table(tmp_path / "out")) == len(kept.splitlines()) == 2
-    (tmp_path / "out" / KEPT).write_text(kept + kept[:40])  # as a killed process leaves it
+    (tmp_path / "out" / ANSWERS).write_text(kept + kept[:40])  # as a killed process leaves it
     assert main(asked) == 0
     assert len(table(tmp_path / "out")) == len(asked_for) - 1 == 2 * (len(BASELINES) + 1)
-    assert (tmp_path / "out" / KEPT).read_text().startswith(kept)
+    assert (tmp_path / "out" / ANSWERS).read_text().startswith(kept)
     before = len(asked_for)
     assert main(asked) == 0 and len(asked_for) == before
     assert main([*asked, "--gap", "0.5"]) == 0

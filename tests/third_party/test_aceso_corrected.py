@@ -2,6 +2,7 @@
 measured."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,10 @@ from aceso_databases import RESNET, tiny, write_database
 
 from third_party.aceso.chains import model_chain
 from third_party.aceso.corrected import NO_CORRECTIONS, changes, corrected
-from third_party.aceso.corrections import NAMES, Mechanisms, load_corrections
+from third_party.aceso.corrections import NAMES, Corrections, Mechanisms, load_corrections
 from third_party.aceso.database import OPERATOR_COLUMNS, Database, read_database
 from third_party.aceso.evaluation import evaluate
-from third_party.aceso.held_memory import held_memory
+from third_party.aceso.held_memory import HeldMemory, held_memory
 from third_party.aceso.models import find_model
 from third_party.aceso.plans import Plan, StagePlan, read_plan
 from third_party.aceso.product_rates import device_facts
@@ -94,6 +95,23 @@ def test_without_corrections_it_is_acesos_model(tmp_path: Path, family: str, see
 
 def only(**which: bool) -> Mechanisms:
     return replace(NO_CORRECTIONS, **which)
+
+
+def held_by(
+    database: Database,
+    rows: Sequence[int],
+    stage: StagePlan,
+    micro_batch: int,
+    in_flight: int,
+    rules: Corrections,
+) -> HeldMemory:
+    names = [database.names[row] for row in rows]
+    values = [
+        database.of(micro_batch // choice.dp, choice.tp, choice.algorithm)[:, row]
+        for row, choice in zip(rows, stage.choices, strict=True)
+    ]
+    form = rules.format_of(database.model.family.name)
+    return held_memory(names, values, stage.recomputed, in_flight, rules, form)
 
 
 def test_weight_gradients_that_were_not_measured_are_added(tmp_path: Path) -> None:
@@ -202,7 +220,7 @@ def test_held_memory_by_hand(tmp_path: Path) -> None:
     database = gpt(tmp_path)
     rows = model_chain(database.model, database.names).rows
     stage = StagePlan(1, (ONE,) * 5, (False,) * 5)  # layer norm to attention dropout
-    held = held_memory(database, rows[1:6], stage, 1, 3, RULES)
+    held = held_by(database, rows[1:6], stage, 1, 3, RULES)
     assert held.state_mib == 4 * 8 and held.in_flight == 3 and held.copy_mib == 4
     # input 8; outputs of layer norm 8 and qkv 24; scores are freed; softmax 64; dropout 96
     assert held.kept_mib == 8 + 8 + 24 + 64 + 96
@@ -210,7 +228,7 @@ def test_held_memory_by_hand(tmp_path: Path) -> None:
     assert held.working_mib == 64 + 64
     assert held.allocated_mib == 32 + 3 * 200 + 128 and held.reserved_mib == held.allocated_mib + 4
     again = StagePlan(1, (ONE,) * 5, (False, False, False, True, True))
-    held = held_memory(database, rows[1:6], again, 1, 1, RULES)
+    held = held_by(database, rows[1:6], again, 1, 1, RULES)
     assert (
         held.kept_mib == 8 + 8 + 24 + 64 + 64
     )  # scores are the input of what is recomputed; of dropout the output alone
@@ -226,11 +244,11 @@ def test_a_residual_stream_made_within_a_recomputed_stretch_is_kept_by_the_next_
         6:11
     ]  # dense, dropout, layer norm, two products
     own = StagePlan(1, (ONE,) * 5, (True, True, True, False, True))
-    held = held_memory(database, rows, own, 1, 1, RULES)
+    held = held_by(database, rows, own, 1, 1, RULES)
     # input 80, outputs of layer norm 8 and of the products 32 and 8, and of the dropout 2/3 of 12,
     # which is made within the first stretch and given to the second
     assert held.kept_mib == 80 + 8 + 32 + 8 + 8
-    held = held_memory(
+    held = held_by(
         database, rows, StagePlan(1, (ONE,) * 5, (False, False, False, False, True)), 1, 1, RULES
     )
     assert held.kept_mib == 80 + 12 + 8 + 32 + 8  # of the dropout with its mask, once
@@ -239,7 +257,7 @@ def test_a_residual_stream_made_within_a_recomputed_stretch_is_kept_by_the_next_
 def test_memory_at_the_step_counts_where_activations_are_few(tmp_path: Path) -> None:
     database = gpt(tmp_path)
     rows = model_chain(database.model, database.names).rows
-    held = held_memory(database, rows[:1], StagePlan(1, (ONE,), (False,)), 1, 1, RULES)
+    held = held_by(database, rows[:1], StagePlan(1, (ONE,), (False,)), 1, 1, RULES)
     assert held.allocated_mib == max(18 * 8 + 1 + 12 + 8 + 1 + 18, 18 * 9)
 
 

@@ -17,9 +17,9 @@ from third_party.aceso.evaluation import evaluate
 from third_party.aceso.exact_stages import exact_stage
 from third_party.aceso.least_limits import least_limit_us, longest_stages, windows
 from third_party.aceso.models import find_model
-from third_party.aceso.partitions import Cut, Machine
+from third_party.aceso.partitions import Cut
 from third_party.aceso.pricing import LABELS, MANY_LABELS, Pricing, tried_multipliers
-from third_party.aceso.questions import Question
+from third_party.aceso.questions import Machine, Question
 from third_party.aceso.reaches import choices_of
 from third_party.aceso.search import search
 from third_party.aceso.spaces import NEVER, stage_space
@@ -106,7 +106,7 @@ def test_no_way_to_run_a_stage_is_below_its_bound_and_one_is_at_its_exact_time(
             for devices in (1, 2)
             if (space := stage_space(database, chain, 2, devices)) is not None
         )
-        pricing = Pricing.made(chain, spaces, Machine(2, 2), limit, 2, 1e9)
+        pricing = Pricing(question, chain, spaces, 1e9)
         pricing.tighten(1e9)
         for first, end, at, behind in (
             (0, 4, 0, 0),
@@ -152,7 +152,7 @@ def test_layers_that_repeat_are_priced_as_if_each_were_written_out(tmp_path: Pat
             for devices in (1, 2)
             if (space := stage_space(database, chain, micro_batch, devices))
         )
-        pricing = Pricing.made(chain, spaces, Machine(4, 2), limit, 4, 1e9)
+        pricing = Pricing(question, chain, spaces, 1e9)
         pricing.tighten(1e9)
         for first, length in ((1, 4), (4, 4), (13, 4), (10, 10), (16, 4), (0, 20), (18, 2)):
             for at in range(len(spaces)):

@@ -13,18 +13,19 @@ import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_common.errors import InputError
 
 from .chains import Chain
+from .compiled import Integers
 from .evaluation import evaluate
 from .models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start
-from .partitions import Cut, Machine, anywhere, best_partitions
-from .plans import Plan, StagePlan
+from .partitions import Cut, anywhere, best_partitions
+from .plans import Plan, StagePlan, plan_document
 from .price_tables import TableLayout, place
 from .questions import Question
 from .resharding import Choice
@@ -34,8 +35,6 @@ from .stage_paths import Stretch, path_price
 MOST_UNITS = 64  # groups of layers that stages are cut from, as Alpa clusters layers first
 EVEN = 1e-9
 ATTENTION = ("attention-score", "attention-softmax", "attention-dropout", "attention-context")
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,15 @@ class Baseline:
     iteration_s: float | None
     plans: int  # looked at
     seconds: float
+
+    def document(self) -> dict[str, Any]:
+        """As the command line prints it."""
+        return {
+            "iteration_s": self.iteration_s,
+            "search_s": self.seconds,
+            "plans": self.plans,
+            "plan": None if self.plan is None else plan_document(self.plan),
+        }
 
 
 def baselines(question: Question) -> dict[str, Baseline]:
@@ -103,9 +111,8 @@ def _uniform_plans(question: Question) -> Iterator[Plan]:
     for stages in range(1, min(question.most_stages, units, question.devices) + 1):
         devices, rest = divmod(question.devices, stages)
         ends = [edges[round(units * at / stages)] for at in range(stages + 1)]
-        for width, micro_batch in itertools.product(
-            database.tensor_parallel, question.micro_batch_sizes
-        ):
+        sizes = itertools.product(database.tensor_parallel, question.micro_batch_sizes)
+        for width, micro_batch in sizes:
             replicas = devices // width
             if rest or devices % width or devices > question.per_node or micro_batch % replicas:
                 continue
@@ -114,7 +121,7 @@ def _uniform_plans(question: Question) -> Iterator[Plan]:
             for flags in rules:
                 parts = [flags[first:end] for first, end in itertools.pairwise(ends)]
                 held = tuple(_stage(Choice(width, replicas, 0), part) for part in parts)
-                yield Plan(database.model, question.global_batch, micro_batch, held)
+                yield question.plan(micro_batch, held)
 
 
 def _stage(choice: Choice, flags: Integers) -> StagePlan:
@@ -124,17 +131,10 @@ def _stage(choice: Choice, flags: Integers) -> StagePlan:
 def recomputed_flags(question: Question, chain: Chain) -> Integers:
     """(operators) 1 for what whole-layer recomputation repeats: all but embeddings and the last
     layers behind the body."""
-    names = question.database.names
-    return np.array(
-        [
-            int(
-                at < chain.body
-                and not any(part in names[row] for part in NEVER_RECOMPUTED_BY_ACESO)
-            )
-            for at, row in enumerate(chain.rows)
-        ],
-        dtype=np.int64,
-    )
+    names = [question.database.names[row] for row in chain.rows]
+    ends = [any(part in name for part in NEVER_RECOMPUTED_BY_ACESO) for name in names]
+    within = np.arange(chain.length) < chain.body
+    return np.array(within & ~np.array(ends), dtype=np.int64)
 
 
 def layer_stages(question: Question) -> Baseline:
@@ -230,24 +230,19 @@ class _LayerCuts:
         if not ways:
             return None, count
         number = question.global_batch // micro_batch
-        machine = Machine(question.devices, question.per_node)
-        high = float(prices[prices < NEVER].max())
+        machine, limits = question.machine, (0.0, float(prices[prices < NEVER].max()))
         windows = anywhere(layout, machine)
-        met = best_partitions(
-            prices, layout, machine, windows, number, (0.0, high), NEVER, EVEN
-        ).met
+        met = best_partitions(prices, layout, machine, windows, number, limits, NEVER, EVEN).met
         if not met:
             return None, count
-        found = (place(layout, *astuple(cut)) for cut in met[0].cuts)
+        found = (place(layout, *cut) for cut in met[0].cuts)
         stages = tuple(_stage(*ways[int(where)]) for where in found)
-        model = question.database.model
-        return Plan(model, question.global_batch, micro_batch, stages), count
+        return question.plan(micro_batch, stages), count
 
     def _layout(self, devices: Integers) -> TableLayout:
         """Places for the stages, all of them different."""
         question, units = self.question, len(self.edges) - 1
-        flags = 4 if question.devices > question.per_node else 1
-        behind = min(question.most_stages, question.devices)
+        flags, behind = question.node_flags, question.stages_at_most
         number = np.arange(units, dtype=np.int64)
         shape = flags, len(devices), behind, units
         return TableLayout(

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .compiled import outer
+from .compiled import Integers, outer
 from .models import Model, operator_chain
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

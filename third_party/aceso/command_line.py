@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from third_party.cases import count_up_to, run_bridge
 from .database import Database, read_database
 from .evaluation import DEVICES_PER_NODE, evaluate
 from .models import find_model
-from .plans import Plan, plan_document, read_plan
+from .plans import Plan, read_plan
 from .questions import MOST_STAGES, TIME_LIMIT_S, Question
 
 PROGRAM = "python -m third_party.aceso"
@@ -48,26 +48,10 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
     if given.command == "search":
         from .search import search
 
-        found = search(question)
-        return {
-            "iteration_s": found.iteration_s,
-            "bound_s": found.bound_s,
-            "status": found.status,
-            "gap": 1.0 - found.bound_s / found.iteration_s,
-            "search_s": found.seconds,
-            "plan": plan_document(found.plan),
-        }
+        return search(question).document()
     from .baselines import baselines
 
-    return {
-        name: {
-            "iteration_s": each.iteration_s,
-            "search_s": each.seconds,
-            "plans": each.plans,
-            "plan": None if each.plan is None else plan_document(each.plan),
-        }
-        for name, each in baselines(question).items()
-    }
+    return {name: each.document() for name, each in baselines(question).items()}
 
 
 def _compared(given: argparse.Namespace) -> list[str]:
@@ -102,14 +86,8 @@ def _question(given: argparse.Namespace) -> Question:
     model = find_model(given.model, given.size, given.layers)
     database = read_database(given.database, model)
     if database.unmeasured:
-        unmeasured = "; ".join(database.unmeasured)
-        say(
-            sys.stderr,
-            [
-                f"warning: {given.database} has nothing measured with {unmeasured}: no plan here "
-                "uses that"
-            ],
-        )
+        nothing = f"nothing measured with {'; '.join(database.unmeasured)}: no plan here uses that"
+        say(sys.stderr, [f"warning: {given.database} has {nothing}"])
     return Question(
         database,
         given.gpus,
@@ -130,20 +108,16 @@ def _parser() -> argparse.ArgumentParser:
     more = "also with what the cost model leaves out, and what each correction adds"
     price.add_argument("--corrected", action="store_true", help=more)
     find = commands.add_parser("search", help="find the fastest plan, with a bound on all plans")
-    simple = commands.add_parser(
-        "baselines",
-        help="find the plans of Megatron-LM's grid, uniform ones, and of stages cut at layers",
-    )
-    side = commands.add_parser(
-        "compare",
-        help="all methods on the cases of a file: seconds, bounds and what the search cost",
-    )
-    add = side.add_argument
-    add("cases", type=Path, metavar="CASES.yaml", help="such as those of scripts/studies/aceso")
+    simpler = "find the plans of Megatron-LM's grid, uniform ones, and of stages cut at layers"
+    simple = commands.add_parser("baselines", help=simpler)
+    methods = "all methods on the cases of a file: seconds, bounds and what the search cost"
+    side = commands.add_parser("compare", help=methods)
+    studies = "such as those of scripts/studies/aceso"
+    side.add_argument("cases", type=Path, metavar="CASES.yaml", help=studies)
     kept = "of the tables; answers that are there are kept"
-    add("--output", required=True, metavar="FOLDER", help=kept)
+    side.add_argument("--output", required=True, metavar="FOLDER", help=kept)
     stored = "of stored plans, default plans beside the database"
-    add("--plans", type=Path, metavar="FOLDER", help=stored)
+    side.add_argument("--plans", type=Path, metavar="FOLDER", help=stored)
     count = count_up_to(MOST)
     for command in (find, simple):
         add = command.add_argument
@@ -163,34 +137,30 @@ def _parser() -> argparse.ArgumentParser:
         add("--time-limit", type=_positive, default=TIME_LIMIT_S, metavar="S", help=seconds)
         gap = "relative, that is good enough; default 0"
         add("--gap", type=_fraction, default=0.0, metavar="X", help=gap)
+    profiled = "of profiled operators"
     for command in (price, find, simple, side):
         command.add_argument(
-            "--database", type=Path, required=True, metavar="FOLDER", help="of profiled operators"
+            "--database", type=Path, required=True, metavar="FOLDER", help=profiled
         )
     for command in (price, find, simple):
-        node = f"default {DEVICES_PER_NODE}"
-        command.add_argument(
-            "--gpus-per-node", type=count, default=DEVICES_PER_NODE, metavar="N", help=node
-        )
+        add, node = command.add_argument, f"default {DEVICES_PER_NODE}"
+        add("--gpus-per-node", type=count, default=DEVICES_PER_NODE, metavar="N", help=node)
     return parser
 
 
 def _positive(text: str) -> float:
-    value = _number(text)
-    if not 0.0 < value <= MOST:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number above 0 and up to {MOST}")
-    return value
+    return _number(text, lambda value: 0.0 < value <= MOST, f"above 0 and up to {MOST}")
 
 
 def _fraction(text: str) -> float:
-    value = _number(text)
-    if not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number from 0 to below 1")
-    return value
+    return _number(text, lambda value: 0.0 <= value < 1.0, "from 0 to below 1")
 
 
-def _number(text: str) -> float:
+def _number(text: str, is_allowed: Callable[[float], bool], allowed: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        return math.nan
+        value = math.nan
+    if not is_allowed(value):
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number {allowed}")
+    return value

@@ -7,9 +7,10 @@ from typing import Any
 
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import read_yaml
+from third_party.cases import integer
 
-KEYS = {"gpus_per_node", "memory_limit_mb", "cases"}
-CASE_KEYS = {"model", "size", "layers", "gpus", "global_batch_size"}
+KEYS = ("gpus_per_node", "memory_limit_mb", "cases")
+NAMES, COUNTS = ("model", "size"), ("gpus", "global_batch_size")
 MOST = 2**31
 
 
@@ -35,40 +36,24 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     """The cases of a file. Raises InputError: it cannot be read, or a case lacks something or has
     what no case has."""
     document = read_yaml(path)
-    if (
-        not isinstance(document, dict)
-        or set(document) != KEYS
-        or not isinstance(document["cases"], list)
-        or not document["cases"]
-    ):
+    cases = document.get("cases") if isinstance(document, dict) else None
+    if not isinstance(cases, list) or not cases or set(document) != set(KEYS):
         raise InputError(f"{path} is no comparison; give a YAML file of {', '.join(sorted(KEYS))}")
+    per_node, memory = (integer(document[key], f"{path}: {key}", 1, MOST) for key in KEYS[:2])
     return tuple(
-        _case(each, document, f"{path}, case {at}")
-        for at, each in enumerate(document["cases"], start=1)
+        _case(each, per_node, memory, f"{path}, case {at}") for at, each in enumerate(cases, 1)
     )
 
 
-def _case(given: Any, document: dict[str, Any], source: str) -> Case:
-    if not isinstance(given, dict) or not CASE_KEYS - {"layers"} <= set(given) <= CASE_KEYS:
+def _case(given: Any, per_node: int, memory_mib: int, source: str) -> Case:
+    needed = {*NAMES, *COUNTS}
+    if not isinstance(given, dict) or not needed <= set(given) <= needed | {"layers"}:
         raise InputError(
-            f"{source} is no case; give {', '.join(sorted(CASE_KEYS - {'layers'}))}, and layers "
-            "where they are free"
+            f"{source} is no case; give {', '.join(sorted(needed))}, and layers where they are free"
         )
-
-    def whole(key: str, values: dict[str, Any]) -> int:
-        value = values[key]
-        if type(value) is not int or not 1 <= value <= MOST:
-            raise InputError(
-                f"{source}: {key} is {value!r:.40}; give a whole number from 1 to {MOST}"
-            )
-        return value
-
-    return Case(
-        str(given["model"]),
-        str(given["size"]),
-        whole("layers", given) if given.get("layers") is not None else None,
-        whole("gpus", given),
-        whole("global_batch_size", given),
-        float(whole("memory_limit_mb", document)),
-        whole("gpus_per_node", document),
-    )
+    devices, batch = (integer(given[key], f"{source}: {key}", 1, MOST) for key in COUNTS)
+    layers = given.get("layers")
+    if layers is not None:
+        layers = integer(layers, f"{source}: layers", 1, MOST)
+    model, size = (str(given[key]) for key in NAMES)
+    return Case(model, size, layers, devices, batch, float(memory_mib), per_node)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from phaze_common.compile_time import CompileTime
 from phaze_common.errors import ArtefactError, InfeasibleError, InputError
@@ -40,7 +41,7 @@ from .search import search
 
 logger = logging.getLogger(__name__)
 
-KEPT, TABLE, MARKDOWN = "answers.jsonl", "comparison.csv", "comparison.md"
+ANSWERS, TABLE, MARKDOWN = "answers.jsonl", "comparison.csv", "comparison.md"
 SEARCH, PUBLISHED = "certified search", "Aceso, stored plan"
 BASELINES: Mapping[str, Callable[[Question], Baseline]] = {
     "Megatron-LM grid": megatron_grid,
@@ -97,14 +98,6 @@ class Answer:
         return 1.0 - self.bound_s / self.iteration_s
 
 
-@dataclass(frozen=True)
-class _Found:
-    plan: Plan | None
-    bound_s: float | None
-    status: str
-    candidates: int | None
-
-
 def compare(
     cases: Sequence[Case], folder: Path, output: Path, limits: Limits, plans: Path | None
 ) -> list[Answer]:
@@ -117,7 +110,7 @@ def compare(
     check_writable(output)
     check_replaceable(output, {TABLE: None, MARKDOWN: None}, force=False)
     stored = _stored(plans)
-    known = {each.key: each for each in kept_answers(output)}
+    known = {each.key: each for each in earlier_answers(output)}
     data, code = _digest(folder), code_version(Path(__file__).parent)
     answers: list[Answer] = []
     try:
@@ -131,25 +124,25 @@ def compare(
                 key = content_key(asdict(case), method, limited, data, code, name)
                 if key not in known:
                     found = known[key] = _answer(case, database, method, limits, plan, key)
-                    append_line(output / KEPT, json.dumps(asdict(found)).encode() + b"\n", b"")
-                    told = (case.name, case.devices, method, found.iteration_s)
-                    logger.info("%s, %d GPUs, %s: %s s", *told)
+                    append_line(output / ANSWERS, json.dumps(asdict(found)).encode() + b"\n", b"")
+                    message = "%s, %d GPUs, %s: %s s"
+                    logger.info(message, case.name, case.devices, method, found.iteration_s)
                 answers.append(known[key])
     finally:
         write_tables(answers, output)  # of what there is, where it was interrupted
     return answers
 
 
-def kept_answers(output: Path) -> list[Answer]:
+def earlier_answers(output: Path) -> list[Answer]:
     """Those of earlier runs; lines that are no answers are left out."""
     try:
-        lines = artefact_bytes(output / KEPT).decode("utf-8", "replace").splitlines()
+        lines = artefact_bytes(output / ANSWERS).decode("utf-8", "replace").splitlines()
     except (OSError, ArtefactError):
         return []
     found = []
     for line in lines:
         try:
-            found.append(Answer(**parse_json(line, KEPT)))
+            found.append(Answer(**parse_json(line, ANSWERS)))
         except (InputError, TypeError):  # cut off, or of other code
             continue
     return found
@@ -175,17 +168,14 @@ def markdown(answers: Sequence[Answer]) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in answers:
-        rate = None if each.iteration_s is None else each.global_batch_size / each.iteration_s
+        seconds, rate = each.status, ""
+        if each.iteration_s is not None:
+            seconds = _number(each.iteration_s)
+            rate = _number(each.global_batch_size / each.iteration_s)
         cells = (
-            each.model_text,
-            str(each.gpus),
-            each.method,
-            each.status if each.iteration_s is None else _number(each.iteration_s),
-            _number(rate),
-            _number(each.bound_s),
+            *(each.model_text, str(each.gpus), each.method, seconds, rate, _number(each.bound_s)),
             "" if each.gap is None else f"{each.gap:.3%}",
-            _number(each.cpu_s, 3),
-            _number(each.wall_s, 3),
+            *(_number(each.cpu_s, 3), _number(each.wall_s, 3)),
             "" if each.candidates is None else f"{each.candidates:,}",
             _number(each.corrected_s),
         )
@@ -240,23 +230,18 @@ def _answer(
         time_limit_s=limits.time_limit_s,
         gap=limits.gap,
     )
-    cpu_s: float | None = None
-    wall_s: float | None = None
-    if published is not None:
-        found = _Found(published, None, "stored", None)
-    else:
-        for _ in range(2):
-            with CompileTime.counted() as compiling:
-                started, cpu_started = time.monotonic(), time.process_time()
-                found = _find(question, method)
-                cpu_s, wall_s = time.process_time() - cpu_started, time.monotonic() - started
-            if compiling.seconds <= COMPILED_S:
-                break
-    iteration_s = (
-        None
-        if found.plan is None
-        else evaluate(found.plan, database, case.devices_per_node).iteration_s
-    )
+    found = _Found(published, None, "stored", None)
+    cpu_s = wall_s = iteration_s = corrected_s = None
+    for _ in range(2 if published is None else 0):
+        with CompileTime.counted() as compiling:
+            started, cpu_started = time.monotonic(), time.process_time()
+            found = _find(question, method)
+            cpu_s, wall_s = time.process_time() - cpu_started, time.monotonic() - started
+        if compiling.seconds <= COMPILED_S:
+            break
+    if found.plan is not None:
+        iteration_s = evaluate(found.plan, database, case.devices_per_node).iteration_s
+        corrected_s = _corrected_s(found.plan, database, case.devices_per_node)
     return Answer(
         case.model,
         case.size,
@@ -270,17 +255,23 @@ def _answer(
         cpu_s,
         wall_s,
         found.candidates,
-        None if found.plan is None else _corrected_s(found.plan, database, case.devices_per_node),
+        corrected_s,
         key,
     )
+
+
+class _Found(NamedTuple):
+    plan: Plan | None
+    bound_s: float | None
+    status: str
+    candidates: int | None
 
 
 def _find(question: Question, method: str) -> _Found:
     if method != SEARCH:
         simple = BASELINES[method](question)
-        return _Found(
-            simple.plan, None, "found" if simple.plan is not None else "nothing fits", simple.plans
-        )
+        status = "nothing fits" if simple.plan is None else "found"
+        return _Found(simple.plan, None, status, simple.plans)
     try:
         best = search(question)
     except InfeasibleError as error:
@@ -312,13 +303,8 @@ def _best_stored(
 ) -> tuple[str, Plan] | None:
     best, best_s = None, float("inf")
     for name, plan in stored:
-        same = (plan.model.family.name, plan.model.size, plan.devices, plan.global_batch)
-        if plan.model.layers != database.model.layers or same != (
-            case.model,
-            case.size,
-            case.devices,
-            case.global_batch,
-        ):
+        of_plan = (plan.model, plan.devices, plan.global_batch)
+        if of_plan != (database.model, case.devices, case.global_batch):
             continue
         priced = evaluate(plan, database, case.devices_per_node)
         if priced.memory_mib <= case.memory_limit_mib and priced.iteration_s < best_s:

@@ -51,12 +51,10 @@ class Corrected:
             "embedding_s": self.embedding_s,
             "device": asdict(self.facts),
             "stages": [
-                {key: value for key, value in asdict(stage).items() if key != "memory"}
-                | {"micro_batch_s": stage.micro_batch_s, "memory": asdict(stage.memory)}
-                | {
-                    "allocated_mb": stage.memory.allocated_mib,
-                    "reserved_mb": stage.memory.reserved_mib,
-                }
+                asdict(stage)
+                | {"micro_batch_s": stage.micro_batch_s}
+                | {"allocated_mb": stage.memory.allocated_mib}
+                | {"reserved_mb": stage.memory.reserved_mib}
                 for stage in self.stages
             ],
         }
@@ -110,13 +108,8 @@ def corrected(
 ) -> Corrected:
     """Price a plan with the corrections (all of them without ``which``). Raises InputError: as
     ``evaluate``."""
-    return _corrected(
-        plan,
-        database,
-        devices_per_node,
-        which or Mechanisms(),
-        evaluate(plan, database, devices_per_node),
-    )
+    published = evaluate(plan, database, devices_per_node)
+    return _corrected(plan, database, devices_per_node, which or Mechanisms(), published)
 
 
 def changes(
@@ -157,15 +150,15 @@ def _corrected(
 def _ends_s(stages: Sequence[CorrectedStage], micro_batches: int) -> FloatArray:
     """When each stage has ended its last backward pass. Exchanges send both ways at once, so each
     direction counts once."""
+    forward = [stage.forward_s + stage.resharding_s / 2 for stage in stages]
+    backward = [
+        stage.backward_s + stage.recompute_s + stage.accumulation_s + stage.resharding_s / 2
+        for stage in stages
+    ]
     costs = PipelineCosts(
         pp=len(stages),
-        forward_s=np.array([stage.forward_s + stage.resharding_s / 2 for stage in stages]),
-        backward_s=np.array(
-            [
-                stage.backward_s + stage.recompute_s + stage.accumulation_s + stage.resharding_s / 2
-                for stage in stages
-            ]
-        ),
+        forward_s=np.array(forward),
+        backward_s=np.array(backward),
         transfer_s=np.array([stage.send_s for stage in stages[:-1]]),
         backward_transfer_s=np.array([stage.receive_s for stage in stages[1:]]),
         overlap_transfers=False,

@@ -2,18 +2,18 @@
 iteration."""
 
 import itertools
-from collections.abc import Sequence
+from collections import defaultdict
 from dataclasses import dataclass
 
 from .collective_times import all_reduce_us, pair_us
-from .corrections import Corrections, Mechanisms, load_corrections
+from .corrections import Mechanisms, load_corrections
 from .database import OUTPUT, WEIGHTS, Database
 from .evaluation import US, Evaluation
 from .held_memory import HeldMemory, held_memory
 from .models import operator_chain
-from .operator_passes import Passes, cell, passes
-from .plans import Plan, StagePlan
-from .product_rates import MIB, DeviceFacts, device_facts
+from .operator_passes import StageWork, passes
+from .plans import Plan
+from .product_rates import MIB, device_facts
 
 
 @dataclass(frozen=True)
@@ -41,36 +41,10 @@ class CorrectedStage:
         return passes_s + self.resharding_s + self.accumulation_s + self.send_s + self.receive_s
 
 
-@dataclass(frozen=True)
-class StageWork:
-    """A plan with all that its stages are priced from.
-
-    Attributes:
-        rows: of the database, for the operators of each stage.
-        device_ends: devices of all stages before each, and of all.
-    """
-
-    plan: Plan
-    database: Database
-    published: Evaluation
-    rules: Corrections
-    facts: DeviceFacts
-    which: Mechanisms
-    rows: tuple[tuple[int, ...], ...]
-    device_ends: tuple[int, ...]
-    per_node: int
-
-    @property
-    def micro_batches(self) -> int:
-        """Per iteration."""
-        return self.plan.global_batch // self.plan.micro_batch
-
-
 def stage_work(
     plan: Plan, database: Database, devices_per_node: int, which: Mechanisms, published: Evaluation
 ) -> StageWork:
-    """Gather what stages are priced from; ``published`` is Aceso's own price of the plan, which
-    checks it."""
+    """Gather what stages are priced from."""
     rules = load_corrections()
     chain = operator_chain(plan.model, database.names)
     ends = list(itertools.accumulate((len(stage.choices) for stage in plan.stages), initial=0))
@@ -89,73 +63,48 @@ def stage_work(
 
 def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> CorrectedStage:
     """Price stage ``at``; the stage before it takes ``sent_before_s`` to send to it."""
-    stage = work.plan.stages[at]
-    rows = work.rows[at]
+    stage, rows, which = work.plan.stages[at], work.rows[at], work.which
     price = work.published.stages[at]
-    which = work.which
     form = work.rules.format_of(work.plan.model.family.name)
-    passed = _all_passes(work, rows, stage)
-    recomputed = _all_passes(work, rows, stage, only=stage.recomputed)
+    operators = list(zip(rows, stage.choices, strict=True))
+    each = [passes(work, row, choice) for row, choice in operators]
+    names = [work.database.names[row] for row in rows]
+    values = [work.values(row, choice) for row, choice in operators]
+    again = (one.forward_us for one, twice in zip(each, stage.recomputed, strict=True) if twice)
     send_s, receive_s = price.send_us * US, price.receive_us * US
     if which.transfers:
         send_s, receive_s = _send_us(work, at) * US, sent_before_s
-    us_per_parameter_byte = price.gradients_mib * MIB / form.bytes / work.facts.bytes_per_us
-    synchronisation_us = _synchronisation_us(work, rows, stage) if which.synchronisation else 0.0
+    s_per_parameter_byte = price.gradients_mib * MIB / form.bytes / work.facts.bytes_per_us * US
     in_flight = min(len(work.plan.stages) - at, work.micro_batches)
     return CorrectedStage(
         devices=stage.devices,
-        forward_s=passed.forward_us * US,
-        backward_s=passed.backward_us * US,
-        recompute_s=recomputed.forward_us * US,
-        exchange_s=passed.exchange_us * US,
+        forward_s=sum(one.forward_us for one in each) * US,
+        backward_s=sum(one.backward_us for one in each) * US,
+        recompute_s=sum(again) * US,
+        exchange_s=sum(one.exchange_us for one in each) * US,
         resharding_s=price.resharding_us * US,
-        accumulation_s=us_per_parameter_byte * form.accumulate_bytes * US
-        if which.accumulation
-        else 0.0,
+        accumulation_s=s_per_parameter_byte * form.accumulate_bytes if which.accumulation else 0.0,
         send_s=send_s,
         receive_s=receive_s,
-        synchronisation_s=synchronisation_us * US,
-        optimizer_s=us_per_parameter_byte * form.step_bytes * US if which.optimizer else 0.0,
-        memory=held_memory(
-            work.database, rows, stage, work.plan.micro_batch, in_flight, work.rules
-        ),
+        synchronisation_s=_synchronisation_us(work, at) * US if which.synchronisation else 0.0,
+        optimizer_s=s_per_parameter_byte * form.step_bytes if which.optimizer else 0.0,
+        memory=held_memory(names, values, stage.recomputed, in_flight, work.rules, form),
     )
-
-
-def _all_passes(
-    work: StageWork, rows: Sequence[int], stage: StagePlan, only: Sequence[bool] | None = None
-) -> Passes:
-    forward = backward = exchange = 0.0
-    for at, (row, choice) in enumerate(zip(rows, stage.choices, strict=True)):
-        if only is None or only[at]:
-            samples = work.plan.micro_batch // choice.dp
-            one = passes(work.database, row, samples, choice, work.facts, work.rules, work.which)
-            forward += one.forward_us
-            backward += one.backward_us
-            exchange += one.exchange_us
-    return Passes(forward, backward, exchange)
 
 
 def _send_us(work: StageWork, at: int) -> float:
     if at + 1 == len(work.plan.stages):
         return 0.0
-    choice = work.plan.stages[at].choices[-1]
-    size = float(
-        cell(work.database, work.rows[at][-1], work.plan.micro_batch // choice.dp, choice)[OUTPUT]
-    )
+    size = float(work.values(work.rows[at][-1], work.plan.stages[at].choices[-1])[OUTPUT])
     return pair_us(work.database, size, between_nodes=work.device_ends[at + 1] % work.per_node == 0)
 
 
-def _synchronisation_us(work: StageWork, rows: Sequence[int], stage: StagePlan) -> float:
+def _synchronisation_us(work: StageWork, at: int) -> float:
     """One all-reduce of the gradients of all operators with the same degrees, one group after
     another."""
-    sizes: dict[tuple[int, int], float] = {}
-    for row, choice in zip(rows, stage.choices, strict=True):
-        key = (choice.tp, choice.dp)
-        weights = float(
-            cell(work.database, row, work.plan.micro_batch // choice.dp, choice)[WEIGHTS]
-        )
-        sizes[key] = sizes.get(key, 0.0) + weights
+    sizes = defaultdict[tuple[int, int], float](float)
+    for row, choice in zip(work.rows[at], work.plan.stages[at].choices, strict=True):
+        sizes[choice.tp, choice.dp] += float(work.values(row, choice)[WEIGHTS])
     return sum(all_reduce_us(work.database, dp, size) for (_, dp), size in sizes.items())
 
 
@@ -167,15 +116,12 @@ def embedding_us(work: StageWork) -> float:
     shares.
     """
     names = work.rules.families[work.plan.model.family.name].embedding
-    holders: dict[
-        int, tuple[float, int]
-    ] = {}  # MiB of the whole operator, and over how many devices it is split
+    # MiB of the whole operator, and over how many devices it is split
+    holders: dict[int, tuple[float, int]] = {}
     for stage, rows in enumerate(work.rows):
         for row, choice in zip(rows, work.plan.stages[stage].choices, strict=True):
             if work.database.names[row] in names and stage not in holders:
-                own_mib = float(
-                    cell(work.database, row, work.plan.micro_batch // choice.dp, choice)[WEIGHTS]
-                )
+                own_mib = float(work.values(row, choice)[WEIGHTS])
                 holders[stage] = own_mib * choice.tp, choice.tp
     if len(holders) < 2:
         return 0.0

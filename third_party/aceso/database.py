@@ -77,13 +77,18 @@ class Database:
     within_node: tuple[float, ...]
     between_nodes: tuple[float, ...]
 
-    def measured(self, micro_batch_size: int, width: int) -> bool:
+    def of(self, samples: int, tp: int, algorithm: int = 0) -> Values:
+        """(8 fields, operators) at this micro-batch size, width and algorithm, which were
+        profiled."""
+        size, width = self.micro_batch_sizes.index(samples), self.tensor_parallel.index(tp)
+        return self.values[:, :, size, width, self.algorithms.index(algorithm)]
+
+    def measured(self, samples: int, width: int) -> bool:
         """Whether all operators were measured at this micro-batch size and width (by the first
         algorithm)."""
-        if micro_batch_size not in self.micro_batch_sizes or width not in self.tensor_parallel:
+        if samples not in self.micro_batch_sizes or width not in self.tensor_parallel:
             return False
-        at = self.micro_batch_sizes.index(micro_batch_size), self.tensor_parallel.index(width)
-        return bool(np.isfinite(self.values[:, :, at[0], at[1], 0]).all())
+        return bool(np.isfinite(self.of(samples, width, self.algorithms[0])).all())
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
@@ -118,12 +123,9 @@ def read_database(folder: Path, model: Model) -> Database:
     prefix = f"{model.family.name}_{model.files_size}"
     files = _matching(folder, prefix, _OPERATOR_FILE)
     if not files:
+        names_of = (path.name for path in folder.glob("*_algo*.csv"))
         held = sorted(
-            {
-                _OPERATOR_FILE.sub("", path.name)
-                for path in folder.glob("*_algo*.csv")
-                if _OPERATOR_FILE.search(path.name)
-            }
+            {_OPERATOR_FILE.sub("", each) for each in names_of if _OPERATOR_FILE.search(each)}
         )
         instead = nearest(prefix, held, "it holds " + (", ".join(held) or "none"))
         raise InputError(f"{folder} holds no measurements of {prefix}; {instead}")
@@ -142,17 +144,10 @@ def read_database(folder: Path, model: Model) -> Database:
         values[:, :, at[0], at[1], at[2]] = np.array(list(table.values())).T
     within = _bandwidths(folder / "p2p_intra_node.csv")
     between = folder / "p2p_inter_node.csv"
+    collectives = _collectives(folder, f"prim_{prefix}")
+    bandwidths = within, _bandwidths(between) if between.exists() else within
     return Database(
-        folder,
-        model,
-        names,
-        sizes,
-        widths,
-        algorithms,
-        values,
-        _collectives(folder, f"prim_{prefix}"),
-        within,
-        _bandwidths(between) if between.exists() else within,
+        folder, model, names, sizes, widths, algorithms, values, collectives, *bandwidths
     )
 
 
@@ -195,10 +190,8 @@ def _operators(path: Path) -> dict[str, list[float]]:
             raise InputError(
                 f"{path} has a damaged or repeated row for {row[0]!r}; profile this file again"
             )
-        numbers = [
-            _number(cell, path, f"{name} of {row[0]}")
-            for cell, name in zip(row[1:], OPERATOR_COLUMNS[1:], strict=False)
-        ]
+        named = zip(row[1:], OPERATOR_COLUMNS[1:], strict=False)
+        numbers = [_number(cell, path, f"{name} of {row[0]}") for cell, name in named]
         failed = any(number >= SENTINEL for number in numbers)
         table[row[0]] = [math.nan] * FIELDS if failed else numbers
     if not table:

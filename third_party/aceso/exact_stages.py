@@ -11,15 +11,11 @@ faster ones too; how much that may hide is kept with them, so that the bound sta
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .compiled import inner, outer
+from .compiled import Floats, Integers, inner, outer
 from .multiplier_paths import MOST_TRIED, Weighed, copy_way, raise_bound
 from .spaces import NEVER, StageArrays
 from .stage_paths import Stretch, fill_rests, least_reserved
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 ROOM = 4096  # labels at first
 KEPT_RESTS = 3  # multipliers of the memory limit whose rests are kept for the labels
@@ -37,7 +33,7 @@ class ExactStage(NamedTuple):
     least_us: float
     us: float
     choice: Integers
-    again: Integers
+    recomputed: Integers
     labels: int
 
 

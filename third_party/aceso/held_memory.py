@@ -11,11 +11,9 @@ workspace.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .corrections import Corrections
-from .database import ACTIVATIONS, FORWARD_RESERVED, INPUT, WEIGHTS, Database
+from .corrections import Corrections, Format
+from .database import ACTIVATIONS, FORWARD_RESERVED, INPUT, WEIGHTS, Values
 from .models import is_layer_start
-from .operator_passes import Values, cell
-from .plans import StagePlan
 
 
 @dataclass(frozen=True)
@@ -62,27 +60,21 @@ class _Piece:
 
 
 def held_memory(
-    database: Database,
-    rows: Sequence[int],
-    stage: StagePlan,
-    micro_batch: int,
+    names: Sequence[str],
+    values: Sequence[Values],
+    recomputed: Sequence[bool],
     in_flight: int,
     rules: Corrections,
+    form: Format,
 ) -> HeldMemory:
-    """Memory of a stage that holds ``rows`` of the database; its choices were checked to be
-    measured."""
-    values = [
-        cell(database, row, micro_batch // choice.dp, choice)
-        for row, choice in zip(rows, stage.choices, strict=True)
-    ]
-    names = [database.names[row] for row in rows]
-    pieces = _pieces(names, values, stage.recomputed, rules)
+    """Memory of a stage of the operators ``names``, of whose values on its devices each has
+    eight."""
+    pieces = _pieces(names, values, recomputed, rules)
     kept = peak = float(values[0][INPUT])
     for piece in pieces:
         kept += piece.kept_mib
         peak = max(peak, kept + piece.working_mib)
     weights = float(sum(value[WEIGHTS] for value in values))
-    form = rules.format_of(database.model.family.name)
     parameters = weights / form.bytes  # in 2^20
     return HeldMemory(
         state_mib=parameters * form.held_bytes,
@@ -105,12 +97,9 @@ def _pieces(
 
     def beside(at: int) -> float:
         before = outputs[at - 1] if at else float(values[0][INPUT])
-        workspace = (
-            values[at][FORWARD_RESERVED]
-            if any(part in names[at] for part in operators.workspaces)
-            else 0.0
-        )
-        return outputs[at] + before + float(values[at][WEIGHTS]) + float(workspace)
+        needs_workspace = any(part in names[at] for part in operators.workspaces)
+        workspace = float(values[at][FORWARD_RESERVED]) if needs_workspace else 0.0
+        return outputs[at] + before + float(values[at][WEIGHTS]) + workspace
 
     def own(at: int) -> float:
         return float(values[at][ACTIVATIONS]) if operators.output_is_read(names[at]) else 0.0

@@ -9,14 +9,12 @@ any plan has all its stages within a limit, and where these may begin, are dynam
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .chains import Chain, first_alike
-from .compiled import outer
-from .partitions import Machine, Windows, within_node
+from .compiled import Integers, outer
+from .partitions import Windows, within_node
+from .questions import Machine
 from .reaches import Choices, reach_back, reach_on
-
-Integers = NDArray[np.int64]
 
 CLOSE = 1e-3  # relative, between limits that are too low and those that may do
 ROUNDING = 1e-9  # relative, between times that are added up in another order

@@ -70,15 +70,11 @@ class AcesoRun:
         row, plan = self._row, self._plan
         priced = corrected(plan, self._database, row.devices_per_node)
         memory = None
-        if row.memory_kind is not None:
-            first = (
-                row.devices_per_node if row.memory_kind is MemoryKind.ALLOCATED_FIRST_NODE else None
-            )
-            memory = (
-                priced.reserved_mib()
-                if row.memory_kind is MemoryKind.RESERVED
-                else priced.allocated_mib(first)
-            )
+        if row.memory_kind is MemoryKind.RESERVED:
+            memory = priced.reserved_mib()
+        elif row.memory_kind is not None:
+            first = row.memory_kind is MemoryKind.ALLOCATED_FIRST_NODE
+            memory = priced.allocated_mib(row.devices_per_node if first else None)
         return result_of(
             row,
             model=f"{plan.model.family.name} {plan.model.size}",

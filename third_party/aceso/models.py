@@ -2,7 +2,7 @@
 of an operator by its name."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,11 @@ class Family:
     """
 
     name: str
-    layers: tuple[tuple[str, str], ...]
+    layers: Sequence[Sequence[str]]
     weight_copies: float
     optimizer_copies: float
-    files_of: Mapping[str, str]
     sizes: Mapping[str, Mapping[str, Any]]
+    files_of: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reshards(self) -> bool:
@@ -72,17 +72,7 @@ class Model:
 def families() -> dict[str, Family]:
     """The known families by name."""
     document = read_yaml(Path(__file__).with_name("models.yaml"))
-    return {
-        name: Family(
-            name,
-            tuple((first, last) for first, last in given["layers"]),
-            float(given["weight_copies"]),
-            float(given["optimizer_copies"]),
-            given.get("files_of", {}),
-            given["sizes"],
-        )
-        for name, given in document.items()
-    }
+    return {name: Family(name=name, **given) for name, given in document.items()}
 
 
 def find_model(name: str, size: str, layers: int | None = None) -> Model:

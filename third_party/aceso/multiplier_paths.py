@@ -12,14 +12,10 @@ operators.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .compiled import inner
+from .compiled import Floats, Integers, inner
 from .spaces import NEVER, StageArrays
 from .stage_paths import Stretch, best_path, fill_rests, first_value, path_price, path_terms
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MOST_TRIED = 16  # multipliers, each for one way to count what is reserved
 MET = 1e-10  # relative, between a bound and the lines that lie above it

@@ -1,20 +1,17 @@
 """Microseconds of an operator's passes in training: what the database measured, with what the
 profiler left out or distorted."""
 
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, replace
 
 from phaze_common.errors import InputError
 
 from .collective_times import collective_us
 from .corrections import Corrections, Mechanisms
-from .database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
+from .database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database, Values
+from .evaluation import Evaluation
+from .plans import Plan
 from .product_rates import DeviceFacts
 from .resharding import Choice
-
-Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -27,52 +24,61 @@ class Passes:
     exchange_us: float
 
 
-def cell(database: Database, row: int, samples: int, choice: Choice) -> Values:
-    """The eight values of an operator; the choice was checked to be measured."""
-    found: Values = database.values[
-        :,
-        row,
-        database.micro_batch_sizes.index(samples),
-        database.tensor_parallel.index(choice.tp),
-        database.algorithms.index(choice.algorithm),
-    ]
-    return found
+@dataclass(frozen=True)
+class StageWork:
+    """A plan with all that its stages are priced from.
+
+    Attributes:
+        published: Aceso's own price of the plan, which checks it.
+        rows: of the database, for the operators of each stage.
+        device_ends: devices of all stages before each, and of all.
+    """
+
+    plan: Plan
+    database: Database
+    published: Evaluation
+    rules: Corrections
+    facts: DeviceFacts
+    which: Mechanisms
+    rows: tuple[tuple[int, ...], ...]
+    device_ends: tuple[int, ...]
+    per_node: int
+
+    @property
+    def micro_batches(self) -> int:
+        """Per iteration."""
+        return self.plan.global_batch // self.plan.micro_batch
+
+    def values(self, row: int, choice: Choice) -> Values:
+        """The eight values of an operator."""
+        samples = self.plan.micro_batch // choice.dp
+        return self.database.of(samples, choice.tp, choice.algorithm)[:, row]
 
 
-def passes(
-    database: Database,
-    row: int,
-    samples: int,
-    choice: Choice,
-    facts: DeviceFacts,
-    rules: Corrections,
-    which: Mechanisms,
-) -> Passes:
-    """Passes of an operator for ``samples`` of a micro-batch per replica."""
-    name, values = database.names[row], cell(database, row, samples, choice)
+def passes(work: StageWork, row: int, choice: Choice) -> Passes:
+    """Passes of an operator for a micro-batch."""
+    name, values = work.database.names[row], work.values(row, choice)
+    facts, rules, which = work.facts, work.rules, work.which
     forward, backward = float(values[FORWARD]), float(values[BACKWARD])
     operators = rules.operators
     if operators.is_head(name):
         missing = 0.0
         if which.weight_gradients and not facts.weight_gradients_measured:
-            missing = _head_gradient_us(
-                database, float(values[WEIGHTS]), samples, choice, facts, rules, which
-            )
+            missing = _head_gradient_us(work, float(values[WEIGHTS]), choice)
         return Passes(forward, backward + missing, 0.0)
     if not operators.is_product(name) or values[WEIGHTS] <= 0:
         return Passes(forward, backward, 0.0)
     in_forward = operators.reduces_forward(name, choice.algorithm)
-    exchange = _exchange_us(database, values, choice, in_forward=in_forward)
+    exchange = _exchange_us(work.database, values, choice, in_forward=in_forward)
     if exchange is None:  # not known, so its pass stays as it was measured
         return Passes(forward, backward, 0.0)
     exchange = min(exchange, forward if in_forward else backward)
     product = forward - exchange if in_forward else forward
     own_backward = backward if in_forward else backward - exchange
     if which.product_rates:
-        if rules.families[database.model.family.name].constant_data:
-            product /= (
-                facts.paused_factor if in_forward and exchange > 0 else facts.continuous_factor
-            )
+        if rules.families[work.plan.model.family.name].constant_data:
+            paused = in_forward and exchange > 0
+            product /= facts.paused_factor if paused else facts.continuous_factor
         elif facts.weight_gradients_measured:
             own_backward *= facts.data_factor
     if which.weight_gradients and not facts.weight_gradients_measured:
@@ -93,34 +99,23 @@ def _exchange_us(
     """
     if choice.tp == 1 or database.model.family.name == "resnet":
         return 0.0
-    return collective_us(
-        database,
-        "all_reduce",
-        choice.tp,
-        float(values[ACTIVATIONS] if in_forward else values[INPUT] / 2.0),
-    )
+    size_mib = float(values[ACTIVATIONS] if in_forward else values[INPUT] / 2.0)
+    return collective_us(database, "all_reduce", choice.tp, size_mib)
 
 
-def _head_gradient_us(
-    database: Database,
-    weights_mib: float,
-    samples: int,
-    choice: Choice,
-    facts: DeviceFacts,
-    rules: Corrections,
-    which: Mechanisms,
-) -> float:
+def _head_gradient_us(work: StageWork, weights_mib: float, choice: Choice) -> float:
     """The weight gradient of the output layer: the time of the largest product of a layer, in
     proportion to its weights."""
-    name = rules.operators.without_pause
-    if name not in database.names:
+    name, names = work.rules.operators.without_pause, work.database.names
+    if name not in names:
         return 0.0
-    values = cell(database, database.names.index(name), samples, Choice(choice.tp, choice.dp, 0))
-    own = float(values[FORWARD]) / (facts.continuous_factor if which.product_rates else 1.0)
+    values = work.values(names.index(name), replace(choice, algorithm=0))
+    slowed = work.facts.continuous_factor if work.which.product_rates else 1.0
+    own = float(values[FORWARD]) / slowed
     if not own > 0 or not values[WEIGHTS] > 0:  # not a number where it failed
         raise InputError(
-            f"{database.folder} has no measurement of {name} for {samples} samples and tensor "
-            f"parallel width {choice.tp}, from "
-            "which the gradient of the output layer is priced; profile it"
+            f"{work.database.folder} has no measurement of {name} for "
+            f"{work.plan.micro_batch // choice.dp} samples and tensor parallel width {choice.tp}, "
+            "from which the gradient of the output layer is priced; profile it"
         )
     return own * weights_mib / float(values[WEIGHTS])

@@ -10,25 +10,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .compiled import inner, outer
+from .compiled import Flags, Floats, Integers, inner, outer
 from .price_tables import TableLayout, place
+from .questions import Machine
 from .spaces import NEVER
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 NARROW = 1e-4  # ranges of limits within which they are gone through one by one
 TIE = 1e-12
-
-
-class Machine(NamedTuple):
-    """Devices in all and of a node."""
-
-    devices: int
-    per_node: int
 
 
 class Windows(NamedTuple):
@@ -45,8 +34,7 @@ def anywhere(layout: TableLayout, machine: Machine) -> Windows:
     return Windows(np.zeros(shape, np.int64), np.full(shape, layout.operators))
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """A stage of a partition: flag of the nodes it crosses, which number of devices, stages behind,
     first operator, length."""
 
@@ -248,8 +236,9 @@ def least_sum(
         at, length = divmod(int(stage[left, rest, first]), layout.operators + 1)
         count = int(layout.devices[at])
         flag = int(_flag(layout, machine, machine.devices - rest, count))
-        slowest = max(slowest, float(prices[place(layout, flag, at, left, first, length)]))
-        cuts.append(Cut(flag, at, left, first, length))
+        cut = Cut(flag, at, left, first, length)
+        slowest = max(slowest, float(prices[place(layout, *cut)]))
+        cuts.append(cut)
         first, rest = first + length, rest - count
     return Partition(tuple(cuts), slowest, total)
 

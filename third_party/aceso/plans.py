@@ -1,9 +1,8 @@
 """Plans whose stages differ, operator by operator, read and written as Aceso's configuration
 files."""
 
-import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,24 +73,21 @@ def plan_from(document: Any, source: str) -> Plan:
     number = None if isinstance(layers, list) else integer(layers, f"{source}: num_layers", 1, MOST)
     model = find_model(str(document.get("model_name")), str(document.get("model_size")), number)
     stages = _whole(document, "num_stages", source)
-    gpus = _wholes(_list(document, "num_gpus", stages, source), f"{source}: num_gpus")
-    counts = _wholes(
-        _list(document, "num_ops_in_each_stage", stages, source), f"{source}: num_ops_in_each_stage"
+    gpus, counts = (
+        [
+            integer(each, f"{source}: {key}", 1, MOST)
+            for each in _list(document, key, stages, source)
+        ]
+        for key in ("num_gpus", "num_ops_in_each_stage")
     )
     lists = [_list(document, key, stages, source) for key in PER_OPERATOR]
+    parts = zip(gpus, counts, zip(*lists, strict=True), strict=True)
     return Plan(
         model,
         _whole(document, "global_batch_size", source),
         _whole(document, "micro_batch_size", source),
-        tuple(
-            _stage(gpus[at], counts[at], [each[at] for each in lists], source)
-            for at in range(stages)
-        ),
+        tuple(_stage(*each, source) for each in parts),
     )
-
-
-def _wholes(values: list[Any], name: str) -> list[int]:
-    return [integer(value, name, 1, MOST) for value in values]
 
 
 def _whole(document: Mapping[str, Any], key: str, source: str) -> int:
@@ -109,7 +105,7 @@ def _list(document: Mapping[str, Any], key: str, length: int, source: str) -> li
     return given
 
 
-def _stage(devices: int, operators: int, parts: list[Any], source: str) -> StagePlan:
+def _stage(devices: int, operators: int, parts: Sequence[Any], source: str) -> StagePlan:
     for key, part in zip(PER_OPERATOR, parts, strict=True):
         if not isinstance(part, list) or len(part) != operators:
             raise InputError(
@@ -144,9 +140,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "num_gpus": [stage.devices for stage in plan.stages],
         "checkpoint_activations": [any(stage.recomputed) for stage in plan.stages],
         "resharding_stages": [
-            plan.model.family.reshards
-            and any(a != b for a, b in itertools.pairwise(_degrees(stage)))
-            for stage in plan.stages
+            plan.model.family.reshards and len(set(stage.choices)) > 1 for stage in plan.stages
         ],
         "num_ops_in_each_stage": [len(stage.choices) for stage in plan.stages],
         "model_parallel_size_of_each_op": [
@@ -158,10 +152,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "recompute_ops": [[int(each) for each in stage.recomputed] for stage in plan.stages],
         "algo_of_each_op": [[each.algorithm for each in stage.choices] for stage in plan.stages],
     }
-
-
-def _degrees(stage: StagePlan) -> list[tuple[int, int, int]]:
-    return [(each.tp, each.dp, each.algorithm) for each in stage.choices]
 
 
 def plan_text(plan: Plan) -> str:

@@ -11,14 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .chains import Chain, first_alike
-from .compiled import outer
+from .compiled import Floats, Integers, outer
 from .spaces import NEVER
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class TableLayout(NamedTuple):

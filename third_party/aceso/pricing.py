@@ -1,29 +1,24 @@
 """Prices of all stages of one micro-batch size, made better where partitions use them."""
 
-import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .chains import Chain
+from .compiled import Floats, Integers
 from .exact_stages import exact_stage
 from .least_limits import longest_stages, windows
-from .partitions import Cut, Machine, Partition, Windows, least_sum, least_sums, used_rows
+from .partitions import Cut, Partition, Windows, least_sum, least_sums, used_rows
 from .plans import StagePlan
-from .price_tables import PriceTable, TableLayout, number, only_these, place, table_layout
-from .reaches import Choices, choices_of
+from .price_tables import PriceTable, number, only_these, place, table_layout
+from .questions import Question
+from .reaches import choices_of
 from .relaxed_stages import Bounded, Rows, bound_stages
 from .spaces import NEVER, StageSpace
 from .stage_paths import Stretch
-
-logger = logging.getLogger(__name__)
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 THREADS = 2
 MANY_LABELS = 20_000  # of one last choice, beyond which they are thinned
@@ -43,10 +38,9 @@ class Way:
 
     us: float
     choice: Integers
-    again: Integers
+    recomputed: Integers
 
 
-@dataclass
 class Pricing:
     """Bounds on the times of all stages that may be as fast as ``most_us``, and how the fastest of
     some of them run.
@@ -55,77 +49,34 @@ class Pricing:
     ``tries`` are by the numbers of stages that are priced alike.
     """
 
-    chain: Chain
-    spaces: tuple[StageSpace, ...]
-    machine: Machine
-    limit_mib: float
-    most_stages: int
-    most_us: float
-    table: PriceTable
-    choices: Choices
-    densities: Floats
-    # Stages bounded with few and with all multipliers.
-    known: tuple[NDArray[np.bool_], NDArray[np.bool_]]
-    ways: dict[int, Way] = field(default_factory=dict)
-    tries: dict[int, int] = field(default_factory=dict)
-    seen: tuple[float, Windows] | None = None
-
-    @classmethod
-    def made(
-        cls,
-        chain: Chain,
-        spaces: tuple[StageSpace, ...],
-        machine: Machine,
-        limit_mib: float,
-        most_stages: int,
-        most_us: float,
-    ) -> "Pricing":
-        """Prices that know nothing of memory yet."""
-        choices = choices_of(spaces, chain, limit_mib, tried_multipliers(spaces)[::COARSE])
-        devices = np.array([space.devices for space in spaces], dtype=np.int64)
-        flags = 4 if machine.devices > machine.per_node else 1
-        behind = min(most_stages, machine.devices)
-        layout = table_layout(
-            chain, devices, longest_stages(choices, chain, most_us), behind, flags
-        )
-        shape = (len(spaces), len(layout.starts), behind, 2)
-        known = (np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool))
-        table, densities = PriceTable.empty(layout), tried_multipliers(spaces)
-        asked = (chain, spaces, machine, limit_mib, most_stages, most_us)
-        pricing = cls(*asked, table, choices, densities, known)
-        pricing._bound_times()
-        return pricing
-
-    @property
-    def layout(self) -> TableLayout:
-        """Places of the prices."""
-        return self.table.layout
-
-    @property
-    def lower(self) -> Floats:
-        """No stage is faster than the price at its place."""
-        return self.table.prices
-
-    def _bound_times(self) -> None:
-        number = len(self.layout.starts)
-        receives = np.repeat(np.arange(2 if self.layout.flags == 4 else 1), number)
-        starts = np.tile(np.arange(number), len(receives) // number)
-        rows = Rows(starts, np.zeros_like(starts), receives)
-        for at, space in enumerate(self.spaces):
+    def __init__(
+        self, question: Question, chain: Chain, spaces: tuple[StageSpace, ...], most_us: float
+    ) -> None:
+        self.question, self.chain, self.spaces, self.most_us = question, chain, spaces, most_us
+        self.machine, self.limit_mib = question.machine, question.memory_limit_mib
+        self.densities = tried_multipliers(spaces)
+        self.choices = choices_of(spaces, chain, self.limit_mib, self.densities[::COARSE])
+        longest = longest_stages(self.choices, chain, most_us)
+        behind, flags = question.stages_at_most, question.node_flags
+        self.layout = table_layout(chain, self.choices.devices, longest, behind, flags)
+        self.table = PriceTable.empty(self.layout)
+        self.lower: Floats = self.table.prices  # no stage is faster than the price at its place
+        starts = len(self.layout.starts)
+        # stages bounded with few and with all multipliers
+        self.known = np.zeros((2, len(spaces), starts, behind, 2), dtype=bool)
+        self.ways: dict[int, Way] = {}
+        self.tries: dict[int, int] = {}
+        self._windows: tuple[float, Windows] | None = None
+        receives = np.repeat(np.arange(2 if flags == 4 else 1), starts)
+        every = np.tile(np.arange(starts), len(receives) // starts)
+        rows = Rows(every, np.zeros_like(every), receives)
+        for at, space in enumerate(spaces):  # nothing is known of memory yet
             self._bound(at, space, rows, np.zeros(1), 1)
         self.table.spread_over_behind()
 
     def _bound(self, at: int, space: StageSpace, rows: Rows, densities: Floats, ways: int) -> None:
-        chain = self.chain
-        of = Bounded(
-            self.lower,
-            self.layout,
-            at,
-            space.arrays,
-            chain.row_array,
-            chain.pair_array,
-            self.limit_mib,
-        )
+        rows_of, pairs = self.chain.row_array, self.chain.pair_array
+        of = Bounded(self.lower, self.layout, at, space.arrays, rows_of, pairs, self.limit_mib)
         bound_stages(of, rows, np.ascontiguousarray(densities), ways)
 
     def tighten(self, limit_us: float) -> Partition | None:
@@ -140,11 +91,11 @@ class Pricing:
             if not count:
                 fine = True
                 continue
-            multipliers, ways = (
-                (self.densities[2::COARSE], 1) if not fine else (self.densities[1:], 2)
-            )
-            if fine and self.layout.size > LARGE:  # all of them where a stage is priced
-                multipliers, ways = self.densities[4::COARSE], 1
+            multipliers, ways = self.densities[2::COARSE], 1
+            if fine and self.layout.size <= LARGE:
+                multipliers, ways = self.densities[1:], 2
+            elif fine:  # all of them where a stage is priced
+                multipliers = self.densities[4::COARSE]
             self.table.give_own(used[:count])
             ats, starts, behind, receives = (np.ascontiguousarray(each) for each in used[:count].T)
             jobs = []
@@ -180,7 +131,7 @@ class Pricing:
             length = cut.length - first + end
             within = cut.first + first >= 0 and cut.first + first + length <= self.chain.length
             if within and 0 < length <= self.layout.longest[cut.at]:
-                other = replace(cut, first=cut.first + first, length=length)
+                other = cut._replace(first=cut.first + first, length=length)
                 if self.untried(other) and self.table.is_own(self.place(other)):
                     yield other
 
@@ -195,23 +146,23 @@ class Pricing:
         most_tries = len(LABELS) - (found.least_us >= most_us)
         self.tries[which] = len(LABELS) if is_exact else min(tried + 1, most_tries)
         for behind in range(cut.behind, self.layout.behind):
-            where = self.place(replace(cut, behind=behind))
+            where = self.place(cut._replace(behind=behind))
             if self.table.is_own(where):
                 self.lower[where] = max(self.lower[where], found.least_us)
         if found.us < NEVER:
-            way = Way(found.us, found.choice, found.again)
+            way = Way(found.us, found.choice, found.recomputed)
             for behind in range(cut.behind + 1):
-                like = self.number(replace(cut, behind=behind))
+                like = self.number(cut._replace(behind=behind))
                 if like not in self.ways or self.ways[like].us > found.us:
                     self.ways[like] = way
 
     def place(self, cut: Cut) -> int:
         """Where the price of a stage lies."""
-        return int(place(self.layout, cut.flag, cut.at, cut.behind, cut.first, cut.length))
+        return int(place(self.layout, *cut))
 
     def number(self, cut: Cut) -> int:
         """Of a stage, the same for all that are priced alike."""
-        return int(number(self.layout, cut.flag, cut.at, cut.behind, cut.first, cut.length))
+        return int(number(self.layout, *cut))
 
     def stretch(self, cut: Cut) -> Stretch:
         """The operators of a stage."""
@@ -228,10 +179,8 @@ class Pricing:
 
     def found_us(self, partition: Partition, micro_batches: int) -> float:
         """What a partition takes with the ways that were found; NEVER where one is missing."""
-        times = [
-            self.ways[at].us if (at := self.number(cut)) in self.ways else NEVER
-            for cut in partition.cuts
-        ]
+        ways = [self.ways.get(self.number(cut)) for cut in partition.cuts]
+        times = [NEVER if way is None else way.us for way in ways]
         return (micro_batches - 1) * max(times) + sum(times) if max(times) < NEVER else NEVER
 
     def best_found(self, limit_us: float) -> Partition | None:
@@ -241,9 +190,10 @@ class Pricing:
 
     def windows(self, limit_us: float) -> Windows:
         """Where the rests of plans may begin whose stages are within ``limit_us``."""
-        if self.seen is None or self.seen[0] != limit_us:
-            self.seen = limit_us, windows(self.choices, self.machine, self.most_stages, limit_us)
-        return self.seen[1]
+        if self._windows is None or self._windows[0] != limit_us:
+            stages = self.question.most_stages
+            self._windows = limit_us, windows(self.choices, self.machine, stages, limit_us)
+        return self._windows[1]
 
     def stages(self, partition: Partition) -> tuple[StagePlan, ...]:
         """The stages of a plan."""
@@ -252,7 +202,7 @@ class Pricing:
             way = self.ways[self.number(cut)]
             space = self.spaces[cut.at]
             choices = tuple(space.choices[int(each)] for each in way.choice)
-            stages.append(StagePlan(space.devices, choices, tuple(map(bool, way.again))))
+            stages.append(StagePlan(space.devices, choices, tuple(map(bool, way.recomputed))))
         return tuple(stages)
 
 

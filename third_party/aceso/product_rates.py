@@ -61,16 +61,15 @@ def device_facts(database: Database, rules: Corrections) -> DeviceFacts:
         for row, name in enumerate(names)
         if _counts(database, row, rules) and not rules.operators.is_head(name)
     ]
-    ratio = 1.0
+    both, data = True, 1.0
     if products:
         narrow = database.values[:, :, :, 0, 0][:, products]
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = _median(narrow[BACKWARD] / narrow[FORWARD], 2.0)
-    both = ratio >= rules.both_products_above or not products
-    data = (2.0 if both else 1.0) / ratio if products else 1.0
-    return DeviceFacts(
-        _bandwidth(database, rules), both, max(1.0, _pause(database, rules)), max(1.0, data)
-    )
+        both = ratio >= rules.both_products_above
+        data = (2.0 if both else 1.0) / ratio
+    pause = _pause(database, rules)
+    return DeviceFacts(_bandwidth(database, rules), both, max(1.0, pause), max(1.0, data))
 
 
 def _counts(database: Database, row: int, rules: Corrections) -> bool:
@@ -124,11 +123,9 @@ def _bandwidth(database: Database, rules: Corrections) -> float:
                 for size, time in zip(size_mib, us, strict=True)
                 if time > 0
             ]
-    large = [rate for size, rate in found if size >= rules.least_traffic_mib] or [
-        rate for _, rate in found
-    ]
-    if large:
-        return _median(np.array(large), 1.0)
+    large = [rate for size, rate in found if size >= rules.least_traffic_mib]
+    if found:
+        return _median(np.array(large or [rate for _, rate in found]), 1.0)
     # None of the known ones: all operators without weights, as what they read and leave.
     cells = database.values[:, :, :, 0, 0]
     with np.errstate(divide="ignore", invalid="ignore"):

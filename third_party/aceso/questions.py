@@ -1,17 +1,26 @@
 """What is searched."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from phaze_common.errors import InputError
 
 from .chains import Chain, model_chain
 from .database import Database
 from .evaluation import DEVICES_PER_NODE
+from .plans import Plan, StagePlan
 
 MOST_STAGES = 16  # of Aceso's own search
 TIME_LIMIT_S = 50.0
 MOST_DEVICES = 1024
 MOST_STAGES_EVER = 256
+
+
+class Machine(NamedTuple):
+    """Devices in all and of a node."""
+
+    devices: int
+    per_node: int
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,26 @@ class Question:
     def per_node(self) -> int:
         """Devices of a node."""
         return min(self.devices_per_node, self.devices)
+
+    @property
+    def machine(self) -> Machine:
+        """Devices in all and of a node."""
+        return Machine(self.devices, self.per_node)
+
+    @property
+    def node_flags(self) -> int:
+        """Ways in which a stage may cross nodes: 4 where it may receive from (1) and send to (2)
+        another one, else 1."""
+        return 4 if self.devices > self.per_node else 1
+
+    @property
+    def stages_at_most(self) -> int:
+        """Stages that a plan can have."""
+        return min(self.most_stages, self.devices)
+
+    def plan(self, micro_batch: int, stages: tuple[StagePlan, ...]) -> Plan:
+        """The plan of these stages."""
+        return Plan(self.database.model, self.global_batch, micro_batch, stages)
 
     def chain(self) -> Chain:
         """The operators of the model."""

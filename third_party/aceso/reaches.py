@@ -10,173 +10,103 @@ end or begin there. Memory is priced by multipliers as in ``relaxed_stages``.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .chains import Chain
-from .compiled import inner
-from .spaces import NEVER, StageSpace
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from .compiled import Floats, Integers, inner
+from .spaces import NEVER, StageArrays, StageSpace
+from .stage_paths import step_back, step_on
 
 
 class Choices(NamedTuple):
-    """The arrays of ``StageArrays`` of all numbers of devices (D), as far as they are used; absent
-    choices take forever."""
+    """What stages may do on every number of devices, and the operators that they hold.
 
-    devices: Integers  # (D)
-    base_us: Floats  # (D, U, C)
-    recompute_us: Floats  # (D, U, C)
-    activations: Floats  # (D, U, C)
-    weights: Floats  # (D, U, C)
-    resharding_us: Floats  # (D, P, C, C)
-    least_forward: Floats  # (D, U)
-    least_backward: Floats  # (D, U)
-    free: Flags  # (P) no change costs anything on any number of devices
-    before_layer: Flags  # (P)
-    weight_copies: float
-    rows: Integers  # (operators) of the model
-    pairs: Integers  # (operators) which pair each ends
-    densities: Floats  # multipliers times (stages behind + 1), us per MiB
+    ``rows`` and ``pairs`` are of the operators of the model: each one's row, and which pair it
+    ends. ``densities`` are multipliers times (stages behind + 1), us per MiB.
+    """
+
+    devices: Integers
+    spaces: tuple[StageArrays, ...]
+    rows: Integers
+    pairs: Integers
+    densities: Floats
     limit_mib: float
 
 
 def choices_of(
     spaces: tuple[StageSpace, ...], chain: Chain, limit_mib: float, densities: Floats
 ) -> Choices:
-    """The choices on every number of devices, side by side; stages keep to ``limit_mib`` by these
-    multipliers."""
-    arrays = [space.arrays for space in spaces]
-    most = max(each.base_us.shape[1] for each in arrays)
-
-    def beside(name: str, fill: float, axes: int) -> Floats:
-        padded = []
-        for each in arrays:
-            values = getattr(each, name)
-            more = [(0, 0)] * (values.ndim - axes) + [(0, most - values.shape[-1])] * axes
-            padded.append(np.pad(np.maximum(values, 0.0), more, constant_values=fill))
-        return np.ascontiguousarray(np.stack(padded))
-
-    return Choices(
-        devices=np.array([space.devices for space in spaces], dtype=np.int64),
-        base_us=beside("base_us", NEVER, 1),
-        recompute_us=beside("recompute_us", 0.0, 1),
-        activations=beside("activations", 0.0, 1),
-        weights=beside("weights", 0.0, 1),
-        resharding_us=beside("resharding_us", NEVER, 2),
-        least_forward=np.stack([each.least_forward for each in arrays]),
-        least_backward=np.stack([each.least_backward for each in arrays]),
-        free=np.logical_and.reduce([each.free for each in arrays]),
-        before_layer=arrays[0].before_layer,
-        weight_copies=arrays[0].weight_copies,
-        rows=chain.row_array,
-        pairs=chain.pair_array,
-        densities=densities,
-        limit_mib=limit_mib,
-    )
+    """The choices on every number of devices; stages keep to ``limit_mib`` by these multipliers."""
+    devices = np.array([space.devices for space in spaces], dtype=np.int64)
+    arrays = tuple(space.arrays for space in spaces)
+    return Choices(devices, arrays, chain.row_array, chain.pair_array, densities, limit_mib)
 
 
 @inner
 def reach_back(choices: Choices, at: int, last: int, behind: int, limit_us: float) -> int:
     """The first operator that a stage up to ``last`` may begin with; ``last`` + 1 where it cannot
     even hold that."""
-    return int(_furthest(choices, at, last, 0, -1, behind, limit_us) + 1)
+    space, begin = choices.spaces[at], 0
+    count = space.base_us.shape[1]
+    now, rests = np.empty((2, count)), np.empty((1, 1, count, 2))
+    for density in choices.densities:
+        multiplier = density / (behind + 1)
+        for reserved in range(2 if multiplier > 0.0 else 1):
+            heavy = multiplier * (space.weight_copies + reserved)
+            forward = backward = 0.0
+            for k in range(last, begin - 1, -1):
+                u = choices.rows[k]
+                if k == last:
+                    rests[:, :, :, :] = 0.0
+                else:
+                    step_back(rests, space, (0, 0, u), choices.pairs[k + 1], 1.0, density, now)
+                    forward = max(forward, space.least_forward[u])
+                    backward = max(backward, space.least_backward[u])
+                least = NEVER
+                for c in range(count):
+                    own = space.base_us[u, c] + heavy * space.weights[u, c]
+                    if k != last:
+                        own += density * space.activations[u, c]
+                    now[0, c] = own + rests[0, 0, c, 0]
+                    now[1, c] = own + space.recompute_us[u, c] + rests[0, 0, c, 1]
+                    least = min(least, now[0, c], now[1, c])
+                held = 0.0 if reserved else forward + backward
+                if least - multiplier * (choices.limit_mib - held) > limit_us:
+                    begin = k + 1
+                    break
+    return begin
 
 
 @inner
 def reach_on(choices: Choices, at: int, first: int, behind: int, limit_us: float) -> int:
     """The first operator that a stage from ``first`` can no longer hold."""
-    return int(_furthest(choices, at, first, len(choices.rows) - 1, 1, behind, limit_us))
-
-
-@inner
-def _furthest(
-    choices: Choices, at: int, begin: int, end: int, way: int, behind: int, limit_us: float
-) -> int:
-    """The first operator, from ``begin`` to ``end`` on the ``way`` forwards (1) or back (-1), that
-    goes beyond the limit by any multiplier. One beyond ``end`` where none does."""
-    for step in range(len(choices.densities)):
-        multiplier = choices.densities[step] / (behind + 1)
+    space, end = choices.spaces[at], len(choices.rows)
+    count = space.base_us.shape[1]
+    now, after = np.empty((3, count)), np.empty((3, count))
+    for density in choices.densities:
+        multiplier = density / (behind + 1)
         for reserved in range(2 if multiplier > 0.0 else 1):
-            keep = multiplier * (behind + 1)
-            end = _chain(choices, at, begin, end, way, keep, multiplier, reserved, limit_us) - way
-    return end + way
-
-
-@inner
-def _chain(
-    choices: Choices,
-    at: int,
-    begin: int,
-    end: int,
-    way: int,
-    keep: float,
-    multiplier: float,
-    reserved: int,
-    limit_us: float,
-) -> int:
-    """As ``_furthest`` for one multiplier, ``keep`` of it for all micro-batches in flight."""
-    count = choices.base_us.shape[2]
-    heavy = multiplier * (choices.weight_copies + reserved)
-    now, after = np.empty((2, count)), np.empty((2, count))
-    saved = np.empty(count)
-    forward = backward = 0.0
-    k = begin
-    while (end - k) * way >= 0:
-        u = choices.rows[k]
-        all_plain = all_again = 0.0
-        p = 0
-        saves = False
-        if k != begin:
-            p = choices.pairs[max(k, k - way)]
-            saves = not choices.before_layer[p]
-            all_plain = all_again = NEVER
-            for d in range(count):
-                saved[d] = now[1, d]
-                if (
-                    saves and way > 0
-                    # kept by the operator before, which this one makes again where both are
-                    # recomputed
-                ):
-                    saved[d] -= keep * choices.activations[at, choices.rows[k - 1], d]
-                all_plain = min(all_plain, now[0, d], now[1, d])
-                all_again = min(all_again, now[0, d], saved[d])
-            # The last operator of a stage reserves nothing.
-            ends = choices.rows[k - way] if way > 0 else u
-            forward = max(forward, choices.least_forward[at, ends])
-            backward = max(backward, choices.least_backward[at, ends])
-        least = NEVER
-        for c in range(count):
-            kept = keep * choices.activations[at, u, c]
-            plain, again = all_plain, all_again
-            if k != begin and choices.free[p] and way < 0 and saves:
-                again = NEVER
-                for d in range(count):
-                    again = min(again, now[0, d], now[1, d] - kept)
-            elif k != begin and not choices.free[p]:
-                plain = again = NEVER
-                for d in range(count):
-                    change = (
-                        choices.resharding_us[at, p, d, c]
-                        if way > 0
-                        else choices.resharding_us[at, p, c, d]
-                    )
-                    other = saved[d] - (kept if saves and way < 0 else 0.0)
-                    plain = min(plain, change + min(now[0, d], now[1, d]))
-                    again = min(again, change + min(now[0, d], other))
-            own = choices.base_us[at, u, c] + heavy * choices.weights[at, u, c]
-            if way > 0 or k != begin:
-                own += kept
-            after[0, c] = own + plain
-            after[1, c] = own + choices.recompute_us[at, u, c] + again
-            least = min(least, min(after[0, c], after[1, c]) - (kept if way > 0 else 0.0))
-        now, after = after, now
-        if (
-            least
-            - multiplier * (choices.limit_mib - (forward + backward if reserved == 0 else 0.0))
-            > limit_us
-        ):
-            return k
-        k += way
-    return end + way
+            heavy = multiplier * (space.weight_copies + reserved)
+            forward = backward = 0.0
+            for k in range(first, end):
+                u = choices.rows[k]
+                if k == first:
+                    for c in range(count):
+                        own = space.base_us[u, c] + heavy * space.weights[u, c]
+                        now[0, c] = own + density * space.activations[u, c]
+                        now[1, c] = now[0, c] + space.recompute_us[u, c]
+                else:
+                    before = choices.rows[k - 1]
+                    step_on(space, before, u, choices.pairs[k], density, heavy, now, after)
+                    now, after = after, now
+                    # The last operator of a stage reserves nothing.
+                    forward = max(forward, space.least_forward[before])
+                    backward = max(backward, space.least_backward[before])
+                least = NEVER
+                for c in range(count):
+                    kept = density * space.activations[u, c]
+                    least = min(least, now[0, c] - kept, now[1, c] - kept)
+                held = 0.0 if reserved else forward + backward
+                if least - multiplier * (choices.limit_mib - held) > limit_us:
+                    end = k
+                    break
+    return end

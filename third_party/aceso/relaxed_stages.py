@@ -12,14 +12,11 @@ once by zero; the width at which the output is measured by the best one.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .compiled import inner, outer
+from .compiled import Floats, Integers, inner, outer
 from .price_tables import TableLayout, place
 from .spaces import NEVER, StageArrays
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from .stage_paths import step_on
 
 
 class Rows(NamedTuple):
@@ -90,7 +87,7 @@ def _bound_from(of: Bounded, term: Term, first: int) -> None:
     forward = backward = 0.0
     for k in range(first, min(first + layout.longest[of.at], layout.operators)):
         if k > first:
-            _step(of, k, keep, heavy, now, after)
+            step_on(space, of.rows[k - 1], of.rows[k], of.pairs[k], keep, heavy, now, after)
             now, after = after, now
         forward, backward = _enter(of, term, first, k, now, forward, backward)
         start = layout.body - (k + 1 - first)
@@ -100,34 +97,10 @@ def _bound_from(of: Bounded, term: Term, first: int) -> None:
                 forked[0, c], forked[1, c] = now[0, c], now[1, c]
             more, less = forward, backward
             for tail in range(layout.body, min(start + layout.longest[of.at], layout.operators)):
-                _step(of, tail, keep, heavy, forked, spare)
+                u, v = of.rows[tail - 1], of.rows[tail]
+                step_on(space, u, v, of.pairs[tail], keep, heavy, forked, spare)
                 forked, spare = spare, forked
                 more, less = _enter(of, term, start, tail, forked, more, less)
-
-
-@inner
-def _step(of: Bounded, k: int, keep: float, heavy: float, now: Floats, after: Floats) -> None:
-    """Least values after operator ``k``, not recomputed (0) and recomputed (1); row 2 of ``after``
-    is scratch."""
-    space, before, u, p = of.space, of.rows[k - 1], of.rows[k], of.pairs[k]
-    choices = space.base_us.shape[1]
-    least_plain = least_recomputed = NEVER
-    for c in range(choices):
-        saving = 0.0 if space.before_layer[p] else keep * space.activations[before, c]
-        after[2, c] = min(now[0, c], now[1, c] - saving)
-        least_plain = min(least_plain, now[0, c], now[1, c])
-        least_recomputed = min(least_recomputed, after[2, c])
-    for d in range(choices):
-        plain, recomputed = least_plain, least_recomputed
-        if not space.free[p]:
-            plain = recomputed = NEVER
-            for c in range(choices):
-                change = space.resharding_us[p, c, d]
-                plain = min(plain, now[0, c] + change, now[1, c] + change)
-                recomputed = min(recomputed, after[2, c] + change)
-        own = space.base_us[u, d] + keep * space.activations[u, d] + heavy * space.weights[u, d]
-        after[0, d] = plain + own
-        after[1, d] = recomputed + own + space.recompute_us[u, d]
 
 
 @inner

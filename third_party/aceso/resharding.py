@@ -64,13 +64,7 @@ def resharding_us(
     target = spread(database, after, right, of_input=True)
     if source is None or target is None or source == target:
         return 0.0, 0.0
-    at = (
-        database.micro_batch_sizes.index(micro_batch // right.dp),
-        database.tensor_parallel.index(right.tp),
-    )
-    size = float(
-        database.values[INPUT, after, at[0], at[1], database.algorithms.index(right.algorithm)]
-    )
+    size = float(database.of(micro_batch // right.dp, right.tp, right.algorithm)[INPUT, after])
     if source[0] > target[0]:
         return 0.0, _collective_us(database, "all_gather", source[0] // target[0], size)
     shrunk = [axis for axis in (1, 2, 3) if source[axis] > target[axis]]

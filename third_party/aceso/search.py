@@ -16,6 +16,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +25,15 @@ from phaze_common.errors import InfeasibleError
 
 from .baselines import megatron_grid
 from .chains import Chain
+from .compiled import Floats
 from .evaluation import US, evaluate
 from .least_limits import least_limit_us
-from .partitions import Cut, Machine, Partition, best_partitions
-from .plans import Plan
+from .partitions import Cut, Partition, best_partitions
+from .plans import Plan, plan_document
 from .pricing import THREADS, Pricing, tried_multipliers
 from .questions import Question
 from .reaches import choices_of
-from .spaces import NEVER, StageSpace, stage_spaces
+from .spaces import NEVER, StageArrays, StageSpace, stage_spaces
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +66,19 @@ class Found:
     @property
     def status(self) -> str:
         """``optimal`` where bound and plan meet, else ``feasible``."""
-        if self.iteration_s - self.bound_s <= OPTIMAL * self.iteration_s:
-            return "optimal"
-        return "feasible"
+        closed = self.iteration_s - self.bound_s <= OPTIMAL * self.iteration_s
+        return "optimal" if closed else "feasible"
+
+    def document(self) -> dict[str, Any]:
+        """As the command line prints it."""
+        return {
+            "iteration_s": self.iteration_s,
+            "bound_s": self.bound_s,
+            "status": self.status,
+            "gap": 1.0 - self.bound_s / self.iteration_s,
+            "search_s": self.seconds,
+            "plan": plan_document(self.plan),
+        }
 
 
 @dataclass
@@ -101,15 +113,9 @@ class Branch:
         """Prices of stages up to ``most_us``, kept from before where they reach so far; no stage of
         a better plan is left out."""
         if self.pricing is None or self.pricing.most_us < most_us:
-            question = self.question
-            self.pricing = Pricing.made(
-                self.chain,
-                self.spaces,
-                Machine(question.devices, question.per_node),
-                question.memory_limit_mib,
-                question.most_stages,
-                max(most_us, min(self.limit_us * FIRST_SLACK, best_us / self.micro_batches)),
-            )
+            further_us = min(self.limit_us * FIRST_SLACK, best_us / self.micro_batches)
+            reach_us = max(most_us, further_us)
+            self.pricing = Pricing(self.question, self.chain, self.spaces, reach_us)
         return self.pricing
 
     def raise_limit(self, best_us: float) -> None:
@@ -120,10 +126,8 @@ class Branch:
         if self.limit_us < high:
             densities = tried_multipliers(self.spaces)[::MULTIPLIERS]
             choices = choices_of(self.spaces, self.chain, question.memory_limit_mib, densities)
-            machine = Machine(question.devices, question.per_node)
-            self.limit_us = least_limit_us(
-                choices, machine, question.most_stages, (self.limit_us, high)
-            )
+            between = self.limit_us, high
+            self.limit_us = least_limit_us(choices, question.machine, question.most_stages, between)
         self.bound_us = max(self.bound_us, self.micro_batches * self.limit_us)
         if self.limit_us >= self.most_us:  # slower than any stage
             self.bound_us = NEVER
@@ -134,36 +138,28 @@ def branches(question: Question, chain: Chain) -> list[Branch]:
     best give."""
     found = []
     for micro_batch in question.micro_batch_sizes:
-        spaces = stage_spaces(question, chain, micro_batch)
-        if not spaces:
-            continue
-        least = np.min(
-            [space.devices * space.arrays.base_us.min(axis=1) for space in spaces], axis=0
-        )
-        limit = float(least[chain.row_array].sum()) / question.devices * (1.0 - 1e-12)
-        number = question.global_batch // micro_batch
-        most = slowest_us(chain, spaces)
-        found.append(
-            Branch(question, chain, micro_batch, tuple(spaces), limit, number * limit, most)
-        )
+        spaces = tuple(stage_spaces(question, chain, micro_batch))
+        if spaces:
+            own = [space.devices * space.arrays.base_us.min(axis=1) for space in spaces]
+            whole = float(np.min(own, axis=0)[chain.row_array].sum())
+            limit = whole / question.devices * (1.0 - 1e-12)
+            bound, most = question.global_batch // micro_batch * limit, slowest_us(chain, spaces)
+            found.append(Branch(question, chain, micro_batch, spaces, limit, bound, most))
     return found
 
 
-def slowest_us(chain: Chain, spaces: list[StageSpace]) -> float:
+def slowest_us(chain: Chain, spaces: tuple[StageSpace, ...]) -> float:
     """More than any stage takes, with every change that was measured before every operator."""
-    total = 0.0
-    for space in spaces:
-        arrays = space.arrays
-        times = np.where(arrays.base_us < NEVER, arrays.base_us + arrays.recompute_us, 0.0).max(
-            axis=1
-        )
-        changes = np.where(arrays.resharding_us < NEVER, arrays.resharding_us, 0.0)
-        sends = np.where(arrays.send_us < NEVER, arrays.send_us, 0.0)
-        whole = times[chain.row_array].sum() + (
-            chain.length * changes.max() if changes.size else 0.0
-        )
-        total = max(total, float(whole + arrays.receive_us.max() + sends.max()))
-    return total
+    return max(_slowest_us(chain, space.arrays) for space in spaces)
+
+
+def _slowest_us(chain: Chain, arrays: StageArrays) -> float:
+    def known(times: Floats) -> Floats:
+        return np.where(times < NEVER, times, 0.0)
+
+    times = known(arrays.base_us + arrays.recompute_us).max(axis=1)[chain.row_array].sum()
+    changes = chain.length * known(arrays.resharding_us).max(initial=0.0)
+    return float(times + changes + arrays.receive_us.max() + known(arrays.send_us).max())
 
 
 @dataclass
@@ -214,21 +210,12 @@ class Search:
             high = min(max(high, branch.limit_us * branch.window), self.best_us / number)
         pricing = branch.prices(high, self.best_us)
         pricing.tighten(high)
-        found = best_partitions(
-            pricing.lower,
-            pricing.layout,
-            pricing.machine,
-            pricing.windows(high),
-            number,
-            (branch.limit_us, high),
-            self.best_us,
-            CLOSE,
-        )
+        windows, limits = pricing.windows(high), (branch.limit_us, high)
+        prices = pricing.lower, pricing.layout, pricing.machine, windows
+        found = best_partitions(*prices, number, limits, self.best_us, CLOSE)
         branch.bound_us = max(branch.bound_us, found.bound_us)
         branch.limit_us = max(branch.limit_us, found.least_limit_us)
-        if found.bound_us >= number * high * (
-            1.0 - CLOSE
-        ):  # slower stages are what the bound rests on
+        if found.bound_us >= number * high * (1.0 - CLOSE):  # it rests on slower stages
             branch.window *= branch.window
         if branch.bound_us >= self.best_us:
             return
@@ -256,14 +243,13 @@ class Search:
         if pricing.found_us(partition, branch.micro_batches) >= self.best_us:
             return
         question = self.question
-        model, stages = question.database.model, pricing.stages(partition)
-        plan = Plan(model, question.global_batch, branch.micro_batch, stages)
+        plan = question.plan(branch.micro_batch, pricing.stages(partition))
         priced = evaluate(plan, question.database, question.devices_per_node)
         fits = priced.memory_mib <= self.question.memory_limit_mib
         if fits and priced.iteration_s / US < self.best_us:
             self.best, self.best_us = plan, priced.iteration_s / US
-            told = (branch.micro_batch, len(plan.stages), priced.iteration_s)
-            logger.info("micro-batch %d: %d stages, %.6g s", *told)
+            message = "micro-batch %d: %d stages, %.6g s"
+            logger.info(message, branch.micro_batch, len(plan.stages), priced.iteration_s)
 
 
 def search(question: Question) -> Found:
@@ -294,13 +280,12 @@ def _search(question: Question, compiling: CompileTime) -> Found:
             at_work.refine(branch)
         priced = len(branch.pricing.tries) if branch.pricing else 0
         times = (branch.bound_us * US, at_work.best_us * US, priced, at_work.seconds)
-        said = "micro-batch %d: bound %.6g s, best %.6g s, %d stages priced, %.1f s"
-        logger.info(said, branch.micro_batch, *times)
+        message = "micro-batch %d: bound %.6g s, best %.6g s, %d stages priced, %.1f s"
+        logger.info(message, branch.micro_batch, *times)
     bound = min((each.bound_us for each in open_branches), default=NEVER)
     if at_work.best is None:
-        proven = f"no plan was found in {question.time_limit_s:g} s"
-        if bound >= NEVER:
-            proven = "there is no plan"
+        unproven = f"no plan was found in {question.time_limit_s:g} s"
+        proven = "there is no plan" if bound >= NEVER else unproven
         raise InfeasibleError(
             f"{proven} of up to {question.most_stages} stages within {question.memory_limit_mib:g} "
             "MB per GPU; give more memory, GPUs, stages or time"

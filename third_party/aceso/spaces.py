@@ -6,12 +6,14 @@ own tensor and data parallel degrees and algorithm (the second one on operators 
 every flag of recomputation.
 """
 
+from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .chains import Chain
+from .compiled import Flags, Floats, Integers
 from .database import (
     ACTIVATIONS,
     BACKWARD,
@@ -28,10 +30,6 @@ from .questions import Question
 from .resharding import Choice, resharding_us
 
 NEVER = 1e30  # microseconds of what cannot be
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class StageArrays(NamedTuple):
@@ -95,25 +93,16 @@ def stage_space(
     values = np.stack([_values(database, micro_batch, choice) for choice in choices], axis=2)
     values = np.where(np.isfinite(values), values, 0.0)
     family = database.model.family
-    possible = np.array(
-        [
-            [_is_possible(database, micro_batch, row, choice) for choice in choices]
-            for row in range(len(database.names))
-        ]
-    )
+    possible = np.stack([_possible(database, micro_batch, choice) for choice in choices], axis=1)
     factors = np.array([activation_factor(name) for name in database.names])
     widths = sorted({choice.tp for choice in choices})
     starts = [is_layer_start(name) for name in database.names]
     pairs = chain.pairs
-    resharding = np.array(
-        [
-            [
-                [sum(resharding_us(database, a, left, b, right, micro_batch)) for right in choices]
-                for left in choices
-            ]
-            for a, b in pairs
-        ]
-    ).reshape(len(pairs), len(choices), len(choices))
+    changes = [
+        sum(resharding_us(database, a, left, b, right, micro_batch))
+        for (a, b), left, right in product(pairs, choices, choices)
+    ]
+    resharding = np.array(changes).reshape(len(pairs), len(choices), len(choices))
 
     def least(field: int) -> Floats:
         held = np.where(possible, values[field], NEVER).min(axis=1)
@@ -155,24 +144,20 @@ def stage_spaces(question: Question, chain: Chain, micro_batch: int) -> list[Sta
 
 
 def _values(database: Database, micro_batch: int, choice: Choice) -> Floats:
-    size = database.micro_batch_sizes.index(micro_batch // choice.dp)
-    width = database.tensor_parallel.index(choice.tp)
-    return database.values[:, :, size, width, database.algorithms.index(choice.algorithm)]
+    return database.of(micro_batch // choice.dp, choice.tp, choice.algorithm)
 
 
-def _is_possible(database: Database, micro_batch: int, row: int, choice: Choice) -> bool:
-    if choice.algorithm and not is_tunable(database.model.family.name, database.names[row]):
-        return False
-    return bool(np.isfinite(_values(database, micro_batch, choice)[:, row]).all())
+def _possible(database: Database, micro_batch: int, choice: Choice) -> Flags:
+    """(U) which operators can run so: they were measured, and have a second algorithm where it is
+    asked for."""
+    measured = np.isfinite(_values(database, micro_batch, choice)).all(axis=0)
+    tunable = [is_tunable(database.model.family.name, name) for name in database.names]
+    return np.array(measured & (np.array(tunable) | (choice.algorithm == 0)), dtype=bool)
 
 
 def _transfers(database: Database, sizes: Floats, between: bool) -> Floats:
-    return np.array(
-        [
-            [database.transfer_us(float(size), between_nodes=between) for size in row]
-            for row in sizes
-        ]
-    )
+    times = [database.transfer_us(float(size), between_nodes=between) for size in sizes.flat]
+    return np.array(times).reshape(sizes.shape)
 
 
 def _sends(
@@ -187,10 +172,8 @@ def _sends(
     table = np.full((len(database.names), len(widths), len(choices)), NEVER)
     for t, width in enumerate(widths):
         for c, choice in enumerate(choices):
-            size = database.micro_batch_sizes.index(micro_batch // choice.dp)
-            at = database.tensor_parallel.index(width), database.algorithms.index(choice.algorithm)
-            outputs = database.values[OUTPUT, :, size, at[0], at[1]]
-            for row, output in enumerate(outputs):
-                if np.isfinite(output):
-                    table[row, t, c] = database.transfer_us(float(output), between_nodes=between)
+            outputs = _values(database, micro_batch, replace(choice, tp=width))[OUTPUT]
+            for row in np.flatnonzero(np.isfinite(outputs)):
+                size = float(outputs[row])
+                table[row, t, c] = database.transfer_us(size, between_nodes=between)
     return table

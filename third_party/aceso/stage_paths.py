@@ -8,13 +8,9 @@ value of what follows an operator.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .compiled import inner, outer
+from .compiled import Floats, Integers, inner, outer
 from .spaces import NEVER, StageArrays
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Stretch(NamedTuple):
@@ -30,6 +26,71 @@ class Stretch(NamedTuple):
 
 
 @inner
+def step_on(
+    space: StageArrays,
+    u: int,
+    v: int,
+    p: int,
+    keep: float,
+    heavy: float,
+    now: Floats,
+    after: Floats,
+) -> None:
+    """Least values of paths up to operator v, behind u, by its choice: not recomputed (row 0) and
+    recomputed (1). Row 2 of ``after`` is scratch."""
+    choices = space.base_us.shape[1]
+    least_plain = least_again = NEVER
+    for c in range(choices):
+        saving = 0.0 if space.before_layer[p] else keep * space.activations[u, c]
+        after[2, c] = min(now[0, c], now[1, c] - saving)
+        least_plain = min(least_plain, now[0, c], now[1, c])
+        least_again = min(least_again, after[2, c])
+    for d in range(choices):
+        plain, again = least_plain, least_again
+        if not space.free[p]:
+            plain = again = NEVER
+            for c in range(choices):
+                change = space.resharding_us[p, c, d]
+                plain = min(plain, now[0, c] + change, now[1, c] + change)
+                again = min(again, after[2, c] + change)
+        own = space.base_us[v, d] + keep * space.activations[v, d] + heavy * space.weights[v, d]
+        after[0, d] = plain + own
+        after[1, d] = again + own + space.recompute_us[v, d]
+
+
+@inner
+def step_back(
+    rests: Floats,
+    space: StageArrays,
+    at: tuple[int, int, int],
+    p: int,
+    clock: float,
+    keep: float,
+    ahead: Floats,
+) -> None:
+    """Enter in ``rests`` the least that can follow operator u, by its choice and whether it is
+    recomputed, from the least values ``ahead`` (2, choices) of paths from the next operator on.
+
+    ``at``: place of u, width of the first operator, and the row u.
+    """
+    k, t, u = at
+    choices = space.base_us.shape[1]
+    all_plain = all_again = NEVER
+    for d in range(choices):
+        all_plain, all_again = min(all_plain, ahead[0, d]), min(all_again, ahead[1, d])
+    for c in range(choices):
+        plain, again = all_plain, all_again
+        if not space.free[p]:
+            plain = again = NEVER
+            for d in range(choices):
+                change = clock * space.resharding_us[p, c, d]
+                plain, again = min(plain, change + ahead[0, d]), min(again, change + ahead[1, d])
+        saving = 0.0 if space.before_layer[p] else keep * space.activations[u, c]
+        rests[k, t, c, 0] = min(plain, again)
+        rests[k, t, c, 1] = min(plain, again - saving)
+
+
+@inner
 def fill_rests(
     rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float
 ) -> None:
@@ -38,37 +99,21 @@ def fill_rests(
 
     What is least: ``clock`` time + ``keep`` kept activations + ``heavy`` weights.
     """
-    n = len(stretch.rows)
-    widths, choices = rests.shape[1], rests.shape[2]
+    n, widths, choices = len(stretch.rows), rests.shape[1], rests.shape[2]
+    ahead = np.empty((2, choices))
     for t in range(widths):
         for c in range(choices):
             sent = clock * space.send_us[stretch.sends, stretch.rows[n - 1], t, c]
             rests[n - 1, t, c, 0], rests[n - 1, t, c, 1] = sent, sent
-    plain, again = np.empty(choices), np.empty(choices)
-    for k in range(n - 2, -1, -1):
-        u, v, p = stretch.rows[k], stretch.rows[k + 1], stretch.pairs[k + 1]
-        for t in range(widths):
-            all_plain = all_again = NEVER
+        for k in range(n - 2, -1, -1):
+            v = stretch.rows[k + 1]
             for d in range(choices):
-                own = (
-                    clock * space.base_us[v, d]
-                    + keep * space.activations[v, d]
-                    + heavy * space.weights[v, d]
-                )
-                plain[d] = own + rests[k + 1, t, d, 0]
-                again[d] = own + clock * space.recompute_us[v, d] + rests[k + 1, t, d, 1]
-                all_plain, all_again = min(all_plain, plain[d]), min(all_again, again[d])
-            for c in range(choices):
-                least_plain, least_again = all_plain, all_again
-                if not space.free[p]:
-                    least_plain = least_again = NEVER
-                    for d in range(choices):
-                        change = clock * space.resharding_us[p, c, d]
-                        least_plain = min(least_plain, change + plain[d])
-                        least_again = min(least_again, change + again[d])
-                saving = 0.0 if space.before_layer[p] else keep * space.activations[u, c]
-                rests[k, t, c, 0] = min(least_plain, least_again)
-                rests[k, t, c, 1] = min(least_plain, least_again - saving)
+                own = clock * space.base_us[v, d] + keep * space.activations[v, d]
+                own += heavy * space.weights[v, d]
+                ahead[0, d] = own + rests[k + 1, t, d, 0]
+                ahead[1, d] = own + clock * space.recompute_us[v, d] + rests[k + 1, t, d, 1]
+            at = (k, t, stretch.rows[k])
+            step_back(rests, space, at, stretch.pairs[k + 1], clock, keep, ahead)
 
 
 @inner

@@ -8,6 +8,7 @@ attention dropout is never charged to the peak.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from .database import (
 )
 from .models import activation_factor, is_layer_start
 from .plans import StagePlan
-from .resharding import resharding_us
+from .resharding import Choice, resharding_us
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,7 @@ def stage_price(
         InputError: the plan asks for something that was not measured; names it.
     """
     rows = np.array(operators)
-    at = [
-        _measured_at(database, micro_batch, choice.dp, choice.tp, choice.algorithm)
-        for choice in stage.choices
-    ]
+    at = [_measured_at(database, micro_batch, choice) for choice in stage.choices]
     sizes, widths, algorithms = (np.array(each) for each in zip(*at, strict=True))
     values = database.values[:, rows, sizes, widths, algorithms]
     _check_measured(database, rows, values, stage, micro_batch)
@@ -113,31 +111,25 @@ def stage_price(
     )
 
 
-def _measured_at(
-    database: Database, micro_batch: int, dp: int, tp: int, algorithm: int
-) -> tuple[int, int, int]:
-    rows, rest = divmod(micro_batch, dp)
+def _measured_at(database: Database, micro_batch: int, choice: Choice) -> tuple[int, ...]:
+    rows, rest = divmod(micro_batch, choice.dp)
     if rest:
         raise InputError(
-            f"micro-batches of {micro_batch} cannot be divided over {dp} replicas; give a plan "
-            "whose degrees divide them"
+            f"micro-batches of {micro_batch} cannot be divided over {choice.dp} replicas; give a "
+            "plan whose degrees divide them"
         )
-    for value, known, what in (
+    asked = (
         (rows, database.micro_batch_sizes, "micro-batches per replica of"),
-        (tp, database.tensor_parallel, "tensor parallel width"),
-        (algorithm, database.algorithms, "algorithm"),
-    ):
+        (choice.tp, database.tensor_parallel, "tensor parallel width"),
+        (choice.algorithm, database.algorithms, "algorithm"),
+    )
+    for value, known, what in asked:
         if value not in known:
-            allowed = ", ".join(map(str, known))
             raise InputError(
                 f"the plan has {what} {value}, which {database.folder} did not profile; it has "
-                f"{allowed}"
+                f"{', '.join(map(str, known))}"
             )
-    return (
-        database.micro_batch_sizes.index(rows),
-        database.tensor_parallel.index(tp),
-        database.algorithms.index(algorithm),
-    )
+    return tuple(known.index(value) for value, known, _ in asked)
 
 
 def _check_measured(
@@ -155,22 +147,19 @@ def _check_measured(
 
 
 def _resharding(database: Database, rows: np.ndarray, stage: StagePlan, micro_batch: int) -> float:
-    known: dict[object, float] = {}
+    change_us = cache(partial(resharding_us, database, micro_batch=micro_batch))
     total = 0.0
     for at in range(1, len(rows)):
+        before, after = int(rows[at - 1]), int(rows[at])
         left, right = stage.choices[at - 1], stage.choices[at]
-        key = (rows[at - 1], left, rows[at], right)
-        if key not in known:
-            known[key] = sum(
-                resharding_us(database, int(rows[at - 1]), left, int(rows[at]), right, micro_batch)
+        change = sum(change_us(before, left, after, right))
+        if not np.isfinite(change):
+            raise InputError(
+                f"{database.folder} has no measured collective for the change before "
+                f"{database.names[after]} from tensor parallel width {left.tp} to {right.tp}; "
+                "profile it, or give another plan"
             )
-            if not np.isfinite(known[key]):
-                raise InputError(
-                    f"{database.folder} has no measured collective for the change before "
-                    f"{database.names[rows[at]]} from tensor "
-                    f"parallel width {left.tp} to {right.tp}; profile it, or give another plan"
-                )
-        total += known[key]
+        total += change
     return total
 
 

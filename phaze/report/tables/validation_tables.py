@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from Estimator.plans.plan import plan_mapping
 from Estimator.plans.results import Breakdown
 from phaze.report.explained_runs import coverage_table, explanation_tables, misfit_table
 from phaze.report.table import Table, shortened
 from phaze.validation.explained import ErrorExplanation
 from phaze.validation.intervals import coverage
-from phaze.validation.records import ValidationReport
+from phaze.validation.records import RunPlan, ValidationReport
 from phaze_common.numbers import number
 from phaze_common.records import to_json
 
@@ -72,7 +73,7 @@ def report_json(report: ValidationReport, explained: ErrorExplanation | None = N
     whole: dict[str, Any] = json.loads(to_json(report))
     overall = {key: value for key, value in whole["overall"].items() if key != "source"}
     runs = [
-        {**record, "skipped": run.skipped}
+        {**record, "plan": _plan_json(run.plan, record["plan"]), "skipped": run.skipped}
         for run, record in zip(report.runs, whole["runs"], strict=True)
     ]
     ordered = {"overall": overall, "sources": whole["sources"], "not_fitting": report.not_fitting}
@@ -88,6 +89,15 @@ def report_json(report: ValidationReport, explained: ErrorExplanation | None = N
         "runs": runs,
     }
     return json.dumps(ordered, indent=2, allow_nan=False).encode()
+
+
+def _plan_json(plan: RunPlan | None, record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The plan of a run in one mapping, its degrees by the keys of their settings."""
+    if plan is None or record is None:
+        return None
+    return {name: value for name, value in record.items() if name != "degrees"} | plan_mapping(
+        plan.degrees
+    )
 
 
 def source_table(report: ValidationReport) -> Table:
@@ -127,7 +137,7 @@ def memory_table(report: ValidationReport) -> Table:
             "line": str(run.line),
             "model": run.model,
             "GB": f"{run.predicted_memory_bytes / GB:.1f}",
-            "recompute": "-" if run.plan is None else run.plan.recompute,
+            "recompute": "-" if run.degrees is None else run.degrees.recompute,
         }
         for run in report.runs
         if run.fits is False and run.predicted_memory_bytes is not None
@@ -171,7 +181,7 @@ def worst_table(report: ValidationReport) -> Table:
     for run in report.worst(WORST):
         if run.breakdown_s is None or run.measured_s is None or run.predicted_s is None:
             continue
-        plan = run.plan
+        plan = run.degrees
         rows.append(
             {
                 "line": str(run.line),
@@ -200,8 +210,8 @@ def unstated_table(report: ValidationReport) -> Table:
     for run, unstated, plan in chosen[:MOST_UNSTATED]:
         assert unstated and plan
         names = {
-            "micro_batch": f"micro-batch {plan.micro_batch_size}",
-            "recompute": f"recomputation {plan.recompute}",
+            "micro_batch": f"micro-batch {plan.degrees.micro_batch_size}",
+            "recompute": f"recomputation {plan.degrees.recompute}",
         }
         others = f"{unstated.fastest:.2f}x to {unstated.slowest:.2f}x"
         rows.append(

@@ -1,10 +1,13 @@
 """A published row and a typed run that say everything, to be changed field by field."""
 
 from dataclasses import replace
+from typing import TypeVar
 
-from phaze.validation.published_row import PublishedRow
-from phaze.validation.typed_run import TypedRun
+from phaze.validation.published_runs import PublishedRow
+from phaze.validation.typed_run import StatedDegrees, TypedRun
 from phaze_common.choices import Attention, Precision, Recompute
+
+Run = TypeVar("Run", PublishedRow, TypedRun)
 
 ROW = PublishedRow(
     line=2,
@@ -19,11 +22,7 @@ ROW = PublishedRow(
     vocabulary=51200,
     gpu="A100-80GB-SXM",
     devices=64,
-    tp=2,
-    pp=1,
-    dp=32,
-    cp=1,
-    ep=1,
+    degrees=StatedDegrees(tp=2, pp=1, dp=32, cp=1, ep=1),
     interleave="1",
     micro_batch_size=16,
     global_batch=512.0,
@@ -45,7 +44,7 @@ ROW = PublishedRow(
 
 def row_with(**changes: object) -> PublishedRow:
     """The complete row with some fields changed."""
-    return replace(ROW, **changes)  # type: ignore[arg-type]
+    return _changed(ROW, changes)
 
 
 RUN = TypedRun(
@@ -65,11 +64,7 @@ RUN = TypedRun(
     software="megatron_2021",
     attention=Attention.EAGER,
     precision=Precision.FP16,
-    tp=2,
-    pp=1,
-    dp=32,
-    cp=1,
-    ep=1,
+    degrees=StatedDegrees(tp=2, pp=1, dp=32, cp=1, ep=1),
     interleave=1,
     micro_batch_size=16,
     global_batch_samples=512,
@@ -82,4 +77,9 @@ RUN = TypedRun(
 
 def run_with(**changes: object) -> TypedRun:
     """The complete run with some fields changed."""
-    return replace(RUN, **changes)  # type: ignore[arg-type]
+    return _changed(RUN, changes)
+
+
+def _changed(run: Run, changes: dict[str, object]) -> Run:
+    degrees = {name: changes.pop(name) for name in vars(run.degrees) if name in changes}
+    return replace(run, degrees=replace(run.degrees, **degrees), **changes)  # type: ignore[arg-type]

@@ -9,12 +9,14 @@ import pytest
 
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.results import Breakdown
 from phaze.report.explained_runs import explanation_tables
 from phaze.validation.explained import explain_errors, load_parts
 from phaze.validation.fitted_runs import GROUPS, cluster_text, device_text, fit_runs
 from phaze.validation.records import RunPlan, RunResult
 from phaze.validation.run import validate
+from phaze_common.choices import Attention, Precision, Recompute
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
 
@@ -25,20 +27,23 @@ PLAN = RunPlan(
         "a100_80gb",
         "megatron_2022",
         "dgx_a100",
-        8,
-        2,
-        4,
-        1,
-        1,
-        2,
-        64,
-        "full",
-        False,
-        0,
-        "fp16",
-        "eager",
+    ),
+    UniformPlan(
+        tp=8,
+        pp=2,
+        dp=4,
+        micro_batch_size=2,
+        global_batch_size=64,
+        recompute=Recompute.FULL,
+        precision=Precision.FP16,
+        attention=Attention.EAGER,
     ),
 )
+
+
+def plan_of(micro_batch_size: int, **hardware: str) -> RunPlan:
+    degrees = replace(PLAN.degrees, micro_batch_size=micro_batch_size)
+    return replace(PLAN, degrees=degrees, **hardware)  # type: ignore[arg-type]
 
 
 def run(line: int, slower: dict[str, float], noise: float = 1.0, **changes: object) -> RunResult:
@@ -66,7 +71,7 @@ def run(line: int, slower: dict[str, float], noise: float = 1.0, **changes: obje
         predicted_s=predicted,
         error=predicted / (measured * noise) - 1,
         fits=True,
-        plan=replace(PLAN, micro_batch_size=line),
+        plan=plan_of(line),
         breakdown_s=breakdown,
     )
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -104,10 +109,7 @@ def test_the_constant_that_was_changed_is_named_as_the_cause(part: str, factor: 
 
 
 def test_a_constant_of_one_software_is_named_there() -> None:
-    old = [
-        run(line, {"memory": 1.4}, plan=replace(PLAN, software="old", micro_batch_size=line))
-        for line in range(1, 13)
-    ]
+    old = [run(line, {"memory": 1.4}, plan=plan_of(line, software="old")) for line in range(1, 13)]
     random = np.random.default_rng(6)
     others = [
         run(line, {}, noise=float(random.normal(1.0, 0.06)), source="another")
@@ -157,10 +159,7 @@ def test_where_there_is_nothing_to_explain_a_sentence_says_so() -> None:
 
 
 def test_settings_with_other_errors_come_first() -> None:
-    old = [
-        run(line, {"products": 1.5}, plan=replace(PLAN, software="old", micro_batch_size=line))
-        for line in range(1, 6)
-    ]
+    old = [run(line, {"products": 1.5}, plan=plan_of(line, software="old")) for line in range(1, 6)]
     found = explain_errors([*old, *(run(line, {}) for line in range(6, 11))])
     by_software = {group.value: group for group in found.groups if group.setting == "software"}
     assert (

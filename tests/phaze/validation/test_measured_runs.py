@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from phaze.validation.measured_runs import SINGLE_NODE_COLUMNS
-from phaze.validation.measured_runs import read_rows as read_runs
+from phaze.validation.published_runs import SINGLE_NODE_COLUMNS
+from phaze.validation.published_runs import read_rows as read_runs
+from phaze.validation.typed_run import StatedDegrees
 from phaze_common.errors import InputError
 
 HEADER = "model,layers,hidden,gpu,n_gpus,global_batch,micro_batch,measured_iter_time_s,mfu_pct,params_B,seq"
@@ -26,7 +27,7 @@ def test_an_empty_cell_is_not_said(tmp_path):
         64.0,
         1.5,
     )
-    assert run.micro_batch_size is run.mfu is run.parameters is run.tp is run.heads is None
+    assert run.micro_batch_size is run.mfu is run.parameters is run.degrees.tp is run.heads is None
     assert run.zero == run.network == run.recompute == ""
     assert run.source == "runs.csv"
 
@@ -97,7 +98,7 @@ def test_a_single_node_file_brings_its_facts(tmp_path):
         run.heads,
         run.layers,
     ) == (4, 16.0, 4, 2048, 16, 24)
-    assert (run.sequence_length, run.tp, run.dp, run.pp) == (1024, 1, 2, 2)
+    assert run.sequence_length == 1024 and run.degrees == StatedDegrees(tp=1, dp=2, pp=2)
     assert run.iteration_s == pytest.approx(0.41049)
     assert (run.recompute, run.zero, run.precision, run.vocabulary) == ("full", "0", "fp16", 51200)
     assert run.model == "hidden 2048, 24 layers"
@@ -111,7 +112,7 @@ def test_a_single_node_file_brings_its_facts(tmp_path):
         ("GPT,24,1024,A100,inf,64,2,1.5,,,", "line 2, column n_gpus is 'inf'"),
         (
             "GPT, with a comma,24,1024,A100,8,64,2,1.5,,,",
-            "line 2 has 12 cells, column 12 has no name",
+            "line 2 has 12 cells for 11 columns",
         ),
         ('"GPT,24,1024,A100,8,64,2,1.5,,,', "line 2 is not CSV"),
     ],

@@ -5,18 +5,18 @@ from complete_run import row_with, run_with
 
 from Estimator.devices.files import load_device
 from phaze.validation.assumptions import Notes, load_assumptions
-from phaze.validation.run_hardware import RunHardware
+from phaze.validation.run_hardware import cluster_of, device_of
 from phaze.validation.translation import translated
 from phaze_common.errors import InputError
 
-HARDWARE, RULES = RunHardware(), load_assumptions()
+RULES = load_assumptions()
 DEVICE = load_device("a100_80gb")
 
 
 def cluster_for(devices, **changes):
     notes = Notes()
-    run = translated(row_with(**changes), RULES, HARDWARE, notes)
-    return HARDWARE.cluster_of(run, devices, DEVICE, notes), notes
+    run = translated(row_with(**changes), RULES, notes)
+    return cluster_of(run, devices, DEVICE, notes), notes
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def cluster_for(devices, **changes):
     ],
 )
 def test_devices_are_found_by_the_names_of_papers(gpu, name):
-    assert HARDWARE.device_of(run_with(device=gpu or None)).name == name
+    assert device_of(run_with(device=gpu or None)).name == name
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_devices_are_found_by_the_names_of_papers(gpu, name):
 )
 def test_other_devices_are_refused(gpu, words):
     with pytest.raises(InputError, match=words):
-        HARDWARE.device_of(run_with(device=gpu or None))
+        device_of(run_with(device=gpu or None))
 
 
 @pytest.mark.parametrize(
@@ -78,5 +78,5 @@ def test_a_cluster_is_as_large_as_the_run():
 
 def test_a_torus_has_no_nodes():
     notes = Notes()
-    cluster = HARDWARE.cluster_of(run_with(devices_per_node=8), 64, load_device("tpu_v4"), notes)
+    cluster = cluster_of(run_with(devices_per_node=8), 64, load_device("tpu_v4"), notes)
     assert cluster.name == "tpu_v4"

@@ -13,8 +13,7 @@ from GraphExtractor.graph import Recompute
 from GraphExtractor.models.dimensions import Dimensions
 from GraphExtractor.models.dimensions import dimensions_of as dimensions_named
 from GraphExtractor.models.registry import find_model, listed_models
-from phaze.validation.assumptions import Notes, load_assumptions
-from phaze.validation.run_hardware import RunHardware
+from phaze.validation.assumptions import Notes, first_found, load_assumptions
 from phaze.validation.run_model import (
     counted_flops,
     dimensions_of,
@@ -35,7 +34,7 @@ def found(**changes):
         row = row_with(
             **{key: value for key, value in changes.items() if key not in ("family", "kv_heads")}
         )
-        changes["family"] = translated(row, RULES, RunHardware(), Notes()).family
+        changes["family"] = translated(row, RULES, Notes()).family
     run = run_with(**changes)
     return dimensions_of(run, run.sequence_length, RULES, notes), {
         each.rule: each.value for each in notes.made()
@@ -264,14 +263,14 @@ def test_flops_of_parameters_alone_are_6_per_parameter_and_token():
     ],
 )
 def test_conventions_are_recognised(words, name):
-    convention = RULES.convention(words)
+    convention = first_found(RULES.conventions, words)
     assert convention is not None
     assert convention.name is name
 
 
 def test_words_of_no_convention_name_none():
-    assert RULES.convention("") is None
-    assert RULES.convention("as logged") is None
+    assert first_found(RULES.conventions, "") is None
+    assert first_found(RULES.conventions, "as logged") is None
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from complete_run import row_with, run_with
 from Estimator.devices.files import load_device, load_software
 from GraphExtractor.graph import Attention, Recompute
 from phaze.validation.assumptions import Notes, load_assumptions
-from phaze.validation.pricing import AS_DESCRIBED, SaidOfSoftware
-from phaze.validation.run_hardware import RunHardware
+from phaze.validation.pricing import AS_DESCRIBED, SoftwareOverrides
 from phaze.validation.run_plan import degrees_of, possible_plans
 from phaze.validation.stages import equal_chunks, fewest_chunks
 from phaze.validation.translation import translated
@@ -32,7 +31,7 @@ def plan_of(run):
 
 def read(device=None, **changes):
     """A published row in typed fields."""
-    return translated(row_with(**changes), RULES, RunHardware(), Notes(), device)
+    return translated(row_with(**changes), RULES, Notes(), device)
 
 
 def test_a_run_that_says_everything_has_one_plan_and_no_assumption():
@@ -107,7 +106,7 @@ def test_a_batch_in_tokens_is_divided_by_the_sequence(tokens, sequence_length, s
     row = row_with(
         global_batch=tokens, global_batch_in_tokens=True, sequence_length=sequence_length
     )
-    assert translated(row, RULES, RunHardware(), notes).global_batch_samples == samples
+    assert translated(row, RULES, notes).global_batch_samples == samples
     assert ("batch", str(samples)) in [(each.rule, each.value) for each in notes.made()]
 
 
@@ -341,9 +340,7 @@ def test_what_frameworks_do_by_their_time(changes, attention, sequence_parallel)
 
 def test_megatron_of_2024_overlaps_nothing_that_it_does_not_say():
     notes = Notes()
-    run = translated(
-        row_with(source="NSDI'24", precision="bf16", zero=""), RULES, RunHardware(), notes
-    )
+    run = translated(row_with(source="NSDI'24", precision="bf16", zero=""), RULES, notes)
     assert (run.software, run.overlap_gradients, run.overlap_tensor, run.zero_stage) == (
         "megatron_core_2024",
         False,
@@ -368,7 +365,7 @@ def test_megatron_of_2024_overlaps_nothing_that_it_does_not_say():
 )
 def test_gradients_go_by_the_number_format(changes, gradient_bytes):
     run = read(**changes)
-    software = SaidOfSoftware(gradient_bytes=run.gradient_bytes).of(load_software(run.software))
+    software = SoftwareOverrides(gradient_bytes=run.gradient_bytes).of(load_software(run.software))
     assert software.gradient_bytes_in(run.precision) == gradient_bytes
 
 
@@ -392,15 +389,15 @@ def test_kernels_of_attention_and_launches_that_block_are_read_from_notes(notes,
 def test_what_a_run_says_of_software_changes_it():
     software = load_software("llm_foundry_2023")
     assert AS_DESCRIBED.of(software) is software
-    said = SaidOfSoftware(gradient_bytes=4, attention_kernel="flash_2", blocking_launches=True).of(
-        software
-    )
+    said = SoftwareOverrides(
+        gradient_bytes=4, attention_kernel="flash_2", blocking_launches=True
+    ).of(software)
     assert (
         said.gradient_bytes.value == 4.0
         and said.attention.name == "flash_2"
         and said.blocks
         and software.attention.name == "triton"
     )
-    assert SaidOfSoftware(attention_kernel="cudnn").of(software).attention.name == "cudnn"
+    assert SoftwareOverrides(attention_kernel="cudnn").of(software).attention.name == "cudnn"
     with pytest.raises(InputError, match="no attention named 'nonsense'"):
-        SaidOfSoftware(attention_kernel="nonsense").of(software)
+        SoftwareOverrides(attention_kernel="nonsense").of(software)

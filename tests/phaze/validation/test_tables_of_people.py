@@ -20,17 +20,15 @@ from phaze.report.tables.validation_tables import report_json, report_tables
 from phaze.report.terminal import print_tables
 from phaze.validation.alike import filled_from_others
 from phaze.validation.assumptions import Assumptions, Notes
-from phaze.validation.csv_lines import LONGEST_RECORD, csv_lines
+from phaze.validation.csv_table import LONGEST_RECORD, RefusedRow, csv_lines
 from phaze.validation.intervals import Predicted, load_residuals, run_intervals
-from phaze.validation.measured_runs import read_rows, unread_columns
-from phaze.validation.published_row import PublishedRow, RefusedRow
+from phaze.validation.published_runs import PublishedRow, read_rows, unread_columns
+from phaze.validation.published_words import precision_in, recompute_in, stated_stage_in
 from phaze.validation.records import Unstated, ValidationReport
 from phaze.validation.run import validate
-from phaze.validation.run_hardware import RunHardware
 from phaze.validation.runs import PUBLISHED_RUNS, read_runs
 from phaze.validation.translation import translated
-from phaze.validation.typed_table import read_typed, write_typed
-from phaze.validation.words import precision_in, recompute_in, stated_stage_in
+from phaze.validation.typed_run import read_typed, write_typed
 from phaze_common.choices import Precision, Recompute
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
@@ -75,7 +73,7 @@ def validated(path: Path, graphs: Path) -> ValidationReport:
 
 
 def read(rules: Assumptions, made: Notes, /, **changes: object) -> object:
-    return translated(row_with(**changes), rules, RunHardware(), made)
+    return translated(row_with(**changes), rules, made)
 
 
 def test_a_table_of_today_is_read_and_what_nothing_reads_is_said(
@@ -89,7 +87,7 @@ def test_a_table_of_today_is_read_and_what_nothing_reads_is_said(
         and by_tokens.plan == by_time.plan
         and by_tokens.predicted_s == by_time.predicted_s
     )
-    assert (by_time.plan.device, by_time.plan.model, by_time.plan.recompute) == (
+    assert (by_time.plan.device, by_time.plan.model, by_time.plan.degrees.recompute) == (
         "h100",
         QWEN,
         "none",
@@ -155,7 +153,7 @@ def test_a_typed_row_refuses_no_other_and_neither_does_one_of_a_plan(tmp_path: P
     path.write_text(path.read_text().replace("full", "mostly", 1))
     first, second = read_typed(path)
     assert isinstance(first, RefusedRow) and "line 2, column recompute is 'mostly'" in first.reason
-    assert not isinstance(second, RefusedRow) and second.tp == 4
+    assert not isinstance(second, RefusedRow) and second.degrees.tp == 4
 
 
 @pytest.mark.parametrize(
@@ -452,7 +450,7 @@ def test_a_listed_mixture_is_priced_and_its_interval_is_wide(tmp_path: Path, gra
     assert (
         experts.plan is not None
         and experts.plan.experts
-        and experts.plan.ep == 8
+        and experts.plan.degrees.ep == 8
         and experts.breakdown_s is not None
     )
     assert experts.breakdown_s.expert_communication_s > 0

@@ -16,7 +16,7 @@ from phaze.report.tables.search_tables import print_tables
 from phaze.report.tables.validation_tables import report_json, report_tables
 from phaze.report.validation_plot import draw
 from phaze.validation.assumptions import load_assumptions
-from phaze.validation.measured_runs import COLUMNS
+from phaze.validation.published_runs import COLUMNS
 from phaze.validation.run import validate
 from phaze.validation.runs import PUBLISHED_RUNS, read_runs
 from phaze_common.errors import InputError, PhazeError
@@ -404,7 +404,11 @@ def test_a_micro_batch_that_cannot_be_interleaved_is_left_out(tmp_path, graphs):
     in turn."""
     change = {"micro_batch": "", "interleave": "2", "global_batch": "12"}
     (run,) = validated(written(tmp_path, change), graphs).runs
-    assert (run.reason, run.plan.micro_batch_size, run.plan.interleave) == ("", 1, 2)
+    assert (run.reason, run.plan.degrees.micro_batch_size, run.plan.degrees.interleave) == (
+        "",
+        1,
+        2,
+    )
     (none,) = validated(written(tmp_path, {**change, "global_batch": "6"}), graphs).runs
     assert "multiples of pp 2" in none.reason
 

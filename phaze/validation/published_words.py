@@ -12,51 +12,26 @@ NOTHING = re.compile(
     r"(?:said|stated|given|reported|known|specified|available)\b.*"
 )
 _WORD = re.compile(r"[a-z]+|\d+")
-_NO = frozenset(
-    {
-        "no",
-        "none",
-        "not",
-        "non",
-        "false",
-        "off",
-        "disabled",
-        "without",
-        "never",
-        "0",
-        "nothing",
-        "ddp",
-    }
-)
-_YES = frozenset({"yes", "true", "on", "enabled", "with", "1", "all", "always", "y"})
-_SELECTIVE = frozenset(
-    {"selective", "selectively", "partial", "partially", "attention", "attn", "core", "sel"}
-    | {
-        "norm",
-        "layernorm",
-        "act",
-        "moe",
-        "mla",
-        "mlp",
-        "modules",
-    }  # modules that Megatron-LM recomputes by name
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NO = _words("no none not non false off disabled without never 0 nothing ddp")
+_YES = _words("yes true on enabled with 1 all always y")
+# the second half are modules that Megatron-LM recomputes by name
+_SELECTIVE = _words(
+    "selective selectively partial partially attention attn core sel "
+    "norm layernorm act moe mla mlp modules"
 )
 _NO_MODULES = re.compile(r"\[\s*\]|modules empty")
 _REMAT = re.compile(r"remat_policy=(\w*)")
 _KEPT = re.compile(r"(\w+)=(?:device|offload)")
-_FULL = frozenset(
-    {"full", "fully", "uniform", "block", "every", "layer", "layers", "whole"}
-    | {
-        "checkpoint",
-        "checkpointing",
-        "checkpointed",
-        "recompute",
-        "recomputation",
-        "recomputed",
-        "ckpt",
-        "ac",
-    }
-) | (_YES - {"with"})
+_FULL = (_YES - {"with"}) | _words(
+    "full fully uniform block every layer layers whole checkpoint checkpointing checkpointed "
+    "recompute recomputation recomputed ckpt ac"
+)
 _CHUNKS = re.compile(r"\bv(?:pp?)?\s?[=:]?\s?(\d+)|(\d+)\s?(?:virtual|chunks?|model chunks)")
 _STAGE = re.compile(r"(?:zero|stage)[- ]?([0-3])\b")
 _ZERO_NUMBER = re.compile(r"\bzero(?:[- ]?stage)?[- ]?([0-3])\b")
@@ -94,10 +69,9 @@ _KERNELS = {
     "cudnn": re.compile(r"cudnn (?:fused |flash )?attention"),
 }
 _BLOCKING = re.compile(
-    r"cuda_launch_blocking ?= ?1|blocking (?:kernel )?launches|kernels (?:launched|issued) one by "
-    r"one"
+    r"cuda_launch_blocking ?= ?1|blocking (?:kernel )?launches|"
+    r"kernels (?:launched|issued) one by one"
 )
-_MENTIONED_FORMAT = re.compile(r"fp8|float8|bf16|bfloat16|fp16|float16")
 
 
 def is_nothing(text: str) -> bool:
@@ -180,12 +154,9 @@ def stated_stage_in(*texts: str) -> int | None:
 
 def precision_in(text: str) -> Precision | None:
     """The number format that is named first."""
-    found = [
-        (match.start(), name)
-        for name, pattern in _FORMATS.items()
-        if (match := pattern.search(text.lower()))
-    ]
-    return min(found)[1] if found else None
+    found = {name: pattern.search(text.lower()) for name, pattern in _FORMATS.items()}
+    places = [(match.start(), name) for name, match in found.items() if match]
+    return min(places)[1] if places else None
 
 
 def gradient_bytes_in(text: str) -> int | None:
@@ -223,11 +194,9 @@ def chunks_in(text: str) -> int | bool | None:
 def attention_kernel_in(*texts: str) -> str | None:
     """The kernel of fused attention that the first text which names one names."""
     for text in texts:
-        found = next(
-            (name for name, pattern in _KERNELS.items() if pattern.search(text.lower())), None
-        )
-        if found is not None:
-            return found
+        for name, pattern in _KERNELS.items():
+            if pattern.search(text.lower()):
+                return name
     return None
 
 
