@@ -25,14 +25,24 @@ class TextInFiles:
         """How pydantic reads and writes it."""
         from pydantic_core import core_schema
 
-        def read(stated: Any) -> Any:
-            if not isinstance(stated, str):
-                return stated
+        def read(stated: Any) -> TextInFiles:
             try:
-                return cls.parsed(stated)
-            except (InputError, ValueError) as error:
+                return cls.parsed(_text(cls, stated))
+            except (InputError, TypeError, ValueError) as error:
                 raise ValueError(f"a text that can be read ({error})") from error
 
-        return core_schema.no_info_before_validator_function(
-            read, handler(source), serialization=core_schema.to_string_ser_schema()
+        return core_schema.no_info_plain_validator_function(
+            read, serialization=core_schema.to_string_ser_schema()
         )
+
+
+def _text(cls: type[Any], stated: Any) -> str:
+    """What is ``stated`` as text, be it the fields of a record."""
+    if isinstance(stated, dict):
+        values = {
+            key: tuple(each) if isinstance(each, list) else each for key, each in stated.items()
+        }
+        return str(cls(**values))
+    if isinstance(stated, str | cls):
+        return str(stated)
+    raise TypeError(f"{stated!r} is none")

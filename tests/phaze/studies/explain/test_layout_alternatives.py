@@ -11,6 +11,7 @@ import pytest
 
 import phaze
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.axes import plan_axis
 from Estimator.plans.results import Status
 from phaze.report.pages.axis_figures import Sensitivity, axis_table
 from phaze.report.table import Table
@@ -21,6 +22,7 @@ from phaze.studies.explain.alternatives import alternative
 from phaze.studies.explain.constraints import read_constraint
 from phaze.studies.explain.other_plans import other_plans
 from phaze.studies.explain.repeat import RepeatedSearch, repeat_search
+from phaze_common.choices import KeyExchange, TensorLayout
 from phaze_common.progress import SilentProgress
 from Solver.results import AxisValue
 
@@ -83,7 +85,7 @@ def test_an_alternative_is_what_the_run_found_of_its_value(
         found = alternative(repeated, read_constraint(f"{axis}={value.value}", on_device=True))
         assert found.point is not None
         (plan,) = found.point.models.values()
-        assert str(getattr(plan, axis)) == value.value
+        assert str(plan_axis(axis).of(plan)) == value.value
         assert found.point.value == pytest.approx(value.reached, rel=1e-9), (axis, value.value)
 
 
@@ -91,7 +93,7 @@ def test_an_assignment_is_kept(repeated: RepeatedSearch) -> None:
     found = alternative(repeated, read_constraint("group_order=tp2.dp4/dp2", on_device=True))
     assert found.point is not None
     (plan,) = found.point.models.values()
-    assert (plan.group_order, plan.tp, plan.dp, plan.cp) == ("tp2.dp4/dp2", 2, 8, 1)
+    assert (str(plan.group_order), plan.tp, plan.dp, plan.cp) == ("tp2.dp4/dp2", 2, 8, 1)
 
 
 def test_the_best_assignment_is_named_where_all_of_them_are_one_value(run: FinishedRun) -> None:
@@ -162,7 +164,9 @@ def test_the_table_by_micro_batch_size_names_every_degree(
     (row,) = result.rows
     assert row.dp * row.pp * row.cp == 16
     assert f"1 x {row.pp} x {row.dp} x cp 4 (ring)" in "".join(_cells(size_table(result)))
-    two_axes = replace(row, cp=1, tp2=4, layout="2d", exchange="gather", ep=2)
+    two_axes = replace(
+        row, cp=1, tp2=4, layout=TensorLayout.TWO_D, exchange=KeyExchange.GATHER, ep=2
+    )
     assert f"1 x {row.pp} x {row.dp} x tp2 4, 2d layout, ep 2" in "".join(
         _cells(size_table(replace(result, rows=(two_axes,))))
     )
