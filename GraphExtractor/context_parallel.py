@@ -1,5 +1,4 @@
-"""Context parallelism by construction: each of ``cp`` devices works on a part of the tokens of
-every sequence.
+"""Context parallelism by construction: ``cp`` devices work on parts of the tokens of a sequence.
 
 A step is traced on s/cp tokens. Where attention runs, the device's queries meet the keys and values
 of all tokens, in one of three ways. They are gathered before it, both in one exchange, as Llama 3
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from GraphExtractor.custom_operators import define
+from GraphExtractor.custom_operators import communicate, define
 from GraphExtractor.graph import (
     GraphKey,
     KeyExchange,
@@ -33,8 +32,7 @@ from phaze_common.errors import InputError
 
 @dataclass(frozen=True)
 class SharedTokens:
-    """How many ``devices`` share the tokens of every sequence, and how their queries meet all keys
-    and values."""
+    """``devices`` share the tokens of a sequence; how their queries meet all keys and values."""
 
     devices: int = 1
     exchange: KeyExchange = KeyExchange.GATHER
@@ -45,8 +43,7 @@ class SharedTokens:
         return SharedTokens(key.sequence_devices, key.exchange)
 
     def by(self, exchange: KeyExchange) -> int:
-        """Devices among which keys and values are exchanged in this way: 1 where it is done in
-        another one."""
+        """Devices that exchange keys and values in this way: 1 where they do it in another one."""
         return self.devices if self.exchange is exchange else 1
 
 
@@ -66,21 +63,9 @@ _reduce_scatter_keys = define(
 )
 
 
-class _GatheredKeys(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, k: Any, v: Any, cp: int) -> Any:
-        ctx.cp = cp
-        return _all_gather_keys(k, v, cp)
-
-    @staticmethod
-    def backward(ctx: Any, d_k: Any, d_v: Any) -> Any:
-        return *_reduce_scatter_keys(d_k, d_v, ctx.cp), None
-
-
 def gather_keys(k: torch.Tensor, v: torch.Tensor, cp: int) -> Any:
-    """Keys and values of all devices of a context-parallel group; backward, their gradients are
-    reduced and scattered."""
-    return (k, v) if cp == 1 else _GatheredKeys.apply(k, v, cp)
+    """Keys and values of all devices of a group; backward, their gradients are scattered."""
+    return communicate(cp, _all_gather_keys, _reduce_scatter_keys, k, v) if cp > 1 else (k, v)
 
 
 def check_tokens_apart(graph: ModelGraph) -> None:

@@ -1,8 +1,7 @@
-"""Operators that stay whole in a trace: RMSNorm, vocabulary-parallel loss, collectives (attention
-is in ``attention``).
+"""Operators that stay whole in a trace: RMSNorm, vocabulary-parallel loss, collectives.
 
 Each is a shape function only: nothing is ever executed. Importing this module registers them with
-torch.
+torch. Attention is in ``attention``.
 """
 
 from collections.abc import Callable
@@ -14,10 +13,12 @@ from torch.nn import functional
 from GraphExtractor.graph import CollectiveGroup
 from GraphExtractor.torch_internals import annotate
 
-RMS_EPSILON = (
-    1e-6  # of modules that do not say theirs: Raffel et al. 2020 (T5), whose code has this value
-)
+# of modules that do not say theirs: Raffel et al. 2020 (T5), whose code has this value
+RMS_EPSILON = 1e-6
 OWN_PART = "own_part"  # note on the node of a slice of which every device takes a part of its own
+
+
+Communication = Callable[..., Any]  # of tensors and the number of devices
 
 
 def define(name: str, schema: str, shapes: Callable[..., Any]) -> Any:
@@ -53,9 +54,7 @@ _cross_entropy_backward = define(
     "cross_entropy_backward",
     "(Tensor gradient, Tensor exponentials, Tensor total, Tensor labels, ScalarType dtype) -> "
     "Tensor",
-    lambda gradient, exponentials, total, labels, dtype: exponentials.new_empty(
-        exponentials.shape, dtype=dtype
-    ),
+    lambda _, exponentials, *rest: exponentials.new_empty(exponentials.shape, dtype=rest[-1]),
 )
 all_reduce = define("all_reduce", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
 # sequence dimension: the last but one of (batch, sequence, hidden), also where a model has merged
@@ -85,8 +84,7 @@ class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _VocabularyParallelLoss(torch.autograd.Function):  # type: ignore[misc]
-    """Per-token cross entropy over vocabulary-sharded logits: three all-reduces of one value per
-    token (Megatron)."""
+    """Per-token cross entropy over a split vocabulary: three all-reduces per token (Megatron)."""
 
     @staticmethod
     def forward(ctx: Any, logits: Any, labels: Any, tp: int) -> Any:
@@ -102,18 +100,19 @@ class _VocabularyParallelLoss(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _Collective(torch.autograd.Function):  # type: ignore[misc]
-    """A pair of forward and backward communication, each given as a function of (tensor, tp)."""
+    """A pair of forward and backward communication, each a function of (*tensors, size)."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Any, tp: int, forward: Callable[..., Any], backward: Callable[..., Any]
+        ctx: Any, size: int, forward: Communication, backward: Communication, *tensors: Any
     ) -> Any:
-        ctx.tp, ctx.backward_communication = tp, backward
-        return forward(x, tp)
+        ctx.size, ctx.backward_communication = size, backward
+        return forward(*tensors, size)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return ctx.backward_communication(gradient, ctx.tp), None, None, None
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        found = ctx.backward_communication(*gradients, ctx.size)
+        return None, None, None, *(found if isinstance(found, tuple) else (found,))
 
 
 def _identity(x: torch.Tensor, _: int) -> torch.Tensor:
@@ -121,8 +120,7 @@ def _identity(x: torch.Tensor, _: int) -> torch.Tensor:
 
 
 def own_part(x: torch.Tensor, dimension: int, parts: int, axis: CollectiveGroup) -> torch.Tensor:
-    """A device's part of what all devices of an ``axis`` hold; the trace, which is that of the
-    first one, notes that it is so."""
+    """A device's part of what all devices of an ``axis`` hold, which the trace notes as such."""
     with annotate({OWN_PART: axis.value}):
         return x.narrow(dimension, 0, x.shape[dimension] // parts)
 
@@ -132,44 +130,55 @@ def _own_sequence(x: torch.Tensor, tp: int) -> torch.Tensor:
 
 
 def communicate(
-    x: torch.Tensor, size: int, forward: Callable[..., Any], backward: Callable[..., Any]
+    size: int, forward: Communication, backward: Communication, *tensors: torch.Tensor
 ) -> Any:
-    """``forward(x, size)``, whose gradient goes through ``backward(gradient, size)``."""
-    return _Collective.apply(x, size, forward, backward)
+    """``forward(*tensors, size)``, whose gradients go through ``backward(*gradients, size)``."""
+    return _Collective.apply(size, forward, backward, *tensors)
 
 
 def copy_to_group(x: torch.Tensor, tp: int) -> Any:
     """Megatron's f: identity forward, all-reduce backward."""
-    return _Collective.apply(x, tp, _identity, all_reduce)
+    return communicate(tp, _identity, all_reduce, x)
 
 
 def reduce_from_group(x: torch.Tensor, tp: int) -> Any:
     """Megatron's g: all-reduce forward, identity backward."""
-    return _Collective.apply(x, tp, all_reduce, _identity)
+    return communicate(tp, all_reduce, _identity, x)
 
 
 def gather_sequence(x: torch.Tensor, tp: int) -> Any:
-    """All-gather the sequence dimension forward, reduce-scatter it backward (Korthikanti et al.
-    2022, section 4.2)."""
-    return _Collective.apply(x, tp, _all_gather, _reduce_scatter)
+    """All-gather the sequence, reduce-scatter it backward (Korthikanti et al. 2022, 4.2)."""
+    return communicate(tp, _all_gather, _reduce_scatter, x)
 
 
 def reduce_scatter_sequence(x: torch.Tensor, tp: int) -> Any:
     """Reduce-scatter the sequence dimension forward, all-gather it backward."""
-    return _Collective.apply(x, tp, _reduce_scatter, _all_gather)
+    return communicate(tp, _reduce_scatter, _all_gather, x)
 
 
 def split_sequence(x: torch.Tensor, tp: int) -> Any:
     """Keep this device's part of the sequence forward, all-gather backward."""
-    return _Collective.apply(x, tp, _own_sequence, _all_gather)
+    return communicate(tp, _own_sequence, _all_gather, x)
+
+
+def enter_group(x: torch.Tensor, tp: int, sequence_parallel: bool) -> Any:
+    """What column-parallel products read: ``x`` as it is at width 1, else gathered or copied."""
+    if tp == 1:
+        return x
+    return gather_sequence(x, tp) if sequence_parallel else copy_to_group(x, tp)
+
+
+def leave_group(x: torch.Tensor, tp: int, sequence_parallel: bool) -> Any:
+    """What row-parallel products of a group make together, or of it this device's tokens."""
+    if tp == 1:
+        return x
+    return reduce_scatter_sequence(x, tp) if sequence_parallel else reduce_from_group(x, tp)
 
 
 class FusedRmsNorm(torch.nn.Module):  # type: ignore[misc]
-    """RMSNorm as a fused kernel runs it: reads and saves its input as it is, plus one fp32
-    statistic per row.
+    """RMSNorm as a fused kernel runs it, which saves its input and one fp32 statistic per row.
 
-    ``epsilon`` is added to the mean of squares; a trace, whose costs it does not change, leaves it
-    out.
+    ``epsilon`` is added to the mean of squares; a trace leaves it out, as it costs nothing.
     """
 
     def __init__(self, weight: torch.nn.Parameter, epsilon: float = RMS_EPSILON) -> None:
@@ -185,15 +194,13 @@ def fuse_norms(model: torch.nn.Module, norm: type[torch.nn.Module]) -> None:
     """Put ``FusedRmsNorm`` in the place of all modules of class ``norm``."""
     for path, module in list(model.named_modules()):
         if isinstance(module, norm):
-            epsilon = getattr(
-                module, "variance_epsilon", getattr(module, "eps", RMS_EPSILON)
-            )  # transformers has two names
+            # transformers has two names
+            epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", RMS_EPSILON))
             model.set_submodule(path, FusedRmsNorm(module.weight, epsilon))
 
 
 def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, tp: int) -> Any:
-    """Mean cross entropy in fp32; with tp > 1 the logits' last dimension is this device's part of
-    the vocabulary."""
+    """Mean cross entropy in fp32; with tp > 1 of a device's part of the vocabulary."""
     if tp == 1:
         return functional.cross_entropy(logits.float().flatten(0, -2), labels.flatten())
     return _VocabularyParallelLoss.apply(logits, labels, tp).mean()

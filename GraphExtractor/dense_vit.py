@@ -1,5 +1,4 @@
-"""A vision transformer for dense prediction: patches of fields in, as many patches of fields out,
-no class token."""
+"""A vision transformer from patches of fields to as many patches of fields; no class token."""
 
 import torch
 from torch import nn
@@ -22,10 +21,9 @@ class PatchAttention(nn.Module):  # type: ignore[misc]
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in self.projection(x).chunk(3, -1)
         )
-        mixed: torch.Tensor = self.output(
-            functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        )
-        return mixed
+        mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        out: torch.Tensor = self.output(mixed)
+        return out
 
 
 class PatchMlp(nn.Module):  # type: ignore[misc]
@@ -74,15 +72,13 @@ class DensePredictor(nn.Module):  # type: ignore[misc]
         self.summands = 1
 
     def shard(self, key: GraphKey) -> None:
-        """Know how many devices have parts of a prediction; its modules are divided by the family's
-        plan."""
+        """Know how many devices have parts of a prediction; the family's plan divides the rest."""
         self.summands = key.tp if key.layout is TensorLayout.TWO_D or key.sequence_parallel else 1
 
     def forward(self, patches: torch.Tensor) -> torch.Tensor:
         """Predict."""
-        x = self.embedding(patches) + self.positions(
-            torch.arange(patches.shape[1], device=patches.device)
-        )
+        x = self.embedding(patches)
+        x = x + self.positions(torch.arange(patches.shape[1], device=patches.device))
         for block in self.blocks:
             x = block(x)
         prediction: torch.Tensor = self.head(self.norm(x))

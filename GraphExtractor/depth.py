@@ -9,19 +9,18 @@ from phaze_common.errors import InputError
 
 
 def with_layers(graph: ModelGraph, layers: int) -> ModelGraph:
-    """The same model with ``layers`` repeated blocks; its key still names the model it was made
-    from.
+    """The same model with ``layers`` repeated blocks; its key still names the first one.
 
-    Raises: InputError: the model is not one chain of a single repeated block between an embedding
-        and a head.
+    Raises: InputError: the model is not one chain of a single repeated block between two ends.
     """
     if layers < 1:
         raise InputError(f"{layers} layers are not possible; give a positive whole number")
     blocks = len(graph.sequence) - 2
     if blocks < 2 or graph.sequence != (0, *[1] * blocks, 2) or not graph.block_parameter_count:
-        raise InputError(
-            f"the depth of {graph.key.model} cannot be changed: it is not one chain of a single "
-            "block repeated at least twice; extract it at the depth wanted"
+        raise _fixed_depth(
+            graph,
+            "it is not one chain of a single block repeated at least twice; extract it at the "
+            "depth wanted",
         )
     return replace(
         graph,
@@ -33,34 +32,34 @@ def with_layers(graph: ModelGraph, layers: int) -> ModelGraph:
     )
 
 
+def _fixed_depth(graph: ModelGraph, why: str) -> InputError:
+    return InputError(f"the depth of {graph.key.model} cannot be changed: {why}")
+
+
 def _tensors(graph: ModelGraph, blocks: int, layers: int) -> Iterator[LayerTensor]:
     """Tensors between the layers at another depth, by the layer they come from."""
     every_block = tuple(range(1, blocks + 1))
     links: dict[int, list[LayerTensor]] = {}
     for tensor in graph.tensors:
-        if tensor.destinations == (tensor.source + 1,):
-            links.setdefault(tensor.source, []).append(tensor)
-        elif (
-            tensor.source == 0 and tensor.destinations == every_block
-        ):  # read by all blocks, as rotary tables are
-            links.setdefault(0, []).append(
-                replace(tensor, destinations=tuple(range(1, layers + 1)))
-            )
+        source, ends = tensor.source, tensor.destinations
+        if ends == (source + 1,):
+            links.setdefault(source, []).append(tensor)
+        elif source == 0 and ends == every_block:  # read by all blocks, as rotary tables are
+            everywhere = replace(tensor, destinations=tuple(range(1, layers + 1)))
+            links.setdefault(0, []).append(everywhere)
         else:
-            raise InputError(
-                f"the depth of {graph.key.model} cannot be changed: a tensor goes from layer "
-                f"{tensor.source} to layers "
-                f"{', '.join(map(str, tensor.destinations))}; extract it at the depth wanted"
+            raise _fixed_depth(
+                graph,
+                f"a tensor goes from layer {source} to layers {', '.join(map(str, ends))}; "
+                "extract it at the depth wanted",
             )
-    link = [replace(tensor, source=0, destinations=()) for tensor in links.get(1, ())]
-    if any(
-        [replace(tensor, source=0, destinations=()) for tensor in links.get(block, ())] != link
-        for block in every_block
-    ):
-        raise InputError(
-            f"the depth of {graph.key.model} cannot be changed: its blocks send different "
-            "tensors; extract it at it"
-        )
+
+    def leaving(block: int) -> list[LayerTensor]:
+        return [replace(tensor, source=0, destinations=()) for tensor in links.get(block, ())]
+
+    link = leaving(1)
+    if any(leaving(block) != link for block in every_block):
+        raise _fixed_depth(graph, "its blocks send different tensors; extract it at it")
     yield from links.get(0, ())
     for position in range(1, layers + 1):
         yield from (
@@ -69,52 +68,47 @@ def _tensors(graph: ModelGraph, blocks: int, layers: int) -> Iterator[LayerTenso
 
 
 def _shared(graph: ModelGraph, blocks: int, layers: int) -> Iterator[SharedTensor]:
-    """What layers keep together at another depth: neighbours what one of them makes, all blocks
+    """What layers save together at another depth: neighbours what one of them makes, all blocks
     what feeds them all."""
     links: dict[int, list[SharedTensor]] = {}
-    for kept in graph.shared:
-        source, others = kept.source, {*kept.layers} - {kept.source}
+    for saved in graph.shared:
+        source, others = saved.source, {*saved.layers} - {saved.source}
         if source is not None and others == {source + 1}:
-            links.setdefault(source, []).append(_shifted(kept, -source))
+            links.setdefault(source, []).append(_shifted(saved, -source))
         elif source in (None, 0) and {*range(1, blocks + 1)} <= others:
-            found = _with_blocks(kept, blocks, layers)
+            found = _with_blocks(saved, blocks, layers)
             if len(found.layers) > 1:
                 yield found
         else:
-            raise InputError(
-                f"the depth of {graph.key.model} cannot be changed: its layers "
-                f"{', '.join(map(str, kept.layers))} keep a tensor "
-                "together; extract it at the depth wanted"
+            raise _fixed_depth(
+                graph,
+                f"its layers {', '.join(map(str, saved.layers))} keep a tensor together; extract "
+                "it at the depth wanted",
             )
     between = links.get(1, [])
     if any(links.get(block, []) != between for block in range(1, blocks)):
-        raise InputError(
-            f"the depth of {graph.key.model} cannot be changed: its blocks keep different "
-            "tensors; extract it at it"
-        )
+        raise _fixed_depth(graph, "its blocks keep different tensors; extract it at it")
     yield from links.get(0, ())
     for source in range(1, layers):
-        yield from (_shifted(kept, source) for kept in between)
-    yield from (_shifted(kept, layers) for kept in links.get(blocks, ()))
+        yield from (_shifted(saved, source) for saved in between)
+    yield from (_shifted(saved, layers) for saved in links.get(blocks, ()))
 
 
-def _with_blocks(kept: SharedTensor, blocks: int, layers: int) -> SharedTensor:
-    """What all blocks keep, and maybe the ends."""
+def _with_blocks(saved: SharedTensor, blocks: int, layers: int) -> SharedTensor:
+    """What all blocks save, and maybe the ends."""
 
     def at(places: tuple[int, ...]) -> tuple[int, ...]:
         inner = range(1, layers + 1) if any(1 <= place <= blocks for place in places) else ()
-        return (
-            *(place for place in places if place == 0),
-            *inner,
-            *(layers + 1 for place in places if place > blocks),
-        )
+        ends = (layers + 1 for place in places if place > blocks)
+        return (*(place for place in places if place == 0), *inner, *ends)
 
-    return SharedTensor(kept.source, kept.bytes, at(kept.none), at(kept.selective), at(kept.full))
+    modes = (at(saved.none), at(saved.selective), at(saved.full))
+    return SharedTensor(saved.source, saved.bytes, *modes)
 
 
-def _shifted(kept: SharedTensor, by: int) -> SharedTensor:
-    assert kept.source is not None  # a link
+def _shifted(saved: SharedTensor, by: int) -> SharedTensor:
+    assert saved.source is not None  # a link
     places = (
-        tuple(place + by for place in layers) for layers in (kept.none, kept.selective, kept.full)
+        tuple(place + by for place in mode) for mode in (saved.none, saved.selective, saved.full)
     )
-    return SharedTensor(kept.source + by, kept.bytes, *places)
+    return SharedTensor(saved.source + by, saved.bytes, *places)

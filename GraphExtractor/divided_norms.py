@@ -1,5 +1,4 @@
-"""Normalisations of a dimension that is divided over devices: local sums, a small all-reduce of
-them, the rest local again.
+"""Normalisations of a divided dimension: local sums, a small all-reduce of them, the rest local.
 
 Of every token one sum (RMSNorm: of squares) or two (LayerNorm: and of the values) are added up in
 fp32, forward before anything is normalised and backward before the input gradient; the learned
@@ -31,10 +30,9 @@ _gradient_sums = define(
     "norm_gradient_sums",
     "(Tensor gradient, Tensor x, Tensor sums, Tensor weight, int width, float epsilon) -> "
     "(Tensor, Tensor, Tensor)",
-    lambda gradient, x, sums, weight, *_: (
+    lambda _, x, sums, weight, *others: (
         torch.empty_like(sums),
-        torch.empty_like(weight),
-        torch.empty_like(weight),
+        *(torch.empty_like(weight) for _ in range(2)),
     ),
 )
 _gradient_apply = define(
@@ -103,11 +101,10 @@ def norm_work(node: Node, name: str) -> Work | None:
     if name not in _PARTS:
         return None
     kind, function = _PARTS[name]
-    numbers = (
-        argument(node, "numbers")
-        if name == "norm_sums"
-        else argument(node, "sums").meta["val"].shape[-1]
-    )
+    if name == "norm_sums":
+        numbers = argument(node, "numbers")
+    else:
+        numbers = argument(node, "sums").meta["val"].shape[-1]
     elements = argument(node, "x").meta["val"].numel()
     norm = "layer_norm" if numbers == 2 else "rms_norm"
     return Work(kind, (), (VectorWork(function.format(norm=norm), elements),))

@@ -1,59 +1,58 @@
-"""An encoder and a decoder whose attention adds learned biases on the distance between tokens, as
-T5 has them.
+"""An encoder and a decoder whose attention adds learned biases on distances, as T5 has them.
 
 Hugging Face's T5 spells its attention out, product by product; here it runs the attention that was
 asked for.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 from torch.nn import functional
 
-from GraphExtractor import custom_operators
+from GraphExtractor.custom_operators import FusedRmsNorm, enter_group
 from GraphExtractor.graph import GraphKey
+
+
+@dataclass(frozen=True)
+class BlockSizes:
+    """Widths of the blocks of both stacks, whose attention tells ``buckets`` of distances apart."""
+
+    hidden: int
+    heads: int
+    head_width: int
+    ffn: int
+    dropout: float = 0.1
+    buckets: int = 32
 
 
 class RelativeAttention(nn.Module):  # type: ignore[misc]
     """Attention without scaling (Raffel et al. 2020), to the tokens themselves or to a ``memory``.
 
-    A module with ``buckets`` > 0 has a table of one bias per head and bucket of distances and makes
-    the biases of all pairs of tokens from it, of shape (1, heads, queries, keys); others are given
+    A module with ``biases`` has a table of one bias per head and bucket of distances and makes the
+    biases of all pairs of tokens from it, of shape (1, heads, queries, keys); others are given
     them, or do without.
     """
 
-    def __init__(
-        self,
-        hidden: int,
-        heads: int,
-        head_width: int,
-        dropout: float,
-        *,
-        causal: bool,
-        buckets: int = 0,
-    ) -> None:
+    def __init__(self, sizes: BlockSizes, *, causal: bool, biases: bool) -> None:
         super().__init__()
-        inner = heads * head_width
+        hidden, inner = sizes.hidden, sizes.heads * sizes.head_width
         self.q, self.k, self.v = (nn.Linear(hidden, inner, bias=False) for _ in range(3))
         self.o = nn.Linear(inner, hidden, bias=False)
-        self.table = nn.Embedding(buckets, heads) if buckets else None
-        self.heads, self.dropout, self.causal = heads, dropout, causal
+        self.table = nn.Embedding(sizes.buckets, sizes.heads) if biases else None
+        self.heads, self.dropout, self.causal = sizes.heads, sizes.dropout, causal
         self.tp = self.cp = 1
         self.sequence_parallel = False
 
     def shard(self, key: GraphKey) -> None:
-        """Keep one device's heads, of the biases too; the projections are split by the family's
-        plan."""
+        """Keep one device's heads, of the biases too; the family's plan splits the projections."""
         self.heads //= key.tp
-        self.tp, self.cp, self.sequence_parallel = (
-            key.tp,
-            key.sequence_devices,
-            key.sequence_parallel,
-        )
+        self.tp, self.cp = key.tp, key.sequence_devices
+        self.sequence_parallel = key.sequence_parallel
         if self.table is not None:
             weight = self.table.weight
-            self.table.weight = nn.Parameter(
-                torch.empty(len(weight), self.heads, dtype=weight.dtype)
-            )
+            part = torch.empty(len(weight), self.heads, dtype=weight.dtype)
+            self.table.weight = nn.Parameter(part)
 
     def forward(
         self, x: torch.Tensor, bias: torch.Tensor | None = None, memory: torch.Tensor | None = None
@@ -73,16 +72,8 @@ class RelativeAttention(nn.Module):  # type: ignore[misc]
         return self.o(mixed.transpose(1, 2).flatten(2)), bias
 
     def _enter(self, memory: torch.Tensor) -> torch.Tensor:
-        """A memory enters each attention by itself: each reduces its gradient (Megatron-LM's
-        column-parallel linear)."""
-        if self.tp == 1:
-            return memory
-        enter = (
-            custom_operators.gather_sequence
-            if self.sequence_parallel
-            else custom_operators.copy_to_group
-        )
-        entered: torch.Tensor = enter(memory, self.tp)
+        """Each attention reduces the memory's gradient by itself, as Megatron-LM's linears do."""
+        entered: torch.Tensor = enter_group(memory, self.tp, self.sequence_parallel)
         return entered
 
 
@@ -101,33 +92,18 @@ class FeedForward(nn.Module):  # type: ignore[misc]
 
 
 class Block(nn.Module):  # type: ignore[misc]
-    """Attention, in a decoder attention to the memory too, and a feed-forward net; each behind a
-    norm, beside a residual."""
+    """Attention, in a decoder also to the memory, and an MLP, each with norm and residual."""
 
-    def __init__(
-        self,
-        hidden: int,
-        heads: int,
-        head_width: int,
-        ffn: int,
-        dropout: float,
-        *,
-        decoder: bool,
-        buckets: int,
-    ) -> None:
+    def __init__(self, sizes: BlockSizes, *, decoder: bool, biases: bool) -> None:
         super().__init__()
-        self.attention_norm = _norm(hidden)
-        self.attention = RelativeAttention(
-            hidden, heads, head_width, dropout, causal=decoder, buckets=buckets
-        )
+        self.attention_norm = _norm(sizes.hidden)
+        self.attention = RelativeAttention(sizes, causal=decoder, biases=biases)
         if decoder:
-            self.cross_norm = _norm(hidden)
-            self.cross_attention = RelativeAttention(
-                hidden, heads, head_width, dropout, causal=False
-            )
-        self.ffn_norm = _norm(hidden)
-        self.ffn = FeedForward(hidden, ffn, dropout)
-        self.dropout = nn.Dropout(dropout)
+            self.cross_norm = _norm(sizes.hidden)
+            self.cross_attention = RelativeAttention(sizes, causal=False, biases=False)
+        self.ffn_norm = _norm(sizes.hidden)
+        self.ffn = FeedForward(sizes.hidden, sizes.ffn, sizes.dropout)
+        self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(
         self, x: torch.Tensor, bias: torch.Tensor | None, memory: torch.Tensor | None
@@ -144,36 +120,17 @@ class Stack(nn.Module):  # type: ignore[misc]
     """Embedding, ``layers`` blocks that share the biases which the first makes, a norm."""
 
     def __init__(
-        self,
-        table: nn.Parameter,
-        layers: int,
-        heads: int,
-        head_width: int,
-        ffn: int,
-        dropout: float,
-        *,
-        decoder: bool,
-        buckets: int,
+        self, table: nn.Parameter, layers: int, sizes: BlockSizes, *, decoder: bool
     ) -> None:
         super().__init__()
-        vocabulary, hidden = table.shape
-        self.embedding = nn.Embedding(vocabulary, hidden)
+        self.embedding = nn.Embedding(*table.shape)
         self.embedding.weight = table
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(sizes.dropout)
         self.blocks = nn.ModuleList(
-            Block(
-                hidden,
-                heads,
-                head_width,
-                ffn,
-                dropout,
-                decoder=decoder,
-                buckets=0 if position else buckets,
-            )
-            for position in range(layers)
+            Block(sizes, decoder=decoder, biases=position == 0) for position in range(layers)
         )
-        self.norm = _norm(hidden)
-        self.last_dropout = nn.Dropout(dropout)
+        self.norm = _norm(sizes.hidden)
+        self.last_dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, ids: torch.Tensor, memory: torch.Tensor | None = None) -> torch.Tensor:
         """Hidden states (batch, sequence, hidden) of ids (batch, sequence)."""
@@ -187,35 +144,22 @@ class Stack(nn.Module):  # type: ignore[misc]
 class EncoderDecoder(nn.Module):  # type: ignore[misc]
     """Two stacks of equal depth and a head that share one table of tokens."""
 
-    def __init__(
-        self,
-        vocabulary: int,
-        hidden: int,
-        layers: int,
-        heads: int,
-        head_width: int,
-        ffn: int,
-        *,
-        dropout: float = 0.1,
-        buckets: int = 32,
-    ) -> None:
+    def __init__(self, vocabulary: int, layers: int, sizes: BlockSizes) -> None:
         super().__init__()
-        table = nn.Parameter(torch.empty(vocabulary, hidden))
+        table = nn.Parameter(torch.empty(vocabulary, sizes.hidden))
         self.encoder, self.decoder = (
-            Stack(table, layers, heads, head_width, ffn, dropout, decoder=decoder, buckets=buckets)
-            for decoder in (False, True)
+            Stack(table, layers, sizes, decoder=decoder) for decoder in (False, True)
         )
-        self.head = nn.Linear(hidden, vocabulary, bias=False)
+        self.head = nn.Linear(sizes.hidden, vocabulary, bias=False)
         self.head.weight = table
 
     def forward(self, ids: torch.Tensor, decoder_ids: torch.Tensor) -> torch.Tensor:
         """Logits (batch, sequence, vocabulary) of the decoder's tokens."""
         states = self.decoder(decoder_ids, self.encoder(ids))
-        logits: torch.Tensor = self.head(
-            states * states.shape[-1] ** -0.5
-        )  # as the table is the embedding's, too
+        # scaled, as the table is the embedding's, too
+        logits: torch.Tensor = self.head(states * states.shape[-1] ** -0.5)
         return logits
 
 
 def _norm(hidden: int) -> nn.Module:
-    return custom_operators.FusedRmsNorm(nn.Parameter(torch.empty(hidden)))
+    return FusedRmsNorm(nn.Parameter(torch.empty(hidden)))

@@ -21,11 +21,9 @@ _NAME = "phaze_shares"
 
 
 def share_experts(model: torch.nn.Module, name: str) -> None:
-    """Let the experts of ``model``, which is called ``name``, divide themselves when they are
-    sharded.
+    """Let the experts of ``model``, called ``name``, divide themselves when they are sharded.
 
-    Raises:
-        InputError: its experts are none that transformers stacks.
+    Raises: InputError: its experts are none that transformers stacks.
     """
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
@@ -44,15 +42,13 @@ def _shrink(module: torch.nn.Module, key: GraphKey) -> None:
     """Keep 1/ep of the experts, and of what there is of each."""
     for name, parameter in list(module.named_parameters(recurse=False)):
         if parameter.shape[0] == module.num_experts:
-            part = torch.empty(
-                parameter.shape[0] // key.ep, *parameter.shape[1:], dtype=parameter.dtype
-            )
+            shape = parameter.shape[0] // key.ep, *parameter.shape[1:]
+            part = torch.empty(shape, dtype=parameter.dtype)
             setattr(module, name, torch.nn.Parameter(part))
 
 
 def _run(module: Any, tokens: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> Any:
-    """Tokens (token, width) to the weighted sums of those of the experts (token, choice) that are
-    chosen for them."""
+    """Tokens (token, width) to the weighted sums of those of the experts (token, choice)."""
     first = module.gate_up_proj if module.has_gate else module.up_proj
     experts, own, width = module.num_experts, first.shape[0], tokens.shape[-1]
     ep = experts // own

@@ -58,9 +58,7 @@ _swiglu = custom_operators.define(
     "swiglu", "(Tensor x) -> Tensor", lambda x: x.new_empty(*x.shape[:-1], x.shape[-1] // 2)
 )
 _swiglu_backward = custom_operators.define(
-    "swiglu_backward",
-    "(Tensor gradient, Tensor x) -> Tensor",
-    lambda gradient, x: torch.empty_like(x),
+    "swiglu_backward", "(Tensor gradient, Tensor x) -> Tensor", lambda _, x: torch.empty_like(x)
 )
 _all_to_all = custom_operators.define(
     "all_to_all", "(Tensor x, int ep) -> Tensor", lambda x, ep: torch.empty_like(x)
@@ -94,8 +92,7 @@ class _GatherRows(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _SumRows(torch.autograd.Function):  # type: ignore[misc]
-    """Weighted sum of each token's rows, (token, width), in one kernel: ``weights`` are (token,
-    choice)."""
+    """Weighted sum of each token's rows, (token, width); ``weights`` are (token, choice)."""
 
     @staticmethod
     def forward(ctx: Any, rows: Any, index: Any, weights: Any) -> Any:
@@ -145,12 +142,13 @@ def summed_rows(rows: torch.Tensor, index: torch.Tensor, weights: torch.Tensor) 
 
 def exchanged(rows: torch.Tensor, ep: int) -> Any:
     """All-to-all over the expert-parallel group, in backward too."""
-    return custom_operators.communicate(rows, ep, _all_to_all, _all_to_all) if ep > 1 else rows
+    if ep == 1:
+        return rows
+    return custom_operators.communicate(ep, _all_to_all, _all_to_all, rows)
 
 
 def tokens_by_expert(chosen: torch.Tensor, experts: int) -> torch.Tensor:
-    """Token of every row, expert by expert, as many rows for each of them; ``chosen`` is (token,
-    choice)."""
+    """Token of every row, expert by expert, equally many; ``chosen`` is (token, choice)."""
     rows = -(-chosen.numel() // experts) * experts
     tokens = chosen.flatten().argsort() // chosen.shape[-1]
     return functional.pad(tokens, (0, rows - chosen.numel()))
@@ -189,12 +187,10 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         self.down_proj = torch.nn.Parameter(torch.empty(experts // ep, hidden, ffn // tp))
 
     def forward(self, rows: torch.Tensor, sources: int) -> Any:
-        """Rows (row, hidden) of ``sources`` devices, each with a part for every expert, in that
-        order; sorted by expert first."""
+        """Rows (row, hidden) of ``sources`` devices, each with a part for every expert in order."""
         experts, hidden, _ = self.down_proj.shape
-        sorted_rows = (
-            rows.view(sources, experts, -1, hidden).transpose(0, 1).reshape(experts, -1, hidden)
-        )
+        rows = rows.view(sources, experts, -1, hidden).transpose(0, 1)
+        sorted_rows = rows.reshape(experts, -1, hidden)
         inner = _SwiGlu.apply(torch.bmm(sorted_rows, self.gate_up_proj.transpose(1, 2)))
         out = torch.bmm(inner, self.down_proj.transpose(1, 2))
         return out.view(experts, sources, -1, hidden).transpose(0, 1).reshape(-1, hidden)
@@ -218,8 +214,7 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
         self._build(self.down_proj.out_features, self.down_proj.in_features // key.tp)
 
     def forward(self, x: torch.Tensor) -> Any:
-        """Without sequence parallelism the result is a summand of what all devices make
-        together."""
+        """Without sequence parallelism the result is a summand of the group's."""
         if self.sequence_parallel:
             x = custom_operators.gather_sequence(x, self.tp)
         x = self.down_proj(_SwiGlu.apply(self.gate_up_proj(x)))
@@ -227,8 +222,7 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
 
 
 class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
-    """A block's MLP: ``experts`` of width ``ffn``, of which each token has ``chosen``, and a shared
-    one (width 0: none)."""
+    """A block's MLP: ``experts`` of width ``ffn``, ``chosen`` by each token, and a shared one."""
 
     def __init__(
         self, hidden: int, ffn: int, experts: int, chosen: int, shared_ffn: int = 0
@@ -240,13 +234,9 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         self.shared_expert = SharedExpert(hidden, shared_ffn) if shared_ffn else None
 
     def shard(self, key: GraphKey) -> None:
-        """Shrink to one device's part; the other devices of its expert-parallel group have tokens
-        of their own."""
-        self.tp, self.ep, self.sequence_parallel = (
-            key.tp,
-            key.ep,
-            key.sequence_parallel and key.tp > 1,
-        )
+        """Shrink to one device's part; other devices of its expert group have their own tokens."""
+        self.tp, self.ep = key.tp, key.ep
+        self.sequence_parallel = key.sequence_parallel and key.tp > 1
         self.experts.shrink(key.tp, key.ep)
         if self.shared_expert is not None:
             self.shared_expert.shrink(key)
@@ -260,15 +250,12 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         weights, chosen = self.router(tokens)
         index = tokens_by_expert(chosen, self.router.experts)
         rows = exchanged(gathered_rows(tokens, index), self.ep)
+        gather, scatter = _all_gather_rows, _reduce_scatter_rows
         if self.sequence_parallel:
-            rows = custom_operators.communicate(
-                rows, self.tp, _all_gather_rows, _reduce_scatter_rows
-            )
+            rows = custom_operators.communicate(self.tp, gather, scatter, rows)
         rows = self.experts(rows, self.ep * (self.tp if self.sequence_parallel else 1))
         if self.sequence_parallel:
-            rows = custom_operators.communicate(
-                rows, self.tp, _reduce_scatter_rows, _all_gather_rows
-            )
+            rows = custom_operators.communicate(self.tp, scatter, gather, rows)
         out = summed_rows(exchanged(rows, self.ep), index, weights).view_as(x)
         if self.shared_expert is not None:
             out = out + self.shared_expert(x)

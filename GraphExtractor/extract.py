@@ -27,7 +27,7 @@ from GraphExtractor.replication import (
     ExpandedLayers,
     Representatives,
     expand,
-    keep,
+    reduced_to,
     representatives,
 )
 from GraphExtractor.run_again import with_parts_again
@@ -45,11 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGraph:
-    """Trace one training step of a model and return its graph per device of the tensor-parallel
-    group.
+    """Trace one training step of a model and return its graph per device of the group.
 
     ``family`` defaults to the registered one of ``key.model``. What is unusual about the graph is
-    for whoever asked for the model to say (``check.warn_of``): this one may stand for another.
+    for whoever wants the model to say (``check.warn_of``): this one may stand for another.
 
     Raises: InputError: unknown model, a size that is not positive, or a width that does not divide
         the model. PhazeError: the traced graph breaks an invariant of every training graph.
@@ -67,8 +66,7 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
 
 
 def _extracted(key: GraphKey, family: ModelFamily) -> ModelGraph:
-    """The graph of the first form of the model that can be traced; where there is none, what is
-    said is of the last one."""
+    """The graph of the first form of the model that can be traced; errors are of the last one."""
     while True:
         try:
             with family.failures():
@@ -82,27 +80,20 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
     fake = FakeMode()
     model = build_model(key, family, fake)
     modules = family.layer_modules(model)
-    sizes = (
-        _published_size(model, family, family.padded_vocabulary(key.tp)),
-        _block_size(model, modules),
-    )
-    tries = [
-        _representatives(model, modules, ahead) for ahead in ((1, 2) if family.described else (2,))
-    ]
-    expanded = None
+    padded = family.padded_vocabulary(key.tp)
+    sizes = _published_size(model, family, padded), _block_size(model, modules)
+    ahead = (1, 2) if family.described else (2,)
+    tries = [_representatives(model, modules, each) for each in ahead]
     for chosen in [*tries, {}]:
-        expanded = _expanded(key, family, modules, chosen, model, fake)
-        if expanded is not None:
-            break
+        found = _expanded(key, family, modules, chosen, model, fake)
+        if found is not None:
+            shared = found.shared
+            return ModelGraph(key, found.layers, found.sequence, found.tensors, *sizes, shared)
         logger.info(
             "the layers of %s differ in more than their position; tracing more of them", key.model
         )
         model = build_model(key, family, fake)
-    if expanded is None:
-        raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
-    return ModelGraph(
-        key, expanded.layers, expanded.sequence, expanded.tensors, *sizes, expanded.shared
-    )
+    raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
 
 
 def _representatives(
@@ -119,8 +110,7 @@ def _expanded(
     model: torch.nn.Module,
     fake: FakeMode,
 ) -> ExpandedLayers | None:
-    """All layers from a trace of the chosen blocks, or of all; None where the chosen do not prove
-    what the others look like."""
+    """All layers from a trace of the chosen blocks; None where these do not prove the others."""
     copies = {
         f"{stack}.{index}".lstrip("."): count
         for stack, each in chosen.items()
@@ -159,7 +149,7 @@ def _forward_of(
 
 def _reduce(model: torch.nn.Module, chosen: Mapping[str, Representatives]) -> None:
     for stack, each in chosen.items():
-        model.set_submodule(stack, keep(model.get_submodule(stack), each))
+        model.set_submodule(stack, reduced_to(model.get_submodule(stack), each))
 
 
 def trace_model(
@@ -170,15 +160,13 @@ def trace_model(
     model: torch.nn.Module,
     fake: FakeMode,
 ) -> TracedStep:
-    """Reduce ``model`` in place to the ``chosen`` blocks of every stack of one device and trace a
-    training step of it."""
-    padded = family.padded_vocabulary(key.tp)
+    """Reduce ``model`` in place to the ``chosen`` blocks of one device and trace a step of it."""
     derived = key.tp > 1 and not family.described and not family.divided_sizes
     if not derived:
-        return with_parts_again(_trace_model(key, family, modules, chosen, model, fake, padded))
+        return with_parts_again(_trace_model(key, family, modules, chosen, model, fake))
     from GraphExtractor.derived_sharding import shard_traced
 
-    whole = _trace_model(replace(key, tp=1), family, modules, chosen, model, fake, padded)
+    whole = _trace_model(replace(key, tp=1), family, modules, chosen, model, fake, key.tp)
     return with_parts_again(shard_traced(whole, key.tp))
 
 
@@ -189,13 +177,13 @@ def _trace_model(
     chosen: Mapping[str, Representatives],
     model: torch.nn.Module,
     fake: FakeMode,
-    padded: int,
+    width: int = 0,
 ) -> TracedStep:
-    """``trace_model`` where the model is whole, or divided before it is traced; what it checkpoints
-    runs once.
+    """``trace_model`` of a whole or already divided model; what it checkpoints runs once.
 
-    ``padded`` is the vocabulary that it was built with.
+    Its vocabulary was padded for tensor parallel ``width``, where that is not ``key.tp``.
     """
+    padded = family.padded_vocabulary(width or key.tp)
     _reduce(model, chosen)
     layer_modules = each_layer_module(model, modules)
     tables = padded_tables(model.named_parameters(), family.parallel_plan, padded)
@@ -207,20 +195,15 @@ def _trace_model(
             shard_twice(model, family.parallel_plan, family.hidden, key)
         else:
             shard(model, first, family.parallel_plan, key)
-        inputs = family.inputs(
-            replace(key, sequence_length=key.sequence_length // key.sequence_devices)
-        )
-
-    def loss(traced: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return family.loss(
-            traced, values, lambda logits, labels: cross_entropy(logits, labels, key.tp)
-        )
+        own_tokens = key.sequence_length // key.sequence_devices
+        inputs = family.inputs(replace(key, sequence_length=own_tokens))
+    entropy = partial(cross_entropy, tp=key.tp)
 
     step = trace_step(
         model,
         layer_modules,
         inputs,
-        loss,
+        lambda traced, values: family.loss(traced, values, entropy),
         fake,
         key.attention,
         SharedTokens.of(key),
@@ -230,9 +213,8 @@ def _trace_model(
         name=key.label,
     )
     words = family.vocabulary / padded if tables else 1.0
-    step = replace(
-        step, division=division_of(whole, model.named_parameters(), key.tp, tables, words)
-    )
+    division = division_of(whole, model.named_parameters(), key.tp, tables, words)
+    step = replace(step, division=division)
     if not family.described:
         step = with_whole_writes(step)
         check_step(step, key.model)
@@ -240,11 +222,9 @@ def _trace_model(
 
 
 def traced_blocks(key: GraphKey, family: ModelFamily) -> TracedStep:
-    """The trace that the graph of ``key`` is made from: of one block of each kind where the others
-    are like it.
+    """The trace that the graph of ``key`` is made from: one block of each kind.
 
-    Raises:
-        InputError: as ``extract_graph``.
+    Raises: InputError: as ``extract_graph``.
     """
     check_key(key, family)
     fake = FakeMode()
@@ -265,8 +245,7 @@ def reduced(model: torch.nn.Module, family: ModelFamily) -> torch.nn.Module:
 def build_model(key: GraphKey, family: ModelFamily, fake: FakeMode) -> torch.nn.Module:
     """Build a model at full size on fake tensors: no weights, no memory.
 
-    Raises:
-        PhazeError: torch or transformers are older than any that was tested.
+    Raises: PhazeError: torch or transformers are older than any that was tested.
     """
     check_versions("torch", "transformers")
     attention = register_attention(key.attention, SharedTokens.of(key))
@@ -298,18 +277,13 @@ def _published_size(model: torch.nn.Module, family: ModelFamily, padded: int) ->
 
 
 def _block_size(model: torch.nn.Module, modules: LayerModules) -> int:
-    """Parameters every block of a model with one stack adds to it, not counting those it shares; 0
-    where blocks differ."""
+    """Parameters that every block of the one stack adds, shared ones left out; else 0."""
     if len(modules.stacks) != 1:
         return 0
-    holders = Counter(
-        parameter
-        for module in model.modules()
-        for parameter in set(module.parameters(recurse=False))
-    )
-    blocks = model.get_submodule(modules.stacks[0]).children()
+    parts = [set(module.parameters(recurse=False)) for module in model.modules()]
+    holders = Counter(parameter for part in parts for parameter in part)
     sizes = {
         sum(parameter.numel() for parameter in block.parameters() if holders[parameter] == 1)
-        for block in blocks
+        for block in model.get_submodule(modules.stacks[0]).children()
     }
     return sizes.pop() if len(sizes) == 1 else 0

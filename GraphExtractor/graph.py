@@ -1,5 +1,6 @@
-"""Records of a training graph: layers, model, and the operators of ``operator_records``. Plain
-data, no torch, no hardware.
+"""Records of a training graph: layers, model, and the operators of ``operator_records``.
+
+Plain data, no torch, no hardware.
 
 Vocabulary: an *operator* is one priced unit of work; a *layer* is a repeated block (or the
 embedding, the head); the *model graph* is the layers in execution order with the tensors between
@@ -36,22 +37,19 @@ SCHEMA_VERSION = GRAPH.version
 
 @dataclass(frozen=True)
 class LessBytes:
-    """Bytes that a layer keeps less under the recomputation modes that keep more than what enters
-    it."""
+    """Bytes that a layer saves less under the modes that save more than what enters it."""
 
     none: int = 0
     selective: int = 0
 
     def under(self, recompute: Recompute) -> int:
         """Under ``recompute``."""
-        return {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: 0}[
-            recompute
-        ]
+        return 0 if recompute is Recompute.FULL else int(getattr(self, recompute))
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """How a framework keeps what the traced step does, as torch runs it operator by operator.
+    """How a framework saves what the traced step does, as torch runs it operator by operator.
 
     ``in_fp8``: inputs of products as one byte, beside the original where anything else needs it.
     ``joined``: element-wise operators behind one another are one kernel, which makes again what
@@ -94,21 +92,12 @@ class SavedBytes:
     def restored(self, recompute: Recompute, keeping: Keeping = AS_TRACED) -> int:
         """Bytes that ``recompute`` makes again for the layer's backward pass."""
         less = self._less(Recompute.NONE, keeping) - self._less(recompute, keeping)
-        every = {
-            Recompute.NONE: 0,
-            Recompute.SELECTIVE: self.restored_selective,
-            Recompute.FULL: self.restored_full,
-        }
-        return every[recompute] - less
+        made = 0 if recompute is Recompute.NONE else int(getattr(self, f"restored_{recompute}"))
+        return made - less
 
     def under(self, recompute: Recompute, keeping: Keeping = AS_TRACED) -> int:
-        """Bytes kept under ``recompute``."""
-        every = {
-            Recompute.NONE: self.none,
-            Recompute.SELECTIVE: self.selective,
-            Recompute.FULL: self.full,
-        }
-        return every[recompute] - self._less(recompute, keeping)
+        """Bytes saved under ``recompute``."""
+        return int(getattr(self, recompute)) - self._less(recompute, keeping)
 
     def _less(self, recompute: Recompute, keeping: Keeping) -> int:
         in_fp8 = self.less_in_fp8.under(recompute) if keeping.in_fp8 else 0
@@ -117,8 +106,7 @@ class SavedBytes:
 
 @dataclass(frozen=True)
 class SparseTable:
-    """An embedding table whose gradient is that of the rows that were read: ``rows_read`` by a
-    micro-batch at most."""
+    """An embedding table whose gradient is that of the ``rows_read`` by a micro-batch at most."""
 
     rows: int
     width: int
@@ -154,9 +142,8 @@ class LayerGraph:
     backward: OperatorGraph
     backward_selective: OperatorGraph
     parameter_count: int
-    matmul_parameter_count: (
-        int  # those that enter matrix products with every token (N of 2·N·tokens)
-    )
+    # those that enter matrix products with every token (N of 2·N·tokens)
+    matmul_parameter_count: int
     expert_parameter_count: int
     tied_count: int
     saved: SavedBytes
@@ -172,29 +159,20 @@ class LayerGraph:
         return sum(table.parameter_count for table in self.sparse_tables)
 
     def buffer_bytes(self, panels: int) -> int:
-        """Bytes of the buffers for what its operators stream in ``panels`` pieces, which they have
-        one after another."""
-        return max(
-            (
-                each.buffer_bytes(panels)
-                for each in (*self.forward.operators, *self.backward.operators)
-            ),
-            default=0,
-        )
+        """Bytes of the buffers for what its operators, one by one, stream in ``panels`` pieces."""
+        operators = (*self.forward.operators, *self.backward.operators)
+        return max((each.buffer_bytes(panels) for each in operators), default=0)
 
     def backward_graph(self, recompute: Recompute) -> OperatorGraph:
-        """Operators of the backward pass; FULL runs ``forward`` again before it, which the solver
-        adds."""
+        """Operators of the backward pass; ``forward``, which FULL runs again, is the solver's."""
         return self.backward_selective if recompute is Recompute.SELECTIVE else self.backward
 
 
 @dataclass(frozen=True)
 class LayerTensor:
-    """A tensor crossing layer boundaries: made by layer ``source``, used by every layer in
-    ``destinations``.
+    """A tensor from layer ``source`` to every layer in ``destinations``.
 
-    Layers are positions in ``ModelGraph.sequence``. ``gradient_bytes`` flows back (0 for tensors
-    without gradient).
+    Layers are positions in ``ModelGraph.sequence``. ``gradient_bytes`` flows back (0: none).
     """
 
     source: int
@@ -205,8 +183,7 @@ class LayerTensor:
 
 @dataclass(frozen=True)
 class SharedTensor:
-    """Tensors of a micro-batch that the same layers keep for their backward passes: a device with
-    several of them keeps one copy.
+    """Tensors that the same layers save for backward: a device with several saves one copy.
 
     ``none``, ``selective`` and ``full`` are these layers under each recomputation mode, ascending
     positions in ``ModelGraph.sequence``; layer ``source`` makes them (None: inputs). An activation
@@ -221,12 +198,9 @@ class SharedTensor:
     full: tuple[int, ...]
 
     def kept_by(self, recompute: Recompute) -> tuple[int, ...]:
-        """The layers that keep it under ``recompute``."""
-        return {
-            Recompute.NONE: self.none,
-            Recompute.SELECTIVE: self.selective,
-            Recompute.FULL: self.full,
-        }[recompute]
+        """The layers that save it under ``recompute``."""
+        layers: tuple[int, ...] = getattr(self, recompute)
+        return layers
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -1,5 +1,4 @@
-"""Heads for tokens and back: attention of whole sequences on devices that share their tokens
-(DeepSpeed-Ulysses).
+"""Heads for tokens and back: attention of whole sequences on devices that share tokens (Ulysses).
 
 Jacobs et al. 2023: before attention an all-to-all over the devices that share a sequence turns
 queries, keys and values of all heads of a part of the tokens into those of a part of the heads of
@@ -19,32 +18,24 @@ from phaze_common.errors import InputError
 
 
 def of_size(x: torch.Tensor, heads: int, length: int) -> torch.Tensor:
-    """Queries, keys or values (batch, heads, sequence, width) of another size, in the same order in
-    memory."""
+    """Queries, keys or values (batch, heads, sequence, width) of another size in the same order."""
     batch, width = x.shape[0], x.shape[-1]
     if x.is_contiguous():
         return x.new_empty(batch, heads, length, width)
     return x.new_empty(batch, length, heads, width).transpose(1, 2)
 
 
-def _heads_for_tokens(x: torch.Tensor, devices: int) -> torch.Tensor:
-    return of_size(x, x.shape[1] // devices, x.shape[2] * devices)
-
-
-def _tokens_for_heads(x: torch.Tensor, devices: int) -> torch.Tensor:
-    return of_size(x, x.shape[1] * devices, x.shape[2] // devices)
-
-
 # queries, keys and values in one exchange, (batch, heads, sequence, width) each
+_THREE = "(Tensor q, Tensor k, Tensor v, int cp) -> (Tensor, Tensor, Tensor)"
 _scatter_heads = define(
     "all_to_all_heads",
-    "(Tensor q, Tensor k, Tensor v, int cp) -> (Tensor, Tensor, Tensor)",
-    lambda q, k, v, cp: tuple(_heads_for_tokens(x, cp) for x in (q, k, v)),
+    _THREE,
+    lambda q, k, v, cp: tuple(of_size(x, x.shape[1] // cp, x.shape[2] * cp) for x in (q, k, v)),
 )
 _gather_heads = define(
     "all_to_all_head_gradients",
-    "(Tensor q, Tensor k, Tensor v, int cp) -> (Tensor, Tensor, Tensor)",
-    lambda q, k, v, cp: tuple(_tokens_for_heads(x, cp) for x in (q, k, v)),
+    _THREE,
+    lambda q, k, v, cp: tuple(of_size(x, x.shape[1] * cp, x.shape[2] // cp) for x in (q, k, v)),
 )
 # attention's output is (batch, sequence, heads, width)
 _scatter_tokens = define(
@@ -59,23 +50,10 @@ _gather_tokens = define(
 )
 
 
-class _HeadsForTokens(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, cp: int) -> Any:
-        ctx.cp = cp
-        return _scatter_heads(q, k, v, cp)
-
-    @staticmethod
-    def backward(ctx: Any, d_q: Any, d_k: Any, d_v: Any) -> Any:
-        return *_gather_heads(d_q, d_k, d_v, ctx.cp), None
-
-
 def heads_for_tokens(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, devices: int) -> Any:
-    """A part of the heads of queries, keys and values of all tokens, for all heads of a part of the
-    tokens.
+    """Queries, keys and values: some heads of all tokens, for all heads of some tokens.
 
-    Raises:
-        InputError: the heads of a device are not divisible by ``devices``.
+    Raises: InputError: the heads of a device are not divisible by ``devices``.
     """
     heads, grouped = q.shape[1], k.shape[1]
     if heads % devices:
@@ -87,18 +65,16 @@ def heads_for_tokens(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, devices:
     repeats = devices // math.gcd(grouped, devices)
     if repeats > 1:
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-    return _HeadsForTokens.apply(q, k, v, devices)
+    return communicate(devices, _scatter_heads, _gather_heads, q, k, v)
 
 
 def tokens_for_heads(out: torch.Tensor, devices: int) -> Any:
-    """Attention's output of a part of the tokens of all heads, for that of all tokens of a part of
-    the heads."""
-    return communicate(out, devices, _scatter_tokens, _gather_tokens)
+    """Attention's output: all heads of some tokens, for some heads of all tokens."""
+    return communicate(devices, _scatter_tokens, _gather_tokens, out)
 
 
 def own_heads(of_heads: Any, dimension: int, devices: int) -> Any:
-    """The part of what heads are given by themselves (biases, sinks) that belongs to a part of the
-    heads."""
+    """The part of biases or sinks, which heads have by themselves, of a part of the heads."""
     if of_heads is None or of_heads.dim() < -dimension or of_heads.shape[dimension] == 1:
         return of_heads
     return own_part(of_heads, dimension, devices, CollectiveGroup.CONTEXT)

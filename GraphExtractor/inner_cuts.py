@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from torch.fx import Node
 
@@ -20,8 +21,7 @@ from GraphExtractor.segments import LayerPlace, Segments, Stamp
 def with_inner_cuts(
     found: Segments, stamps: Mapping[Node, Stamp], parameters: frozenset[Node]
 ) -> Segments:
-    """The layers of ``found`` that are modules in parts, each a layer of its own; ``stamps`` are
-    all forward nodes, in order."""
+    """The layers of ``found`` that are modules in parts; ``stamps`` are forward nodes in order."""
     nodes = _Nodes(stamps, parameters, found.layer)
     members: list[list[Node]] = [[] for _ in found.places]
     for node in stamps:
@@ -38,8 +38,7 @@ def with_inner_cuts(
 
 
 class _Nodes:
-    """What is known of the forward nodes: those made from data, those made from weights alone, and
-    who reads them."""
+    """Forward nodes: those made from data, those made from weights alone, and who reads them."""
 
     def __init__(
         self, stamps: Mapping[Node, Stamp], parameters: frozenset[Node], layer: Mapping[Node, int]
@@ -49,57 +48,46 @@ class _Nodes:
         self.data: set[Node] = set()
         for node in stamps:
             sources = node.all_input_nodes
-            if any(
-                source in self.data or (source.op == "placeholder" and source not in parameters)
-                for source in sources
-            ):
+            given = {each for each in sources if each.op == "placeholder"} - parameters
+            if given or any(source in self.data for source in sources):
                 self.data.add(node)
             elif any(source in self.weights for source in sources):
                 self.weights.add(node)
 
     def is_product(self, node: Node) -> bool:
         """Whether it multiplies data with a matrix of weights (or convolves with one)."""
-        matrices = (
-            source
-            for source in node.all_input_nodes
-            if source in self.weights and _dimensions(source) > 1
-        )
-        return node in self.data and any(matrices)
+        weights = (source for source in node.all_input_nodes if source in self.weights)
+        return node in self.data and any(_dimensions(source) > 1 for source in weights)
+
+    def reads_weights(self, node: Node) -> bool:
+        """Whether it reads data and weights."""
+        return node in self.data and any(each in self.weights for each in node.all_input_nodes)
 
     def parts(self, members: Sequence[Node]) -> list[list[Node]]:
-        """The nodes of a layer by the part that they belong to; what is made from weights alone
-        goes with its first reader."""
+        """The nodes of a layer by their part; what weights alone make goes with its reader."""
         place = {node: position for position, node in enumerate(members)}
         cuts = self._cuts(members, place)
-        bounds = [0, *(cut + 1 for cut in cuts), len(members)]
-        part = {
-            node: sum(position >= bound for bound in bounds[1:-1])
-            for node, position in place.items()
-        }
+        part = {node: sum(at > cut for cut in cuts) for node, at in place.items()}
         for node in reversed(members):
             if node in self.weights:
-                part[node] = min(
-                    (part[user] for user in node.users if user in part), default=part[node]
-                )
-        return [
-            [node for node in members if part[node] == number] for number in range(len(bounds) - 1)
-        ]
+                users = [part[user] for user in node.users if user in part]
+                part[node] = min(users, default=part[node])
+        numbers = range(len(cuts) + 1)
+        return [[node for node in members if part[node] == number] for number in numbers]
 
     def _cuts(self, members: Sequence[Node], place: Mapping[Node, int]) -> list[int]:
         """Positions behind which the layer is cut."""
         products = [position for position, node in enumerate(members) if self.is_product(node)]
         open_until = self._open_until(members, place)
-        crossing = [0] * (
-            len(members) + 1
-        )  # values of the layer that are read behind a position, as differences
+        # values of the layer that are read behind a position, as differences
+        crossing = [0] * (len(members) + 1)
         for node, position in place.items():
             last = max((place[user] for user in node.users if user in place), default=position)
             if node not in self.weights and last > position:
                 crossing[position] += 1
                 crossing[last] -= 1
-        cuts: dict[
-            int, int
-        ] = {}  # of each gap between products, by the number of products before it
+        # of each gap between products, by the number of products before it
+        cuts: dict[int, int] = {}
         passing = before = 0
         for position in range(len(members)):
             passing += crossing[position]
@@ -109,7 +97,7 @@ class _Nodes:
         return list(cuts.values())
 
     def _open_until(self, members: Sequence[Node], place: Mapping[Node, int]) -> list[int]:
-        """How many values that came into the layer are read both up to a position and behind it."""
+        """How many values from outside are read both up to a position and behind it."""
         reads: dict[Node, list[int]] = {}
         for node in members:
             for source in node.all_input_nodes:
@@ -121,11 +109,7 @@ class _Nodes:
             if all(self.layer[user] <= mine for user in source.users if user in self.layer):
                 steps[positions[0]] += 1
                 steps[positions[-1]] -= 1
-        found, opened = [], 0
-        for step in steps[:-1]:
-            opened += step
-            found.append(opened)
-        return found
+        return list(accumulate(steps[:-1]))
 
 
 def _dimensions(node: Node) -> int:
@@ -136,40 +120,30 @@ def _dimensions(node: Node) -> int:
 def _names(
     place: LayerPlace, parts: Sequence[Iterable[Node]], stamps: Mapping[Node, Stamp], nodes: _Nodes
 ) -> list[str]:
-    """What the parts of a layer are called: after the module that most of its weights are read in,
-    else by number."""
+    """Names of a layer's parts: the module that most of its weights are read in, or a number."""
     if len(parts) == 1:
         return [place.name]
     paths = [
-        [_inner(stamps[node].module, place.path) for node in part if _reads_weights(node, nodes)]
+        [
+            stamps[node].module.removeprefix(place.path).strip(".").split(".")
+            for node in part
+            if nodes.reads_weights(node)
+        ]
         for part in parts
     ]
-    shared = 0
     every = [path for found in paths for path in found]
-    while (
-        every
-        and all(len(path) > shared + 1 for path in every)
-        and len({path[shared] for path in every}) == 1
-    ):
+    shared = 0  # words that all paths begin with, short of their last ones
+    while every and all(len(path) > shared + 1 for path in every):
+        if len({path[shared] for path in every}) > 1:
+            break
         shared += 1
     names = []
     for number, found in enumerate(paths):
         words = [next((word for word in path[shared:] if not word.isdigit()), "") for path in found]
-        names.append(
-            Counter(word for word in words if word).most_common(1)[0][0]
-            if any(words)
-            else f"part{number}"
-        )
+        common = Counter(filter(None, words)).most_common(1)
+        names.append(common[0][0] if common else f"part{number}")
     often = Counter(names)
     return [
         f"{place.name}.{name}" + (f"{number}" if often[name] > 1 else "")
         for number, name in enumerate(names)
     ]
-
-
-def _reads_weights(node: Node, nodes: _Nodes) -> bool:
-    return node in nodes.data and any(source in nodes.weights for source in node.all_input_nodes)
-
-
-def _inner(module: str, path: str) -> list[str]:
-    return module.removeprefix(path).strip(".").split(".")

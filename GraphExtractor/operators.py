@@ -22,7 +22,6 @@ from GraphExtractor.graph import (
     Collective,
     CollectiveGroup,
     CollectiveKind,
-    Gemm,
     OperatorKind,
     VectorWork,
     Yields,
@@ -40,64 +39,52 @@ from GraphExtractor.vocabulary import VECTOR_FUNCTIONS
 _COLLECTIVES = MappingProxyType(
     {kind.value: (kind, CollectiveGroup.TENSOR) for kind in CollectiveKind}
     | {
-        f"{kind}_keys": (kind, CollectiveGroup.CONTEXT)
+        f"{kind}_{what}": (kind, group)
         for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
-    }
-    | {
-        f"{kind}_rows": (kind, CollectiveGroup.TENSOR)
-        for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+        for what, group in (
+            ("keys", CollectiveGroup.CONTEXT),
+            ("rows", CollectiveGroup.TENSOR),
+            ("columns", CollectiveGroup.TENSOR),
+        )
     }
     | {"all_to_all": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.EXPERT)}
     | {
-        f"{kind}_columns": (kind, CollectiveGroup.TENSOR)
-        for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
-    }
-    | {
-        f"all_to_all_{what}": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.TENSOR2)
-        for what in ("columns", "tokens")
-    }
-    | {
-        f"all_to_all_{what}": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.CONTEXT)
-        for what in ("heads", "head_gradients", "outputs", "output_gradients")
+        f"all_to_all_{what}": (CollectiveKind.ALL_TO_ALL, group)
+        for group, names in (
+            (CollectiveGroup.TENSOR2, ("columns", "tokens")),
+            (CollectiveGroup.CONTEXT, ("heads", "head_gradients", "outputs", "output_gradients")),
+        )
+        for what in names
     }
 )
+# operators that touch some rows of their first operand, as many as they make
+_READS_ROWS = ("embedding", "index", "gather", "index_select", "gather_rows")
 
 
-@dataclass(frozen=True)
-class TracedOperator:
-    """One operator before fusion."""
+@dataclass(frozen=True, kw_only=True)
+class TracedOperator(Work):
+    """One operator before fusion; ``received`` are the parts of ``uses`` of other devices."""
 
     node: Node
     name: str
     layer: int
     backward: bool
     core_attention: bool
-    kind: OperatorKind
     yields: Yields
-    gemms: tuple[Gemm, ...]
-    vector: tuple[VectorWork, ...]
-    collective: Collective | None
-    causal: bool
-    window: int | None
-    streamed: tuple[Collective, ...]
     uses: tuple[Use, ...]
-    received: tuple[
-        Use, ...
-    ]  # of what it uses the parts that come from other devices while it runs
+    received: tuple[Use, ...]
     outputs: tuple[Value, ...]
     forward: Node | None  # node of the forward operator it differentiates
 
     @property
     def adds_up_pieces(self) -> bool:
-        """Whether its results are sums over devices that come about piece by piece, so that no
-        epilogue sees them whole."""
-        passing = self.backward and any(each.kind is CollectiveKind.PASS for each in self.streamed)
-        return passing or any(each.kind is CollectiveKind.REDUCE for each in self.streamed)
+        """Whether its results are summed over devices in pieces: no epilogue sees them whole."""
+        kinds = {each.kind for each in self.streamed}
+        return CollectiveKind.REDUCE in kinds or (self.backward and CollectiveKind.PASS in kinds)
 
 
 def traced_operators(step: TracedStep, values: ValueTable) -> tuple[TracedOperator, ...]:
-    """All operators of a ``linked`` step in execution order; names leave out the path of their
-    layer's module."""
+    """All operators of a ``linked`` step in execution order, named within their layer's module."""
     nodes = operator_nodes(step)
     weight_gradients = _weight_gradient_makers(step, values, nodes)
     return tuple(_traced(node, step, values, weight_gradients) for node in nodes)
@@ -109,42 +96,28 @@ def _traced(
     origin = step.origins[node]
     uses, outputs = values.uses(node), values.outputs(node)
     name = operator_name(node)
-    if name in {
-        "embedding",
-        "index",
-        "gather",
-        "index_select",
-        "gather_rows",
-        "nll_loss_forward",
-    }:  # touches some rows of its first operand
-        touched = outputs[0].shape if name != "nll_loss_forward" else uses[-1].shape
-        uses = (replace(uses[0], shape=touched), *uses[1:])
-    if name == "bag":
+    if name in _READS_ROWS:
+        uses = (replace(uses[0], shape=outputs[0].shape), *uses[1:])
+    elif name == "nll_loss_forward":
+        uses = (replace(uses[0], shape=uses[-1].shape), *uses[1:])
+    elif name == "bag":
         read = rows_read(uses[0].shape[0], node.args[1].meta["val"].numel())
         uses = (replace(uses[0], shape=(read, outputs[0].shape[-1])), *uses[1:])
     yields = Yields.OUTPUT
     if origin.backward and not origin.again:
         yields = Yields.WEIGHT_GRADIENT if node in weight_gradients else Yields.INPUT_GRADIENT
     work = _work(node, name, uses, outputs)
+    module = origin.module.removeprefix(step.places[origin.layer].path).removeprefix(".")
+    # the two gradients of a product are told apart
+    suffix = _GRADIENTS.get(yields, "") if work.kind is OperatorKind.GEMM else ""
     return TracedOperator(
+        **(vars(work) | {"causal": work.causal or origin.causal}),
         node=node,
-        name=_label(
-            origin.module.removeprefix(step.places[origin.layer].path).removeprefix("."),
-            name,
-            work.kind,
-            yields,
-        ),
+        name=(f"{module}." if module else "") + name + suffix,
         layer=origin.layer,
         backward=origin.backward,
         core_attention=origin.core_attention,
-        kind=work.kind,
         yields=yields,
-        gemms=work.gemms,
-        vector=work.vector,
-        collective=work.collective,
-        causal=work.causal or origin.causal,
-        window=work.window,
-        streamed=work.streamed,
         uses=uses,
         received=(*received(node, name, uses), *received_panels(node, name, uses)),
         outputs=outputs,
@@ -152,73 +125,52 @@ def _traced(
     )
 
 
-def _label(module: str, name: str, kind: OperatorKind, yields: Yields) -> str:
-    """Module path and torch operator, the two gradients of a product told apart."""
-    gradient = {Yields.INPUT_GRADIENT: ".dx", Yields.WEIGHT_GRADIENT: ".dw", Yields.OUTPUT: ""}[
-        yields
-    ]
-    return (f"{module}." if module else "") + name + (gradient if kind is OperatorKind.GEMM else "")
+_GRADIENTS = {Yields.INPUT_GRADIENT: ".dx", Yields.WEIGHT_GRADIENT: ".dw"}
 
 
 def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ...]) -> Work:
-    product = (
+    known = (
         product_work(node, name, outputs)
         or scan_work(node, name)
         or summa_work(node, name)
         or norm_work(node, name)
+        or algebra_work(node, name)
     )
-    product = product or algebra_work(node, name)
-    if product is not None:
-        return product
+    if known is not None:
+        return known
     if name in _COLLECTIVES:
-        collective, group = _COLLECTIVES[name]
+        kind, group = _COLLECTIVES[name]
         sent = sum(use.elements * DTYPE_BYTES[use.value.dtype] for use in uses)
         devices = next(argument for argument in node.args if isinstance(argument, int))
         payload = max(sent, sum(value.bytes for value in outputs))
-        return Work(
-            OperatorKind.COLLECTIVE, collective=Collective(collective, payload, devices, group)
-        )
+        collective = Collective(kind, payload, devices, group)
+        return Work(OperatorKind.COLLECTIVE, collective=collective)
     elements = max([value.elements for value in outputs] + [use.elements for use in uses])
     if name == "embedding_dense_backward":  # zero-fills the table's gradient, then adds the rows
-        gradient = uses[0].elements
-        return Work(
-            OperatorKind.GATHER,
-            (),
-            (VectorWork("copy", outputs[0].elements), VectorWork("embedding_backward", gradient)),
-        )
+        zeros = VectorWork("copy", outputs[0].elements)
+        added = VectorWork("embedding_backward", uses[0].elements)
+        return Work(OperatorKind.GATHER, (), (zeros, added))
     if name in ("bag", "rows_gradient"):  # every lookup is added, however often its row is read
-        added = node.args[1].meta["val"].numel() * outputs[0].shape[-1]
-        return Work(
-            OperatorKind.GATHER,
-            (),
-            (VectorWork("embedding" if name == "bag" else "embedding_backward", added),),
-        )
+        numbers = node.args[1].meta["val"].numel() * outputs[0].shape[-1]
+        function = "embedding" if name == "bag" else "embedding_backward"
+        return Work(OperatorKind.GATHER, (), (VectorWork(function, numbers),))
     if name in VECTOR_FUNCTIONS:
-        kind, function = VECTOR_FUNCTIONS[name]
-        return Work(kind, (), (VectorWork(function, elements),))
+        vector_kind, function = VECTOR_FUNCTIONS[name]
+        return Work(vector_kind, (), (VectorWork(function, elements),))
     return _by_bytes(node, elements)
 
 
 def _by_bytes(node: Node, elements: int) -> Work:
-    """What nothing is known of besides its operands: it reads and writes them once, in a kernel of
-    its own.
+    """An unknown operator reads and writes its operands once, in a kernel of its own.
 
     Only what torch says works on each element by itself, draws or makes it, can be joined with
     others.
     """
-    tags = node.target.tags
-    pointwise = (
-        torch.Tag.pointwise in tags
-        or torch.Tag.nondeterministic_seeded in tags
-        or not node.all_input_nodes
-    )
+    alone = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded} & set(node.target.tags)
+    kind = OperatorKind.ELEMENTWISE if alone or not node.all_input_nodes else OperatorKind.REDUCTION
     namespace, function = node.target._schema.name.split("::")
     function = operator_name(node) if namespace == "aten" else f"{namespace}.{function}"
-    return Work(
-        OperatorKind.ELEMENTWISE if pointwise else OperatorKind.REDUCTION,
-        (),
-        (VectorWork(function, elements),),
-    )
+    return Work(kind, (), (VectorWork(function, elements),))
 
 
 def _weight_gradient_makers(

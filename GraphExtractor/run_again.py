@@ -1,5 +1,4 @@
-"""Parts of a model that its own code checkpoints: what they keep is their inputs, and the backward
-pass runs them again.
+"""Parts of a model that its own code checkpoints: they save inputs, and backward runs them again.
 
 A part is traced as any other code, and every node of it knows which calls of
 ``torch.utils.checkpoint`` it runs in. Here copies of its nodes are put before the first gradient
@@ -24,22 +23,19 @@ _Path = tuple[Checkpoint, ...]
 
 
 def with_parts_again(step: TracedStep) -> TracedStep:
-    """The step with every checkpointed part run again in the backward pass; its graph is changed in
-    place."""
+    """The step with every checkpointed part run again in backward; changes the graph in place."""
     paths = _paths(step)
     if not paths:
         return step
     rewriting = _Rewriting(step, paths, dict(step.origins))
-    for checkpoint in sorted(
-        {each for path in paths.values() for each in path}, key=lambda each: each.number
-    ):
+    checkpoints = {each for path in paths.values() for each in path}
+    for checkpoint in sorted(checkpoints, key=lambda each: each.number):
         rewriting.run_again(checkpoint)
     return replace(step, origins=rewriting.origins)
 
 
 def _paths(step: TracedStep) -> dict[Node, _Path]:
-    """Of every forward node the checkpoints that it runs in, outermost first; communication goes
-    with what it follows."""
+    """Checkpoints of every forward node, outermost first; communication is with what it follows."""
     found: dict[Node, _Path] = {}
     for node in step.graph.nodes:
         if node not in step.origins or step.origins[node].backward:
@@ -57,24 +53,22 @@ class _Rewriting:
     step: TracedStep
     paths: dict[Node, _Path]
     origins: dict[Node, NodeOrigin]
-    made: dict[Checkpoint, dict[Node, Node]] = field(
-        default_factory=dict
-    )  # copies of the nodes that ran again
+    # copies of the nodes that ran again
+    made: dict[Checkpoint, dict[Node, Node]] = field(default_factory=dict)
 
     def run_again(self, checkpoint: Checkpoint) -> None:
         """Put copies of a part's nodes into the backward pass, for its gradients to read."""
         order = {node: number for number, node in enumerate(self.step.graph.nodes)}
         inside = [node for node in order if checkpoint in self.paths.get(node, ())]
         place = {node: number for number, node in enumerate(inside)}
+        origins = self.origins
         of_inner = [
-            node
-            for node, origin in self.origins.items()
-            if origin.backward and origin.forward in place
+            node for node, each in origins.items() if each.backward and each.forward in place
         ]
         gradients = [
             node
             for node in of_inner
-            if self._innermost(node) is checkpoint and not self.origins[node].again
+            if self._innermost(node) is checkpoint and not origins[node].again
         ]
         again = self._made_around(inside, checkpoint)
         waiting = [
@@ -87,14 +81,11 @@ class _Rewriting:
         with self.step.graph.inserting_before(min(waiting, key=order.__getitem__)):
             copies: dict[Node, Node] = {}
             for node in inside[: self._last(checkpoint, inside, place, gradients)]:
-                again[node] = copies[node] = self.step.graph.node_copy(
-                    node, lambda argument: again.get(argument, argument)
-                )
-                self.origins[copies[node]] = replace(
-                    self.origins[node], backward=True, forward=node, again=True
-                )
+                copy = self.step.graph.node_copy(node, lambda each: again.get(each, each))
+                origins[copy] = replace(origins[node], backward=True, forward=node, again=True)
+                again[node] = copies[node] = copy
         self.made[checkpoint] = copies
-        for reader in gradients:  # what others read of the results of a part is kept for them
+        for reader in gradients:  # what others read of the results of a part is saved for them
             for node in [each for each in reader.all_input_nodes if each in again]:
                 reader.replace_input_with(node, again[node])
 
@@ -118,18 +109,15 @@ class _Rewriting:
         """How many of the nodes of a part run again."""
         if not checkpoint.stops_early:
             return len(inside)
-        begun = {
-            path: place[node]
-            for node in reversed(inside)
-            if (path := self.paths[node])[-1] is not checkpoint
-        }
-        return max(
-            (*begun.values(), *(self._saved(gradient, place) for gradient in gradients)), default=0
-        )
+        ends = [self._saved(gradient, place) for gradient in gradients]
+        begun: dict[_Path, int] = {}  # of checkpoints within
+        for node in reversed(inside):
+            if self.paths[node][-1] is not checkpoint:
+                begun[self.paths[node]] = place[node]
+        return max((*begun.values(), *ends), default=0)
 
     def _saved(self, gradient: Node, place: dict[Node, int]) -> int:
-        """How many nodes of a part have run when autograd has saved what a gradient of the part
-        reads.
+        """How many nodes of a part have run when autograd has saved what a gradient reads.
 
         What an operator reads is saved before it runs, what it writes behind it.
         """
@@ -142,13 +130,9 @@ class _Rewriting:
             return 0
         forward = self.origins[gradient].forward
         assert forward is not None  # one of the part
-        makers = {_maker(each) for each in reads if each in place}
-        return max(
-            (
-                place[forward] + (forward in makers),
-                *(place[each] + 1 for each in reads if each in place),
-            )
-        )
+        inside = [each for each in reads if each in place]
+        written = forward in map(_maker, inside)
+        return max(place[forward] + written, *(place[each] + 1 for each in inside), 0)
 
 
 def _maker(node: Node) -> Node:

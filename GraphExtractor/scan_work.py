@@ -1,5 +1,4 @@
-"""Work of recurrences over the tokens: what their steps do, and that each step needs the one
-before.
+"""Work of recurrences over the tokens: what their steps do, each after the one before.
 
 A scan without products is priced in its sequential form, which does the least work: lanes that the
 states of one token do not fill stay idle. A parallel form (Blelloch 1990) needs twice the
@@ -21,10 +20,8 @@ def scan_work(node: Node, name: str) -> Work | None:
     """The work of a recurrence; None for any other operator."""
     if name in ("selective_scan", "selective_scan_backward"):
         return _selective_scan(node, name)
-    if name in (
-        "linear_scan",
-        "linear_scan_backward",
-    ):  # a selective scan of one state, which nothing reads out
+    if name in ("linear_scan", "linear_scan_backward"):
+        # a selective scan of one state, which nothing reads out
         gate = _shape(node.args[1])
         function = name.replace("linear", "selective")
         return Work(OperatorKind.SCAN, (), (VectorWork(function, math.prod(gate), steps=gate[1]),))
@@ -35,8 +32,7 @@ def scan_work(node: Node, name: str) -> Work | None:
 
 
 def _selective_scan(node: Node, name: str) -> Work:
-    """States of (batch, channels, state size) per token; reading them out is a product with C, of
-    which two are backward."""
+    """States of (batch, channels, state size) per token; products with C read them out."""
     backward = name.endswith("backward")
     batch, channels, tokens = _shape(node.args[1 if backward else 0])
     elements = batch * channels * tokens * _shape(node.args[3 if backward else 2])[1]
@@ -45,20 +41,17 @@ def _selective_scan(node: Node, name: str) -> Work:
 
 
 def _recurrence(node: Node, name: str) -> Work:
-    """A product with the recurrent weights and the gates, per token; backward the weights' gradient
-    is a product of its own."""
+    """A product with the recurrent weights, and the gates, per token; backward one of its own."""
     backward = name.endswith("backward")
     mode = next(argument for argument in node.args if isinstance(argument, str))
     batch, tokens, width = _shape(node.args[0])
     gates = GATES[mode]
     width = width if backward else width // gates
-    cell = VectorWork(
-        f"{mode}_cell{'_backward' if backward else ''}", batch * tokens * width, steps=tokens
-    )
+    function = f"{mode}_cell{'_backward' if backward else ''}"
+    cell = VectorWork(function, batch * tokens * width, steps=tokens)
     inner, columns = (gates * width, width) if backward else (width, gates * width)
-    products = (
-        tokens if not backward or node.args[-1] else tokens - 1
-    )  # none leads to a first state that is not trained
+    # none leads to a first state that is not trained
+    products = tokens if not backward or node.args[-1] else tokens - 1
     gemms = (Gemm(products, batch, inner, columns, dependent=True),) if products else ()
     return Work(OperatorKind.SCAN, gemms, (cell,))
 

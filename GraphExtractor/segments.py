@@ -17,8 +17,7 @@ from GraphExtractor.layer_modules import LayerModule
 
 @dataclass(frozen=True)
 class LayerPlace:
-    """A layer of a trace: its name, the path of its module ("" for what runs between modules), and
-    which part of a run of it."""
+    """A layer of a trace: its name, the path of its module ("": between modules), and its part."""
 
     name: str
     path: str
@@ -27,8 +26,7 @@ class LayerPlace:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Where a forward node was traced: in (``inside``) or behind run number ``run`` of a layer
-    module (0: before the first)."""
+    """Where a forward node was traced: ``inside`` or behind a ``run`` (0: before the first)."""
 
     run: int
     inside: bool
@@ -37,8 +35,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Segments:
-    """The layers of a trace in execution order, and the position of every forward node's layer
-    among them."""
+    """The layers of a trace in execution order, and the position of every forward node's layer."""
 
     places: tuple[LayerPlace, ...]
     layer: Mapping[Node, int]
@@ -55,13 +52,11 @@ class _Group:
 def segments(
     stamps: Mapping[Node, Stamp], runs: Sequence[LayerModule], parameters: frozenset[Node]
 ) -> Segments:
-    """Divide the forward nodes ``stamps``, in execution order, into layers; ``runs[i]`` is the
-    module of run i + 1."""
+    """Divide forward nodes, in order, into layers; ``runs[i]`` is the module of run i + 1."""
     sources = _Sources(stamps, len(runs), parameters)
     groups: dict[_Group, list[Node]] = {}
-    late: list[
-        Node
-    ] = []  # made from nothing but parameters and constants: they go with what reads them first
+    # made from nothing but parameters and constants: they go with what reads them first
+    late: list[Node] = []
     for node, stamp in stamps.items():
         if stamp.inside:
             continue
@@ -78,18 +73,16 @@ def segments(
     keys: list[_Group | int] = []  # layers in execution order: groups, and runs by number
     for run in range(len(runs) + 1):
         keys += [run] if run else []
-        mine = [
+        layers = [
             group
             for group in groups
-            if group.run == run and not _joins(group, sources, with_parameters)
+            if group.run == run
+            and not _joins(group, sources, with_parameters)
+            and (group.sources or run == 0 or group in with_parameters)
         ]
-        layers = [group for group in mine if group.sources or run == 0 or group in with_parameters]
-        keys += [
-            group
-            for depth in sorted({_depth(each) for each in layers})
-            for group in layers
-            if _depth(group) == depth
-        ]
+        # groups behind the same run feed each other only from fewer sources to more
+        layers.sort(key=lambda group: group.sources.bit_count())
+        keys += layers
     position = {key: index for index, key in enumerate(keys)}
     layer = {node: position[stamp.run] for node, stamp in stamps.items() if stamp.inside}
     for group, nodes in groups.items():
@@ -100,17 +93,14 @@ def segments(
         else:
             late += nodes
     for node in sorted(late, reverse=True):
-        layer[node] = min(
-            (layer[user] for user in node.users if user in layer),
-            default=position.get(stamps[node].run, 0),
-        )
+        users = [layer[user] for user in node.users if user in layer]
+        layer[node] = min(users, default=position.get(stamps[node].run, 0))
     places = [_place(key, runs, groups, stamps, parameters, last=key == keys[-1]) for key in keys]
     return Segments(tuple(places), layer)
 
 
 class _Sources:
-    """The runs that every node's data comes from, as bits; a run's results come from it and from
-    all its sources.
+    """The runs that every node's data comes from, as bits; a run's results come from it too.
 
     ``data`` are the nodes made from more than parameters and constants.
     """
@@ -132,11 +122,6 @@ class _Sources:
             if stamp.inside:
                 self.run[stamp.run] |= found & ~(1 << stamp.run)
             self.of[node] = found
-
-
-def _depth(group: _Group) -> int:
-    """Groups behind the same run feed each other only from fewer sources to more."""
-    return group.sources.bit_count()
 
 
 def _joins(group: _Group, sources: _Sources, with_parameters: set[_Group]) -> bool:
@@ -161,8 +146,7 @@ def _place(
         return LayerPlace("embedding" if runs else "model", "")
     if last:
         return LayerPlace("head", "")
-    named = [
-        node for node in groups[key] if any(source in parameters for source in node.all_input_nodes)
-    ]
-    modules = [stamps[node].module for node in (*named, *groups[key])]
-    return LayerPlace(next((module for module in modules if module), "joint"), "")
+    nodes = groups[key]
+    named = [node for node in nodes if parameters.intersection(node.all_input_nodes)]
+    modules = [stamps[node].module for node in (*named, *nodes)]
+    return LayerPlace(next(filter(None, modules), "joint"), "")

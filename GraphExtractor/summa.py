@@ -1,5 +1,6 @@
-"""Linear layers divided along two axes of devices (SUMMA, van de Geijn & Watts 1997), as one traced
-operator per product.
+"""Linear layers divided along two axes of devices (SUMMA, van de Geijn & Watts 1997).
+
+Each product is one traced operator.
 
 Device (r, c) of ``tp2`` rows and ``tp`` columns holds tokens r of the input's columns c,
 (tokens/tp2, in/tp), the weight's outputs c of its inputs r, (out/tp, in/tp2), and makes tokens r of
@@ -14,7 +15,9 @@ whole operand. The panels are ``Operator.streamed``: how many there are is chose
 priced.
 """
 
-from dataclasses import replace
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,6 +46,34 @@ _weight_gradient = define(
     lambda gradient, x, tp, tp2: gradient.new_empty(gradient.shape[-1], x.shape[-1] * tp // tp2),
 )
 _NAMES = ("summa", "summa_input_gradient", "summa_weight_gradient")
+
+
+@dataclass(frozen=True)
+class _Panels:
+    """A product in panels: its shape on a device of ``tp`` columns and ``tp2`` rows, what is sent.
+
+    ``moved`` are the collectives, with the operand that they bring (None: the result that they
+    add up); ``parts`` are the devices that each operand comes from.
+    """
+
+    gemm: Gemm
+    moved: tuple[tuple[CollectiveKind, int | None, CollectiveGroup, int], ...]
+    parts: tuple[int, int]
+
+    @staticmethod
+    def of(node: Node, name: str) -> _Panels:
+        left, right = (argument.meta["val"].shape for argument in node.args[:2])
+        tokens, (tp, tp2) = left[:-1].numel(), node.args[2:]
+        rows, columns = (CollectiveGroup.TENSOR, tp), (CollectiveGroup.TENSOR2, tp2)
+        send, add_up = CollectiveKind.BROADCAST, CollectiveKind.REDUCE
+        if name == "summa":
+            gemm = Gemm(1, tokens, left[-1] * tp, right[0])
+            return _Panels(gemm, ((send, 0, *rows), (send, 1, *columns)), (tp, tp2))
+        if name == "summa_input_gradient":
+            gemm = Gemm(1, tokens, left[-1], right[-1] * tp2)
+            return _Panels(gemm, ((send, 1, *columns), (add_up, None, *rows)), (1, tp2))
+        gemm = Gemm(1, left[-1], tokens, right[-1] * tp)
+        return _Panels(gemm, ((send, 1, *rows), (add_up, None, *columns)), (1, tp))
 
 
 class _Summa(torch.autograd.Function):  # type: ignore[misc]
@@ -83,55 +114,21 @@ def summa_work(node: Node, name: str) -> Work | None:
     """
     if name not in _NAMES:
         return None
-    left, right = (argument.meta["val"].shape for argument in node.args[:2])
-    tokens, (tp, tp2) = left[:-1].numel(), node.args[2:]
-    gemm = {
-        "summa": Gemm(1, tokens, left[-1] * tp, right[0]),
-        "summa_input_gradient": Gemm(1, tokens, left[-1], right[-1] * tp2),
-        "summa_weight_gradient": Gemm(1, left[-1], tokens, right[-1] * tp),
-    }[name]
-    along_rows = CollectiveGroup.TENSOR, tp
-    along_columns = CollectiveGroup.TENSOR2, tp2
-    panels = {
-        "summa": (
-            (CollectiveKind.BROADCAST, 0, along_rows),
-            (CollectiveKind.BROADCAST, 1, along_columns),
-        ),
-        "summa_input_gradient": (
-            (CollectiveKind.BROADCAST, 1, along_columns),
-            (CollectiveKind.REDUCE, None, along_rows),
-        ),
-        "summa_weight_gradient": (
-            (CollectiveKind.BROADCAST, 1, along_rows),
-            (CollectiveKind.REDUCE, None, along_columns),
-        ),
-    }[name]
-    streamed = tuple(
-        Collective(
-            kind, _bytes(node if operand is None else node.args[operand]) * devices, devices, group
-        )
-        for kind, operand, (group, devices) in panels
-        if devices > 1
-    )
-    return Work(OperatorKind.GEMM, (gemm,), streamed=streamed)
-
-
-def _bytes(node: Node) -> int:
-    tensor = node.meta["val"]
-    return int(tensor.numel() * tensor.element_size())
+    panels = _Panels.of(node, name)
+    streamed = []
+    for kind, operand, group, devices in panels.moved:
+        if devices > 1:
+            tensor = (node if operand is None else node.args[operand]).meta["val"]
+            payload = int(tensor.numel() * tensor.element_size()) * devices
+            streamed.append(Collective(kind, payload, devices, group))
+    return Work(OperatorKind.GEMM, (panels.gemm,), streamed=tuple(streamed))
 
 
 def received_panels(node: Node, name: str, uses: tuple[Use, ...]) -> tuple[Use, ...]:
     """What a product in panels reads of other devices' parts of its operands."""
     if name not in _NAMES:
         return ()
-    tp, tp2 = node.args[2:]
-    parts = {
-        "summa": (tp, tp2),
-        "summa_input_gradient": (1, tp2),
-        "summa_weight_gradient": (1, tp),
-    }[name]
-    others = dict(zip(node.args[:2], parts, strict=True))
+    others = dict(zip(node.args[:2], _Panels.of(node, name).parts, strict=True))
     return tuple(
         replace(use, shape=(*use.shape[:-1], use.shape[-1] * (others[use.view] - 1)))
         for use in uses

@@ -1,5 +1,4 @@
-"""What torch's operators are as priced work: the closed vocabulary of vector functions that the
-Estimator has prices for.
+"""What torch's operators are as priced work: the vector functions that the Estimator prices.
 
 An operator that is not listed is priced by its bytes, under its own name, which is said beside the
 result.

@@ -12,8 +12,7 @@ from torch.nn import functional
 
 
 class WideResNet(nn.Module):  # type: ignore[misc]
-    """Stem, stages of bottlenecks, classifier; takes images of shape (batch, 3, height, width) to
-    (batch, classes)."""
+    """Stem, stages, classifier: images (batch, 3, height, width) to scores (batch, classes)."""
 
     def __init__(self, depths: Sequence[int], base: int, widening: int, classes: int) -> None:
         super().__init__()
@@ -40,19 +39,16 @@ class WideResNet(nn.Module):  # type: ignore[misc]
 
 
 class Bottleneck(nn.Module):  # type: ignore[misc]
-    """Convolutions 1x1 to ``width`` channels, 3x3 to ``width`` · ``widening``, 1x1 to 4 ·
-    ``width``, and the residual."""
+    """Convolutions 1x1 to ``width``, 3x3 to ``widening`` times it, 1x1 to 4 times, a residual."""
 
     def __init__(self, channels: int, width: int, widening: int, stride: int) -> None:
         super().__init__()
         self.reduce = _Convolution(channels, width, 1)
         self.spatial = _Convolution(width, width * widening, 3, stride)
         self.expand = _Convolution(width * widening, 4 * width, 1)
-        self.shortcut = (
-            nn.Identity()
-            if channels == 4 * width and stride == 1
-            else _Convolution(channels, 4 * width, 1, stride)
-        )
+        self.shortcut: nn.Module = nn.Identity()
+        if channels != 4 * width or stride != 1:
+            self.shortcut = _Convolution(channels, 4 * width, 1, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The block's output, of shape (batch, 4 · width, height / stride, width / stride)."""

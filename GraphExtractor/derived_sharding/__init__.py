@@ -1,5 +1,4 @@
-"""Tensor parallelism of a model without a plan: derived from its traced step, as far as it can be
-proven.
+"""Tensor parallelism of a model without a plan: derived from its traced step, where it is proven.
 
 Megatron's pairs (Shoeybi et al. 2019, section 3) are found in the graph: a weight split by columns,
 then operators that work on parts as they do on the whole, then a weight split by rows whose product
@@ -58,13 +57,8 @@ def shard_traced(step: TracedStep, tp: int) -> TracedStep:
             f"use one of {', '.join(map(str, _widths(found)))}"
         )
     if found.refusals:
-        logger.info(
-            "tensor parallelism leaves whole: %s",
-            _listed(
-                f"{refusal.weight} ({_place(step, refusal)} {refusal.reason})"
-                for refusal in found.refusals
-            ),
-        )
+        whole = (f"{each.weight} ({_place(step, each)} {each.reason})" for each in found.refusals)
+        logger.info("tensor parallelism leaves whole: %s", _listed(whole))
     return local_step(step, _summed(facts, found), tp)
 
 
@@ -102,23 +96,15 @@ def _nothing_to_split(step: TracedStep, refusals: tuple[Refusal, ...]) -> str:
 
 
 def _place(step: TracedStep, refusal: Refusal) -> str:
-    """The operator that forbids a split, and where it stands: line of the user's file if known,
-    else the module."""
+    """The operator that forbids a split, and where it is: line of the user's file, else module."""
     node = refusal.node
-    own = [
-        f"{file}:{line}"
-        for file, line in re.findall(
-            r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
-        )
-        if not file.startswith(
-            (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
-        )
-    ]
-    name = (
-        operator_name(node)
-        if isinstance(node.target, OpOverload)
-        else step.parameters.get(node, node.name)
-    )
+    ours = str(Path(torch.__file__).parent), str(Path(__file__).parent.parent)
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [f"{file}:{line}" for file, line in lines if not file.startswith(ours)]
+    if isinstance(node.target, OpOverload):
+        name = operator_name(node)
+    else:
+        name = step.parameters.get(node, node.name)
     if own:
         return f"{name} at {own[-1]}"
     module = step.origins[node].module if node in step.origins else ""

@@ -1,5 +1,4 @@
-"""Vision transformers for dense prediction: from fields on a grid to fields on the same grid, patch
-by patch."""
+"""Vision transformers for dense prediction: from fields on a grid to as many, patch by patch."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ class DenseVit(TransformerFamily):
         return DensePredictor(patches, self.pixels, self.hidden, self.layers, self.heads, self.ffn)
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
-        """Patches in the dtype of the model, and the fields to predict in fp32: what a device has
-        of them."""
+        """A device's patches in the dtype of the model, and its fields to predict in fp32."""
         import torch
 
         pixels = self.pixels // (key.tp if key.layout is TensorLayout.TWO_D else 1)
@@ -89,9 +87,7 @@ _ERA5_SOURCE = (
 
 MODELS: Mapping[str, ModelFamily] = {
     "vit-era5": DenseVit.sized(
-        48,
-        12288,
-        64,
+        *(48, 12288, 64),
         pixels=_ERA5_PIXELS,
         sequence_length=720 // 4 * (1440 // 4),
         source=_ERA5_SOURCE,

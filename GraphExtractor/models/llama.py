@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
+from GraphExtractor.sources.config_values import ConfigSize
 
 if TYPE_CHECKING:
     from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,31 +21,26 @@ class Llama(LlamaLikeFamily):
     folder: ClassVar[str] = "Llama"
     model_type: ClassVar[str] = "llama"
     divides_twice: ClassVar[bool] = True
+    architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM",)
+    fixed: ClassVar[Mapping[str, object]] = {
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": False,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        "layers": ConfigSize("num_hidden_layers", 32),
+        "hidden": ConfigSize("hidden_size", 4096),
+        "heads": ConfigSize("num_attention_heads", 32),
+        "head_width": ConfigSize("head_dim"),
+        "kv_heads": ConfigSize("num_key_value_heads", "heads"),
+        "ffn": ConfigSize("intermediate_size", 11008),
+        "vocabulary": ConfigSize("vocab_size", 32000),
+        "sequence_length": ConfigSize("max_position_embeddings", 2048),
+    }
 
     tied: bool = False  # the head has the weights of the embedding
-
-    @classmethod
-    def from_config(cls, config: ConfigValues) -> Llama:
-        """See base class."""
-        heads = config.size("num_attention_heads", 32)
-        config.expect_architecture("LlamaForCausalLM")
-        config.expect_each(
-            hidden_act="silu",
-            attention_bias=False,
-            mlp_bias=False,
-            attention_dropout=0.0,
-            tie_word_embeddings=False,
-        )
-        return cls(
-            layers=config.size("num_hidden_layers", 32),
-            hidden=config.size("hidden_size", 4096),
-            heads=heads,
-            head_width=config.stated_size("head_dim"),
-            kv_heads=config.size("num_key_value_heads", heads),
-            ffn=config.size("intermediate_size", 11008),
-            vocabulary=config.size("vocab_size", 32000),
-            sequence_length=config.length("max_position_embeddings", 2048),
-        )
 
     def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """See base class."""

@@ -1,12 +1,11 @@
-"""OPT: ReLU decoder with learned positions; the 350M size is post-LN with narrow word
-embeddings."""
+"""OPT: ReLU decoder with learned positions; the 350M size is post-LN with narrow embeddings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.models.base import (
     CrossEntropy,
@@ -15,6 +14,7 @@ from GraphExtractor.models.base import (
     TransformerFamily,
     token_ids,
 )
+from GraphExtractor.sources.config_values import ConfigSize
 
 if TYPE_CHECKING:
     import torch
@@ -39,70 +39,60 @@ class Opt(TransformerFamily):
         head="lm_head",
         divided={"*.self_attn": ("num_heads",)},
     )
+    architectures: ClassVar[tuple[str, ...]] = ("OPTForCausalLM",)
+    fixed: ClassVar[Mapping[str, object]] = {
+        "activation_function": "relu",
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "layerdrop": 0.0,
+        "_remove_final_layer_norm": False,
+        "enable_bias": True,
+        "layer_norm_elementwise_affine": True,
+        "tie_word_embeddings": True,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        "layers": ConfigSize("num_hidden_layers", 12),
+        "hidden": ConfigSize("hidden_size", 768),
+        "heads": ConfigSize("num_attention_heads", 12),
+        "ffn": ConfigSize("ffn_dim", 3072),
+        "vocabulary": ConfigSize("vocab_size", 50272),
+        "sequence_length": ConfigSize("max_position_embeddings", 2048),
+        "word_embedding": ConfigSize("word_embed_proj_dim", "hidden"),
+    }
 
     word_embedding: int = 0  # 0: as wide as hidden
     pre_norm: bool = True
 
     @classmethod
-    def from_config(cls, config: ConfigValues) -> Opt:
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
         """See base class."""
-        hidden = config.size("hidden_size", 768)
-        config.expect_architecture("OPTForCausalLM")
-        config.expect_each(
-            activation_function="relu",
-            dropout=0.1,
-            attention_dropout=0.0,
-            layerdrop=0.0,
-            _remove_final_layer_norm=False,
-            enable_bias=True,
-            layer_norm_elementwise_affine=True,
-            tie_word_embeddings=True,
-        )
         config.expect("do_layer_norm_before", True, True, False)
-        return cls(
-            layers=config.size("num_hidden_layers", 12),
-            hidden=hidden,
-            heads=config.size("num_attention_heads", 12),
-            ffn=config.size("ffn_dim", 3072),
-            vocabulary=config.size("vocab_size", 50272),
-            sequence_length=config.length("max_position_embeddings", 2048),
-            word_embedding=config.size("word_embed_proj_dim", hidden),
-            pre_norm=config.values.get("do_layer_norm_before", True),
-        )
+        pre_norm = config.values.get("do_layer_norm_before", True)
+        return super().read_sizes(config) | {"pre_norm": pre_norm}
 
     @property
     def summed_sizes(self) -> Mapping[str, int]:
         """See base class; narrow words are made wide, and outputs narrow, by products."""
-        return {
-            **super().summed_sizes,
-            "columns of the word embedding": self.word_embedding or self.hidden,
-        }
+        narrow = {"columns of the word embedding": self.word_embedding or self.hidden}
+        return {**super().summed_sizes, **narrow}
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
         from transformers import OPTConfig, OPTForCausalLM
 
-        config = OPTConfig(
+        settings = self.written_sizes(
             vocab_size=vocabulary,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            ffn_dim=self.ffn,
             max_position_embeddings=self.positions(key.sequence_length),
             word_embed_proj_dim=self.word_embedding or self.hidden,
             do_layer_norm_before=self.pre_norm,
             use_cache=False,
             attn_implementation=attention,
         )
-        return OPTForCausalLM(config)
+        return OPTForCausalLM(OPTConfig(**settings))
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class."""
-        return {
-            "input_ids": token_ids(key),
-            "position_ids": token_ids(key),
-            "labels": token_ids(key),
-        }
+        return {name: token_ids(key) for name in ("input_ids", "position_ids", "labels")}
 
     def loss(
         self,

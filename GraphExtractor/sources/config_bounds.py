@@ -1,5 +1,4 @@
-"""Bounds on the sizes in a Hugging Face configuration: beyond them a model takes hours to build, or
-its bytes overflow."""
+"""Bounds on the sizes in a Hugging Face configuration, beyond which a model cannot be built."""
 
 from __future__ import annotations
 
@@ -16,18 +15,18 @@ _BOUNDS = (
     (re.compile(r"^(num|n)_.*experts$"), 2**15),
     (re.compile(r"num_labels$"), 2**20),
     (re.compile(r"vocab|positions?|seq"), 2**31),
+    # two make a matrix
     (
         re.compile(r"size|dim|heads?|hidden|channels|width|rank|n_embd|n_inner|d_model|d_ff|d_kv"),
         2**24,
-    ),  # two make a matrix
+    ),
 )
 
 
 def check_sizes(values: Mapping[str, Any], path: str) -> None:
     """Refuse a size that no model has.
 
-    Raises:
-        InputError: names ``path``, the key and the bound.
+    Raises: InputError: names ``path``, the key and the bound.
     """
     for key, value in _integers(values):
         name = key.rpartition(".")[2].lower()

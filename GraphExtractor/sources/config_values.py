@@ -1,5 +1,4 @@
-"""A Hugging Face configuration as a family of ours reads it: every value that shapes the graph is
-used or checked."""
+"""A Hugging Face configuration as a family of ours reads it: all that shapes the graph is read."""
 
 from __future__ import annotations
 
@@ -9,9 +8,8 @@ from typing import Any
 
 from phaze_common.errors import InputError
 
-LONGEST_DEFAULT = (
-    8192  # tokens: positions that a released model allows are no length that it was trained with
-)
+# tokens: positions that a released model allows are no length that it was trained with
+LONGEST_DEFAULT = 8192
 
 
 class InexpressibleError(Exception):
@@ -23,7 +21,7 @@ _FLOATS = ("Infinity", "-Infinity", "NaN")
 
 
 def with_floats(value: Any) -> Any:
-    """A value of a configuration, with the numbers that transformers writes as mappings
+    """A value of a configuration, with numbers that transformers writes as mappings
     (``{"__float__": "Infinity"}``)."""
     if isinstance(value, Mapping):
         if set(value) == {_FLOAT} and value[_FLOAT] in _FLOATS:
@@ -34,8 +32,7 @@ def with_floats(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class HuggingFaceForm:
-    """How a module of transformers is built and fed: whether its code gets ``masks`` of its
-    attention, ``images`` and ``labels``.
+    """How a module of transformers is built and fed: with ``masks``, ``images`` and ``labels``.
 
     ``sections``: the parts of a head that rotate by time, height and width are made to fit heads
     that they were not said for.
@@ -48,6 +45,18 @@ class HuggingFaceForm:
 
 
 @dataclass(frozen=True)
+class ConfigSize:
+    """A size that a configuration says under ``key``, or ``instead`` of it under another one.
+
+    The ``default`` is a number (0: it need not be there), or the name of another size.
+    """
+
+    key: str
+    default: int | str = 0
+    instead: str = ""
+
+
+@dataclass(frozen=True)
 class ConfigValues:
     """The content of a ``config.json``, read from ``path``; what it leaves out has the default that
     transformers gives it."""
@@ -56,30 +65,33 @@ class ConfigValues:
     values: Mapping[str, Any]
 
     def size(self, key: str, default: int) -> int:
-        """A positive whole number; null is the default.
+        """A positive whole number; null is the default, which may be 0.
 
-        Raises:
-            InputError: it is something else.
+        Raises: InputError: it is something else.
         """
         value = self.values.get(key)
-        value = default if value is None else value
+        if value is None:
+            return default
         if type(value) is not int or value < 1:
             raise InputError(
                 f"{self.path}: {key} is {value!r:.80}, but must be a positive whole number"
             )
         return value
 
-    def stated_size(self, key: str) -> int:
-        """A positive whole number; 0 where it is not said.
+    def sizes(self, wanted: Mapping[str, ConfigSize]) -> dict[str, Any]:
+        """Sizes by name; a sequence length is that of a model with so many positions.
 
-        Raises:
-            InputError: it is something else.
+        Raises: InputError: one is no positive whole number.
         """
-        return 0 if self.values.get(key) is None else self.size(key, 0)
-
-    def length(self, key: str, default: int) -> int:
-        """Default sequence length of a model with so many positions."""
-        return min(self.size(key, default), LONGEST_DEFAULT)
+        found: dict[str, Any] = {}
+        for name, size in wanted.items():
+            default = found[size.default] if isinstance(size.default, str) else size.default
+            found[name] = self.size(size.key, default)
+            if size.instead:
+                found[name] = self.size(size.instead, found[name])
+            if name == "sequence_length":
+                found[name] = min(found[name], LONGEST_DEFAULT)
+        return found
 
     def expect(self, key: str, default: object, *allowed: object) -> None:
         """Go on only with a value among ``allowed``."""
@@ -101,8 +113,7 @@ class ConfigValues:
     def inside(self, key: str) -> ConfigValues:
         """The values of a part of the configuration.
 
-        Raises:
-            InputError: it is no mapping.
+        Raises: InputError: it is no mapping.
         """
         value = self.values.get(key) or {}
         if not isinstance(value, Mapping):

@@ -9,8 +9,7 @@ from phaze_common.errors import InputError
 
 
 def own_loss(output: Any) -> torch.Tensor | None:
-    """The loss that a model's output carries: itself where it is a scalar, its ``loss``, or the one
-    scalar in it."""
+    """The loss that an output carries: itself, its ``loss``, or the one scalar in it."""
     if _is_scalar(output):
         return output
     named = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
@@ -23,8 +22,7 @@ def own_loss(output: Any) -> torch.Tensor | None:
 def mean_of(output: Any, path: str) -> torch.Tensor:
     """Sum of the means of all floating-point tensors of an output.
 
-    Raises:
-        InputError: there are none.
+    Raises: InputError: there are none.
     """
     means = [tensor.mean() for tensor in tensors_in(output) if tensor.is_floating_point()]
     if not means:
@@ -38,8 +36,7 @@ def mean_of(output: Any, path: str) -> torch.Tensor:
 def checked_loss(loss: object, path: str) -> torch.Tensor:
     """``loss``, if a step can minimise it.
 
-    Raises:
-        InputError: it is no floating-point scalar, or depends on no parameter.
+    Raises: InputError: it is no floating-point scalar, or depends on no parameter.
     """
     if not isinstance(loss, torch.Tensor):
         raise InputError(
@@ -52,9 +49,8 @@ def checked_loss(loss: object, path: str) -> torch.Tensor:
             f"the loss in {path} is {loss.dtype} of shape {shape}; return a tensor with one "
             "floating-point value"
         )
-    if (
-        torch.is_grad_enabled() and not loss.requires_grad
-    ):  # a trace of the forward pass alone has no gradients
+    # a trace of the forward pass alone has no gradients
+    if torch.is_grad_enabled() and not loss.requires_grad:
         raise InputError(
             f"the loss in {path} depends on no parameter; compute it from the output, without "
             "detach() or no_grad()"

@@ -1,5 +1,4 @@
-"""What a traced step may not hold: parts, number formats and writes that a training graph could
-only get wrong."""
+"""What a traced step may not hold: parts, formats and writes that a graph would get wrong."""
 
 import operator as python_operator
 from collections.abc import Iterator
@@ -17,46 +16,25 @@ from phaze_common.errors import InputError
 
 def check_step(step: TracedStep, model: str) -> None:
     """Refuse a step of a model that nobody described where its graph would not tell the truth."""
+
+    def refused(node: Node, why: str) -> InputError:
+        return InputError(_refused(step, node, model, why))
+
     for node in step.graph.nodes:
         if node.op != "call_function" or node.target is python_operator.getitem:
             continue
         if not isinstance(node.target, OpOverload):
-            raise InputError(
-                _refused(
-                    step,
-                    node,
-                    model,
-                    "runs a part of the model that a graph cannot show; write it out",
-                )
-            )
+            raise refused(node, "runs a part of the model that a graph cannot show; write it out")
         for tensor in tensors_of(node.meta["val"]):
             if tensor.layout is not torch.strided:
-                raise InputError(
-                    _refused(
-                        step,
-                        node,
-                        model,
-                        f"makes a tensor of layout {tensor.layout}; use dense tensors",
-                    )
-                )
+                raise refused(node, f"makes a tensor of layout {tensor.layout}; use dense tensors")
             if str(tensor.dtype).removeprefix("torch.") not in DTYPE_BYTES:
-                raise InputError(
-                    _refused(
-                        step,
-                        node,
-                        model,
-                        f"computes in {tensor.dtype}; use {', '.join(DTYPE_BYTES)}",
-                    )
-                )
+                raise refused(node, f"computes in {tensor.dtype}; use {', '.join(DTYPE_BYTES)}")
     for node in _hidden_writes(step.graph):
-        raise InputError(
-            _refused(
-                step,
-                node,
-                model,
-                "writes into a part of a tensor in place; make it with torch.cat, torch.where or "
-                "a mask",
-            )
+        raise refused(
+            node,
+            "writes into a part of a tensor in place; make it with torch.cat, torch.where or a "
+            "mask",
         )
 
 
@@ -72,8 +50,7 @@ def _refused(step: TracedStep, node: Node, model: str, why: str) -> str:
 
 
 def _hidden_writes(graph: torch.fx.Graph) -> Iterator[Node]:
-    """In-place operators whose result is read again through a node that does not lead through
-    them."""
+    """In-place operators whose result is read again through a node that leads around them."""
     order = {node: position for position, node in enumerate(graph.nodes)}
     views: dict[Node, list[Node]] = {}
     writes: list[Node] = []
@@ -88,14 +65,10 @@ def _hidden_writes(graph: torch.fx.Graph) -> Iterator[Node]:
         written = write.args[0]
         base = _base(written)
         same_data = [base, *views.get(base, ())]
-        later = [
-            user
-            for node in same_data
-            if order[node] < order[write]
-            for user in node.users
-            if order[user] > order[write]
-        ]
-        if any(not _writes(user) or user.users for user in later if user not in same_data):
+        before = (node for node in same_data if order[node] < order[write])
+        users = (user for node in before for user in node.users if order[user] > order[write])
+        later = [user for user in users if user not in same_data]
+        if any(not _writes(user) or user.users for user in later):
             yield write
 
 
@@ -108,14 +81,10 @@ def _writes(node: Node) -> bool:
 
 
 def _base(node: Node) -> Node:
-    while node.op == "call_function" and (
-        node.target is python_operator.getitem or _is_plain_view(node)
-    ):
-        if node.target is python_operator.getitem and not is_view(node):
+    while node.op == "call_function":
+        if node.target is not python_operator.getitem and not isinstance(node.target, OpOverload):
+            return node
+        if not is_view(node):
             return node
         node = node.all_input_nodes[0]
     return node
-
-
-def _is_plain_view(node: Node) -> bool:
-    return isinstance(node.target, OpOverload) and is_view(node)

@@ -1,5 +1,4 @@
-"""Loops over tokens in other people's code: found while the forward pass runs, before a trace holds
-every step by itself."""
+"""Loops over tokens in other people's code: found before a trace holds every step by itself."""
 
 from __future__ import annotations
 
@@ -36,46 +35,36 @@ SHORTER = (
 
 
 class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
-    """While active, an operator that one module runs more than ``MOST_STEPS`` times at one place of
-    its code is refused.
+    """While active, refuses what one module runs more than ``MOST_STEPS`` times at one place.
 
     Loops over layers or experts run other modules each time.
 
-    Raises:
-        InputError: (while active) names the line, the module and what to do.
+    Raises: InputError: (while active) names the line, the module and what to do.
     """
 
     def __init__(self, model: torch.nn.Module, remedy: str) -> None:
         super().__init__()
         self._remedy = remedy
-        self._names = {
-            id(module): name or type(module).__name__ for name, module in model.named_modules()
-        }
+        named = model.named_modules()
+        self._names = {id(module): name or type(module).__name__ for name, module in named}
         self._runs: Counter[tuple[str, int, str, int, int]] = Counter()
 
     def __torch_function__(
         self, function: Any, _: Any, arguments: Any = (), named: Any = None
     ) -> Any:
-        if (
-            getattr(function, "__name__", "") != "__get__"
-        ):  # what only asks for a tensor's shape or type is no operator
+        # what only reads a tensor's shape or type is no operator
+        if getattr(function, "__name__", "") != "__get__":
             self._count(_left(sys._getframe(1), (_OVERRIDES,)))
         return function(*arguments, **(named or {}))
 
     def _count(self, caller: FrameType | None) -> None:
-        """Count an operator for the place that calls it, the line of the model's code behind that,
-        and the module."""
+        """Count an operator by its caller, the line of the model's code behind, and the module."""
         frame = _left(caller, (_TORCH, _OURS))
         if caller is None or frame is None or _runs(caller, frame, delta_rule.__file__):
             return
         module = self._module(caller)
-        key = (
-            caller.f_code.co_filename,
-            caller.f_lasti,
-            frame.f_code.co_filename,
-            frame.f_lasti,
-            module,
-        )
+        places = (caller.f_code.co_filename, caller.f_lasti, frame.f_code.co_filename)
+        key = (*places, frame.f_lasti, module)
         self._runs[key] += 1
         if self._runs[key] > MOST_STEPS:
             name = self._names.get(module)

@@ -1,5 +1,4 @@
-"""One sentence for whatever goes wrong in code that a user wrote: the line, the error, what would
-make it work."""
+"""One sentence for what goes wrong in a user's code: the line, the error, what would work."""
 
 import logging
 import re
@@ -42,17 +41,14 @@ _FIELDS = (  # of huggingface_hub
 
 @contextmanager
 def users_code(path: str, doing: str, remedy: str = _CORRECT) -> Iterator[None]:
-    """Run code of the file ``path``: what it prints goes to standard error; warnings and logs of
-    libraries go nowhere.
+    """Run code of the file ``path``, whose prints go to standard error; libraries are quiet.
 
-    Raises:
-        InputError: the code fails; names the line, the error and a remedy.
+    Raises: InputError: the code fails; names the line, the error and a remedy.
     """
     try:
         with redirect_stdout(sys.stderr), warnings.catch_warnings(), _quiet():
-            warnings.simplefilter(
-                "ignore"
-            )  # they are about execution, where only shapes are asked for
+            # they are about execution, where only shapes are wanted
+            warnings.simplefilter("ignore")
             yield
     except InputError:
         raise
@@ -85,24 +81,17 @@ def _sentence(error: Exception, path: str, doing: str, remedy: str) -> str:
     place = _place(error, path)
     own = remedy == _CORRECT
     if isinstance(error, DataDependentOutputException | GuardOnDataDependentSymNode):
+        theirs = f"{_NOT_THE_CONFIGURATION} that asks for shapes only"
         return (
             f"the model asks for the value of a tensor at {place}, which a traced training step "
-            "does not have; "
-            + (
-                "make the code depend on shapes only"
-                if own
-                else f"{_NOT_THE_CONFIGURATION} that asks for shapes only"
-            )
+            f"does not have; {'make the code depend on shapes only' if own else theirs}"
         )
     if isinstance(error, DynamicOutputShapeException):
+        ours = "keep the shape fixed, with torch.where, a mask or topk"
         return (
             f"{error.func} at {place} makes a tensor whose shape depends on values, which a "
             "training graph cannot have; "
-            + (
-                "keep the shape fixed, with torch.where, a mask or topk"
-                if own
-                else f"{_NOT_THE_CONFIGURATION} of fixed shapes"
-            )
+            f"{ours if own else f'{_NOT_THE_CONFIGURATION} of fixed shapes'}"
         )
     if isinstance(error, UnsupportedOperatorException | NotImplementedError):
         return (
@@ -113,11 +102,8 @@ def _sentence(error: Exception, path: str, doing: str, remedy: str) -> str:
     message = _message(error)
     field = next(filter(None, (each.search(str(error)) for each in _FIELDS)), None)
     if field is not None:
-        kinds = (
-            re.sub(r"<class '([^']*)'>", r"\1", field["what"])
-            .replace("NoneType", "null")
-            .replace(", ", " or ")
-        )
+        kinds = re.sub(r"<class '([^']*)'>", r"\1", field["what"])
+        kinds = kinds.replace("NoneType", "null").replace(", ", " or ")
         value = in_words_of_files(field["value"])
         return f"{path}: {field['name']} is {value}, but must be {kinds}; change the configuration"
     if "dtype" in message or "BFloat16" in message:
@@ -129,22 +115,17 @@ def _sentence(error: Exception, path: str, doing: str, remedy: str) -> str:
 
 
 def _place(error: BaseException, path: str) -> str:
-    """The innermost line of the user's own files, else of a library other than torch, else the file
-    itself."""
+    """The innermost line of the user's own files, else of a library but torch, else the file."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    root = Path(path).parent
-    frames = [(frame, Path(frame.filename)) for frame in reversed(extract_tb(error.__traceback__))]
-    own = (
-        frame
-        for frame, file in frames
-        if root in file.parents and _LIBRARIES not in file.relative_to(root).parts
-    )
-    others = (
-        frame for frame, file in frames if _LIBRARIES in file.parts and _TORCH not in file.parents
-    )
-    found = next(own, None) or next(others, None)
-    return f"{found.filename}:{found.lineno}" if found else path
+    root, others = Path(path).parent, ""
+    for frame in reversed(extract_tb(error.__traceback__)):
+        file, line = Path(frame.filename), f"{frame.filename}:{frame.lineno}"
+        if root in file.parents and _LIBRARIES not in file.relative_to(root).parts:
+            return line
+        if not others and _LIBRARIES in file.parts and _TORCH not in file.parents:
+            others = line
+    return others or path
 
 
 def _message(error: Exception) -> str:
